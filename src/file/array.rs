@@ -1,0 +1,190 @@
+//! Nested JSON arrays as tensors.
+
+use std::fmt;
+
+use candle_core::{DType, Device, Tensor};
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, SeqAccess, Visitor};
+
+use super::text::{INFINITY, NAN, NEGATIVE_INFINITY};
+
+/// What the elements of an array are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Bool,
+    Integer,
+    Float,
+}
+
+/// A nested array, row-major. Every f32 and f64 is kept: an f32's shortest decimal, read as f64 and rounded to
+/// f32, gives the same f32 (so found for all 2³² of them).
+#[derive(Debug)]
+pub struct Array {
+    pub kind: Kind,
+    pub shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+impl Array {
+    /// The array as a tensor of the given type. Integers beyond 2⁵³ are rounded.
+    pub fn tensor(&self, dtype: DType) -> candle_core::Result<Tensor> {
+        let shape = self.shape.as_slice();
+        match dtype {
+            DType::U8 => {
+                let bits: Vec<u8> = self.values.iter().map(|value| u8::from(*value != 0.0)).collect();
+                Tensor::from_vec(bits, shape, &Device::Cpu)
+            }
+            other => Tensor::from_slice(&self.values, shape, &Device::Cpu)?.to_dtype(other),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Array {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut builder = Builder::default();
+        Nested { builder: &mut builder, depth: 0 }.deserialize(deserializer)?;
+        let shape: Vec<usize> = builder.shape.into_iter().flatten().collect();
+        match builder.kind {
+            Some(kind) => Ok(Self { kind, shape, values: builder.values }),
+            None => Err(de::Error::custom("the array is empty")),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    kind: Option<Kind>,
+    /// The length at each depth, once a row of it has ended.
+    shape: Vec<Option<usize>>,
+    /// The depth of the numbers.
+    leaves: Option<usize>,
+    values: Vec<f64>,
+}
+
+impl Builder {
+    fn push<E: de::Error>(&mut self, depth: usize, value: f64, kind: Kind) -> Result<(), E> {
+        if *self.leaves.get_or_insert(depth) != depth || self.shape.len() > depth {
+            return Err(E::custom("ragged: a number where another row has a row"));
+        }
+        self.kind = Some(match (self.kind, kind) {
+            (None, kind) => kind,
+            (Some(Kind::Bool), Kind::Bool) => Kind::Bool,
+            (Some(Kind::Bool), _) | (Some(_), Kind::Bool) => {
+                return Err(E::custom("numbers and booleans in one array"));
+            }
+            (Some(Kind::Integer), Kind::Integer) => Kind::Integer,
+            _ => Kind::Float,
+        });
+        self.values.push(value);
+        Ok(())
+    }
+
+    fn end_row<E: de::Error>(&mut self, depth: usize, length: usize) -> Result<(), E> {
+        let Some(slot) = self.shape.get_mut(depth) else { return Ok(()) };
+        match slot.replace(length) {
+            Some(first) if first != length => Err(E::custom(format!(
+                "ragged: a row of {length} where the first has {first}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Nested<'a> {
+    builder: &'a mut Builder,
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Nested<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "documented at Array::tensor")]
+impl<'de> Visitor<'de> for Nested<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a nested array of numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
+        let Self { builder, depth } = self;
+        if builder.leaves.is_some_and(|leaves| leaves <= depth) {
+            return Err(de::Error::custom("ragged: a row where another row has a number"));
+        }
+        if builder.shape.len() <= depth {
+            builder.shape.push(None);
+        }
+        let mut length = 0;
+        while rows.next_element_seed(Nested { builder, depth: depth + 1 })?.is_some() {
+            length += 1;
+        }
+        builder.end_row(depth, length)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
+        self.builder.push(self.depth, f64::from(u8::from(value)), Kind::Bool)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<(), E> {
+        self.builder.push(self.depth, value as f64, Kind::Integer)
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        self.builder.push(self.depth, value as f64, Kind::Integer)
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
+        self.builder.push(self.depth, value, Kind::Float)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        let value = match text {
+            "NaN" | NAN => f64::NAN,
+            "Infinity" | INFINITY => f64::INFINITY,
+            "-Infinity" | NEGATIVE_INFINITY => f64::NEG_INFINITY,
+            other => return Err(E::custom(format!("\"{other}\" is not a number"))),
+        };
+        self.builder.push(self.depth, value, Kind::Float)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Array, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn shape_and_kind_are_found() {
+        let array = read("[[1, 0, 1], [0, 0, 1]]").expect("reads");
+        assert_eq!((array.kind, array.shape), (Kind::Integer, vec![2, 3]));
+        assert_eq!(read("[[true], [false]]").expect("reads").kind, Kind::Bool);
+        assert_eq!(read("[0, \"-Infinity\"]").expect("reads").kind, Kind::Float);
+    }
+
+    #[test]
+    fn ragged_arrays_are_refused_with_their_place() {
+        for (text, reason) in [
+            ("[[1, 0],\n [1]]", "ragged: a row of 1 where the first has 2 at line 2 column 4"),
+            ("[[1, 0], 1]", "ragged: a number where another row has a row at line 1 column 10"),
+            ("[1, [0]]", "ragged: a row where another row has a number at line 1 column 5"),
+            ("[[], []]", "the array is empty"),
+            ("[[1], [true]]", "numbers and booleans in one array at line 1 column 11"),
+            ("[\"one\"]", "\"one\" is not a number at line 1 column 6"),
+        ] {
+            assert_eq!(read(text).expect_err("refused"), reason);
+        }
+    }
+
+    #[test]
+    fn an_integer_array_is_a_boolean_tensor_when_asked() {
+        let tensor = read("[0, 2, 1]").expect("reads").tensor(DType::U8).expect("converts");
+        assert_eq!(tensor.to_vec1::<u8>().expect("a vector"), [0, 1, 1]);
+    }
+}

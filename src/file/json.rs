@@ -1,0 +1,260 @@
+//! The JSON format: `{"format": "mha-trace", "version": 1, "config": {…}, "steps": [{"name", "data", …}, …]}`.
+//!
+//! Numbers are written as the shortest decimal that reads back to the same value, non-finite ones as the strings
+//! "NaN", "Infinity" and "-Infinity". A plain nested array, or an object of them, is read too.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use candle_core::{DType, Tensor, WithDType};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::array::{Array, Kind};
+use super::text::{parse, quote_bare_words};
+use super::{Entry, FORMAT, Format, Record, VERSION, dtype_name, dtype_named, read_bytes};
+use crate::config::Settings;
+use crate::error::{Error, Result};
+
+pub struct Json;
+
+impl Format for Json {
+    fn read(&self, path: &Path) -> Result<Record> {
+        let text = read_text(path)?;
+        if !text.trim_start().starts_with('{') {
+            let entries = vec![plain(path, String::new(), &parse(path, &text)?)?];
+            return Ok(Record { config: None, entries });
+        }
+        if is_trace(path, &text)? {
+            return read_trace(path, &text);
+        }
+        let arrays: BTreeMap<String, Array> = parse(path, &text)?;
+        let entries = arrays.into_iter().map(|(name, array)| plain(path, name, &array));
+        Ok(Record { config: None, entries: entries.collect::<Result<_>>()? })
+    }
+
+    fn write(&self, record: &Record, path: &Path) -> io::Result<()> {
+        let mut writer = BufWriter::new(File::create(path)?);
+        write(record, &mut writer)?;
+        writer.flush()
+    }
+}
+
+/// A JSON object of settings, or a recorded trace.
+pub fn read_config(path: &Path) -> Result<Record> {
+    let text = read_text(path)?;
+    if is_trace(path, &text)? {
+        return read_trace(path, &text);
+    }
+    Ok(Record { config: Some(parse(path, &text)?), entries: Vec::new() })
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    let text = String::from_utf8(read_bytes(path)?).map_err(|_| {
+        let fix = "check the file, or give it the extension of its format";
+        Error::file(path, "is not JSON, though its name says so", fix)
+    })?;
+    Ok(quote_bare_words(&text).into_owned())
+}
+
+/// Whether the object says that it is a trace, of a version that is understood here.
+fn is_trace(path: &Path, text: &str) -> Result<bool> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: Option<Value>,
+        version: Option<Value>,
+    }
+    let Head { format, version } = parse(path, text)?;
+    match (format, version) {
+        (None, _) => Ok(false),
+        (Some(format), _) if format != FORMAT => {
+            let what = format!("its format is {format}, not \"{FORMAT}\"");
+            Err(Error::file(path, what, "give a trace written with -o"))
+        }
+        (_, Some(version)) if version != VERSION => {
+            let what = format!("its version is {version}, and only {VERSION} is understood");
+            Err(Error::file(path, what, "use a newer mha-trace"))
+        }
+        _ => Ok(true),
+    }
+}
+
+#[derive(Deserialize)]
+struct TraceText {
+    config: Option<Settings>,
+    #[serde(default)]
+    steps: Vec<StepText>,
+}
+
+#[derive(Deserialize)]
+struct StepText {
+    name: String,
+    formula: Option<String>,
+    axes: Option<Vec<String>>,
+    dtype: Option<String>,
+    shape: Option<Vec<usize>>,
+    data: Array,
+}
+
+fn read_trace(path: &Path, text: &str) -> Result<Record> {
+    let TraceText { config, steps } = parse(path, text)?;
+    let entries = steps.into_iter().map(|step| entry(path, step)).collect::<Result<_>>()?;
+    Ok(Record { config, entries })
+}
+
+fn entry(path: &Path, step: StepText) -> Result<Entry> {
+    let refuse = |what: String, fix: &str| {
+        Err(Error::file(path, format!("step \"{}\": {what}", step.name), fix))
+    };
+    if let Some(shape) = &step.shape
+        && *shape != step.data.shape
+    {
+        let what = format!("its shape says {shape:?} and its data is {:?}", step.data.shape);
+        return refuse(what, "the file is damaged: write it again");
+    }
+    let dtype = match (&step.dtype, step.data.kind) {
+        (None, Kind::Bool) => DType::U8,
+        (None, _) => DType::F32,
+        (Some(name), _) => match dtype_named(name) {
+            Some(dtype) => dtype,
+            None => return refuse(format!("its dtype \"{name}\" is not known"), "use f32 or f64"),
+        },
+    };
+    let tensor = step.data.tensor(dtype)?;
+    Ok(Entry { name: step.name, formula: step.formula, axes: step.axes, tensor })
+}
+
+/// An array that stands alone, without a dtype: integers stay integers, to be told from a float mask.
+fn plain(path: &Path, name: String, array: &Array) -> Result<Entry> {
+    let dtype = match array.kind {
+        Kind::Bool => DType::U8,
+        Kind::Integer => DType::I64,
+        Kind::Float => DType::F64,
+    };
+    let tensor = array.tensor(dtype).map_err(|error| {
+        Error::file(path, Error::from(error).to_string(), "give a nested array of numbers")
+    })?;
+    Ok(Entry { name, formula: None, axes: None, tensor })
+}
+
+/// The settings as JSON, without those that are absent.
+pub fn settings_value(settings: &Settings) -> Value {
+    let mut value = json!(settings);
+    if let Value::Object(keys) = &mut value {
+        keys.retain(|_, value| !value.is_null());
+    }
+    value
+}
+
+/// Writes a record, a line a step.
+pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
+    write!(writer, "{{\n\"format\": \"{FORMAT}\",\n\"version\": {VERSION},\n")?;
+    if let Some(settings) = &record.config {
+        writeln!(writer, "\"config\": {},", settings_value(settings))?;
+    }
+    write!(writer, "\"steps\": [")?;
+    for (at, entry) in record.entries.iter().enumerate() {
+        writer.write_all(if at == 0 { b"\n" } else { b",\n" })?;
+        write_entry(entry, writer)?;
+    }
+    writeln!(writer, "\n]\n}}")
+}
+
+fn write_entry(entry: &Entry, writer: &mut dyn Write) -> io::Result<()> {
+    let Entry { name, formula, axes, tensor } = entry;
+    write!(writer, "{{\"name\": {}", json!(name))?;
+    if let Some(formula) = formula {
+        write!(writer, ", \"formula\": {}", json!(formula))?;
+    }
+    if let Some(axes) = axes {
+        write!(writer, ", \"axes\": {}", json!(axes))?;
+    }
+    let dtype = dtype_name(tensor.dtype());
+    write!(writer, ", \"dtype\": \"{dtype}\", \"shape\": {}, \"data\": ", json!(tensor.dims()))?;
+    let dims = tensor.dims();
+    match tensor.dtype() {
+        DType::U8 => write_data::<u8>(tensor, dims, writer, |bit, w| write!(w, "{}", bit != 0)),
+        DType::I64 => write_data::<i64>(tensor, dims, writer, |value, w| write!(w, "{value}")),
+        DType::F64 => write_data::<f64>(tensor, dims, writer, |value, w| {
+            if value.is_finite() { Ok(serde_json::to_writer(w, &value)?) } else { non_finite(value, w) }
+        }),
+        _ => write_data::<f32>(tensor, dims, writer, |value, w| {
+            if value.is_finite() {
+                Ok(serde_json::to_writer(w, &value)?)
+            } else {
+                non_finite(value.into(), w)
+            }
+        }),
+    }?;
+    writer.write_all(b"}")
+}
+
+fn non_finite(value: f64, writer: &mut dyn Write) -> io::Result<()> {
+    writer.write_all(match value {
+        f64::INFINITY => b"\"Infinity\"",
+        f64::NEG_INFINITY => b"\"-Infinity\"",
+        _ => b"\"NaN\"",
+    })
+}
+
+type WriteNumber<T> = fn(T, &mut dyn Write) -> io::Result<()>;
+
+fn write_data<T: WithDType>(
+    tensor: &Tensor,
+    dims: &[usize],
+    writer: &mut dyn Write,
+    number: WriteNumber<T>,
+) -> io::Result<()> {
+    let widened = tensor.to_dtype(T::DTYPE).and_then(|tensor| tensor.flatten_all()?.to_vec1::<T>());
+    write_rows(&widened.map_err(io::Error::other)?, dims, writer, number)
+}
+
+fn write_rows<T: Copy>(
+    values: &[T],
+    dims: &[usize],
+    writer: &mut dyn Write,
+    number: WriteNumber<T>,
+) -> io::Result<()> {
+    let Some((length, inner)) = dims.split_first() else {
+        return values.iter().try_for_each(|value| number(*value, writer));
+    };
+    writer.write_all(b"[")?;
+    for (at, row) in values.chunks((values.len() / length.max(&1)).max(1)).enumerate() {
+        if at > 0 {
+            writer.write_all(b", ")?;
+        }
+        write_rows(row, inner, writer, number)?;
+    }
+    writer.write_all(b"]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    fn written(tensor: Tensor) -> String {
+        let entry = Entry { name: "x".into(), formula: None, axes: None, tensor };
+        let mut bytes = Vec::new();
+        write_entry(&entry, &mut bytes).expect("written");
+        String::from_utf8(bytes).expect("text")
+    }
+
+    #[test]
+    fn numbers_are_shortest_and_non_finite_ones_are_strings() {
+        let values = [0.1_f32, -0.0, 1e9, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        let tensor = Tensor::from_slice(&values, (2, 3), &Device::Cpu).expect("tensor");
+        assert_eq!(
+            written(tensor),
+            r#"{"name": "x", "dtype": "f32", "shape": [2,3], "data": [[0.1, -0.0, 1000000000.0], ["NaN", "Infinity", "-Infinity"]]}"#
+        );
+    }
+
+    #[test]
+    fn booleans_are_booleans() {
+        let tensor = Tensor::from_slice(&[0_u8, 1], 2, &Device::Cpu).expect("tensor");
+        assert!(written(tensor).ends_with(r#""dtype": "bool", "shape": [2], "data": [false, true]}"#));
+    }
+}

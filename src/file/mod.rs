@@ -1,0 +1,155 @@
+//! Recorded traces as files, written and read without loss: one format, one file.
+
+mod array;
+mod json;
+mod output;
+mod safetensors;
+mod text;
+
+pub use output::Output;
+
+use std::path::Path;
+
+use candle_core::{DType, Tensor};
+
+use crate::config::Settings;
+use crate::error::{Error, Result};
+
+/// The name that files carry to say what they are.
+const FORMAT: &str = "mha-trace";
+/// The version of the format.
+const VERSION: u64 = 1;
+
+/// What a file holds: tensors by name, in order, and perhaps the config that they come from.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// The setting of the run.
+    pub config: Option<Settings>,
+    /// The tensors in order of execution.
+    pub entries: Vec<Entry>,
+}
+
+/// One tensor of a file. A `U8` tensor is a boolean one: 0 or 1.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The step's name.
+    pub name: String,
+    /// How it was computed, for readers.
+    pub formula: Option<String>,
+    /// The names of its axes, outermost first.
+    pub axes: Option<Vec<String>>,
+    /// Its value.
+    pub tensor: Tensor,
+}
+
+impl Record {
+    /// The tensor of that name.
+    #[must_use]
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.tensor)
+    }
+
+    /// Reads a file in the format that its extension names.
+    ///
+    /// # Errors
+    /// If the file is missing, a folder, unreadable, broken, or not what its extension says.
+    pub fn read(path: &Path) -> Result<Self> {
+        format_of(path)?.read(path)
+    }
+}
+
+/// A file format. Both directions keep every bit of every number, but for the sign and payload of a NaN in JSON.
+trait Format: Sync {
+    /// Reads the file at `path`.
+    fn read(&self, path: &Path) -> Result<Record>;
+    /// Writes `record` to the file at `path`, whatever is there.
+    fn write(&self, record: &Record, path: &Path) -> std::io::Result<()>;
+}
+
+/// The extensions that can be read and written.
+pub const EXTENSIONS: [&str; 2] = ["json", "safetensors"];
+
+/// The extension of a recorded trace's file, in lower case.
+fn extension(path: &Path) -> Option<String> {
+    path.extension()?.to_str().map(str::to_ascii_lowercase)
+}
+
+/// Whether the file's name is that of a recorded trace.
+#[must_use]
+pub fn is_recorded(path: &Path) -> bool {
+    extension(path).is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
+}
+
+fn format_of(path: &Path) -> Result<&'static dyn Format> {
+    match extension(path).as_deref() {
+        Some("json") => Ok(&json::Json),
+        Some("safetensors") => Ok(&safetensors::Safetensors),
+        other => {
+            let what = match other {
+                Some(extension) => format!("`.{extension}` is not a known format"),
+                None => "the name has no extension to tell the format".to_owned(),
+            };
+            Err(Error::file(path, what, format!("use .{}", EXTENSIONS.join(" or ."))))
+        }
+    }
+}
+
+/// Writes `record` to `writer` as JSON.
+///
+/// # Errors
+/// If the writer fails, or candle cannot read a tensor.
+pub fn write_json(record: &Record, writer: &mut dyn std::io::Write) -> std::io::Result<()> {
+    json::write(record, writer)
+}
+
+/// Reads a config: a JSON object of settings, or any recorded trace, which then comes whole.
+///
+/// # Errors
+/// As [`Record::read`], and for unknown keys and wrong types with their line and column.
+pub fn read_config(path: &Path) -> Result<Record> {
+    if extension(path).as_deref() == Some("json") {
+        return json::read_config(path);
+    }
+    let record = Record::read(path)?;
+    if record.config.is_none() {
+        let fix = "give a JSON file of settings, or a trace written with -o";
+        return Err(Error::file(path, "holds no config", fix));
+    }
+    Ok(record)
+}
+
+/// The whole file.
+fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    if path.is_dir() {
+        return Err(Error::file(path, "is a folder", "name a file in it"));
+    }
+    std::fs::read(path).map_err(|error| {
+        let fix = match error.kind() {
+            std::io::ErrorKind::NotFound => "check the path: it is taken from the current folder",
+            _ => "make it readable",
+        };
+        Error::file(path, io_reason(&error), fix)
+    })
+}
+
+/// The system's reason, without the number it appends.
+fn io_reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let reason = text.split(" (os error").next().unwrap_or(&text);
+    reason.to_lowercase()
+}
+
+/// The name of a tensor's type in files.
+#[must_use]
+pub fn dtype_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::U8 => "bool",
+        other => other.as_str(),
+    }
+}
+
+/// The type of that name in files.
+fn dtype_named(name: &str) -> Option<DType> {
+    let known = [DType::U8, DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64];
+    known.into_iter().find(|dtype| dtype_name(*dtype) == name)
+}

@@ -1,0 +1,105 @@
+//! Files that appear whole or not at all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use super::{Format, Record, format_of, io_reason};
+use crate::error::{Error, Result};
+
+/// A file to be written: opened before the work, so that an unwritable path fails early, and put in place by
+/// [`Output::write`]. Dropped unwritten, it leaves nothing behind.
+pub struct Output {
+    path: PathBuf,
+    format: &'static dyn Format,
+    temporary: NamedTempFile,
+}
+
+impl Output {
+    /// Opens a temporary file beside `path`, whose extension names the format.
+    ///
+    /// # Errors
+    /// If the extension is unknown, or the file cannot be written there.
+    pub fn create(path: &Path) -> Result<Self> {
+        let format = format_of(path)?;
+        if path.is_dir() {
+            return Err(Error::file(path, "is a folder", "name a file in it"));
+        }
+        // Through a link, the file that it points to is replaced, not the link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if target.exists() {
+            let writable = fs::OpenOptions::new().append(true).open(&target);
+            writable.map_err(|error| unwritable(path, &error))?;
+        }
+        let folder = match target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let temporary = builder().tempfile_in(folder).map_err(|error| unwritable(path, &error))?;
+        Ok(Self { path: target, format, temporary })
+    }
+
+    /// Writes the record and moves it to its place.
+    ///
+    /// # Errors
+    /// If the disk is full or the file has become unwritable. What stood at the path then still stands.
+    pub fn write(self, record: &Record) -> Result<()> {
+        let permissions = self.temporary.as_file().metadata().map(|metadata| metadata.permissions());
+        let written = permissions.and_then(|permissions| {
+            self.format.write(record, self.temporary.path())?;
+            fs::set_permissions(self.temporary.path(), permissions)
+        });
+        written.map_err(|error| unwritable(&self.path, &error))?;
+        let moved = self.temporary.persist(&self.path);
+        moved.map(drop).map_err(|error| unwritable(&self.path, &error.error))
+    }
+}
+
+/// A builder of temporary files with the permissions of any new file.
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".mha-trace-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    builder
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Error {
+    let fix = match error.kind() {
+        std::io::ErrorKind::NotFound => "make its folder first",
+        std::io::ErrorKind::StorageFull => "free some space, or write elsewhere",
+        _ => "choose a path that can be written",
+    };
+    Error::file(path, format!("cannot be written: {}", io_reason(error)), fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unwritten_output_leaves_the_folder_as_it_was() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("trace.json");
+        fs::write(&path, "kept").expect("writable");
+        drop(Output::create(&path).expect("writable"));
+        assert_eq!(fs::read_to_string(&path).expect("readable"), "kept");
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
+    }
+
+    #[test]
+    fn a_written_output_replaces_the_file_and_nothing_else_stays() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        for name in ["trace.json", "trace.safetensors"] {
+            let path = folder.path().join(name);
+            fs::write(&path, "old").expect("writable");
+            Output::create(&path).expect("writable").write(&Record::default()).expect("written");
+            assert_ne!(fs::read(&path).expect("readable"), b"old");
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 2);
+    }
+}

@@ -1,0 +1,161 @@
+//! The masks of a run: causal, keys, and a tensor from a file, combined.
+
+use candle_core::{DType, Device, Tensor};
+
+use crate::config::{AttnMaskTrue, Config, Mask};
+use crate::error::{Error, Result};
+
+/// The shapes of a run's masks, over the last of (batch, head, query, key).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MaskShapes {
+    /// Of the boolean mask.
+    pub blocked: Option<Vec<usize>>,
+    /// Of the float mask.
+    pub added: Option<Vec<usize>>,
+}
+
+/// The masks of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Masks {
+    /// Boolean (`U8`), true = blocked, broadcast to (batch, head, query, key) from the right.
+    pub blocked: Option<Tensor>,
+    /// Float, added to the scores, broadcast likewise.
+    pub added: Option<Tensor>,
+}
+
+impl MaskShapes {
+    /// The shapes of [`Masks::compose`]'s masks, without making them.
+    ///
+    /// # Errors
+    /// If the attention mask does not broadcast to (batch, head, query, key).
+    pub fn of(config: &Config, attn_mask: Option<&Tensor>) -> Result<Self> {
+        let &Config { batch, seq_len, .. } = config;
+        let mut shapes = Self::default();
+        let mut blocked = Vec::new();
+        if config.mask == Mask::Causal {
+            blocked.push(vec![seq_len, seq_len]);
+        }
+        if config.key_mask.is_some() || config.lengths.is_some() {
+            blocked.push(vec![batch, 1, 1, seq_len]);
+        }
+        if let Some(mask) = attn_mask {
+            check_shape(config, mask)?;
+            if mask.dtype().is_float() {
+                shapes.added = Some(mask.dims().to_vec());
+            } else {
+                blocked.push(mask.dims().to_vec());
+            }
+        }
+        shapes.blocked = blocked.into_iter().reduce(|left, right| broadcast(&left, &right));
+        Ok(shapes)
+    }
+}
+
+impl Masks {
+    /// The masks that the config describes, with `attn_mask` as its file holds it.
+    ///
+    /// # Errors
+    /// If the attention mask does not broadcast to (batch, head, query, key), or is neither float nor 0 and 1.
+    pub fn compose(config: &Config, attn_mask: Option<&Tensor>) -> Result<Self> {
+        let mut masks = Self::default();
+        let mut blocked = Vec::new();
+        if config.mask == Mask::Causal {
+            blocked.push(causal(config.seq_len)?);
+        }
+        if let Some(keys) = blocked_keys(config) {
+            let shape = (config.batch, 1, 1, config.seq_len);
+            blocked.push(Tensor::from_vec(keys, shape, &Device::Cpu)?);
+        }
+        if let Some(mask) = attn_mask {
+            check_shape(config, mask)?;
+            if mask.dtype().is_float() {
+                masks.added = Some(mask.to_dtype(config.dtype.into())?);
+            } else {
+                blocked.push(blocked_by(mask, config.attn_mask_true.unwrap_or_default())?);
+            }
+        }
+        for mask in blocked {
+            masks.blocked = Some(match masks.blocked {
+                None => mask,
+                Some(others) => others.broadcast_maximum(&mask)?,
+            });
+        }
+        Ok(masks)
+    }
+}
+
+/// (query, key), true where the key comes after the query.
+fn causal(tokens: usize) -> Result<Tensor> {
+    let rows = (0..tokens).flat_map(|query| (0..tokens).map(move |key| u8::from(key > query)));
+    Ok(Tensor::from_vec(rows.collect(), (tokens, tokens), &Device::Cpu)?)
+}
+
+/// (batch, key), true where the key is padding.
+fn blocked_keys(config: &Config) -> Option<Vec<u8>> {
+    if let Some(rows) = &config.key_mask {
+        return Some(rows.iter().flat_map(|row| row.bytes().map(|c| u8::from(c == b'0'))).collect());
+    }
+    let lengths = config.lengths.as_ref()?;
+    let row = |length: &usize| {
+        let length = *length;
+        (0..config.seq_len).map(move |key| u8::from(key >= length))
+    };
+    Some(lengths.iter().flat_map(row).collect())
+}
+
+/// A mask of 0 and 1 (or of booleans) as true = blocked.
+fn blocked_by(mask: &Tensor, meaning: AttnMaskTrue) -> Result<Tensor> {
+    let values = mask.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
+    if let Some((at, value)) = values.iter().enumerate().find(|(_, value)| !matches!(value, 0 | 1)) {
+        let index = unravel(at, mask.dims());
+        let what = format!("holds {value} at {index:?}, which is neither 0 nor 1");
+        let fix = "give 0 and 1, booleans, or floating-point numbers to add to the scores";
+        return Err(Error::tensor("attn_mask", what, fix));
+    }
+    let attend = i64::from(meaning == AttnMaskTrue::Attend);
+    let blocked: Vec<u8> = values.into_iter().map(|value| u8::from(value != 1 - attend)).collect();
+    Ok(Tensor::from_vec(blocked, mask.shape(), &Device::Cpu)?)
+}
+
+/// The index of the element that stands at `at` in row-major order.
+#[must_use]
+pub fn unravel(at: usize, dims: &[usize]) -> Vec<usize> {
+    let mut rest = at;
+    let mut index: Vec<usize> = dims
+        .iter()
+        .rev()
+        .map(|dim| {
+            let here = rest % dim.max(&1);
+            rest /= dim.max(&1);
+            here
+        })
+        .collect();
+    index.reverse();
+    index
+}
+
+fn check_shape(config: &Config, mask: &Tensor) -> Result<()> {
+    let &Config { batch, heads, seq_len, .. } = config;
+    let full = [batch, heads, seq_len, seq_len];
+    let dims = mask.dims();
+    let fits = |(size, full): (&usize, &usize)| size == full || *size == 1;
+    if dims.len() <= full.len() && dims.iter().rev().zip(full.iter().rev()).all(fits) {
+        return Ok(());
+    }
+    let what = format!(
+        "is {dims:?}, which does not broadcast to (batch {batch}, head {heads}, query {seq_len}, key {seq_len})"
+    );
+    let fix = format!(
+        "give the last of these axes, each whole or 1, as [{seq_len}, {seq_len}] or [{batch}, 1, 1, {seq_len}]"
+    );
+    Err(Error::tensor("attn_mask", what, fix))
+}
+
+/// The shape that two shapes broadcast to, aligned from the right.
+fn broadcast(left: &[usize], right: &[usize]) -> Vec<usize> {
+    let rank = left.len().max(right.len());
+    let at = |shape: &[usize], from_right: usize| {
+        shape.len().checked_sub(from_right).and_then(|at| shape.get(at)).copied().unwrap_or(1)
+    };
+    (1..=rank).rev().map(|from_right| at(left, from_right).max(at(right, from_right))).collect()
+}

@@ -1,0 +1,56 @@
+//! Refusing a run that the machine cannot hold, before it starts.
+
+use super::program::{Program, Step};
+use crate::config::DType;
+use crate::error::{Error, Result};
+
+impl Step<()> {
+    /// Bytes of the step's value when it is computed in `dtype`; masks take a byte an element.
+    #[must_use]
+    pub fn bytes(&self, dtype: DType) -> u128 {
+        let size = if matches!(self.name.as_str(), "mask" | "dropout_keep") {
+            1
+        } else {
+            candle_core::DType::from(dtype).size_in_bytes() as u128
+        };
+        self.axes.count().saturating_mul(size)
+    }
+}
+
+impl Program {
+    /// Bytes that all values take together.
+    #[must_use]
+    pub fn bytes(&self, dtype: DType) -> u128 {
+        self.steps().iter().fold(0, |sum, step| sum.saturating_add(step.bytes(dtype)))
+    }
+
+    /// Refuses a run that needs more memory than this machine has free.
+    ///
+    /// Counted are all values, which a trace keeps, and once more the largest for what an operation needs
+    /// beside them.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], with both figures.
+    pub fn fits_memory(&self, dtype: DType) -> Result<()> {
+        let largest = self.steps().iter().map(|step| step.bytes(dtype)).max().unwrap_or(0);
+        let needed = self.bytes(dtype).saturating_add(largest);
+        // Below this no machine is in doubt, and asking it costs more than the run.
+        if needed < 64 << 20 {
+            return Ok(());
+        }
+        let available = available_memory();
+        if needed > u128::from(available) {
+            return Err(Error::TooLarge { needed, available });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that a process can still take: of the machine, or of its control group where that is less. A machine
+/// that does not tell refuses nothing.
+fn available_memory() -> u64 {
+    let Ok(mut system) = sysinfo::System::new() else { return u64::MAX };
+    system.refresh_memory();
+    let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    system.available_memory().min(group)
+}

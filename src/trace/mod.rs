@@ -1,0 +1,17 @@
+//! The computation: a program of named operations on tensors with named axes, and its trace.
+
+mod attention;
+mod axis;
+mod empty;
+mod memory;
+mod op;
+mod program;
+mod record;
+mod run;
+
+pub use attention::attention;
+pub use axis::{Axes, Axis};
+pub use empty::{Became, EmptyRows};
+pub use op::{Op, root};
+pub use program::{Given, Program, Step, Trace};
+pub use run::Run;

@@ -1,0 +1,217 @@
+//! The operations that a trace is made of: each knows its value, its axes, its formula and its cost.
+
+use candle_core::{D, Tensor};
+
+use super::axis::{Axes, Axis};
+use crate::config::{EmptyRows, Fill};
+use crate::error::{Error, Result};
+use crate::source::dropout_scale;
+
+/// One step's operation. `eval` computes it with candle; the formulas are those of
+/// "Attention Is All You Need" (Vaswani et al., 2017), section 3.2.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Op {
+    /// An input, a weight or a mask: its value comes from outside.
+    Given,
+    /// x · Wᵀ (+ b), as `nn.Linear`. Reads x (…, in), W (out, in) and perhaps b (out).
+    Project {
+        /// What the rows of the result are: queries or keys.
+        tokens: Axis,
+    },
+    /// (batch, token, model) to (batch, head, token, `head_dim`): head h is features `h·d_k` … `(h+1)·d_k − 1`.
+    SplitHeads {
+        /// The number of heads.
+        heads: usize,
+    },
+    /// Q · Kᵀ of every head. Reads queries and keys (batch, head, token, `head_dim`).
+    DotProduct,
+    /// Scores / √`d_k`.
+    Scale {
+        /// The features of a head, `d_k`.
+        head_dim: usize,
+    },
+    /// Scores + a float mask, broadcast from the right.
+    AddMask,
+    /// The fill where the mask is true, the score elsewhere. Reads scores and a boolean mask.
+    MaskFill {
+        /// What a masked score becomes.
+        fill: Fill,
+    },
+    /// exp(s) / Σ exp(s) over the keys of every row.
+    Softmax {
+        /// What a row that is −∞ throughout becomes.
+        empty_rows: EmptyRows,
+    },
+    /// Weights · keep / (1 − p). Reads weights and a boolean keep-mask.
+    Dropout {
+        /// The probability of dropping a weight.
+        p: f64,
+    },
+    /// Weights · V of every head.
+    WeightedSum,
+    /// (batch, head, query, `head_dim`) to (batch, query, model): the heads side by side.
+    MergeHeads,
+}
+
+impl Op {
+    /// The operation's value for these inputs. Replaying a trace's steps gives their values again; f64 inputs
+    /// give an f64 value.
+    ///
+    /// # Errors
+    /// If the number of inputs is not the operation's, or candle refuses them: check with [`Op::axes`] first.
+    pub fn eval(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let value = match (*self, inputs) {
+            (Self::Project { .. }, [x, weight]) => project(x, weight)?,
+            (Self::Project { .. }, [x, weight, bias]) => project(x, weight)?.broadcast_add(bias)?,
+            (Self::SplitHeads { heads }, [x]) => {
+                let (batch, tokens, model) = x.dims3()?;
+                x.reshape((batch, tokens, heads, model / heads))?.transpose(1, 2)?.contiguous()?
+            }
+            (Self::DotProduct, [queries, keys]) => queries.matmul(&keys.t()?)?,
+            (Self::Scale { head_dim }, [scores]) => {
+                let root = Tensor::new(root(head_dim), scores.device())?.to_dtype(scores.dtype())?;
+                scores.broadcast_div(&root)?
+            }
+            (Self::AddMask, [scores, mask]) => scores.broadcast_add(mask)?,
+            (Self::MaskFill { fill }, [scores, mask]) => {
+                let fill = Tensor::new(fill.0, scores.device())?.to_dtype(scores.dtype())?;
+                let shape = scores.shape();
+                mask.broadcast_as(shape)?.where_cond(&fill.broadcast_as(shape)?, scores)?
+            }
+            (Self::Softmax { empty_rows }, [scores]) => {
+                let weights = candle_nn::ops::softmax_last_dim(scores)?;
+                match empty_rows {
+                    EmptyRows::Nan => weights,
+                    EmptyRows::Zero => {
+                        let empty = scores.max_keepdim(D::Minus1)?.eq(f64::NEG_INFINITY)?;
+                        let zeros = weights.zeros_like()?;
+                        empty.broadcast_as(weights.shape())?.where_cond(&zeros, &weights)?
+                    }
+                }
+            }
+            (Self::Dropout { p }, [weights, keep]) => {
+                let scale = f64::from(dropout_scale(p));
+                weights.mul(&keep.to_dtype(weights.dtype())?.affine(scale, 0.0)?)?
+            }
+            (Self::WeightedSum, [weights, values]) => weights.matmul(values)?,
+            (Self::MergeHeads, [heads]) => heads.transpose(1, 2)?.contiguous()?.flatten_from(2)?,
+            _ => return Err(self.misread(inputs.len())),
+        };
+        Ok(value)
+    }
+
+    /// The axes of the value, from those of the inputs.
+    ///
+    /// # Errors
+    /// If the inputs do not fit the operation: too few, other axes, or lengths that differ.
+    pub fn axes(&self, inputs: &[&Axes]) -> Result<Axes> {
+        use Axis::{Batch, Head, HeadDim, Key, Model, Query};
+        let dims: Vec<Vec<(Axis, usize)>> = inputs.iter().map(|axes| axes.iter().collect()).collect();
+        let dims: Vec<&[(Axis, usize)]> = dims.iter().map(Vec::as_slice).collect();
+        let axes = match (*self, dims.as_slice()) {
+            (Self::Project { tokens }, [[b, t, i], [o, w_i], bias @ ..])
+                if i.1 == w_i.1 && bias.len() <= 1 && bias.iter().all(|bias| *bias == [*o]) =>
+            {
+                vec![*b, (tokens, t.1), (Model, o.1)]
+            }
+            (Self::SplitHeads { heads }, [[b, t, (Model, d)]])
+                if heads > 0 && d.is_multiple_of(heads) =>
+            {
+                vec![*b, (Head, heads), *t, (HeadDim, d / heads)]
+            }
+            (Self::DotProduct, [[b, h, q @ (Query, _), d], [k_b, k_h, s @ (Key, _), k_d]])
+                if (b, h, d) == (k_b, k_h, k_d) =>
+            {
+                vec![*b, *h, *q, *s]
+            }
+            (Self::Scale { .. } | Self::Softmax { .. }, [scores]) => scores.to_vec(),
+            (Self::AddMask | Self::MaskFill { .. }, [scores, mask]) if broadcasts(mask, scores) => {
+                scores.to_vec()
+            }
+            (Self::Dropout { .. }, [weights, keep]) if weights == keep => weights.to_vec(),
+            (Self::WeightedSum, [[b, h, q, s @ (Key, _)], [v_b, v_h, v_s, d]])
+                if (b, h, s) == (v_b, v_h, v_s) =>
+            {
+                vec![*b, *h, *q, *d]
+            }
+            (Self::MergeHeads, [[b @ (Batch, _), (Head, h), q, (HeadDim, d)]]) => {
+                vec![*b, *q, (Model, h.saturating_mul(*d))]
+            }
+            _ => {
+                let found: Vec<_> = inputs.iter().map(ToString::to_string).collect();
+                let what = format!("does not fit {}", found.join(" and "));
+                return Err(Error::tensor(format!("{self:?}"), what, self.misread(inputs.len()).fix()));
+            }
+        };
+        Ok(Axes::new(axes))
+    }
+
+    /// The formula with the names of the tensors in it: `scores_raw / √d_k`.
+    #[must_use]
+    pub fn formula(&self, names: &[&str]) -> String {
+        match (*self, names) {
+            (Self::Project { .. }, [x, w]) => format!("{x} · {w}ᵀ"),
+            (Self::Project { .. }, [x, w, b]) => format!("{x} · {w}ᵀ + {b}"),
+            (Self::SplitHeads { heads }, [x]) => format!("{x} split into {heads} heads"),
+            (Self::DotProduct, [q, k]) => format!("{q} · {k}ᵀ"),
+            (Self::Scale { .. }, [scores]) => format!("{scores} / √d_k"),
+            (Self::AddMask, [scores, mask]) => format!("{scores} + {mask}"),
+            (Self::MaskFill { fill }, [scores, mask]) => {
+                format!("{fill} where {mask}, else {scores}")
+            }
+            (Self::Softmax { .. }, [scores]) => format!("softmax({scores}) over keys"),
+            (Self::Dropout { p }, [weights, keep]) => format!("{weights} · {keep} / (1 − {p})"),
+            (Self::WeightedSum, [weights, v]) => format!("{weights} · {v}"),
+            (Self::MergeHeads, [heads]) => format!("{heads} side by side"),
+            _ => "given".to_owned(),
+        }
+    }
+
+    /// Floating-point operations of the step: a multiply-add counts 2, softmax 5 an element (maximum,
+    /// subtraction, exponential, sum, division), moving and selecting numbers nothing.
+    #[must_use]
+    pub fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
+        let count = output.count();
+        let inner = |axes: Option<&&Axes>| {
+            axes.and_then(|axes| axes.iter().last()).map_or(0, |(_, size)| size as u128)
+        };
+        match self {
+            Self::Given | Self::SplitHeads { .. } | Self::MaskFill { .. } | Self::MergeHeads => 0,
+            Self::Project { .. } => {
+                let bias = if inputs.len() == 3 { count } else { 0 };
+                count.saturating_mul(2 * inner(inputs.first())).saturating_add(bias)
+            }
+            Self::DotProduct | Self::WeightedSum => count.saturating_mul(2 * inner(inputs.first())),
+            Self::Scale { .. } | Self::AddMask | Self::Dropout { .. } => count,
+            Self::Softmax { .. } => count.saturating_mul(5),
+        }
+    }
+
+    fn misread(&self, inputs: usize) -> Error {
+        let what = format!("cannot be computed from {inputs} tensors");
+        Error::tensor(format!("{self:?}"), what, "read the inputs that the operation's page names")
+    }
+}
+
+/// √`d_k`, the divisor of the scores.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
+pub fn root(head_dim: usize) -> f64 {
+    (head_dim as f64).sqrt()
+}
+
+/// x (batch, token, in) · Wᵀ as one matrix product over all tokens.
+fn project(x: &Tensor, weight: &Tensor) -> candle_core::Result<Tensor> {
+    let (batch, tokens, inputs) = x.dims3()?;
+    let outputs = weight.dim(0)?;
+    let rows = x.reshape((batch * tokens, inputs))?;
+    rows.matmul(&weight.t()?)?.reshape((batch, tokens, outputs))
+}
+
+/// Whether a mask's axes, aligned from the right, each are the scores' or 1.
+fn broadcasts(mask: &[(Axis, usize)], scores: &[(Axis, usize)]) -> bool {
+    mask.len() <= scores.len()
+        && mask.iter().rev().zip(scores.iter().rev()).all(|((mask_axis, m), (axis, s))| {
+            mask_axis == axis && (m == s || *m == 1)
+        })
+}
