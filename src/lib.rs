@@ -6,6 +6,8 @@ pub mod error;
 pub mod file;
 pub mod source;
 pub mod trace;
+pub mod verdict;
+pub mod view;
 
 pub use config::{Config, Settings};
 pub use error::{Error, Result};

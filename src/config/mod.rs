@@ -35,7 +35,7 @@ pub struct Config {
     pub bias: bool,
     /// The mask between positions.
     pub mask: Mask,
-    /// A string of 0 and 1 a batch item; 1 lets every query attend to that key.
+    /// A string of 0 and 1 a batch item; 1 lets every query attend to that key. No strings: no such mask.
     pub key_mask: Option<Vec<String>>,
     /// The number of valid keys of every batch item.
     pub lengths: Option<Vec<usize>>,
@@ -79,7 +79,7 @@ impl Config {
             init: s.init.unwrap_or_default(),
             bias: s.bias.unwrap_or(false),
             mask: s.mask.unwrap_or_default(),
-            key_mask: s.key_mask,
+            key_mask: s.key_mask.filter(|rows| !rows.is_empty()),
             lengths: s.lengths,
             attn_mask_true: s.attn_mask.as_ref().map(|_| s.attn_mask_true.unwrap_or_default()),
             attn_mask: s.attn_mask,

@@ -1,13 +1,11 @@
 //! The notebooks' settings by name.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::choice::choices;
 use super::{Fill, Init, Input, Mask, Settings};
-use crate::error::near_miss;
 
 choices! {
     /// A notebook's whole setting, under its name.
@@ -21,19 +19,6 @@ choices! {
         FormalPadding = "formal-padding",
         /// Padding under −∞ with a visible key in every item. The notebook sets no seed.
         FormalPaddingWeights = "formal-padding-weights",
-    }
-}
-
-impl FromStr for Preset {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let names: Vec<_> = Self::ALL.iter().map(|preset| preset.name()).collect();
-        let known = Self::ALL.iter().find(|preset| preset.name() == name);
-        known.copied().ok_or_else(|| match near_miss(name, &names) {
-            Some(near) => format!("there is no preset `{name}`; did you mean `{near}`?"),
-            None => format!("there is no preset `{name}`; the presets are {}", names.join(", ")),
-        })
     }
 }
 
@@ -87,15 +72,6 @@ mod tests {
         for preset in Preset::ALL {
             let settings = Settings { preset: Some(*preset), ..Settings::default() };
             super::super::Config::resolve(&settings).expect("a preset is valid");
-            assert_eq!(preset.name().parse(), Ok(*preset));
         }
-    }
-
-    #[test]
-    fn a_slip_gets_the_near_miss() {
-        assert_eq!(
-            "casual-walkthrough".parse::<Preset>(),
-            Err("there is no preset `casual-walkthrough`; did you mean `causal-walkthrough`?".into())
-        );
     }
 }

@@ -1,6 +1,9 @@
 //! Settings as flags and config files give them: each may be absent.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{AttnMaskTrue, Config, DType, EmptyRows, Fill, Init, Input, Mask, Preset, Seed};
 
@@ -66,6 +69,25 @@ impl Settings {
             weights: self.weights.or(base.weights),
             prefix: self.prefix.or(base.prefix),
         }
+    }
+
+    /// The settings as a config file states them, without those that are absent.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut value = json!(self);
+        if let Value::Object(keys) = &mut value {
+            keys.retain(|_, value| !value.is_null());
+        }
+        value
+    }
+
+    /// These settings as a config file in `folder` states them: its paths are relative to it.
+    #[must_use]
+    pub fn in_folder(mut self, folder: &Path) -> Self {
+        for path in [&mut self.x, &mut self.weights, &mut self.attn_mask].into_iter().flatten() {
+            *path = folder.join(&*path).to_string_lossy().into_owned();
+        }
+        self
     }
 }
 

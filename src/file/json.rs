@@ -139,20 +139,11 @@ fn plain(path: &Path, name: String, array: &Array) -> Result<Entry> {
     Ok(Entry { name, formula: None, axes: None, tensor })
 }
 
-/// The settings as JSON, without those that are absent.
-pub fn settings_value(settings: &Settings) -> Value {
-    let mut value = json!(settings);
-    if let Value::Object(keys) = &mut value {
-        keys.retain(|_, value| !value.is_null());
-    }
-    value
-}
-
 /// Writes a record, a line a step.
 pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
     write!(writer, "{{\n\"format\": \"{FORMAT}\",\n\"version\": {VERSION},\n")?;
     if let Some(settings) = &record.config {
-        writeln!(writer, "\"config\": {},", settings_value(settings))?;
+        writeln!(writer, "\"config\": {},", settings.to_json())?;
     }
     write!(writer, "\"steps\": [")?;
     for (at, entry) in record.entries.iter().enumerate() {

@@ -13,7 +13,6 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, View}
 use serde::Deserialize;
 use serde_json::json;
 
-use super::json::settings_value;
 use super::text::parse;
 use super::{Entry, FORMAT, Format, Record, VERSION, read_bytes};
 use crate::config::Settings;
@@ -71,7 +70,7 @@ impl Format for Safetensors {
         let about = json!({
             "format": FORMAT,
             "version": VERSION,
-            "config": record.config.as_ref().map(settings_value),
+            "config": record.config.as_ref().map(Settings::to_json),
             "steps": steps.collect::<Vec<_>>(),
         });
         let metadata = HashMap::from([(FORMAT.to_owned(), about.to_string())]);

@@ -79,9 +79,10 @@ pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
             let fix = "check the JSON there: a comma, a quote or a bracket may be missing";
             Error::file(path, format!("{reason} at {place}"), fix)
         }
-        Category::Data => match reason.strip_prefix("unknown field `") {
-            Some(rest) => unknown_key(path, rest, &place),
-            None => {
+        Category::Data => match reason.strip_prefix("unknown ").and_then(|rest| rest.split_once(" `")) {
+            Some(("field", rest)) => unknown(path, "key", rest, &place),
+            Some(("variant", rest)) => unknown(path, "value", rest, &place),
+            _ => {
                 let fix = "put a value of the expected kind there";
                 Error::file(path, format!("{reason} at {place}"), fix)
             }
@@ -90,15 +91,15 @@ pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
 }
 
 /// `rest` is serde's "NAME`, expected one of `a`, `b`, …".
-fn unknown_key(path: &Path, rest: &str, place: &str) -> Error {
+fn unknown(path: &Path, kind: &str, rest: &str, place: &str) -> Error {
     let mut quoted = rest.split('`');
     let name = quoted.next().unwrap_or_default();
     let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
     let fix = match near_miss(name, &known) {
         Some(near) => format!("did you mean \"{near}\"?"),
-        None => format!("the keys are {}", known.join(", ")),
+        None => format!("the {kind}s are {}", known.join(", ")),
     };
-    Error::file(path, format!("unknown key \"{name}\" at {place}"), fix)
+    Error::file(path, format!("unknown {kind} \"{name}\" at {place}"), fix)
 }
 
 #[cfg(test)]

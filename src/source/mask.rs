@@ -1,9 +1,12 @@
 //! The masks of a run: causal, keys, and a tensor from a file, combined.
 
+use std::path::Path;
+
 use candle_core::{DType, Device, Tensor};
 
 use crate::config::{AttnMaskTrue, Config, Mask};
 use crate::error::{Error, Result};
+use crate::file::Record;
 
 /// The shapes of a run's masks, over the last of (batch, head, query, key).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -101,6 +104,21 @@ fn blocked_keys(config: &Config) -> Option<Vec<u8>> {
         (0..config.seq_len).map(move |key| u8::from(key >= length))
     };
     Some(lengths.iter().flat_map(row).collect())
+}
+
+/// The rows of a key mask, as a config states them, from a file of 0 and 1 (batch, key).
+///
+/// # Errors
+/// If the file cannot be read, or does not hold such a tensor.
+pub fn key_mask_rows(path: &Path) -> Result<Vec<String>> {
+    let record = Record::read(path)?;
+    let rows = record.entries.first().map(|entry| entry.tensor.to_dtype(DType::I64)?.to_vec2::<i64>());
+    let Some(Ok(rows)) = rows else {
+        let fix = "give an array of arrays of 0 and 1, a row a batch item, as [[1, 1], [1, 0]]";
+        return Err(Error::file(path, "is not a key mask over (batch, key)", fix));
+    };
+    let text = |row: Vec<i64>| row.into_iter().map(|bit| if bit == 1 { '1' } else if bit == 0 { '0' } else { '?' });
+    Ok(rows.into_iter().map(|row| text(row).collect()).collect())
 }
 
 /// A mask of 0 and 1 (or of booleans) as true = blocked.

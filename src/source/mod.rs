@@ -8,5 +8,5 @@ mod sources;
 
 pub use draw::draw;
 pub use generator::{Generator, dropout_scale};
-pub use mask::{MaskShapes, Masks, unravel};
+pub use mask::{MaskShapes, Masks, key_mask_rows, unravel};
 pub use sources::Sources;

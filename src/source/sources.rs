@@ -40,6 +40,63 @@ impl Sources {
         Ok(sources)
     }
 
+    /// The settings and sources that check the record at `path`: `flags` over its config, and its own given
+    /// tensors but for those that the flags replace. What its config takes from a file that the record lacks is
+    /// read.
+    ///
+    /// # Errors
+    /// If such a file cannot be read.
+    pub fn of_record(record: &Record, flags: &Settings, path: &Path) -> Result<(Settings, Self)> {
+        Self::over_record(record, flags, path, |_| true)
+    }
+
+    /// The settings and sources that run the record at `path` again: `flags` over its config, what is drawn is
+    /// drawn again, and what its config takes from files is taken from the record.
+    ///
+    /// # Errors
+    /// If the flags or the config name a file that cannot be read.
+    pub fn again(record: &Record, flags: &Settings, path: &Path) -> Result<(Settings, Self)> {
+        let config = record.config.clone().unwrap_or_default();
+        Self::over_record(record, flags, path, |name| match name {
+            "x" => config.x.is_some(),
+            "mask" | "attn_bias" => config.attn_mask.is_some(),
+            "dropout_keep" => false,
+            _ => config.weights.is_some(),
+        })
+    }
+
+    fn over_record(
+        record: &Record,
+        flags: &Settings,
+        path: &Path,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(Settings, Self)> {
+        let masks_stated = flags.mask.is_some()
+            || flags.key_mask.is_some()
+            || flags.lengths.is_some()
+            || flags.attn_mask.is_some();
+        let replaced = |name: &str| match name {
+            "x" => flags.x.is_some(),
+            "mask" | "attn_bias" => masks_stated,
+            "dropout_keep" => false,
+            _ => flags.weights.is_some(),
+        };
+        let own = Self::recorded(record).only(|name| wanted(name) && !replaced(name));
+        let has = |name| own.tensors.contains_key(name);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let config = record.config.clone().unwrap_or_default().in_folder(folder);
+        let settings = flags.clone().over(config);
+        let to_read = Settings {
+            x: settings.x.clone().filter(|_| !has("x")),
+            weights: settings.weights.clone().filter(|_| !has("w_q")),
+            attn_mask: settings.attn_mask.clone().filter(|_| !has("mask") && !has("attn_bias")),
+            prefix: settings.prefix.clone(),
+            ..Settings::default()
+        };
+        let sources = own.with(Self::load(&to_read)?);
+        Ok((settings, sources))
+    }
+
     /// The given tensors of a recorded trace: inputs, weights, masks and dropout's keep-mask.
     #[must_use]
     pub fn recorded(record: &Record) -> Self {
@@ -53,15 +110,13 @@ impl Sources {
     }
 
     /// Keeps the tensors whose name `keep` accepts.
-    #[must_use]
-    pub fn only(mut self, keep: impl Fn(&str) -> bool) -> Self {
+    fn only(mut self, keep: impl Fn(&str) -> bool) -> Self {
         self.tensors.retain(|name, _| keep(name));
         self
     }
 
     /// Adds what `other` has, in place of what stands under the same name.
-    #[must_use]
-    pub fn with(mut self, other: Self) -> Self {
+    fn with(mut self, other: Self) -> Self {
         self.tensors.extend(other.tensors);
         self.attn_mask = other.attn_mask.or(self.attn_mask);
         self

@@ -3,7 +3,7 @@
 use super::axis::{Axes, Axis};
 use super::op::Op;
 use super::program::Program;
-use crate::config::Config;
+use crate::config::{Config, Settings};
 use crate::error::Result;
 use crate::source::MaskShapes;
 
@@ -53,6 +53,19 @@ pub fn attention(config: &Config, masks: &MaskShapes) -> Result<Program> {
     let concat = p.then("concat", Op::MergeHeads, &[head_outputs])?;
     p.then("output", Op::Project { tokens: Axis::Query }, &after(concat, &w_o))?;
     Ok(p)
+}
+
+impl Program {
+    /// The program of a run that has every step there is, to tell which step reads which by their names.
+    ///
+    /// # Errors
+    /// Never, as its sizes fit each other.
+    pub fn complete() -> Result<Self> {
+        let settings = Settings { dropout: Some(0.5), bias: Some(true), ..Settings::default() };
+        let config = Config::resolve(&settings)?;
+        let all = Some(vec![config.seq_len; 2]);
+        attention(&config, &MaskShapes { blocked: all.clone(), added: all })
+    }
 }
 
 /// The weight `w_NAME` (out, in) of a projection and, where there is one, its bias `b_NAME` (out).

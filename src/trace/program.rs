@@ -60,10 +60,25 @@ impl Program {
         &self.steps
     }
 
-    /// The axes of the steps that `step` reads.
+    /// The steps that `step` reads.
     #[must_use]
-    pub fn read_by(&self, step: &Step<()>) -> Vec<&Axes> {
-        step.inputs.iter().filter_map(|at| self.steps.get(*at)).map(|input| &input.axes).collect()
+    pub fn read_by(&self, step: &Step<()>) -> Vec<&Step<()>> {
+        step.inputs.iter().filter_map(|at| self.steps.get(*at)).collect()
+    }
+
+    /// The names of the steps that read one of `differing`, directly or through other steps.
+    #[must_use]
+    pub fn downstream_of(&self, differing: &[String]) -> Vec<String> {
+        let mut reached: Vec<bool> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let reads = |at: &usize| {
+                reached.get(*at).copied().unwrap_or(false)
+                    || self.steps.get(*at).is_some_and(|read| differing.contains(&read.name))
+            };
+            reached.push(step.inputs.iter().any(reads));
+        }
+        let steps = self.steps.iter().zip(reached);
+        steps.filter(|(_, reached)| *reached).map(|(step, _)| step.name.clone()).collect()
     }
 
     /// Runs every step.

@@ -1,0 +1,202 @@
+//! The commands.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use mha_trace::file::{Output, is_recorded, write_json};
+use mha_trace::verdict::{self, Report, Tolerances};
+use mha_trace::view::{self, View, report_json, report_table, shapes_json, shapes_table, trace_tables};
+use mha_trace::{Error, Run, Trace};
+
+use super::Outcome;
+use super::args::{
+    CheckArgs, Color, DiffArgs, Format, ReportArgs, RunArgs, ShapesArgs, ToleranceArgs, ViewArgs,
+};
+
+/// Runs attention, writes its files, and shows its steps.
+pub fn trace(run: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
+    let run = run.run()?;
+    let view = shown.view()?;
+    let names: Vec<&str> = run.program().steps().iter().map(|step| step.name.as_str()).collect();
+    view.check(run.config(), &names)?;
+    let outputs = open(output)?;
+
+    let trace = run.trace()?;
+    if !shown.quiet {
+        for rows in trace.empty_rows()? {
+            writeln!(io::stderr(), "warning: {rows}")?;
+        }
+    }
+    if !outputs.is_empty() {
+        let record = trace.to_record(run.config());
+        outputs.into_iter().try_for_each(|output| output.write(&record))?;
+    }
+    if !shown.quiet {
+        show(&run, &trace, &view, shown.report.format)?;
+    }
+    Ok(Outcome::Same)
+}
+
+fn open(paths: &[PathBuf]) -> Result<Vec<Output>, Error> {
+    if let Some(twice) = paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|p| p == *path)) {
+        let what = format!("-o {} is given twice", twice.1.display());
+        return Err(Error::Config { what, fix: "name every file once".to_owned() });
+    }
+    paths.iter().map(|path| Output::create(path)).collect()
+}
+
+fn show(run: &Run, trace: &Trace, view: &View, format: Format) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match format {
+        Format::Table => trace_tables(trace, run.config(), view, &mut out)?,
+        Format::Json => {
+            let mut record = trace.to_record(run.config());
+            if let Some(steps) = &view.steps {
+                record.entries.retain(|entry| steps.contains(&entry.name));
+            }
+            write_json(&record, &mut out)?;
+        }
+    }
+    out.flush()
+}
+
+impl ViewArgs {
+    fn view(&self) -> Result<View, Error> {
+        if self.report.format == Format::Json && (self.batch_item.is_some() || self.head.is_some()) {
+            return Err(Error::Config {
+                what: "--batch-item and --head pick tables, and --format json writes whole tensors".to_owned(),
+                fix: "leave them out, or pick steps with --steps".to_owned(),
+            });
+        }
+        Ok(View {
+            steps: self.steps.clone(),
+            batch_item: self.batch_item,
+            head: self.head,
+            decimals: self.decimals.into(),
+            edge: usize::try_from(self.edge).unwrap_or(usize::MAX / 4),
+            full: self.full,
+            width: self.report.width(),
+            color: self.color.wanted(),
+        })
+    }
+}
+
+impl ReportArgs {
+    /// Columns of text a line: as asked for, or the terminal's.
+    fn width(&self) -> usize {
+        let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        self.width.or_else(terminal).unwrap_or(View::default().width)
+    }
+}
+
+impl Color {
+    fn wanted(self) -> bool {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                io::stdout().is_terminal()
+                    && set("NO_COLOR").is_none()
+                    && set("TERM").is_none_or(|terminal| terminal != "dumb")
+            }
+        }
+    }
+}
+
+/// Shows the shapes of a run.
+pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
+    let run = args.run.run()?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.report.format {
+        Format::Table => shapes_table(&run, args.report.width(), &mut out)?,
+        Format::Json => writeln!(out, "{:#}", shapes_json(&run))?,
+    }
+    out.flush()?;
+    Ok(Outcome::Same)
+}
+
+/// Recomputes recorded files. A file that cannot be checked is told, and the others are checked all the same.
+pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
+    if let Some(config) = &args.run.config {
+        let what = format!("--config {} beside a recorded file, which has its own", config.display());
+        let fix = "give single flags to override the file's config".to_owned();
+        return Err(Error::Config { what, fix }.into());
+    }
+    let flags = args.run.settings()?;
+    let tolerances = args.tolerances.tolerances();
+    let mut paths = Vec::new();
+    for path in &args.paths {
+        if path.is_dir() { paths.extend(recorded_in(path)?) } else { paths.push(path.clone()) }
+    }
+    let checked: Vec<_> = paths.iter().map(|path| verdict::check(path, &flags, &tolerances)).collect();
+    let (mut reports, mut failed) = (Vec::new(), None);
+    for result in checked {
+        match result {
+            Ok(report) => reports.push(report),
+            Err(error) => {
+                if let Some(error) = failed.replace(error) {
+                    super::report(&error.into());
+                }
+            }
+        }
+    }
+    show_reports(&reports, ("recorded", "recomputed"), &args.report)?;
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(outcome(&reports)),
+    }
+}
+
+/// The recorded files in a folder, by name.
+fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let refuse = |what: String, fix: &str| {
+        Err(Error::File { path: folder.to_owned(), what, fix: fix.to_owned() })
+    };
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return refuse(format!("cannot be listed: {error}"), "make it readable"),
+    };
+    let mut paths: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|entry| entry.path()).filter(|path| is_recorded(path)).collect();
+    paths.sort();
+    if paths.is_empty() {
+        return refuse("holds no .json or .safetensors file".to_owned(), "name a folder of recorded traces");
+    }
+    Ok(paths)
+}
+
+/// Compares two recorded files.
+pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
+    let report = verdict::diff(&args.left, &args.right, &args.tolerances.tolerances())?;
+    let reports = [report];
+    show_reports(&reports, ("left", "right"), &args.report)?;
+    Ok(outcome(&reports))
+}
+
+fn show_reports(reports: &[Report], sides: view::Sides, args: &ReportArgs) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match args.format {
+        Format::Table => {
+            let all = reports.len() == 1;
+            for report in reports {
+                report_table(report, sides, all, args.width(), &mut out)?;
+            }
+        }
+        Format::Json => writeln!(out, "{:#}", report_json(reports))?,
+    }
+    out.flush()
+}
+
+fn outcome(reports: &[Report]) -> Outcome {
+    if reports.iter().all(Report::is_same) { Outcome::Same } else { Outcome::Different }
+}
+
+impl ToleranceArgs {
+    fn tolerances(&self) -> Tolerances {
+        Tolerances {
+            rtol: self.rtol.clone().unwrap_or_default(),
+            atol: self.atol.clone().unwrap_or_default(),
+        }
+    }
+}

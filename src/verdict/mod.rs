@@ -1,0 +1,81 @@
+//! Comparing traces: what differs, where it begins, and by how much.
+
+mod check;
+mod compare;
+mod tolerance;
+
+pub use check::{check, diff};
+pub use compare::{Comparison, compare};
+pub use tolerance::{PerStep, Tolerance, Tolerances};
+
+use crate::trace::Axes;
+
+/// How a step came out of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Every element agrees within the tolerance.
+    Same,
+    /// It differs, and nothing that it reads does.
+    Differs,
+    /// It differs, and so does a step that it reads, directly or through others.
+    Inherited,
+    /// One side does not have it.
+    Missing,
+}
+
+impl Status {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Differs => "differs",
+            Self::Inherited => "inherited",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// A step of a comparison.
+#[derive(Debug, Clone)]
+pub struct StepReport {
+    /// The step's name.
+    pub name: String,
+    /// How it came out.
+    pub status: Status,
+    /// Its axes, where they are known.
+    pub axes: Option<Axes>,
+    /// The numbers; `None` where one side is missing or the shapes differ.
+    pub comparison: Option<Comparison>,
+    /// The shapes, where they differ: of the left and of the right side.
+    pub shapes: Option<(Vec<usize>, Vec<usize>)>,
+}
+
+/// The comparison of a file with its recomputed self, or with another file.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The file; of `diff`, the left one.
+    pub path: String,
+    /// The steps in order of execution.
+    pub steps: Vec<StepReport>,
+}
+
+impl Report {
+    /// Whether no step differs.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        self.first_divergence().is_none()
+    }
+
+    /// The first step that differs, in order of execution.
+    #[must_use]
+    pub fn first_divergence(&self) -> Option<&StepReport> {
+        self.steps.iter().find(|step| step.status == Status::Differs)
+    }
+
+    /// The number of steps that both sides have.
+    #[must_use]
+    pub fn compared(&self) -> usize {
+        self.steps.iter().filter(|step| step.status != Status::Missing).count()
+    }
+}

@@ -1,0 +1,147 @@
+//! How far two values may be apart and still agree.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use candle_core::DType;
+
+/// Two values agree if |left − right| ≤ atol + rtol · |right|.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Relative.
+    pub rtol: f64,
+    /// Absolute.
+    pub atol: f64,
+}
+
+impl Tolerance {
+    /// The defaults of `torch.testing.assert_close` for a type; integers and booleans agree exactly.
+    #[must_use]
+    pub fn of(dtype: DType) -> Self {
+        let (rtol, atol) = match dtype {
+            DType::F64 => (1e-7, 1e-7),
+            DType::F32 => (1.3e-6, 1e-5),
+            DType::F16 => (1e-3, 1e-5),
+            DType::BF16 => (1.6e-2, 1e-5),
+            _ => (0.0, 0.0),
+        };
+        Self { rtol, atol }
+    }
+
+    /// The looser of two, in each part.
+    #[must_use]
+    pub fn looser(self, other: Self) -> Self {
+        Self { rtol: self.rtol.max(other.rtol), atol: self.atol.max(other.atol) }
+    }
+
+    /// |left − right| as a multiple of what is allowed: agreement is at most 1. NaN agrees with NaN and an
+    /// infinity with its equal; otherwise a non-finite value is infinitely far.
+    #[must_use]
+    pub fn excess(self, left: f64, right: f64) -> f64 {
+        #[allow(clippy::float_cmp, reason = "equal infinities and exact agreement")]
+        if left == right || (left.is_nan() && right.is_nan()) {
+            return 0.0;
+        }
+        let difference = (left - right).abs();
+        if !difference.is_finite() {
+            return f64::INFINITY;
+        }
+        // 0 / 0 cannot come: the values differ.
+        difference / (self.atol + self.rtol * right.abs())
+    }
+}
+
+/// Tolerances that a user sets: for all steps, and for single ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tolerances {
+    /// Relative ones.
+    pub rtol: PerStep,
+    /// Absolute ones.
+    pub atol: PerStep,
+}
+
+impl Tolerances {
+    /// The tolerance of a step: what is set for it, or for all, or the default.
+    #[must_use]
+    pub fn of(&self, step: &str, default: Tolerance) -> Tolerance {
+        Tolerance {
+            rtol: self.rtol.of(step).unwrap_or(default.rtol),
+            atol: self.atol.of(step).unwrap_or(default.atol),
+        }
+    }
+
+    /// The steps that have one of their own.
+    pub fn steps(&self) -> impl Iterator<Item = &str> {
+        self.rtol.steps.keys().chain(self.atol.steps.keys()).map(String::as_str)
+    }
+}
+
+/// A number for all steps and numbers for single ones: `1e-5,scores=1e-4`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PerStep {
+    all: Option<f64>,
+    steps: HashMap<String, f64>,
+}
+
+impl PerStep {
+    fn of(&self, step: &str) -> Option<f64> {
+        self.steps.get(step).copied().or(self.all)
+    }
+}
+
+impl FromStr for PerStep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parsed = Self::default();
+        for part in text.split(',') {
+            let (step, number) = match part.split_once('=') {
+                Some((step, number)) => (Some(step.trim()), number),
+                None => (None, part),
+            };
+            let value = match number.trim().parse::<f64>() {
+                Ok(value) if value >= 0.0 => value,
+                _ => return Err(format!("`{part}` is not a number from 0 up, or STEP=NUMBER")),
+            };
+            match step {
+                Some(step) => drop(parsed.steps.insert(step.to_owned(), value)),
+                None => parsed.all = Some(value),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn non_finite_values_agree_with_themselves_alone() {
+        let t = Tolerance::of(DType::F32);
+        assert!(t.excess(f64::NAN, f64::NAN) <= 1.0);
+        assert!(t.excess(f64::NEG_INFINITY, f64::NEG_INFINITY) <= 1.0);
+        for (left, right) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (1.0, f64::INFINITY)] {
+            assert!(t.excess(left, right) > 1.0, "{left} {right}");
+        }
+        assert!(t.excess(f64::INFINITY, f64::NEG_INFINITY) > 1.0);
+    }
+
+    #[test]
+    fn the_tolerance_is_that_of_torch_testing() {
+        let t = Tolerance::of(DType::F32);
+        assert!(t.excess(100.0 + 1.39e-4, 100.0) <= 1.0);
+        assert!(t.excess(100.0 + 1.41e-4, 100.0) > 1.0);
+        assert!(Tolerance::of(DType::U8).excess(1.0, 0.0) > 1.0);
+    }
+
+    #[test]
+    fn a_step_may_have_its_own() {
+        let tolerances =
+            Tolerances { atol: "1e-5,scores=1e-4".parse().expect("reads"), ..Tolerances::default() };
+        let default = Tolerance { rtol: 1.0, atol: 2.0 };
+        assert_eq!(tolerances.of("scores", default), Tolerance { rtol: 1.0, atol: 1e-4 });
+        assert_eq!(tolerances.of("q", default), Tolerance { rtol: 1.0, atol: 1e-5 });
+        assert!("-1".parse::<PerStep>().is_err() && "q=nan".parse::<PerStep>().is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! A labelled grid of cells as tables no wider than a line.
+
+use std::io::{self, Write};
+
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
+};
+
+const STYLE: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction('│'))
+    .header_separator(LineStyle::none().fill('─').junction('┼'))
+    .content_lines(ContentLineStyle::none().junction('│'));
+
+/// One cell: its text, and whether it stands back (a masked cell).
+#[derive(Debug, Clone)]
+pub struct Text {
+    pub text: String,
+    pub faint: bool,
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self { text, faint: false }
+    }
+}
+
+/// A grid with a label a row and a label a column.
+pub struct Grid {
+    /// The labels of the columns.
+    pub columns: Vec<String>,
+    /// The rows: label and cells.
+    pub rows: Vec<(String, Vec<Text>)>,
+}
+
+impl Grid {
+    /// Writes the grid, indented by `indent`; columns that do not fit `width` go into further tables.
+    pub fn write(&self, indent: &str, width: usize, color: bool, out: &mut dyn Write) -> io::Result<()> {
+        let label_width = self.rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+        let room = width.saturating_sub(indent.len() + label_width + 2);
+        let blocks = blocks(&self.widths(), room);
+        for block in &blocks {
+            if blocks.len() > 1
+                && let (Some(first), Some(last)) =
+                    (self.columns.get(block.start), self.columns.get(block.end - 1))
+            {
+                let title = if block.len() == 1 { first.clone() } else { format!("{first} … {last}") };
+                writeln!(out, "{indent}{title}")?;
+            }
+            for line in self.table(block.clone(), color).lines() {
+                writeln!(out, "{indent}{}", line.trim_end())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let cells = |at: usize| self.rows.iter().filter_map(move |(_, cells)| cells.get(at));
+        let width = |(at, label): (usize, &String)| {
+            let widest = cells(at).map(|cell| cell.text.chars().count()).max().unwrap_or(0);
+            widest.max(label.chars().count())
+        };
+        self.columns.iter().enumerate().map(width).collect()
+    }
+
+    fn table(&self, block: std::ops::Range<usize>, color: bool) -> Table {
+        let mut table = Table::new();
+        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
+        if color {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        let right = |text: &Text| {
+            let cell = Cell::new(&text.text).set_alignment(CellAlignment::Right);
+            if text.faint { cell.add_attribute(Attribute::Dim) } else { cell }
+        };
+        let labels = self.columns.iter().skip(block.start).take(block.len());
+        let header = labels.map(|label| right(&Text::from(label.clone())));
+        table.set_header(std::iter::once(Cell::new("")).chain(header).collect::<Vec<_>>());
+        for (label, cells) in &self.rows {
+            let cells = cells.iter().skip(block.start).take(block.len()).map(right);
+            table.add_row(std::iter::once(Cell::new(label)).chain(cells).collect::<Vec<_>>());
+        }
+        table
+    }
+}
+
+/// The columns in ranges that fit: each takes its width, two spaces and a line.
+fn blocks(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
+    let mut blocks = Vec::new();
+    let (mut start, mut taken) = (0, 0);
+    for (at, width) in widths.iter().enumerate() {
+        if at > start && taken + width + 3 > room {
+            blocks.push(start..at);
+            (start, taken) = (at, 0);
+        }
+        taken += width + 3;
+    }
+    blocks.push(start..widths.len());
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(width: usize) -> String {
+        let cells = |row: i32| (0..4).map(|column| Text::from(format!("{row}.{column}00"))).collect();
+        let grid = Grid {
+            columns: (0..4).map(|at| format!("key {at}")).collect(),
+            rows: (0..2).map(|at| (format!("query {at}"), cells(at))).collect(),
+        };
+        let mut out = Vec::new();
+        grid.write("  ", width, false, &mut out).expect("written");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn a_narrow_line_gets_the_columns_in_blocks() {
+        assert_eq!(
+            written(40),
+            "  key 0 … key 2\n\
+             \u{20}         │ key 0 │ key 1 │ key 2\n\
+             \u{20} ─────────┼───────┼───────┼───────\n\
+             \u{20}  query 0 │ 0.000 │ 0.100 │ 0.200\n\
+             \u{20}  query 1 │ 1.000 │ 1.100 │ 1.200\n\
+             \u{20} key 3\n\
+             \u{20}         │ key 3\n\
+             \u{20} ─────────┼───────\n\
+             \u{20}  query 0 │ 0.300\n\
+             \u{20}  query 1 │ 1.300\n"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked() {
+        for width in 20..80 {
+            assert!(written(width).lines().all(|line| line.chars().count() <= width), "{width}");
+        }
+        assert_eq!(written(80).lines().count(), 4);
+    }
+}

@@ -1,0 +1,166 @@
+//! Reports of `check` and `diff`, for people and for programs.
+
+use std::io::{self, Write};
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+
+use super::number::small;
+use crate::verdict::{Report, Status, StepReport};
+
+/// What the two sides of a comparison are called.
+pub type Sides<'a> = (&'a str, &'a str);
+
+/// Writes a report: a line where all is the same, else a table of the steps and the verdict in a sentence.
+///
+/// # Errors
+/// If the writer fails.
+pub fn report_table(report: &Report, sides: Sides, all: bool, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    let compared = match report.compared() {
+        1 => "1 step compared".to_owned(),
+        compared => format!("{compared} steps compared"),
+    };
+    let verdict = if report.is_same() { "same" } else { "differs" };
+    writeln!(out, "{}: {verdict}, {compared}", report.path)?;
+    if all || !report.is_same() {
+        writeln!(out, "{}", table(report, sides, width))?;
+    }
+    if let Some(first) = report.first_divergence() {
+        writeln!(out, "{}", divergence(report, first, sides))?;
+    }
+    Ok(())
+}
+
+fn table(report: &Report, sides: Sides, width: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_FULL_CONDENSED)
+        .force_no_tty()
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(u16::try_from(width).unwrap_or(u16::MAX))
+        .set_header(["step", "status", "max abs", "max rel", "mismatched", "worst cell", sides.0, sides.1]);
+    for step in &report.steps {
+        let mut row = vec![Cell::new(&step.name), Cell::new(step.status.name())];
+        if let Some(found) = &step.comparison {
+            let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+            row.extend([
+                right(small(found.max_abs)),
+                right(small(found.max_rel)),
+                right(format!("{} of {}", found.mismatched, found.count)),
+            ]);
+            if found.max_abs != 0.0 {
+                row.extend([
+                    Cell::new(cell(step)),
+                    right(shortest(found.left)),
+                    right(shortest(found.right)),
+                ]);
+            }
+        }
+        if let Some((left, right)) = &step.shapes {
+            row.extend(["", "", "", "shapes differ", &format!("{left:?}"), &format!("{right:?}")].map(Cell::new));
+        }
+        table.add_row(row);
+    }
+    table
+}
+
+fn divergence(report: &Report, first: &StepReport, sides: Sides) -> String {
+    let inherited = report.steps.iter().filter(|step| step.status == Status::Inherited).count();
+    let others: Vec<&str> = report
+        .steps
+        .iter()
+        .filter(|step| step.status == Status::Differs && step.name != first.name)
+        .map(|step| step.name.as_str())
+        .collect();
+    let mut text = format!("first divergence: {}", first.name);
+    if let Some(found) = &first.comparison {
+        text += &format!(
+            ", worst at {}: {} {}, {} {}",
+            cell(first),
+            sides.0,
+            shortest(found.left),
+            sides.1,
+            shortest(found.right)
+        );
+    }
+    if let Some((left, right)) = &first.shapes {
+        text += &format!(", whose shapes differ: {} {left:?}, {} {right:?}", sides.0, sides.1);
+    }
+    if !others.is_empty() {
+        text += &format!("; on their own too: {}", others.join(", "));
+    }
+    match inherited {
+        0 => text,
+        1 => text + "; 1 later step inherits it",
+        more => text + &format!("; {more} later steps inherit it"),
+    }
+}
+
+/// The worst cell by axis name, or by index where the axes are not known.
+fn cell(step: &StepReport) -> String {
+    let Some(found) = &step.comparison else { return String::new() };
+    match &step.axes {
+        Some(axes) => axes.cell(&found.worst),
+        None => format!("{:?}", found.worst),
+    }
+}
+
+/// The shortest decimal of a value: of an f32 that was widened, its own.
+fn shortest(value: f64) -> String {
+    #[allow(clippy::cast_possible_truncation, reason = "asks whether it is an f32")]
+    let narrow = value as f32;
+    #[allow(clippy::float_cmp, reason = "asks whether it is an f32")]
+    let text = if f64::from(narrow) == value { format!("{narrow:?}") } else { format!("{value:?}") };
+    text
+}
+
+/// The reports as one JSON object.
+#[must_use]
+pub fn report_json(reports: &[Report]) -> Value {
+    let file = |report: &Report| {
+        json!({
+            "path": report.path,
+            "verdict": if report.is_same() { "same" } else { "differs" },
+            "compared": report.compared(),
+            "first_divergence": report.first_divergence().map(|step| &step.name),
+            "diagnosis": [],
+            "steps": report.steps.iter().map(step_json).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "format": "mha-trace-report",
+        "version": 1,
+        "files": reports.iter().map(file).collect::<Vec<_>>(),
+    })
+}
+
+fn step_json(step: &StepReport) -> Value {
+    let mut value = json!({ "name": step.name, "status": step.status.name() });
+    let Value::Object(keys) = &mut value else { return value };
+    if let Some(axes) = &step.axes {
+        keys.insert("axes".to_owned(), json!(axes.names()));
+    }
+    if let Some(found) = &step.comparison {
+        keys.insert("max_abs".to_owned(), lossless(found.max_abs));
+        keys.insert("max_rel".to_owned(), lossless(found.max_rel));
+        keys.insert("mismatched".to_owned(), json!(found.mismatched));
+        keys.insert("count".to_owned(), json!(found.count));
+        keys.insert("worst".to_owned(), json!(found.worst));
+        keys.insert("left".to_owned(), lossless(found.left));
+        keys.insert("right".to_owned(), lossless(found.right));
+    }
+    if let Some((left, right)) = &step.shapes {
+        keys.insert("shapes".to_owned(), json!([left, right]));
+    }
+    value
+}
+
+/// A number, or the string that files have for a non-finite one.
+fn lossless(value: f64) -> Value {
+    match value {
+        f64::INFINITY => json!("Infinity"),
+        f64::NEG_INFINITY => json!("-Infinity"),
+        value if value.is_nan() => json!("NaN"),
+        value => shortest(value).parse::<f64>().map_or(Value::Null, |value| json!(value)),
+    }
+}
