@@ -139,10 +139,8 @@ impl Config {
     fn check_key_mask(&self) -> Result<()> {
         let Some(rows) = &self.key_mask else { return Ok(()) };
         let fix = format!(
-            "give {} strings of {} characters, 1 = attend and 0 = blocked, as in {}",
-            self.batch,
-            self.seq_len,
-            vec!["1".repeat(self.seq_len.min(8)); self.batch.min(3)].join(",")
+            "give a string of {} characters for each of {} batch items, 1 = attend and 0 = blocked",
+            self.seq_len, self.batch
         );
         if rows.len() != self.batch {
             let what = format!("{} rows for a batch of {}", rows.len(), self.batch);

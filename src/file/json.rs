@@ -45,6 +45,10 @@ impl Format for Json {
 /// A JSON object of settings, or a recorded trace.
 pub fn read_config(path: &Path) -> Result<Record> {
     let text = read_text(path)?;
+    if text.trim_start().starts_with('[') {
+        let fix = "give an object of settings, as {\"heads\": 2}, or a trace written with -o";
+        return Err(Error::file(path, "is an array, not a config", fix));
+    }
     if is_trace(path, &text)? {
         return read_trace(path, &text);
     }

@@ -81,6 +81,7 @@ pub fn is_recorded(path: &Path) -> bool {
 }
 
 fn format_of(path: &Path) -> Result<&'static dyn Format> {
+    refuse_folder(path)?;
     match extension(path).as_deref() {
         Some("json") => Ok(&json::Json),
         Some("safetensors") => Ok(&safetensors::Safetensors),
@@ -120,9 +121,7 @@ pub fn read_config(path: &Path) -> Result<Record> {
 
 /// The whole file.
 fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-    if path.is_dir() {
-        return Err(Error::file(path, "is a folder", "name a file in it"));
-    }
+    refuse_folder(path)?;
     std::fs::read(path).map_err(|error| {
         let fix = match error.kind() {
             std::io::ErrorKind::NotFound => "check the path: it is taken from the current folder",
@@ -130,6 +129,13 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
         };
         Error::file(path, io_reason(&error), fix)
     })
+}
+
+fn refuse_folder(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Err(Error::file(path, "is a folder", "name a file in it"));
+    }
+    Ok(())
 }
 
 /// The system's reason, without the number it appends.

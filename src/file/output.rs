@@ -23,9 +23,6 @@ impl Output {
     /// If the extension is unknown, or the file cannot be written there.
     pub fn create(path: &Path) -> Result<Self> {
         let format = format_of(path)?;
-        if path.is_dir() {
-            return Err(Error::file(path, "is a folder", "name a file in it"));
-        }
         // Through a link, the file that it points to is replaced, not the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if target.exists() {

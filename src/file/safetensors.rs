@@ -37,8 +37,9 @@ struct StepAbout {
 impl Format for Safetensors {
     fn read(&self, path: &Path) -> Result<Record> {
         let bytes = read_bytes(path)?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| broken(path, &error))?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| broken(path, &error))?;
+        let broken = |error| broken(path, &bytes, &error);
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(broken)?;
         let about = header.metadata().as_ref().and_then(|metadata| metadata.get(FORMAT));
         let About { config, steps } = match about {
             Some(text) => parse(path, text)?,
@@ -141,18 +142,16 @@ fn load(path: &Path, name: &str, view: &TensorView) -> Result<Tensor> {
     })
 }
 
-fn broken(path: &Path, error: &SafeTensorError) -> Error {
+fn broken(path: &Path, bytes: &[u8], error: &SafeTensorError) -> Error {
+    // The header is an object behind its length.
+    if bytes.get(8) != Some(&b'{') {
+        let what = "is not a safetensors file, though its name says so";
+        return Error::file(path, what, "check the file, or give it the extension of its format");
+    }
     match error {
-        SafeTensorError::HeaderTooSmall | SafeTensorError::MetadataIncompleteBuffer => {
+        SafeTensorError::InvalidHeaderLength | SafeTensorError::MetadataIncompleteBuffer => {
             let what = "its data ends before its header says";
             Error::file(path, what, "it is truncated: write or copy it again")
-        }
-        SafeTensorError::HeaderTooLarge
-        | SafeTensorError::InvalidHeader(_)
-        | SafeTensorError::InvalidHeaderLength
-        | SafeTensorError::InvalidHeaderDeserialization(_) => {
-            let what = "is not a safetensors file, though its name says so, or its header is cut off";
-            Error::file(path, what, "check the file, or give it the extension of its format")
         }
         other => Error::file(path, other.to_string(), "the file is damaged: write it again"),
     }

@@ -83,8 +83,8 @@ pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
             Some(("field", rest)) => unknown(path, "key", rest, &place),
             Some(("variant", rest)) => unknown(path, "value", rest, &place),
             _ => {
-                let fix = "put a value of the expected kind there";
-                Error::file(path, format!("{reason} at {place}"), fix)
+                let reason = reason.replace("expected usize", "expected a whole number from 0 up");
+                Error::file(path, format!("{reason} at {place}"), "correct the value there")
             }
         },
     }

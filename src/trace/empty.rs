@@ -49,7 +49,7 @@ impl fmt::Display for EmptyRows {
             write!(f, "every key is masked in {rows} of {of} rows, first head {head}, query {query}; ")?;
         }
         f.write_str(match self.became {
-            Became::Nan => "softmax of −inf alone makes their weights NaN",
+            Became::Nan => "softmax of -inf alone makes their weights NaN",
             Became::Zero => "their weights are zero",
             Became::Shared => "their weights are shared by the masked keys, as all have the same fill",
         })

@@ -3,13 +3,36 @@
 use std::io::{self, Write};
 
 use comfy_table::{
-    Attribute, Cell, CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
 };
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction('│'))
     .header_separator(LineStyle::none().fill('─').junction('┼'))
     .content_lines(ContentLineStyle::none().junction('│'));
+
+/// A table of texts with a header; only the column `wraps` may be broken into lines to fit the width.
+pub fn plain(header: &[&str], rows: Vec<Vec<Cell>>, wraps: usize, width: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .force_no_tty()
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(u16::try_from(width).unwrap_or(u16::MAX))
+        .set_header(header)
+        .add_rows(rows);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        if at != wraps {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    table
+}
+
+/// A cell of a plain table with its text to the right.
+pub fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
 
 /// One cell: its text, and whether it stands back (a masked cell).
 #[derive(Debug, Clone)]

@@ -25,35 +25,20 @@ pub fn small(value: f64) -> String {
     }
 }
 
-/// An integer with its thousands apart: `10 485 760`.
+/// An integer with its thousands apart: `10,485,760`.
 pub fn thousands(count: u128) -> String {
+    if count == u128::MAX {
+        return "10^38 or more".to_owned();
+    }
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('\u{202f}');
+            text.push(',');
         }
         text.push(digit);
     }
     text
-}
-
-/// A count in four digits with its SI prefix: `335.5 M`.
-#[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
-pub fn scaled(count: u128) -> String {
-    if count < 1000 {
-        return count.to_string();
-    }
-    let mut value = count as f64;
-    let mut prefix = "";
-    for next in ["k", "M", "G", "T", "P", "E"] {
-        if value < 999.95 {
-            break;
-        }
-        value /= 1000.0;
-        prefix = next;
-    }
-    format!("{value:.1} {prefix}")
 }
 
 #[cfg(test)]
@@ -71,15 +56,8 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_scaled() {
-        assert_eq!(scaled(999), "999");
-        assert_eq!(scaled(335_544_320), "335.5 M");
-        assert_eq!(scaled(999_999), "1.0 M");
-    }
-
-    #[test]
     fn thousands_stand_apart() {
         assert_eq!(thousands(999), "999");
-        assert_eq!(thousands(1_048_576), "1\u{202f}048\u{202f}576");
+        assert_eq!(thousands(1_048_576), "1,048,576");
     }
 }

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
+use super::grid::{plain, right};
 use super::number::small;
 use crate::verdict::{Report, Status, StepReport};
 
@@ -23,7 +24,9 @@ pub fn report_table(report: &Report, sides: Sides, all: bool, width: usize, out:
     let verdict = if report.is_same() { "same" } else { "differs" };
     writeln!(out, "{}: {verdict}, {compared}", report.path)?;
     if all || !report.is_same() {
-        writeln!(out, "{}", table(report, sides, width))?;
+        for line in table(report, sides, width.saturating_sub(1)).lines() {
+            writeln!(out, " {}", line.trim_end())?;
+        }
     }
     if let Some(first) = report.first_divergence() {
         writeln!(out, "{}", divergence(report, first, sides))?;
@@ -32,36 +35,25 @@ pub fn report_table(report: &Report, sides: Sides, all: bool, width: usize, out:
 }
 
 fn table(report: &Report, sides: Sides, width: usize) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_FULL_CONDENSED)
-        .force_no_tty()
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(u16::try_from(width).unwrap_or(u16::MAX))
-        .set_header(["step", "status", "max abs", "max rel", "mismatched", "worst cell", sides.0, sides.1]);
-    for step in &report.steps {
+    let worst = format!("worst cell: {}, {}", sides.0, sides.1);
+    let header = ["step", "status", "max abs", "max rel", "mismatched", worst.as_str()];
+    let rows = report.steps.iter().map(|step| {
         let mut row = vec![Cell::new(&step.name), Cell::new(step.status.name())];
         if let Some(found) = &step.comparison {
-            let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-            row.extend([
-                right(small(found.max_abs)),
-                right(small(found.max_rel)),
-                right(format!("{} of {}", found.mismatched, found.count)),
-            ]);
+            row.push(right(small(found.max_abs)));
+            row.push(right(small(found.max_rel)));
+            row.push(right(format!("{} of {}", found.mismatched, found.count)));
             if found.max_abs != 0.0 {
-                row.extend([
-                    Cell::new(cell(step)),
-                    right(shortest(found.left)),
-                    right(shortest(found.right)),
-                ]);
+                let values = format!("{}, {}", shortest(found.left), shortest(found.right));
+                row.push(Cell::new(format!("{}: {values}", cell(step))));
             }
+        } else if let Some((left, right)) = &step.shapes {
+            row.extend(["", "", ""].map(Cell::new));
+            row.push(Cell::new(format!("shapes {left:?}, {right:?}")));
         }
-        if let Some((left, right)) = &step.shapes {
-            row.extend(["", "", "", "shapes differ", &format!("{left:?}"), &format!("{right:?}")].map(Cell::new));
-        }
-        table.add_row(row);
-    }
-    table
+        row
+    });
+    plain(&header, rows.collect(), header.len() - 1, width)
 }
 
 fn divergence(report: &Report, first: &StepReport, sides: Sides) -> String {

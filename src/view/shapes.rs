@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
-use super::number::{scaled, thousands};
+use super::grid::{plain, right};
+use super::number::thousands;
 use super::title::{is_parameter, title};
 use crate::config::{Config, Settings};
 use crate::error::bytes;
@@ -49,7 +50,7 @@ fn sum(rows: &[Row], part: impl Fn(&Row) -> u128) -> u128 {
     rows.iter().fold(0, |sum, row| sum.saturating_add(part(row)))
 }
 
-/// Writes the flow chart and the table.
+/// Writes the flow chart, the table of names, meanings and shapes, and the table of costs.
 ///
 /// # Errors
 /// If the writer fails.
@@ -58,13 +59,15 @@ pub fn shapes_table(run: &Run, width: usize, out: &mut dyn Write) -> io::Result<
     let rows = rows(config, run.program());
     header(config, out)?;
     flow(&rows, out)?;
-    writeln!(out, "\n{}", table(&rows, width))?;
-    let (parameters, flops, total) =
-        (sum(&rows, |row| row.parameters), sum(&rows, |row| row.flops), sum(&rows, |row| row.bytes));
-    writeln!(out, "parameters  {}", thousands(parameters))?;
-    writeln!(out, "FLOPs       {}", thousands(flops))?;
-    writeln!(out, "bytes       {} ({}), every tensor kept, in {}", thousands(total), bytes(total), config.dtype)?;
-    writeln!(out, "\nA multiply-add counts 2 FLOPs, softmax 5 an element; moving and selecting count none.")
+    for table in [meanings(&rows, width), costs(&rows, width)] {
+        writeln!(out)?;
+        for line in table.lines() {
+            writeln!(out, "{}", line.trim_end())?;
+        }
+    }
+    let total = bytes(sum(&rows, |row| row.bytes));
+    writeln!(out, "\nAll tensors together take {total} in {}. A multiply-add counts 2 FLOPs, softmax 5 an", config.dtype)?;
+    writeln!(out, "element; moving and selecting numbers count none.")
 }
 
 fn header(c: &Config, out: &mut dyn Write) -> io::Result<()> {
@@ -95,42 +98,35 @@ fn flow(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
                 group.iter().map(|row| format!("{} = {}", row.step.name, row.formula)).collect();
             writeln!(out, "  ↓ {}", formulas.join(", "))?;
         }
-        writeln!(out, "  {} ∈ {} = {:?}", names.join(", "), first.symbols, first.step.axes.shape())?;
+        writeln!(out, "    {} ∈ {} = {}", names.join(", "), first.symbols, times(&first.step.axes))?;
     }
     Ok(())
 }
 
-fn table(rows: &[Row], width: usize) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_FULL_CONDENSED)
-        .force_no_tty()
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(u16::try_from(width).unwrap_or(u16::MAX))
-        .set_header(["name", "meaning", "shape", "with numbers", "parameters", "FLOPs", "bytes"]);
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let count = |count: u128, text: String| right(if count == 0 { String::new() } else { text });
-    for row in rows {
-        table.add_row([
-            Cell::new(&row.step.name),
-            Cell::new(title(&row.step.name)),
-            Cell::new(&row.symbols),
-            Cell::new(format!("{:?}", row.step.axes.shape())),
-            count(row.parameters, thousands(row.parameters)),
-            count(row.flops, scaled(row.flops)),
-            right(bytes(row.bytes)),
-        ]);
-    }
-    table.add_row([
-        Cell::new("in all"),
-        Cell::new(""),
-        Cell::new(""),
-        Cell::new(""),
-        right(thousands(sum(rows, |row| row.parameters))),
-        right(scaled(sum(rows, |row| row.flops))),
-        right(bytes(sum(rows, |row| row.bytes))),
-    ]);
-    table
+fn meanings(rows: &[Row], width: usize) -> Table {
+    let cells = |row: &Row| {
+        let texts = [&row.step.name, title(&row.step.name), &row.symbols, &times(&row.step.axes)];
+        texts.map(Cell::new).to_vec()
+    };
+    let header = ["name", "meaning", "shape", "with numbers"];
+    plain(&header, rows.iter().map(cells).collect(), 1, width)
+}
+
+fn costs(rows: &[Row], width: usize) -> Table {
+    let cells = |name: &str, costs: [u128; 3]| {
+        let count = |count: u128| right(if count == 0 { String::new() } else { thousands(count) });
+        std::iter::once(Cell::new(name)).chain(costs.map(count)).collect()
+    };
+    let mut all: Vec<Vec<Cell>> =
+        rows.iter().map(|row| cells(&row.step.name, [row.parameters, row.flops, row.bytes])).collect();
+    let total = [sum(rows, |row| row.parameters), sum(rows, |row| row.flops), sum(rows, |row| row.bytes)];
+    all.push(cells("in all", total));
+    plain(&["name", "parameters", "FLOPs", "bytes"], all, 0, width)
+}
+
+/// `32 × 20 × 512`
+fn times(axes: &Axes) -> String {
+    axes.shape().iter().map(ToString::to_string).collect::<Vec<_>>().join(" × ")
 }
 
 /// The same as JSON, with exact numbers (beyond 2⁶⁴, rounded ones).
