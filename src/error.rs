@@ -62,7 +62,9 @@ impl Error {
         match self {
             Self::Config { fix, .. } | Self::Tensor { fix, .. } | Self::File { fix, .. } => fix,
             Self::TooLarge { .. } => "make batch, seq_len, d_model or heads smaller",
-            Self::Compute(_) => "please report this: the sizes were checked and it should not happen",
+            Self::Compute(_) => {
+                "please report this: the sizes were checked and it should not happen"
+            }
         }
     }
 
@@ -108,7 +110,11 @@ pub fn bytes(count: u128) -> String {
         unit = Some(next);
     }
     let unit = unit.unwrap_or(&"EiB");
-    if value < 1024.0 { format!("{value:.1} {unit}") } else { format!("{value:.0e} {unit} or more") }
+    if value < 1024.0 {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0e} {unit} or more")
+    }
 }
 
 /// The candidate that `name` begins, or is close enough to for a slip of the keyboard.

@@ -1,4 +1,5 @@
 //! The flags.
+#![allow(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 
 use std::path::PathBuf;
 

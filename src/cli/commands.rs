@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use mha_trace::file::{Output, is_recorded, write_json};
 use mha_trace::verdict::{self, Report, Tolerances};
-use mha_trace::view::{self, View, report_json, report_table, shapes_json, shapes_table, trace_tables};
+use mha_trace::view::{
+    self, View, report_json, report_table, shapes_json, shapes_table, trace_tables,
+};
 use mha_trace::{Error, Run, Trace};
 
 use super::Outcome;
@@ -38,7 +40,9 @@ pub fn trace(run: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Res
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Output>, Error> {
-    if let Some(twice) = paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|p| p == *path)) {
+    if let Some(twice) =
+        paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|p| p == *path))
+    {
         let what = format!("-o {} is given twice", twice.1.display());
         return Err(Error::Config { what, fix: "name every file once".to_owned() });
     }
@@ -62,9 +66,11 @@ fn show(run: &Run, trace: &Trace, view: &View, format: Format) -> io::Result<()>
 
 impl ViewArgs {
     fn view(&self) -> Result<View, Error> {
-        if self.report.format == Format::Json && (self.batch_item.is_some() || self.head.is_some()) {
+        if self.report.format == Format::Json && (self.batch_item.is_some() || self.head.is_some())
+        {
             return Err(Error::Config {
-                what: "--batch-item and --head pick tables, and --format json writes whole tensors".to_owned(),
+                what: "--batch-item and --head pick tables, and --format json writes whole tensors"
+                    .to_owned(),
                 fix: "leave them out, or pick steps with --steps".to_owned(),
             });
         }
@@ -119,7 +125,8 @@ pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
 /// Recomputes recorded files. A file that cannot be checked is told, and the others are checked all the same.
 pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     if let Some(config) = &args.run.config {
-        let what = format!("--config {} beside a recorded file, which has its own", config.display());
+        let what =
+            format!("--config {} beside a recorded file, which has its own", config.display());
         let fix = "give single flags to override the file's config".to_owned();
         return Err(Error::Config { what, fix }.into());
     }
@@ -129,7 +136,8 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     for path in &args.paths {
         if path.is_dir() { paths.extend(recorded_in(path)?) } else { paths.push(path.clone()) }
     }
-    let checked: Vec<_> = paths.iter().map(|path| verdict::check(path, &flags, &tolerances)).collect();
+    let checked: Vec<_> =
+        paths.iter().map(|path| verdict::check(path, &flags, &tolerances)).collect();
     let (mut reports, mut failed) = (Vec::new(), None);
     for result in checked {
         match result {
@@ -157,11 +165,17 @@ fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         Ok(entries) => entries,
         Err(error) => return refuse(format!("cannot be listed: {error}"), "make it readable"),
     };
-    let mut paths: Vec<PathBuf> =
-        entries.filter_map(Result::ok).map(|entry| entry.path()).filter(|path| is_recorded(path)).collect();
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| is_recorded(path))
+        .collect();
     paths.sort();
     if paths.is_empty() {
-        return refuse("holds no .json or .safetensors file".to_owned(), "name a folder of recorded traces");
+        return refuse(
+            "holds no .json or .safetensors file".to_owned(),
+            "name a folder of recorded traces",
+        );
     }
     Ok(paths)
 }

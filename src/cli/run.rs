@@ -41,12 +41,11 @@ impl RunArgs {
     /// The run that the flags, the config below them and the preset below that describe.
     pub fn run(&self) -> Result<Run> {
         let flags = self.settings()?;
-        let (settings, sources) = match &self.config {
-            Some(path) => Sources::again(&read_config(path)?, &flags, path)?,
-            None => {
-                let sources = Sources::load(&flags)?;
-                (flags, sources)
-            }
+        let (settings, sources) = if let Some(path) = &self.config {
+            Sources::again(&read_config(path)?, &flags, path)?
+        } else {
+            let sources = Sources::load(&flags)?;
+            (flags, sources)
         };
         Run::new(&settings, sources)
     }
@@ -56,7 +55,9 @@ impl RunArgs {
 fn key_mask(text: &str) -> Result<Vec<String>> {
     match text {
         "none" => Ok(Vec::new()),
-        _ if text.chars().all(|c| matches!(c, '0' | '1' | ',')) => Ok(text.split(',').map(str::to_owned).collect()),
+        _ if text.chars().all(|c| matches!(c, '0' | '1' | ',')) => {
+            Ok(text.split(',').map(str::to_owned).collect())
+        }
         path => key_mask_rows(Path::new(path)),
     }
 }

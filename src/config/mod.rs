@@ -132,7 +132,8 @@ impl Config {
         let divides = |n: &usize| self.d_model.is_multiple_of(*n);
         let below = (1..=self.heads.min(self.d_model)).rev().find(divides).unwrap_or(1);
         let above = (self.heads..=self.d_model).find(divides).unwrap_or(self.d_model);
-        let nearest = if below == above { below.to_string() } else { format!("{below} or {above}") };
+        let nearest =
+            if below == above { below.to_string() } else { format!("{below} or {above}") };
         format!("every head gets d_model / heads features: try heads {nearest}")
     }
 

@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn what_is_silent_has_the_base_value() {
-        let both = Settings { heads: Some(4), ..Settings::default() }.over(Preset::Simple.settings());
+        let both =
+            Settings { heads: Some(4), ..Settings::default() }.over(Preset::Simple.settings());
         assert_eq!((both.heads, both.d_in, both.seed), (Some(4), Some(3), Some(Seed(123))));
     }
 }

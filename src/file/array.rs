@@ -30,7 +30,8 @@ impl Array {
         let shape = self.shape.as_slice();
         match dtype {
             DType::U8 => {
-                let bits: Vec<u8> = self.values.iter().map(|value| u8::from(*value != 0.0)).collect();
+                let bits: Vec<u8> =
+                    self.values.iter().map(|value| u8::from(*value != 0.0)).collect();
                 Tensor::from_vec(bits, shape, &Device::Cpu)
             }
             other => Tensor::from_slice(&self.values, shape, &Device::Cpu)?.to_dtype(other),
@@ -81,9 +82,9 @@ impl Builder {
     fn end_row<E: de::Error>(&mut self, depth: usize, length: usize) -> Result<(), E> {
         let Some(slot) = self.shape.get_mut(depth) else { return Ok(()) };
         match slot.replace(length) {
-            Some(first) if first != length => Err(E::custom(format!(
-                "ragged: a row of {length} where the first has {first}"
-            ))),
+            Some(first) if first != length => {
+                Err(E::custom(format!("ragged: a row of {length} where the first has {first}")))
+            }
             _ => Ok(()),
         }
     }

@@ -173,7 +173,11 @@ fn write_entry(entry: &Entry, writer: &mut dyn Write) -> io::Result<()> {
         DType::U8 => write_data::<u8>(tensor, dims, writer, |bit, w| write!(w, "{}", bit != 0)),
         DType::I64 => write_data::<i64>(tensor, dims, writer, |value, w| write!(w, "{value}")),
         DType::F64 => write_data::<f64>(tensor, dims, writer, |value, w| {
-            if value.is_finite() { Ok(serde_json::to_writer(w, &value)?) } else { non_finite(value, w) }
+            if value.is_finite() {
+                Ok(serde_json::to_writer(w, &value)?)
+            } else {
+                non_finite(value, w)
+            }
         }),
         _ => write_data::<f32>(tensor, dims, writer, |value, w| {
             if value.is_finite() {
@@ -250,6 +254,8 @@ mod tests {
     #[test]
     fn booleans_are_booleans() {
         let tensor = Tensor::from_slice(&[0_u8, 1], 2, &Device::Cpu).expect("tensor");
-        assert!(written(tensor).ends_with(r#""dtype": "bool", "shape": [2], "data": [false, true]}"#));
+        assert!(
+            written(tensor).ends_with(r#""dtype": "bool", "shape": [2], "data": [false, true]}"#)
+        );
     }
 }

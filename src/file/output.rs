@@ -42,7 +42,8 @@ impl Output {
     /// # Errors
     /// If the disk is full or the file has become unwritable. What stood at the path then still stands.
     pub fn write(self, record: &Record) -> Result<()> {
-        let permissions = self.temporary.as_file().metadata().map(|metadata| metadata.permissions());
+        let permissions =
+            self.temporary.as_file().metadata().map(|metadata| metadata.permissions());
         let written = permissions.and_then(|permissions| {
             self.format.write(record, self.temporary.path())?;
             fs::set_permissions(self.temporary.path(), permissions)

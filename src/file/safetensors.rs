@@ -65,9 +65,9 @@ impl Format for Safetensors {
     }
 
     fn write(&self, record: &Record, path: &Path) -> io::Result<()> {
-        let steps = record.entries.iter().map(|entry| {
-            json!({ "name": entry.name, "formula": entry.formula, "axes": entry.axes })
-        });
+        let steps = record.entries.iter().map(
+            |entry| json!({ "name": entry.name, "formula": entry.formula, "axes": entry.axes }),
+        );
         let about = json!({
             "format": FORMAT,
             "version": VERSION,

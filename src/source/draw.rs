@@ -17,7 +17,8 @@ use crate::error::Result;
 /// # Errors
 /// If a tensor cannot be made.
 pub fn draw(config: &Config) -> Result<HashMap<String, Tensor>> {
-    let mut drawn = Drawn { generator: Generator::new(config.seed.0), config, tensors: HashMap::new() };
+    let mut drawn =
+        Drawn { generator: Generator::new(config.seed.0), config, tensors: HashMap::new() };
     drawn.x()?;
     for projection in ["q", "k", "v"] {
         drawn.linear(projection, config.d_in)?;
@@ -53,17 +54,17 @@ impl Drawn<'_> {
             Input::Randn => self.generator.randn(count),
             Input::Rand => self.generator.rand(count),
         };
-        self.keep("x".to_owned(), Tensor::from_vec(values, &shape, &Device::Cpu)?)
+        self.put("x", values, &shape)
     }
 
     /// The construction of `nn.Linear`: weight, then bias.
     fn linear(&mut self, name: &str, inputs: usize) -> Result<()> {
         let outputs = self.config.d_model;
         let weight = self.generator.linear_weight(inputs, outputs);
-        self.keep(format!("w_{name}"), Tensor::from_vec(weight, (outputs, inputs), &Device::Cpu)?)?;
+        self.put(&format!("w_{name}"), weight, &[outputs, inputs])?;
         if self.config.bias {
             let bias = self.generator.linear_bias(inputs, outputs);
-            self.keep(format!("b_{name}"), Tensor::from_vec(bias, outputs, &Device::Cpu)?)?;
+            self.put(&format!("b_{name}"), bias, &[outputs])?;
         }
         Ok(())
     }
@@ -71,7 +72,7 @@ impl Drawn<'_> {
     fn xavier(&mut self, name: &str, inputs: usize) -> Result<()> {
         let outputs = self.config.d_model;
         let weight = self.generator.xavier_uniform(inputs, outputs);
-        self.keep(format!("w_{name}"), Tensor::from_vec(weight, (outputs, inputs), &Device::Cpu)?)
+        self.put(&format!("w_{name}"), weight, &[outputs, inputs])
     }
 
     fn dropout_keep(&mut self) -> Result<()> {
@@ -87,8 +88,9 @@ impl Drawn<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, name: String, tensor: Tensor) -> Result<()> {
-        self.tensors.insert(name, tensor.to_dtype(self.config.dtype.into())?);
+    fn put(&mut self, name: &str, values: Vec<f32>, shape: &[usize]) -> Result<()> {
+        let tensor = Tensor::from_vec(values, shape, &Device::Cpu)?;
+        self.tensors.insert(name.to_owned(), tensor.to_dtype(self.config.dtype.into())?);
         Ok(())
     }
 }

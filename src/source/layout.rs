@@ -24,7 +24,8 @@ pub fn weights(record: &Record, prefix: &str) -> Result<HashMap<String, Tensor>>
     for (projection, modules) in MODULES {
         let weight = [format!("w_{projection}")];
         let bias = [format!("b_{projection}")];
-        let weights = weight.into_iter().chain(modules.iter().map(|module| format!("{module}.weight")));
+        let weights =
+            weight.into_iter().chain(modules.iter().map(|module| format!("{module}.weight")));
         let biases = bias.into_iter().chain(modules.iter().map(|module| format!("{module}.bias")));
         let Some(tensor) = first(record, prefix, weights) else {
             return Err(missing(record, prefix, projection));
@@ -38,7 +39,11 @@ pub fn weights(record: &Record, prefix: &str) -> Result<HashMap<String, Tensor>>
         ["b_q", "b_k", "b_v", "b_o"].into_iter().filter(|name| found.contains_key(*name)).collect();
     if !matches!(biases.len(), 0 | 4) {
         let what = format!("have biases {} only", biases.join(", "));
-        return Err(Error::tensor("weights", what, "give all four biases or none; a missing one may be zeros"));
+        return Err(Error::tensor(
+            "weights",
+            what,
+            "give all four biases or none; a missing one may be zeros",
+        ));
     }
     Ok(found)
 }

@@ -96,7 +96,9 @@ fn causal(tokens: usize) -> Result<Tensor> {
 /// (batch, key), true where the key is padding.
 fn blocked_keys(config: &Config) -> Option<Vec<u8>> {
     if let Some(rows) = &config.key_mask {
-        return Some(rows.iter().flat_map(|row| row.bytes().map(|c| u8::from(c == b'0'))).collect());
+        return Some(
+            rows.iter().flat_map(|row| row.bytes().map(|c| u8::from(c == b'0'))).collect(),
+        );
     }
     let lengths = config.lengths.as_ref()?;
     let row = |length: &usize| {
@@ -112,19 +114,31 @@ fn blocked_keys(config: &Config) -> Option<Vec<u8>> {
 /// If the file cannot be read, or does not hold such a tensor.
 pub fn key_mask_rows(path: &Path) -> Result<Vec<String>> {
     let record = Record::read(path)?;
-    let rows = record.entries.first().map(|entry| entry.tensor.to_dtype(DType::I64)?.to_vec2::<i64>());
+    let rows =
+        record.entries.first().map(|entry| entry.tensor.to_dtype(DType::I64)?.to_vec2::<i64>());
     let Some(Ok(rows)) = rows else {
         let fix = "give an array of arrays of 0 and 1, a row a batch item, as [[1, 1], [1, 0]]";
         return Err(Error::file(path, "is not a key mask over (batch, key)", fix));
     };
-    let text = |row: Vec<i64>| row.into_iter().map(|bit| if bit == 1 { '1' } else if bit == 0 { '0' } else { '?' });
+    let text = |row: Vec<i64>| {
+        row.into_iter().map(|bit| {
+            if bit == 1 {
+                '1'
+            } else if bit == 0 {
+                '0'
+            } else {
+                '?'
+            }
+        })
+    };
     Ok(rows.into_iter().map(|row| text(row).collect()).collect())
 }
 
 /// A mask of 0 and 1 (or of booleans) as true = blocked.
 fn blocked_by(mask: &Tensor, meaning: AttnMaskTrue) -> Result<Tensor> {
     let values = mask.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
-    if let Some((at, value)) = values.iter().enumerate().find(|(_, value)| !matches!(value, 0 | 1)) {
+    if let Some((at, value)) = values.iter().enumerate().find(|(_, value)| !matches!(value, 0 | 1))
+    {
         let index = unravel(at, mask.dims());
         let what = format!("holds {value} at {index:?}, which is neither 0 nor 1");
         let fix = "give 0 and 1, booleans, or floating-point numbers to add to the scores";

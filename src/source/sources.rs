@@ -131,7 +131,12 @@ impl Sources {
         let stated = [
             ("batch", settings.batch, sizes.batch, "x"),
             ("seq_len", settings.seq_len, sizes.seq_len, "x"),
-            ("d_in", settings.d_in, sizes.d_in, if self.tensors.contains_key("x") { "x" } else { "w_q" }),
+            (
+                "d_in",
+                settings.d_in,
+                sizes.d_in,
+                if self.tensors.contains_key("x") { "x" } else { "w_q" },
+            ),
             ("d_model", settings.d_model, sizes.d_model, "w_q"),
         ];
         for (name, stated, found, tensor) in stated {

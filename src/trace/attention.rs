@@ -16,13 +16,15 @@ pub fn attention(config: &Config, masks: &MaskShapes) -> Result<Program> {
     let &Config { batch, seq_len, d_in, d_model, heads, bias, .. } = config;
     let mut p = Program::default();
 
-    let x = p.given("x", Axes::new([(Axis::Batch, batch), (Axis::Query, seq_len), (Axis::Input, d_in)]));
+    let x = p
+        .given("x", Axes::new([(Axis::Batch, batch), (Axis::Query, seq_len), (Axis::Input, d_in)]));
     let from_x = (Axis::Input, d_in);
     let w_q = projection(&mut p, "q", from_x, d_model, bias);
     let w_k = projection(&mut p, "k", from_x, d_model, bias);
     let w_v = projection(&mut p, "v", from_x, d_model, bias);
     let w_o = projection(&mut p, "o", (Axis::Model, d_model), d_model, bias);
-    let scores = [(Axis::Batch, batch), (Axis::Head, heads), (Axis::Query, seq_len), (Axis::Key, seq_len)];
+    let scores =
+        [(Axis::Batch, batch), (Axis::Head, heads), (Axis::Query, seq_len), (Axis::Key, seq_len)];
     let mask = masks.blocked.as_ref().map(|shape| p.given("mask", over(shape, &scores)));
     let attn_bias = masks.added.as_ref().map(|shape| p.given("attn_bias", over(shape, &scores)));
     let dropout_keep = (config.dropout > 0.0).then(|| p.given("dropout_keep", Axes::new(scores)));
@@ -41,10 +43,12 @@ pub fn attention(config: &Config, masks: &MaskShapes) -> Result<Program> {
         scores = p.then("scores_biased", Op::AddMask, &[scores, attn_bias])?;
     }
     if let Some(mask) = mask {
-        scores = p.then("masked_scores", Op::MaskFill { fill: config.mask_fill }, &[scores, mask])?;
+        scores =
+            p.then("masked_scores", Op::MaskFill { fill: config.mask_fill }, &[scores, mask])?;
     }
 
-    let mut weights = p.then("weights", Op::Softmax { empty_rows: config.empty_rows }, &[scores])?;
+    let mut weights =
+        p.then("weights", Op::Softmax { empty_rows: config.empty_rows }, &[scores])?;
     if let Some(keep) = dropout_keep {
         weights = p.then("weights_dropped", Op::Dropout { p: config.dropout }, &[weights, keep])?;
     }
@@ -69,7 +73,13 @@ impl Program {
 }
 
 /// The weight `w_NAME` (out, in) of a projection and, where there is one, its bias `b_NAME` (out).
-fn projection(p: &mut Program, name: &str, from: (Axis, usize), to: usize, bias: bool) -> Vec<usize> {
+fn projection(
+    p: &mut Program,
+    name: &str,
+    from: (Axis, usize),
+    to: usize,
+    bias: bool,
+) -> Vec<usize> {
     let weight = p.given(&format!("w_{name}"), Axes::new([(Axis::Model, to), from]));
     let bias = bias.then(|| p.given(&format!("b_{name}"), Axes::new([(Axis::Model, to)])));
     std::iter::once(weight).chain(bias).collect()

@@ -23,15 +23,8 @@ pub enum Axis {
 
 impl Axis {
     /// Every axis.
-    pub const ALL: [Self; 7] = [
-        Self::Batch,
-        Self::Head,
-        Self::Query,
-        Self::Key,
-        Self::Model,
-        Self::HeadDim,
-        Self::Input,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Batch, Self::Head, Self::Query, Self::Key, Self::Model, Self::HeadDim, Self::Input];
 
     /// The name in files, tables and messages.
     #[must_use]
@@ -84,6 +77,7 @@ impl Axes {
     }
 
     /// The axes and lengths, outermost first.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Axis, usize)> + DoubleEndedIterator + '_ {
         self.0.iter().copied()
     }

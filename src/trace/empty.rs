@@ -46,12 +46,17 @@ impl fmt::Display for EmptyRows {
         } else {
             let (head, query) = self.first;
             let Self { rows, of, .. } = self;
-            write!(f, "every key is masked in {rows} of {of} rows, first head {head}, query {query}; ")?;
+            write!(
+                f,
+                "every key is masked in {rows} of {of} rows, first head {head}, query {query}; "
+            )?;
         }
         f.write_str(match self.became {
             Became::Nan => "softmax of -inf alone makes their weights NaN",
             Became::Zero => "their weights are zero",
-            Became::Shared => "their weights are shared by the masked keys, as all have the same fill",
+            Became::Shared => {
+                "their weights are shared by the masked keys, as all have the same fill"
+            }
         })
     }
 }
@@ -73,13 +78,16 @@ impl Trace {
         let of_all_items = blocked.dim(0)? == 1 && batch > 1;
         let repeats = heads / blocked.dim(1)? * (queries / blocked.dim(2)?);
         let mut found: BTreeMap<usize, (usize, (usize, usize))> = BTreeMap::new();
-        for (at, _) in blocked.flatten_all()?.to_vec1::<u8>()?.iter().enumerate().filter(|(_, b)| **b == 1) {
+        for (at, _) in
+            blocked.flatten_all()?.to_vec1::<u8>()?.iter().enumerate().filter(|(_, b)| **b == 1)
+        {
             if let [item, head, query] = unravel(at, blocked.dims())[..] {
                 found.entry(item).or_insert((0, (head, query))).0 += repeats;
             }
         }
         let report = |(item, (rows, first)): (usize, (usize, (usize, usize)))| {
-            let row = weights.i((item, first.0, first.1))?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+            let row =
+                weights.i((item, first.0, first.1))?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
             let became = match row.iter().fold(0.0, |sum, weight| sum + weight) {
                 sum if f64::is_nan(sum) => Became::Nan,
                 0.0 => Became::Zero,

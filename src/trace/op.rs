@@ -69,7 +69,8 @@ impl Op {
             }
             (Self::DotProduct, [queries, keys]) => queries.matmul(&keys.t()?)?,
             (Self::Scale { head_dim }, [scores]) => {
-                let root = Tensor::new(root(head_dim), scores.device())?.to_dtype(scores.dtype())?;
+                let root =
+                    Tensor::new(root(head_dim), scores.device())?.to_dtype(scores.dtype())?;
                 scores.broadcast_div(&root)?
             }
             (Self::AddMask, [scores, mask]) => scores.broadcast_add(mask)?,
@@ -106,7 +107,8 @@ impl Op {
     /// If the inputs do not fit the operation: too few, other axes, or lengths that differ.
     pub fn axes(&self, inputs: &[&Axes]) -> Result<Axes> {
         use Axis::{Batch, Head, HeadDim, Key, Model, Query};
-        let dims: Vec<Vec<(Axis, usize)>> = inputs.iter().map(|axes| axes.iter().collect()).collect();
+        let dims: Vec<Vec<(Axis, usize)>> =
+            inputs.iter().map(|axes| axes.iter().collect()).collect();
         let dims: Vec<&[(Axis, usize)]> = dims.iter().map(Vec::as_slice).collect();
         let axes = match (*self, dims.as_slice()) {
             (Self::Project { tokens }, [[b, t, i], [o, w_i], bias @ ..])
@@ -140,7 +142,11 @@ impl Op {
             _ => {
                 let found: Vec<_> = inputs.iter().map(ToString::to_string).collect();
                 let what = format!("does not fit {}", found.join(" and "));
-                return Err(Error::tensor(format!("{self:?}"), what, self.misread(inputs.len()).fix()));
+                return Err(Error::tensor(
+                    format!("{self:?}"),
+                    what,
+                    self.misread(inputs.len()).fix(),
+                ));
             }
         };
         Ok(Axes::new(axes))
@@ -211,7 +217,9 @@ fn project(x: &Tensor, weight: &Tensor) -> candle_core::Result<Tensor> {
 /// Whether a mask's axes, aligned from the right, each are the scores' or 1.
 fn broadcasts(mask: &[(Axis, usize)], scores: &[(Axis, usize)]) -> bool {
     mask.len() <= scores.len()
-        && mask.iter().rev().zip(scores.iter().rev()).all(|((mask_axis, m), (axis, s))| {
-            mask_axis == axis && (m == s || *m == 1)
-        })
+        && mask
+            .iter()
+            .rev()
+            .zip(scores.iter().rev())
+            .all(|((mask_axis, m), (axis, s))| mask_axis == axis && (m == s || *m == 1))
 }

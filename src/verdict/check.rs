@@ -27,7 +27,8 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
     let mut steps = Vec::new();
     for step in trace.steps().iter().filter(|step| step.op != Op::Given) {
         let recorded = record.tensor(&step.name);
-        let step = compare_step(&step.name, recorded, Some(&step.value), Some(&step.axes), tolerances)?;
+        let step =
+            compare_step(&step.name, recorded, Some(&step.value), Some(&step.axes), tolerances)?;
         steps.push(step);
     }
     let unknown = record.entries.iter().filter(|entry| trace.step(&entry.name).is_none());
@@ -44,7 +45,13 @@ pub fn diff(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<Report
     let mut steps = Vec::new();
     for Entry { name, axes, tensor, .. } in &record.entries {
         let axes = axes.as_ref().and_then(|axes| named_axes(axes, tensor.dims()));
-        steps.push(compare_step(name, Some(tensor), other.tensor(name), axes.as_ref(), tolerances)?);
+        steps.push(compare_step(
+            name,
+            Some(tensor),
+            other.tensor(name),
+            axes.as_ref(),
+            tolerances,
+        )?);
     }
     let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
@@ -129,7 +136,9 @@ fn named_axes(names: &[String], dims: &[usize]) -> Option<Axes> {
 /// The error, with the file that it comes from.
 fn in_file(path: &Path, error: &Error) -> Error {
     match error {
-        Error::TooLarge { needed, available } => Error::TooLarge { needed: *needed, available: *available },
+        Error::TooLarge { needed, available } => {
+            Error::TooLarge { needed: *needed, available: *available }
+        }
         other => Error::file(path, other.to_string(), other.fix()),
     }
 }

@@ -35,14 +35,22 @@ const CHUNK: usize = 1 << 18;
 pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Comparison> {
     let (flat_left, flat_right) = (left.flatten_all()?, right.flatten_all()?);
     let count = flat_left.elem_count();
-    let mut total =
-        Comparison { max_abs: 0.0, max_rel: 0.0, mismatched: 0, count, worst: Vec::new(), left: 0.0, right: 0.0 };
+    let mut total = Comparison {
+        max_abs: 0.0,
+        max_rel: 0.0,
+        mismatched: 0,
+        count,
+        worst: Vec::new(),
+        left: 0.0,
+        right: 0.0,
+    };
     let mut worst = (0, f64::NEG_INFINITY);
     for start in (0..count).step_by(CHUNK) {
         let part = |flat: &Tensor| {
             flat.narrow(0, start, CHUNK.min(count - start))?.to_dtype(DType::F64)?.to_vec1::<f64>()
         };
-        for (at, (left, right)) in part(&flat_left)?.into_iter().zip(part(&flat_right)?).enumerate() {
+        for (at, (left, right)) in part(&flat_left)?.into_iter().zip(part(&flat_right)?).enumerate()
+        {
             let excess = tolerance.excess(left, right);
             if excess > 0.0 {
                 let difference = (left - right).abs();

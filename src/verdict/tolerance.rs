@@ -121,7 +121,9 @@ mod tests {
         let t = Tolerance::of(DType::F32);
         assert!(t.excess(f64::NAN, f64::NAN) <= 1.0);
         assert!(t.excess(f64::NEG_INFINITY, f64::NEG_INFINITY) <= 1.0);
-        for (left, right) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (1.0, f64::INFINITY)] {
+        for (left, right) in
+            [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (1.0, f64::INFINITY)]
+        {
             assert!(t.excess(left, right) > 1.0, "{left} {right}");
         }
         assert!(t.excess(f64::INFINITY, f64::NEG_INFINITY) > 1.0);
@@ -137,8 +139,10 @@ mod tests {
 
     #[test]
     fn a_step_may_have_its_own() {
-        let tolerances =
-            Tolerances { atol: "1e-5,scores=1e-4".parse().expect("reads"), ..Tolerances::default() };
+        let tolerances = Tolerances {
+            atol: "1e-5,scores=1e-4".parse().expect("reads"),
+            ..Tolerances::default()
+        };
         let default = Tolerance { rtol: 1.0, atol: 2.0 };
         assert_eq!(tolerances.of("scores", default), Tolerance { rtol: 1.0, atol: 1e-4 });
         assert_eq!(tolerances.of("q", default), Tolerance { rtol: 1.0, atol: 1e-5 });

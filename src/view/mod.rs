@@ -65,7 +65,8 @@ impl View {
                 return Err(Error::config(format!("this run has no step {name}"), fix));
             }
         }
-        let picked = [("batch item", self.batch_item, config.batch), ("head", self.head, config.heads)];
+        let picked =
+            [("batch item", self.batch_item, config.batch), ("head", self.head, config.heads)];
         for (what, picked, size) in picked {
             if let Some(at) = picked
                 && at >= size

@@ -16,7 +16,13 @@ pub type Sides<'a> = (&'a str, &'a str);
 ///
 /// # Errors
 /// If the writer fails.
-pub fn report_table(report: &Report, sides: Sides, all: bool, width: usize, out: &mut dyn Write) -> io::Result<()> {
+pub fn report_table(
+    report: &Report,
+    sides: Sides,
+    all: bool,
+    width: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let compared = match report.compared() {
         1 => "1 step compared".to_owned(),
         compared => format!("{compared} steps compared"),
@@ -56,36 +62,37 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
     plain(&header, rows.collect(), header.len() - 1, width)
 }
 
+/// The verdict in a sentence: where the sides first part, by how much, and what follows from it.
 fn divergence(report: &Report, first: &StepReport, sides: Sides) -> String {
-    let inherited = report.steps.iter().filter(|step| step.status == Status::Inherited).count();
-    let others: Vec<&str> = report
-        .steps
-        .iter()
-        .filter(|step| step.status == Status::Differs && step.name != first.name)
-        .map(|step| step.name.as_str())
-        .collect();
-    let mut text = format!("first divergence: {}", first.name);
-    if let Some(found) = &first.comparison {
-        text += &format!(
-            ", worst at {}: {} {}, {} {}",
-            cell(first),
-            sides.0,
-            shortest(found.left),
-            sides.1,
-            shortest(found.right)
-        );
-    }
-    if let Some((left, right)) = &first.shapes {
-        text += &format!(", whose shapes differ: {} {left:?}, {} {right:?}", sides.0, sides.1);
-    }
-    if !others.is_empty() {
-        text += &format!("; on their own too: {}", others.join(", "));
-    }
-    match inherited {
-        0 => text,
-        1 => text + "; 1 later step inherits it",
-        more => text + &format!("; {more} later steps inherit it"),
-    }
+    let at = match (&first.comparison, &first.shapes) {
+        (Some(found), _) => {
+            let values = [shortest(found.left), shortest(found.right)];
+            format!(
+                ", worst at {}: {} {}, {} {}",
+                cell(first),
+                sides.0,
+                values[0],
+                sides.1,
+                values[1]
+            )
+        }
+        (None, Some((left, right))) => {
+            format!(", whose shapes differ: {} {left:?}, {} {right:?}", sides.0, sides.1)
+        }
+        (None, None) => String::new(),
+    };
+    let with = |status: Status| report.steps.iter().filter(move |step| step.status == status);
+    let others: Vec<&str> = with(Status::Differs).skip(1).map(|step| step.name.as_str()).collect();
+    let others = match others.as_slice() {
+        [] => String::new(),
+        names => format!("; on their own too: {}", names.join(", ")),
+    };
+    let inherited = match with(Status::Inherited).count() {
+        0 => String::new(),
+        1 => "; 1 later step inherits it".to_owned(),
+        more => format!("; {more} later steps inherit it"),
+    };
+    format!("first divergence: {}{at}{others}{inherited}", first.name)
 }
 
 /// The worst cell by axis name, or by index where the axes are not known.
@@ -102,7 +109,8 @@ fn shortest(value: f64) -> String {
     #[allow(clippy::cast_possible_truncation, reason = "asks whether it is an f32")]
     let narrow = value as f32;
     #[allow(clippy::float_cmp, reason = "asks whether it is an f32")]
-    let text = if f64::from(narrow) == value { format!("{narrow:?}") } else { format!("{value:?}") };
+    let text =
+        if f64::from(narrow) == value { format!("{narrow:?}") } else { format!("{value:?}") };
     text
 }
 

@@ -27,7 +27,8 @@ fn rows<'a>(config: &Config, program: &'a Program) -> Vec<Row<'a>> {
         let read = program.read_by(step);
         let axes: Vec<&Axes> = read.iter().map(|step| &step.axes).collect();
         let names: Vec<&str> = read.iter().map(|step| step.name.as_str()).collect();
-        let weight = step.op == Op::Given && step.name != "dropout_keep" && is_parameter(&step.name);
+        let weight =
+            step.op == Op::Given && step.name != "dropout_keep" && is_parameter(&step.name);
         Row {
             step,
             formula: step.op.formula(&names),
@@ -66,13 +67,21 @@ pub fn shapes_table(run: &Run, width: usize, out: &mut dyn Write) -> io::Result<
         }
     }
     let total = bytes(sum(&rows, |row| row.bytes));
-    writeln!(out, "\nAll tensors together take {total} in {}. A multiply-add counts 2 FLOPs, softmax 5 an", config.dtype)?;
+    writeln!(
+        out,
+        "\nAll tensors together take {total} in {}. A multiply-add counts 2 FLOPs, softmax 5 an",
+        config.dtype
+    )?;
     writeln!(out, "element; moving and selecting numbers count none.")
 }
 
 fn header(c: &Config, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Shapes of multi-head attention")?;
-    write!(out, "  B = {} batch · T = {} sequence length · d_model = {}", c.batch, c.seq_len, c.d_model)?;
+    write!(
+        out,
+        "  B = {} batch · T = {} sequence length · d_model = {}",
+        c.batch, c.seq_len, c.d_model
+    )?;
     if c.d_in != c.d_model {
         write!(out, " · d_in = {}", c.d_in)?;
     }
@@ -98,7 +107,13 @@ fn flow(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
                 group.iter().map(|row| format!("{} = {}", row.step.name, row.formula)).collect();
             writeln!(out, "  ↓ {}", formulas.join(", "))?;
         }
-        writeln!(out, "    {} ∈ {} = {}", names.join(", "), first.symbols, times(&first.step.axes))?;
+        writeln!(
+            out,
+            "    {} ∈ {} = {}",
+            names.join(", "),
+            first.symbols,
+            times(&first.step.axes)
+        )?;
     }
     Ok(())
 }
@@ -117,9 +132,12 @@ fn costs(rows: &[Row], width: usize) -> Table {
         let count = |count: u128| right(if count == 0 { String::new() } else { thousands(count) });
         std::iter::once(Cell::new(name)).chain(costs.map(count)).collect()
     };
-    let mut all: Vec<Vec<Cell>> =
-        rows.iter().map(|row| cells(&row.step.name, [row.parameters, row.flops, row.bytes])).collect();
-    let total = [sum(rows, |row| row.parameters), sum(rows, |row| row.flops), sum(rows, |row| row.bytes)];
+    let mut all: Vec<Vec<Cell>> = rows
+        .iter()
+        .map(|row| cells(&row.step.name, [row.parameters, row.flops, row.bytes]))
+        .collect();
+    let total =
+        [sum(rows, |row| row.parameters), sum(rows, |row| row.flops), sum(rows, |row| row.bytes)];
     all.push(cells("in all", total));
     plain(&["name", "parameters", "FLOPs", "bytes"], all, 0, width)
 }

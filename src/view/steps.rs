@@ -19,7 +19,12 @@ const THRESHOLD: usize = 1000;
 ///
 /// # Errors
 /// If the writer fails, or candle cannot read a value.
-pub fn trace_tables(trace: &Trace, config: &Config, view: &View, out: &mut dyn Write) -> io::Result<()> {
+pub fn trace_tables(
+    trace: &Trace,
+    config: &Config,
+    view: &View,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let page = Page { trace, config, view };
     page.header(out)?;
     for step in trace.steps().iter().filter(|step| view.shows(&step.name)) {
@@ -68,7 +73,11 @@ impl Page<'_> {
         if step.op != Op::Given {
             write!(out, "  {} = {}", step.name, self.trace.formula(step))?;
             if let Op::Scale { head_dim } = step.op {
-                write!(out, ",  √d_k = √{head_dim} = {}", number(root(head_dim), self.view.decimals))?;
+                write!(
+                    out,
+                    ",  √d_k = √{head_dim} = {}",
+                    number(root(head_dim), self.view.decimals)
+                )?;
             }
             writeln!(out)?;
         }
@@ -114,7 +123,9 @@ impl Page<'_> {
         }
         let cut_axes = axes.iter().zip(&shown).filter(|(_, shown)| shown.cut);
         let left_out: Vec<String> = cut_axes
-            .map(|((axis, size), _)| format!("{} of {size} on the {axis} axis", size - 2 * self.view.edge))
+            .map(|((axis, size), _)| {
+                format!("{} of {size} on the {axis} axis", size - 2 * self.view.edge)
+            })
             .collect();
         if !left_out.is_empty() {
             writeln!(out, "\n  … left out: {}; --full shows all", left_out.join(", "))?;
@@ -134,7 +145,9 @@ impl Page<'_> {
         }
         let (rows, columns) = match (axes.as_slice(), table) {
             ([_, column], [rows, columns]) => (rows, (column, columns)),
-            ([column], [columns]) => (&Shown { indices: vec![Some(0)], cut: false }, (column, columns)),
+            ([column], [columns]) => {
+                (&Shown { indices: vec![Some(0)], cut: false }, (column, columns))
+            }
             _ => return Ok(Grid { columns: Vec::new(), rows: Vec::new() }),
         };
         let sums = step.name == "weights";
@@ -147,11 +160,13 @@ impl Page<'_> {
         }
         for row in &rows.indices {
             let label = match axes.as_slice() {
-                [axis, _] => self.label(*axis, *row),
+                [down, _] => self.label(*down, *row),
                 _ => String::new(),
             };
             let cells = match row {
-                Some(row) => self.row(step, at, *row, &values.i(*row)?, &columns.1.indices, sums)?,
+                Some(row) => {
+                    self.row(step, at, *row, &values.i(*row)?, &columns.1.indices, sums)?
+                }
                 None => vec![Text::from("…".to_owned()); grid.columns.len()],
             };
             grid.rows.push((label, cells));
@@ -169,7 +184,11 @@ impl Page<'_> {
         sums: bool,
     ) -> candle_core::Result<Vec<Text>> {
         let boolean = values.dtype() == DType::U8;
-        let sum = if sums { Some(values.sum_all()?.to_dtype(DType::F64)?.to_scalar::<f64>()?) } else { None };
+        let sum = if sums {
+            Some(values.sum_all()?.to_dtype(DType::F64)?.to_scalar::<f64>()?)
+        } else {
+            None
+        };
         let values = values.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let mut cells = Vec::with_capacity(columns.len() + 1);
         for column in columns {
@@ -191,7 +210,13 @@ impl Page<'_> {
     }
 
     /// Whether the mask blocks this cell of a step behind it.
-    fn blocks(&self, step: &Step, at: &[usize], row: usize, column: usize) -> candle_core::Result<bool> {
+    fn blocks(
+        &self,
+        step: &Step,
+        at: &[usize],
+        row: usize,
+        column: usize,
+    ) -> candle_core::Result<bool> {
         if !matches!(step.name.as_str(), "masked_scores" | "weights" | "weights_dropped") {
             return Ok(false);
         }
@@ -241,9 +266,19 @@ impl Page<'_> {
         if self.view.steps.is_some() {
             return Ok(());
         }
-        let names: Vec<&str> =
-            self.trace.steps().iter().map(|step| step.name.as_str()).filter(|name| is_parameter(name)).collect();
-        writeln!(out, "\nNot shown: {}. Any step is shown by --steps {},output", names.join(", "), names[0])
+        let names: Vec<&str> = self
+            .trace
+            .steps()
+            .iter()
+            .map(|step| step.name.as_str())
+            .filter(|name| is_parameter(name))
+            .collect();
+        writeln!(
+            out,
+            "\nNot shown: {}. Any step is shown by --steps {},output",
+            names.join(", "),
+            names[0]
+        )
     }
 
     fn bold(&self, text: &str) -> String {
@@ -273,9 +308,12 @@ fn mask_line(c: &Config) -> String {
 fn numbers_line(c: &Config) -> String {
     let x = c.x.as_ref().map_or_else(|| format!("x {}", c.input), |path| format!("x from {path}"));
     let bias = if c.bias { "with bias" } else { "no bias" };
-    let weights =
-        c.weights.as_ref().map_or_else(|| format!("weights {}", c.init), |path| format!("weights from {path}"));
-    let dropout = if c.dropout > 0.0 { format!(" · dropout {}", c.dropout) } else { String::new() };
+    let weights = c
+        .weights
+        .as_ref()
+        .map_or_else(|| format!("weights {}", c.init), |path| format!("weights from {path}"));
+    let dropout =
+        if c.dropout > 0.0 { format!(" · dropout {}", c.dropout) } else { String::new() };
     format!("{x} · {weights}, {bias} · seed {}{dropout} · {}", c.seed.0, c.dtype)
 }
 

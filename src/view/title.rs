@@ -36,5 +36,6 @@ pub fn title(name: &str) -> &str {
 
 /// Whether a step is a parameter rather than part of the story: shown only when asked for.
 pub fn is_parameter(name: &str) -> bool {
-    name == "dropout_keep" || matches!(name.split_once('_'), Some(("w" | "b", "q" | "k" | "v" | "o")))
+    name == "dropout_keep"
+        || matches!(name.split_once('_'), Some(("w" | "b", "q" | "k" | "v" | "o")))
 }
