@@ -140,8 +140,8 @@ impl Config {
     fn check_key_mask(&self) -> Result<()> {
         let Some(rows) = &self.key_mask else { return Ok(()) };
         let fix = format!(
-            "give a string of {} characters for each of {} batch items, 1 = attend and 0 = blocked",
-            self.seq_len, self.batch
+            "give each batch item ({} in all) a string of {} characters, 1 = attend and 0 = blocked",
+            self.batch, self.seq_len
         );
         if rows.len() != self.batch {
             let what = format!("{} rows for a batch of {}", rows.len(), self.batch);
@@ -166,7 +166,10 @@ impl Config {
 
     fn check_lengths(&self) -> Result<()> {
         let Some(lengths) = &self.lengths else { return Ok(()) };
-        let fix = format!("give {} numbers from 0 to {}", self.batch, self.seq_len);
+        let fix = format!(
+            "give each batch item ({} in all) a number from 0 to {}",
+            self.batch, self.seq_len
+        );
         if lengths.len() != self.batch {
             let what = format!("{} numbers for a batch of {}", lengths.len(), self.batch);
             return Err(Error::tensor("lengths", what, fix));

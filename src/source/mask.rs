@@ -144,8 +144,8 @@ fn blocked_by(mask: &Tensor, meaning: AttnMaskTrue) -> Result<Tensor> {
         let fix = "give 0 and 1, booleans, or floating-point numbers to add to the scores";
         return Err(Error::tensor("attn_mask", what, fix));
     }
-    let attend = i64::from(meaning == AttnMaskTrue::Attend);
-    let blocked: Vec<u8> = values.into_iter().map(|value| u8::from(value != 1 - attend)).collect();
+    let blocking = i64::from(meaning == AttnMaskTrue::Block);
+    let blocked: Vec<u8> = values.into_iter().map(|value| u8::from(value == blocking)).collect();
     Ok(Tensor::from_vec(blocked, mask.shape(), &Device::Cpu)?)
 }
 

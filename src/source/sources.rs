@@ -234,7 +234,12 @@ fn one_tensor(place: &str, name: &str) -> Result<Tensor> {
     };
     tensor.cloned().ok_or_else(|| {
         let what = format!("holds no tensor {}", asked.as_deref().unwrap_or(name));
-        let fix = format!("name one of its tensors, as FILE:TENSOR: {}", names.join(", "));
+        let fix = match names.as_slice() {
+            [""] => {
+                "its one tensor has no name: leave out the colon and what follows it".to_owned()
+            }
+            names => format!("name one of its tensors, as FILE:TENSOR: {}", names.join(", ")),
+        };
         Error::file(&path, what, fix)
     })
 }
