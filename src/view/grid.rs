@@ -128,6 +128,14 @@ fn blocks(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
         }
         taken += width + 3;
     }
+    // A column alone at the end, such as the sum of the rows, gets company.
+    if let Some(last) = blocks.last_mut()
+        && start + 1 == widths.len()
+        && last.len() > 2
+    {
+        last.end -= 1;
+        start -= 1;
+    }
     blocks.push(start..widths.len());
     blocks
 }
@@ -151,16 +159,16 @@ mod tests {
     #[test]
     fn a_narrow_line_gets_the_columns_in_blocks() {
         let lines = [
-            "  key 0 … key 2",
-            "           │ key 0 │ key 1 │ key 2",
-            "  ─────────┼───────┼───────┼───────",
-            "   query 0 │ 0.000 │ 0.100 │ 0.200",
-            "   query 1 │ 1.000 │ 1.100 │ 1.200",
-            "  key 3",
-            "           │ key 3",
-            "  ─────────┼───────",
-            "   query 0 │ 0.300",
-            "   query 1 │ 1.300",
+            "  key 0 … key 1",
+            "           │ key 0 │ key 1",
+            "  ─────────┼───────┼───────",
+            "   query 0 │ 0.000 │ 0.100",
+            "   query 1 │ 1.000 │ 1.100",
+            "  key 2 … key 3",
+            "           │ key 2 │ key 3",
+            "  ─────────┼───────┼───────",
+            "   query 0 │ 0.200 │ 0.300",
+            "   query 1 │ 1.200 │ 1.300",
         ];
         assert_eq!(written(40).lines().collect::<Vec<_>>(), lines);
     }

@@ -14,14 +14,16 @@ pub fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// A difference or ratio in three digits: `1.19e-7`.
-pub fn small(value: f64) -> String {
-    if value == 0.0 {
-        "0".to_owned()
-    } else if value.is_finite() {
-        format!("{value:.2e}")
-    } else {
-        number(value, 0)
+/// A difference or ratio, from 0 up, in three digits: `1.19e-7`, `0.222`, `5.22`.
+pub fn magnitude(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        0.001..1.0 => format!("{value:.3}"),
+        1.0..10.0 => format!("{value:.2}"),
+        10.0..100.0 => format!("{value:.1}"),
+        100.0..10_000.0 => format!("{value:.0}"),
+        value if value.is_finite() => format!("{value:.2e}"),
+        value => number(value, 0),
     }
 }
 
@@ -53,6 +55,12 @@ mod tests {
         assert_eq!(number(-1e9, 3), "-1.000e9");
         assert_eq!(number(f64::NEG_INFINITY, 3), "-inf");
         assert_eq!(number(f64::NAN, 3), "nan");
+    }
+
+    #[test]
+    fn magnitudes_have_three_digits() {
+        let shown = [0.0, 1.19e-7, 0.2224, 5.216, 21.94, 2703.4, 1e9, f64::NAN].map(magnitude);
+        assert_eq!(shown, ["0", "1.19e-7", "0.222", "5.22", "21.9", "2703", "1.00e9", "nan"]);
     }
 
     #[test]

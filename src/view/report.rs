@@ -6,7 +6,7 @@ use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
 use super::grid::{plain, right};
-use super::number::small;
+use super::number::magnitude;
 use crate::verdict::{Report, Status, StepReport};
 
 /// What the two sides of a comparison are called.
@@ -46,8 +46,8 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
     let rows = report.steps.iter().map(|step| {
         let mut row = vec![Cell::new(&step.name), Cell::new(step.status.name())];
         if let Some(found) = &step.comparison {
-            row.push(right(small(found.max_abs)));
-            row.push(right(small(found.max_rel)));
+            row.push(right(magnitude(found.max_abs)));
+            row.push(right(magnitude(found.max_rel)));
             row.push(right(format!("{} of {}", found.mismatched, found.count)));
             if found.max_abs != 0.0 {
                 let values = format!("{}, {}", shortest(found.left), shortest(found.right));
