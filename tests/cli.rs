@@ -1,6 +1,160 @@
 //! The real binary: its exact output, its exit codes, and what it leaves behind.
 
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// What is printed for every command of these files, word for word.
 #[test]
 fn transcripts() {
     trycmd::TestCases::new().case("tests/cli/*.trycmd");
+}
+
+fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_mha-trace"))
+}
+
+fn run(args: &[&str]) -> Output {
+    command().args(args).output().expect("the binary runs")
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).to_str().expect("a temporary path is text").to_owned()
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let args = ["-b", "8", "-t", "32", "--full", "--format", "json"];
+    let mut child = command()
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut first = String::new();
+    let stdout = child.stdout.take().expect("its output is piped");
+    BufReader::with_capacity(16, stdout).read_line(&mut first).expect("it prints a line");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(first, "{\n");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn results_go_to_stdout_and_warnings_to_stderr() {
+    let output = run(&["--preset", "formal-padding", "--steps", "mask"]);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert!(stderr.starts_with("warning: batch 1: every key is masked"), "{stderr}");
+    assert!(output.stdout.starts_with("Multi-head attention".as_bytes()));
+    let quiet = run(&["--preset", "formal-padding", "-q"]);
+    assert_eq!((quiet.stdout.len(), quiet.stderr.len(), quiet.status.code()), (0, 0, Some(0)));
+}
+
+#[test]
+fn a_written_run_reads_back_and_redoes_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["run.json", "run.safetensors"] {
+        let file = path(folder.path(), name);
+        let args = [
+            "-b",
+            "2",
+            "-t",
+            "5",
+            "-d",
+            "12",
+            "-H",
+            "3",
+            "--d-in",
+            "7",
+            "--bias",
+            "--lengths",
+            "5,3",
+        ];
+        assert!(
+            run(&[&args[..], &["--mask-fill", "-inf", "-q", "-o", &file]].concat())
+                .status
+                .success()
+        );
+        assert_eq!(run(&["check", &file]).status.code(), Some(0));
+        let again = path(folder.path(), &format!("again-{name}"));
+        assert!(run(&["--config", &file, "-q", "-o", &again]).status.success());
+        assert_eq!(fs::read(&file).expect("written"), fs::read(&again).expect("written"), "{name}");
+    }
+    let [json, safetensors] = ["run.json", "run.safetensors"].map(|name| path(folder.path(), name));
+    assert_eq!(
+        run(&["diff", &json, &safetensors, "--rtol", "0", "--atol", "0"]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_run_from_files_redoes_itself_from_its_record_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [first, second] = ["first.json", "second.json"].map(|name| path(folder.path(), name));
+    let given = [
+        "--x",
+        "fixtures/inputs/x.json",
+        "--weights",
+        "fixtures/inputs/weights.safetensors",
+        "-H",
+        "3",
+    ];
+    let mask = ["--attn-mask", "fixtures/masks/query-key.json"];
+    assert!(run(&[&given[..], &mask, &["-q", "-o", &first]].concat()).status.success());
+    let moved = command()
+        .current_dir(folder.path())
+        .args(["--config", &first, "-q", "-o", &second])
+        .output();
+    assert!(moved.expect("the binary runs").status.success());
+    assert_eq!(
+        run(&["diff", &first, &second, "--rtol", "0", "--atol", "0"]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_refused_run_leaves_the_folder_as_it_was() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = path(folder.path(), "run.json");
+    fs::write(&file, "kept").expect("writable");
+    let refused = [
+        vec!["-b", "100000", "-t", "100000", "-o", &file],
+        vec!["--heads", "3", "-o", &file],
+        vec!["-o", &file, "-o", "missing/run.json"],
+        vec!["--steps", "nothing", "-o", &file],
+    ];
+    for args in refused {
+        assert_eq!(run(&args).status.code(), Some(2), "{args:?}");
+        assert_eq!(fs::read_to_string(&file).expect("readable"), "kept", "{args:?}");
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1, "{args:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_written_file_has_the_permissions_of_any_new_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mode = |file: &str| fs::metadata(file).expect("there").permissions().mode();
+    let plain = path(folder.path(), "plain");
+    fs::write(&plain, "").expect("writable");
+    for name in ["run.json", "run.safetensors"] {
+        let file = path(folder.path(), name);
+        assert!(run(&["-q", "-o", &file]).status.success());
+        assert_eq!(mode(&file), mode(&plain), "{name}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_and_its_file_is_replaced() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [file, link] = ["run.json", "link.json"].map(|name| path(folder.path(), name));
+    fs::write(&file, "old").expect("writable");
+    std::os::unix::fs::symlink(&file, &link).expect("linked");
+    assert!(run(&["-q", "-o", &link]).status.success());
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert!(
+        fs::read_to_string(&file).expect("readable").starts_with("{\n\"format\": \"mha-trace\"")
+    );
 }

@@ -27,6 +27,33 @@ pub fn magnitude(value: f64) -> String {
     }
 }
 
+/// The shortest decimal of a value: of an f32 that was widened, its own.
+pub fn shortest(value: f64) -> String {
+    #[allow(clippy::cast_possible_truncation, reason = "asks whether it is an f32")]
+    let narrow = value as f32;
+    #[allow(clippy::float_cmp, reason = "asks whether it is an f32")]
+    let text =
+        if f64::from(narrow) == value { format!("{narrow:?}") } else { format!("{value:?}") };
+    text
+}
+
+/// Two values with three digits more than it takes to tell them apart; with all where that is many.
+pub fn pair(left: f64, right: f64) -> (String, String) {
+    let size = left.abs().max(right.abs());
+    let apart = (left - right).abs();
+    let digits = 3.0 + (size / apart).log10().ceil().max(1.0);
+    if !apart.is_finite() || digits >= 8.0 || size >= 1e6 {
+        return (shortest(left), shortest(right));
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at most a few dozen"
+    )]
+    let decimals = (digits - 1.0 - size.log10().floor()).clamp(1.0, 40.0) as usize;
+    (format!("{left:.decimals$}"), format!("{right:.decimals$}"))
+}
+
 /// An integer with its thousands apart: `10,485,760`.
 pub fn thousands(count: u128) -> String {
     if count == u128::MAX {
@@ -61,6 +88,20 @@ mod tests {
     fn magnitudes_have_three_digits() {
         let shown = [0.0, 1.19e-7, 0.2224, 5.216, 21.94, 2703.4, 1e9, f64::NAN].map(magnitude);
         assert_eq!(shown, ["0", "1.19e-7", "0.222", "5.22", "21.9", "2703", "1.00e9", "nan"]);
+    }
+
+    #[test]
+    fn a_pair_is_as_long_as_it_takes() {
+        let texts = |left, right| {
+            let (left, right) = pair(left, right);
+            format!("{left} {right}")
+        };
+        assert_eq!(texts(-10.431_92, -5.215_959_5), "-10.43 -5.22");
+        assert_eq!(texts(1.0, 0.020_376_574), "1.000 0.020");
+        assert_eq!(texts(0.001_234_5, 0.001_233_4), "0.001234500 0.001233400");
+        assert_eq!(texts(0.5, 0.500_000_06), "0.5 0.50000006");
+        assert_eq!(texts(f64::NAN, 1.0), "NaN 1.0");
+        assert_eq!(texts(0.25, f64::NEG_INFINITY), "0.25 -inf");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
 use super::grid::{plain, right};
-use super::number::magnitude;
+use super::number::{magnitude, pair, shortest};
 use crate::verdict::{Report, Status, StepReport};
 
 /// What the two sides of a comparison are called.
@@ -50,8 +50,8 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
             row.push(right(magnitude(found.max_rel)));
             row.push(right(format!("{} of {}", found.mismatched, found.count)));
             if found.max_abs != 0.0 {
-                let values = format!("{}, {}", shortest(found.left), shortest(found.right));
-                row.push(Cell::new(format!("{}: {values}", cell(step))));
+                let (left, right) = pair(found.left, found.right);
+                row.push(Cell::new(format!("{}: {left}, {right}", cell(step))));
             }
         } else if let Some((left, right)) = &step.shapes {
             row.extend(["", "", ""].map(Cell::new));
@@ -66,15 +66,8 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
 fn divergence(report: &Report, first: &StepReport, sides: Sides) -> String {
     let at = match (&first.comparison, &first.shapes) {
         (Some(found), _) => {
-            let values = [shortest(found.left), shortest(found.right)];
-            format!(
-                ", worst at {}: {} {}, {} {}",
-                cell(first),
-                sides.0,
-                values[0],
-                sides.1,
-                values[1]
-            )
+            let (left, right) = pair(found.left, found.right);
+            format!(", worst at {}: {} {left}, {} {right}", cell(first), sides.0, sides.1)
         }
         (None, Some((left, right))) => {
             format!(", whose shapes differ: {} {left:?}, {} {right:?}", sides.0, sides.1)
@@ -102,16 +95,6 @@ fn cell(step: &StepReport) -> String {
         Some(axes) => axes.cell(&found.worst),
         None => format!("{:?}", found.worst),
     }
-}
-
-/// The shortest decimal of a value: of an f32 that was widened, its own.
-fn shortest(value: f64) -> String {
-    #[allow(clippy::cast_possible_truncation, reason = "asks whether it is an f32")]
-    let narrow = value as f32;
-    #[allow(clippy::float_cmp, reason = "asks whether it is an f32")]
-    let text =
-        if f64::from(narrow) == value { format!("{narrow:?}") } else { format!("{value:?}") };
-    text
 }
 
 /// The reports as one JSON object.

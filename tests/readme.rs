@@ -1,0 +1,19 @@
+//! Every command that the README shows prints what the README says.
+
+use std::fs;
+use std::path::Path;
+
+/// The commands run in a folder of their own, as some write files. With `TRYCMD=overwrite` what they print is put
+/// into the README.
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let copy = folder.path().join("README.md");
+    fs::create_dir(folder.path().join("README.in")).expect("writable");
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    fs::copy(&readme, &copy).expect("the README is there");
+    trycmd::TestCases::new().case(&copy).run();
+    if std::env::var_os("TRYCMD").is_some_and(|mode| mode == "overwrite") {
+        fs::copy(&copy, &readme).expect("writable");
+    }
+}
