@@ -1,0 +1,23 @@
+//! What the tests read tensors with.
+
+use candle_core::{DType, Tensor};
+
+/// The bit patterns of all elements, row-major: −0 is not 0, and a NaN equals only itself.
+pub fn bits(tensor: &Tensor) -> Vec<u64> {
+    let flat = tensor.flatten_all().expect("any tensor flattens");
+    match flat.dtype() {
+        DType::U8 => flat.to_vec1::<u8>().expect("u8").into_iter().map(u64::from).collect(),
+        DType::F32 => {
+            let values = flat.to_vec1::<f32>().expect("f32");
+            values.into_iter().map(|value| u64::from(value.to_bits())).collect()
+        }
+        DType::F64 => flat.to_vec1::<f64>().expect("f64").into_iter().map(f64::to_bits).collect(),
+        other => panic!("no step is of type {other:?}"),
+    }
+}
+
+/// The values of all elements, row-major. Widening is exact.
+pub fn values(tensor: &Tensor) -> Vec<f64> {
+    let wide = tensor.to_dtype(DType::F64).expect("every type widens");
+    wide.flatten_all().and_then(|flat| flat.to_vec1()).expect("any tensor flattens")
+}
