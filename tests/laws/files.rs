@@ -1,0 +1,92 @@
+//! Every format keeps every bit.
+
+use std::path::PathBuf;
+
+use candle_core::{DType, Device, Tensor};
+use mha_trace::Run;
+use mha_trace::file::{Entry, Output, Record};
+use mha_trace::source::Sources;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::common::bits;
+use super::strategy::cases;
+
+/// Writes the record and reads it back.
+fn there_and_back(record: &Record, name: &str) -> (Record, PathBuf, TempDir) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join(name);
+    Output::create(&path).and_then(|output| output.write(record)).expect("written");
+    (Record::read(&path).expect("reads back"), path, folder)
+}
+
+/// The bits, all NaN alike where `nan_is_nan`.
+fn comparable(tensor: &Tensor, nan_is_nan: bool) -> Vec<u64> {
+    let nan = |bits: u64| match tensor.dtype() {
+        DType::F64 => f64::from_bits(bits).is_nan(),
+        DType::F32 => u32::try_from(bits).is_ok_and(|bits| f32::from_bits(bits).is_nan()),
+        _ => false,
+    };
+    bits(tensor)
+        .into_iter()
+        .map(|bits| if nan_is_nan && nan(bits) { u64::MAX } else { bits })
+        .collect()
+}
+
+fn assert_same(left: &Record, right: &Record, name: &str) {
+    assert_eq!(left.config, right.config);
+    assert_eq!(left.entries.len(), right.entries.len());
+    for (left, right) in left.entries.iter().zip(&right.entries) {
+        assert_eq!(
+            (&left.name, &left.axes, &left.formula),
+            (&right.name, &right.axes, &right.formula)
+        );
+        assert_eq!(left.tensor.dtype(), right.tensor.dtype(), "{}", left.name);
+        assert_eq!(left.tensor.dims(), right.tensor.dims(), "{}", left.name);
+        // JSON has one NaN, without sign or payload.
+        let bits = |entry: &Entry| comparable(&entry.tensor, name.ends_with(".json"));
+        assert_eq!(bits(left), bits(right), "{}", left.name);
+    }
+}
+
+fn entry(name: &str, tensor: candle_core::Result<Tensor>) -> Entry {
+    Entry { name: name.to_owned(), formula: None, axes: None, tensor: tensor.expect("made") }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_run_survives_every_format_and_redoes_itself(case in cases()) {
+        let run = case.run_with(Vec::new());
+        let trace = run.trace().expect("the case runs");
+        let record = trace.to_record(run.config());
+        for name in ["run.json", "run.safetensors"] {
+            let (read, path, _folder) = there_and_back(&record, name);
+            assert_same(&record, &read, name);
+            let (settings, sources) = Sources::of_record(&read, &mha_trace::Settings::default(), &path).expect("loads");
+            let again = Run::new(&settings, sources).and_then(|run| run.trace()).expect("runs again");
+            for (step, again) in trace.steps().iter().zip(again.steps()) {
+                prop_assert_eq!(bits(&step.value), bits(&again.value), "{}", step.name);
+            }
+        }
+    }
+
+    #[test]
+    fn any_bits_survive(singles in prop::collection::vec(any::<u32>(), 1..60), doubles in prop::collection::vec(any::<u64>(), 1..60)) {
+        let singles: Vec<f32> = singles.into_iter().map(f32::from_bits).collect();
+        let doubles: Vec<f64> = doubles.into_iter().map(f64::from_bits).collect();
+        let booleans: Vec<u8> = singles.iter().map(|single| u8::from(single.is_sign_negative())).collect();
+        let record = Record {
+            config: None,
+            entries: vec![
+                entry("singles", Tensor::from_slice(&singles, (1, singles.len()), &Device::Cpu)),
+                entry("doubles", Tensor::from_slice(&doubles, (doubles.len(), 1), &Device::Cpu)),
+                entry("booleans", Tensor::from_slice(&booleans, booleans.len(), &Device::Cpu)),
+            ],
+        };
+        for name in ["bits.json", "bits.safetensors"] {
+            assert_same(&record, &there_and_back(&record, name).0, name);
+        }
+    }
+}

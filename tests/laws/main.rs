@@ -1,0 +1,8 @@
+//! What must be true of every run, whatever its sizes, masks and types.
+
+mod attention;
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+mod slow;
+mod strategy;
