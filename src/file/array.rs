@@ -46,7 +46,11 @@ impl Array {
 ///
 /// Rounding alone finds it but for a decimal so close to the middle of two f32 that the nearest f64 is that middle:
 /// of all 2³² f32, ±7.038531e-26 have such a one.
-#[allow(clippy::cast_possible_truncation, reason = "rounds")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::float_cmp,
+    reason = "rounds; asks for the exact middle"
+)]
 fn narrow(value: f64) -> f32 {
     let rounded = value as f32;
     let (above, below) = (rounded.next_up(), rounded.next_down());

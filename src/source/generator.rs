@@ -1,13 +1,13 @@
-//! The CPU random number generator of `PyTorch`, bit for bit.
+//! The CPU random number generator of PyTorch, bit for bit.
 //!
 //! The tensors that `torch.rand`, `torch.randn`, `tensor.uniform_`, `nn.Linear`,
 //! `nn.init.xavier_uniform_` and `F.dropout` draw after `torch.manual_seed(seed)` come out here with
 //! the same bits, as long as the calls come in the same order. The generator underneath is MT19937
-//! (`ATen/core/MT19937RNGEngine.h`, here [`rand_mt`]); this file is what `PyTorch` builds on it, in
+//! (`ATen/core/MT19937RNGEngine.h`, here [`rand_mt`]); this file is what PyTorch builds on it, in
 //! `ATen/core/DistributionsHelper.h`, `ATen/core/TransformationHelper.h` and
 //! `ATen/native/cpu/DistributionTemplates.h`.
 //!
-//! The arithmetic is that of `PyTorch`'s build for AVX2, which every x86-64 machine with AVX2 or
+//! The arithmetic is that of PyTorch's build for AVX2, which every x86-64 machine with AVX2 or
 //! AVX-512 runs, and it is the same here on every processor: where a fused multiply-add is missing in
 //! hardware, [`f32::mul_add`] computes it in software, slower but with the same bits.
 
@@ -16,18 +16,14 @@
     reason = "what is not inlined into `Arch::dispatch` is compiled without the processor's fma"
 )]
 
-use std::f32::consts::{FRAC_1_PI, FRAC_1_SQRT_2, TAU};
-
 use pulp::{Arch, NullaryFnOnce};
 use rand_mt::Mt;
+
+use super::normal::{NORMAL_BLOCK, normal_blocks};
 
 /// Elements drawn and then transformed at a time: 16 KiB, so that the second pass finds them in the
 /// first-level cache. A multiple of [`NORMAL_BLOCK`].
 const CHUNK: usize = 4096;
-
-/// Elements that `torch.randn` transforms at a time (`NormalFill16`), and the length from which on it
-/// does.
-const NORMAL_BLOCK: usize = 16;
 
 /// 2⁻²⁴ and the mask to go with it: `uniform_real<float>` uses as many bits as an f32 has digits.
 const F32_UNIT: f32 = 1.0 / 16_777_216.0;
@@ -37,14 +33,14 @@ const F32_DIGITS: u32 = (1 << f32::MANTISSA_DIGITS) - 1;
 const F64_UNIT: f64 = 1.0 / 9_007_199_254_740_992.0;
 const F64_DIGITS: u64 = (1 << f64::MANTISSA_DIGITS) - 1;
 
-/// `PyTorch`'s CPU generator: what `torch.manual_seed(seed)` leaves behind, and the draws that follow.
+/// PyTorch's CPU generator: what `torch.manual_seed(seed)` leaves behind, and the draws that follow.
 ///
 /// Every method returns a tensor's elements in row-major order and advances the generator as the
-/// `PyTorch` call does that it is named after. So the order of the calls matters, and so does the size
+/// PyTorch call does that it is named after. So the order of the calls matters, and so does the size
 /// of each: two draws of eight normal numbers are not one draw of sixteen.
 ///
-/// The values equal those of `PyTorch` bit for bit on x86-64 with AVX2 or AVX-512 (checked with
-/// 2.15.0). Two things are not the same on every machine in `PyTorch` itself: without AVX2 its
+/// The values equal those of PyTorch bit for bit on x86-64 with AVX2 or AVX-512 (checked with
+/// 2.15.0). Two things are not the same on every machine in PyTorch itself: without AVX2 its
 /// [`randn`](Self::randn) of 16 elements and more and its [`uniform`](Self::uniform) differ in the last
 /// bits, and builds with MKL draw the mask of [`dropout_keep`](Self::dropout_keep) from another
 /// generator on Intel processors. And both take the logarithm, sine and cosine of shorter
@@ -116,7 +112,7 @@ impl Generator {
     /// product and the sum into one rounding. What that rounding lifts to `high` becomes `low`
     /// (`uniform_kernel` in `ATen/native/cpu/DistributionTemplates.h`).
     ///
-    /// `PyTorch` refuses bounds that are not finite, `low > high`, and a difference beyond the range of
+    /// PyTorch refuses bounds that are not finite, `low > high`, and a difference beyond the range of
     /// f32; here the formula is applied to them as it stands.
     #[must_use]
     pub fn uniform(&mut self, count: usize, low: f64, high: f64) -> Vec<f32> {
@@ -150,7 +146,7 @@ impl Generator {
         self.uniform(inputs.saturating_mul(outputs), -bound, bound)
     }
 
-    /// The bias of a new `nn.Linear(inputs, outputs)`: shape (outputs). `PyTorch` draws it straight after
+    /// The bias of a new `nn.Linear(inputs, outputs)`: shape (outputs). PyTorch draws it straight after
     /// the weight.
     ///
     /// Formula: `Linear.reset_parameters`, uniform within ±1/√inputs; zeros if there are no inputs.
@@ -302,119 +298,7 @@ fn unit_f32(draw: u32) -> f32 {
     (draw & F32_DIGITS) as f32 * F32_UNIT
 }
 
-/// Turns every full block of uniform numbers into standard normal ones.
-#[inline(always)]
-fn normal_blocks(values: &mut [f32]) {
-    let (blocks, _) = values.as_chunks_mut::<NORMAL_BLOCK>();
-    for block in blocks {
-        normal_block(block);
-    }
-}
-
-/// Box–Muller on a block of uniform numbers (`NormalFill16<float>`): the first half gives the radii and
-/// takes the cosines, the second half gives the angles and takes the sines.
-#[inline(always)]
-fn normal_block(block: &mut [f32; NORMAL_BLOCK]) {
-    let (first, second) = block.split_at_mut(NORMAL_BLOCK / 2);
-    for (first, second) in first.iter_mut().zip(second) {
-        let radius = (-2.0 * ln(1.0 - *first)).sqrt();
-        let (sin, cos) = sin_cos(TAU * *second);
-        // Adding the mean, 0, turns −0 into +0: ln 1 comes out as +0, and the radius as −0.
-        *first = radius * cos + 0.0;
-        *second = radius * sin + 0.0;
-    }
-}
-
-/// The natural logarithm of a positive normal number: Cephes' `logf`, the way `log256_ps` in
-/// `ATen/native/cpu/avx_mathfun.h` computes it once the compiler has fused its products and sums.
-#[inline(always)]
-fn ln(x: f32) -> f32 {
-    /// `cephes_log_p0` to `cephes_log_p8`: the polynomial for ln(1 + m) beyond m − m²/2, the highest
-    /// power first.
-    #[allow(clippy::excessive_precision, reason = "the digits of Cephes")]
-    const POLYNOMIAL: [f32; 9] = [
-        7.037_683_629_2e-2,
-        -1.151_461_031_0e-1,
-        1.167_699_874_0e-1,
-        -1.242_014_084_6e-1,
-        1.424_932_278_7e-1,
-        -1.666_805_766_5e-1,
-        2.000_071_476_5e-1,
-        -2.499_999_399_3e-1,
-        3.333_333_117_4e-1,
-    ];
-    /// `cephes_log_q2` and `cephes_log_q1`: ln 2 in two parts, the first with so few digits that its
-    /// product with an exponent is exact.
-    #[allow(clippy::excessive_precision, reason = "the digits of Cephes")]
-    const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_40e-4];
-    /// The exponent bits of the numbers in [0.5, 1).
-    const HALF_EXPONENT: i32 = 126;
-
-    // x = mantissa · 2^exponent, the mantissa in [0.5, 1) at first, then in [√½, √2); m is 1 less.
-    let bits = x.to_bits();
-    let mantissa = f32::from_bits((bits & 0x007f_ffff) | 0x3f00_0000);
-    let is_low = mantissa < FRAC_1_SQRT_2;
-    let m = (mantissa - 1.0) + if is_low { mantissa } else { 0.0 };
-    let exponent = (bits >> 23).cast_signed() - HALF_EXPONENT - i32::from(is_low);
-    #[allow(clippy::cast_precision_loss, reason = "8 bits fit")]
-    let exponent = exponent as f32;
-
-    let z = m * m;
-    let mut y = POLYNOMIAL[0];
-    for &coefficient in &POLYNOMIAL[1..] {
-        y = y.mul_add(m, coefficient);
-    }
-    y *= m;
-    y = y.mul_add(z, exponent * LN_2[1]);
-    y = (-z).mul_add(0.5, y);
-    exponent.mul_add(LN_2[0], m + y)
-}
-
-/// The sine and the cosine of an angle in [0, 2π], in radians: Cephes' `sinf` and `cosf`, the way
-/// `sincos256_ps` in `ATen/native/cpu/avx_mathfun.h` computes them once the compiler has fused its products
-/// and sums.
-#[inline(always)]
-fn sin_cos(theta: f32) -> (f32, f32) {
-    /// `cephes_FOPI`, 4/π.
-    const OCTANTS_PER_RADIAN: f32 = 4.0 * FRAC_1_PI;
-    /// `minus_cephes_DP1` to `minus_cephes_DP3`: −π/4 in three parts, the first two with so few digits
-    /// that their products with an octant are exact.
-    #[allow(clippy::excessive_precision, reason = "the digits of Cephes")]
-    const MINUS_QUARTER_PI: [f32; 3] =
-        [-0.785_156_25, -2.418_756_484_985_351_562_5e-4, -3.774_894_977_445_941_08e-8];
-    /// `sincof_p0` to `sincof_p2`: the polynomial for sin t beyond t on [−π/4, π/4], the highest power
-    /// first.
-    #[allow(clippy::excessive_precision, reason = "the digits of Cephes")]
-    const SIN: [f32; 3] = [-1.951_529_589_1e-4, 8.332_160_873_6e-3, -1.666_665_461_1e-1];
-    /// `coscof_p0` to `coscof_p2`: the polynomial for cos t beyond 1 − t²/2.
-    #[allow(clippy::excessive_precision, reason = "the digits of Cephes")]
-    const COS: [f32; 3] =
-        [2.443_315_711_809_948e-5, -1.388_731_625_493_765e-3, 4.166_664_568_298_827e-2];
-
-    // The even octant next to the angle, and t, the angle as seen from there.
-    #[allow(clippy::cast_possible_truncation, reason = "Cephes rounds towards zero")]
-    let octant = ((theta * OCTANTS_PER_RADIAN) as i32 + 1) & !1;
-    #[allow(clippy::cast_precision_loss, reason = "at most 8")]
-    let octants = octant as f32;
-    let mut t = theta;
-    for part in MINUS_QUARTER_PI {
-        t = octants.mul_add(part, t);
-    }
-
-    let z = t * t;
-    let sin = SIN[0].mul_add(z, SIN[1]).mul_add(z, SIN[2]) * z;
-    let sin = sin.mul_add(t, t);
-    let cos = COS[0].mul_add(z, COS[1]).mul_add(z, COS[2]) * z;
-    let cos = cos.mul_add(z, -(z * 0.5)) + 1.0;
-
-    // A quarter turn swaps the two, and the half of the circle decides each one's sign.
-    let (sin, cos) = if octant & 2 == 0 { (sin, cos) } else { (cos, sin) };
-    let sin_sign = (octant & 4).cast_unsigned() << 29;
-    let cos_sign = (!(octant - 2) & 4).cast_unsigned() << 29;
-    (f32::from_bits(sin.to_bits() ^ sin_sign), f32::from_bits(cos.to_bits() ^ cos_sign))
-}
-
-/// The expected bits are those of `PyTorch` 2.15.0 (x86-64, AVX-512).
+/// The expected bits are those of PyTorch 2.15.0 (x86-64, AVX-512).
 #[cfg(test)]
 mod tests {
     use super::{Generator, dropout_scale};

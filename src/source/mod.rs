@@ -4,6 +4,7 @@ mod draw;
 mod generator;
 mod layout;
 mod mask;
+mod normal;
 mod sources;
 
 pub use draw::draw;
