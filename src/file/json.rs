@@ -3,7 +3,7 @@
 //! Numbers are written as the shortest decimal that reads back to the same value, non-finite ones as the strings
 //! "NaN", "Infinity" and "-Infinity". A plain nested array, or an object of them, is read too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -104,6 +104,11 @@ struct StepText {
 
 fn read_trace(path: &Path, text: &str) -> Result<Record> {
     let TraceText { config, steps } = parse(path, text)?;
+    let mut names = HashSet::new();
+    if let Some(twice) = steps.iter().find(|step| !names.insert(step.name.as_str())) {
+        let what = format!("step \"{}\" is there twice", twice.name);
+        return Err(Error::file(path, what, "keep one of them"));
+    }
     let entries = steps.into_iter().map(|step| entry(path, step)).collect::<Result<_>>()?;
     Ok(Record { config, entries })
 }

@@ -65,6 +65,9 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
 pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
     let place = format!("line {}, column {}", error.line(), error.column());
     let text = error.to_string();
+    let text = [(NEGATIVE_INFINITY, "-Infinity"), (INFINITY, "Infinity"), (NAN, "NaN")]
+        .into_iter()
+        .fold(text, |text, (stand_in, word)| text.replace(stand_in, word));
     let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason);
     match error.classify() {
         Category::Eof => {

@@ -42,7 +42,7 @@ impl MaskShapes {
             blocked.push(vec![batch, 1, 1, seq_len]);
         }
         if let Some(mask) = attn_mask {
-            check_shape(config, mask)?;
+            check_shape(config, "attn_mask", mask)?;
             if mask.dtype().is_float() {
                 shapes.added = Some(mask.dims().to_vec());
             } else {
@@ -70,7 +70,7 @@ impl Masks {
             blocked.push(Tensor::from_vec(keys, shape, &Device::Cpu)?);
         }
         if let Some(mask) = attn_mask {
-            check_shape(config, mask)?;
+            check_shape(config, "attn_mask", mask)?;
             if mask.dtype().is_float() {
                 masks.added = Some(mask.to_dtype(config.dtype.into())?);
             } else {
@@ -166,12 +166,14 @@ pub fn unravel(at: usize, dims: &[usize]) -> Vec<usize> {
     index
 }
 
-fn check_shape(config: &Config, mask: &Tensor) -> Result<()> {
+/// Refuses a mask that does not broadcast to (batch, head, query, key) from the right.
+pub fn check_shape(config: &Config, name: &str, mask: &Tensor) -> Result<()> {
     let &Config { batch, heads, seq_len, .. } = config;
     let full = [batch, heads, seq_len, seq_len];
     let dims = mask.dims();
     let fits = |(size, full): (&usize, &usize)| size == full || *size == 1;
-    if dims.len() <= full.len() && dims.iter().rev().zip(full.iter().rev()).all(fits) {
+    if (1..=full.len()).contains(&dims.len()) && dims.iter().rev().zip(full.iter().rev()).all(fits)
+    {
         return Ok(());
     }
     let what = format!(
@@ -180,7 +182,7 @@ fn check_shape(config: &Config, mask: &Tensor) -> Result<()> {
     let fix = format!(
         "give the last of these axes, each whole or 1, as [{seq_len}, {seq_len}] or [{batch}, 1, 1, {seq_len}]"
     );
-    Err(Error::tensor("attn_mask", what, fix))
+    Err(Error::tensor(name, what, fix))
 }
 
 /// The shape that two shapes broadcast to, aligned from the right.

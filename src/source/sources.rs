@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Tensor};
 
 use super::layout;
-use super::mask::{MaskShapes, Masks};
+use super::mask::{MaskShapes, Masks, check_shape};
 use crate::config::{Config, Settings};
 use crate::error::{Error, Result};
 use crate::file::Record;
@@ -83,13 +83,23 @@ impl Sources {
         };
         let own = Self::recorded(record).only(|name| wanted(name) && !replaced(name));
         let has = |name| own.tensors.contains_key(name);
+        let (has_x, has_weights) = (has("x"), has("w_q"));
+        let has_mask = has("mask") || has("attn_bias");
+        // What is still to be read is named relative to the record's folder.
+        let config = record.config.clone().unwrap_or_default();
         let folder = path.parent().unwrap_or(Path::new(""));
-        let config = record.config.clone().unwrap_or_default().in_folder(folder);
+        let beside = config.clone().in_folder(folder);
+        let config = Settings {
+            x: if has_x { config.x } else { beside.x },
+            weights: if has_weights { config.weights } else { beside.weights },
+            attn_mask: if has_mask { config.attn_mask } else { beside.attn_mask },
+            ..config
+        };
         let settings = flags.clone().over(config);
         let to_read = Settings {
-            x: settings.x.clone().filter(|_| !has("x")),
-            weights: settings.weights.clone().filter(|_| !has("w_q")),
-            attn_mask: settings.attn_mask.clone().filter(|_| !has("mask") && !has("attn_bias")),
+            x: settings.x.clone().filter(|_| !has_x),
+            weights: settings.weights.clone().filter(|_| !has_weights),
+            attn_mask: settings.attn_mask.clone().filter(|_| !has_mask),
             prefix: settings.prefix.clone(),
             ..Settings::default()
         };
@@ -152,6 +162,10 @@ impl Sources {
                 return Err(Error::tensor(tensor, what, fix));
             }
         }
+        if settings.bias == Some(true) && sizes.bias == Some(false) {
+            let fix = "pass --no-bias, or give all four biases; zeros will do";
+            return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
+        }
         Config::resolve(&settings.clone().over(sizes))
     }
 
@@ -179,9 +193,12 @@ impl Sources {
     /// As [`MaskShapes::of`].
     pub fn mask_shapes(&self, config: &Config) -> Result<MaskShapes> {
         let mut shapes = MaskShapes::of(config, self.attn_mask.as_ref())?;
-        let recorded = |name| self.tensors.get(name).map(|mask: &Tensor| mask.dims().to_vec());
-        shapes.blocked = recorded("mask").or(shapes.blocked);
-        shapes.added = recorded("attn_bias").or(shapes.added);
+        let recorded = |name: &str| match self.tensors.get(name) {
+            Some(mask) => check_shape(config, name, mask).map(|()| Some(mask.dims().to_vec())),
+            None => Ok(None),
+        };
+        shapes.blocked = recorded("mask")?.or(shapes.blocked);
+        shapes.added = recorded("attn_bias")?.or(shapes.added);
         Ok(shapes)
     }
 
