@@ -119,6 +119,10 @@ pub fn bytes(count: u128) -> String {
 
 /// The candidate that `name` begins, or is close enough to for a slip of the keyboard.
 pub(crate) fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let name = &name.to_lowercase();
+    if name.is_empty() {
+        return None;
+    }
     let begins = |candidate: &&&str| name.len() > 2 && candidate.starts_with(name);
     candidates.iter().find(begins).copied().or_else(|| {
         candidates
@@ -146,6 +150,8 @@ mod tests {
     fn a_near_miss_is_near() {
         assert_eq!(near_miss("casual", &["simple", "causal"]), Some("causal"));
         assert_eq!(near_miss("formal", &["simple", "formal-padding"]), Some("formal-padding"));
+        assert_eq!(near_miss("Q", &["k", "q"]), Some("q"));
+        assert_eq!(near_miss("", &["k", "q"]), None);
         assert_eq!(near_miss("zebra", &["simple", "causal"]), None);
     }
 }

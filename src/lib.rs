@@ -36,6 +36,7 @@
 //! [`verdict`] compares, [`view`] shows.
 #![deny(missing_docs)]
 
+mod bare_words;
 pub mod config;
 pub mod error;
 pub mod file;

@@ -40,6 +40,45 @@ fn a_closed_pipe_ends_quietly() {
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
+/// Runs with a stdout that nobody reads.
+fn unread(args: &[&str]) -> Output {
+    let mut child = command()
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_closed_pipe_does_not_change_the_verdict() {
+    let (same, other) =
+        ("fixtures/golden/causal-walkthrough.json", "tests/cli/inputs/scale-missing.json");
+    assert_eq!(unread(&["check", same]).status.code(), Some(0));
+    assert_eq!(unread(&["check", other]).status.code(), Some(1));
+    assert_eq!(unread(&["diff", same, other]).status.code(), Some(1));
+    let missing = unread(&["check", other, "missing.json"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(missing.stderr.starts_with(b"error: missing.json: no such file or directory"));
+}
+
+#[test]
+fn a_closed_stderr_loses_no_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = path(folder.path(), "run.json");
+    let mut child = command()
+        .args(["--preset", "formal-padding", "-o", &file])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stderr.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(run(&["check", &file]).status.code(), Some(0));
+}
+
 #[test]
 fn results_go_to_stdout_and_warnings_to_stderr() {
     let output = run(&["--preset", "formal-padding", "--steps", "mask"]);
@@ -132,7 +171,7 @@ fn a_refused_run_leaves_the_folder_as_it_was() {
 
 #[cfg(unix)]
 #[test]
-fn a_written_file_has_the_permissions_of_any_new_file() {
+fn a_new_file_has_the_usual_permissions_and_an_old_one_keeps_its_own() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mode = |file: &str| fs::metadata(file).expect("there").permissions().mode();
@@ -142,6 +181,43 @@ fn a_written_file_has_the_permissions_of_any_new_file() {
         let file = path(folder.path(), name);
         assert!(run(&["-q", "-o", &file]).status.success());
         assert_eq!(mode(&file), mode(&plain), "{name}");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("ours");
+        assert!(run(&["-q", "-o", &file]).status.success());
+        assert_eq!(mode(&file) & 0o777, 0o600, "{name}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_refused_and_stays() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let link = path(folder.path(), "device.json");
+    std::os::unix::fs::symlink("/dev/null", &link).expect("linked");
+    for args in [vec!["-q", "-o", &link], vec!["check", &link]] {
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("is not a regular file"),
+            "{args:?}"
+        );
+    }
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_may_not_be_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = path(folder.path(), "config.json");
+    fs::write(&file, "{}").expect("writable");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).expect("ours");
+    // Root may read anything.
+    if fs::read(&file).is_err() {
+        let output = run(&["--config", &file]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = format!("error: {file}: permission denied\nhelp: make it readable\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), said);
     }
 }
 

@@ -95,9 +95,9 @@ pub struct ReportArgs {
     /// How the report is written
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Columns of text a line [default: the terminal's, or 100]
-    #[arg(long, value_name = "N")]
-    pub width: Option<usize>,
+    /// Columns of text a line, 30 or more [default: the terminal's, or 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(30..))]
+    pub width: Option<u16>,
 }
 
 /// What is computed.

@@ -1,6 +1,6 @@
 //! The commands.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use mha_trace::file::{Output, is_recorded, write_json};
@@ -10,10 +10,10 @@ use mha_trace::view::{
 };
 use mha_trace::{Error, Run, Trace};
 
-use super::Outcome;
 use super::args::{
     CheckArgs, Color, DiffArgs, Format, ReportArgs, RunArgs, ShapesArgs, ToleranceArgs, ViewArgs,
 };
+use super::{Outcome, print};
 
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(run: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
@@ -24,44 +24,50 @@ pub fn trace(run: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Res
     let outputs = open(output)?;
 
     let trace = run.trace()?;
-    if !shown.quiet {
-        for rows in trace.empty_rows()? {
-            writeln!(io::stderr(), "warning: {rows}")?;
-        }
-    }
     if !outputs.is_empty() {
         let record = trace.to_record(run.config());
         outputs.into_iter().try_for_each(|output| output.write(&record))?;
     }
     if !shown.quiet {
-        show(&run, &trace, &view, shown.report.format)?;
+        for rows in trace.empty_rows()? {
+            // A warning that cannot be written keeps nothing from its place.
+            let _ = writeln!(io::stderr(), "warning: {rows}");
+        }
+        print(|out| show(&run, &trace, &view, shown.report.format, out))?;
     }
     Ok(Outcome::Same)
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Output>, Error> {
-    if let Some(twice) =
-        paths.iter().enumerate().find(|(at, path)| paths.iter().take(*at).any(|p| p == *path))
-    {
-        let what = format!("-o {} is given twice", twice.1.display());
-        return Err(Error::Config { what, fix: "name every file once".to_owned() });
+    let mut outputs: Vec<Output> = Vec::new();
+    for path in paths {
+        let output = Output::create(path)?;
+        if outputs.iter().any(|other| other.path() == output.path()) {
+            let what = format!("-o {} is given twice", path.display());
+            return Err(Error::Config { what, fix: "name every file once".to_owned() });
+        }
+        outputs.push(output);
     }
-    paths.iter().map(|path| Output::create(path)).collect()
+    Ok(outputs)
 }
 
-fn show(run: &Run, trace: &Trace, view: &View, format: Format) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
+fn show(
+    run: &Run,
+    trace: &Trace,
+    view: &View,
+    format: Format,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     match format {
-        Format::Table => trace_tables(trace, run.config(), view, &mut out)?,
+        Format::Table => trace_tables(trace, run.config(), view, out),
         Format::Json => {
             let mut record = trace.to_record(run.config());
             if let Some(steps) = &view.steps {
                 record.entries.retain(|entry| steps.contains(&entry.name));
             }
-            write_json(&record, &mut out)?;
+            write_json(&record, out)
         }
     }
-    out.flush()
 }
 
 impl ViewArgs {
@@ -91,7 +97,7 @@ impl ReportArgs {
     /// Columns of text a line: as asked for, or the terminal's.
     fn width(&self) -> usize {
         let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-        self.width.or_else(terminal).unwrap_or(View::default().width)
+        self.width.map(usize::from).or_else(terminal).unwrap_or(View::default().width)
     }
 }
 
@@ -113,12 +119,10 @@ impl Color {
 /// Shows the shapes of a run.
 pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
     let run = args.run.run()?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    match args.report.format {
-        Format::Table => shapes_table(&run, args.report.width(), &mut out)?,
-        Format::Json => writeln!(out, "{:#}", shapes_json(&run))?,
-    }
-    out.flush()?;
+    print(|out| match args.report.format {
+        Format::Table => shapes_table(&run, args.report.width(), out),
+        Format::Json => writeln!(out, "{:#}", shapes_json(&run)),
+    })?;
     Ok(Outcome::Same)
 }
 
@@ -136,24 +140,20 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     for path in &args.paths {
         if path.is_dir() { paths.extend(recorded_in(path)?) } else { paths.push(path.clone()) }
     }
-    let checked: Vec<_> =
-        paths.iter().map(|path| verdict::check(path, &flags, &tolerances)).collect();
-    let (mut reports, mut failed) = (Vec::new(), None);
-    for result in checked {
-        match result {
+    let (mut reports, mut failed) = (Vec::new(), false);
+    for path in &paths {
+        match verdict::check(path, &flags, &tolerances) {
             Ok(report) => reports.push(report),
             Err(error) => {
-                if let Some(error) = failed.replace(error) {
-                    super::report(&error.into());
-                }
+                super::report(&error.into());
+                failed = true;
             }
         }
     }
-    show_reports(&reports, ("recorded", "recomputed"), &args.report)?;
-    match failed {
-        Some(error) => Err(error.into()),
-        None => Ok(outcome(&reports)),
+    if !reports.is_empty() || !failed {
+        show_reports(&reports, ("recorded", "recomputed"), &args.report)?;
     }
+    Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
 
 /// The recorded files in a folder, by name.
@@ -189,17 +189,15 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
 }
 
 fn show_reports(reports: &[Report], sides: view::Sides, args: &ReportArgs) -> io::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match args.format {
+    print(|out| match args.format {
         Format::Table => {
             let all = reports.len() == 1;
-            for report in reports {
-                report_table(report, sides, all, args.width(), &mut out)?;
-            }
+            reports
+                .iter()
+                .try_for_each(|report| report_table(report, sides, all, args.width(), out))
         }
-        Format::Json => writeln!(out, "{:#}", report_json(reports))?,
-    }
-    out.flush()
+        Format::Json => writeln!(out, "{:#}", report_json(reports)),
+    })
 }
 
 fn outcome(reports: &[Report]) -> Outcome {

@@ -4,7 +4,7 @@ mod args;
 mod commands;
 mod run;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -17,6 +17,8 @@ pub enum Outcome {
     Same,
     /// Compared, and different.
     Different,
+    /// Not all could be done, and why has been said.
+    Failed,
 }
 
 /// Parses the flags, carries out the command, and tells how it ended: 0 done and the same, 1 compared and
@@ -32,7 +34,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Same) => ExitCode::SUCCESS,
         Ok(Outcome::Different) => ExitCode::from(1),
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(2),
         Err(error) => {
             report(&error);
             ExitCode::from(2)
@@ -48,7 +50,15 @@ fn report(error: &anyhow::Error) {
     let _ = writeln!(io::stderr(), "error: {error}{help}");
 }
 
-/// Whether whoever read our output has gone, as `head` does.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+/// Writes results. Whoever reads them may stop early, as `head` does; that changes nothing else.
+fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            // What is still in the buffer has no reader.
+            drop(out.into_parts());
+            Ok(())
+        }
+        result => result,
+    }
 }

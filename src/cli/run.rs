@@ -1,7 +1,5 @@
 //! From flags to a run.
 
-use std::path::Path;
-
 use mha_trace::config::Settings;
 use mha_trace::file::read_config;
 use mha_trace::source::{Sources, key_mask_rows};
@@ -42,7 +40,7 @@ impl RunArgs {
     pub fn run(&self) -> Result<Run> {
         let flags = self.settings()?;
         let (settings, sources) = if let Some(path) = &self.config {
-            Sources::again(&read_config(path)?, &flags, path)?
+            Sources::again(&read_config(path)?, &flags)?
         } else {
             let sources = Sources::load(&flags)?;
             (flags, sources)
@@ -58,6 +56,6 @@ fn key_mask(text: &str) -> Result<Vec<String>> {
         _ if text.chars().all(|c| matches!(c, '0' | '1' | ',')) => {
             Ok(text.split(',').map(str::to_owned).collect())
         }
-        path => key_mask_rows(Path::new(path)),
+        place => key_mask_rows(place),
     }
 }

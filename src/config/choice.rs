@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::bare_words::NEGATIVE_INFINITY;
+
 macro_rules! choices {
     ($(#[$about:meta])* $name:ident { $($(#[$variant_about:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$about])*
@@ -141,7 +143,20 @@ impl FromStr for Seed {
 
 impl<'de> Deserialize<'de> for Seed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(i128::deserialize(deserializer)?).map_err(de::Error::custom)
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Seed;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Seed, E> {
+                Ok(Seed(value.cast_unsigned()))
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Seed, E> {
+                Ok(Seed(value))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
     }
 }
 
@@ -207,7 +222,8 @@ impl<'de> Deserialize<'de> for Fill {
                 Ok(Fill(value as f64))
             }
             fn visit_str<E: de::Error>(self, value: &str) -> Result<Fill, E> {
-                value.parse().map_err(E::custom)
+                let word = if value == NEGATIVE_INFINITY { "-inf" } else { value };
+                word.parse().map_err(E::custom)
             }
         }
         deserializer.deserialize_any(Visitor)

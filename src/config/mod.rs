@@ -68,6 +68,14 @@ impl Config {
         let preset = settings.preset.unwrap_or_default();
         let s = settings.clone().over(preset.settings());
         let d_model = s.d_model.unwrap_or(8);
+        if s.attn_mask.is_none() && s.attn_mask_true == Some(AttnMaskTrue::Block) {
+            let what = "attn_mask_true is block, and there is no attn_mask";
+            return Err(Error::config(what, "give attn_mask, or leave attn_mask_true out"));
+        }
+        if s.weights.is_none() && s.prefix.is_some() {
+            let what = "prefix picks weights in a file, and weights names none";
+            return Err(Error::config(what, "give weights, or leave prefix out"));
+        }
         let config = Self {
             batch: s.batch.unwrap_or(1),
             seq_len: s.seq_len.unwrap_or(4),
@@ -124,17 +132,33 @@ impl Config {
                 "give a number from 0 to 1",
             ));
         }
+        self.check_fill()?;
         self.check_key_mask()?;
         self.check_lengths()
     }
 
+    /// The nearest divisors, looked for so far as an answer comes at once.
     fn heads_that_would_do(&self) -> String {
+        const FAR: usize = 100_000;
         let divides = |n: &usize| self.d_model.is_multiple_of(*n);
-        let below = (1..=self.heads.min(self.d_model)).rev().find(divides).unwrap_or(1);
-        let above = (self.heads..=self.d_model).find(divides).unwrap_or(self.d_model);
-        let nearest =
-            if below == above { below.to_string() } else { format!("{below} or {above}") };
+        let below = (1..=self.heads.min(self.d_model)).rev().take(FAR).find(divides).unwrap_or(1);
+        let above = (self.heads..=self.d_model).take(FAR).find(divides);
+        let nearest = match above {
+            Some(above) if above != below => format!("{below} or {above}"),
+            _ => below.to_string(),
+        };
         format!("every head gets d_model / heads features: try heads {nearest}")
+    }
+
+    fn check_fill(&self) -> Result<()> {
+        let fill = self.mask_fill.0;
+        #[allow(clippy::cast_possible_truncation, reason = "asks whether it fits")]
+        let fits = self.dtype == DType::F64 || (fill as f32).is_finite();
+        if fill == f64::NEG_INFINITY || (fill.is_finite() && fits) {
+            return Ok(());
+        }
+        let what = format!("mask_fill {} is not a number in {}", self.mask_fill, self.dtype);
+        Err(Error::config(what, "give -inf, or a number such as -1e9"))
     }
 
     fn check_key_mask(&self) -> Result<()> {

@@ -11,7 +11,7 @@ use super::{AttnMaskTrue, Config, DType, EmptyRows, Fill, Init, Input, Mask, Pre
 ///
 /// The fields mean what those of [`Config`](super::Config) mean.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object of settings")]
 #[allow(missing_docs, reason = "each is documented at Config")]
 pub struct Settings {
     pub preset: Option<Preset>,

@@ -5,7 +5,7 @@ use std::fmt;
 use candle_core::{DType, Device, Tensor};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
-use super::text::{INFINITY, NAN, NEGATIVE_INFINITY};
+use crate::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
 
 /// What the elements of an array are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,20 @@ pub struct Array {
 }
 
 impl Array {
+    /// Whether the elements can be of the type that they are said to be.
+    pub fn fits(&self, dtype: Option<DType>) -> Result<(), String> {
+        let beyond = |value: &f64| match dtype {
+            Some(DType::U8) => ![0.0, 1.0].contains(value),
+            None | Some(DType::F32) => value.is_finite() && narrow(*value).is_infinite(),
+            Some(_) => false,
+        };
+        match self.values.iter().find(|value| beyond(value)) {
+            Some(value) if dtype == Some(DType::U8) => Err(format!("{value} is not a boolean")),
+            Some(value) => Err(format!("{value:e} does not fit f32")),
+            None => Ok(()),
+        }
+    }
+
     /// The array as a tensor of the given type. Integers beyond 2⁵³ are rounded.
     pub fn tensor(&self, dtype: DType) -> candle_core::Result<Tensor> {
         let shape = self.shape.as_slice();

@@ -10,11 +10,12 @@ use std::path::Path;
 
 use candle_core::{DType, Tensor, WithDType};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::array::{Array, Kind};
-use super::text::{parse, quote_bare_words};
-use super::{Entry, FORMAT, Format, Record, VERSION, dtype_name, dtype_named, read_bytes};
+use super::text::parse;
+use super::{Entry, FORMAT, Format, Head, Record, VERSION, dtype_name, dtype_named, read_bytes};
+use crate::bare_words::quote_bare_words;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 
@@ -52,7 +53,9 @@ pub fn read_config(path: &Path) -> Result<Record> {
     if is_trace(path, &text)? {
         return read_trace(path, &text);
     }
-    Ok(Record { config: Some(parse(path, &text)?), entries: Vec::new() })
+    let settings: Settings = parse(path, &text)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Ok(Record { config: Some(settings.in_folder(folder)), entries: Vec::new() })
 }
 
 fn read_text(path: &Path) -> Result<String> {
@@ -60,32 +63,19 @@ fn read_text(path: &Path) -> Result<String> {
         let fix = "check the file, or give it the extension of its format";
         Error::file(path, "is not JSON, though its name says so", fix)
     })?;
-    Ok(quote_bare_words(&text).into_owned())
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    Ok(quote_bare_words(text).into_owned())
 }
 
 /// Whether the object says that it is a trace, of a version that is understood here.
 fn is_trace(path: &Path, text: &str) -> Result<bool> {
-    #[derive(Deserialize)]
-    struct Head {
-        format: Option<Value>,
-        version: Option<Value>,
-    }
-    let Head { format, version } = parse(path, text)?;
-    match (format, version) {
-        (None, _) => Ok(false),
-        (Some(format), _) if format != FORMAT => {
-            let what = format!("its format is {format}, not \"{FORMAT}\"");
-            Err(Error::file(path, what, "give a trace written with -o"))
-        }
-        (_, Some(version)) if version != VERSION => {
-            let what = format!("its version is {version}, and only {VERSION} is understood");
-            Err(Error::file(path, what, "use a newer mha-trace"))
-        }
-        _ => Ok(true),
-    }
+    let head: Head = parse(path, text)?;
+    head.check(path)?;
+    Ok(head.format.is_some())
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct TraceText {
     config: Option<Settings>,
     #[serde(default)]
@@ -93,6 +83,7 @@ struct TraceText {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct StepText {
     name: String,
     formula: Option<String>,
@@ -117,6 +108,9 @@ fn entry(path: &Path, step: StepText) -> Result<Entry> {
     let refuse = |what: String, fix: &str| {
         Err(Error::file(path, format!("step \"{}\": {what}", step.name), fix))
     };
+    if let Err(what) = step.data.fits(step.dtype.as_deref().and_then(dtype_named)) {
+        return refuse(what, "correct the value, or the dtype");
+    }
     if let Some(shape) = &step.shape
         && *shape != step.data.shape
     {

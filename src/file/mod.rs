@@ -11,6 +11,8 @@ pub use output::Output;
 use std::path::Path;
 
 use candle_core::{DType, Tensor};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::config::Settings;
 use crate::error::{Error, Result};
@@ -19,6 +21,31 @@ use crate::error::{Error, Result};
 const FORMAT: &str = "mha-trace";
 /// The version of the format.
 const VERSION: u64 = 1;
+
+/// What a file says that it is.
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct Head {
+    format: Option<Value>,
+    version: Option<Value>,
+}
+
+impl Head {
+    /// Refuses another format, and a version that is not understood here.
+    fn check(&self, path: &Path) -> Result<()> {
+        match (&self.format, &self.version) {
+            (Some(format), _) if format != FORMAT => {
+                let what = format!("its format is {format}, not \"{FORMAT}\"");
+                Err(Error::file(path, what, "give a trace written with -o"))
+            }
+            (Some(_), Some(version)) if version != VERSION => {
+                let what = format!("its version is {version}, and only {VERSION} is understood");
+                Err(Error::file(path, what, "use a newer mha-trace"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// What a file holds: tensors by name, in order, and perhaps the config that they come from.
 #[derive(Debug, Clone, Default)]
@@ -58,7 +85,8 @@ impl Record {
     }
 }
 
-/// A file format. Both directions keep every bit of every number, but for the sign and payload of a NaN in JSON.
+/// A file format. Both directions keep every bit of every bool, i64, f32 and f64, but for the sign and payload of
+/// a NaN in JSON; narrower floats are written as f32.
 trait Format: Sync {
     /// Reads the file at `path`.
     fn read(&self, path: &Path) -> Result<Record>;
@@ -122,6 +150,9 @@ pub fn read_config(path: &Path) -> Result<Record> {
 /// The whole file.
 fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     refuse_folder(path)?;
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(Error::file(path, "is not a regular file", "copy its content to one"));
+    }
     std::fs::read(path).map_err(|error| {
         let fix = match error.kind() {
             std::io::ErrorKind::NotFound => "check the path: it is taken from the current folder",

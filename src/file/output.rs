@@ -1,6 +1,7 @@
 //! Files that appear whole or not at all.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -23,18 +24,26 @@ impl Output {
     /// If the extension is unknown, or the file cannot be written there.
     pub fn create(path: &Path) -> Result<Self> {
         let format = format_of(path)?;
-        // Through a link, the file that it points to is replaced, not the link.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        if target.exists() {
-            let writable = fs::OpenOptions::new().append(true).open(&target);
-            writable.map_err(|error| unwritable(path, &error))?;
+        #[cfg_attr(not(unix), expect(unused_variables, reason = "there are none"))]
+        let permissions = replaceable(path)?;
+        let target = target(path).map_err(|error| unwritable(path, &error))?;
+        let folder = target.parent().unwrap_or(Path::new("/"));
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".mha-trace-");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // Of a new file, the system takes away what its mask says.
+            builder.permissions(permissions.unwrap_or(fs::Permissions::from_mode(0o666)));
         }
-        let folder = match target.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let temporary = builder().tempfile_in(folder).map_err(|error| unwritable(path, &error))?;
+        let temporary = builder.tempfile_in(folder).map_err(|error| unwritable(path, &error))?;
         Ok(Self { path: target, format, temporary })
+    }
+
+    /// Where the file will stand, links followed.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes the record and moves it to its place.
@@ -54,16 +63,32 @@ impl Output {
     }
 }
 
-/// A builder of temporary files with the permissions of any new file.
-fn builder() -> tempfile::Builder<'static, 'static> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".mha-trace-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666));
+/// The permissions of the file at `path`, if there is one; it must be a regular one that can be written.
+fn replaceable(path: &Path) -> Result<Option<fs::Permissions>> {
+    let Ok(metadata) = fs::metadata(path) else {
+        if path.is_symlink() {
+            return Err(Error::file(path, "is a link to nothing", "name the file itself"));
+        }
+        return Ok(None);
+    };
+    if !metadata.is_file() {
+        return Err(Error::file(path, "is not a regular file", "name one, or a new one"));
     }
-    builder
+    let writable = fs::OpenOptions::new().append(true).open(path);
+    writable.map_err(|error| unwritable(path, &error))?;
+    Ok(Some(metadata.permissions()))
+}
+
+/// The absolute path. Through a link, the file that it points to is replaced, not the link.
+fn target(path: &Path) -> io::Result<PathBuf> {
+    if path.exists() {
+        return fs::canonicalize(path);
+    }
+    let absolute = std::path::absolute(path)?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(folder), Some(name)) => Ok(fs::canonicalize(folder)?.join(name)),
+        _ => Ok(absolute),
+    }
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Error {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::text::parse;
-use super::{Entry, FORMAT, Format, Record, VERSION, read_bytes};
+use super::{Entry, FORMAT, Format, Head, Record, VERSION, read_bytes};
 use crate::config::Settings;
 use crate::error::{Error, Result};
 
@@ -42,7 +42,10 @@ impl Format for Safetensors {
         let tensors = SafeTensors::deserialize(&bytes).map_err(broken)?;
         let about = header.metadata().as_ref().and_then(|metadata| metadata.get(FORMAT));
         let About { config, steps } = match about {
-            Some(text) => parse(path, text)?,
+            Some(text) => {
+                parse::<Head>(path, text)?.check(path)?;
+                parse(path, text)?
+            }
             None => About { config: None, steps: Vec::new() },
         };
         let mut views: HashMap<String, TensorView> = tensors.tensors().into_iter().collect();
@@ -133,7 +136,10 @@ impl View for Bytes {
 
 fn load(path: &Path, name: &str, view: &TensorView) -> Result<Tensor> {
     let loaded = match view.dtype() {
-        Dtype::BOOL => Tensor::from_slice(view.data(), view.shape(), &Device::Cpu),
+        Dtype::BOOL => {
+            let bits: Vec<u8> = view.data().iter().map(|byte| u8::from(*byte != 0)).collect();
+            Tensor::from_vec(bits, view.shape(), &Device::Cpu)
+        }
         _ => view.load(&Device::Cpu),
     };
     loaded.map_err(|_| {

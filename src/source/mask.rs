@@ -1,12 +1,9 @@
 //! The masks of a run: causal, keys, and a tensor from a file, combined.
 
-use std::path::Path;
-
 use candle_core::{DType, Device, Tensor};
 
 use crate::config::{AttnMaskTrue, Config, Mask};
 use crate::error::{Error, Result};
-use crate::file::Record;
 
 /// The shapes of a run's masks, over the last of (batch, head, query, key).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,13 +62,19 @@ impl Masks {
         if config.mask == Mask::Causal {
             blocked.push(causal(config.seq_len)?);
         }
-        if let Some(keys) = blocked_keys(config) {
+        for keys in [masked_keys(config), padding(config)].into_iter().flatten() {
             let shape = (config.batch, 1, 1, config.seq_len);
             blocked.push(Tensor::from_vec(keys, shape, &Device::Cpu)?);
         }
         if let Some(mask) = attn_mask {
             check_shape(config, "attn_mask", mask)?;
             if mask.dtype().is_float() {
+                if config.attn_mask_true == Some(AttnMaskTrue::Block) {
+                    let what =
+                        "holds floats, which are added to the scores, and attn_mask_true is block";
+                    let fix = "leave attn_mask_true out, or give a mask of 0 and 1";
+                    return Err(Error::tensor("attn_mask", what, fix));
+                }
                 masks.added = Some(mask.to_dtype(config.dtype.into())?);
             } else {
                 blocked.push(blocked_by(mask, config.attn_mask_true.unwrap_or_default())?);
@@ -93,60 +96,37 @@ fn causal(tokens: usize) -> Result<Tensor> {
     Ok(Tensor::from_vec(rows.collect(), (tokens, tokens), &Device::Cpu)?)
 }
 
-/// (batch, key), true where the key is padding.
-fn blocked_keys(config: &Config) -> Option<Vec<u8>> {
-    if let Some(rows) = &config.key_mask {
-        return Some(
-            rows.iter().flat_map(|row| row.bytes().map(|c| u8::from(c == b'0'))).collect(),
-        );
-    }
-    let lengths = config.lengths.as_ref()?;
-    let row = |length: &usize| {
-        let length = *length;
-        (0..config.seq_len).map(move |key| u8::from(key >= length))
-    };
-    Some(lengths.iter().flat_map(row).collect())
+/// (batch, key), true where `key_mask` has a 0.
+fn masked_keys(config: &Config) -> Option<Vec<u8>> {
+    let rows = config.key_mask.as_ref()?;
+    Some(rows.iter().flat_map(|row| row.bytes().map(|c| u8::from(c == b'0'))).collect())
 }
 
-/// The rows of a key mask, as a config states them, from a file of 0 and 1 (batch, key).
-///
-/// # Errors
-/// If the file cannot be read, or does not hold such a tensor.
-pub fn key_mask_rows(path: &Path) -> Result<Vec<String>> {
-    let record = Record::read(path)?;
-    let rows =
-        record.entries.first().map(|entry| entry.tensor.to_dtype(DType::I64)?.to_vec2::<i64>());
-    let Some(Ok(rows)) = rows else {
-        let fix = "give an array of arrays of 0 and 1, a row a batch item, as [[1, 1], [1, 0]]";
-        return Err(Error::file(path, "is not a key mask over (batch, key)", fix));
-    };
-    let text = |row: Vec<i64>| {
-        row.into_iter().map(|bit| {
-            if bit == 1 {
-                '1'
-            } else if bit == 0 {
-                '0'
-            } else {
-                '?'
-            }
-        })
-    };
-    Ok(rows.into_iter().map(|row| text(row).collect()).collect())
+/// (batch, key), true from an item's length on.
+fn padding(config: &Config) -> Option<Vec<u8>> {
+    let keys = |length: usize| (0..config.seq_len).map(move |key| u8::from(key >= length));
+    Some(config.lengths.as_ref()?.iter().copied().flat_map(keys).collect())
 }
 
 /// A mask of 0 and 1 (or of booleans) as true = blocked.
 fn blocked_by(mask: &Tensor, meaning: AttnMaskTrue) -> Result<Tensor> {
-    let values = mask.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
-    if let Some((at, value)) = values.iter().enumerate().find(|(_, value)| !matches!(value, 0 | 1))
-    {
-        let index = unravel(at, mask.dims());
-        let what = format!("holds {value} at {index:?}, which is neither 0 nor 1");
-        let fix = "give 0 and 1, booleans, or floating-point numbers to add to the scores";
-        return Err(Error::tensor("attn_mask", what, fix));
+    let ones = zeros_and_ones("attn_mask", mask)?;
+    Ok(if meaning == AttnMaskTrue::Block { ones } else { ones.eq(0_u8)? })
+}
+
+/// A tensor of any type as a boolean one (`U8`).
+///
+/// # Errors
+/// If it holds anything but 0 and 1.
+pub fn zeros_and_ones(name: &str, tensor: &Tensor) -> Result<Tensor> {
+    let values = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
+    let other = values.iter().enumerate().find(|(_, value)| **value != 0.0 && **value != 1.0);
+    if let Some((at, value)) = other {
+        let what = format!("holds {value} at {:?}, neither 0 nor 1", unravel(at, tensor.dims()));
+        return Err(Error::tensor(name, what, "give 0 and 1, or booleans"));
     }
-    let blocking = i64::from(meaning == AttnMaskTrue::Block);
-    let blocked: Vec<u8> = values.into_iter().map(|value| u8::from(value == blocking)).collect();
-    Ok(Tensor::from_vec(blocked, mask.shape(), &Device::Cpu)?)
+    Ok(tensor.to_dtype(DType::U8)?)
 }
 
 /// The index of the element that stands at `at` in row-major order.

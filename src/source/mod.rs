@@ -5,9 +5,11 @@ mod generator;
 mod layout;
 mod mask;
 mod normal;
+mod role;
 mod sources;
 
 pub use draw::draw;
 pub use generator::{Generator, dropout_scale};
-pub use mask::{MaskShapes, Masks, key_mask_rows, unravel};
-pub use sources::Sources;
+pub use mask::{MaskShapes, Masks, unravel};
+pub use role::Role;
+pub use sources::{Sources, key_mask_rows};

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::layout;
-use super::mask::{MaskShapes, Masks, check_shape};
+use super::mask::{MaskShapes, Masks, check_shape, zeros_and_ones};
+use super::role::Role;
 use crate::config::{Config, Settings};
 use crate::error::{Error, Result};
 use crate::file::Record;
@@ -40,66 +41,62 @@ impl Sources {
         Ok(sources)
     }
 
-    /// The settings and sources that check the record at `path`: `flags` over its config, and its own given
-    /// tensors but for those that the flags replace. What its config takes from a file that the record lacks is
-    /// read.
+    /// The settings and sources that check a record: `flags` over its config, and its own given tensors but for
+    /// those that the flags replace. What its config takes from a file that the record lacks is read.
     ///
     /// # Errors
-    /// If such a file cannot be read.
-    pub fn of_record(record: &Record, flags: &Settings, path: &Path) -> Result<(Settings, Self)> {
-        Self::over_record(record, flags, path, |_| true)
+    /// If such a file cannot be read; or if the record has no config to draw by, and lacks X or a weight.
+    pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
+        let (settings, sources) = Self::over_record(record, flags, |_| true)?;
+        let needed = ["x", "w_q", "w_k", "w_v", "w_o"];
+        let missing = needed.iter().find(|name| !sources.tensors.contains_key(**name));
+        match (missing, &record.config) {
+            (Some(name), None) => {
+                let fix = "record it too, or give it by --x or --weights";
+                Err(Error::tensor(*name, "is neither recorded nor given", fix))
+            }
+            _ => Ok((settings, sources)),
+        }
     }
 
-    /// The settings and sources that run the record at `path` again: `flags` over its config, what is drawn is
-    /// drawn again, and what its config takes from files is taken from the record.
+    /// The settings and sources that run a record again: `flags` over its config, what is drawn is drawn again, and
+    /// what its config takes from files is taken from the record.
     ///
     /// # Errors
     /// If the flags or the config name a file that cannot be read.
-    pub fn again(record: &Record, flags: &Settings, path: &Path) -> Result<(Settings, Self)> {
+    pub fn again(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let config = record.config.clone().unwrap_or_default();
-        Self::over_record(record, flags, path, |name| match name {
-            "x" => config.x.is_some(),
-            "mask" | "attn_bias" => config.attn_mask.is_some(),
-            "dropout_keep" => false,
-            _ => config.weights.is_some(),
+        Self::over_record(record, flags, |role| match role {
+            Role::Input => config.x.is_some(),
+            Role::Parameter => config.weights.is_some(),
+            Role::Mask | Role::AddedMask => config.attn_mask.is_some(),
+            Role::Keep => false,
         })
     }
 
     fn over_record(
         record: &Record,
         flags: &Settings,
-        path: &Path,
-        wanted: impl Fn(&str) -> bool,
+        wanted: impl Fn(Role) -> bool,
     ) -> Result<(Settings, Self)> {
         let masks_stated = flags.mask.is_some()
             || flags.key_mask.is_some()
             || flags.lengths.is_some()
-            || flags.attn_mask.is_some();
-        let replaced = |name: &str| match name {
-            "x" => flags.x.is_some(),
-            "mask" | "attn_bias" => masks_stated,
-            "dropout_keep" => false,
-            _ => flags.weights.is_some(),
+            || flags.attn_mask.is_some()
+            || flags.attn_mask_true.is_some();
+        let replaced = |role: Role| match role {
+            Role::Input => flags.x.is_some(),
+            Role::Parameter => flags.weights.is_some() || flags.prefix.is_some(),
+            Role::Mask | Role::AddedMask => masks_stated,
+            Role::Keep => false,
         };
-        let own = Self::recorded(record).only(|name| wanted(name) && !replaced(name));
+        let own = Self::recorded(record, |role| wanted(role) && !replaced(role));
         let has = |name| own.tensors.contains_key(name);
-        let (has_x, has_weights) = (has("x"), has("w_q"));
-        let has_mask = has("mask") || has("attn_bias");
-        // What is still to be read is named relative to the record's folder.
-        let config = record.config.clone().unwrap_or_default();
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let beside = config.clone().in_folder(folder);
-        let config = Settings {
-            x: if has_x { config.x } else { beside.x },
-            weights: if has_weights { config.weights } else { beside.weights },
-            attn_mask: if has_mask { config.attn_mask } else { beside.attn_mask },
-            ..config
-        };
-        let settings = flags.clone().over(config);
+        let settings = flags.clone().over(record.config.clone().unwrap_or_default());
         let to_read = Settings {
-            x: settings.x.clone().filter(|_| !has_x),
-            weights: settings.weights.clone().filter(|_| !has_weights),
-            attn_mask: settings.attn_mask.clone().filter(|_| !has_mask),
+            x: settings.x.clone().filter(|_| !has("x")),
+            weights: settings.weights.clone().filter(|_| !has("w_q")),
+            attn_mask: settings.attn_mask.clone().filter(|_| !has("mask") && !has("attn_bias")),
             prefix: settings.prefix.clone(),
             ..Settings::default()
         };
@@ -107,22 +104,13 @@ impl Sources {
         Ok((settings, sources))
     }
 
-    /// The given tensors of a recorded trace: inputs, weights, masks and dropout's keep-mask.
+    /// The given tensors of a recorded trace whose role `wanted` accepts.
     #[must_use]
-    pub fn recorded(record: &Record) -> Self {
-        let given = |name: &str| {
-            matches!(name, "x" | "mask" | "attn_bias" | "dropout_keep")
-                || matches!(name.split_once('_'), Some(("w" | "b", "q" | "k" | "v" | "o")))
-        };
-        let entries = record.entries.iter().filter(|entry| given(&entry.name));
+    pub fn recorded(record: &Record, wanted: impl Fn(Role) -> bool) -> Self {
+        let entries =
+            record.entries.iter().filter(|entry| Role::of(&entry.name).is_some_and(&wanted));
         let tensors = entries.map(|entry| (entry.name.clone(), entry.tensor.clone()));
         Self { tensors: tensors.collect(), attn_mask: None }
-    }
-
-    /// Keeps the tensors whose name `keep` accepts.
-    fn only(mut self, keep: impl Fn(&str) -> bool) -> Self {
-        self.tensors.retain(|name, _| keep(name));
-        self
     }
 
     /// Adds what `other` has, in place of what stands under the same name.
@@ -155,10 +143,11 @@ impl Sources {
             {
                 let dims = self.tensors.get(tensor).map(|tensor| tensor.dims().to_vec());
                 let what = format!(
-                    "is {:?}, which makes {name} {found}, and {name} is set to {stated}",
+                    "is {:?}, which makes {name} {found}, and the settings say {stated}",
                     dims.unwrap_or_default()
                 );
-                let fix = format!("leave {name} out, or give a tensor of that size");
+                let fix =
+                    format!("set {name} to {found} or nowhere, or give a tensor of that size");
                 return Err(Error::tensor(tensor, what, fix));
             }
         }
@@ -216,11 +205,11 @@ impl Sources {
         given.extend(masks.blocked.map(|mask| ("mask".to_owned(), mask)));
         given.extend(masks.added.map(|mask| ("attn_bias".to_owned(), mask)));
         for (name, tensor) in &self.tensors {
-            let dtype = match name.as_str() {
-                "mask" | "dropout_keep" => DType::U8,
-                _ => config.dtype.into(),
+            let tensor = match Role::of(name) {
+                Some(role) if role.is_boolean() => zeros_and_ones(name, tensor)?,
+                _ => tensor.to_dtype(config.dtype.into())?,
             };
-            given.insert(name.clone(), tensor.to_dtype(dtype)?);
+            given.insert(name.clone(), tensor);
         }
         Ok(given)
     }
@@ -269,4 +258,16 @@ fn split_place(place: &str) -> (PathBuf, Option<String>) {
         }
         _ => (PathBuf::from(place), None),
     }
+}
+
+/// The rows of a key mask (batch, key), as a config states them, from `FILE` or `FILE:TENSOR`.
+///
+/// # Errors
+/// If the file cannot be read, or does not hold such a tensor of 0 and 1.
+pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
+    let mask = one_tensor(place, "key_mask")?;
+    let [_, _] = dims(&mask, "key_mask", "(batch, key)")?;
+    let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
+    let text = |row: Vec<u8>| row.into_iter().map(|bit| if bit == 1 { '1' } else { '0' }).collect();
+    Ok(rows.into_iter().map(text).collect())
 }

@@ -106,22 +106,6 @@ impl Axes {
         self.iter().fold(1, |count, (_, size)| count.saturating_mul(size as u128))
     }
 
-    /// The axes as letters: `(B, H, T, T)`.
-    #[must_use]
-    pub fn symbols(&self) -> String {
-        let symbol = |(axis, size): (Axis, usize)| match (axis, size) {
-            (Axis::Batch | Axis::Head | Axis::Query, 1) if self.is_broadcast() => "1",
-            _ => axis.symbol(),
-        };
-        format!("({})", self.iter().map(symbol).collect::<Vec<_>>().join(", "))
-    }
-
-    /// Whether these are the axes of a mask over scores with an axis left at 1.
-    fn is_broadcast(&self) -> bool {
-        self.0.last().is_some_and(|(axis, _)| *axis == Axis::Key)
-            && self.iter().any(|(axis, size)| size == 1 && axis == Axis::Head)
-    }
-
     /// An index spelt by axis: `batch 0, head 1, query 2, key 3`.
     #[must_use]
     pub fn cell(&self, index: &[usize]) -> String {
@@ -146,15 +130,8 @@ mod tests {
     fn axes_show_names_and_lengths() {
         let axes = Axes::new([(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)]);
         assert_eq!(axes.to_string(), "(batch 2, head 3, query 5, key 5)");
-        assert_eq!(axes.symbols(), "(B, H, T, T)");
         assert_eq!(axes.cell(&[1, 0, 4, 2]), "batch 1, head 0, query 4, key 2");
         assert_eq!((axes.count(), axes.rank()), (150, 4));
-    }
-
-    #[test]
-    fn a_broadcast_axis_is_shown_as_1() {
-        let axes = Axes::new([(Axis::Batch, 2), (Axis::Head, 1), (Axis::Query, 1), (Axis::Key, 5)]);
-        assert_eq!(axes.symbols(), "(B, 1, 1, T)");
     }
 
     #[test]

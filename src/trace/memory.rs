@@ -3,12 +3,13 @@
 use super::program::{Program, Step};
 use crate::config::DType;
 use crate::error::{Error, Result};
+use crate::source::Role;
 
 impl Step<()> {
     /// Bytes of the step's value when it is computed in `dtype`; masks take a byte an element.
     #[must_use]
     pub fn bytes(&self, dtype: DType) -> u128 {
-        let size = if matches!(self.name.as_str(), "mask" | "dropout_keep") {
+        let size = if Role::of(&self.name).is_some_and(Role::is_boolean) {
             1
         } else {
             candle_core::DType::from(dtype).size_in_bytes() as u128
@@ -26,14 +27,14 @@ impl Program {
 
     /// Refuses a run that needs more memory than this machine has free.
     ///
-    /// Counted are all values, which a trace keeps, and once more the largest for what an operation needs
-    /// beside them.
+    /// Counted are all values, which a trace keeps, and twice more the largest for what an operation needs
+    /// beside them (dropout, the most: its mask as numbers, and scaled).
     ///
     /// # Errors
     /// [`Error::TooLarge`], with both figures.
     pub fn fits_memory(&self, dtype: DType) -> Result<()> {
         let largest = self.steps().iter().map(|step| step.bytes(dtype)).max().unwrap_or(0);
-        let needed = self.bytes(dtype).saturating_add(largest);
+        let needed = self.bytes(dtype).saturating_add(largest.saturating_mul(2));
         // Below this no machine is in doubt, and asking it costs more than the run.
         if needed < 64 << 20 {
             return Ok(());

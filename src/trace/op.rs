@@ -84,7 +84,7 @@ impl Op {
                 match empty_rows {
                     EmptyRows::Nan => weights,
                     EmptyRows::Zero => {
-                        let empty = scores.max_keepdim(D::Minus1)?.eq(f64::NEG_INFINITY)?;
+                        let empty = scores.eq(f64::NEG_INFINITY)?.min_keepdim(D::Minus1)?;
                         let zeros = weights.zeros_like()?;
                         empty.broadcast_as(weights.shape())?.where_cond(&zeros, &weights)?
                     }
@@ -222,4 +222,40 @@ fn broadcasts(mask: &[(Axis, usize)], scores: &[(Axis, usize)]) -> bool {
             .rev()
             .zip(scores.iter().rev())
             .all(|((mask_axis, m), (axis, s))| mask_axis == axis && (m == s || *m == 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    #[test]
+    fn only_a_row_of_minus_infinity_alone_is_empty() {
+        let (nan, inf) = (f32::NAN, f32::NEG_INFINITY);
+        let rows = [[inf, inf], [inf, nan], [nan, inf], [inf, 0.0]];
+        let scores = Tensor::new(&rows, &Device::Cpu).expect("tensor");
+        let softmax = Op::Softmax { empty_rows: EmptyRows::Zero };
+        let weights = softmax.eval(&[&scores]).and_then(|weights| Ok(weights.to_vec2::<f32>()?));
+        let weights = weights.expect("computes");
+        assert_eq!(
+            (weights[0].as_slice(), weights[3].as_slice()),
+            (&[0.0, 0.0][..], &[0.0, 1.0][..])
+        );
+        assert!(weights[1].iter().chain(&weights[2]).all(|weight| weight.is_nan()));
+    }
+
+    #[test]
+    fn inputs_that_do_not_fit_are_refused() {
+        let axes = |sizes: &[(Axis, usize)]| Axes::new(sizes.to_vec());
+        let x = axes(&[(Axis::Batch, 2), (Axis::Query, 5), (Axis::Input, 7)]);
+        let weight = axes(&[(Axis::Model, 12), (Axis::Input, 6)]);
+        let project = Op::Project { tokens: Axis::Query };
+        assert!(project.axes(&[&x, &weight]).is_err());
+        assert!(project.axes(&[&x]).is_err());
+        assert!(
+            Op::SplitHeads { heads: 5 }
+                .axes(&[&axes(&[(Axis::Batch, 2), (Axis::Query, 5), (Axis::Model, 12)])])
+                .is_err()
+        );
+    }
 }

@@ -43,8 +43,10 @@ impl Program {
     /// # Errors
     /// If the axes of the inputs do not fit the operation.
     pub fn then(&mut self, name: &str, op: Op, inputs: &[usize]) -> Result<usize> {
-        let read: Vec<&Axes> =
-            inputs.iter().filter_map(|at| self.steps.get(*at)).map(|step| &step.axes).collect();
+        let read = inputs.iter().map(|at| self.steps.get(*at).map(|step| &step.axes));
+        let unknown =
+            || Error::tensor(name, "reads a step that is not there", "add that step first");
+        let read: Vec<&Axes> = read.collect::<Option<_>>().ok_or_else(unknown)?;
         let axes = op.axes(&read)?;
         Ok(self.push(name, op, inputs.to_vec(), axes))
     }

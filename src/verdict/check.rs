@@ -11,17 +11,18 @@ use super::{Report, Status, StepReport};
 use crate::config::Settings;
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
-use crate::source::Sources;
+use crate::source::{Role, Sources};
 use crate::trace::{Axes, Axis, Op, Program, Run};
 
-/// Recomputes every step of the file at `path` from its own inputs, weights and masks, and compares. `flags`
-/// override the file's config. Left is recorded, right recomputed.
+/// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
+/// `flags` override the file's config. Left is recorded, right recomputed.
 ///
 /// # Errors
 /// If the file cannot be read, holds no computed step, or does not fit its own config.
 pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<Report> {
     let record = Record::read(path)?;
-    let (settings, sources) = Sources::of_record(&record, flags, path)?;
+    let (settings, sources) =
+        Sources::of_record(&record, flags).map_err(|error| in_file(path, &error))?;
     let run = Run::new(&settings, sources).map_err(|error| in_file(path, &error))?;
     let trace = run.trace().map_err(|error| in_file(path, &error))?;
     let mut steps = Vec::new();
@@ -31,7 +32,10 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
             compare_step(&step.name, recorded, Some(&step.value), Some(&step.axes), tolerances)?;
         steps.push(step);
     }
-    let unknown = record.entries.iter().filter(|entry| trace.step(&entry.name).is_none());
+    // What was not recorded is not asked for; what was recorded and is no step of this run cannot be right.
+    steps.retain(|step| step.status != Status::Missing);
+    let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
+    let unknown = computed.filter(|entry| trace.step(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
     finish(path, steps, run.program(), tolerances)
 }

@@ -23,6 +23,8 @@ pub struct Comparison {
     pub left: f64,
     /// Its value on the right.
     pub right: f64,
+    /// The types of the two sides.
+    pub dtypes: (DType, DType),
 }
 
 /// Elements compared at a time, so that large tensors are not copied whole.
@@ -43,6 +45,7 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
         worst: Vec::new(),
         left: 0.0,
         right: 0.0,
+        dtypes: (left.dtype(), right.dtype()),
     };
     let mut worst = (0, f64::NEG_INFINITY);
     for start in (0..count).step_by(CHUNK) {

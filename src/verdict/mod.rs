@@ -61,10 +61,15 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no step differs.
+    /// Whether both sides have every step, and none differs.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        self.first_divergence().is_none()
+        self.steps.iter().all(|step| step.status == Status::Same)
+    }
+
+    /// The steps that one side alone has.
+    pub fn missing(&self) -> impl Iterator<Item = &StepReport> {
+        self.steps.iter().filter(|step| step.status == Status::Missing)
     }
 
     /// The first step that differs, in order of execution.

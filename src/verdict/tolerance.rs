@@ -100,7 +100,7 @@ impl FromStr for PerStep {
                 None => (None, part),
             };
             let value = match number.trim().parse::<f64>() {
-                Ok(value) if value >= 0.0 => value,
+                Ok(value) if value >= 0.0 && value.is_finite() => value,
                 _ => return Err(format!("`{part}` is not a number from 0 up, or STEP=NUMBER")),
             };
             match step {

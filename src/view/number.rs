@@ -1,5 +1,9 @@
 //! Numbers as cells.
 
+use candle_core::DType;
+
+use crate::verdict::Comparison;
+
 /// A number rounded to `decimals`, halves to even on its exact value as Python's formatting does; large ones in
 /// scientific notation, so that one cell does not widen its column.
 pub fn number(value: f64, decimals: usize) -> String {
@@ -27,23 +31,20 @@ pub fn magnitude(value: f64) -> String {
     }
 }
 
-/// The shortest decimal of a value: of an f32 that was widened, its own.
-pub fn shortest(value: f64) -> String {
-    #[allow(clippy::cast_possible_truncation, reason = "asks whether it is an f32")]
-    let narrow = value as f32;
-    #[allow(clippy::float_cmp, reason = "asks whether it is an f32")]
-    let text =
-        if f64::from(narrow) == value { format!("{narrow:?}") } else { format!("{value:?}") };
-    text
+/// The shortest decimal that reads back to the value in its own type.
+pub fn shortest(value: f64, dtype: DType) -> String {
+    #[allow(clippy::cast_possible_truncation, reason = "it was widened")]
+    if dtype == DType::F64 { format!("{value:?}") } else { format!("{:?}", value as f32) }
 }
 
 /// Two values with three digits more than it takes to tell them apart; with all where that is many.
-pub fn pair(left: f64, right: f64) -> (String, String) {
+pub fn pair(found: &Comparison) -> (String, String) {
+    let &Comparison { left, right, dtypes, .. } = found;
     let size = left.abs().max(right.abs());
     let apart = (left - right).abs();
     let digits = 3.0 + (size / apart).log10().ceil().max(1.0);
     if !apart.is_finite() || digits >= 8.0 || size >= 1e6 {
-        return (shortest(left), shortest(right));
+        return (shortest(left, dtypes.0), shortest(right, dtypes.1));
     }
     #[allow(
         clippy::cast_possible_truncation,
@@ -93,7 +94,20 @@ mod tests {
     #[test]
     fn a_pair_is_as_long_as_it_takes() {
         let texts = |left, right| {
-            let (left, right) = pair(left, right);
+            let dtypes = (DType::F32, DType::F32);
+            let (max_abs, max_rel) = (0.0, 0.0);
+            let worst = Vec::new();
+            let found = Comparison {
+                max_abs,
+                max_rel,
+                mismatched: 1,
+                count: 1,
+                worst,
+                left,
+                right,
+                dtypes,
+            };
+            let (left, right) = pair(&found);
             format!("{left} {right}")
         };
         assert_eq!(texts(-10.431_92, -5.215_959_5), "-10.43 -5.22");

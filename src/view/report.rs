@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use candle_core::DType;
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
@@ -37,6 +38,10 @@ pub fn report_table(
     if let Some(first) = report.first_divergence() {
         writeln!(out, "{}", divergence(report, first, sides))?;
     }
+    let missing: Vec<&str> = report.missing().map(|step| step.name.as_str()).collect();
+    if !missing.is_empty() {
+        writeln!(out, "on one side only: {}", missing.join(", "))?;
+    }
     Ok(())
 }
 
@@ -50,7 +55,7 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
             row.push(right(magnitude(found.max_rel)));
             row.push(right(format!("{} of {}", found.mismatched, found.count)));
             if found.max_abs != 0.0 {
-                let (left, right) = pair(found.left, found.right);
+                let (left, right) = pair(found);
                 row.push(Cell::new(format!("{}: {left}, {right}", cell(step))));
             }
         } else if let Some((left, right)) = &step.shapes {
@@ -66,7 +71,7 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
 fn divergence(report: &Report, first: &StepReport, sides: Sides) -> String {
     let at = match (&first.comparison, &first.shapes) {
         (Some(found), _) => {
-            let (left, right) = pair(found.left, found.right);
+            let (left, right) = pair(found);
             format!(", worst at {}: {} {left}, {} {right}", cell(first), sides.0, sides.1)
         }
         (None, Some((left, right))) => {
@@ -124,13 +129,13 @@ fn step_json(step: &StepReport) -> Value {
         keys.insert("axes".to_owned(), json!(axes.names()));
     }
     if let Some(found) = &step.comparison {
-        keys.insert("max_abs".to_owned(), lossless(found.max_abs));
-        keys.insert("max_rel".to_owned(), lossless(found.max_rel));
+        keys.insert("max_abs".to_owned(), lossless(found.max_abs, DType::F64));
+        keys.insert("max_rel".to_owned(), lossless(found.max_rel, DType::F64));
         keys.insert("mismatched".to_owned(), json!(found.mismatched));
         keys.insert("count".to_owned(), json!(found.count));
         keys.insert("worst".to_owned(), json!(found.worst));
-        keys.insert("left".to_owned(), lossless(found.left));
-        keys.insert("right".to_owned(), lossless(found.right));
+        keys.insert("left".to_owned(), lossless(found.left, found.dtypes.0));
+        keys.insert("right".to_owned(), lossless(found.right, found.dtypes.1));
     }
     if let Some((left, right)) = &step.shapes {
         keys.insert("shapes".to_owned(), json!([left, right]));
@@ -139,11 +144,11 @@ fn step_json(step: &StepReport) -> Value {
 }
 
 /// A number, or the string that files have for a non-finite one.
-fn lossless(value: f64) -> Value {
+fn lossless(value: f64, dtype: DType) -> Value {
     match value {
         f64::INFINITY => json!("Infinity"),
         f64::NEG_INFINITY => json!("-Infinity"),
         value if value.is_nan() => json!("NaN"),
-        value => shortest(value).parse::<f64>().map_or(Value::Null, |value| json!(value)),
+        value => shortest(value, dtype).parse::<f64>().map_or(Value::Null, |value| json!(value)),
     }
 }

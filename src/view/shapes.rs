@@ -10,7 +10,7 @@ use super::number::thousands;
 use super::title::{is_parameter, title};
 use crate::config::{Config, Settings};
 use crate::error::bytes;
-use crate::trace::{Axes, Op, Program, Run, Step};
+use crate::trace::{Axes, Axis, Op, Program, Run, Step};
 
 /// A step with its costs.
 struct Row<'a> {
@@ -41,10 +41,17 @@ fn rows<'a>(config: &Config, program: &'a Program) -> Vec<Row<'a>> {
     program.steps().iter().map(row).collect()
 }
 
-/// The axes as letters, with `d_model` for `d_in` where the two are one.
+/// The axes as letters: `(B, H, T, T)`; `d_model` for `d_in` where the two are one, and 1 where a mask leaves an
+/// axis to be the same for all.
 fn symbols(config: &Config, axes: &Axes) -> String {
-    let symbols = axes.symbols();
-    if config.d_in == config.d_model { symbols.replace("d_in", "d_model") } else { symbols }
+    let symbol = |(axis, size): (Axis, usize)| match axis {
+        Axis::Batch if size == 1 && config.batch > 1 => "1",
+        Axis::Head if size == 1 && config.heads > 1 => "1",
+        Axis::Query | Axis::Key if size == 1 && config.seq_len > 1 => "1",
+        Axis::Input if config.d_in == config.d_model => Axis::Model.symbol(),
+        other => other.symbol(),
+    };
+    format!("({})", axes.iter().map(symbol).collect::<Vec<_>>().join(", "))
 }
 
 fn sum(rows: &[Row], part: impl Fn(&Row) -> u128) -> u128 {

@@ -200,7 +200,7 @@ impl Page<'_> {
             let faint = self.blocks(step, at, row, *column)?;
             let text = match step.op {
                 _ if boolean => if *value == 0.0 { "·" } else { "■" }.to_owned(),
-                Op::MaskFill { fill } if faint => fill.to_string(),
+                Op::MaskFill { fill } if faint && fill.to_string().len() <= 8 => fill.to_string(),
                 _ => number(*value, self.view.decimals),
             };
             cells.push(Text { text, faint });

@@ -1,5 +1,7 @@
 //! What the steps are called in words.
 
+use crate::source::Role;
+
 /// A step's title: what it is, in a few words.
 pub fn title(name: &str) -> &str {
     match name {
@@ -36,6 +38,5 @@ pub fn title(name: &str) -> &str {
 
 /// Whether a step is a parameter rather than part of the story: shown only when asked for.
 pub fn is_parameter(name: &str) -> bool {
-    name == "dropout_keep"
-        || matches!(name.split_once('_'), Some(("w" | "b", "q" | "k" | "v" | "o")))
+    matches!(Role::of(name), Some(Role::Parameter | Role::Keep))
 }

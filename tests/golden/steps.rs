@@ -49,14 +49,8 @@ fn read(path: &Path) -> Record {
 
 /// The record's config with its paths, which are relative to the file's folder, joined to it.
 fn settings(path: &Path, record: &Record) -> Settings {
-    let mut settings =
-        record.config.clone().unwrap_or_else(|| panic!("{} has no config", name(path)));
-    let folder = path.parent().expect("a file is in a folder");
-    let join = |place: String| folder.join(place).to_string_lossy().into_owned();
-    settings.x = settings.x.map(join);
-    settings.weights = settings.weights.map(join);
-    settings.attn_mask = settings.attn_mask.map(join);
-    settings
+    let settings = record.config.clone().unwrap_or_else(|| panic!("{} has no config", name(path)));
+    settings.in_folder(path.parent().expect("a file is in a folder"))
 }
 
 fn run(path: &Path, record: &Record) -> Trace {

@@ -21,7 +21,7 @@ impl Case {
             let tokens = self.settings.seq_len.expect("set");
             given.push(entry("attn_bias", values, &[tokens, tokens]));
         }
-        let sources = Sources::recorded(&Record { config: None, entries: given });
+        let sources = Sources::recorded(&Record { config: None, entries: given }, |_| true);
         Run::new(&self.settings, sources).expect("the case is valid")
     }
 
@@ -48,12 +48,10 @@ pub fn cases() -> impl Strategy<Value = Case> {
             d_in: Some(d_in),
             ..Settings::default()
         };
-        let keys = prop_oneof![
-            Just((None, None)),
-            prop::collection::vec(prop::collection::vec(prop::bool::ANY, tokens), batch)
-                .prop_map(|rows| (Some(rows.iter().map(|row| key_row(row)).collect()), None)),
-            prop::collection::vec(0..=tokens, batch).prop_map(|lengths| (None, Some(lengths))),
-        ];
+        let rows = prop::collection::vec(prop::collection::vec(prop::bool::ANY, tokens), batch)
+            .prop_map(|rows| rows.iter().map(|row| key_row(row)).collect::<Vec<_>>());
+        let lengths = prop::collection::vec(0..=tokens, batch);
+        let keys = (prop::option::weighted(0.4, rows), prop::option::weighted(0.4, lengths));
         let score = prop_oneof![4 => -2.0..2.0_f32, 1 => Just(f32::NEG_INFINITY)];
         let attn_bias = prop::option::weighted(0.3, prop::collection::vec(score, tokens * tokens));
         (Just(base), choices(), keys, attn_bias).prop_map(|(base, choices, keys, attn_bias)| {
