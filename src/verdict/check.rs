@@ -1,18 +1,19 @@
 //! `check` recomputes a recorded file from its own numbers; `diff` compares two files.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use candle_core::Tensor;
 
 use super::compare::compare;
+use super::diagnose::{Evidence, Finding};
 use super::tolerance::{Tolerance, Tolerances};
 use super::{Report, Status, StepReport};
 use crate::config::Settings;
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::source::{Role, Sources};
-use crate::trace::{Axes, Axis, Op, Program, Run};
+use crate::trace::{Axes, Axis, Op, Program, Run, Trace};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
 /// `flags` override the file's config. Left is recorded, right recomputed.
@@ -34,10 +35,67 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
     }
     // What was not recorded is not asked for; what was recorded and is no step of this run cannot be right.
     steps.retain(|step| step.status != Status::Missing);
+    let recorded = in_the_runs_type(&record, &trace)?;
+    let evidence = Evidence::new(run.config(), &trace, &recorded, &record, tolerances);
+    let diagnosis = judge(&mut steps, &evidence, run.program())?;
     let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
     let unknown = computed.filter(|entry| trace.step(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
-    finish(path, steps, run.program(), tolerances)
+    finish(path, steps, diagnosis, tolerances)
+}
+
+/// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistake.
+///
+/// A step whose inputs were all recorded is computed again from those: if that gives what was recorded, the step
+/// is right. Where inputs are missing, a step that reads a differing one counts as inheriting from it.
+fn judge(
+    steps: &mut [StepReport],
+    evidence: &Evidence,
+    program: &Program,
+) -> Result<Option<Vec<Finding>>> {
+    let (mut at_fault, mut unproven) = (Vec::new(), false);
+    let mut proven_right = Vec::new();
+    for report in steps.iter_mut().filter(|step| step.status == Status::Differs) {
+        let Some(step) = evidence.trace.step(&report.name) else { continue };
+        match evidence.is_right(step)? {
+            Some(true) => proven_right.push(report.name.clone()),
+            Some(false) => at_fault.push(step),
+            None => unproven = true,
+        }
+    }
+    if steps.iter().all(|step| step.status != Status::Differs) {
+        return Ok(None);
+    }
+    let diagnosis = match (at_fault.as_slice(), unproven) {
+        // Every step is right by itself: what differs is rounding, carried on.
+        ([], false) => vec![evidence.rounding()],
+        ([], true) => evidence.explain_by_whole_runs()?,
+        (at_fault, _) => evidence.explain(at_fault)?,
+    };
+    if diagnosis.iter().any(Finding::is_rounding) {
+        for step in steps.iter_mut().filter(|step| step.status == Status::Differs) {
+            step.status = Status::Same;
+        }
+    } else {
+        let wrong: Vec<String> = at_fault.iter().map(|step| step.name.clone()).collect();
+        mark_inherited(steps, program, &wrong, &proven_right);
+    }
+    Ok(Some(diagnosis))
+}
+
+/// The recorded values, and the trace's given ones, in the type that the run is computed in.
+fn in_the_runs_type(record: &Record, trace: &Trace) -> Result<HashMap<String, Tensor>> {
+    let mut values = HashMap::new();
+    for step in trace.steps() {
+        if step.op == Op::Given {
+            values.insert(step.name.clone(), step.value.clone());
+        } else if let Some(recorded) = record.tensor(&step.name)
+            && recorded.dims() == step.value.dims()
+        {
+            values.insert(step.name.clone(), recorded.to_dtype(step.value.dtype())?);
+        }
+    }
+    Ok(values)
 }
 
 /// Compares two recorded files step by step; nothing is recomputed.
@@ -59,13 +117,14 @@ pub fn diff(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<Report
     }
     let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
-    finish(left, steps, &Program::complete()?, tolerances)
+    mark_inherited(&mut steps, &Program::complete()?, &[], &[]);
+    finish(left, steps, None, tolerances)
 }
 
 fn finish(
     path: &Path,
-    mut steps: Vec<StepReport>,
-    program: &Program,
+    steps: Vec<StepReport>,
+    diagnosis: Option<Vec<Finding>>,
     tolerances: &Tolerances,
 ) -> Result<Report> {
     let known: HashSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
@@ -73,8 +132,7 @@ fn finish(
         let what = format!("a tolerance is set for {name}, and no step is called that");
         return Err(Error::config(what, "use a name from the report"));
     }
-    mark_inherited(&mut steps, program);
-    let report = Report { path: path.display().to_string(), steps };
+    let report = Report { path: path.display().to_string(), steps, diagnosis };
     if report.compared() == 0 {
         let fix = "record at least one computed step under its name, such as output";
         return Err(Error::file(path, "there is no step to compare", fix));
@@ -115,16 +173,19 @@ fn missing(name: &str) -> StepReport {
     StepReport { name, status: Status::Missing, axes: None, comparison: None, shapes: None }
 }
 
-/// A step that differs only downstream of one that differs has inherited it.
-fn mark_inherited(steps: &mut [StepReport], program: &Program) {
-    let differing: Vec<String> = steps
-        .iter()
-        .filter(|step| step.status == Status::Differs)
-        .map(|step| step.name.clone())
-        .collect();
+/// A step that differs downstream of one that differs has inherited it, unless it is wrong by itself.
+fn mark_inherited(
+    steps: &mut [StepReport],
+    program: &Program,
+    wrong_by_itself: &[String],
+    right_by_itself: &[String],
+) {
+    let differing = steps.iter().filter(|step| step.status == Status::Differs);
+    let differing: Vec<String> = differing.map(|step| step.name.clone()).collect();
     let downstream = program.downstream_of(&differing);
-    for step in steps {
-        if step.status == Status::Differs && downstream.contains(&step.name) {
+    for step in steps.iter_mut().filter(|step| step.status == Status::Differs) {
+        let inherits = downstream.contains(&step.name) || right_by_itself.contains(&step.name);
+        if inherits && !wrong_by_itself.contains(&step.name) {
             step.status = Status::Inherited;
         }
     }

@@ -2,10 +2,13 @@
 
 mod check;
 mod compare;
+mod diagnose;
+pub mod mutation;
 mod tolerance;
 
 pub use check::{check, diff};
 pub use compare::{Comparison, compare};
+pub use diagnose::Finding;
 pub use tolerance::{PerStep, Tolerance, Tolerances};
 
 use crate::trace::Axes;
@@ -58,6 +61,8 @@ pub struct Report {
     pub path: String,
     /// The steps in order of execution.
     pub steps: Vec<StepReport>,
+    /// The known mistakes that give these numbers, none if none does; `None` where nothing was to be explained.
+    pub diagnosis: Option<Vec<Finding>>,
 }
 
 impl Report {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::grid::{plain, right};
 use super::number::{magnitude, pair, shortest};
-use crate::verdict::{Report, Status, StepReport};
+use crate::verdict::{Finding, Report, Status, StepReport};
 
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);
@@ -37,6 +37,15 @@ pub fn report_table(
     }
     if let Some(first) = report.first_divergence() {
         writeln!(out, "{}", divergence(report, first, sides))?;
+    }
+    match report.diagnosis.as_deref() {
+        None => {}
+        Some([]) => writeln!(out, "no known mistake gives these numbers")?,
+        Some(findings) => {
+            for Finding { id, step, summary } in findings {
+                writeln!(out, "likely {id} (at {step}): {summary}")?;
+            }
+        }
     }
     let missing: Vec<&str> = report.missing().map(|step| step.name.as_str()).collect();
     if !missing.is_empty() {
@@ -105,13 +114,15 @@ fn cell(step: &StepReport) -> String {
 /// The reports as one JSON object.
 #[must_use]
 pub fn report_json(reports: &[Report]) -> Value {
+    let finding =
+        |found: &Finding| json!({ "id": found.id, "step": found.step, "summary": found.summary });
     let file = |report: &Report| {
         json!({
             "path": report.path,
             "verdict": if report.is_same() { "same" } else { "differs" },
             "compared": report.compared(),
             "first_divergence": report.first_divergence().map(|step| &step.name),
-            "diagnosis": [],
+            "diagnosis": report.diagnosis.iter().flatten().map(finding).collect::<Vec<_>>(),
             "steps": report.steps.iter().map(step_json).collect::<Vec<_>>(),
         })
     };

@@ -1,0 +1,66 @@
+//! Mistakes in splitting features into heads and putting the heads side by side.
+
+use candle_core::Tensor;
+
+use super::{Mutation, Site, one};
+use crate::error::Result;
+
+const SPLIT: &[&str] = &["q_heads", "k_heads", "v_heads"];
+const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";
+const SPLIT_FIX: &str = "q = q.view(B, T, H, d_k).transpose(1, 2)";
+
+pub const ALL: &[Mutation] = &[
+    Mutation {
+        id: "split-without-transpose",
+        summary: "the features are viewed as (batch, head, token, d_k) directly",
+        silent: SILENT,
+        example: "q = q.view(B, H, T, d_k)",
+        fix: SPLIT_FIX,
+        steps: SPLIT,
+        faulty: |site| {
+            let Some(x) = site.input() else { return one(None) };
+            one(Some(x.reshape(site.step.axes.shape())?))
+        },
+    },
+    Mutation {
+        id: "split-interleaved",
+        summary: "head h takes every H-th feature in place of a block of d_k",
+        silent: SILENT,
+        example: "q = q.view(B, T, d_k, H).permute(0, 3, 1, 2)",
+        fix: SPLIT_FIX,
+        steps: SPLIT,
+        faulty: |site| {
+            let Some(x) = site.input() else { return one(None) };
+            let (batch, tokens, _) = x.dims3()?;
+            let split = x.reshape((batch, tokens, site.config.head_dim(), site.config.heads))?;
+            one(Some(split.permute((0, 3, 1, 2))?.contiguous()?))
+        },
+    },
+    Mutation {
+        id: "merge-without-transpose",
+        summary: "the heads' outputs are viewed as (batch, token, model) directly",
+        silent: SILENT,
+        example: "concat = head_outputs.reshape(B, T, H * d_k)",
+        fix: "concat = head_outputs.transpose(1, 2).reshape(B, T, H * d_k)",
+        steps: &["concat"],
+        faulty: |site| {
+            let Some(heads) = site.input() else { return one(None) };
+            one(Some(heads.reshape(site.step.axes.shape())?))
+        },
+    },
+    Mutation {
+        id: "heads-summed",
+        summary: "the heads are added where they should stand side by side",
+        silent: "Repeated to the width of the model, the sum fits the output projection.",
+        example: "concat = head_outputs.sum(dim=1).repeat(1, 1, H)",
+        fix: "concat = head_outputs.transpose(1, 2).reshape(B, T, H * d_k)",
+        steps: &["concat"],
+        faulty: summed,
+    },
+];
+
+fn summed(site: &Site) -> Result<Vec<Tensor>> {
+    let Some(heads) = site.input() else { return one(None) };
+    let sum = heads.sum(1)?;
+    one(Some(Tensor::cat(&vec![&sum; site.config.heads], 2)?))
+}

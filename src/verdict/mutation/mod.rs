@@ -1,0 +1,89 @@
+//! The mistakes that people really ship in attention code: each documented, each able to make its numbers.
+//!
+//! All of them keep every shape valid, so nothing but the numbers tells. A [`Mutation`] computes what the faulty
+//! code gives at the steps where the mistake sits; every other step follows from those.
+
+mod heads;
+mod mask;
+mod projection;
+mod scale;
+mod softmax;
+
+use std::collections::HashMap;
+
+use candle_core::Tensor;
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::trace::Step;
+
+/// A known mistake.
+pub struct Mutation {
+    /// The name in reports.
+    pub id: &'static str,
+    /// What the faulty code does.
+    pub summary: &'static str,
+    /// Why nothing fails.
+    pub silent: &'static str,
+    /// The faulty line, in PyTorch.
+    pub example: &'static str,
+    /// The line as it should be.
+    pub fix: &'static str,
+    /// The steps whose value is wrong, their inputs being right.
+    pub(super) steps: &'static [&'static str],
+    /// What the faulty code gives there: nothing if it makes no difference in this run, several values where the
+    /// mistake has variants.
+    pub(super) faulty: fn(&Site) -> Result<Vec<Tensor>>,
+}
+
+/// A step of a run, as a mutation sees it.
+pub struct Site<'a> {
+    /// The setting of the run.
+    pub(super) config: &'a Config,
+    /// The step.
+    pub(super) step: &'a Step,
+    /// The values that the step reads.
+    pub(super) inputs: Vec<&'a Tensor>,
+    /// The value that is to be explained, where the step itself was recorded.
+    pub(super) found: Option<&'a Tensor>,
+    /// The values of all steps before this one, by name.
+    pub(super) values: &'a HashMap<String, Tensor>,
+}
+
+impl Site<'_> {
+    /// The step's value without a mistake.
+    pub(super) fn correct(&self) -> Result<Tensor> {
+        self.step.op.eval(&self.inputs)
+    }
+
+    /// The step's first input: what it works on.
+    fn input(&self) -> Option<&Tensor> {
+        self.inputs.first().copied()
+    }
+
+    fn value(&self, name: &str) -> Option<&Tensor> {
+        self.values.get(name)
+    }
+}
+
+/// One value, or none where it could not be made for this run.
+fn one(value: Option<Tensor>) -> Result<Vec<Tensor>> {
+    Ok(value.into_iter().collect())
+}
+
+/// Every known mistake, the simplest first.
+#[must_use]
+pub fn catalogue() -> Vec<&'static Mutation> {
+    let groups = [
+        scale::ALL,
+        mask::ALL,
+        softmax::ALL,
+        heads::ALL,
+        projection::QUERY,
+        projection::KEY,
+        projection::VALUE,
+        projection::OUTPUT,
+        projection::ALL,
+    ];
+    groups.into_iter().flatten().collect()
+}
