@@ -9,8 +9,12 @@ use std::path::Path;
 fn the_readme_shows_what_is_printed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("README.md");
-    fs::create_dir(folder.path().join("README.in")).expect("writable");
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shown = "fixtures/faulty/kv-swapped.output.safetensors";
+    let place = folder.path().join("README.in").join(shown);
+    fs::create_dir_all(place.parent().expect("it is in a folder")).expect("writable");
+    fs::copy(root.join(shown), &place).expect("the dump is there");
+    let readme = root.join("README.md");
     fs::copy(&readme, &copy).expect("the README is there");
     trycmd::TestCases::new().case(&copy).run();
     if std::env::var_os("TRYCMD").is_some_and(|mode| mode == "overwrite") {

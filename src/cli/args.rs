@@ -39,6 +39,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Compare two recorded files step by step, nothing recomputed
     Diff(DiffArgs),
+    /// List the mistakes that check names, or explain one
+    Bugs(BugsArgs),
     /// Show a run's shapes, formulas, parameters, FLOPs and bytes, without running it
     Shapes(ShapesArgs),
 }
@@ -68,6 +70,13 @@ pub struct DiffArgs {
     pub tolerances: ToleranceArgs,
     #[command(flatten)]
     pub report: ReportArgs,
+}
+
+#[derive(Args)]
+pub struct BugsArgs {
+    /// The mistake's name
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
 }
 
 #[derive(Args)]

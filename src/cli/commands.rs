@@ -4,14 +4,17 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use mha_trace::file::{Output, is_recorded, write_json};
+use mha_trace::verdict::mutation::find;
 use mha_trace::verdict::{self, Report, Tolerances};
 use mha_trace::view::{
-    self, View, report_json, report_table, shapes_json, shapes_table, trace_tables,
+    self, View, bug_list, bug_page, report_json, report_table, shapes_json, shapes_table,
+    trace_tables,
 };
 use mha_trace::{Error, Run, Trace};
 
 use super::args::{
-    CheckArgs, Color, DiffArgs, Format, ReportArgs, RunArgs, ShapesArgs, ToleranceArgs, ViewArgs,
+    BugsArgs, CheckArgs, Color, DiffArgs, Format, ReportArgs, RunArgs, ShapesArgs, ToleranceArgs,
+    ViewArgs,
 };
 use super::{Outcome, print};
 
@@ -114,6 +117,18 @@ impl Color {
             }
         }
     }
+}
+
+/// Lists the known mistakes, or explains one.
+pub fn bugs(args: &BugsArgs) -> anyhow::Result<Outcome> {
+    match &args.id {
+        None => print(bug_list)?,
+        Some(id) => {
+            let ways = find(id)?;
+            print(|out| bug_page(&ways, out))?;
+        }
+    }
+    Ok(Outcome::Same)
 }
 
 /// Shows the shapes of a run.

@@ -1,5 +1,6 @@
 //! For eyes: traces, shapes and reports as text. Nothing here is read back.
 
+mod bugs;
 mod grid;
 mod number;
 mod report;
@@ -7,6 +8,7 @@ mod shapes;
 mod steps;
 mod title;
 
+pub use bugs::{bug_list, bug_page};
 pub use report::{Sides, report_json, report_table};
 pub use shapes::{shapes_json, shapes_table};
 pub use steps::trace_tables;

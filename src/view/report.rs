@@ -42,8 +42,13 @@ pub fn report_table(
         None => {}
         Some([]) => writeln!(out, "no known mistake gives these numbers")?,
         Some(findings) => {
-            for Finding { id, step, summary } in findings {
-                writeln!(out, "likely {id} (at {step}): {summary}")?;
+            for found in findings {
+                let Finding { id, step, summary } = found;
+                if found.is_rounding() {
+                    writeln!(out, "{id}: {summary}")?;
+                } else {
+                    writeln!(out, "known mistake {id}, at {step}: {summary}")?;
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use candle_core::Tensor;
 
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result, near_miss};
 use crate::trace::Step;
 
 /// A known mistake.
@@ -67,8 +67,26 @@ impl Site<'_> {
 }
 
 /// One value, or none where it could not be made for this run.
+#[allow(clippy::unnecessary_wraps, reason = "it ends what computes a mistake's values")]
 fn one(value: Option<Tensor>) -> Result<Vec<Tensor>> {
     Ok(value.into_iter().collect())
+}
+
+/// The ways in which the known mistake of that name is made.
+///
+/// # Errors
+/// If there is none; a near miss is suggested.
+pub fn find(id: &str) -> Result<Vec<&'static Mutation>> {
+    let found: Vec<_> = catalogue().into_iter().filter(|mutation| mutation.id == id).collect();
+    if found.is_empty() {
+        let ids: Vec<&str> = catalogue().iter().map(|mutation| mutation.id).collect();
+        let fix = match near_miss(id, &ids) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "mha-trace bugs lists them".to_owned(),
+        };
+        return Err(Error::config(format!("no known mistake is called {id}"), fix));
+    }
+    Ok(found)
 }
 
 /// Every known mistake, the simplest first.
