@@ -35,9 +35,12 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
     }
     // What was not recorded is not asked for; what was recorded and is no step of this run cannot be right.
     steps.retain(|step| step.status != Status::Missing);
-    let recorded = in_the_runs_type(&record, &trace)?;
-    let evidence = Evidence::new(run.config(), &trace, &recorded, &record, tolerances);
-    let diagnosis = judge(&mut steps, &evidence, run.program())?;
+    let mut diagnosis = None;
+    if steps.iter().any(|step| step.status == Status::Differs) {
+        let recorded = in_the_runs_type(&record, &trace)?;
+        let evidence = Evidence::new(run.config(), &trace, &recorded, &record, tolerances)?;
+        diagnosis = Some(judge(&mut steps, &evidence, run.program())?);
+    }
     let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
     let unknown = computed.filter(|entry| trace.step(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
@@ -48,27 +51,20 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
 ///
 /// A step whose inputs were all recorded is computed again from those: if that gives what was recorded, the step
 /// is right. Where inputs are missing, a step that reads a differing one counts as inheriting from it.
-fn judge(
-    steps: &mut [StepReport],
-    evidence: &Evidence,
-    program: &Program,
-) -> Result<Option<Vec<Finding>>> {
-    let (mut at_fault, mut unproven) = (Vec::new(), false);
-    let mut proven_right = Vec::new();
-    for report in steps.iter_mut().filter(|step| step.status == Status::Differs) {
+fn judge(steps: &mut [StepReport], evidence: &Evidence, program: &Program) -> Result<Vec<Finding>> {
+    let (mut at_fault, mut right_by_itself, mut unproven) = (Vec::new(), Vec::new(), false);
+    for report in steps.iter().filter(|step| step.status == Status::Differs) {
         let Some(step) = evidence.trace.step(&report.name) else { continue };
         match evidence.is_right(step)? {
-            Some(true) => proven_right.push(report.name.clone()),
+            Some(true) => right_by_itself.push(report.name.clone()),
             Some(false) => at_fault.push(step),
             None => unproven = true,
         }
     }
-    if steps.iter().all(|step| step.status != Status::Differs) {
-        return Ok(None);
-    }
     let diagnosis = match (at_fault.as_slice(), unproven) {
         // Every step is right by itself: what differs is rounding, carried on.
         ([], false) => vec![evidence.rounding()],
+        ([], true) if evidence.is_right_throughout()? => vec![evidence.rounding()],
         ([], true) => evidence.explain_by_whole_runs()?,
         (at_fault, _) => evidence.explain(at_fault)?,
     };
@@ -78,9 +74,9 @@ fn judge(
         }
     } else {
         let wrong: Vec<String> = at_fault.iter().map(|step| step.name.clone()).collect();
-        mark_inherited(steps, program, &wrong, &proven_right);
+        mark_inherited(steps, program, &wrong, &right_by_itself);
     }
-    Ok(Some(diagnosis))
+    Ok(diagnosis)
 }
 
 /// The recorded values, and the trace's given ones, in the type that the run is computed in.

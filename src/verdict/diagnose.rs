@@ -47,21 +47,32 @@ pub struct Evidence<'a> {
     recorded: &'a HashMap<String, Tensor>,
     /// The 16-bit type that values were recorded in, if one was.
     half: Option<DType>,
+    /// How far rounding alone takes each step of this very run, at most.
+    noise: HashMap<String, f64>,
     tolerances: &'a Tolerances,
 }
 
+/// What the noise of one run is multiplied by: another order of additions, other instructions and another length of
+/// the blocks that are added give other noise of the same size. Over 500 correct runs by PyTorch, in f64, f32, f16 and
+/// bf16 and with the additions in random order, less than this was ever needed.
+const NOISE_FACTOR: f64 = 8.0;
+
 impl<'a> Evidence<'a> {
     /// The evidence of a record, whose values `recorded` has in the type of the run.
+    ///
+    /// # Errors
+    /// If candle fails.
     pub fn new(
         config: &'a Config,
         trace: &'a Trace,
         recorded: &'a HashMap<String, Tensor>,
         record: &Record,
         tolerances: &'a Tolerances,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut dtypes = record.entries.iter().map(|entry| entry.tensor.dtype());
         let half = dtypes.find(|dtype| matches!(dtype, DType::F16 | DType::BF16));
-        Self { config, trace, recorded, half, tolerances }
+        let noise = noise(trace, half)?;
+        Ok(Self { config, trace, recorded, half, noise, tolerances })
     }
 
     /// Whether the step's recorded value is what its recorded inputs give; nothing where one of them was not
@@ -84,27 +95,25 @@ impl<'a> Evidence<'a> {
     pub fn rounding(&self) -> Finding {
         let (id, summary) = match self.half {
             Some(_) => ("half-precision", "no bug: the differences are those of 16-bit arithmetic"),
-            None => ("noise", "no bug: every step is right by itself, rounding adds up"),
+            None => ("noise", "no bug: the differences are those of rounding, which adds up"),
         };
         Finding { id, step: "output".to_owned(), summary }
     }
 
+    /// Whether the recorded steps are those of the right run, but for rounding.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn is_right_throughout(&self) -> Result<bool> {
+        let steps = self.trace.steps().iter();
+        let right = steps.map(|step| (step.name.clone(), step.value.clone())).collect();
+        self.agrees_throughout(&right)
+    }
+
     fn agree(&self, step: &str, left: &Tensor, right: &Tensor) -> Result<bool> {
-        let mut default = Tolerance::of(left.dtype());
-        if let Some(half) = self.half {
-            // A step in 16 bits: its inputs, the products it adds, and its value are each rounded to as much.
-            let rounding = if half == DType::F16 { 2_f64.powi(-11) } else { 2_f64.powi(-8) };
-            let finite = |tensor: &Tensor| -> Result<f64> {
-                let values = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-                Ok(values
-                    .into_iter()
-                    .map(f64::abs)
-                    .filter(|value| value.is_finite())
-                    .fold(0.0, f64::max))
-            };
-            let atol = 4.0 * rounding * finite(right)?.max(1.0);
-            default = default.looser(Tolerance { rtol: 4.0 * rounding, atol });
-        }
+        let noise = self.noise.get(step).copied().unwrap_or(0.0);
+        let rounding = Tolerance { rtol: 0.0, atol: NOISE_FACTOR * noise };
+        let default = Tolerance::of(left.dtype()).looser(rounding);
         let tolerance = self.tolerances.of(step, default);
         Ok(left.dims() == right.dims() && compare(left, right, tolerance)?.mismatched == 0)
     }
@@ -172,16 +181,11 @@ impl<'a> Evidence<'a> {
         Ok(Some(false))
     }
 
-    /// The mistakes that, made in a whole run, give every step that was recorded; rounding, if the right run does.
+    /// The mistakes that, made in a whole run, give every step that was recorded.
     ///
     /// # Errors
     /// If candle fails.
     pub fn explain_by_whole_runs(&self) -> Result<Vec<Finding>> {
-        let steps = self.trace.steps().iter();
-        let right = steps.map(|step| (step.name.clone(), step.value.clone())).collect();
-        if self.agrees_throughout(&right)? {
-            return Ok(vec![self.rounding()]);
-        }
         let mut findings: Vec<Finding> = Vec::new();
         for mutation in catalogue() {
             for variant in 0.. {
@@ -259,4 +263,43 @@ impl<'a> Evidence<'a> {
     ) -> Option<Vec<&'v Tensor>> {
         self.trace.read_by(step).iter().map(|read| values.get(&read.name)).collect()
     }
+}
+
+/// The largest difference of every step's value from what it is in f64, when it is computed as it was recorded: in
+/// the type of the run, or with every value rounded to `half`.
+fn noise(trace: &Trace, half: Option<DType>) -> Result<HashMap<String, f64>> {
+    let exact = rerun(trace, |value| value.to_dtype(DType::F64))?;
+    let rounded = match half {
+        Some(half) => rerun(trace, |value| value.to_dtype(half)?.to_dtype(DType::F32))?,
+        None => rerun(trace, |value| Ok(value.clone()))?,
+    };
+    let mut noise = HashMap::new();
+    for (name, exact) in &exact {
+        let Some(rounded) = rounded.get(name) else { continue };
+        let difference = rounded.to_dtype(DType::F64)?.sub(exact)?.abs()?.flatten_all()?;
+        let differences =
+            difference.to_vec1::<f64>()?.into_iter().filter(|value| value.is_finite());
+        noise.insert(name.clone(), differences.fold(0.0, f64::max));
+    }
+    Ok(noise)
+}
+
+/// The computed values of the run, each number rounded as it is made; booleans stay.
+fn rerun(
+    trace: &Trace,
+    round: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<HashMap<String, Tensor>> {
+    let mut values: Vec<Tensor> = Vec::new();
+    for step in trace.steps() {
+        let value = if step.op == Op::Given {
+            step.value.clone()
+        } else {
+            let inputs: Vec<&Tensor> =
+                step.inputs.iter().filter_map(|at| values.get(*at)).collect();
+            step.op.eval(&inputs)?
+        };
+        values.push(if value.dtype().is_float() { round(&value)? } else { value });
+    }
+    let computed = trace.steps().iter().zip(values).filter(|(step, _)| step.op != Op::Given);
+    Ok(computed.map(|(step, value)| (step.name.clone(), value)).collect())
 }
