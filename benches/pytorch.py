@@ -1,12 +1,14 @@
-"""PyTorch beside mha-trace: the time to start and finish, and the accuracy of f32.
+"""PyTorch beside mha-trace: the time to start, the accuracy of f32, and false alarms.
 
 pip install torch numpy safetensors
 cargo build --release
 python benches/pytorch.py startup
 python benches/pytorch.py accuracy --runs 200
+python benches/pytorch.py noise --runs 500
 """
 
 import argparse
+import json
 import math
 import random
 import statistics
@@ -157,16 +159,96 @@ def accuracy(binary, runs):
     print(f"mha-trace / PyTorch, worst of all runs: {worst:.2f}")
 
 
+def in_random_order(left, right):
+    """left @ right, its products added in random order and blocks of seven."""
+    import torch
+
+    order = torch.randperm(left.shape[-1])
+    left, right = left[..., order], right[..., order, :]
+    blocks = zip(left.split(7, dim=-1), right.split(7, dim=-2))
+    return sum(a @ b for a, b in blocks)
+
+
+def correct_run(rng, dtype, all_steps):
+    """A correct attention in that type, all of its steps or the output alone; its config."""
+    import torch
+
+    batch, seq_len, heads = rng.randint(1, 3), rng.randint(2, 24), rng.randint(1, 6)
+    head_dim, d_in = rng.randint(1, 24), rng.randint(1, 48)
+    d_model = heads * head_dim
+    x = torch.randn(batch, seq_len, d_in) * rng.choice([0.3, 1, 3])
+    given = {"x": x.to(dtype)}
+    for name, width in ("q", d_in), ("k", d_in), ("v", d_in), ("o", d_model):
+        given[f"w_{name}"] = (torch.randn(d_model, width) / width**0.5).to(dtype)
+        given[f"b_{name}"] = (torch.randn(d_model) * 0.1).to(dtype)
+
+    def project(x, name):
+        return in_random_order(x, given[f"w_{name}"].T) + given[f"b_{name}"]
+
+    steps = {}
+    for name in "qkv":
+        steps[name] = project(given["x"], name)
+        split = steps[name].view(batch, seq_len, heads, head_dim)
+        steps[f"{name}_heads"] = split.transpose(1, 2)
+    keys = steps["k_heads"].transpose(-2, -1)
+    steps["scores_raw"] = in_random_order(steps["q_heads"], keys)
+    steps["scores"] = scores = steps["scores_raw"] / math.sqrt(head_dim)
+    causal = rng.random() < 0.5
+    if causal:
+        given["mask"] = torch.triu(torch.ones(seq_len, seq_len), diagonal=1).bool()
+        scores = scores.masked_fill(given["mask"], -math.inf)
+        steps["masked_scores"] = scores
+    steps["weights"] = torch.softmax(scores, dim=-1)
+    steps["head_outputs"] = in_random_order(steps["weights"], steps["v_heads"])
+    merged = steps["head_outputs"].transpose(1, 2)
+    steps["concat"] = merged.reshape(batch, seq_len, d_model)
+    steps["output"] = project(steps["concat"], "o")
+    if not all_steps:
+        steps = {"output": steps["output"]}
+    tensors = {
+        name: tensor.clone().contiguous() for name, tensor in (given | steps).items()
+    }
+    mask = "causal" if causal else "none"
+    return tensors, {"heads": heads, "mask": mask, "mask_fill": "-inf"}
+
+
+def noise(binary, runs):
+    import torch
+    from safetensors.torch import save_file
+
+    rng = random.Random(0)
+    torch.manual_seed(0)
+    dtypes = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+    with tempfile.TemporaryDirectory() as folder:
+        for run in range(runs):
+            all_steps = run // len(dtypes) % 2 == 0
+            tensors, config = correct_run(rng, dtypes[run % len(dtypes)], all_steps)
+            about = {"format": "mha-trace", "version": 1, "config": config}
+            metadata = {"mha-trace": json.dumps(about)}
+            save_file(tensors, Path(folder) / f"{run:04}.safetensors", metadata)
+        command = [binary, "check", folder, "--format", "json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    files = json.loads(done.stdout)["files"]
+    different = sum(file["verdict"] != "same" for file in files)
+    rounding = {"noise", "half-precision"}
+    found = [{bug["id"] for bug in file["diagnosis"]} for file in files]
+    print(f"{len(files)} correct runs: {different} called different,", end=" ")
+    print(f"{sum(bool(ids - rounding) for ids in found)} given a mistake,", end=" ")
+    print(f"{sum(bool(ids & rounding) for ids in found)} told as rounding")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["startup", "accuracy"])
+    parser.add_argument("what", choices=["startup", "accuracy", "noise"])
     parser.add_argument("--bin", default="target/release/mha-trace")
-    parser.add_argument("--runs", type=int, help="default 20 for startup, else 200")
+    parser.add_argument("--runs", type=int, help="default 20, 200, 500")
     args = parser.parse_args()
     if args.what == "startup":
         startup(args.bin, args.runs or 20)
-    else:
+    elif args.what == "accuracy":
         accuracy(args.bin, args.runs or 200)
+    else:
+        noise(args.bin, args.runs or 500)
 
 
 if __name__ == "__main__":

@@ -52,9 +52,9 @@ pub struct Evidence<'a> {
     tolerances: &'a Tolerances,
 }
 
-/// What the noise of one run is multiplied by: another order of additions, other instructions and another length of
-/// the blocks that are added give other noise of the same size. Over 500 correct runs by PyTorch, in f64, f32, f16 and
-/// bf16 and with the additions in random order, less than this was ever needed.
+/// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
+/// the same size. With it none of 500 correct runs by PyTorch, in f64, f32, f16 and bf16 and with the products added
+/// in random order, is called different (`benches/pytorch.py noise`).
 const NOISE_FACTOR: f64 = 8.0;
 
 impl<'a> Evidence<'a> {
