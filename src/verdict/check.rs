@@ -38,7 +38,7 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
     let mut diagnosis = None;
     if steps.iter().any(|step| step.status == Status::Differs) {
         let recorded = in_the_runs_type(&record, &trace)?;
-        let evidence = Evidence::new(run.config(), &trace, &recorded, &record, tolerances)?;
+        let evidence = Evidence::new(run.config(), &trace, &recorded, &record)?;
         diagnosis = Some(judge(&mut steps, &evidence, run.program())?);
     }
     let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
@@ -53,12 +53,12 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
 /// is right. Where inputs are missing, a step that reads a differing one counts as inheriting from it.
 fn judge(steps: &mut [StepReport], evidence: &Evidence, program: &Program) -> Result<Vec<Finding>> {
     let (mut at_fault, mut right_by_itself, mut unproven) = (Vec::new(), Vec::new(), false);
-    for report in steps.iter().filter(|step| step.status == Status::Differs) {
+    for report in steps.iter() {
         let Some(step) = evidence.trace.step(&report.name) else { continue };
         match evidence.is_right(step)? {
             Some(true) => right_by_itself.push(report.name.clone()),
             Some(false) => at_fault.push(step),
-            None => unproven = true,
+            None => unproven |= report.status == Status::Differs,
         }
     }
     let diagnosis = match (at_fault.as_slice(), unproven) {

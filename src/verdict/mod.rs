@@ -77,10 +77,12 @@ impl Report {
         self.steps.iter().filter(|step| step.status == Status::Missing)
     }
 
-    /// The first step that differs, in order of execution.
+    /// The first step that differs by itself, in order of execution; where the tolerances hide it, the first that
+    /// inherits the difference.
     #[must_use]
     pub fn first_divergence(&self) -> Option<&StepReport> {
-        self.steps.iter().find(|step| step.status == Status::Differs)
+        let first = |status| self.steps.iter().find(|step| step.status == status);
+        first(Status::Differs).or_else(|| first(Status::Inherited))
     }
 
     /// The number of steps that both sides have.
