@@ -26,15 +26,14 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
         Sources::of_record(&record, flags).map_err(|error| in_file(path, &error))?;
     let run = Run::new(&settings, sources).map_err(|error| in_file(path, &error))?;
     let trace = run.trace().map_err(|error| in_file(path, &error))?;
+    // What was not recorded is not asked for; what was recorded and is no step of this run cannot be right.
     let mut steps = Vec::new();
     for step in trace.steps().iter().filter(|step| step.op != Op::Given) {
-        let recorded = record.tensor(&step.name);
-        let step =
-            compare_step(&step.name, recorded, Some(&step.value), Some(&step.axes), tolerances)?;
-        steps.push(step);
+        if let Some(recorded) = record.tensor(&step.name) {
+            let (value, axes) = (&step.value, Some(&step.axes));
+            steps.push(compare_step(&step.name, recorded, value, axes, tolerances)?);
+        }
     }
-    // What was not recorded is not asked for; what was recorded and is no step of this run cannot be right.
-    steps.retain(|step| step.status != Status::Missing);
     let mut diagnosis = None;
     if steps.iter().any(|step| step.status == Status::Differs) {
         let recorded = in_the_runs_type(&record, &trace)?;
@@ -103,13 +102,10 @@ pub fn diff(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<Report
     let mut steps = Vec::new();
     for Entry { name, axes, tensor, .. } in &record.entries {
         let axes = axes.as_ref().and_then(|axes| named_axes(axes, tensor.dims()));
-        steps.push(compare_step(
-            name,
-            Some(tensor),
-            other.tensor(name),
-            axes.as_ref(),
-            tolerances,
-        )?);
+        steps.push(match other.tensor(name) {
+            Some(other) => compare_step(name, tensor, other, axes.as_ref(), tolerances)?,
+            None => missing(name),
+        });
     }
     let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
@@ -138,12 +134,11 @@ fn finish(
 
 fn compare_step(
     name: &str,
-    left: Option<&Tensor>,
-    right: Option<&Tensor>,
+    left: &Tensor,
+    right: &Tensor,
     axes: Option<&Axes>,
     tolerances: &Tolerances,
 ) -> Result<StepReport> {
-    let (Some(left), Some(right)) = (left, right) else { return Ok(missing(name)) };
     let mut report = StepReport {
         name: name.to_owned(),
         status: Status::Differs,

@@ -74,12 +74,7 @@ pub const ALL: &[Mutation] = &[
         example: "q, k, v = qkv(x).view(B, T, H, 3 * d_k).chunk(3, dim=-1)",
         fix: "q, k, v = qkv(x).chunk(3, dim=-1)",
         steps: &["q", "k", "v"],
-        faulty: |site| {
-            packed(site, |rows, heads, d_k| {
-                let (_, inputs) = rows.dims2()?;
-                rows.reshape((heads, 3, d_k, inputs))?.transpose(0, 1)?.contiguous()?.flatten(0, 2)
-            })
-        },
+        faulty: |site| packed(site, [site.config.heads, 3]),
     },
     Mutation {
         id: "packed-qkv-per-head",
@@ -88,12 +83,7 @@ pub const ALL: &[Mutation] = &[
         example: "q, k, v = qkv(x).chunk(3, dim=-1)",
         fix: "q, k, v = qkv(x).view(B, T, H, 3 * d_k).chunk(3, dim=-1)",
         steps: &["q", "k", "v"],
-        faulty: |site| {
-            packed(site, |rows, heads, d_k| {
-                let (_, inputs) = rows.dims2()?;
-                rows.reshape((3, heads, d_k, inputs))?.transpose(0, 1)?.contiguous()?.flatten(0, 2)
-            })
-        },
+        faulty: |site| packed(site, [3, site.config.heads]),
     },
     Mutation {
         id: "output-projection-missing",
@@ -136,11 +126,10 @@ fn swapped(site: &Site, left: &str, right: &str) -> Result<Vec<Tensor>> {
     }
 }
 
-type Rows = fn(&Tensor, usize, usize) -> candle_core::Result<Tensor>;
-
-/// The projection by the rows that a misread packed matrix yields for this step.
-fn packed(site: &Site, misread: Rows) -> Result<Vec<Tensor>> {
-    let (heads, d_k, width) = (site.config.heads, site.config.head_dim(), site.config.d_model);
+/// The projection by the rows that a packed matrix yields for this step when its blocks of `d_k` rows, `outer` groups
+/// of `inner`, are read as `inner` groups of `outer`.
+fn packed(site: &Site, [outer, inner]: [usize; 2]) -> Result<Vec<Tensor>> {
+    let (d_k, width) = (site.config.head_dim(), site.config.d_model);
     let at = match site.step.name.as_str() {
         "q" => 0,
         "k" => width,
@@ -153,7 +142,8 @@ fn packed(site: &Site, misread: Rows) -> Result<Vec<Tensor>> {
         let Some(tensors) = tensors else { return Ok(None) };
         let packed = Tensor::cat(&tensors, 0)?;
         let packed = if packed.rank() == 1 { packed.unsqueeze(1)? } else { packed };
-        Ok(Some(misread(&packed, heads, d_k)?.narrow(0, at, width)?.contiguous()?))
+        let blocks = packed.reshape((outer, inner, d_k, packed.dim(1)?))?.transpose(0, 1)?;
+        Ok(Some(blocks.contiguous()?.flatten(0, 2)?.narrow(0, at, width)?.contiguous()?))
     };
     let Some(weight) = part(all("w"))? else { return one(None) };
     let bias = part(all("b"))?.map(|bias| bias.squeeze(1)).transpose()?;
