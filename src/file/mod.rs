@@ -1,11 +1,13 @@
 //! Recorded traces as files, written and read without loss: one format, one file.
 
 mod array;
+mod bundle;
 mod json;
 mod output;
 mod safetensors;
 mod text;
 
+pub use bundle::{Bundle, Info};
 pub use output::Output;
 
 use std::path::Path;
@@ -81,7 +83,7 @@ impl Record {
     /// # Errors
     /// If the file is missing, a folder, unreadable, broken, or not what its extension says.
     pub fn read(path: &Path) -> Result<Self> {
-        format_of(path)?.read(path)
+        Bundle::open(path)?.read()
     }
 }
 

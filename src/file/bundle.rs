@@ -1,0 +1,108 @@
+//! Files that have been opened: what they hold is known, and read when it is asked for.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Tensor};
+
+use super::{Entry, Record, format_of};
+use crate::config::Settings;
+use crate::error::Result;
+
+/// What is known of a tensor before it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// Its name; empty where the file has none for it.
+    pub name: String,
+    /// How it was computed, for readers.
+    pub formula: Option<String>,
+    /// The names of its axes, outermost first.
+    pub axes: Option<Vec<String>>,
+    /// Its type; `U8` is boolean.
+    pub dtype: DType,
+    /// The lengths of its axes.
+    pub shape: Vec<usize>,
+}
+
+/// A file that has been opened. One layer of a checkpoint can be read from it without the others.
+pub struct Bundle {
+    path: PathBuf,
+    config: Option<Settings>,
+    infos: Vec<Info>,
+    tensors: Box<dyn Tensors>,
+}
+
+/// The tensors of an opened file, by their position in it.
+pub(super) trait Tensors {
+    /// Reads a tensor.
+    fn read(&self, at: usize) -> Result<Tensor>;
+}
+
+impl Tensors for Vec<Tensor> {
+    fn read(&self, at: usize) -> Result<Tensor> {
+        Ok(self[at].clone())
+    }
+}
+
+impl Bundle {
+    /// Opens a file in the format that its name tells.
+    ///
+    /// # Errors
+    /// If the file is missing, a folder, unreadable, broken, or not what its name says.
+    pub fn open(path: &Path) -> Result<Self> {
+        let record = format_of(path)?.read(path)?;
+        Ok(Self::of_record(path, record))
+    }
+
+    /// A file whose tensors have all been read.
+    pub(super) fn of_record(path: &Path, record: Record) -> Self {
+        let info = |entry: &Entry| Info {
+            name: entry.name.clone(),
+            formula: entry.formula.clone(),
+            axes: entry.axes.clone(),
+            dtype: entry.tensor.dtype(),
+            shape: entry.tensor.dims().to_vec(),
+        };
+        let infos = record.entries.iter().map(info).collect();
+        let tensors: Vec<Tensor> = record.entries.into_iter().map(|entry| entry.tensor).collect();
+        Self { path: path.to_owned(), config: record.config, infos, tensors: Box::new(tensors) }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The setting of the run that the file records.
+    #[must_use]
+    pub fn config(&self) -> Option<&Settings> {
+        self.config.as_ref()
+    }
+
+    /// What the file holds, in order.
+    #[must_use]
+    pub fn infos(&self) -> &[Info] {
+        &self.infos
+    }
+
+    /// Reads the tensor of that name.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
+        let at = self.infos.iter().position(|info| info.name == name);
+        at.map(|at| self.tensors.read(at)).transpose()
+    }
+
+    /// Reads every tensor.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn read(self) -> Result<Record> {
+        let entries = self.infos.into_iter().enumerate().map(|(at, info)| {
+            let Info { name, formula, axes, .. } = info;
+            Ok(Entry { name, formula, axes, tensor: self.tensors.read(at)? })
+        });
+        Ok(Record { config: self.config, entries: entries.collect::<Result<_>>()? })
+    }
+}
