@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{Device, Tensor};
 use mha_trace::file::{Output, Record};
-use mha_trace::source::Sources;
+use mha_trace::source::{NameMap, Sources};
 use mha_trace::trace::Op;
 use mha_trace::verdict::mutation::catalogue;
 use mha_trace::verdict::{Report, Tolerances, check};
@@ -29,7 +29,7 @@ fn dumps(output_alone: bool) -> Vec<(PathBuf, String)> {
 }
 
 fn judged(path: &Path) -> Report {
-    check(path, &Settings::default(), &Tolerances::default())
+    check(path, &Settings::default(), &NameMap::default(), &Tolerances::default())
         .unwrap_or_else(|error| panic!("{error}"))
 }
 

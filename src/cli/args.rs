@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mha_trace::config::{AttnMaskTrue, DType, EmptyRows, Fill, Init, Input, Mask, Preset, Seed};
+use mha_trace::source::NameMap;
 use mha_trace::verdict::PerStep;
 
 const EXAMPLES: &str = "\
@@ -47,9 +48,12 @@ pub enum Command {
 
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Recorded files, or folders of them
+    /// Recorded files (FILE:TENSOR for one tensor), or folders of them
     #[arg(required = true, value_name = "FILE|DIR")]
     pub paths: Vec<PathBuf>,
+    /// Steps under other names in the files: attn_probs=weights,ctx=concat (repeatable)
+    #[arg(long, value_name = "THEIRS=OURS,…")]
+    pub map: Vec<NameMap>,
     #[command(flatten)]
     pub tolerances: ToleranceArgs,
     #[command(flatten)]
@@ -185,6 +189,9 @@ pub struct RunArgs {
     /// Prefix of the weights' names in their file: layers.0.attn
     #[arg(long, value_name = "P")]
     pub prefix: Option<String>,
+    /// Say which tensor of a file was taken as what
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// What is shown.

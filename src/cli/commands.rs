@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use mha_trace::file::{Output, is_recorded, write_json};
+use mha_trace::file::{Output, arrays_in, is_recorded, write_json};
+use mha_trace::source::{NameMap, Taken};
 use mha_trace::verdict::mutation::find;
 use mha_trace::verdict::{self, Report, Tolerances};
 use mha_trace::view::{
@@ -19,12 +20,15 @@ use super::args::{
 use super::{Outcome, print};
 
 /// Runs attention, writes its files, and shows its steps.
-pub fn trace(run: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
-    let run = run.run()?;
+pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
+    let run = args.run()?;
     let view = shown.view()?;
     let names: Vec<&str> = run.program().steps().iter().map(|step| step.name.as_str()).collect();
     view.check(run.config(), &names)?;
     let outputs = open(output)?;
+    if args.verbose {
+        print_taken(run.taken());
+    }
 
     let trace = run.trace()?;
     if !outputs.is_empty() {
@@ -39,6 +43,14 @@ pub fn trace(run: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Res
         print(|out| show(&run, &trace, &view, shown.report.format, out))?;
     }
     Ok(Outcome::Same)
+}
+
+/// Says on stderr which tensor of a file was taken as what.
+fn print_taken(taken: &[Taken]) {
+    for taken in taken {
+        // What cannot be written keeps nothing from its place.
+        let _ = writeln!(io::stderr(), "{taken}");
+    }
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Output>, Error> {
@@ -151,14 +163,20 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     }
     let flags = args.run.settings()?;
     let tolerances = args.tolerances.tolerances();
+    let map = args.map.iter().fold(NameMap::default(), NameMap::and);
     let mut paths = Vec::new();
     for path in &args.paths {
         if path.is_dir() { paths.extend(recorded_in(path)?) } else { paths.push(path.clone()) }
     }
     let (mut reports, mut failed) = (Vec::new(), false);
     for path in &paths {
-        match verdict::check(path, &flags, &tolerances) {
-            Ok(report) => reports.push(report),
+        match verdict::check(path, &flags, &map, &tolerances) {
+            Ok(report) => {
+                if args.run.verbose {
+                    print_taken(&report.taken);
+                }
+                reports.push(report);
+            }
             Err(error) => {
                 super::report(&error.into());
                 failed = true;
@@ -171,7 +189,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
 
-/// The recorded files in a folder, by name.
+/// The recorded files in a folder, by name; `.npy` files in it are together one, the folder itself.
 fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let refuse = |what: String, fix: &str| {
         Err(Error::File { path: folder.to_owned(), what, fix: fix.to_owned() })
@@ -186,11 +204,11 @@ fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         .filter(|path| is_recorded(path))
         .collect();
     paths.sort();
+    if arrays_in(folder).is_ok() {
+        paths.push(folder.to_owned());
+    }
     if paths.is_empty() {
-        return refuse(
-            "holds no .json or .safetensors file".to_owned(),
-            "name a folder of recorded traces",
-        );
+        return refuse("holds no recorded file".to_owned(), "name a folder of recorded traces");
     }
     Ok(paths)
 }

@@ -10,7 +10,7 @@ mod text;
 pub use bundle::{Bundle, Info};
 pub use output::Output;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 use serde::Deserialize;
@@ -162,6 +162,25 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
         };
         Error::file(path, io_reason(&error), fix)
     })
+}
+
+/// The `.npy` files in a folder, by name.
+///
+/// # Errors
+/// If the folder cannot be listed, or has none.
+pub fn arrays_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        let what = format!("cannot be listed: {}", io_reason(&error));
+        Error::file(folder, what, "make it readable")
+    })?;
+    let paths = entries.filter_map(std::io::Result::ok).map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> =
+        paths.filter(|path| extension(path).as_deref() == Some("npy")).collect();
+    if paths.is_empty() {
+        return Err(Error::file(folder, "holds no .npy file", "name a folder that does"));
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 fn refuse_folder(path: &Path) -> Result<()> {

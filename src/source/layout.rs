@@ -1,75 +1,374 @@
-//! The names that people's code gives to the weights of the four projections.
+//! The names and layouts in which people's code keeps the weights of the four projections.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use candle_core::Tensor;
 
+use super::taken::Taken;
 use crate::error::{Error, Result};
-use crate::file::Record;
 
-/// Names of the Linear modules, a row a projection; `nn.Linear` adds `.weight` and `.bias`.
-const MODULES: [(&str, &[&str]); 4] = [
-    ("q", &["q_proj", "query", "W_q", "w_q"]),
-    ("k", &["k_proj", "key", "W_k", "w_k"]),
-    ("v", &["v_proj", "value", "W_v", "w_v"]),
-    ("o", &["o_proj", "out_proj", "out", "W_o", "w_o"]),
+/// The three input projections as Linear modules, a row a way to name them; `.weight` and `.bias` follow.
+const MODULES: &[[&str; 3]] = &[
+    ["q_proj", "k_proj", "v_proj"],
+    ["query", "key", "value"],
+    ["W_q", "W_k", "W_v"],
+    ["w_q", "w_k", "w_v"],
+    ["W_query", "W_key", "W_value"],
+    ["wq", "wk", "wv"],
+    ["q_lin", "k_lin", "v_lin"],
+    ["q_linear", "k_linear", "v_linear"],
+    ["linear_q", "linear_k", "linear_v"],
+    ["to_q", "to_k", "to_v"],
+    ["self.query", "self.key", "self.value"],
+    ["attention.query", "attention.key", "attention.value"],
+    ["linears.0", "linears.1", "linears.2"],
 ];
 
-/// The weights and biases of a file under our names: `w_q`, `b_q`, … as they are, or Linear modules.
-///
-/// # Errors
-/// If a weight is missing, or only some projections have a bias.
-pub fn weights(record: &Record, prefix: &str) -> Result<HashMap<String, Tensor>> {
-    let mut found = HashMap::new();
-    for (projection, modules) in MODULES {
-        let weight = [format!("w_{projection}")];
-        let bias = [format!("b_{projection}")];
-        let weights =
-            weight.into_iter().chain(modules.iter().map(|module| format!("{module}.weight")));
-        let biases = bias.into_iter().chain(modules.iter().map(|module| format!("{module}.bias")));
-        let Some(tensor) = first(record, prefix, weights) else {
-            return Err(missing(record, prefix, projection));
-        };
-        found.insert(format!("w_{projection}"), tensor);
-        if let Some(tensor) = first(record, prefix, biases) {
-            found.insert(format!("b_{projection}"), tensor);
+/// The three input projections packed into one matrix, queries first.
+const PACKED: &[&str] = &["c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv"];
+
+/// The output projection.
+const OUTPUTS: &[&str] = &[
+    "o_proj",
+    "out_proj",
+    "out",
+    "W_o",
+    "w_o",
+    "wo",
+    "out_lin",
+    "linear_out",
+    "to_out.0",
+    "to_out",
+    "output.dense",
+    "linears.3",
+    "c_proj",
+    "proj",
+];
+
+/// The names of a weight and of its bias.
+type Names = (String, String);
+
+/// A way to keep the four projections of a layer.
+struct Scheme {
+    /// The input projections: one a projection, or one for all three.
+    inputs: Vec<Names>,
+    /// What the output projection may be called.
+    outputs: Vec<Names>,
+    /// Whether weights are (heads, in, `head_dim`), as `TransformerLens` has them.
+    per_head: bool,
+}
+
+fn module(name: &&str) -> Names {
+    (format!("{name}.weight"), format!("{name}.bias"))
+}
+
+fn raw((weight, bias): (&str, &str)) -> Names {
+    (weight.to_owned(), bias.to_owned())
+}
+
+/// Every known way. Where two fit under one prefix, the first is taken.
+fn schemes() -> Vec<Scheme> {
+    let outputs: Vec<Names> = OUTPUTS.iter().map(module).collect();
+    let scheme = |inputs| Scheme { inputs, outputs: outputs.clone(), per_head: false };
+    let ours = Scheme {
+        inputs: [("w_q", "b_q"), ("w_k", "b_k"), ("w_v", "b_v")].map(raw).into(),
+        outputs: vec![raw(("w_o", "b_o"))],
+        per_head: false,
+    };
+    let per_head = Scheme {
+        inputs: [("W_Q", "b_Q"), ("W_K", "b_K"), ("W_V", "b_V")].map(raw).into(),
+        outputs: vec![raw(("W_O", "b_O"))],
+        per_head: true,
+    };
+    let three = MODULES.iter().map(|row| scheme(row.iter().map(module).collect()));
+    let packed = PACKED.iter().map(|name| scheme(vec![module(name)]));
+    let in_proj = scheme(vec![raw(("in_proj_weight", "in_proj_bias"))]);
+    [ours, in_proj].into_iter().chain(three).chain(packed).chain([per_head]).collect()
+}
+
+/// A layer whose weights a file holds.
+pub struct Layer {
+    /// What stands before the names, with its separator.
+    prefix: String,
+    inputs: Vec<Names>,
+    output: Names,
+    per_head: bool,
+}
+
+/// The layers whose four projections are all among these names, by prefix.
+fn layers(names: &[&str]) -> Vec<Layer> {
+    let mut found: BTreeMap<String, Layer> = BTreeMap::new();
+    for Scheme { inputs, outputs, per_head } in schemes() {
+        let Some((first, _)) = inputs.first() else { continue };
+        for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
+            let has = |(weight, _): &&Names| {
+                let name = format!("{prefix}{weight}");
+                names.contains(&name.as_str())
+            };
+            if found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
+                continue;
+            }
+            if let Some(output) = outputs.iter().find(has).cloned() {
+                let (inputs, prefix) = (inputs.clone(), prefix.to_owned());
+                found.insert(prefix.clone(), Layer { prefix, inputs, output, per_head });
+            }
         }
     }
-    let biases: Vec<&str> =
-        ["b_q", "b_k", "b_v", "b_o"].into_iter().filter(|name| found.contains_key(*name)).collect();
-    if !matches!(biases.len(), 0 | 4) {
-        let what = format!("have biases {} only", biases.join(", "));
-        return Err(Error::tensor(
-            "weights",
-            what,
-            "give all four biases or none; a missing one may be zeros",
-        ));
+    found.into_values().collect()
+}
+
+/// What stands before `last` in `name`, if that is a whole segment or nothing.
+fn prefix_of<'a>(name: &'a str, last: &str) -> Option<&'a str> {
+    name.strip_suffix(last).filter(|before| {
+        before.chars().next_back().is_none_or(|end| matches!(end, '.' | '/' | '_' | ':'))
+    })
+}
+
+/// The layer that `--prefix` picks among a file's names; without one, the only one there is.
+///
+/// # Errors
+/// If no layer is under the prefix, or several are: the prefixes that would do are listed.
+pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
+    let all = layers(names);
+    let known: Vec<String> = all.iter().map(|layer| layer.shown_prefix().to_owned()).collect();
+    let asked = prefix.unwrap_or_default().trim_end_matches(['.', '/']);
+    let mut under: Vec<Layer> = all.into_iter().filter(|layer| layer.is_under(asked)).collect();
+    if let Some(at) = under.iter().position(|layer| layer.shown_prefix() == asked) {
+        return Ok(Some(under.swap_remove(at)));
     }
-    Ok(found)
-}
-
-fn first(record: &Record, prefix: &str, mut names: impl Iterator<Item = String>) -> Option<Tensor> {
-    let under = |name: &str| {
-        let dotted = record.tensor(&format!("{prefix}.{name}")).filter(|_| !prefix.is_empty());
-        dotted.or_else(|| record.tensor(&format!("{prefix}{name}")))
-    };
-    names.find_map(|name| under(&name).cloned())
-}
-
-fn missing(record: &Record, prefix: &str, projection: &str) -> Error {
-    let what = if prefix.is_empty() {
-        format!("no w_{projection} among them")
-    } else {
-        format!("no w_{projection} under the prefix {prefix}")
-    };
-    let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
-    let listed = match names.as_slice() {
-        [some @ .., _] if names.len() > 12 => format!("{}, …", some[..11].join(", ")),
+    let listed = |prefixes: Vec<&str>| match prefixes.as_slice() {
+        [shown @ .., _] if prefixes.len() > SHOWN => {
+            let shown = shown.get(..SHOWN).unwrap_or(shown).join(", ");
+            format!("{shown} and {} more", prefixes.len() - SHOWN)
+        }
         all => all.join(", "),
     };
-    let fix = format!(
-        "name them w_{projection} or {}.weight, or pass --prefix; the file holds {listed}",
-        MODULES.iter().find(|(name, _)| *name == projection).map_or("", |(_, modules)| modules[0])
-    );
-    Error::tensor("weights", what, fix)
+    if under.len() > 1 {
+        let what = format!("of {} layers are there", under.len());
+        let prefixes = under.iter().map(Layer::shown_prefix).collect();
+        let fix = format!("pick one with --prefix: {}", listed(prefixes));
+        return Err(Error::tensor("weights", what, fix));
+    }
+    if under.is_empty() && !asked.is_empty() {
+        let what = format!("none under the prefix {asked}");
+        let fix = if known.is_empty() {
+            missing(names)
+        } else {
+            format!("there are {}", listed(known.iter().map(String::as_str).collect()))
+        };
+        return Err(Error::tensor("weights", what, fix));
+    }
+    Ok(under.pop())
+}
+
+/// How many names a message lists.
+const SHOWN: usize = 12;
+
+/// The error for a file that holds no layer that is known by its names.
+pub fn none_found(names: &[&str]) -> Error {
+    Error::tensor("weights", "no four projections among the file's tensors", missing(names))
+}
+
+fn missing(names: &[&str]) -> String {
+    let listed = match names {
+        [] => "nothing".to_owned(),
+        names if names.len() > SHOWN => {
+            format!("{}, …", names.get(..SHOWN).unwrap_or(names).join(", "))
+        }
+        names => names.join(", "),
+    };
+    format!("name them w_q, w_k, w_v, w_o or q_proj.weight …; the file holds {listed}")
+}
+
+impl Layer {
+    fn shown_prefix(&self) -> &str {
+        self.prefix.trim_end_matches(['.', '/'])
+    }
+
+    /// Whether the layer is the one of that prefix, or within it.
+    fn is_under(&self, asked: &str) -> bool {
+        let rest = self.shown_prefix().strip_prefix(asked);
+        asked.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+    }
+
+    /// The weights (out, in) and biases (out). A projection without a bias beside one that has one gets zeros. `read`
+    /// gives the file's tensor of a name, if there is one.
+    ///
+    /// # Errors
+    /// If `read` fails, or a weight's shape makes no sense.
+    pub fn weights(&self, read: impl Fn(&str) -> Result<Option<Tensor>>) -> Result<Weights> {
+        let mut found = Found { layer: self, read: &read, weights: Weights::default() };
+        found.refuse_added_keys()?;
+        match self.inputs.as_slice() {
+            [packed] => found.packed(packed)?,
+            separate => {
+                for (projection, names) in ["q", "k", "v"].into_iter().zip(separate) {
+                    found.separate(projection, names)?;
+                }
+                found.separate("o", &self.output)?;
+            }
+        }
+        found.complete_biases()?;
+        Ok(found.weights)
+    }
+}
+
+/// The weights of a layer under our names.
+#[derive(Default)]
+pub struct Weights {
+    /// By step name.
+    pub tensors: HashMap<String, Tensor>,
+    /// What was taken as what.
+    pub taken: Vec<Taken>,
+    /// The number of heads, where the shapes tell.
+    pub heads: Option<usize>,
+}
+
+/// A layer's tensors, as they are found.
+struct Found<'a, R> {
+    layer: &'a Layer,
+    read: &'a R,
+    weights: Weights,
+}
+
+impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
+    fn tensor(&self, name: &str) -> Result<Option<(String, Tensor)>> {
+        let name = format!("{}{name}", self.layer.prefix);
+        Ok((self.read)(&name)?.map(|tensor| (name, tensor)))
+    }
+
+    fn take(&mut self, step: String, name: &str, tensor: Tensor, how: Option<String>) {
+        let taken = Taken::as_it_is(step.clone(), name);
+        self.weights.taken.push(Taken { how, ..taken });
+        self.weights.tensors.insert(step, tensor);
+    }
+
+    /// `nn.MultiheadAttention` with `add_bias_kv` appends a key and a value to those of the tokens.
+    fn refuse_added_keys(&self) -> Result<()> {
+        match self.tensor("bias_k")? {
+            Some((name, _)) => {
+                let what =
+                    "is a key added to those of the tokens (add_bias_kv), which is not traced";
+                Err(Error::tensor(name, what, "make the layer without add_bias_kv"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A projection of its own.
+    fn separate(&mut self, projection: &str, (weight, bias): &Names) -> Result<()> {
+        if let Some((name, tensor)) = self.tensor(weight)? {
+            let (tensor, how) = if self.layer.per_head {
+                let how = "heads side by side".to_owned();
+                self.weights.heads = tensor.dims().first().copied();
+                (heads_side_by_side(&name, &tensor, projection)?, Some(how))
+            } else {
+                (tensor, None)
+            };
+            self.take(format!("w_{projection}"), &name, tensor, how);
+        }
+        if let Some((name, tensor)) = self.tensor(bias)? {
+            self.take(format!("b_{projection}"), &name, tensor.flatten_all()?, None);
+        }
+        Ok(())
+    }
+
+    /// Three projections in one matrix (3 · out, in), or (in, 3 · out) as GPT-2's `Conv1D` stores it: the output
+    /// projection's size tells which. Then the output projection is stored so too.
+    fn packed(&mut self, (weight, bias): &Names) -> Result<()> {
+        let (output, output_bias) = &self.layer.output;
+        let (Some((name, matrix)), Some((output_name, output))) =
+            (self.tensor(weight)?, self.tensor(output)?)
+        else {
+            return Ok(());
+        };
+        let transposed = stored_in_out(&name, &matrix, &output)?;
+        let matrix = if transposed { matrix.t()? } else { matrix };
+        let size = matrix.dim(0)? / 3;
+        let stored = if transposed { "columns" } else { "rows" };
+        for (at, projection) in ["q", "k", "v"].into_iter().enumerate() {
+            let (from, to) = (at * size, (at + 1) * size);
+            let how = format!("{stored} {from}..{to}");
+            let part = matrix.narrow(0, from, size)?.contiguous()?;
+            self.take(format!("w_{projection}"), &name, part, Some(how));
+        }
+        if let Some((name, packed)) = self.tensor(bias)? {
+            let packed = packed.flatten_all()?;
+            if packed.elem_count() != 3 * size {
+                let what = format!("is {:?}, and its weight has {} rows", packed.dims(), 3 * size);
+                return Err(Error::tensor(name, what, "give a bias of that size"));
+            }
+            for (at, projection) in ["q", "k", "v"].into_iter().enumerate() {
+                let (from, to) = (at * size, (at + 1) * size);
+                let part = packed.narrow(0, from, size)?;
+                self.take(format!("b_{projection}"), &name, part, Some(format!("{from}..{to}")));
+            }
+        }
+        let (output, how) = if transposed {
+            (output.t()?.contiguous()?, Some("transposed".to_owned()))
+        } else {
+            (output, None)
+        };
+        self.take("w_o".to_owned(), &output_name, output, how);
+        if let Some((name, bias)) = self.tensor(output_bias)? {
+            self.take("b_o".to_owned(), &name, bias, None);
+        }
+        Ok(())
+    }
+
+    /// Zeros for the projections that have no bias, where others have one.
+    fn complete_biases(&mut self) -> Result<()> {
+        let has = |projection: &&str| self.weights.tensors.contains_key(&format!("b_{projection}"));
+        let without: Vec<&str> = ["q", "k", "v", "o"].into_iter().filter(|p| !has(p)).collect();
+        if without.len() == 4 {
+            return Ok(());
+        }
+        for projection in without {
+            if let Some(weight) = self.weights.tensors.get(&format!("w_{projection}")) {
+                let zeros = Tensor::zeros(weight.dim(0)?, weight.dtype(), weight.device())?;
+                let step = format!("b_{projection}");
+                self.take(step, "no tensor", zeros, Some("zeros".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a packed matrix is stored as (in, 3 · out).
+fn stored_in_out(name: &str, matrix: &Tensor, output: &Tensor) -> Result<bool> {
+    let [d_model, _] = *output.dims() else {
+        let what = format!("its output projection is {:?}, not a matrix", output.dims());
+        return Err(Error::tensor(name, what, "give a matrix (out, in)"));
+    };
+    let [rows, columns] = *matrix.dims() else {
+        let what = format!("is {:?}, not a matrix", matrix.dims());
+        return Err(Error::tensor(name, what, "give a matrix (3 · out, in)"));
+    };
+    let packed = d_model.max(1).saturating_mul(3);
+    let is_conv = name.ends_with("c_attn.weight");
+    match (rows == packed, columns == packed) {
+        (true, true) => Ok(is_conv),
+        (rows_fit, columns_fit) if rows_fit != columns_fit => Ok(columns_fit),
+        _ => {
+            let what = format!(
+                "is {:?}, and three projections to {d_model} features would be ({packed}, in)",
+                matrix.dims()
+            );
+            Err(Error::tensor(name, what, "give q, k and v of one size packed below each other"))
+        }
+    }
+}
+
+/// (heads, in, `head_dim`) as (heads · `head_dim`, in); of the output projection, (heads, `head_dim`, out) as
+/// (out, heads · `head_dim`).
+fn heads_side_by_side(name: &str, tensor: &Tensor, projection: &str) -> Result<Tensor> {
+    let [heads, rows, columns] = *tensor.dims() else {
+        let what = format!("is {:?}, not (heads, in, head_dim)", tensor.dims());
+        return Err(Error::tensor(name, what, "give a weight with an axis for the heads"));
+    };
+    Ok(if projection == "o" {
+        tensor.reshape((heads * rows, columns))?.t()?.contiguous()?
+    } else {
+        tensor.transpose(1, 2)?.contiguous()?.reshape((heads * columns, rows))?
+    })
 }

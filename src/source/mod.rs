@@ -1,15 +1,21 @@
 //! Where the numbers come from: PyTorch's generator, files, and the masks that a config describes.
 
+mod alias;
 mod draw;
 mod generator;
+mod given;
 mod layout;
 mod mask;
 mod normal;
 mod role;
 mod sources;
+mod taken;
 
+pub use alias::meanings;
 pub use draw::draw;
 pub use generator::{Generator, dropout_scale};
+pub use given::{NameMap, adopt_given};
 pub use mask::{MaskShapes, Masks, unravel};
 pub use role::Role;
-pub use sources::{Sources, key_mask_rows};
+pub use sources::{Sources, key_mask_rows, split_place};
+pub use taken::Taken;

@@ -5,18 +5,22 @@ use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
-use super::layout;
+use super::alias::meanings;
+use super::layout::{none_found, pick};
 use super::mask::{MaskShapes, Masks, check_shape, zeros_and_ones};
 use super::role::Role;
+use super::taken::Taken;
 use crate::config::{Config, Settings};
 use crate::error::{Error, Result};
-use crate::file::Record;
+use crate::file::{Bundle, Info, Record};
 
 /// What a run takes from outside: tensors by step name, and the attention mask as its file holds it.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     tensors: HashMap<String, Tensor>,
     attn_mask: Option<Tensor>,
+    heads: Option<usize>,
+    taken: Vec<Taken>,
 }
 
 impl Sources {
@@ -27,18 +31,37 @@ impl Sources {
     pub fn load(settings: &Settings) -> Result<Self> {
         let mut sources = Self::default();
         if let Some(path) = &settings.x {
-            let x = one_tensor(path, "x")?;
+            let (x, taken) = one_tensor(path, "x")?;
             sources.tensors.insert("x".to_owned(), with_batch(&x)?);
+            sources.taken.push(taken);
         }
         if let Some(path) = &settings.weights {
-            let record = Record::read(Path::new(path))?;
-            let prefix = settings.prefix.as_deref().unwrap_or_default();
-            sources.tensors.extend(layout::weights(&record, prefix)?);
+            sources = sources.with_weights(Path::new(path), settings.prefix.as_deref())?;
         }
         if let Some(path) = &settings.attn_mask {
-            sources.attn_mask = Some(one_tensor(path, "attn_mask")?);
+            let (mask, taken) = one_tensor(path, "attn_mask")?;
+            sources.attn_mask = Some(mask);
+            sources.taken.push(taken);
         }
         Ok(sources)
+    }
+
+    /// Adds the weights of the layer that `prefix` picks in a file; no other tensor of it is read.
+    fn with_weights(mut self, path: &Path, prefix: Option<&str>) -> Result<Self> {
+        let bundle = Bundle::open(path)?;
+        let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+        let layer = pick(&names, prefix)?.ok_or_else(|| none_found(&names))?;
+        let weights = layer.weights(|name| bundle.tensor(name))?;
+        self.tensors.extend(weights.tensors);
+        self.heads = weights.heads;
+        self.taken.extend(weights.taken);
+        Ok(self)
+    }
+
+    /// What was taken as what from the files.
+    #[must_use]
+    pub fn taken(&self) -> &[Taken] {
+        &self.taken
     }
 
     /// The settings and sources that check a record: `flags` over its config, and its own given tensors but for
@@ -104,19 +127,45 @@ impl Sources {
         Ok((settings, sources))
     }
 
+    /// The number of heads, where the weights' shapes tell it.
+    #[must_use]
+    pub fn heads(&self) -> Option<usize> {
+        self.heads
+    }
+
+    /// The tensor of a step.
+    #[must_use]
+    pub fn tensor(&self, step: &str) -> Option<&Tensor> {
+        self.tensors.get(step)
+    }
+
+    /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`); nothing where that is the same.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn with_tokens_first(&self) -> Result<Option<(Self, Taken)>> {
+        let Some(x) = self.tensors.get("x").filter(|x| x.rank() == 3) else { return Ok(None) };
+        let mut turned = self.clone();
+        turned.tensors.insert("x".to_owned(), x.transpose(0, 1)?.contiguous()?);
+        let seen = Taken::as_it_is("x", "x").read("axes (query, batch, input)");
+        Ok(Some((turned, seen)))
+    }
+
     /// The given tensors of a recorded trace whose role `wanted` accepts.
     #[must_use]
     pub fn recorded(record: &Record, wanted: impl Fn(Role) -> bool) -> Self {
         let entries =
             record.entries.iter().filter(|entry| Role::of(&entry.name).is_some_and(&wanted));
         let tensors = entries.map(|entry| (entry.name.clone(), entry.tensor.clone()));
-        Self { tensors: tensors.collect(), attn_mask: None }
+        Self { tensors: tensors.collect(), ..Self::default() }
     }
 
     /// Adds what `other` has, in place of what stands under the same name.
     fn with(mut self, other: Self) -> Self {
         self.tensors.extend(other.tensors);
         self.attn_mask = other.attn_mask.or(self.attn_mask);
+        self.heads = other.heads.or(self.heads);
+        self.taken.extend(other.taken);
         self
     }
 
@@ -136,6 +185,7 @@ impl Sources {
                 if self.tensors.contains_key("x") { "x" } else { "w_q" },
             ),
             ("d_model", settings.d_model, sizes.d_model, "w_q"),
+            ("heads", settings.heads, sizes.heads, "w_q"),
         ];
         for (name, stated, found, tensor) in stated {
             if let (Some(stated), Some(found)) = (stated, found)
@@ -166,6 +216,7 @@ impl Sources {
             sizes.d_model = Some(outputs);
             sizes.d_in = Some(inputs);
             sizes.bias = Some(self.tensors.contains_key("b_q"));
+            sizes.heads = self.heads;
         }
         if let Some(x) = self.tensors.get("x") {
             let [batch, tokens, inputs] = dims(x, "x", "(batch, seq_len, d_in)")?;
@@ -228,17 +279,24 @@ fn with_batch(x: &Tensor) -> Result<Tensor> {
     Ok(if x.rank() == 2 { x.unsqueeze(0)? } else { x.clone() })
 }
 
-/// The tensor of `FILE` or `FILE:TENSOR`. A file of one tensor needs no name; of several, `name` is taken.
-fn one_tensor(place: &str, name: &str) -> Result<Tensor> {
+/// The tensor of `FILE` or `FILE:TENSOR`. A file of one tensor needs no name; of several, `name` is taken, or the one
+/// that may be it.
+fn one_tensor(place: &str, name: &str) -> Result<(Tensor, Taken)> {
     let (path, asked) = split_place(place);
-    let record = Record::read(&path)?;
-    let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
-    let tensor = match (&asked, record.entries.as_slice()) {
-        (Some(asked), _) => record.tensor(asked),
-        (None, [only]) => Some(&only.tensor),
-        (None, _) => record.tensor(name),
+    let bundle = Bundle::open(&path)?;
+    let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+    let chosen = match (&asked, bundle.infos()) {
+        (Some(asked), _) => Some(asked.as_str()),
+        (None, [Info { name: only, .. }]) => Some(only.as_str()),
+        (None, _) if names.contains(&name) => Some(name),
+        (None, _) => {
+            let mut alike = names.iter().filter(|other| meanings(other).contains(&name));
+            alike.next().filter(|_| alike.next().is_none()).copied()
+        }
     };
-    tensor.cloned().ok_or_else(|| {
+    let tensor = chosen.map(|chosen| bundle.tensor(chosen)).transpose()?.flatten();
+    let taken = Taken::as_it_is(name, chosen.filter(|name| !name.is_empty()).unwrap_or(place));
+    tensor.map(|tensor| (tensor, taken)).ok_or_else(|| {
         let what = format!("holds no tensor {}", asked.as_deref().unwrap_or(name));
         let fix = match names.as_slice() {
             [""] => {
@@ -251,7 +309,8 @@ fn one_tensor(place: &str, name: &str) -> Result<Tensor> {
 }
 
 /// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
-fn split_place(place: &str) -> (PathBuf, Option<String>) {
+#[must_use]
+pub fn split_place(place: &str) -> (PathBuf, Option<String>) {
     match place.rsplit_once(':') {
         Some((path, tensor)) if !Path::new(place).exists() && !tensor.contains(['/', '\\']) => {
             (PathBuf::from(path), Some(tensor.to_owned()))
@@ -265,7 +324,7 @@ fn split_place(place: &str) -> (PathBuf, Option<String>) {
 /// # Errors
 /// If the file cannot be read, or does not hold such a tensor of 0 and 1.
 pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
-    let mask = one_tensor(place, "key_mask")?;
+    let (mask, _) = one_tensor(place, "key_mask")?;
     let [_, _] = dims(&mask, "key_mask", "(batch, key)")?;
     let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
     let text = |row: Vec<u8>| row.into_iter().map(|bit| if bit == 1 { '1' } else { '0' }).collect();

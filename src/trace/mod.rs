@@ -6,6 +6,7 @@ mod empty;
 mod memory;
 mod op;
 mod program;
+mod reading;
 mod record;
 mod run;
 
@@ -14,4 +15,5 @@ pub use axis::{Axes, Axis};
 pub use empty::{Became, EmptyRows};
 pub use op::{Op, root};
 pub use program::{Given, Program, Step, Trace};
+pub use reading::Reading;
 pub use run::Run;

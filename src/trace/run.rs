@@ -4,7 +4,7 @@ use super::attention::attention;
 use super::program::{Program, Trace};
 use crate::config::{Config, Settings};
 use crate::error::Result;
-use crate::source::Sources;
+use crate::source::{Sources, Taken};
 
 /// A run that is decided and checked, and not yet started.
 #[derive(Debug, Clone)]
@@ -36,6 +36,12 @@ impl Run {
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// What was taken as what from the files that the run is given.
+    #[must_use]
+    pub fn taken(&self) -> &[Taken] {
+        self.sources.taken()
     }
 
     /// Draws, loads and computes everything.

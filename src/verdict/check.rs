@@ -7,43 +7,108 @@ use candle_core::Tensor;
 
 use super::compare::compare;
 use super::diagnose::{Evidence, Finding};
+use super::foreign::{self, Adopted, adopt};
+use super::meant::{Meant, meant};
 use super::tolerance::{Tolerance, Tolerances};
 use super::{Report, Status, StepReport};
 use crate::config::Settings;
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
-use crate::source::{Role, Sources};
+use crate::source::{NameMap, Role, Taken};
 use crate::trace::{Axes, Axis, Op, Program, Run, Trace};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
-/// `flags` override the file's config. Left is recorded, right recomputed.
+/// `flags` override the file's config; of a file without one, they say what was meant, and `map` which tensor is which
+/// step where its name does not. Left is recorded, right recomputed.
 ///
 /// # Errors
-/// If the file cannot be read, holds no computed step, or does not fit its own config.
-pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<Report> {
-    let record = Record::read(path)?;
-    let (settings, sources) =
-        Sources::of_record(&record, flags).map_err(|error| in_file(path, &error))?;
-    let run = Run::new(&settings, sources).map_err(|error| in_file(path, &error))?;
-    let trace = run.trace().map_err(|error| in_file(path, &error))?;
-    // What was not recorded is not asked for; what was recorded and is no step of this run cannot be right.
-    let mut steps = Vec::new();
-    for step in trace.steps().iter().filter(|step| step.op != Op::Given) {
-        if let Some(recorded) = record.tensor(&step.name) {
-            let (value, axes) = (&step.value, Some(&step.axes));
-            steps.push(compare_step(&step.name, recorded, value, axes, tolerances)?);
-        }
-    }
+/// If the file cannot be read, holds no computed step, or does not fit its own config or the flags.
+pub fn check(
+    path: &Path,
+    flags: &Settings,
+    map: &NameMap,
+    tolerances: &Tolerances,
+) -> Result<Report> {
+    let mut record = foreign::read(path)?;
+    let mapped = map.apply(&mut record, &step_names()?).map_err(|error| in_file(path, &error))?;
+    let found = recompute(&record, flags, tolerances).map_err(|error| in_file(path, &error))?;
+    let foreign = record.config.is_none();
+    let Recomputed { run, trace, adopted, mut steps, taken } = found;
+    let record = &adopted.record;
     let mut diagnosis = None;
     if steps.iter().any(|step| step.status == Status::Differs) {
-        let recorded = in_the_runs_type(&record, &trace)?;
-        let evidence = Evidence::new(run.config(), &trace, &recorded, &record)?;
+        let recorded = in_the_runs_type(record, &trace)?;
+        let evidence = Evidence::new(run.config(), &trace, &recorded, record)?;
         diagnosis = Some(judge(&mut steps, &evidence, run.program())?);
     }
     let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
     let unknown = computed.filter(|entry| trace.step(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
-    finish(path, steps, diagnosis, tolerances)
+    let report = finish(path, steps, diagnosis, tolerances)?;
+    let taken = mapped.into_iter().chain(taken).chain(adopted.taken).collect();
+    let read_as = foreign.then(|| run.config().clone());
+    Ok(Report { read_as, taken, left: adopted.left, ..report })
+}
+
+/// The names of all steps that a run can have.
+fn step_names() -> Result<Vec<String>> {
+    Ok(Program::complete()?.steps().iter().map(|step| step.name.clone()).collect())
+}
+
+/// A file's tensors beside those of its run.
+struct Recomputed {
+    run: Run,
+    trace: Trace,
+    adopted: Adopted,
+    steps: Vec<StepReport>,
+    taken: Vec<Taken>,
+}
+
+impl Recomputed {
+    fn same(&self) -> usize {
+        self.steps.iter().filter(|step| step.status == Status::Same).count()
+    }
+}
+
+/// The file's run beside the file, understood in the way that fits best.
+fn recompute(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
+    let mut best: Option<Result<Recomputed>> = None;
+    for meant in meant(record, flags)? {
+        let found = recompute_as(meant, tolerances);
+        let is_better = match (&best, &found) {
+            (None, _) | (Some(Err(_)), Ok(_)) => true,
+            (Some(Ok(best)), Ok(found)) => found.same() > best.same(),
+            (Some(_), Err(_)) => false,
+        };
+        if is_better {
+            best = Some(found);
+        }
+        if best.iter().flatten().any(|best| best.same() == best.steps.len()) {
+            break;
+        }
+    }
+    best.unwrap_or_else(|| Err(Error::config("there is nothing to check", "name a file")))
+}
+
+fn recompute_as(meant: Meant, tolerances: &Tolerances) -> Result<Recomputed> {
+    let settings = meant.decided()?;
+    let Meant { record, sources, taken, .. } = meant;
+    let run = Run::new(&settings, sources)?;
+    let trace = run.trace()?;
+    let adopted = if record.config.is_some() {
+        Adopted { record, taken: Vec::new(), left: Vec::new() }
+    } else {
+        adopt(&record, &trace)?
+    };
+    // What was not recorded is not asked for.
+    let mut steps = Vec::new();
+    for step in trace.steps().iter().filter(|step| step.op != Op::Given) {
+        if let Some(recorded) = adopted.record.tensor(&step.name) {
+            let (value, axes) = (&step.value, Some(&step.axes));
+            steps.push(compare_step(&step.name, recorded, value, axes, tolerances)?);
+        }
+    }
+    Ok(Recomputed { run, trace, adopted, steps, taken })
 }
 
 /// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistake.
@@ -124,7 +189,9 @@ fn finish(
         let what = format!("a tolerance is set for {name}, and no step is called that");
         return Err(Error::config(what, "use a name from the report"));
     }
-    let report = Report { path: path.display().to_string(), steps, diagnosis };
+    let path_shown = path.display().to_string();
+    let (read_as, taken, left) = (None, Vec::new(), Vec::new());
+    let report = Report { path: path_shown, steps, diagnosis, read_as, taken, left };
     if report.compared() == 0 {
         let fix = "record at least one computed step under its name, such as output";
         return Err(Error::file(path, "there is no step to compare", fix));

@@ -3,6 +3,8 @@
 mod check;
 mod compare;
 mod diagnose;
+mod foreign;
+mod meant;
 pub mod mutation;
 mod tolerance;
 
@@ -11,6 +13,8 @@ pub use compare::{Comparison, compare};
 pub use diagnose::Finding;
 pub use tolerance::{PerStep, Tolerance, Tolerances};
 
+use crate::config::Config;
+use crate::source::Taken;
 use crate::trace::Axes;
 
 /// How a step came out of a comparison.
@@ -63,6 +67,12 @@ pub struct Report {
     pub steps: Vec<StepReport>,
     /// The known mistakes that give these numbers, none if none does; `None` where nothing was to be explained.
     pub diagnosis: Option<Vec<Finding>>,
+    /// The setting that a foreign file was read under; `None` for a file that says its own.
+    pub read_as: Option<Config>,
+    /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
+    pub taken: Vec<Taken>,
+    /// The tensors of a foreign file that are no step, and why.
+    pub left: Vec<(String, String)>,
 }
 
 impl Report {

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::grid::{plain, right};
 use super::number::{magnitude, pair, shortest};
+use super::steps::mask_line;
+use crate::config::Config;
+use crate::source::Taken;
 use crate::verdict::{Finding, Report, Status, StepReport};
 
 /// What the two sides of a comparison are called.
@@ -30,6 +33,15 @@ pub fn report_table(
     };
     let verdict = if report.is_same() { "same" } else { "differs" };
     writeln!(out, "{}: {verdict}, {compared}", report.path)?;
+    if let Some(config) = &report.read_as {
+        writeln!(out, "  read as {} · {}", heads(config), mask_line(config))?;
+    }
+    for taken in report.taken.iter().filter(|taken| !taken.is_plain()) {
+        writeln!(out, "  {taken}")?;
+    }
+    for (name, why) in &report.left {
+        writeln!(out, "  {name} was not checked: {why}")?;
+    }
     if all || !report.is_same() {
         for line in table(report, sides, width.saturating_sub(1)).lines() {
             writeln!(out, " {}", line.trim_end())?;
@@ -57,6 +69,13 @@ pub fn report_table(
         writeln!(out, "on one side only: {}", missing.join(", "))?;
     }
     Ok(())
+}
+
+fn heads(config: &Config) -> String {
+    match config.heads {
+        1 => "1 head".to_owned(),
+        heads => format!("{heads} heads"),
+    }
 }
 
 fn table(report: &Report, sides: Sides, width: usize) -> Table {
@@ -128,6 +147,8 @@ pub fn report_json(reports: &[Report]) -> Value {
             "compared": report.compared(),
             "first_divergence": report.first_divergence().map(|step| &step.name),
             "diagnosis": report.diagnosis.iter().flatten().map(finding).collect::<Vec<_>>(),
+            "taken": report.taken.iter().map(taken_json).collect::<Vec<_>>(),
+            "not_checked": report.left.iter().map(left_json).collect::<Vec<_>>(),
             "steps": report.steps.iter().map(step_json).collect::<Vec<_>>(),
         })
     };
@@ -136,6 +157,14 @@ pub fn report_json(reports: &[Report]) -> Value {
         "version": 1,
         "files": reports.iter().map(file).collect::<Vec<_>>(),
     })
+}
+
+fn taken_json(taken: &Taken) -> Value {
+    json!({ "step": taken.step, "tensor": taken.tensor, "how": taken.how })
+}
+
+fn left_json((tensor, why): &(String, String)) -> Value {
+    json!({ "tensor": tensor, "why": why })
 }
 
 fn step_json(step: &StepReport) -> Value {

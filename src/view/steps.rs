@@ -286,7 +286,7 @@ impl Page<'_> {
     }
 }
 
-fn mask_line(c: &Config) -> String {
+pub fn mask_line(c: &Config) -> String {
     let mut masks = Vec::new();
     if c.mask == Mask::Causal {
         masks.push("causal".to_owned());

@@ -1,0 +1,129 @@
+//! A foreign file's X and weights under our names.
+
+use std::collections::HashSet;
+
+use candle_core::Tensor;
+
+use super::alias::meanings;
+use super::layout::pick;
+use super::taken::Taken;
+use crate::error::{Error, Result, near_miss};
+use crate::file::{Entry, Record};
+
+/// Names of a file's tensors beside ours: `theirs=ours`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NameMap(Vec<(String, String)>);
+
+impl std::str::FromStr for NameMap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = |part: &str| match part.rsplit_once('=') {
+            Some((theirs, ours)) if !theirs.is_empty() && !ours.is_empty() => {
+                Ok((theirs.trim().to_owned(), ours.trim().to_owned()))
+            }
+            _ => Err(format!("`{part}` is not THEIRS=OURS")),
+        };
+        text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl NameMap {
+    /// This map and another.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().cloned());
+        self
+    }
+
+    /// Gives the entries of a file their mapped names.
+    ///
+    /// # Errors
+    /// If the file has no such tensor, `steps` no such name, or a name is taken already.
+    pub fn apply(&self, record: &mut Record, steps: &[String]) -> Result<Vec<Taken>> {
+        let mut taken = Vec::new();
+        let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+        for (theirs, ours) in &self.0 {
+            if !steps.contains(&ours.as_str()) {
+                let what = format!("--map {theirs}={ours}: no step is called {ours}");
+                let fix = match near_miss(ours, &steps) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("the steps are {}", steps.join(", ")),
+                };
+                return Err(Error::config(what, fix));
+            }
+            if theirs != ours && record.tensor(ours).is_some() {
+                let what = format!("--map {theirs}={ours}: the file has a tensor {ours} as well");
+                return Err(Error::config(what, "map one of the two to another step"));
+            }
+            let names: Vec<String> =
+                record.entries.iter().map(|entry| entry.name.clone()).collect();
+            let Some(entry) = record.entries.iter_mut().find(|entry| entry.name == *theirs) else {
+                let what = format!("--map {theirs}={ours}: the file has no tensor {theirs}");
+                return Err(Error::config(what, format!("it has {}", names.join(", "))));
+            };
+            entry.name.clone_from(ours);
+            taken.push(Taken::as_it_is(ours, theirs));
+        }
+        Ok(taken)
+    }
+}
+
+/// Gives X and the weights of a file that is not one of ours the names that steps have. What is to be replaced
+/// (`has_x`, `has_weights`) is not looked for. Returns the record, what was taken as what, and the number of heads
+/// where the weights tell it.
+///
+/// # Errors
+/// If the file holds several layers, or several tensors that may be X, and nothing picks one.
+pub fn adopt_given(
+    mut record: Record,
+    prefix: Option<&str>,
+    (has_x, has_weights): (bool, bool),
+) -> Result<(Record, Vec<Taken>, Option<usize>)> {
+    let (mut taken, mut heads) = (Vec::new(), None);
+    let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
+    let layer = if has_weights { None } else { pick(&names, prefix)? };
+    if let Some(layer) = layer {
+        let weights = layer.weights(|name| Ok(record.tensor(name).cloned()))?;
+        let used: HashSet<&str> = weights.taken.iter().map(|taken| taken.tensor.as_str()).collect();
+        record.entries.retain(|entry| !used.contains(entry.name.as_str()));
+        record
+            .entries
+            .extend(weights.tensors.into_iter().map(|(name, tensor)| entry(name, tensor)));
+        taken.extend(weights.taken.into_iter().filter(|taken| taken.step != taken.tensor));
+        heads = weights.heads;
+    }
+    if !has_x {
+        taken.extend(adopt_x(&mut record)?);
+    }
+    Ok((record, taken, heads))
+}
+
+fn entry(name: String, tensor: Tensor) -> Entry {
+    Entry { name, formula: None, axes: None, tensor }
+}
+
+/// Calls the one tensor that may be X so, and gives it a batch axis where it has none.
+fn adopt_x(record: &mut Record) -> Result<Option<Taken>> {
+    let may_be_x = |entry: &&mut Entry| meanings(&entry.name).contains(&"x");
+    let exact = record.entries.iter().position(|entry| entry.name == "x");
+    let mut candidates: Vec<&mut Entry> = match exact {
+        Some(at) => record.entries.get_mut(at).into_iter().collect(),
+        None => record.entries.iter_mut().filter(may_be_x).collect(),
+    };
+    if candidates.len() > 1 {
+        let names: Vec<&str> = candidates.iter().map(|entry| entry.name.as_str()).collect();
+        let what = format!("may be {}", names.join(" or "));
+        let fix = format!("say which, as --map {}=x", names.first().copied().unwrap_or_default());
+        return Err(Error::tensor("x", what, fix));
+    }
+    let Some(entry) = candidates.pop() else { return Ok(None) };
+    let mut taken = Taken::as_it_is("x", &entry.name);
+    if entry.tensor.rank() == 2 {
+        entry.tensor = entry.tensor.unsqueeze(0)?;
+        taken = taken.read("a batch of one");
+    }
+    let said = exact.is_none() || !taken.is_plain();
+    "x".clone_into(&mut entry.name);
+    Ok(said.then_some(taken))
+}

@@ -1,0 +1,86 @@
+//! What a recorded file may mean: its settings and given tensors, as it says them itself or as other code wrote them.
+
+use candle_core::Tensor;
+
+use super::foreign;
+use crate::config::{Fill, Settings};
+use crate::error::{Error, Result};
+use crate::file::Record;
+use crate::source::{Sources, Taken, adopt_given};
+
+/// A way to understand a file.
+pub struct Meant {
+    /// The file, its given tensors under our names.
+    pub record: Record,
+    /// The settings of its run.
+    pub settings: Settings,
+    /// What its run is given.
+    pub sources: Sources,
+    /// What was taken as what so far.
+    pub taken: Vec<Taken>,
+}
+
+/// The ways to understand a file, the plain one first. One of ours says what it means; `flags` override it. Of another
+/// they say what was meant, and what they leave open is taken from the tensors. X of such a file may be (`seq_len`,
+/// batch, `d_in`), as `nn.MultiheadAttention` has it without `batch_first`.
+///
+/// # Errors
+/// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
+pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
+    if record.config.is_some() {
+        let (settings, sources) = Sources::of_record(record, flags)?;
+        let record = record.clone();
+        return Ok(vec![Meant { record, settings, sources, taken: Vec::new() }]);
+    }
+    let replaced = (flags.x.is_some(), flags.weights.is_some());
+    let (record, mut taken, heads) =
+        adopt_given(record.clone(), flags.prefix.as_deref(), replaced)?;
+    // Without a file of weights, the prefix has picked a layer of this one.
+    let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
+    let flags = Settings { prefix, ..flags.clone() };
+    let (mut settings, sources) = Sources::of_record(&record, &flags)?;
+    taken.extend(sources.taken().iter().cloned());
+    if settings.heads.is_none() {
+        settings.heads = heads;
+    }
+    if settings.mask_fill.is_none()
+        && let Some((fill, tensor)) = foreign::mask_fill(&record)
+    {
+        settings.mask_fill = Some(Fill(fill));
+        taken.push(Taken::as_it_is("mask_fill", tensor).read(format!("{fill:e}")));
+    }
+    let tokens_first = sources.with_tokens_first()?;
+    let plain = Meant { record, settings, sources, taken };
+    let turned = tokens_first.map(|(sources, seen)| Meant {
+        record: plain.record.clone(),
+        settings: plain.settings.clone(),
+        sources,
+        taken: plain.taken.iter().cloned().chain([seen]).collect(),
+    });
+    Ok(std::iter::once(plain).chain(turned).collect())
+}
+
+impl Meant {
+    /// The settings, with the number of heads that the tensors tell where nothing states it.
+    ///
+    /// # Errors
+    /// If nothing tells it.
+    pub fn decided(&self) -> Result<Settings> {
+        let settings = self.settings.clone();
+        let stated = settings.heads.is_some() || settings.preset.is_some();
+        if stated || self.record.config.is_some() || self.sources.heads().is_some() {
+            return Ok(settings);
+        }
+        let dims = |name: &str| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
+        let (&[batch, tokens, ..], &[d_model, ..]) = (dims("x"), dims("w_q")) else {
+            return Ok(settings);
+        };
+        let heads = foreign::heads(&self.record, batch, tokens, d_model);
+        let heads = heads.ok_or_else(|| {
+            let what =
+                format!("no tensor tells how many heads the {d_model} features are split into");
+            Error::config(what, "pass --heads N")
+        })?;
+        Ok(Settings { heads: Some(heads), ..settings })
+    }
+}
