@@ -68,6 +68,16 @@ impl Error {
         }
     }
 
+    /// The error, with the file that it comes from.
+    pub(crate) fn in_file(self, path: &Path) -> Self {
+        match self {
+            Self::Config { .. } | Self::Tensor { .. } | Self::Compute(_) => {
+                Self::file(path, self.to_string(), self.fix())
+            }
+            known => known,
+        }
+    }
+
     pub(crate) fn config(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::Config { what: what.into(), fix: fix.into() }
     }

@@ -45,9 +45,9 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
     Ok(Outcome::Same)
 }
 
-/// Says on stderr which tensor of a file was taken as what.
+/// Says on stderr which tensor of a file was taken as what, but for what reports say anyway.
 fn print_taken(taken: &[Taken]) {
-    for taken in taken {
+    for taken in taken.iter().filter(|taken| !taken.chosen) {
         // What cannot be written keeps nothing from its place.
         let _ = writeln!(io::stderr(), "{taken}");
     }
@@ -208,7 +208,10 @@ fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         paths.push(folder.to_owned());
     }
     if paths.is_empty() {
-        return refuse("holds no recorded file".to_owned(), "name a folder of recorded traces");
+        return refuse(
+            "holds no .json, .safetensors, .npz or .npy file".to_owned(),
+            "name a folder of recorded traces",
+        );
     }
     Ok(paths)
 }

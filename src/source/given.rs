@@ -123,7 +123,7 @@ fn adopt_x(record: &mut Record) -> Result<Option<Taken>> {
         entry.tensor = entry.tensor.unsqueeze(0)?;
         taken = taken.read("a batch of one");
     }
-    let said = exact.is_none() || !taken.is_plain();
+    let said = exact.is_none() || taken.chosen;
     "x".clone_into(&mut entry.name);
     Ok(said.then_some(taken))
 }

@@ -4,6 +4,7 @@ mod alias;
 mod draw;
 mod generator;
 mod given;
+mod layer;
 mod layout;
 mod mask;
 mod normal;

@@ -50,8 +50,10 @@ impl Sources {
     fn with_weights(mut self, path: &Path, prefix: Option<&str>) -> Result<Self> {
         let bundle = Bundle::open(path)?;
         let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
-        let layer = pick(&names, prefix)?.ok_or_else(|| none_found(&names))?;
-        let weights = layer.weights(|name| bundle.tensor(name))?;
+        let weights = pick(&names, prefix)
+            .and_then(|layer| layer.ok_or_else(|| none_found(&names)))
+            .and_then(|layer| layer.weights(|name| bundle.tensor(name)))
+            .map_err(|error| error.in_file(path))?;
         self.tensors.extend(weights.tensors);
         self.heads = weights.heads;
         self.taken.extend(weights.taken);

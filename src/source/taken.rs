@@ -11,25 +11,20 @@ pub struct Taken {
     pub tensor: String,
     /// How it was read, where not simply as it is: "rows 12 to 23", "with axes (batch, query, head, `head_dim`)".
     pub how: Option<String>,
+    /// Whether that was a choice, which a user should know of, rather than how such tensors are always read.
+    pub chosen: bool,
 }
 
 impl Taken {
     /// A tensor that was taken as it is.
     pub fn as_it_is(step: impl Into<String>, tensor: impl Into<String>) -> Self {
-        Self { step: step.into(), tensor: tensor.into(), how: None }
+        Self { step: step.into(), tensor: tensor.into(), how: None, chosen: false }
     }
 
-    /// The same, with how it was read.
+    /// The same, with how it was chosen to be read.
     #[must_use]
-    pub fn read(mut self, how: impl Into<String>) -> Self {
-        self.how = Some(how.into());
-        self
-    }
-
-    /// Whether nothing but the name was decided.
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        self.how.is_none()
+    pub fn read(self, how: impl Into<String>) -> Self {
+        Self { how: Some(how.into()), chosen: true, ..self }
     }
 }
 

@@ -30,23 +30,16 @@ pub fn check(
     tolerances: &Tolerances,
 ) -> Result<Report> {
     let mut record = foreign::read(path)?;
-    let mapped = map.apply(&mut record, &step_names()?).map_err(|error| in_file(path, &error))?;
-    let found = recompute(&record, flags, tolerances).map_err(|error| in_file(path, &error))?;
-    let foreign = record.config.is_none();
-    let Recomputed { run, trace, adopted, mut steps, taken } = found;
-    let record = &adopted.record;
-    let mut diagnosis = None;
-    if steps.iter().any(|step| step.status == Status::Differs) {
-        let recorded = in_the_runs_type(record, &trace)?;
-        let evidence = Evidence::new(run.config(), &trace, &recorded, record)?;
-        diagnosis = Some(judge(&mut steps, &evidence, run.program())?);
-    }
-    let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
+    let is_foreign = record.config.is_none();
+    let mapped = map.apply(&mut record, &step_names()?).map_err(|error| error.in_file(path))?;
+    let found = judged(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
+    let Recomputed { run, trace, adopted, mut steps, taken, diagnosis } = found;
+    let computed = adopted.record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
     let unknown = computed.filter(|entry| trace.step(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
     let report = finish(path, steps, diagnosis, tolerances)?;
+    let read_as = is_foreign.then(|| run.config().clone());
     let taken = mapped.into_iter().chain(taken).chain(adopted.taken).collect();
-    let read_as = foreign.then(|| run.config().clone());
     Ok(Report { read_as, taken, left: adopted.left, ..report })
 }
 
@@ -62,35 +55,51 @@ struct Recomputed {
     adopted: Adopted,
     steps: Vec<StepReport>,
     taken: Vec<Taken>,
+    diagnosis: Option<Vec<Finding>>,
 }
 
 impl Recomputed {
     fn same(&self) -> usize {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
     }
+
+    /// Explains what differs.
+    fn judge(mut self) -> Result<Self> {
+        if self.same() < self.steps.len() {
+            let recorded = in_the_runs_type(&self.adopted.record, &self.trace)?;
+            let config = self.run.config();
+            let evidence = Evidence::new(config, &self.trace, &recorded, &self.adopted.record)?;
+            self.diagnosis = Some(judge(&mut self.steps, &evidence, self.run.program())?);
+        }
+        Ok(self)
+    }
 }
 
-/// The file's run beside the file, understood in the way that fits best.
-fn recompute(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
-    let mut best: Option<Result<Recomputed>> = None;
+/// The file's run beside the file, explained. Of several ways to understand the file the one with the most steps that
+/// are the same is taken; of equal ones, the first that a known mistake explains.
+fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
+    let (mut found, mut refused) = (Vec::new(), None);
     for meant in meant(record, flags)? {
-        let found = recompute_as(meant, tolerances);
-        let is_better = match (&best, &found) {
-            (None, _) | (Some(Err(_)), Ok(_)) => true,
-            (Some(Ok(best)), Ok(found)) => found.same() > best.same(),
-            (Some(_), Err(_)) => false,
-        };
-        if is_better {
-            best = Some(found);
-        }
-        if best.iter().flatten().any(|best| best.same() == best.steps.len()) {
-            break;
+        match recompute(meant, tolerances) {
+            Ok(recomputed) if recomputed.same() == recomputed.steps.len() => return Ok(recomputed),
+            Ok(recomputed) => found.push(recomputed),
+            Err(error) => refused = refused.or(Some(error)),
         }
     }
-    best.unwrap_or_else(|| Err(Error::config("there is nothing to check", "name a file")))
+    let most = found.iter().map(Recomputed::same).max();
+    let mut best = None;
+    for recomputed in found.into_iter().filter(|recomputed| Some(recomputed.same()) == most) {
+        let judged = recomputed.judge()?;
+        if judged.diagnosis.as_ref().is_some_and(|findings| !findings.is_empty()) {
+            return Ok(judged);
+        }
+        best = best.or(Some(judged));
+    }
+    let nothing = || Error::config("there is nothing to check", "record a step");
+    best.ok_or_else(|| refused.unwrap_or_else(nothing))
 }
 
-fn recompute_as(meant: Meant, tolerances: &Tolerances) -> Result<Recomputed> {
+fn recompute(meant: Meant, tolerances: &Tolerances) -> Result<Recomputed> {
     let settings = meant.decided()?;
     let Meant { record, sources, taken, .. } = meant;
     let run = Run::new(&settings, sources)?;
@@ -108,7 +117,7 @@ fn recompute_as(meant: Meant, tolerances: &Tolerances) -> Result<Recomputed> {
             steps.push(compare_step(&step.name, recorded, value, axes, tolerances)?);
         }
     }
-    Ok(Recomputed { run, trace, adopted, steps, taken })
+    Ok(Recomputed { run, trace, adopted, steps, taken, diagnosis: None })
 }
 
 /// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistake.
@@ -254,14 +263,4 @@ fn named_axes(names: &[String], dims: &[usize]) -> Option<Axes> {
     let axes: Option<Vec<(Axis, usize)>> =
         names.iter().zip(dims).map(|(name, size)| Some((Axis::named(name)?, *size))).collect();
     axes.filter(|axes| axes.len() == dims.len()).map(Axes::new)
-}
-
-/// The error, with the file that it comes from.
-fn in_file(path: &Path, error: &Error) -> Error {
-    match error {
-        Error::TooLarge { needed, available } => {
-            Error::TooLarge { needed: *needed, available: *available }
-        }
-        other => Error::file(path, other.to_string(), other.fix()),
-    }
 }

@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::source::{Role, Taken, meanings, split_place};
-use crate::trace::{Program, Reading, Step, Trace};
+use crate::trace::{Axis, Program, Reading, Step, Trace};
 
 /// Reads what is to be checked: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a step of
 /// its file's name.
@@ -248,8 +248,18 @@ impl Adopted {
             return Ok(());
         }
         let meant: Vec<&Step> = meanings(name).iter().filter_map(|name| trace.step(name)).collect();
+        let is_average = |step: &&Step| {
+            let without_heads = step.axes.iter().filter(|(axis, _)| *axis != Axis::Head);
+            without_heads.map(|(_, size)| size).eq(entry.tensor.dims().iter().copied())
+        };
         let why = match meant.as_slice() {
-            [] => "no step is called so: --map NAME=STEP says which it is".to_owned(),
+            [] if name.contains("mask") => {
+                "a mask is given by --attn-mask FILE:NAME, where 1 means attend".to_owned()
+            }
+            [] => "no step is called so; --map NAME=STEP says which it is".to_owned(),
+            steps if steps.iter().any(is_average) => {
+                "it has no axis for the heads; an average over them is no step".to_owned()
+            }
             steps => {
                 let steps: Vec<String> =
                     steps.iter().map(|step| format!("{} {}", step.name, step.axes)).collect();

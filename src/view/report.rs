@@ -36,7 +36,7 @@ pub fn report_table(
     if let Some(config) = &report.read_as {
         writeln!(out, "  read as {} · {}", heads(config), mask_line(config))?;
     }
-    for taken in report.taken.iter().filter(|taken| !taken.is_plain()) {
+    for taken in report.taken.iter().filter(|taken| taken.chosen) {
         writeln!(out, "  {taken}")?;
     }
     for (name, why) in &report.left {
