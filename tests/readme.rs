@@ -10,14 +10,26 @@ fn the_readme_shows_what_is_printed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("README.md");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shown = "fixtures/faulty/kv-swapped.output.safetensors";
-    let place = folder.path().join("README.in").join(shown);
-    fs::create_dir_all(place.parent().expect("it is in a folder")).expect("writable");
-    fs::copy(root.join(shown), &place).expect("the dump is there");
+    for shown in ["fixtures/faulty/kv-swapped.output.safetensors", "fixtures/modules"] {
+        copy_into(&root.join(shown), &folder.path().join("README.in").join(shown));
+    }
     let readme = root.join("README.md");
     fs::copy(&readme, &copy).expect("the README is there");
     trycmd::TestCases::new().case(&copy).run();
     if std::env::var_os("TRYCMD").is_some_and(|mode| mode == "overwrite") {
         fs::copy(&copy, &readme).expect("writable");
+    }
+}
+
+/// Copies a file, or a folder with all that is in it.
+fn copy_into(from: &Path, to: &Path) {
+    if from.is_dir() {
+        for entry in fs::read_dir(from).expect("readable") {
+            let name = entry.expect("readable").file_name();
+            copy_into(&from.join(&name), &to.join(&name));
+        }
+    } else {
+        fs::create_dir_all(to.parent().expect("it is in a folder")).expect("writable");
+        fs::copy(from, to).expect("the file is there");
     }
 }

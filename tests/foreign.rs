@@ -1,0 +1,485 @@
+//! Files of other code: weights in its layouts, steps under its names, axes in its order.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use mha_trace::Settings;
+use mha_trace::config::{Fill, Mask};
+use mha_trace::file::{Entry, Output, Record};
+use mha_trace::source::NameMap;
+use mha_trace::verdict::{Report, Tolerances, check};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+/// A run by PyTorch with biases, whose dimensions all differ.
+fn golden(name: &str) -> Record {
+    Record::read(&fixtures().join(format!("golden/{name}.safetensors"))).expect("readable")
+}
+
+/// A file that tests write and check.
+struct Foreign {
+    folder: tempfile::TempDir,
+    record: Record,
+    flags: Settings,
+}
+
+impl Foreign {
+    /// What PyTorch computed, without the config: x, the weights and these steps.
+    fn of(golden: &Record, steps: &[&str]) -> Self {
+        let config = golden.config.clone().expect("a golden run has a config");
+        let given = ["x", "w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o"];
+        let entries = golden.entries.iter();
+        let entries = entries
+            .filter(|entry| {
+                given.contains(&entry.name.as_str()) || steps.contains(&entry.name.as_str())
+            })
+            .map(|entry| Entry { axes: None, formula: None, ..entry.clone() });
+        let flags = Settings {
+            heads: config.heads,
+            mask: config.mask.or(Some(Mask::None)),
+            lengths: config.lengths,
+            mask_fill: config.mask_fill,
+            ..Settings::default()
+        };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self { folder, record: Record { config: None, entries: entries.collect() }, flags }
+    }
+
+    fn tensor(&self, name: &str) -> Tensor {
+        self.record.tensor(name).unwrap_or_else(|| panic!("{name} is there")).clone()
+    }
+
+    fn remove(&mut self, name: &str) -> Tensor {
+        let tensor = self.tensor(name);
+        self.record.entries.retain(|entry| entry.name != name);
+        tensor
+    }
+
+    fn add(&mut self, name: &str, tensor: Tensor) {
+        self.record.entries.push(Entry {
+            name: name.to_owned(),
+            formula: None,
+            axes: None,
+            tensor,
+        });
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        let tensor = self.remove(from);
+        self.add(to, tensor);
+    }
+
+    fn file(&self) -> PathBuf {
+        let path = self.folder.path().join("foreign.safetensors");
+        Output::create(&path).and_then(|output| output.write(&self.record)).expect("written");
+        path
+    }
+
+    fn try_check(&self, map: &str) -> mha_trace::Result<Report> {
+        let map = if map.is_empty() { NameMap::default() } else { map.parse().expect("a map") };
+        check(&self.file(), &self.flags, &map, &Tolerances::default())
+    }
+
+    fn check(&self) -> Report {
+        self.try_check("").unwrap_or_else(|error| panic!("{error}\n{}", error.fix()))
+    }
+
+    /// The error and what to do about it.
+    fn refused(&self, map: &str) -> String {
+        let error = self.try_check(map).map(|report| report.steps.len()).expect_err("refused");
+        format!("{error}\n{}", error.fix())
+    }
+}
+
+/// How a step was taken: `scores = qk, axes (…)`.
+fn taken(report: &Report, step: &str) -> String {
+    let taken = report.taken.iter().find(|taken| taken.step == step);
+    taken.map(ToString::to_string).unwrap_or_default()
+}
+
+fn assert_same(report: &Report, compared: usize) {
+    assert!(report.is_same(), "{report:?}");
+    assert_eq!(report.compared(), compared, "{report:?}");
+}
+
+fn cat(tensors: &[Tensor]) -> Tensor {
+    Tensor::cat(tensors, 0).expect("one width")
+}
+
+const RUN: &str = "causal-lengths";
+const PROJECTIONS: [&str; 4] = ["q", "k", "v", "o"];
+
+#[test]
+fn linear_modules_are_found_under_any_prefix() {
+    let schemes = [
+        ["q_proj", "k_proj", "v_proj", "o_proj"],
+        ["q_proj", "k_proj", "v_proj", "out_proj"],
+        ["query", "key", "value", "out"],
+        ["W_q", "W_k", "W_v", "out_proj"],
+        ["w_q", "w_k", "w_v", "w_o"],
+        ["self.query", "self.key", "self.value", "output.dense"],
+    ];
+    for scheme in schemes {
+        for prefix in ["", "model.layers.7.self_attn.", "enc/attn/"] {
+            let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+            for (projection, module) in PROJECTIONS.into_iter().zip(scheme) {
+                for (ours, theirs) in [("w", "weight"), ("b", "bias")] {
+                    foreign.rename(
+                        &format!("{ours}_{projection}"),
+                        &format!("{prefix}{module}.{theirs}"),
+                    );
+                }
+            }
+            assert_same(&foreign.check(), 1);
+        }
+    }
+}
+
+/// The weights as `nn.MultiheadAttention` keeps them; GPT-2 stores the same turned.
+fn pack(foreign: &mut Foreign, weight: &str, bias: &str, output: &str, turned: bool) {
+    let [w, b] = ["w", "b"].map(|kind| {
+        cat(&["q", "k", "v"].map(|projection| foreign.remove(&format!("{kind}_{projection}"))))
+    });
+    let turn = |tensor: Tensor| {
+        let turned = if turned { tensor.t() } else { Ok(tensor) };
+        turned.and_then(|tensor| tensor.contiguous()).expect("a matrix")
+    };
+    foreign.add(weight, turn(w));
+    foreign.add(bias, b);
+    let output_weight = foreign.remove("w_o");
+    foreign.add(&format!("{output}.weight"), turn(output_weight));
+    foreign.rename("b_o", &format!("{output}.bias"));
+}
+
+#[test]
+fn packed_weights_are_taken_apart_whichever_way_they_are_stored() {
+    let layouts = [
+        ("in_proj_weight", "in_proj_bias", "out_proj", false),
+        ("h.3.attn.c_attn.weight", "h.3.attn.c_attn.bias", "h.3.attn.c_proj", true),
+        ("h.3.attn.c_attn.weight", "h.3.attn.c_attn.bias", "h.3.attn.c_proj", false),
+        ("qkv.weight", "qkv.bias", "proj", false),
+    ];
+    for (weight, bias, output, turned) in layouts {
+        let mut foreign = Foreign::of(&golden(RUN), &["q", "output"]);
+        pack(&mut foreign, weight, bias, output, turned);
+        assert_same(&foreign.check(), 2);
+    }
+}
+
+#[test]
+fn weights_with_an_axis_for_the_heads_tell_how_many_there_are() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    let heads = foreign.flags.heads.take().expect("stated");
+    for projection in ["q", "k", "v"] {
+        let weight = foreign.remove(&format!("w_{projection}"));
+        let (outputs, inputs) = weight.dims2().expect("a matrix");
+        let split = weight.reshape((heads, outputs / heads, inputs)).expect("divides");
+        let name = projection.to_uppercase();
+        foreign.add(&format!("W_{name}"), split.transpose(1, 2).expect("three axes"));
+        let bias = foreign.remove(&format!("b_{projection}"));
+        foreign.add(&format!("b_{name}"), bias.reshape((heads, outputs / heads)).expect("divides"));
+    }
+    let weight = foreign.remove("w_o").t().expect("a matrix").contiguous().expect("copies");
+    let (inputs, outputs) = weight.dims2().expect("a matrix");
+    foreign.add("W_O", weight.reshape((heads, inputs / heads, outputs)).expect("divides"));
+    foreign.rename("b_o", "b_O");
+    let report = foreign.check();
+    assert_same(&report, 1);
+    assert_eq!(report.read_as.map(|config| config.heads), Some(heads));
+}
+
+#[test]
+fn a_missing_bias_beside_others_is_zeros() {
+    let mut foreign = Foreign::of(&golden(RUN), &["v", "k"]);
+    let bias = foreign.remove("b_k");
+    let zeroed = foreign.remove("k").broadcast_sub(&bias).expect("one width");
+    foreign.add("k", zeroed);
+    let report = foreign.check();
+    assert_same(&report, 2);
+    assert_eq!(taken(&report, "b_k"), "b_k = no tensor, zeros");
+}
+
+#[test]
+fn several_layers_are_listed_and_a_prefix_picks_one() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    for projection in PROJECTIONS {
+        for (kind, theirs) in [("w", "weight"), ("b", "bias")] {
+            let tensor = foreign.remove(&format!("{kind}_{projection}"));
+            let other = (&tensor * 2.0).expect("scales");
+            foreign.add(
+                &format!("layers.0.attn.{projection}_proj.{theirs}").replace("o_proj", "out_proj"),
+                other,
+            );
+            foreign.add(
+                &format!("layers.1.attn.{projection}_proj.{theirs}").replace("o_proj", "out_proj"),
+                tensor,
+            );
+        }
+    }
+    let refused = foreign.refused("");
+    assert!(refused.contains("2 layers have them, and no prefix picks one"), "{refused}");
+    assert!(refused.contains("--prefix: layers.0.attn, layers.1.attn"), "{refused}");
+    for prefix in ["layers.1", "layers.1.attn", "layers.1.attn."] {
+        foreign.flags.prefix = Some(prefix.to_owned());
+        assert_same(&foreign.check(), 1);
+    }
+    foreign.flags.prefix = Some("layers.0".to_owned());
+    assert!(!foreign.check().is_same());
+    foreign.flags.prefix = Some("layers.2".to_owned());
+    let refused = foreign.refused("");
+    assert!(
+        refused.contains("none under the prefix layers.2\nthere are layers.0.attn"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_layer_that_is_not_whole_is_told() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    foreign.remove("w_v");
+    let refused = foreign.refused("");
+    assert!(refused.contains("w_v: is neither recorded nor given"), "{refused}");
+    for projection in ["q", "k"] {
+        foreign.rename(&format!("w_{projection}"), &format!("attn.{projection}_proj.weight"));
+    }
+    let path = foreign.file();
+    foreign.flags.weights = path.to_str().map(str::to_owned);
+    let refused = foreign.refused("");
+    assert!(refused.contains("no attn.v_proj.weight"), "{refused}");
+}
+
+#[test]
+fn steps_are_known_by_the_names_of_common_code() {
+    let mut foreign = Foreign::of(
+        &golden(RUN),
+        &["q_heads", "scores_raw", "masked_scores", "weights", "head_outputs", "concat", "output"],
+    );
+    for (ours, theirs) in [
+        ("x", "hidden_states"),
+        ("q_heads", "blocks.0.attn.hook_q"),
+        ("scores_raw", "qk"),
+        ("masked_scores", "blocks.0.attn.hook_attn_scores"),
+        ("weights", "attention_probs"),
+        ("head_outputs", "Context"),
+        ("concat", "merged"),
+        ("output", "attn_out"),
+    ] {
+        foreign.rename(ours, theirs);
+    }
+    let report = foreign.check();
+    assert_same(&report, 7);
+    assert_eq!(taken(&report, "weights"), "weights = attention_probs");
+    assert_eq!(taken(&report, "q_heads"), "q_heads = blocks.0.attn.hook_q");
+}
+
+#[test]
+fn a_name_that_may_be_several_steps_is_told_by_its_numbers() {
+    for step in ["scores_raw", "scores", "masked_scores"] {
+        let mut foreign = Foreign::of(&golden(RUN), &[step]);
+        foreign.rename(step, "attn_scores");
+        let report = foreign.check();
+        assert_same(&report, 1);
+        assert_eq!(report.steps[0].name, step);
+        assert!(taken(&report, step).contains("which fits better than"), "{report:?}");
+    }
+}
+
+#[test]
+fn a_map_names_what_is_known_by_no_other_name() {
+    let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
+    foreign.rename("weights", "A");
+    let report = foreign.check();
+    assert_eq!(report.compared(), 1);
+    assert_eq!(report.left.len(), 1, "{report:?}");
+    assert_same(&foreign.try_check("A=weights").expect("fits"), 2);
+    for (map, what) in [
+        ("A=weihgts", "no step is called weihgts\ndid you mean weights?"),
+        ("B=weights", "the file has no tensor B\nit has"),
+        ("A=output", "the file has a tensor output as well"),
+    ] {
+        let refused = foreign.refused(map);
+        assert!(refused.contains(what), "{refused}");
+    }
+    assert!("A".parse::<NameMap>().is_err());
+}
+
+fn permuted(tensor: &Tensor, order: &[usize]) -> Tensor {
+    tensor.permute(order).and_then(|tensor| tensor.contiguous()).expect("those axes")
+}
+
+#[test]
+fn axes_in_another_order_are_recognised_and_said() {
+    let steps = ["q", "q_heads", "k_heads", "weights", "head_outputs", "output"];
+    let mut foreign = Foreign::of(&golden(RUN), &steps);
+    let (batch, heads, tokens, head_dim) = foreign.tensor("q_heads").dims4().expect("four axes");
+    for (step, order) in [
+        ("q_heads", &[0, 2, 1, 3][..]),
+        ("weights", &[2, 3, 0, 1]),
+        ("head_outputs", &[1, 0, 2, 3]),
+        ("output", &[1, 0, 2]),
+        ("q", &[1, 0, 2]),
+    ] {
+        let tensor = permuted(&foreign.remove(step), order);
+        foreign.add(step, tensor);
+    }
+    let k_heads = foreign.remove("k_heads");
+    foreign.add("k_heads", k_heads.reshape((batch * heads, tokens, head_dim)).expect("fits"));
+    let report = foreign.check();
+    assert_same(&report, 6);
+    for (step, axes) in [
+        ("q_heads", "axes (batch, query, head, head_dim)"),
+        ("k_heads", "axes (batch · head, key, head_dim)"),
+        ("weights", "axes (query, key, batch, head)"),
+        ("head_outputs", "axes (head, batch, query, head_dim)"),
+        ("output", "axes (query, batch, model)"),
+    ] {
+        assert_eq!(taken(&report, step), format!("{step} = {step}, {axes}"));
+    }
+}
+
+#[test]
+fn x_may_have_its_tokens_first() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    for step in ["x", "output"] {
+        let tensor = permuted(&foreign.remove(step), &[1, 0, 2]);
+        foreign.add(step, tensor);
+    }
+    let report = foreign.check();
+    assert_same(&report, 1);
+    assert_eq!(taken(&report, "x"), "x = x, axes (query, batch, input)");
+}
+
+#[test]
+fn a_batch_of_one_needs_no_axis() {
+    let mut foreign = Foreign::of(&golden("causal-walkthrough"), &["q_heads", "weights", "output"]);
+    for step in ["x", "q_heads", "weights", "output"] {
+        let tensor = foreign.remove(step).squeeze(0).expect("a batch of one");
+        foreign.add(step, tensor);
+    }
+    foreign.flags.heads = None;
+    let report = foreign.check();
+    assert_same(&report, 3);
+    assert_eq!(taken(&report, "x"), "x = x, a batch of one");
+    assert_eq!(taken(&report, "weights"), "weights = weights, axes (head, query, key)");
+}
+
+/// As many heads as tokens, so that the shape does not tell them apart.
+#[test]
+fn of_two_orders_that_fit_the_better_one_is_named() {
+    let run = mha_trace::Run::new(
+        &Settings {
+            seq_len: Some(3),
+            heads: Some(3),
+            d_model: Some(12),
+            batch: Some(2),
+            ..Settings::default()
+        },
+        mha_trace::source::Sources::default(),
+    );
+    let run = run.expect("valid");
+    let record = run.trace().expect("runs").to_record(run.config());
+    for turned in [false, true] {
+        let mut foreign = Foreign::of(&record, &["v_heads", "output"]);
+        let v_heads = foreign.remove("v_heads");
+        foreign.add("v_heads", if turned { permuted(&v_heads, &[0, 2, 1, 3]) } else { v_heads });
+        let report = foreign.check();
+        assert_same(&report, 2);
+        let mut axes = ["(batch, head, key, head_dim)", "(batch, key, head, head_dim)"];
+        if turned {
+            axes.reverse();
+        }
+        let [better, worse] = axes;
+        let said = taken(&report, "v_heads");
+        assert!(said.contains(&format!("axes {better}, which fits better than {worse}")), "{said}");
+    }
+}
+
+#[test]
+fn the_number_of_heads_is_never_guessed() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    foreign.flags.heads = None;
+    let refused = foreign.refused("");
+    assert!(
+        refused.contains("no tensor tells how many heads") && refused.ends_with("--heads N"),
+        "{refused}"
+    );
+    let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
+    foreign.flags.heads = None;
+    assert_same(&foreign.check(), 2);
+}
+
+#[test]
+fn the_masks_fill_is_read_from_masked_scores() {
+    let mut foreign = Foreign::of(&golden(RUN), &["masked_scores", "weights"]);
+    foreign.flags.mask_fill = None;
+    let scores = foreign.remove("masked_scores");
+    let lowest = Tensor::full(f32::MIN, scores.shape(), &Device::Cpu).expect("a tensor");
+    let blocked = scores.le(-9e3).expect("compares");
+    foreign.add("masked_scores", blocked.where_cond(&lowest, &scores).expect("one shape"));
+    let report = foreign.check();
+    assert_same(&report, 2);
+    assert_eq!(report.read_as.map(|config| config.mask_fill), Some(Fill(f32::MIN.into())));
+}
+
+#[test]
+fn what_is_no_step_is_told_and_changes_nothing() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).expect("zeros");
+    foreign.add("mlp.fc.weight", zeros(&[7, 7]));
+    foreign.add("residual", zeros(&[2, 2]));
+    foreign.add("causal_mask", zeros(&[2, 2]));
+    foreign.add("attn_weights", zeros(&[9, 9]));
+    let report = foreign.check();
+    assert_same(&report, 1);
+    let mut left: Vec<&str> = report.left.iter().map(|(name, _)| name.as_str()).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["attn_weights", "causal_mask", "residual"]);
+}
+
+#[test]
+fn two_tensors_of_one_step_are_refused() {
+    let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
+    let weights = foreign.remove("weights");
+    foreign.add("layers.0.attn_probs", weights.clone());
+    foreign.add("layers.1.attn_probs", weights);
+    let refused = foreign.refused("");
+    assert!(
+        refused.contains("both layers.0.attn_probs and layers.1.attn_probs may be weights"),
+        "{refused}"
+    );
+}
+
+/// Layers of PyTorch and transformers, as those libraries save them.
+#[test]
+fn real_modules_check_clean() {
+    let modules = fixtures().join("modules");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    for (layer, weights, prefix, mask, heads, steps) in [
+        ("mha", "mha.pt", None, Mask::Causal, Some(3), 1),
+        ("bert", "bert/model.safetensors", Some("encoder.layer.1"), Mask::None, None, 3),
+        (
+            "gpt2",
+            "gpt2/model.safetensors.index.json",
+            Some("transformer.h.1"),
+            Mask::Causal,
+            None,
+            2,
+        ),
+    ] {
+        let flags = Settings {
+            weights: Some(text(&modules.join(weights))),
+            prefix: prefix.map(str::to_owned),
+            mask: Some(mask),
+            lengths: Some(vec![5, 3]),
+            heads,
+            ..Settings::default()
+        };
+        let path = modules.join(format!("{layer}.layer.safetensors"));
+        assert!(fs::exists(&path).expect("a folder"));
+        let report = check(&path, &flags, &NameMap::default(), &Tolerances::default());
+        assert_same(&report.unwrap_or_else(|error| panic!("{layer}: {error}")), steps);
+    }
+}
