@@ -380,6 +380,16 @@ fn lying_archives_are_refused() {
     let mut twice = whole;
     twice[second + 46] = b'a';
     assert_eq!(refused_bytes("x.npz", &twice), "holds two members by one name");
+    // A 64-bit directory that counts 2 to the 40th members.
+    let mut many = zipped(&[("a.npy", &array)]);
+    let end = many.len() - 22;
+    let record = [0, 1 << 40, 1 << 40, 1 << 46, directory(&many, 0) as u64];
+    let record = record.iter().flat_map(|number| number.to_le_bytes());
+    let record: Vec<u8> =
+        b"PK\x06\x06\x2c\0\0\0\0\0\0\0\x2d\0\x2d\0".iter().copied().chain(record).collect();
+    let locator = [b"PK\x06\x07\0\0\0\0".as_slice(), &(end as u64).to_le_bytes(), &[1, 0, 0, 0]];
+    many.splice(end..end, [record, locator.concat()].concat());
+    assert_eq!(refused_bytes("x.npz", &many), "says that it has more members than it can");
     assert_eq!(refused_bytes("x.npz", &array), "is not an npz archive, though its name says so");
 }
 

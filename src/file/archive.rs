@@ -30,8 +30,11 @@ pub struct Member {
 
 impl Archive {
     /// Opens the archive of the file at `path`.
-    pub fn open(path: &Path, input: Input) -> Result<Self> {
+    pub fn open(path: &Path, mut input: Input) -> Result<Self> {
         let there = input.length();
+        if claims_too_many(&mut input).map_err(|error| unreadable(path, &error))? {
+            return Err(Error::file(path, "says that it has more members than it can", DAMAGED));
+        }
         let refuse = |error: ZipError| match error {
             ZipError::Io(error) => unreadable(path, &error),
             // Its directory stands at the end.
@@ -105,4 +108,39 @@ impl Archive {
         }
         if bytes.len() == size { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
+}
+
+/// Whether a 64-bit directory counts more members than there are bytes for: the zip crate takes memory for that many
+/// before it looks for them. A directory of 16 bits can do no harm.
+fn claims_too_many(input: &mut Input) -> io::Result<bool> {
+    /// The directory's end with the longest comment, and what a 64-bit one adds before it.
+    const LONGEST_END: u64 = 22 + 65_535 + 20 + 56;
+    /// The least that a member takes in the directory.
+    const ENTRY: u64 = 46;
+    let length = input.length();
+    let start = length.saturating_sub(LONGEST_END);
+    let tail = input.range(start, length - start)?;
+    let number = |at: usize| {
+        let bytes = tail.get(at..).and_then(|from| from.first_chunk());
+        bytes.map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
+    };
+    let ends = find(&tail, b"PK\x05\x06").filter_map(|end| end.checked_sub(20));
+    for locator in ends.filter(|at| tail[*at..].starts_with(b"PK\x06\x07")) {
+        let directory = number(locator + 8).checked_sub(start);
+        let directory = directory.and_then(|at| usize::try_from(at).ok());
+        let Some(between) = directory.and_then(|at| tail.get(at..locator)) else {
+            return Ok(true);
+        };
+        let first = locator - between.len();
+        if find(between, b"PK\x06\x06").any(|at| number(first + at + 32) > length / ENTRY) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Where the mark stands in the bytes.
+fn find<'a>(bytes: &'a [u8], mark: &'a [u8; 4]) -> impl Iterator<Item = usize> + 'a {
+    let windows = bytes.windows(mark.len()).enumerate();
+    windows.filter(move |(_, window)| window == mark).map(|(at, _)| at)
 }

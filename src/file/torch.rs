@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// The magic number that files from before PyTorch 1.6 begin with, as a pickle.
 const LEGACY: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19";
 /// A pickle says what the tensors are; their numbers are outside it.
-const MAX_PICKLE: u64 = 64 << 20;
+const MAX_PICKLE: u64 = 16 << 20;
 /// Dicts and lists in each other; those that hold themselves have no end.
 const MAX_DEPTH: usize = 64;
 /// Bytes that the tensors may have beyond a multiple of the file's: a view can repeat a number without end.
