@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 
-use super::{Entry, Record, format_of};
+use super::input::Input;
+use super::{Entry, Record, opener};
 use crate::config::Settings;
 use crate::error::Result;
 
@@ -17,10 +18,17 @@ pub struct Info {
     pub formula: Option<String>,
     /// The names of its axes, outermost first.
     pub axes: Option<Vec<String>>,
-    /// Its type; `U8` is boolean.
+    /// Its type; `U8` is boolean. `F32` stands for a type that cannot be read, which reading the tensor tells.
     pub dtype: DType,
     /// The lengths of its axes.
     pub shape: Vec<usize>,
+}
+
+impl Info {
+    /// A tensor of which no more is known than its type and shape.
+    pub(super) fn unlabelled(name: String, dtype: DType, shape: Vec<usize>) -> Self {
+        Self { name, formula: None, axes: None, dtype, shape }
+    }
 }
 
 /// A file that has been opened. One layer of a checkpoint can be read from it without the others.
@@ -49,8 +57,26 @@ impl Bundle {
     /// # Errors
     /// If the file is missing, a folder, unreadable, broken, or not what its name says.
     pub fn open(path: &Path) -> Result<Self> {
-        let record = format_of(path)?.read(path)?;
-        Ok(Self::of_record(path, record))
+        let open = opener(path)?;
+        open(path, Input::open(path)?)
+    }
+
+    /// Opens what is in memory as the file of that name would be.
+    ///
+    /// # Errors
+    /// As [`Bundle::open`].
+    pub fn from_bytes(name: &Path, bytes: Vec<u8>) -> Result<Self> {
+        opener(name)?(name, Input::of_bytes(bytes))
+    }
+
+    /// A file whose tensors are read when they are asked for.
+    pub(super) fn new(
+        path: &Path,
+        config: Option<Settings>,
+        infos: Vec<Info>,
+        tensors: Box<dyn Tensors>,
+    ) -> Self {
+        Self { path: path.to_owned(), config, infos, tensors }
     }
 
     /// A file whose tensors have all been read.
@@ -64,7 +90,7 @@ impl Bundle {
         };
         let infos = record.entries.iter().map(info).collect();
         let tensors: Vec<Tensor> = record.entries.into_iter().map(|entry| entry.tensor).collect();
-        Self { path: path.to_owned(), config: record.config, infos, tensors: Box::new(tensors) }
+        Self::new(path, record.config, infos, Box::new(tensors))
     }
 
     /// The file.

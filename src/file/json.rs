@@ -13,44 +13,49 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::array::{Array, Kind};
+use super::bundle::Bundle;
+use super::input::{Input, unreadable};
 use super::text::parse;
-use super::{Entry, FORMAT, Format, Head, Record, VERSION, dtype_name, dtype_named, read_bytes};
+use super::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named, index};
 use crate::bare_words::quote_bare_words;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 
-pub struct Json;
-
-impl Format for Json {
-    fn read(&self, path: &Path) -> Result<Record> {
-        let text = read_text(path)?;
-        if !text.trim_start().starts_with('{') {
-            let entries = vec![plain(path, String::new(), &parse(path, &text)?)?];
-            return Ok(Record { config: None, entries });
-        }
-        if is_trace(path, &text)? {
-            return read_trace(path, &text);
-        }
-        let arrays: BTreeMap<String, Array> = parse(path, &text)?;
-        let entries = arrays.into_iter().map(|(name, array)| plain(path, name, &array));
-        Ok(Record { config: None, entries: entries.collect::<Result<_>>()? })
+/// Opens a trace, a plain array, an object of them, or the index of a checkpoint in several files.
+pub fn open(path: &Path, input: Input) -> Result<Bundle> {
+    let text = read_text(path, input)?;
+    if !text.trim_start().starts_with('{') {
+        let entries = vec![plain(path, String::new(), &parse(path, &text)?)?];
+        return Ok(Bundle::of_record(path, Record { config: None, entries }));
     }
-
-    fn write(&self, record: &Record, path: &Path) -> io::Result<()> {
-        let mut writer = BufWriter::new(File::create(path)?);
-        write(record, &mut writer)?;
-        writer.flush()
+    let head = head(path, &text)?;
+    if head.format.is_some() {
+        return Ok(Bundle::of_record(path, read_trace(path, &text)?));
     }
+    if head.weight_map.is_some_and(|map| map.is_object()) {
+        return index::open(path, &text);
+    }
+    let arrays: BTreeMap<String, Array> = parse(path, &text)?;
+    let entries = arrays.into_iter().map(|(name, array)| plain(path, name, &array));
+    let entries = entries.collect::<Result<_>>()?;
+    Ok(Bundle::of_record(path, Record { config: None, entries }))
+}
+
+/// Writes a record to the file at `path`.
+pub fn write_file(record: &Record, path: &Path) -> io::Result<()> {
+    let mut writer = BufWriter::new(File::create(path)?);
+    write(record, &mut writer)?;
+    writer.flush()
 }
 
 /// A JSON object of settings, or a recorded trace.
 pub fn read_config(path: &Path) -> Result<Record> {
-    let text = read_text(path)?;
+    let text = read_text(path, Input::open(path)?)?;
     if text.trim_start().starts_with('[') {
         let fix = "give an object of settings, as {\"heads\": 2}, or a trace written with -o";
         return Err(Error::file(path, "is an array, not a config", fix));
     }
-    if is_trace(path, &text)? {
+    if head(path, &text)?.format.is_some() {
         return read_trace(path, &text);
     }
     let settings: Settings = parse(path, &text)?;
@@ -58,8 +63,9 @@ pub fn read_config(path: &Path) -> Result<Record> {
     Ok(Record { config: Some(settings.in_folder(folder)), entries: Vec::new() })
 }
 
-fn read_text(path: &Path) -> Result<String> {
-    let text = String::from_utf8(read_bytes(path)?).map_err(|_| {
+fn read_text(path: &Path, mut input: Input) -> Result<String> {
+    let bytes = input.whole().map_err(|error| unreadable(path, &error))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
         let fix = "check the file, or give it the extension of its format";
         Error::file(path, "is not JSON, though its name says so", fix)
     })?;
@@ -67,11 +73,11 @@ fn read_text(path: &Path) -> Result<String> {
     Ok(quote_bare_words(text).into_owned())
 }
 
-/// Whether the object says that it is a trace, of a version that is understood here.
-fn is_trace(path: &Path, text: &str) -> Result<bool> {
+/// What the object says that it is, of a version that is understood here.
+fn head(path: &Path, text: &str) -> Result<Head> {
     let head: Head = parse(path, text)?;
     head.check(path)?;
-    Ok(head.format.is_some())
+    Ok(head)
 }
 
 #[derive(Deserialize)]

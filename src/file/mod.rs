@@ -1,11 +1,19 @@
 //! Recorded traces as files, written and read without loss: one format, one file.
 
+mod archive;
 mod array;
 mod bundle;
+mod element;
+mod index;
+mod input;
 mod json;
+mod npy;
+mod npz;
 mod output;
+mod pickle;
 mod safetensors;
 mod text;
+mod torch;
 
 pub use bundle::{Bundle, Info};
 pub use output::Output;
@@ -16,6 +24,7 @@ use candle_core::{DType, Tensor};
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::input::Input;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 
@@ -30,6 +39,8 @@ const VERSION: u64 = 1;
 struct Head {
     format: Option<Value>,
     version: Option<Value>,
+    /// Of a checkpoint in several files.
+    weight_map: Option<Value>,
 }
 
 impl Head {
@@ -87,17 +98,20 @@ impl Record {
     }
 }
 
-/// A file format. Both directions keep every bit of every bool, i64, f32 and f64, but for the sign and payload of
-/// a NaN in JSON; narrower floats are written as f32.
-trait Format: Sync {
-    /// Reads the file at `path`.
-    fn read(&self, path: &Path) -> Result<Record>;
-    /// Writes `record` to the file at `path`, whatever is there.
-    fn write(&self, record: &Record, path: &Path) -> std::io::Result<()>;
-}
+/// Opens a file of some format. The path is for errors, and for files beside it.
+type Open = fn(&Path, Input) -> Result<Bundle>;
 
-/// The extensions that can be read and written.
-pub const EXTENSIONS: [&str; 2] = ["json", "safetensors"];
+/// Writes a file of some format to a path, whatever is there.
+///
+/// Writing and reading keep every bit of every bool, i64, f32 and f64, but for the sign and payload of a NaN in JSON;
+/// narrower floats are written as f32.
+type Write = fn(&Record, &Path) -> std::io::Result<()>;
+
+/// The extensions that can be written, and that a recorded trace can have.
+pub const EXTENSIONS: [&str; 3] = ["json", "safetensors", "npz"];
+
+/// The extensions that can be read.
+pub const READ_EXTENSIONS: [&str; 7] = ["json", "safetensors", "npz", "npy", "pt", "pth", "bin"];
 
 /// The extension of a recorded trace's file, in lower case.
 fn extension(path: &Path) -> Option<String> {
@@ -110,19 +124,38 @@ pub fn is_recorded(path: &Path) -> bool {
     extension(path).is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
 
-fn format_of(path: &Path) -> Result<&'static dyn Format> {
+fn opener(path: &Path) -> Result<Open> {
     refuse_folder(path)?;
     match extension(path).as_deref() {
-        Some("json") => Ok(&json::Json),
-        Some("safetensors") => Ok(&safetensors::Safetensors),
-        other => {
-            let what = match other {
-                Some(extension) => format!("`.{extension}` is not a known format"),
-                None => "the name has no extension to tell the format".to_owned(),
-            };
-            Err(Error::file(path, what, format!("use .{}", EXTENSIONS.join(" or ."))))
-        }
+        Some("json") => Ok(json::open),
+        Some("safetensors") => Ok(safetensors::open),
+        Some("npz") => Ok(npz::open),
+        Some("npy") => Ok(npy::open),
+        Some("pt" | "pth" | "bin") => Ok(torch::open),
+        other => Err(unknown(path, other, &READ_EXTENSIONS)),
     }
+}
+
+fn writer(path: &Path) -> Result<Write> {
+    refuse_folder(path)?;
+    match extension(path).as_deref() {
+        Some("json") => Ok(json::write_file),
+        Some("safetensors") => Ok(safetensors::write),
+        Some("npz") => Ok(npz::write),
+        other => Err(unknown(path, other, &EXTENSIONS)),
+    }
+}
+
+fn unknown(path: &Path, extension: Option<&str>, known: &[&str]) -> Error {
+    let what = match extension {
+        Some(extension) if READ_EXTENSIONS.contains(&extension) => {
+            format!("`.{extension}` is a format that is read, not written")
+        }
+        Some(extension) => format!("`.{extension}` is not a known format"),
+        None => "the name has no extension to tell the format".to_owned(),
+    };
+    let (last, others) = known.split_last().unwrap_or((&"", &[]));
+    Error::file(path, what, format!("use .{} or .{last}", others.join(", .")))
 }
 
 /// Writes `record` to `writer` as JSON.
@@ -147,21 +180,6 @@ pub fn read_config(path: &Path) -> Result<Record> {
         return Err(Error::file(path, "holds no config", fix));
     }
     Ok(record)
-}
-
-/// The whole file.
-fn read_bytes(path: &Path) -> Result<Vec<u8>> {
-    refuse_folder(path)?;
-    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(Error::file(path, "is not a regular file", "copy its content to one"));
-    }
-    std::fs::read(path).map_err(|error| {
-        let fix = match error.kind() {
-            std::io::ErrorKind::NotFound => "check the path: it is taken from the current folder",
-            _ => "make it readable",
-        };
-        Error::file(path, io_reason(&error), fix)
-    })
 }
 
 /// The `.npy` files in a folder, by name.

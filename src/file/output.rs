@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::{Format, Record, format_of, io_reason};
+use super::{Record, Write, io_reason, writer};
 use crate::error::{Error, Result};
 
 /// A file to be written: opened before the work, so that an unwritable path fails early, and put in place by
 /// [`Output::write`]. Dropped unwritten, it leaves nothing behind.
 pub struct Output {
     path: PathBuf,
-    format: &'static dyn Format,
+    write: Write,
     temporary: NamedTempFile,
 }
 
@@ -23,7 +23,7 @@ impl Output {
     /// # Errors
     /// If the extension is unknown, or the file cannot be written there.
     pub fn create(path: &Path) -> Result<Self> {
-        let format = format_of(path)?;
+        let write = writer(path)?;
         #[cfg_attr(not(unix), expect(unused_variables, reason = "there are none"))]
         let permissions = replaceable(path)?;
         let target = target(path).map_err(|error| unwritable(path, &error))?;
@@ -37,7 +37,7 @@ impl Output {
             builder.permissions(permissions.unwrap_or(fs::Permissions::from_mode(0o666)));
         }
         let temporary = builder.tempfile_in(folder).map_err(|error| unwritable(path, &error))?;
-        Ok(Self { path: target, format, temporary })
+        Ok(Self { path: target, write, temporary })
     }
 
     /// Where the file will stand, links followed.
@@ -54,7 +54,7 @@ impl Output {
         let permissions =
             self.temporary.as_file().metadata().map(|metadata| metadata.permissions());
         let written = permissions.and_then(|permissions| {
-            self.format.write(record, self.temporary.path())?;
+            (self.write)(record, self.temporary.path())?;
             fs::set_permissions(self.temporary.path(), permissions)
         });
         written.map_err(|error| unwritable(&self.path, &error))?;
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn a_written_output_replaces_the_file_and_nothing_else_stays() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        for name in ["trace.json", "trace.safetensors"] {
+        for name in ["trace.json", "trace.safetensors", "trace.npz"] {
             let path = folder.path().join(name);
             fs::write(&path, "old").expect("writable");
             Output::create(&path).expect("writable").write(&Record::default()).expect("written");
             assert_ne!(fs::read(&path).expect("readable"), b"old");
         }
-        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 2);
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 3);
     }
 }

@@ -3,22 +3,26 @@
 //! The order stands in the metadata because the format sorts its tensors.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use candle_core::safetensors::Load;
-use candle_core::{DType, Device, Tensor};
-use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, View};
+use candle_core::{DType, Tensor};
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo, View};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::bundle::{Bundle, Info, Tensors};
+use super::element::{DAMAGED, Element, Fault, encode, written_as};
+use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::text::parse;
-use super::{Entry, FORMAT, Format, Head, Record, VERSION, read_bytes};
+use super::{FORMAT, Head, Record, VERSION};
 use crate::config::Settings;
 use crate::error::{Error, Result};
 
-pub struct Safetensors;
+/// As the safetensors crate has it.
+const MAX_HEADER: u64 = 100_000_000;
 
 #[derive(Deserialize)]
 struct About {
@@ -34,91 +38,156 @@ struct StepAbout {
     axes: Option<Vec<String>>,
 }
 
-impl Format for Safetensors {
-    fn read(&self, path: &Path) -> Result<Record> {
-        let bytes = read_bytes(path)?;
-        let broken = |error| broken(path, &bytes, &error);
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(broken)?;
-        let about = header.metadata().as_ref().and_then(|metadata| metadata.get(FORMAT));
-        let About { config, steps } = match about {
-            Some(text) => {
-                parse::<Head>(path, text)?.check(path)?;
-                parse(path, text)?
-            }
-            None => About { config: None, steps: Vec::new() },
-        };
-        let mut views: HashMap<String, TensorView> = tensors.tensors().into_iter().collect();
-        let mut entries = Vec::with_capacity(views.len());
-        for StepAbout { name, formula, axes } in steps {
-            let Some(view) = views.remove(&name) else {
-                let what = format!("its metadata names \"{name}\" and it holds no such tensor");
-                return Err(Error::file(path, what, "the file is damaged: write it again"));
-            };
-            let tensor = load(path, &name, &view)?;
-            entries.push(Entry { name, formula, axes, tensor });
-        }
-        let mut others: Vec<_> = views.into_iter().collect();
-        others.sort_by(|(left, _), (right, _)| left.cmp(right));
-        for (name, view) in others {
-            let tensor = load(path, &name, &view)?;
-            entries.push(Entry { name, formula: None, axes: None, tensor });
-        }
-        Ok(Record { config, entries })
-    }
+/// An opened file: the header has been read, the data is not.
+struct Opened {
+    path: PathBuf,
+    input: RefCell<Input>,
+    slots: Vec<Slot>,
+}
 
-    fn write(&self, record: &Record, path: &Path) -> io::Result<()> {
-        let steps = record.entries.iter().map(
-            |entry| json!({ "name": entry.name, "formula": entry.formula, "axes": entry.axes }),
-        );
-        let about = json!({
-            "format": FORMAT,
-            "version": VERSION,
-            "config": record.config.as_ref().map(Settings::to_json),
-            "steps": steps.collect::<Vec<_>>(),
-        });
-        let metadata = HashMap::from([(FORMAT.to_owned(), about.to_string())]);
-        let tensors = record.entries.iter().map(|entry| {
-            Ok((entry.name.as_str(), Bytes::of(&entry.tensor).map_err(io::Error::other)?))
-        });
-        let tensors: Vec<_> = tensors.collect::<io::Result<_>>()?;
-        safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|error| match error {
-            SafeTensorError::IoError(error) => error,
-            other => io::Error::other(other.to_string()),
-        })
+/// Where a tensor stands.
+struct Slot {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    start: u64,
+    length: u64,
+}
+
+impl Tensors for Opened {
+    fn read(&self, at: usize) -> Result<Tensor> {
+        let Slot { name, dtype, shape, start, length } = &self.slots[at];
+        let element = element(*dtype).map_err(|fault| fault.of(&self.path, name))?;
+        let bytes = self.input.borrow_mut().range(*start, *length);
+        let bytes = bytes.map_err(|error| unreadable(&self.path, &error))?;
+        element.tensor(bytes, false, shape).map_err(|fault| fault.of(&self.path, name))
     }
 }
 
-/// A tensor in one of the types that the format is written with. Its bytes are made when they are asked for, so
-/// that only one tensor's are in memory at a time.
-struct Bytes(Tensor);
-
-impl Bytes {
-    fn of(tensor: &Tensor) -> candle_core::Result<Self> {
-        let dtype = match tensor.dtype() {
-            known @ (DType::U8 | DType::I64 | DType::F64) => known,
-            _ => DType::F32,
+/// Opens a safetensors file.
+pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
+    let (start, header) = read_header(path, &mut input)?;
+    let about = header.metadata().as_ref().and_then(|metadata| metadata.get(FORMAT));
+    let About { config, steps } = match about {
+        Some(text) => {
+            parse::<Head>(path, text)?.check(path)?;
+            parse(path, text)?
+        }
+        None => About { config: None, steps: Vec::new() },
+    };
+    let mut tensors = header.tensors();
+    let mut infos = Vec::with_capacity(tensors.len());
+    let mut slots = Vec::with_capacity(tensors.len());
+    let mut add = |about: StepAbout, tensor: &TensorInfo| {
+        let StepAbout { name, formula, axes } = about;
+        let dtype = element(tensor.dtype).map_or(DType::F32, Element::dtype);
+        let (from, to) = tensor.data_offsets;
+        slots.push(Slot {
+            name: name.clone(),
+            dtype: tensor.dtype,
+            shape: tensor.shape.clone(),
+            start: start + from as u64,
+            length: (to - from) as u64,
+        });
+        infos.push(Info { name, formula, axes, dtype, shape: tensor.shape.clone() });
+    };
+    for step in steps {
+        let Some(tensor) = tensors.remove(&step.name) else {
+            let what = format!("its metadata names \"{}\" and it holds no such tensor", step.name);
+            return Err(Error::file(path, what, DAMAGED));
         };
-        Ok(Self(tensor.flatten_all()?.to_dtype(dtype)?.reshape(tensor.shape())?))
+        add(step, tensor);
     }
-
-    fn little_endian(&self) -> candle_core::Result<Vec<u8>> {
-        let flat = self.0.flatten_all()?;
-        Ok(match flat.dtype() {
-            DType::U8 => flat.to_vec1::<u8>()?,
-            DType::I64 => flat.to_vec1::<i64>()?.into_iter().flat_map(i64::to_le_bytes).collect(),
-            DType::F64 => flat.to_vec1::<f64>()?.into_iter().flat_map(f64::to_le_bytes).collect(),
-            _ => flat.to_vec1::<f32>()?.into_iter().flat_map(f32::to_le_bytes).collect(),
-        })
+    let mut others: Vec<_> = tensors.into_iter().collect();
+    others.sort_by(|(left, _), (right, _)| left.cmp(right));
+    for (name, tensor) in others {
+        add(StepAbout { name, formula: None, axes: None }, tensor);
     }
+    let opened = Opened { path: path.to_owned(), input: RefCell::new(input), slots };
+    Ok(Bundle::new(path, config, infos, Box::new(opened)))
 }
 
-impl View for Bytes {
+/// The header, and where the data begins behind it.
+fn read_header(path: &Path, input: &mut Input) -> Result<(u64, Metadata)> {
+    let start = input.start(9).map_err(|error| unreadable(path, &error))?;
+    // The header is an object behind its length.
+    let Some((length, b"{")) = start.split_first_chunk() else {
+        let what = "is not a safetensors file, though its name says so";
+        return Err(Error::file(path, what, NAMED_WRONGLY));
+    };
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER {
+        return Err(Error::file(path, "its header is too large", DAMAGED));
+    }
+    let text = input.range(8, length).map_err(|error| unreadable(path, &error))?;
+    let header: Metadata = serde_json::from_slice(&text).map_err(|error| {
+        let error = error.to_string();
+        let reason = error.rsplit_once(" at line ").map_or(error.as_str(), |(reason, _)| reason);
+        Error::file(path, format!("its header is broken: {reason}"), DAMAGED)
+    })?;
+    let needed = 8 + length + header.data_len() as u64;
+    if input.length() < needed {
+        return Err(unreadable(path, &io::ErrorKind::UnexpectedEof.into()));
+    }
+    if input.length() > needed {
+        let what = format!("holds {} bytes that its header does not name", input.length() - needed);
+        return Err(Error::file(path, what, DAMAGED));
+    }
+    Ok((8 + length, header))
+}
+
+/// What the elements of that type are read as.
+fn element(dtype: Dtype) -> Result<Element, Fault> {
+    Ok(match dtype {
+        Dtype::BOOL => Element::Bool,
+        Dtype::U8 => Element::U8,
+        Dtype::U16 => Element::U16,
+        Dtype::U32 => Element::U32,
+        Dtype::U64 => Element::U64,
+        Dtype::I8 => Element::I8,
+        Dtype::I16 => Element::I16,
+        Dtype::I32 => Element::I32,
+        Dtype::I64 => Element::I64,
+        Dtype::F16 => Element::F16,
+        Dtype::BF16 => Element::BF16,
+        Dtype::F32 => Element::F32,
+        Dtype::F64 => Element::F64,
+        other => {
+            let what = format!("is of type {other}, which cannot be read");
+            return Err(Fault::new(what, "store it as F64, F32, F16, BF16, I64 or BOOL"));
+        }
+    })
+}
+
+/// Writes a record to the file at `path`.
+pub fn write(record: &Record, path: &Path) -> io::Result<()> {
+    let steps = record
+        .entries
+        .iter()
+        .map(|entry| json!({ "name": entry.name, "formula": entry.formula, "axes": entry.axes }));
+    let about = json!({
+        "format": FORMAT,
+        "version": VERSION,
+        "config": record.config.as_ref().map(Settings::to_json),
+        "steps": steps.collect::<Vec<_>>(),
+    });
+    let metadata = HashMap::from([(FORMAT.to_owned(), about.to_string())]);
+    let tensors = record.entries.iter().map(|entry| (entry.name.as_str(), Lazy(&entry.tensor)));
+    safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|error| match error {
+        SafeTensorError::IoError(error) => error,
+        other => io::Error::other(other.to_string()),
+    })
+}
+
+/// A tensor whose bytes are made when they are asked for, so that only one tensor's are in memory at a time.
+struct Lazy<'a>(&'a Tensor);
+
+impl View for Lazy<'_> {
     fn dtype(&self) -> Dtype {
-        match self.0.dtype() {
-            DType::U8 => Dtype::BOOL,
-            DType::I64 => Dtype::I64,
-            DType::F64 => Dtype::F64,
+        match written_as(self.0.dtype()) {
+            Element::Bool => Dtype::BOOL,
+            Element::I64 => Dtype::I64,
+            Element::F64 => Dtype::F64,
             _ => Dtype::F32,
         }
     }
@@ -127,38 +196,9 @@ impl View for Bytes {
     }
     fn data(&self) -> Cow<'_, [u8]> {
         // Reading a CPU tensor by its own type cannot fail.
-        Cow::Owned(self.little_endian().unwrap_or_default())
+        Cow::Owned(encode(self.0).map(|(_, bytes)| bytes).unwrap_or_default())
     }
     fn data_len(&self) -> usize {
-        self.0.elem_count() * self.0.dtype().size_in_bytes()
-    }
-}
-
-fn load(path: &Path, name: &str, view: &TensorView) -> Result<Tensor> {
-    let loaded = match view.dtype() {
-        Dtype::BOOL => {
-            let bits: Vec<u8> = view.data().iter().map(|byte| u8::from(*byte != 0)).collect();
-            Tensor::from_vec(bits, view.shape(), &Device::Cpu)
-        }
-        _ => view.load(&Device::Cpu),
-    };
-    loaded.map_err(|_| {
-        let what = format!("tensor \"{name}\" is of type {}, which cannot be read", view.dtype());
-        Error::file(path, what, "store it as F64, F32, F16, BF16, I64 or BOOL")
-    })
-}
-
-fn broken(path: &Path, bytes: &[u8], error: &SafeTensorError) -> Error {
-    // The header is an object behind its length.
-    if bytes.get(8) != Some(&b'{') {
-        let what = "is not a safetensors file, though its name says so";
-        return Error::file(path, what, "check the file, or give it the extension of its format");
-    }
-    match error {
-        SafeTensorError::InvalidHeaderLength | SafeTensorError::MetadataIncompleteBuffer => {
-            let what = "its data ends before its header says";
-            Error::file(path, what, "it is truncated: write or copy it again")
-        }
-        other => Error::file(path, other.to_string(), "the file is damaged: write it again"),
+        self.0.elem_count() * written_as(self.0.dtype()).size()
     }
 }

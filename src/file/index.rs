@@ -1,0 +1,79 @@
+//! The index of a Hugging Face checkpoint in several files: `{"weight_map": {tensor: file beside the index}}`.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+use candle_core::Tensor;
+use serde::Deserialize;
+
+use super::bundle::{Bundle, Info, Tensors};
+use super::extension;
+use super::text::parse;
+use crate::error::{Error, Result};
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The files of a checkpoint, and which of them each tensor is in.
+struct Shards {
+    bundles: Vec<Bundle>,
+    places: Vec<(usize, String)>,
+}
+
+impl Tensors for Shards {
+    fn read(&self, at: usize) -> Result<Tensor> {
+        let (shard, name) = &self.places[at];
+        let bundle = &self.bundles[*shard];
+        bundle.tensor(name)?.ok_or_else(|| lacks(bundle.path(), name))
+    }
+}
+
+/// Opens the files that an index names, without reading their data.
+pub fn open(path: &Path, text: &str) -> Result<Bundle> {
+    let Index { weight_map } = parse(path, text)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut opened: BTreeMap<String, (usize, BTreeMap<String, Info>)> = BTreeMap::new();
+    let mut shards = Shards { bundles: Vec::new(), places: Vec::new() };
+    let mut infos = Vec::with_capacity(weight_map.len());
+    for (name, file) in weight_map {
+        if !opened.contains_key(&file) {
+            let bundle = open_shard(path, folder, &file)?;
+            let known = bundle.infos().iter().map(|info| (info.name.clone(), info.clone()));
+            opened.insert(file.clone(), (shards.bundles.len(), known.collect()));
+            shards.bundles.push(bundle);
+        }
+        let Some((shard, known)) = opened.get_mut(&file) else { continue };
+        infos.push(known.remove(&name).ok_or_else(|| lacks(&folder.join(&file), &name))?);
+        shards.places.push((*shard, name));
+    }
+    Ok(Bundle::new(path, None, infos, Box::new(shards)))
+}
+
+fn open_shard(path: &Path, folder: &Path, file: &str) -> Result<Bundle> {
+    let mut components = Path::new(file).components();
+    let beside =
+        matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
+    if !beside || file.contains(['/', '\\']) {
+        let what = format!("its weight_map names the file \"{file}\", which is not one beside it");
+        return Err(Error::file(path, what, "put the files beside the index, and name them alone"));
+    }
+    // Another index could name this one.
+    if !matches!(extension(Path::new(file)).as_deref(), Some("safetensors" | "bin" | "pt" | "pth"))
+    {
+        let what = format!("its weight_map names \"{file}\", which is not a file of tensors");
+        return Err(Error::file(path, what, "name .safetensors or .bin files"));
+    }
+    let shard = folder.join(file);
+    if !shard.exists() {
+        let what = format!("\"{file}\", which its weight_map names, is missing beside it");
+        return Err(Error::file(path, what, "download the whole checkpoint"));
+    }
+    Bundle::open(&shard)
+}
+
+fn lacks(shard: &Path, name: &str) -> Error {
+    let what = format!("holds no tensor \"{name}\", which the index says it does");
+    Error::file(shard, what, "download the index and its files again")
+}

@@ -1,0 +1,98 @@
+//! The bytes of a file that is being read.
+
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use super::{io_reason, refuse_folder};
+use crate::error::{Error, Result};
+
+/// What to do about a file that ends too early.
+pub const TRUNCATED: &str = "it is truncated: write or copy it again";
+
+/// What to do about a file that is not of its extension's format.
+pub const NAMED_WRONGLY: &str = "check the file, or give it the extension of its format";
+
+trait Bytes: Read + Seek {}
+
+impl<T: Read + Seek> Bytes for T {}
+
+/// A file that has been opened, or bytes in memory. No more is read of it than is asked for.
+pub struct Input {
+    bytes: Box<dyn Bytes>,
+    length: u64,
+}
+
+impl Input {
+    /// Opens the file at `path`.
+    pub fn open(path: &Path) -> Result<Self> {
+        refuse_folder(path)?;
+        // Opening a pipe would wait for a writer.
+        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(Error::file(path, "is not a regular file", "copy its content to one"));
+        }
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (length, file) = opened.map_err(|error| unreadable(path, &error))?;
+        Ok(Self { bytes: Box::new(BufReader::new(file)), length })
+    }
+
+    /// Bytes that are in memory.
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self { length: bytes.len() as u64, bytes: Box::new(Cursor::new(bytes)) }
+    }
+
+    /// How many bytes there are.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// All of them.
+    pub fn whole(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.rewind()?;
+        self.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// `count` bytes from `start` on. They are compared with what is there before memory is taken for them.
+    pub fn range(&mut self, start: u64, count: u64) -> io::Result<Vec<u8>> {
+        let size = usize::try_from(count).ok();
+        let end = start.checked_add(count).filter(|end| *end <= self.length);
+        let (Some(size), Some(_)) = (size, end) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let mut bytes = vec![0; size];
+        self.seek(SeekFrom::Start(start))?;
+        self.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The first bytes, at most `count`.
+    pub fn start(&mut self, count: u64) -> io::Result<Vec<u8>> {
+        self.range(0, count.min(self.length))
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.bytes.read(buffer)
+    }
+}
+
+impl Seek for Input {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.bytes.seek(position)
+    }
+}
+
+/// What is wrong when a file cannot be read.
+pub fn unreadable(path: &Path, error: &io::Error) -> Error {
+    let (what, fix) = match error.kind() {
+        io::ErrorKind::NotFound => {
+            (io_reason(error), "check the path: it is taken from the current folder")
+        }
+        io::ErrorKind::UnexpectedEof => ("its data ends before its header says".into(), TRUNCATED),
+        _ => (io_reason(error), "make it readable"),
+    };
+    Error::file(path, what, fix)
+}

@@ -1,0 +1,132 @@
+//! numpy's npz format, a zip archive of npy files: arrays by step name, and the config as a text that holds JSON.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use candle_core::Tensor;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::archive::Archive;
+use super::bundle::{Bundle, Tensors};
+use super::element::{DAMAGED, Element, Fault, encode};
+use super::input::{Input, NAMED_WRONGLY, unreadable};
+use super::npy::{self, Header};
+use super::{Record, text};
+use crate::config::Settings;
+use crate::error::{Error, Result};
+
+/// The array that holds the config.
+const CONFIG: &str = "config";
+/// A config is a few hundred characters.
+const MAX_CONFIG: usize = 1 << 20;
+
+struct Npz {
+    path: PathBuf,
+    archive: RefCell<Archive>,
+    arrays: Vec<Array>,
+}
+
+struct Array {
+    name: String,
+    member: usize,
+    header: Header,
+}
+
+impl Tensors for Npz {
+    fn read(&self, at: usize) -> Result<Tensor> {
+        let Array { name, member, header } = &self.arrays[at];
+        let fail = |fault: Fault| fault.of(&self.path, name);
+        header.element.clone().map_err(fail)?;
+        let length = header.data_length().map_err(fail)?;
+        let bytes = self.archive.borrow_mut().range(*member, header.length, length);
+        let bytes = bytes.map_err(|error| unreadable(&self.path, &error))?;
+        header.tensor(bytes).map_err(fail)
+    }
+}
+
+/// Opens an npz file. What is no array in it is passed over, as numpy does.
+pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
+    let start = input.start(2).map_err(|error| unreadable(path, &error))?;
+    if start != b"PK" {
+        let what = "is not an npz archive, though its name says so";
+        return Err(Error::file(path, what, NAMED_WRONGLY));
+    }
+    let mut archive = Archive::open(path, input)?;
+    let (mut config, mut arrays, mut infos) = (None, Vec::new(), Vec::new());
+    for at in 0..archive.members().len() {
+        let member = &archive.members()[at];
+        let Some(name) = member.name.strip_suffix(".npy").map(str::to_owned) else { continue };
+        let size = member.size;
+        let fail = |fault: Fault| fault.of(path, &name);
+        let mut reader = archive.reader(at).map_err(|error| unreadable(path, &error))?;
+        let header = Header::read(&mut reader).map_err(fail)?;
+        drop(reader);
+        if let Some(characters) = header.text.filter(|_| name == CONFIG) {
+            config = Some(read_config(path, &mut archive, at, &header, characters)?);
+            continue;
+        }
+        let needed = header.data_length().map_err(fail)?;
+        let there = size.saturating_sub(header.length);
+        if header.element.is_ok() && needed != there {
+            let what = format!("its header says {needed} bytes of data, and it holds {there}");
+            return Err(fail(Fault::new(what, DAMAGED)));
+        }
+        infos.push(header.info(name.clone()));
+        arrays.push(Array { name, member: at, header });
+    }
+    let npz = Npz { path: path.to_owned(), archive: RefCell::new(archive), arrays };
+    Ok(Bundle::new(path, config, infos, Box::new(npz)))
+}
+
+fn read_config(
+    path: &Path,
+    archive: &mut Archive,
+    member: usize,
+    header: &Header,
+    characters: usize,
+) -> Result<Settings> {
+    if characters > MAX_CONFIG {
+        let what = format!("its config says that it is {characters} characters long");
+        return Err(Error::file(path, what, DAMAGED));
+    }
+    let bytes = archive.range(member, header.length, 4 * characters as u64);
+    let bytes = bytes.map_err(|error| unreadable(path, &error))?;
+    let text = header.decode_text(&bytes);
+    let text = text.ok_or_else(|| Error::file(path, "its config is not text", DAMAGED))?;
+    text::parse(path, &text)
+}
+
+/// Writes a record to the file at `path`. numpy reads it without pickle.
+pub fn write(record: &Record, path: &Path) -> io::Result<()> {
+    let mut zip = ZipWriter::new(BufWriter::new(File::create(path)?));
+    let mut add = |name: &str, header: &[u8], data: &[u8]| {
+        let large = u32::try_from(header.len() + data.len()).is_err();
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .large_file(large);
+        zip.start_file(format!("{name}.npy"), options)?;
+        zip.write_all(header)?;
+        zip.write_all(data)
+    };
+    for entry in &record.entries {
+        let (element, data) = encode(&entry.tensor).map_err(io::Error::other)?;
+        let descr = match element {
+            Element::Bool => "|b1",
+            Element::I64 => "<i8",
+            Element::F64 => "<f8",
+            _ => "<f4",
+        };
+        add(&entry.name, &npy::header(descr, entry.tensor.dims()), &data)?;
+    }
+    if let Some(settings) = &record.config {
+        let text = settings.to_json().to_string();
+        let characters: Vec<u8> =
+            text.chars().flat_map(|character| u32::from(character).to_le_bytes()).collect();
+        let header = npy::header(&format!("<U{}", characters.len() / 4), &[]);
+        add(CONFIG, &header, &characters)?;
+    }
+    zip.finish()?.flush()
+}
