@@ -29,7 +29,7 @@ pub struct Cli {
     pub run: RunArgs,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// Also write every tensor to FILE, losslessly: .json or .safetensors (repeatable)
+    /// Also write every tensor to FILE, losslessly: .json, .safetensors or .npz (repeatable)
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
@@ -156,7 +156,7 @@ pub struct RunArgs {
     /// Mask between positions [default: causal]
     #[arg(short, long, value_name = "NAME", value_parser = choice(Mask::ALL, Mask::name))]
     pub mask: Option<Mask>,
-    /// Keys to attend to, a string a batch item: 11,01,10 (or a JSON file of 0 and 1; or none)
+    /// Keys to attend to, a string a batch item: 11,01,10 (or a file of 0 and 1; or none)
     #[arg(long, value_name = "ROWS|FILE")]
     pub key_mask: Option<String>,
     /// The same as valid lengths: 3,2
@@ -183,10 +183,10 @@ pub struct RunArgs {
     /// X (batch, seq_len, d_in) from a file in place of the drawn one
     #[arg(long, value_name = "FILE[:TENSOR]")]
     pub x: Option<String>,
-    /// Weights (out, in) and biases from a file in place of the drawn ones
+    /// Weights and biases from a file, such as a checkpoint, in place of the drawn ones
     #[arg(long, value_name = "FILE")]
     pub weights: Option<String>,
-    /// Prefix of the weights' names in their file: layers.0.attn
+    /// The layer whose weights are taken, by the prefix of their names: layers.0.attn
     #[arg(long, value_name = "P")]
     pub prefix: Option<String>,
     /// Say which tensor of a file was taken as what
