@@ -52,6 +52,9 @@ pub struct CheckArgs {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub tolerances: ToleranceArgs,
+    /// Let differences count that rounding explains: they are noise, and the exit code is 1
+    #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
+    pub fail_on_noise: bool,
     #[command(flatten)]
     pub report: ReportArgs,
     #[command(flatten)]

@@ -150,7 +150,8 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         return Err(Error::Config { what, fix }.into());
     }
     let flags = args.run.settings()?;
-    let tolerances = args.tolerances.tolerances();
+    let tolerances =
+        Tolerances { noise_counts: args.fail_on_noise, ..args.tolerances.tolerances() };
     let mut paths = Vec::new();
     for path in &args.paths {
         if path.is_dir() { paths.extend(recorded_in(path)?) } else { paths.push(path.clone()) }
@@ -224,6 +225,7 @@ impl ToleranceArgs {
         Tolerances {
             rtol: self.rtol.clone().unwrap_or_default(),
             atol: self.atol.clone().unwrap_or_default(),
+            noise_counts: false,
         }
     }
 }

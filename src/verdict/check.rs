@@ -6,7 +6,10 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::compare::compare;
-use super::diagnose::{Evidence, Finding};
+use super::diagnose::diagnose;
+use super::evidence::Evidence;
+use super::finding::Diagnosis;
+use super::non_finite::NonFinite;
 use super::tolerance::{Tolerance, Tolerances};
 use super::{Report, Status, StepReport};
 use crate::config::Settings;
@@ -38,44 +41,13 @@ pub fn check(path: &Path, flags: &Settings, tolerances: &Tolerances) -> Result<R
     if steps.iter().any(|step| step.status == Status::Differs) {
         let recorded = in_the_runs_type(&record, &trace)?;
         let evidence = Evidence::new(run.config(), &trace, &recorded, &record)?;
-        diagnosis = Some(judge(&mut steps, &evidence, run.program())?);
+        diagnosis = Some(diagnose(&mut steps, &evidence, run.program(), tolerances.noise_counts)?);
     }
     let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
     let unknown = computed.filter(|entry| trace.step(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
-    finish(path, steps, diagnosis, tolerances)
-}
-
-/// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistake.
-///
-/// A step whose inputs were all recorded is computed again from those: if that gives what was recorded, the step
-/// is right. Where inputs are missing, a step that reads a differing one counts as inheriting from it.
-fn judge(steps: &mut [StepReport], evidence: &Evidence, program: &Program) -> Result<Vec<Finding>> {
-    let (mut at_fault, mut right_by_itself, mut unproven) = (Vec::new(), Vec::new(), false);
-    for report in steps.iter() {
-        let Some(step) = evidence.trace.step(&report.name) else { continue };
-        match evidence.is_right(step)? {
-            Some(true) => right_by_itself.push(report.name.clone()),
-            Some(false) => at_fault.push(step),
-            None => unproven |= report.status == Status::Differs,
-        }
-    }
-    let diagnosis = match (at_fault.as_slice(), unproven) {
-        // Every step is right by itself: what differs is rounding, carried on.
-        ([], false) => vec![evidence.rounding()],
-        ([], true) if evidence.is_right_throughout()? => vec![evidence.rounding()],
-        ([], true) => evidence.explain_by_whole_runs()?,
-        (at_fault, _) => evidence.explain(at_fault)?,
-    };
-    if diagnosis.iter().any(Finding::is_rounding) {
-        for step in steps.iter_mut().filter(|step| step.status == Status::Differs) {
-            step.status = Status::Same;
-        }
-    } else {
-        let wrong: Vec<String> = at_fault.iter().map(|step| step.name.clone()).collect();
-        mark_inherited(steps, program, &wrong, &right_by_itself);
-    }
-    Ok(diagnosis)
+    let non_finite = NonFinite::first(&record, &trace)?;
+    finish(path, steps, diagnosis, non_finite, tolerances)
 }
 
 /// The recorded values, and the trace's given ones, in the type that the run is computed in.
@@ -110,13 +82,14 @@ pub fn diff(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<Report
     let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
     steps.extend(unknown.map(|entry| missing(&entry.name)));
     mark_inherited(&mut steps, &Program::complete()?, &[], &[]);
-    finish(left, steps, None, tolerances)
+    finish(left, steps, None, None, tolerances)
 }
 
 fn finish(
     path: &Path,
     steps: Vec<StepReport>,
-    diagnosis: Option<Vec<Finding>>,
+    diagnosis: Option<Diagnosis>,
+    non_finite: Option<NonFinite>,
     tolerances: &Tolerances,
 ) -> Result<Report> {
     let known: HashSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
@@ -124,7 +97,7 @@ fn finish(
         let what = format!("a tolerance is set for {name}, and no step is called that");
         return Err(Error::config(what, "use a name from the report"));
     }
-    let report = Report { path: path.display().to_string(), steps, diagnosis };
+    let report = Report { path: path.display().to_string(), steps, diagnosis, non_finite };
     if report.compared() == 0 {
         let fix = "record at least one computed step under its name, such as output";
         return Err(Error::file(path, "there is no step to compare", fix));
@@ -165,7 +138,7 @@ fn missing(name: &str) -> StepReport {
 }
 
 /// A step that differs downstream of one that differs has inherited it, unless it is wrong by itself.
-fn mark_inherited(
+pub fn mark_inherited(
     steps: &mut [StepReport],
     program: &Program,
     wrong_by_itself: &[String],

@@ -3,12 +3,20 @@
 mod check;
 mod compare;
 mod diagnose;
+mod evidence;
+mod finding;
 pub mod mutation;
+mod noise;
+mod non_finite;
+mod replay;
 mod tolerance;
+mod whole_runs;
 
 pub use check::{check, diff};
 pub use compare::{Comparison, compare};
-pub use diagnose::Finding;
+pub use finding::{Diagnosis, Finding, Pairs};
+pub use noise::ALLOWED;
+pub use non_finite::{Cause, NonFinite, Place};
 pub use tolerance::{PerStep, Tolerance, Tolerances};
 
 use crate::trace::Axes;
@@ -61,8 +69,10 @@ pub struct Report {
     pub path: String,
     /// The steps in order of execution.
     pub steps: Vec<StepReport>,
-    /// The known mistakes that give these numbers, none if none does; `None` where nothing was to be explained.
-    pub diagnosis: Option<Vec<Finding>>,
+    /// What gives these numbers; `None` where nothing was to be explained.
+    pub diagnosis: Option<Diagnosis>,
+    /// Where the recorded values first are NaN or infinite and should not be; `diff` does not look for it.
+    pub non_finite: Option<NonFinite>,
 }
 
 impl Report {
