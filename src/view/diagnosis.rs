@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::number::magnitude;
 use crate::file::dtype_name;
 use crate::verdict::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
 
@@ -42,8 +41,7 @@ fn finding(found: &Finding) -> String {
             )
         }
         (None, Some(factor)) => format!(
-            "{id}: {summary}: at most {} times this run's own rounding, at {step}; {ALLOWED} are allowed",
-            magnitude(*factor)
+            "{id}: {summary}; at most {factor:.1} times this run's own rounding, at {step}, and {ALLOWED} are allowed"
         ),
         (None, None) if found.is_rounding() => format!("{id}: {summary}"),
         (None, None) => format!("known mistake {id}, at {step}: {summary}"),
