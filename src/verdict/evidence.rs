@@ -137,13 +137,18 @@ impl<'a> Evidence<'a> {
     /// What a mistake explains of the faulty steps.
     fn explanation(&self, mutation: &'static Mutation, faulty: &[&Step]) -> Result<Explanation> {
         let mut explanation = Explanation { mutation, steps: Vec::new(), consistent: true };
-        let sites = self.trace.steps().iter();
-        for step in sites.filter(|step| mutation.is_at(step)) {
-            let is_faulty = faulty.iter().any(|other| other.name == step.name);
+        for step in faulty.iter().filter(|step| mutation.is_at(step)) {
             match self.gives(mutation, step)? {
-                Some(true) if is_faulty => explanation.steps.push(step.name.clone()),
-                Some(given) => explanation.consistent &= given,
+                Some(true) => explanation.steps.push(step.name.clone()),
+                Some(false) => explanation.consistent = false,
                 None => {}
+            }
+        }
+        // Most mistakes explain nothing, and need no comparison with what is right.
+        let steps = self.trace.steps().iter().filter(|_| !explanation.steps.is_empty());
+        for step in steps.filter(|step| mutation.is_at(step)) {
+            if !faulty.iter().any(|other| other.name == step.name) {
+                explanation.consistent &= self.gives(mutation, step)?.unwrap_or(true);
             }
         }
         Ok(explanation)

@@ -235,7 +235,7 @@ fn is_masked(step: &str) -> bool {
 }
 
 fn is_amiss(step: &str, value: f64) -> bool {
-    !value.is_finite() && !(value == f64::NEG_INFINITY && is_masked(step))
+    value.is_nan() || value == f64::INFINITY || (value == f64::NEG_INFINITY && !is_masked(step))
 }
 
 /// The largest finite number of a type.

@@ -1,7 +1,7 @@
 //! The mistakes that whole runs show, where the steps that were recorded are too few to show them singly.
 //!
 //! A run is repeated with every known mistake in it; where no single one gives what was recorded, with every pair of
-//! them. A pair is tried on one item of the batch first, the one that is furthest off: a mistake that does not mix
+//! them. All are tried on one item of the batch first, the one that is furthest off: a mistake that does not mix
 //! items gives there what it gives in the whole run, and what does not fit there need not be run whole.
 //!
 //! A mistake gives the value of a step, so that two mistakes at one step cannot be put together here.
@@ -23,7 +23,10 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How many pairs are listed where more fit.
 const LISTED: usize = 10;
 
-/// What a whole run shows.
+/// Two mistakes in the order in which they are made.
+type Pair = [&'static Mutation; 2];
+
+/// What whole runs show.
 pub struct WholeRuns<'a> {
     replay: Replay<'a>,
     right: Outcome,
@@ -52,19 +55,22 @@ impl<'a> WholeRuns<'a> {
     /// # Errors
     /// If candle fails.
     pub fn explain(&self, patience: Duration) -> Result<Diagnosis> {
+        let started = Instant::now();
+        let item = Item::new(self.replay.item(self.worst_item()?)?)?;
+        let one_run = started.elapsed();
         let mut findings: Vec<Finding> = Vec::new();
         for mutation in catalogue() {
-            let is_listed = findings.iter().any(|finding| finding.id == mutation.id);
-            if !is_listed && !self.fitting(&self.right, mutation)?.is_empty() {
+            if !findings.iter().any(|finding| finding.id == mutation.id)
+                && (mutation.mixes_items() || item.fits(&item.right, mutation)?)
+                && !self.fitting(&self.right, mutation)?.is_empty()
+            {
                 findings.push(self.finding(mutation));
             }
         }
         if !findings.is_empty() {
             return Ok(Diagnosis { findings, ..Diagnosis::default() });
         }
-        let started = Instant::now();
-        let item = self.replay.item(self.worst_item()?)?;
-        let estimate = self.estimate(started.elapsed());
+        let estimate = self.estimate(one_run);
         if estimate > patience {
             return Ok(Diagnosis { pairs: Pairs::TooLong(estimate), ..Diagnosis::default() });
         }
@@ -88,14 +94,18 @@ impl<'a> WholeRuns<'a> {
     }
 
     /// The pairs that give every recorded step, the simplest first.
-    fn pairs(&self, item: &Replay) -> Result<Vec<Finding>> {
-        let mut pairs = Vec::new();
-        for (first, second) in self.candidates(item)? {
-            let ids = [first.id, second.id];
-            let is_listed = |pair: &[&Mutation; 2]| pair.iter().all(|one| ids.contains(&one.id));
-            if !pairs.iter().any(is_listed) && self.fits(first, second)? {
-                pairs.push([first, second]);
+    fn pairs(&self, item: &Item) -> Result<Vec<Finding>> {
+        let mut pairs: Vec<Pair> = Vec::new();
+        let mut tried: Vec<Pair> = Vec::new();
+        for pair in self.candidates(item)? {
+            let is_listed = pairs.iter().any(|other| ids(other) == ids(&pair));
+            let is_tried = tried.iter().any(|[first, second]| {
+                std::ptr::eq(*first, pair[0]) && std::ptr::eq(*second, pair[1])
+            });
+            if !is_listed && !is_tried && self.fits(pair)? {
+                pairs.push(pair);
             }
+            tried.push(pair);
         }
         let all = catalogue();
         let place = |mutation: &Mutation| all.iter().position(|other| other.id == mutation.id);
@@ -103,11 +113,15 @@ impl<'a> WholeRuns<'a> {
             let (first, second) = (place(first), place(second));
             (first.min(second), first.max(second))
         });
-        Ok(pairs.iter().map(|[first, second]| self.finding_of_pair(first, second)).collect())
+        let finding = |[first, second]: &Pair| {
+            let with = Some(Box::new(self.finding(second)));
+            Finding { with, ..self.finding(first) }
+        };
+        Ok(pairs.iter().map(finding).collect())
     }
 
     /// Whether two mistakes together give every recorded step, and neither may be left out.
-    fn fits(&self, first: &'static Mutation, second: &'static Mutation) -> Result<bool> {
+    fn fits(&self, [first, second]: Pair) -> Result<bool> {
         for variant in self.replay.variants(&self.right, first)?.into_iter().enumerate() {
             let base = self.replay.with(&self.right, first, variant)?;
             for both in self.fitting(&base, second)? {
@@ -130,29 +144,29 @@ impl<'a> WholeRuns<'a> {
         Ok(true)
     }
 
-    /// The pairs, in the order in which they are made, that can give the whole run as they give one item of it.
-    fn candidates(&self, item: &Replay) -> Result<Vec<(&'static Mutation, &'static Mutation)>> {
-        let right = item.right()?;
+    /// The pairs that can give the whole run, as they give one item of it.
+    fn candidates(&self, item: &Item) -> Result<Vec<Pair>> {
         let (mixing, apart): (Vec<_>, Vec<_>) =
             catalogue().into_iter().partition(|mutation| mutation.mixes_items());
+        let with_any = |replay, one| apart.iter().filter_map(move |other| pair(replay, one, other));
         let mut candidates = Vec::new();
         for first in &apart {
-            for variant in item.variants(&right, first)?.into_iter().enumerate() {
-                let base = item.with(&right, first, variant)?;
+            for variant in item.replay.variants(&item.right, first)?.into_iter().enumerate() {
+                let base = item.replay.with(&item.right, first, variant)?;
                 if base.fits() {
                     // The other mistake shows in other items alone.
-                    candidates.extend(apart.iter().flat_map(|other| in_order(item, first, other)));
+                    candidates.extend(with_any(&item.replay, first));
                     continue;
                 }
                 for second in apart.iter().filter(|second| second.id != first.id) {
-                    if fits_somehow(item, &base, second)? {
-                        candidates.push((*first, *second));
+                    if item.fits(&base, second)? {
+                        candidates.push([*first, *second]);
                     }
                 }
             }
         }
         for mixed in mixing {
-            candidates.extend(apart.iter().flat_map(|other| in_order(&self.replay, mixed, other)));
+            candidates.extend(with_any(&self.replay, mixed));
         }
         Ok(candidates)
     }
@@ -177,7 +191,7 @@ impl<'a> WholeRuns<'a> {
         for (at, first) in all.iter().enumerate() {
             for second in all.iter().skip(at + 1) {
                 let mixes = first.mixes_items() || second.mixes_items();
-                let possible = in_order(&self.replay, first, second).is_some();
+                let possible = pair(&self.replay, first, second).is_some();
                 runs += usize::from(possible) * if mixes { batch } else { 1 };
             }
         }
@@ -188,32 +202,42 @@ impl<'a> WholeRuns<'a> {
         let step = self.replay.first_step(mutation).map(|(_, step)| step.name.clone());
         Finding::mistake(mutation.id, step.unwrap_or_default(), mutation.summary)
     }
-
-    fn finding_of_pair(&self, first: &Mutation, second: &Mutation) -> Finding {
-        Finding { with: Some(Box::new(self.finding(second))), ..self.finding(first) }
-    }
 }
 
-/// Whether a run of `base` with one more mistake, in one of its variants, gives every recorded step.
-fn fits_somehow(replay: &Replay, base: &Outcome, mutation: &'static Mutation) -> Result<bool> {
-    for variant in replay.variants(base, mutation)?.into_iter().enumerate() {
-        if replay.with(base, mutation, variant)?.fits() {
-            return Ok(true);
-        }
+/// One item of the batch, and its run without a mistake.
+struct Item<'a> {
+    replay: Replay<'a>,
+    right: Outcome,
+}
+
+impl<'a> Item<'a> {
+    fn new(replay: Replay<'a>) -> Result<Self> {
+        let right = replay.right()?;
+        Ok(Self { replay, right })
     }
-    Ok(false)
+
+    /// Whether a run of `base` with one more mistake, in one of its variants, gives every recorded step.
+    fn fits(&self, base: &Outcome, mutation: &'static Mutation) -> Result<bool> {
+        for variant in self.replay.variants(base, mutation)?.into_iter().enumerate() {
+            if self.replay.with(base, mutation, variant)?.fits() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// Two mistakes in the order of their first steps; nothing where they cannot both be made.
-fn in_order(
-    replay: &Replay,
-    left: &'static Mutation,
-    right: &'static Mutation,
-) -> Option<(&'static Mutation, &'static Mutation)> {
+fn pair(replay: &Replay, left: &'static Mutation, right: &'static Mutation) -> Option<Pair> {
     if left.id == right.id || left.shares_a_step(right) {
         return None;
     }
     let at = |mutation| replay.first_step(mutation).map(|(at, _)| at);
     let (left_at, right_at) = (at(left)?, at(right)?);
-    Some(if left_at < right_at { (left, right) } else { (right, left) })
+    Some(if left_at < right_at { [left, right] } else { [right, left] })
+}
+
+/// The names of two mistakes, by which a pair is listed once.
+fn ids([first, second]: &Pair) -> [&'static str; 2] {
+    [first.id.min(second.id), first.id.max(second.id)]
 }
