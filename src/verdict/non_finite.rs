@@ -168,12 +168,14 @@ impl Search<'_> {
     ) -> Result<(Cause, Option<Place>)> {
         let before = self.read_by_way_of(step);
         let recomputed = Search { record: None, trace: self.trace, dtype: step.value.dtype() };
+        let target = step;
         if !cell(&step.value, index)?.is_finite() {
             for step in before.iter().copied().chain([step]) {
                 let found = in_item(step, index, |value| is_amiss(&step.name, value))?;
                 if let Some((at, value)) = found {
                     let (cause, _) = recomputed.cause(step, &at, value)?;
-                    return Ok((cause, Some(Place::of(step, at))));
+                    let is_itself = step.name == target.name && at == index;
+                    return Ok((cause, Some(Place::of(step, at)).filter(|_| !is_itself)));
                 }
             }
         }
