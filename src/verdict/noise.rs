@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use super::compare::compare;
+use super::compare::{compare, largest_difference};
 use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::trace::{Op, Trace};
@@ -24,18 +24,20 @@ impl Noise {
     /// # Errors
     /// If candle fails.
     pub fn of(trace: &Trace, half: Option<DType>) -> Result<Self> {
-        let exact = rerun(trace, |value| value.to_dtype(DType::F64))?;
+        let exact = rerun(trace, DType::F64, |value| Ok(value.clone()))?;
         let rounded = match half {
-            Some(half) => rerun(trace, |value| value.to_dtype(half)?.to_dtype(DType::F32))?,
-            None => rerun(trace, |value| Ok(value.clone()))?,
+            Some(half) => Some(rerun(trace, DType::F32, |value| value.to_dtype(half))?),
+            None => None,
         };
         let mut noise = HashMap::new();
-        for (name, exact) in &exact {
-            let Some(rounded) = rounded.get(name) else { continue };
-            let difference = rounded.to_dtype(DType::F64)?.sub(exact)?.abs()?.flatten_all()?;
-            let differences =
-                difference.to_vec1::<f64>()?.into_iter().filter(|value| value.is_finite());
-            noise.insert(name.clone(), differences.fold(0.0, f64::max));
+        for step in trace.steps().iter().filter(|step| step.op != Op::Given) {
+            let rounded = match &rounded {
+                Some(rounded) => rounded.get(&step.name),
+                None => Some(&step.value),
+            };
+            if let (Some(rounded), Some(exact)) = (rounded, exact.get(&step.name)) {
+                noise.insert(step.name.clone(), largest_difference(rounded, exact)?);
+            }
         }
         Ok(Self(noise))
     }
@@ -66,9 +68,10 @@ impl Noise {
     }
 }
 
-/// The computed values of the run, each number rounded as it is made; booleans stay.
+/// The computed values of the run in another type, each number rounded as it is made; booleans stay.
 fn rerun(
     trace: &Trace,
+    dtype: DType,
     round: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<HashMap<String, Tensor>> {
     let mut values: Vec<Tensor> = Vec::new();
@@ -80,7 +83,8 @@ fn rerun(
                 step.inputs.iter().filter_map(|at| values.get(*at)).collect();
             step.op.eval(&inputs)?
         };
-        values.push(if value.dtype().is_float() { round(&value)? } else { value });
+        let is_float = value.dtype().is_float();
+        values.push(if is_float { round(&value)?.to_dtype(dtype)? } else { value });
     }
     let computed = trace.steps().iter().zip(values).filter(|(step, _)| step.op != Op::Given);
     Ok(computed.map(|(step, value)| (step.name.clone(), value)).collect())

@@ -55,13 +55,15 @@ impl<'a> WholeRuns<'a> {
     /// # Errors
     /// If candle fails.
     pub fn explain(&self, patience: Duration) -> Result<Diagnosis> {
-        let started = Instant::now();
         let item = Item::new(self.replay.item(self.worst_item()?)?)?;
-        let one_run = started.elapsed();
         let mut findings: Vec<Finding> = Vec::new();
+        let mut spent = Duration::ZERO;
         for mutation in catalogue() {
+            let started = Instant::now();
+            let fits_item = item.fits(&item.right, mutation)?;
+            spent += started.elapsed();
             if !findings.iter().any(|finding| finding.id == mutation.id)
-                && (mutation.mixes_items() || item.fits(&item.right, mutation)?)
+                && (mutation.mixes_items() || fits_item)
                 && !self.fitting(&self.right, mutation)?.is_empty()
             {
                 findings.push(self.finding(mutation));
@@ -70,7 +72,7 @@ impl<'a> WholeRuns<'a> {
         if !findings.is_empty() {
             return Ok(Diagnosis { findings, ..Diagnosis::default() });
         }
-        let estimate = self.estimate(one_run);
+        let estimate = self.estimate(spent);
         if estimate > patience {
             return Ok(Diagnosis { pairs: Pairs::TooLong(estimate), ..Diagnosis::default() });
         }
@@ -183,8 +185,8 @@ impl<'a> WholeRuns<'a> {
         Ok(comparison.worst.first().copied().unwrap_or(0))
     }
 
-    /// How long the pairs take where one item takes `run`.
-    fn estimate(&self, run: Duration) -> Duration {
+    /// How long the pairs take where all mistakes singly take `singly` on one item.
+    fn estimate(&self, singly: Duration) -> Duration {
         let all = catalogue();
         let batch = self.replay.batch();
         let mut runs = 0;
@@ -195,7 +197,8 @@ impl<'a> WholeRuns<'a> {
                 runs += usize::from(possible) * if mixes { batch } else { 1 };
             }
         }
-        run.saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
+        let count = u32::try_from(all.len().max(1)).unwrap_or(u32::MAX);
+        singly.saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX)) / count
     }
 
     fn finding(&self, mutation: &Mutation) -> Finding {
@@ -240,4 +243,88 @@ fn pair(replay: &Replay, left: &'static Mutation, right: &'static Mutation) -> O
 /// The names of two mistakes, by which a pair is listed once.
 fn ids([first, second]: &Pair) -> [&'static str; 2] {
     [first.id.min(second.id), first.id.max(second.id)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use candle_core::Tensor;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::source::Sources;
+    use crate::trace::{Op, Run, Trace};
+
+    fn run() -> Run {
+        let settings = Settings {
+            batch: Some(2),
+            seq_len: Some(5),
+            d_model: Some(12),
+            heads: Some(3),
+            bias: Some(true),
+            lengths: Some(vec![5, 0]),
+            ..Settings::default()
+        };
+        Run::new(&settings, Sources::default()).expect("valid")
+    }
+
+    /// What is given, and an output that no known mistake makes.
+    fn recorded(trace: &Trace) -> HashMap<String, Tensor> {
+        let steps = trace.steps().iter().filter(|step| step.op == Op::Given);
+        let mut recorded: HashMap<_, _> =
+            steps.map(|step| (step.name.clone(), step.value.clone())).collect();
+        let output = &trace.step("output").expect("there").value;
+        recorded.insert("output".to_owned(), (output + 0.3).expect("adds"));
+        recorded
+    }
+
+    #[test]
+    fn pairs_that_would_take_too_long_are_not_tried() {
+        let run = run();
+        let trace = run.trace().expect("runs");
+        let recorded = recorded(&trace);
+        let record = trace.to_record(run.config());
+        let evidence = Evidence::new(run.config(), &trace, &recorded, &record).expect("measures");
+        let settled = HashSet::new();
+        let runs = WholeRuns::new(&evidence, &settled).expect("runs");
+        let hasty = runs.explain(Duration::ZERO).expect("explains");
+        assert!(matches!(hasty.pairs, Pairs::TooLong(time) if time > Duration::ZERO));
+        let patient = runs.explain(PATIENCE).expect("explains");
+        assert_eq!(patient.pairs, Pairs::Tried { unlisted: 0 });
+        assert!(hasty.findings.is_empty() && patient.findings.is_empty());
+    }
+
+    /// Else a mistake would be given up for what it does to one item.
+    #[test]
+    fn a_mistake_gives_an_item_what_it_gives_it_in_the_batch() {
+        let run = run();
+        let trace = run.trace().expect("runs");
+        let recorded = recorded(&trace);
+        let record = trace.to_record(run.config());
+        let evidence = Evidence::new(run.config(), &trace, &recorded, &record).expect("measures");
+        let settled = HashSet::new();
+        let runs = WholeRuns::new(&evidence, &settled).expect("runs");
+        let mut tried = 0;
+        for item in 0..2 {
+            let alone = Item::new(runs.replay.item(item).expect("narrows")).expect("runs");
+            for mutation in catalogue().into_iter().filter(|mutation| !mutation.mixes_items()) {
+                let whole = runs.replay.variants(&runs.right, mutation).expect("computes");
+                let part = alone.replay.variants(&alone.right, mutation).expect("computes");
+                let step = runs.replay.first_step(mutation).map(|(_, step)| step.name.clone());
+                // A mistake may show in the other item alone, and a variant too.
+                if whole.len() != part.len() {
+                    continue;
+                }
+                for (whole, part) in whole.iter().zip(&part) {
+                    let whole = whole.narrow(0, item, 1).expect("a batch");
+                    let step = step.as_deref().unwrap_or_default();
+                    let agree = evidence.noise.agree(step, &whole, part).expect("compares");
+                    assert!(agree, "{} on item {item}", mutation.id);
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried >= 50, "only {tried}");
+    }
 }
