@@ -235,6 +235,9 @@ def noise(binary, runs):
     print(f"{len(files)} correct runs: {different} called different,", end=" ")
     print(f"{sum(bool(ids - rounding) for ids in found)} given a mistake,", end=" ")
     print(f"{sum(bool(ids & rounding) for ids in found)} told as rounding")
+    told = [bug for file in files for bug in file["diagnosis"] if "factor" in bug]
+    most = max(told, key=lambda bug: bug["factor"] or 0)
+    print(f"largest factor: {most['factor']:.2f}, at {most['step']}")
 
 
 def main():

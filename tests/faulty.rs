@@ -1,4 +1,5 @@
-//! Dumps of PyTorch code with a mistake in it: each is named, from all its steps and from its output alone.
+//! Dumps of PyTorch code with a mistake in it: each is named, from all its steps and from its output alone. Two
+//! mistakes at once are named from the output alone, and from a few steps.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,7 @@ use mha_trace::file::{Output, Record};
 use mha_trace::source::{NameMap, Sources};
 use mha_trace::trace::Op;
 use mha_trace::verdict::mutation::catalogue;
-use mha_trace::verdict::{Report, Tolerances, check};
+use mha_trace::verdict::{Finding, Pairs, Report, Tolerances, check};
 use mha_trace::{Run, Settings, Trace};
 
 /// The dumps of `fixtures/faulty`: those of all steps, or those of the output alone.
@@ -33,8 +34,12 @@ fn judged(path: &Path) -> Report {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn findings(report: &Report) -> &[Finding] {
+    report.diagnosis.as_ref().map_or(&[], |diagnosis| &diagnosis.findings)
+}
+
 fn named(report: &Report) -> BTreeSet<&'static str> {
-    report.diagnosis.iter().flatten().map(|finding| finding.id).collect()
+    findings(report).iter().map(|finding| finding.id).collect()
 }
 
 /// Whether a finding is that of a dump, whose name may go on to tell a variant.
@@ -73,6 +78,31 @@ fn nine_of_ten_mistakes_are_named_from_the_output_alone() {
 }
 
 #[test]
+fn two_mistakes_are_named_from_few_steps() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/faulty/pairs");
+    let (mut missed, mut count) = (Vec::new(), 0);
+    for entry in fs::read_dir(folder).expect("the fixtures are there") {
+        let path = entry.expect("readable").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("text").to_owned();
+        let pair = name.split('.').next().and_then(|stem| stem.split_once("-and-"));
+        let wanted = BTreeSet::from(<[&str; 2]>::from(pair.expect("named by both")));
+        let report = judged(&path);
+        let ids = |found: &Finding| {
+            let other = found.with.as_ref().map(|other| other.id);
+            BTreeSet::from([found.id, other.unwrap_or_default()])
+        };
+        let found: Vec<_> = findings(&report).iter().map(ids).collect();
+        let alternatives: BTreeSet<_> = found.iter().collect();
+        assert_eq!(alternatives.len(), found.len(), "{name}: a pair is listed twice");
+        count += 1;
+        if !found.contains(&wanted) || found.len() > 4 {
+            missed.push(format!("{name}: {found:?}"));
+        }
+    }
+    assert!(count >= 20 && missed.is_empty(), "{count} dumps\n{}", missed.join("\n"));
+}
+
+#[test]
 fn the_catalogue_is_documented() {
     for mutation in catalogue() {
         let texts =
@@ -85,6 +115,44 @@ fn the_catalogue_is_documented() {
 /// A fault that is in no catalogue: one number of one step is off, and what follows from it follows.
 #[test]
 fn an_unknown_fault_is_not_given_a_name() {
+    let count = with_unknown_faults(|right, run, at, path| {
+        write(path, &record_with_a_wrong_number(right, run, at, 0));
+        let (report, name) = (judged(path), &right.steps()[at].name);
+        assert_eq!(report.first_divergence().map(|step| &step.name), Some(name), "{path:?}");
+        assert_eq!(findings(&report), [], "{path:?}");
+        let unexplained = report.diagnosis.map(|diagnosis| diagnosis.unexplained);
+        assert_eq!(unexplained, Some(vec![name.clone()]), "{path:?}");
+        1
+    });
+    assert!(count >= 50, "only {count} faults");
+}
+
+/// Nor is it explained by two mistakes where its output is all that is known.
+#[test]
+fn an_unknown_fault_is_not_given_two_names() {
+    let count = with_unknown_faults(|right, run, at, path| {
+        let last = right.steps()[at].value.elem_count() - 1;
+        let mut shown = 0;
+        for cell in [last / 3, last] {
+            let mut record = record_with_a_wrong_number(right, run, at, cell);
+            let is_given = |name: &str| right.step(name).is_some_and(|step| step.op == Op::Given);
+            record.entries.retain(|entry| is_given(&entry.name) || entry.name == "output");
+            write(path, &record);
+            let report = judged(path);
+            assert_eq!(findings(&report), [], "{path:?}");
+            if let Some(diagnosis) = &report.diagnosis {
+                assert_eq!(diagnosis.unexplained, ["output"], "{path:?}");
+                assert_eq!(diagnosis.pairs, Pairs::Tried { unlisted: 0 }, "{path:?}");
+                shown += 1;
+            }
+        }
+        shown
+    });
+    assert!(count >= 50, "only {count} faults that show");
+}
+
+/// Calls `judge` for every computed step of some golden runs, with a path to write a dump to; the sum of its counts.
+fn with_unknown_faults(judge: impl Fn(&Trace, &Run, usize, &Path) -> usize) -> usize {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let goldens = ["large", "causal-lengths", "dropout-xavier-bias", "attn-bias-causal", "f64"];
     let mut count = 0;
@@ -97,21 +165,24 @@ fn an_unknown_fault_is_not_given_a_name() {
         let run = Run::new(&settings, sources).expect("valid");
         let right = run.trace().expect("runs");
         for at in (0..right.steps().len()).filter(|at| right.steps()[*at].op != Op::Given) {
-            let path = folder.path().join(format!("{golden}-{at}.safetensors"));
-            let faulty = record_with_a_wrong_number(&right, &run, at);
-            Output::create(&path).and_then(|output| output.write(&faulty)).expect("written");
-            let report = judged(&path);
             let name = &right.steps()[at].name;
-            assert_eq!(report.first_divergence().map(|step| &step.name), Some(name), "{golden}");
-            assert_eq!(report.diagnosis, Some(Vec::new()), "{golden}, {name}");
-            count += 1;
+            count += judge(
+                &right,
+                &run,
+                at,
+                &folder.path().join(format!("{golden}-{name}.safetensors")),
+            );
         }
     }
-    assert!(count >= 50, "only {count} faults");
+    count
 }
 
-/// The run with 0.3 added to the first number of a step, and every later step computed from that.
-fn record_with_a_wrong_number(right: &Trace, run: &Run, faulty: usize) -> Record {
+fn write(path: &Path, record: &Record) {
+    Output::create(path).and_then(|output| output.write(record)).expect("written");
+}
+
+/// The run with 0.3 added to one number of a step, and every later step computed from that.
+fn record_with_a_wrong_number(right: &Trace, run: &Run, faulty: usize, cell: usize) -> Record {
     let mut record = right.to_record(run.config());
     for at in faulty..right.steps().len() {
         let step = &right.steps()[at];
@@ -120,7 +191,7 @@ fn record_with_a_wrong_number(right: &Trace, run: &Run, faulty: usize) -> Record
         let mut value = step.op.eval(&inputs.iter().collect::<Vec<_>>()).expect("computes");
         if at == faulty {
             let mut off = vec![0.0_f64; value.elem_count()];
-            off[0] = 0.3;
+            off[cell] = 0.3;
             let off = Tensor::from_vec(off, value.shape(), &Device::Cpu).expect("fits");
             value = (value.clone() + off.to_dtype(value.dtype()).expect("narrows")).expect("adds");
         }

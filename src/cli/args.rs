@@ -51,11 +51,13 @@ pub struct CheckArgs {
     /// Recorded files (FILE:TENSOR for one tensor), or folders of them
     #[arg(required = true, value_name = "FILE|DIR")]
     pub paths: Vec<PathBuf>,
-    /// Steps under other names in the files: attn_probs=weights,ctx=concat (repeatable)
-    #[arg(long, value_name = "THEIRS=OURS,…")]
-    pub map: Vec<NameMap>,
+    #[command(flatten)]
+    pub names: NameArgs,
     #[command(flatten)]
     pub tolerances: ToleranceArgs,
+    /// Let differences count that rounding explains: they are noise, and the exit code is 1
+    #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
+    pub fail_on_noise: bool,
     #[command(flatten)]
     pub report: ReportArgs,
     #[command(flatten)]
@@ -71,9 +73,18 @@ pub struct DiffArgs {
     #[arg(value_name = "B")]
     pub right: PathBuf,
     #[command(flatten)]
+    pub names: NameArgs,
+    #[command(flatten)]
     pub tolerances: ToleranceArgs,
     #[command(flatten)]
     pub report: ReportArgs,
+}
+
+#[derive(Args)]
+pub struct NameArgs {
+    /// Steps under other names in the files: attn_probs=weights,ctx=concat (repeatable)
+    #[arg(long, value_name = "THEIRS=OURS,…")]
+    pub map: Vec<NameMap>,
 }
 
 #[derive(Args)]

@@ -14,8 +14,8 @@ use mha_trace::view::{
 use mha_trace::{Error, Run, Trace};
 
 use super::args::{
-    BugsArgs, CheckArgs, Color, DiffArgs, Format, ReportArgs, RunArgs, ShapesArgs, ToleranceArgs,
-    ViewArgs,
+    BugsArgs, CheckArgs, Color, DiffArgs, Format, NameArgs, ReportArgs, RunArgs, ShapesArgs,
+    ToleranceArgs, ViewArgs,
 };
 use super::{Outcome, print};
 
@@ -162,8 +162,9 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         return Err(Error::Config { what, fix }.into());
     }
     let flags = args.run.settings()?;
-    let tolerances = args.tolerances.tolerances();
-    let map = args.map.iter().fold(NameMap::default(), NameMap::and);
+    let map = args.names.map();
+    let tolerances =
+        Tolerances { noise_counts: args.fail_on_noise, ..args.tolerances.tolerances() };
     let mut paths = Vec::new();
     for path in &args.paths {
         if path.is_dir() { paths.extend(recorded_in(path)?) } else { paths.push(path.clone()) }
@@ -218,7 +219,8 @@ fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Compares two recorded files.
 pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
-    let report = verdict::diff(&args.left, &args.right, &args.tolerances.tolerances())?;
+    let report =
+        verdict::diff(&args.left, &args.right, &args.names.map(), &args.tolerances.tolerances())?;
     let reports = [report];
     show_reports(&reports, ("left", "right"), &args.report)?;
     Ok(outcome(&reports))
@@ -240,11 +242,18 @@ fn outcome(reports: &[Report]) -> Outcome {
     if reports.iter().all(Report::is_same) { Outcome::Same } else { Outcome::Different }
 }
 
+impl NameArgs {
+    fn map(&self) -> NameMap {
+        self.map.iter().fold(NameMap::default(), NameMap::and)
+    }
+}
+
 impl ToleranceArgs {
     fn tolerances(&self) -> Tolerances {
         Tolerances {
             rtol: self.rtol.clone().unwrap_or_default(),
             atol: self.atol.clone().unwrap_or_default(),
+            noise_counts: false,
         }
     }
 }

@@ -36,33 +36,40 @@ impl NameMap {
         self
     }
 
-    /// Gives the entries of a file their mapped names.
+    /// Gives the entries of files their mapped names.
     ///
     /// # Errors
-    /// If the file has no such tensor, `steps` no such name, or a name is taken already.
-    pub fn apply(&self, record: &mut Record, steps: &[String]) -> Result<Vec<Taken>> {
-        let mut taken = Vec::new();
+    /// If no file has such a tensor, `steps` no such name, or a name is taken already.
+    pub fn apply(&self, records: &mut [&mut Record], steps: &[String]) -> Result<Vec<Taken>> {
         let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+        let mut taken = Vec::new();
         for (theirs, ours) in &self.0 {
+            let refuse = |what: String, fix: String| {
+                Err(Error::config(format!("--map {theirs}={ours}: {what}"), fix))
+            };
             if !steps.contains(&ours.as_str()) {
-                let what = format!("--map {theirs}={ours}: no step is called {ours}");
                 let fix = match near_miss(ours, &steps) {
                     Some(near) => format!("did you mean {near}?"),
                     None => format!("the steps are {}", steps.join(", ")),
                 };
-                return Err(Error::config(what, fix));
+                return refuse(format!("no step is called {ours}"), fix);
             }
-            if theirs != ours && record.tensor(ours).is_some() {
-                let what = format!("--map {theirs}={ours}: the file has a tensor {ours} as well");
-                return Err(Error::config(what, "map one of the two to another step"));
+            let mut found = false;
+            for record in records.iter_mut().filter(|record| record.tensor(theirs).is_some()) {
+                if theirs != ours && record.tensor(ours).is_some() {
+                    let what = format!("the file has a tensor {ours} as well");
+                    return refuse(what, "map one of the two to another step".to_owned());
+                }
+                found = true;
+                let renamed = record.entries.iter_mut().filter(|entry| entry.name == *theirs);
+                renamed.for_each(|entry| entry.name.clone_from(ours));
             }
-            let names: Vec<String> =
-                record.entries.iter().map(|entry| entry.name.clone()).collect();
-            let Some(entry) = record.entries.iter_mut().find(|entry| entry.name == *theirs) else {
-                let what = format!("--map {theirs}={ours}: the file has no tensor {theirs}");
-                return Err(Error::config(what, format!("it has {}", names.join(", "))));
-            };
-            entry.name.clone_from(ours);
+            if !found {
+                let entries = records.iter().flat_map(|record| &record.entries);
+                let names: Vec<&str> = entries.map(|entry| entry.name.as_str()).collect();
+                let what = format!("the file has no tensor {theirs}");
+                return refuse(what, format!("it has {}", names.join(", ")));
+            }
             taken.push(Taken::as_it_is(ours, theirs));
         }
         Ok(taken)

@@ -100,7 +100,7 @@ impl Trace {
     }
 
     /// 1 where a key is masked, by the boolean mask or by −∞ in the float mask.
-    fn blocked(&self) -> Result<Option<Tensor>> {
+    pub(crate) fn blocked(&self) -> Result<Option<Tensor>> {
         let mask = self.step("mask").map(|step| step.value.clone());
         let added = match self.step("attn_bias") {
             Some(step) => Some(step.value.eq(f64::NEG_INFINITY)?),

@@ -49,11 +49,8 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
     };
     let mut worst = (0, f64::NEG_INFINITY);
     for start in (0..count).step_by(CHUNK) {
-        let part = |flat: &Tensor| {
-            flat.narrow(0, start, CHUNK.min(count - start))?.to_dtype(DType::F64)?.to_vec1::<f64>()
-        };
-        for (at, (left, right)) in part(&flat_left)?.into_iter().zip(part(&flat_right)?).enumerate()
-        {
+        let (left, right) = (chunk(&flat_left, start)?, chunk(&flat_right, start)?);
+        for (at, (left, right)) in left.into_iter().zip(right).enumerate() {
             let excess = tolerance.excess(left, right);
             if excess > 0.0 {
                 let difference = (left - right).abs();
@@ -69,6 +66,27 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
     }
     total.worst = unravel(worst.0, left.dims());
     Ok(total)
+}
+
+/// The largest finite |left − right| of two tensors of one shape.
+///
+/// # Errors
+/// If candle fails.
+pub fn largest_difference(left: &Tensor, right: &Tensor) -> Result<f64> {
+    let (left, right) = (left.flatten_all()?, right.flatten_all()?);
+    let mut largest = 0.0;
+    for start in (0..left.elem_count()).step_by(CHUNK) {
+        let pairs = chunk(&left, start)?.into_iter().zip(chunk(&right, start)?);
+        let differences = pairs.map(|(left, right)| (left - right).abs());
+        largest = differences.filter(|difference| difference.is_finite()).fold(largest, f64::max);
+    }
+    Ok(largest)
+}
+
+/// The elements of a flat tensor from `start` on, as many as are compared at a time.
+fn chunk(flat: &Tensor, start: usize) -> Result<Vec<f64>> {
+    let part = flat.narrow(0, start, CHUNK.min(flat.elem_count() - start))?;
+    Ok(part.to_dtype(DType::F64)?.to_vec1()?)
 }
 
 /// The larger of two, NaN above all.

@@ -43,6 +43,14 @@ fn read_folder(folder: &Path) -> Result<Record> {
     Ok(record)
 }
 
+/// The names of all steps that a run can have.
+///
+/// # Errors
+/// Never, as the sizes of a complete program fit each other.
+pub fn step_names() -> Result<Vec<String>> {
+    Ok(Program::complete()?.steps().iter().map(|step| step.name.clone()).collect())
+}
+
 /// The number of heads that a foreign file's tensors tell, where `x` is (batch, `seq_len`, …): from those that have
 /// an axis for them.
 #[must_use]

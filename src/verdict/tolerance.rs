@@ -58,6 +58,8 @@ pub struct Tolerances {
     pub rtol: PerStep,
     /// Absolute ones.
     pub atol: PerStep,
+    /// Whether differences beyond these count that are noise.
+    pub noise_counts: bool,
 }
 
 impl Tolerances {

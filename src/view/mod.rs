@@ -1,6 +1,7 @@
 //! For eyes: traces, shapes and reports as text. Nothing here is read back.
 
 mod bugs;
+mod diagnosis;
 mod grid;
 mod number;
 mod report;

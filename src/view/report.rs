@@ -6,17 +6,19 @@ use candle_core::DType;
 use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
+use super::diagnosis::{diagnosis_lines, start_of_non_finite};
 use super::grid::{plain, right};
 use super::number::{magnitude, pair, shortest};
 use super::steps::mask_line;
 use crate::config::Config;
 use crate::source::Taken;
-use crate::verdict::{Finding, Report, Status, StepReport};
+use crate::verdict::{Diagnosis, Finding, NonFinite, Pairs, Place, Report, Status, StepReport};
 
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);
 
-/// Writes a report: a line where all is the same, else a table of the steps and the verdict in a sentence.
+/// Writes a report: a line where all is the same, else a table of the steps, the verdict in a sentence, what gives
+/// these numbers, and the cell where the sides first part.
 ///
 /// # Errors
 /// If the writer fails.
@@ -47,26 +49,22 @@ pub fn report_table(
             writeln!(out, " {}", line.trim_end())?;
         }
     }
-    if let Some(first) = report.first_divergence() {
-        writeln!(out, "{}", divergence(report, first, sides))?;
-    }
-    match report.diagnosis.as_deref() {
-        None => {}
-        Some([]) => writeln!(out, "no known mistake gives these numbers")?,
-        Some(findings) => {
-            for found in findings {
-                let Finding { id, step, summary } = found;
-                if found.is_rounding() {
-                    writeln!(out, "{id}: {summary}")?;
-                } else {
-                    writeln!(out, "known mistake {id}, at {step}: {summary}")?;
-                }
-            }
-        }
+    let first = report.first_divergence();
+    if let Some(first) = first {
+        writeln!(out, "{}", divergence(report, first))?;
     }
     let missing: Vec<&str> = report.missing().map(|step| step.name.as_str()).collect();
     if !missing.is_empty() {
         writeln!(out, "on one side only: {}", missing.join(", "))?;
+    }
+    if let Some(diagnosis) = &report.diagnosis {
+        diagnosis_lines(diagnosis).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    if let Some(found) = &report.non_finite {
+        writeln!(out, "{}", start_of_non_finite(found))?;
+    }
+    if let Some(first) = first {
+        writeln!(out, "{}", worst_cell(first, sides))?;
     }
     Ok(())
 }
@@ -100,18 +98,8 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
     plain(&header, rows.collect(), header.len() - 1, width)
 }
 
-/// The verdict in a sentence: where the sides first part, by how much, and what follows from it.
-fn divergence(report: &Report, first: &StepReport, sides: Sides) -> String {
-    let at = match (&first.comparison, &first.shapes) {
-        (Some(found), _) => {
-            let (left, right) = pair(found);
-            format!(", worst at {}: {} {left}, {} {right}", cell(first), sides.0, sides.1)
-        }
-        (None, Some((left, right))) => {
-            format!(", whose shapes differ: {} {left:?}, {} {right:?}", sides.0, sides.1)
-        }
-        (None, None) => String::new(),
-    };
+/// The verdict in a sentence: where the sides first part, and what follows from it.
+fn divergence(report: &Report, first: &StepReport) -> String {
     let with = |status: Status| report.steps.iter().filter(move |step| step.status == status);
     let others: Vec<&str> = with(Status::Differs).skip(1).map(|step| step.name.as_str()).collect();
     let others = match others.as_slice() {
@@ -123,7 +111,22 @@ fn divergence(report: &Report, first: &StepReport, sides: Sides) -> String {
         1 => "; 1 later step inherits it".to_owned(),
         more => format!("; {more} later steps inherit it"),
     };
-    format!("first divergence: {}{at}{others}{inherited}", first.name)
+    format!("first divergence: {}{others}{inherited}", first.name)
+}
+
+/// The worst cell of the step where the sides first part, with both values.
+fn worst_cell(first: &StepReport, sides: Sides) -> String {
+    let name = &first.name;
+    match (&first.comparison, &first.shapes) {
+        (Some(found), _) => {
+            let (left, right) = pair(found);
+            format!("{name} at {}: {} {left}, {} {right}", cell(first), sides.0, sides.1)
+        }
+        (None, Some((left, right))) => {
+            format!("{name} has two shapes: {} {left:?}, {} {right:?}", sides.0, sides.1)
+        }
+        (None, None) => format!("{name} is on one side only"),
+    }
 }
 
 /// The worst cell by axis name, or by index where the axes are not known.
@@ -138,17 +141,20 @@ fn cell(step: &StepReport) -> String {
 /// The reports as one JSON object.
 #[must_use]
 pub fn report_json(reports: &[Report]) -> Value {
-    let finding =
-        |found: &Finding| json!({ "id": found.id, "step": found.step, "summary": found.summary });
+    let nothing = Diagnosis::default();
     let file = |report: &Report| {
+        let diagnosis = report.diagnosis.as_ref().unwrap_or(&nothing);
         json!({
             "path": report.path,
             "verdict": if report.is_same() { "same" } else { "differs" },
             "compared": report.compared(),
             "first_divergence": report.first_divergence().map(|step| &step.name),
-            "diagnosis": report.diagnosis.iter().flatten().map(finding).collect::<Vec<_>>(),
             "taken": report.taken.iter().map(taken_json).collect::<Vec<_>>(),
             "not_checked": report.left.iter().map(left_json).collect::<Vec<_>>(),
+            "diagnosis": diagnosis.findings.iter().flat_map(finding_json).collect::<Vec<_>>(),
+            "unexplained": diagnosis.unexplained,
+            "pairs": pairs_json(diagnosis.pairs),
+            "non_finite": report.non_finite.as_ref().map(non_finite_json),
             "steps": report.steps.iter().map(step_json).collect::<Vec<_>>(),
         })
     };
@@ -165,6 +171,48 @@ fn taken_json(taken: &Taken) -> Value {
 
 fn left_json((tensor, why): &(String, String)) -> Value {
     json!({ "tensor": tensor, "why": why })
+}
+
+/// A finding; of a pair each mistake, with the other's name.
+fn finding_json(found: &Finding) -> Vec<Value> {
+    let one = |found: &Finding, with: Option<&str>| {
+        let mut value = json!({ "id": found.id, "step": found.step, "summary": found.summary });
+        if let Some(with) = with {
+            value["with"] = json!(with);
+        }
+        if found.is_rounding() {
+            value["factor"] = json!(found.factor);
+        }
+        value
+    };
+    match &found.with {
+        Some(other) => vec![one(found, Some(other.id)), one(other, Some(found.id))],
+        None => vec![one(found, None)],
+    }
+}
+
+/// What became of pairs; null where there was no need of them.
+fn pairs_json(pairs: Pairs) -> Value {
+    match pairs {
+        Pairs::Unneeded => Value::Null,
+        Pairs::Tried { unlisted } => json!({ "tried": true, "unlisted": unlisted }),
+        Pairs::TooLong(estimate) => json!({
+            "tried": false,
+            "why": "too long",
+            "estimated_seconds": estimate.as_secs(),
+        }),
+    }
+}
+
+fn non_finite_json(found: &NonFinite) -> Value {
+    let place = |place: &Place| json!({ "step": place.step, "index": place.index });
+    let mut value = place(&found.place);
+    value["value"] = lossless(found.value, DType::F64);
+    value["cause"] = json!(found.cause.name());
+    if let Some(origin) = &found.origin {
+        value["origin"] = place(origin);
+    }
+    value
 }
 
 fn step_json(step: &StepReport) -> Value {

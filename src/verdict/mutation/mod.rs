@@ -36,6 +36,23 @@ pub struct Mutation {
     pub(super) faulty: fn(&Site) -> Result<Vec<Tensor>>,
 }
 
+impl Mutation {
+    /// Whether the step is one whose value is wrong.
+    pub(super) fn is_at(&self, step: &Step) -> bool {
+        self.steps.contains(&step.name.as_str())
+    }
+
+    /// Whether two mistakes have a step in common, at which only one of them could be made.
+    pub(super) fn shares_a_step(&self, other: &Self) -> bool {
+        self.steps.iter().any(|step| other.steps.contains(step))
+    }
+
+    /// Whether what the faulty code gives for one item of the batch depends on the others.
+    pub(super) fn mixes_items(&self) -> bool {
+        self.id == "mask-batch-head-mixed"
+    }
+}
+
 /// A step of a run, as a mutation sees it.
 pub struct Site<'a> {
     /// The setting of the run.

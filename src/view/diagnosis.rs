@@ -1,0 +1,85 @@
+//! What a diagnosis says, in sentences.
+
+use std::time::Duration;
+
+use crate::file::dtype_name;
+use crate::verdict::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
+
+/// What gives the numbers, and what does not, a line each.
+pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
+    let mut lines: Vec<String> = diagnosis.findings.iter().map(finding).collect();
+    match diagnosis.pairs {
+        Pairs::Tried { unlisted: 1 } => lines.push("1 more pair fits".to_owned()),
+        Pairs::Tried { unlisted: more @ 2.. } => lines.push(format!("{more} more pairs fit")),
+        _ => {}
+    }
+    let tried_pairs = matches!(diagnosis.pairs, Pairs::Tried { .. });
+    match (diagnosis.unexplained.as_slice(), diagnosis.findings.as_slice()) {
+        ([], _) => {}
+        (_, []) if tried_pairs => {
+            lines.push("no known mistake gives these numbers, nor do two together".to_owned());
+        }
+        (_, []) => lines.push("no known mistake gives these numbers".to_owned()),
+        (steps, _) => lines.push(format!("no known mistake gives {}", steps.join(", "))),
+    }
+    if let Pairs::TooLong(estimate) = diagnosis.pairs {
+        let estimate = duration(estimate);
+        lines.push(format!(
+            "two mistakes together were not tried: on runs of this size that takes about {estimate}"
+        ));
+    }
+    lines
+}
+
+fn finding(found: &Finding) -> String {
+    let Finding { id, step, summary, with, factor } = found;
+    match (with, factor) {
+        (Some(other), _) => {
+            let Finding { id: other_id, step: other_step, summary: other_summary, .. } = &**other;
+            format!(
+                "known mistakes {id}, at {step}, and {other_id}, at {other_step}, together: {summary}; {other_summary}"
+            )
+        }
+        (None, Some(factor)) => format!(
+            "{id}: {summary}; at most {factor:.1} times this run's own rounding, at {step}, and {ALLOWED} are allowed"
+        ),
+        (None, None) if found.is_rounding() => format!("{id}: {summary}"),
+        (None, None) => format!("known mistake {id}, at {step}: {summary}"),
+    }
+}
+
+/// About how long: `90 seconds`, `15 minutes`, `3 hours`.
+fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..120 => format!("{seconds} seconds"),
+        seconds @ 120..7200 => format!("{} minutes", seconds / 60),
+        seconds => format!("{} hours", seconds / 3600),
+    }
+}
+
+/// Where NaN or an infinity starts, and why.
+pub fn start_of_non_finite(found: &NonFinite) -> String {
+    let what = if found.value.is_nan() { "NaN" } else { "infinity" };
+    let origin = match &found.origin {
+        Some(origin) => format!("; recomputed, it comes from {}", place(origin)),
+        None => String::new(),
+    };
+    let cause = match found.cause {
+        Cause::Given => "it is given so".to_owned(),
+        Cause::FullyMasked => "every key of that query is masked".to_owned(),
+        Cause::Overflow(dtype) => {
+            format!("overflow, a number beyond the largest {}", dtype_name(dtype))
+        }
+        Cause::FromInfinity => "∞ − ∞ or 0 · ∞".to_owned(),
+        Cause::Inherited => "it is in what the step reads, and the step should end it".to_owned(),
+        Cause::Unknown => "why is not known: what was recorded gives a finite number".to_owned(),
+    };
+    format!("first {what}: {}{origin}: {cause}", place(&found.place))
+}
+
+fn place(place: &Place) -> String {
+    match &place.axes {
+        Some(axes) => format!("{} at {}", place.step, axes.cell(&place.index)),
+        None => format!("{} at {:?}", place.step, place.index),
+    }
+}
