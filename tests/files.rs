@@ -393,6 +393,16 @@ fn lying_archives_are_refused() {
     assert_eq!(refused_bytes("x.npz", &array), "is not an npz archive, though its name says so");
 }
 
+#[test]
+fn a_checkpoint_with_long_lists_of_numbers_is_read() {
+    // {"losses": [1, 1, …], "pairs": [(1, 2), (1, 2), …]}
+    let (losses, pairs) = (b"K\x01".repeat(100_000), b"K\x01K\x02\x86".repeat(10_000));
+    let pickle =
+        [b"}U\x06losses](".as_slice(), &losses, b"esU\x05pairs](", &pairs, b"es."].concat();
+    let bundle = Bundle::from_bytes(Path::new("x.pt"), zipped(&[("a/data.pkl", &pickle)]));
+    assert!(bundle.expect("opens").infos().is_empty());
+}
+
 /// A checkpoint whose pickle is one tensor of four floats, of that offset, size and stride.
 fn checkpoint(offset: &[u8], size: &[u8], stride: &[u8]) -> Vec<u8> {
     let pickle = [

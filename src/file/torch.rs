@@ -91,7 +91,7 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         archive: &archive,
         folder: &folder,
         // A state dict names each tensor with fewer letters than it takes to describe it.
-        work: 4 * bytes.len() + 65_536,
+        work: 8 * bytes.len() + 65_536,
         opaque: false,
         views: Vec::new(),
     };
@@ -175,14 +175,10 @@ type Found<T> = Result<T, (String, Fault)>;
 
 impl Finder<'_> {
     fn find(&mut self, id: Id, name: &str, depth: usize) -> Found<()> {
-        let fail = |what: &str, fix: &str| Err((String::new(), Fault::new(what, fix)));
         if depth > MAX_DEPTH {
-            return fail("its dicts hold each other without end", SAVE);
+            let what = "its dicts hold each other without end";
+            return Err((String::new(), Fault::new(what, SAVE)));
         }
-        let Some(left) = self.work.checked_sub(1 + name.len()) else {
-            return fail("its dicts hold the same things again and again", SAVE);
-        };
-        self.work = left;
         match self.pickle.get(id) {
             Value::Dict(pairs) => pairs.iter().try_for_each(|(key, value)| {
                 let key = match self.pickle.get(*key) {
@@ -190,11 +186,12 @@ impl Finder<'_> {
                     Value::Integer(key) => key.to_string(),
                     _ => return Ok(()),
                 };
-                self.find(*value, &within(name, &key), depth + 1)
+                self.inside(*value, name, &key, depth)
             }),
-            Value::Sequence(items) => items.iter().enumerate().try_for_each(|(at, item)| {
-                self.find(*item, &within(name, &at.to_string()), depth + 1)
-            }),
+            Value::Sequence(items) => items
+                .iter()
+                .enumerate()
+                .try_for_each(|(at, item)| self.inside(*item, name, &at.to_string(), depth)),
             Value::Call(function, arguments) => {
                 match self.rebuild(*function, *arguments, name, 0) {
                     Ok(Some(view)) => {
@@ -210,6 +207,20 @@ impl Finder<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Finds the tensors in what is by that key in something of that name.
+    fn inside(&mut self, id: Id, outer: &str, key: &str, depth: usize) -> Found<()> {
+        let holds =
+            matches!(self.pickle.get(id), Value::Dict(_) | Value::Sequence(_) | Value::Call(..));
+        // A number in a list of many costs no name.
+        let cost = if holds { 1 + outer.len() + key.len() } else { 1 };
+        let Some(left) = self.work.checked_sub(cost) else {
+            let what = "its dicts hold the same things again and again";
+            return Err((String::new(), Fault::new(what, SAVE)));
+        };
+        self.work = left;
+        if holds { self.find(id, &within(outer, key), depth + 1) } else { Ok(()) }
     }
 
     /// The tensor that a call would have made, if it would have made one.
