@@ -425,6 +425,17 @@ fn the_masks_fill_is_read_from_masked_scores() {
 }
 
 #[test]
+fn a_mask_that_nobody_asked_for_is_told() {
+    let mut foreign = Foreign::of(&golden("rand-linear-bias"), &["weights", "output"]);
+    assert_same(&foreign.check(), 2);
+    foreign.flags.mask = None;
+    let report = foreign.check();
+    assert!(!report.is_same() && report.fits_unmasked, "{report:?}");
+    foreign.flags.mask = Some(Mask::Causal);
+    assert!(!foreign.check().fits_unmasked);
+}
+
+#[test]
 fn what_is_no_step_is_told_and_changes_nothing() {
     let mut foreign = Foreign::of(&golden(RUN), &["output"]);
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).expect("zeros");

@@ -53,6 +53,9 @@ pub struct CheckArgs {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub names: NameArgs,
+    /// Leave out the table of the steps
+    #[arg(short, long)]
+    pub quiet: bool,
     #[command(flatten)]
     pub tolerances: ToleranceArgs,
     /// Let differences count that rounding explains: they are noise, and the exit code is 1
@@ -74,6 +77,9 @@ pub struct DiffArgs {
     pub right: PathBuf,
     #[command(flatten)]
     pub names: NameArgs,
+    /// Leave out the table of the steps
+    #[arg(short, long)]
+    pub quiet: bool,
     #[command(flatten)]
     pub tolerances: ToleranceArgs,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use mha_trace::source::{NameMap, Taken};
 use mha_trace::verdict::mutation::find;
 use mha_trace::verdict::{self, Report, Tolerances};
 use mha_trace::view::{
-    self, View, bug_list, bug_page, report_json, report_table, shapes_json, shapes_table,
+    self, Tables, View, bug_list, bug_page, report_json, report_table, shapes_json, shapes_table,
     trace_tables,
 };
 use mha_trace::{Error, Run, Trace};
@@ -185,7 +185,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         }
     }
     if !reports.is_empty() || !failed {
-        show_reports(&reports, ("recorded", "recomputed"), &args.report)?;
+        show_reports(&reports, ("recorded", "recomputed"), args.quiet, &args.report)?;
     }
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
@@ -222,18 +222,25 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let report =
         verdict::diff(&args.left, &args.right, &args.names.map(), &args.tolerances.tolerances())?;
     let reports = [report];
-    show_reports(&reports, ("left", "right"), &args.report)?;
+    show_reports(&reports, ("left", "right"), args.quiet, &args.report)?;
     Ok(outcome(&reports))
 }
 
-fn show_reports(reports: &[Report], sides: view::Sides, args: &ReportArgs) -> io::Result<()> {
+fn show_reports(
+    reports: &[Report],
+    sides: view::Sides,
+    quiet: bool,
+    args: &ReportArgs,
+) -> io::Result<()> {
+    let tables = match reports {
+        _ if quiet => Tables::Hidden,
+        [_] => Tables::Shown,
+        _ => Tables::OfDifferences,
+    };
     print(|out| match args.format {
-        Format::Table => {
-            let all = reports.len() == 1;
-            reports
-                .iter()
-                .try_for_each(|report| report_table(report, sides, all, args.width(), out))
-        }
+        Format::Table => reports
+            .iter()
+            .try_for_each(|report| report_table(report, sides, tables, args.width(), out)),
         Format::Json => writeln!(out, "{:#}", report_json(reports)),
     })
 }

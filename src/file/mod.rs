@@ -195,7 +195,8 @@ pub fn arrays_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> =
         paths.filter(|path| extension(path).as_deref() == Some("npy")).collect();
     if paths.is_empty() {
-        return Err(Error::file(folder, "holds no .npy file", "name a folder that does"));
+        let fix = "name a file in it, or a folder of .npy files";
+        return Err(Error::file(folder, "is a folder without .npy files", fix));
     }
     paths.sort();
     Ok(paths)

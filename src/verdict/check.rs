@@ -13,7 +13,7 @@ use super::meant::{Meant, meant};
 use super::non_finite::NonFinite;
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
-use crate::config::Settings;
+use crate::config::{Mask, Settings};
 use crate::error::{Error, Result};
 use crate::file::Record;
 use crate::source::{NameMap, Role, Taken};
@@ -42,9 +42,29 @@ pub fn check(
     steps.extend(unknown.map(|entry| StepReport::missing(&entry.name)));
     let non_finite = NonFinite::first(&adopted.record, &trace)?;
     let report = Report::of(path, steps, tolerances)?;
+    let differs = report.first_divergence().is_some();
+    let fits_unmasked = differs && is_foreign && fits_unmasked(&record, flags, tolerances)?;
     let read_as = is_foreign.then(|| run.config().clone());
     let taken = mapped.into_iter().chain(taken).chain(adopted.taken).collect();
-    Ok(Report { diagnosis, non_finite, read_as, taken, left: adopted.left, ..report })
+    Ok(Report {
+        diagnosis,
+        non_finite,
+        read_as,
+        fits_unmasked,
+        taken,
+        left: adopted.left,
+        ..report
+    })
+}
+
+/// Whether the file is that of a run without the mask between positions that there is unless another is asked for.
+fn fits_unmasked(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<bool> {
+    if flags.mask.is_some() || flags.preset.is_some() {
+        return Ok(false);
+    }
+    let unmasked = Settings { mask: Some(Mask::None), ..flags.clone() };
+    let found = meant(record, &unmasked)?.into_iter().map(|meant| recompute(meant, tolerances));
+    Ok(found.flatten().any(|found| found.same() == found.steps.len()))
 }
 
 /// A file's tensors beside those of its run.

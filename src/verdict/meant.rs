@@ -47,7 +47,7 @@ pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
         && let Some((fill, tensor)) = foreign::mask_fill(&record)
     {
         settings.mask_fill = Some(Fill(fill));
-        taken.push(Taken::as_it_is("mask_fill", tensor).read(format!("{fill:e}")));
+        taken.push(Taken::as_it_is("mask_fill", tensor).read(format!("whose lowest is {fill:e}")));
     }
     let tokens_first = sources.with_tokens_first()?;
     let plain = Meant { record, settings, sources, taken };

@@ -64,6 +64,8 @@ pub struct Report {
     pub steps: Vec<StepReport>,
     /// The setting that a foreign file was read under; `None` for a file that says its own.
     pub read_as: Option<Config>,
+    /// Whether a foreign file that differs would be the same without the causal mask, which nobody asked for.
+    pub fits_unmasked: bool,
     /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
     pub taken: Vec<Taken>,
     /// The tensors of a foreign file that are no step, and why.
@@ -125,6 +127,7 @@ impl Report {
             diagnosis: None,
             non_finite: None,
             read_as: None,
+            fits_unmasked: false,
             taken: Vec::new(),
             left: Vec::new(),
         };

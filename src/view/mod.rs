@@ -10,7 +10,7 @@ mod steps;
 mod title;
 
 pub use bugs::{bug_list, bug_page};
-pub use report::{Sides, report_json, report_table};
+pub use report::{Sides, Tables, report_json, report_table};
 pub use shapes::{shapes_json, shapes_table};
 pub use steps::trace_tables;
 

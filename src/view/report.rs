@@ -17,15 +17,26 @@ use crate::verdict::{Diagnosis, Finding, NonFinite, Pairs, Place, Report, Status
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);
 
-/// Writes a report: a line where all is the same, else a table of the steps, the verdict in a sentence, what gives
-/// these numbers, and the cell where the sides first part.
+/// Whether a report shows the table of its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tables {
+    /// It does.
+    Shown,
+    /// It does where something differs.
+    OfDifferences,
+    /// It does not.
+    Hidden,
+}
+
+/// Writes a report: its verdict, the table of the steps, the verdict in a sentence, what gives these numbers, and the
+/// cell where the sides first part.
 ///
 /// # Errors
 /// If the writer fails.
 pub fn report_table(
     report: &Report,
     sides: Sides,
-    all: bool,
+    tables: Tables,
     width: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -44,7 +55,7 @@ pub fn report_table(
     for (name, why) in &report.left {
         writeln!(out, "  {name} was not checked: {why}")?;
     }
-    if all || !report.is_same() {
+    if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         for line in table(report, sides, width.saturating_sub(1)).lines() {
             writeln!(out, " {}", line.trim_end())?;
         }
@@ -59,6 +70,12 @@ pub fn report_table(
     }
     if let Some(diagnosis) = &report.diagnosis {
         diagnosis_lines(diagnosis).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    if report.fits_unmasked {
+        writeln!(
+            out,
+            "with --mask none it is the same: no mask was asked for, and causal is the default"
+        )?;
     }
     if let Some(found) = &report.non_finite {
         writeln!(out, "{}", start_of_non_finite(found))?;
@@ -149,6 +166,7 @@ pub fn report_json(reports: &[Report]) -> Value {
             "verdict": if report.is_same() { "same" } else { "differs" },
             "compared": report.compared(),
             "first_divergence": report.first_divergence().map(|step| &step.name),
+            "fits_unmasked": report.fits_unmasked,
             "taken": report.taken.iter().map(taken_json).collect::<Vec<_>>(),
             "not_checked": report.left.iter().map(left_json).collect::<Vec<_>>(),
             "diagnosis": diagnosis.findings.iter().flat_map(finding_json).collect::<Vec<_>>(),
