@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use mha_trace::file::{Output, Record};
 use mha_trace::source::{NameMap, Sources};
 use mha_trace::trace::Op;
@@ -198,4 +198,24 @@ fn record_with_a_wrong_number(right: &Trace, run: &Run, faulty: usize, cell: usi
         record.entries[at].tensor = value;
     }
     record
+}
+
+/// NumPy has no bf16, so people widen what they record.
+#[test]
+fn half_precision_is_known_when_it_was_widened() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (path, stem) in dumps(false).into_iter().chain(dumps(true)) {
+        if !stem.starts_with("half-precision") {
+            continue;
+        }
+        let mut record = Record::read(&path).expect("readable");
+        for entry in record.entries.iter_mut().filter(|entry| entry.tensor.dtype() != DType::U8) {
+            entry.tensor = entry.tensor.to_dtype(DType::F32).expect("widens");
+        }
+        let path = folder.path().join(path.file_name().expect("a file"));
+        Output::create(&path).and_then(|output| output.write(&record)).expect("written");
+        let report = judged(&path);
+        assert!(report.is_same(), "{stem}: {report:?}");
+        assert_eq!(named(&report), BTreeSet::from(["half-precision"]), "{stem}");
+    }
 }

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
+use super::compare::compare;
 use super::finding::Finding;
 use super::mutation::{Mutation, Site, catalogue};
 use super::noise::Noise;
+use super::tolerance::Tolerance;
 use crate::config::Config;
 use crate::error::Result;
 use crate::file::Record;
+use crate::source::Role;
 use crate::trace::{Op, Step, Trace};
 
 /// A recorded run beside its recomputed self.
@@ -53,8 +56,7 @@ impl<'a> Evidence<'a> {
         recorded: &'a HashMap<String, Tensor>,
         record: &Record,
     ) -> Result<Self> {
-        let mut dtypes = record.entries.iter().map(|entry| entry.tensor.dtype());
-        let half = dtypes.find(|dtype| matches!(dtype, DType::F16 | DType::BF16));
+        let half = half(record)?;
         let noise = Noise::of(trace, half)?;
         Ok(Self { config, trace, recorded, noise, half })
     }
@@ -173,4 +175,33 @@ impl<'a> Evidence<'a> {
     fn inputs(&self, step: &Step) -> Option<Vec<&Tensor>> {
         self.trace.read_by(step).iter().map(|read| self.recorded.get(&read.name)).collect()
     }
+}
+
+/// The 16-bit type that a file's values were computed in: that of a tensor, or the one that all its computed values
+/// are numbers of, as `NumPy` has no bf16 and people widen what they record.
+fn half(record: &Record) -> Result<Option<DType>> {
+    let is_half = |dtype: &DType| matches!(dtype, DType::F16 | DType::BF16);
+    let mut dtypes = record.entries.iter().map(|entry| entry.tensor.dtype());
+    if let Some(dtype) = dtypes.find(is_half) {
+        return Ok(Some(dtype));
+    }
+    let computed = record.entries.iter().filter(|entry| Role::of(&entry.name).is_none());
+    let computed: Vec<&Tensor> = computed.map(|entry| &entry.tensor).collect();
+    for dtype in [DType::BF16, DType::F16] {
+        let mut fit = !computed.is_empty();
+        for values in &computed {
+            fit = fit && is_exact_in(values, dtype)?;
+        }
+        if fit {
+            return Ok(Some(dtype));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a type holds every value of a tensor exactly.
+fn is_exact_in(values: &Tensor, dtype: DType) -> Result<bool> {
+    let exact = Tolerance { rtol: 0.0, atol: 0.0 };
+    let rounded = values.to_dtype(DType::F32)?.to_dtype(dtype)?.to_dtype(values.dtype())?;
+    Ok(compare(values, &rounded, exact)?.mismatched == 0)
 }
