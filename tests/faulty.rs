@@ -200,7 +200,7 @@ fn record_with_a_wrong_number(right: &Trace, run: &Run, faulty: usize, cell: usi
     record
 }
 
-/// NumPy has no bf16, so people widen what they record.
+/// `NumPy` has no bf16, so people widen what they record.
 #[test]
 fn half_precision_is_known_when_it_was_widened() {
     let folder = tempfile::tempdir().expect("a temporary folder");
