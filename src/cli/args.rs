@@ -133,6 +133,7 @@ pub struct ReportArgs {
 /// What is computed.
 #[derive(Args, Default)]
 #[command(next_help_heading = "Run")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct RunArgs {
     /// A JSON file with any of these settings, or a recorded trace to run again
     #[arg(long, value_name = "FILE")]
@@ -188,6 +189,18 @@ pub struct RunArgs {
     /// What a masked score becomes: a number or -inf [default: -1e9]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub mask_fill: Option<Fill>,
+    /// Keys that a query sees under the causal mask: the last N, itself included [default: all]
+    #[arg(long, value_name = "N")]
+    pub window: Option<usize>,
+    /// Add linear position biases to the scores: −slope · distance, a slope a head
+    #[arg(long)]
+    pub alibi: bool,
+    /// Cap the scores softly: C · tanh(scores / C)
+    #[arg(long, value_name = "C")]
+    pub softcap: Option<f64>,
+    /// What the dot products are multiplied by [default: 1/√d_k]
+    #[arg(long, value_name = "S", allow_hyphen_values = true)]
+    pub scale: Option<f64>,
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero [default: nan]
     #[arg(long, value_name = "NAME", value_parser = choice(EmptyRows::ALL, EmptyRows::name))]
     pub empty_rows: Option<EmptyRows>,

@@ -10,6 +10,13 @@ pub use settings::Settings;
 
 use crate::error::{Error, Result};
 
+/// √`d_k`, the divisor of the scores.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
+pub fn root(head_dim: usize) -> f64 {
+    (head_dim as f64).sqrt()
+}
+
 /// A run's whole setting, every value decided and checked.
 ///
 /// Made from [`Settings`] by [`Config::resolve`]; as [`Settings`] again it is the `config` of a recorded trace.
@@ -45,6 +52,14 @@ pub struct Config {
     pub attn_mask_true: Option<AttnMaskTrue>,
     /// What a masked score becomes.
     pub mask_fill: Fill,
+    /// How many keys a query sees under the causal mask, the last ones, itself included.
+    pub window: Option<usize>,
+    /// Whether the heads' linear position biases are added to the scores ("Train Short, Test Long", Press et al., 2021).
+    pub alibi: bool,
+    /// C, where the scores become C · tanh(scores / C).
+    pub softcap: Option<f64>,
+    /// What the dot products are multiplied by, in place of 1/√`d_k`.
+    pub scale: Option<f64>,
     /// What softmax makes of a row that is −∞ throughout.
     pub empty_rows: EmptyRows,
     /// The probability of dropping a weight, in [0, 1].
@@ -92,6 +107,10 @@ impl Config {
             attn_mask_true: s.attn_mask.as_ref().map(|_| s.attn_mask_true.unwrap_or_default()),
             attn_mask: s.attn_mask,
             mask_fill: s.mask_fill.unwrap_or_default(),
+            window: s.window,
+            alibi: s.alibi.unwrap_or(false),
+            softcap: s.softcap,
+            scale: s.scale,
             empty_rows: s.empty_rows.unwrap_or_default(),
             dropout: s.dropout.unwrap_or(0.0),
             dtype: s.dtype.unwrap_or_default(),
@@ -101,6 +120,12 @@ impl Config {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// What the dot products are multiplied by: 1/√`d_k`, unless something else is set.
+    #[must_use]
+    pub fn scale_factor(&self) -> f64 {
+        self.scale.unwrap_or_else(|| 1.0 / root(self.head_dim()))
     }
 
     /// Features of a head, `d_k` = `d_model` / heads.
@@ -132,6 +157,7 @@ impl Config {
                 "give a number from 0 to 1",
             ));
         }
+        self.check_scores()?;
         self.check_fill()?;
         self.check_key_mask()?;
         self.check_lengths()
@@ -148,6 +174,24 @@ impl Config {
             _ => below.to_string(),
         };
         format!("every head gets d_model / heads features: try heads {nearest}")
+    }
+
+    fn check_scores(&self) -> Result<()> {
+        let refuse = |what: String, fix: &str| Err(Error::config(what, fix));
+        match (self.window, self.mask, self.softcap, self.scale) {
+            (Some(0), ..) => refuse("window 0 shows no key".to_owned(), "give window at least 1"),
+            (Some(_), Mask::None, ..) => refuse(
+                "window is of the last keys, and mask none shows the later ones too".to_owned(),
+                "pass --mask causal, or leave window out",
+            ),
+            (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {
+                refuse(format!("softcap {cap} caps nothing"), "give a number above 0, such as 50")
+            }
+            (.., Some(scale)) if !scale.is_finite() => {
+                refuse(format!("scale {scale} is not a number"), "give one, such as 0.125")
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_fill(&self) -> Result<()> {

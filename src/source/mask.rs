@@ -31,6 +31,10 @@ impl MaskShapes {
     pub fn of(config: &Config, attn_mask: Option<&Tensor>) -> Result<Self> {
         let &Config { batch, seq_len, .. } = config;
         let mut shapes = Self::default();
+        let mut added = Vec::new();
+        if config.alibi {
+            added.push(vec![config.heads, seq_len, seq_len]);
+        }
         let mut blocked = Vec::new();
         if config.mask == Mask::Causal {
             blocked.push(vec![seq_len, seq_len]);
@@ -41,12 +45,16 @@ impl MaskShapes {
         if let Some(mask) = attn_mask {
             check_shape(config, "attn_mask", mask)?;
             if mask.dtype().is_float() {
-                shapes.added = Some(mask.dims().to_vec());
+                added.push(mask.dims().to_vec());
             } else {
                 blocked.push(mask.dims().to_vec());
             }
         }
-        shapes.blocked = blocked.into_iter().reduce(|left, right| broadcast(&left, &right));
+        let together = |shapes: Vec<Vec<usize>>| {
+            shapes.into_iter().reduce(|left, right| broadcast(&left, &right))
+        };
+        shapes.blocked = together(blocked);
+        shapes.added = together(added);
         Ok(shapes)
     }
 }
@@ -60,11 +68,15 @@ impl Masks {
         let mut masks = Self::default();
         let mut blocked = Vec::new();
         if config.mask == Mask::Causal {
-            blocked.push(causal(config.seq_len)?);
+            blocked.push(causal(config.seq_len, config.window)?);
         }
         for keys in [masked_keys(config), padding(config)].into_iter().flatten() {
             let shape = (config.batch, 1, 1, config.seq_len);
             blocked.push(Tensor::from_vec(keys, shape, &Device::Cpu)?);
+        }
+        if config.alibi {
+            let slopes = alibi_slopes(config.heads);
+            masks.added = Some(alibi(&slopes, config.seq_len)?);
         }
         if let Some(mask) = attn_mask {
             check_shape(config, "attn_mask", mask)?;
@@ -75,11 +87,15 @@ impl Masks {
                     let fix = "leave attn_mask_true out, or give a mask of 0 and 1";
                     return Err(Error::tensor("attn_mask", what, fix));
                 }
-                masks.added = Some(mask.to_dtype(config.dtype.into())?);
+                masks.added = Some(match masks.added {
+                    Some(alibi) => alibi.broadcast_add(&mask.to_dtype(DType::F64)?)?,
+                    None => mask.clone(),
+                });
             } else {
                 blocked.push(blocked_by(mask, config.attn_mask_true.unwrap_or_default())?);
             }
         }
+        masks.added = masks.added.map(|added| added.to_dtype(config.dtype.into())).transpose()?;
         for mask in blocked {
             masks.blocked = Some(match masks.blocked {
                 None => mask,
@@ -90,10 +106,47 @@ impl Masks {
     }
 }
 
-/// (query, key), true where the key comes after the query.
-fn causal(tokens: usize) -> Result<Tensor> {
-    let rows = (0..tokens).flat_map(|query| (0..tokens).map(move |key| u8::from(key > query)));
+/// (query, key), true where the key comes after the query, or before its window.
+fn causal(tokens: usize, window: Option<usize>) -> Result<Tensor> {
+    let blocks = |query: usize, key: usize| key > query || before_window(window, query, key);
+    let rows =
+        (0..tokens).flat_map(|query| (0..tokens).map(move |key| u8::from(blocks(query, key))));
     Ok(Tensor::from_vec(rows.collect(), (tokens, tokens), &Device::Cpu)?)
+}
+
+/// Whether a key is too far back to be among the last `window` that a query sees, itself included.
+#[must_use]
+pub fn before_window(window: Option<usize>, query: usize, key: usize) -> bool {
+    window.is_some_and(|window| query.saturating_sub(key) >= window)
+}
+
+/// The slopes of the heads' position biases: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise
+/// those of the next lower power, followed by every other one of the next higher, as the paper's code has it ("Train
+/// Short, Test Long", Press et al., 2021, section 3).
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "heads are few")]
+pub fn alibi_slopes(heads: usize) -> Vec<f64> {
+    let of_power = |n: usize| (1..=n).map(move |at| (-8.0 * at as f64 / n as f64).exp2());
+    if heads.is_power_of_two() {
+        return of_power(heads).collect();
+    }
+    let lower = heads.next_power_of_two() / 2;
+    of_power(lower).chain(of_power(2 * lower).step_by(2)).take(heads).collect()
+}
+
+/// (head, query, key): −slope · |query − key|, in f64.
+///
+/// # Errors
+/// If candle fails.
+#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
+pub fn alibi(slopes: &[f64], tokens: usize) -> Result<Tensor> {
+    let mut biases = Vec::with_capacity(slopes.len() * tokens * tokens);
+    for slope in slopes {
+        for query in 0..tokens {
+            biases.extend((0..tokens).map(|key| -slope * query.abs_diff(key) as f64));
+        }
+    }
+    Ok(Tensor::from_vec(biases, (slopes.len(), tokens, tokens), &Device::Cpu)?)
 }
 
 /// (batch, key), true where `key_mask` has a 0.
@@ -172,4 +225,29 @@ fn broadcast(left: &[usize], right: &[usize]) -> Vec<usize> {
         shape.len().checked_sub(from_right).and_then(|at| shape.get(at)).copied().unwrap_or(1)
     };
     (1..=rank).rev().map(|from_right| at(left, from_right).max(at(right, from_right))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Press et al., 2021: eight heads have 1/2, 1/4 … 1/256; twelve have four of sixteen's after those.
+    #[test]
+    fn slopes_are_those_of_the_paper() {
+        let halves: Vec<f64> = (1..=8).map(|at| 0.5_f64.powi(at)).collect();
+        assert_eq!(alibi_slopes(8), halves);
+        let sixteen = alibi_slopes(16);
+        let some_of_sixteen = [sixteen[0], sixteen[2], sixteen[4], sixteen[6]];
+        assert_eq!(alibi_slopes(12), [halves.as_slice(), &some_of_sixteen].concat());
+        assert_eq!(sixteen[..1], [0.5_f64.sqrt()]);
+        assert_eq!(alibi_slopes(1), [0.5_f64.powi(8)]);
+        assert_eq!(alibi_slopes(3).len(), 3);
+    }
+
+    #[test]
+    fn a_window_holds_the_query_itself() {
+        assert!(!before_window(Some(1), 4, 4) && before_window(Some(1), 4, 3));
+        assert!(!before_window(Some(3), 4, 2) && before_window(Some(3), 4, 1));
+        assert!(!before_window(None, 400, 0));
+    }
 }

@@ -16,7 +16,7 @@ pub use alias::meanings;
 pub use draw::draw;
 pub use generator::{Generator, dropout_scale};
 pub use given::{NameMap, adopt_given};
-pub use mask::{MaskShapes, Masks, unravel};
+pub use mask::{MaskShapes, Masks, alibi, alibi_slopes, before_window, unravel};
 pub use role::Role;
 pub use sources::{Sources, key_mask_rows, split_place};
 pub use taken::Taken;

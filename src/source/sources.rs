@@ -107,6 +107,8 @@ impl Sources {
         let masks_stated = flags.mask.is_some()
             || flags.key_mask.is_some()
             || flags.lengths.is_some()
+            || flags.window.is_some()
+            || flags.alibi.is_some()
             || flags.attn_mask.is_some()
             || flags.attn_mask_true.is_some();
         let replaced = |role: Role| match role {

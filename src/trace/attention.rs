@@ -38,7 +38,14 @@ pub fn attention(config: &Config, masks: &MaskShapes) -> Result<Program> {
     let v_heads = p.then("v_heads", Op::SplitHeads { heads }, &[v])?;
 
     let mut scores = p.then("scores_raw", Op::DotProduct, &[q_heads, k_heads])?;
-    scores = p.then("scores", Op::Scale { head_dim: config.head_dim() }, &[scores])?;
+    let scaled = match config.scale {
+        Some(factor) => Op::ScaleBy { factor },
+        None => Op::Scale { head_dim: config.head_dim() },
+    };
+    scores = p.then("scores", scaled, &[scores])?;
+    if let Some(cap) = config.softcap {
+        scores = p.then("scores_capped", Op::SoftCap { cap }, &[scores])?;
+    }
     if let Some(attn_bias) = attn_bias {
         scores = p.then("scores_biased", Op::AddMask, &[scores, attn_bias])?;
     }
@@ -65,7 +72,12 @@ impl Program {
     /// # Errors
     /// Never, as its sizes fit each other.
     pub fn complete() -> Result<Self> {
-        let settings = Settings { dropout: Some(0.5), bias: Some(true), ..Settings::default() };
+        let settings = Settings {
+            dropout: Some(0.5),
+            bias: Some(true),
+            softcap: Some(1.0),
+            ..Settings::default()
+        };
         let config = Config::resolve(&settings)?;
         let all = Some(vec![config.seq_len; 2]);
         attention(&config, &MaskShapes { blocked: all.clone(), added: all })

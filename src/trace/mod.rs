@@ -13,7 +13,7 @@ mod run;
 pub use attention::attention;
 pub use axis::{Axes, Axis};
 pub use empty::{Became, EmptyRows};
-pub use op::{Op, root};
+pub use op::Op;
 pub use program::{Given, Program, Step, Trace};
 pub use reading::Reading;
 pub use run::Run;

@@ -3,7 +3,7 @@
 use candle_core::{D, Tensor};
 
 use super::axis::{Axes, Axis};
-use crate::config::{EmptyRows, Fill};
+use crate::config::{EmptyRows, Fill, root};
 use crate::error::{Error, Result};
 use crate::source::dropout_scale;
 
@@ -29,6 +29,16 @@ pub enum Op {
     Scale {
         /// The features of a head, `d_k`.
         head_dim: usize,
+    },
+    /// Scores · a factor, in place of 1/√`d_k`.
+    ScaleBy {
+        /// The factor.
+        factor: f64,
+    },
+    /// C · tanh(scores / C): no score is beyond ±C ("Gemma 2", Gemma Team, 2024, section 2).
+    SoftCap {
+        /// C.
+        cap: f64,
     },
     /// Scores + a float mask, broadcast from the right.
     AddMask,
@@ -69,13 +79,18 @@ impl Op {
             }
             (Self::DotProduct, [queries, keys]) => queries.matmul(&keys.t()?)?,
             (Self::Scale { head_dim }, [scores]) => {
-                let root =
-                    Tensor::new(root(head_dim), scores.device())?.to_dtype(scores.dtype())?;
-                scores.broadcast_div(&root)?
+                scores.broadcast_div(&number(root(head_dim), scores)?)?
+            }
+            (Self::ScaleBy { factor }, [scores]) => {
+                scores.broadcast_mul(&number(factor, scores)?)?
+            }
+            (Self::SoftCap { cap }, [scores]) => {
+                let cap = number(cap, scores)?;
+                scores.broadcast_div(&cap)?.tanh()?.broadcast_mul(&cap)?
             }
             (Self::AddMask, [scores, mask]) => scores.broadcast_add(mask)?,
             (Self::MaskFill { fill }, [scores, mask]) => {
-                let fill = Tensor::new(fill.0, scores.device())?.to_dtype(scores.dtype())?;
+                let fill = number(fill.0, scores)?;
                 let shape = scores.shape();
                 mask.broadcast_as(shape)?.where_cond(&fill.broadcast_as(shape)?, scores)?
             }
@@ -126,7 +141,13 @@ impl Op {
             {
                 vec![*b, *h, *q, *s]
             }
-            (Self::Scale { .. } | Self::Softmax { .. }, [scores]) => scores.to_vec(),
+            (
+                Self::Scale { .. }
+                | Self::ScaleBy { .. }
+                | Self::SoftCap { .. }
+                | Self::Softmax { .. },
+                [scores],
+            ) => scores.to_vec(),
             (Self::AddMask | Self::MaskFill { .. }, [scores, mask]) if broadcasts(mask, scores) => {
                 scores.to_vec()
             }
@@ -161,6 +182,8 @@ impl Op {
             (Self::SplitHeads { heads }, [x]) => format!("{x} split into {heads} heads"),
             (Self::DotProduct, [q, k]) => format!("{q} · {k}ᵀ"),
             (Self::Scale { .. }, [scores]) => format!("{scores} / √d_k"),
+            (Self::ScaleBy { factor }, [scores]) => format!("{scores} · {factor}"),
+            (Self::SoftCap { cap }, [scores]) => format!("{cap} · tanh({scores} / {cap})"),
             (Self::AddMask, [scores, mask]) => format!("{scores} + {mask}"),
             (Self::MaskFill { fill }, [scores, mask]) => {
                 format!("{fill} where {mask}, else {scores}")
@@ -174,7 +197,7 @@ impl Op {
     }
 
     /// Floating-point operations of the step: a multiply-add counts 2, softmax 5 an element (maximum,
-    /// subtraction, exponential, sum, division), moving and selecting numbers nothing.
+    /// subtraction, exponential, sum, division), a soft cap 3, moving and selecting numbers nothing.
     #[must_use]
     pub fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         let count = output.count();
@@ -188,7 +211,10 @@ impl Op {
                 count.saturating_mul(2 * inner(inputs.first())).saturating_add(bias)
             }
             Self::DotProduct | Self::WeightedSum => count.saturating_mul(2 * inner(inputs.first())),
-            Self::Scale { .. } | Self::AddMask | Self::Dropout { .. } => count,
+            Self::Scale { .. } | Self::ScaleBy { .. } | Self::AddMask | Self::Dropout { .. } => {
+                count
+            }
+            Self::SoftCap { .. } => count.saturating_mul(3),
             Self::Softmax { .. } => count.saturating_mul(5),
         }
     }
@@ -199,11 +225,9 @@ impl Op {
     }
 }
 
-/// √`d_k`, the divisor of the scores.
-#[must_use]
-#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
-pub fn root(head_dim: usize) -> f64 {
-    (head_dim as f64).sqrt()
+/// A number as a tensor of the type that it is to meet.
+fn number(value: f64, beside: &Tensor) -> candle_core::Result<Tensor> {
+    Tensor::new(value, beside.device())?.to_dtype(beside.dtype())
 }
 
 /// x (batch, token, in) · Wᵀ as one matrix product over all tokens.

@@ -8,9 +8,9 @@ use super::View;
 use super::grid::{Grid, Text};
 use super::number::number;
 use super::title::{is_parameter, title};
-use crate::config::{Config, Mask};
+use crate::config::{Config, Mask, root};
 use crate::source::unravel;
-use crate::trace::{Axis, Op, Step, Trace, root};
+use crate::trace::{Axis, Op, Step, Trace};
 
 /// A tensor with more elements than this is cut to its edges, as torch's printing does.
 const THRESHOLD: usize = 1000;
@@ -289,7 +289,10 @@ impl Page<'_> {
 pub fn mask_line(c: &Config) -> String {
     let mut masks = Vec::new();
     if c.mask == Mask::Causal {
-        masks.push("causal".to_owned());
+        masks.push(match c.window {
+            Some(window) => format!("causal, window {window}"),
+            None => "causal".to_owned(),
+        });
     }
     if let Some(rows) = &c.key_mask {
         masks.push(format!("keys {}", rows.join(",")));
@@ -299,10 +302,15 @@ pub fn mask_line(c: &Config) -> String {
         masks.push(format!("lengths {}", lengths.join(",")));
     }
     masks.extend(c.attn_mask.clone());
-    if masks.is_empty() {
-        return "no mask".to_owned();
-    }
-    format!("mask {} · fill {}", masks.join(" and "), c.mask_fill)
+    let mask = if masks.is_empty() {
+        "no mask".to_owned()
+    } else {
+        format!("mask {} · fill {}", masks.join(" and "), c.mask_fill)
+    };
+    let alibi = c.alibi.then(|| "alibi".to_owned());
+    let scale = c.scale.map(|scale| format!("scale {scale}"));
+    let softcap = c.softcap.map(|cap| format!("softcap {cap}"));
+    [Some(mask), alibi, scale, softcap].into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
 fn numbers_line(c: &Config) -> String {

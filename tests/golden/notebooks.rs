@@ -5,8 +5,9 @@ use std::path::Path;
 
 use candle_core::{D, DType, Device, Tensor};
 use mha_trace::config::Preset;
+use mha_trace::config::root;
 use mha_trace::source::Sources;
-use mha_trace::trace::{Run, root};
+use mha_trace::trace::Run;
 use mha_trace::{Settings, Trace};
 use serde::Deserialize;
 use serde_json::Value;

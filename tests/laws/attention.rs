@@ -109,6 +109,43 @@ proptest! {
     }
 
     #[test]
+    fn a_window_as_long_as_the_sequence_is_none(mut case in cases(), more in 0..3_usize) {
+        case.settings.mask = Some(Mask::Causal);
+        case.settings.window = None;
+        let without = case.trace();
+        case.settings.window = case.settings.seq_len.map(|tokens| tokens + more);
+        prop_assert_eq!(bits(value(&case.trace(), "weights")), bits(value(&without, "weights")));
+    }
+
+    #[test]
+    fn a_query_sees_no_key_before_its_window(mut case in cases(), window in 1..7_usize) {
+        case.settings.mask = Some(Mask::Causal);
+        case.settings.window = Some(window);
+        let mask = value(&case.trace(), "mask").clone();
+        let tokens = mask.dim(D::Minus1).expect("has keys");
+        for (at, row) in rows(&mask).iter().enumerate() {
+            let query = at % tokens;
+            for (key, blocked) in row.iter().enumerate() {
+                prop_assert!(*blocked > 0.0 || (key <= query && key + window > query));
+            }
+        }
+    }
+
+    #[test]
+    fn a_huge_soft_cap_is_none_and_a_small_one_bounds(mut case in cases(), cap in 0.1..3.0_f64) {
+        case.settings.softcap = None;
+        let scores = values(value(&case.trace(), "scores"));
+        case.settings.softcap = Some(1e6);
+        let capped = values(value(&case.trace(), "scores_capped"));
+        // tanh(z) = z − z³/3 …: below 1e-8 here, and f32 rounds four times.
+        let near = |(score, capped): (&f64, &f64)| (score - capped).abs() <= 1e-6 * score.abs().max(1e-3);
+        prop_assert!(scores.iter().zip(&capped).all(near));
+        case.settings.softcap = Some(cap);
+        let capped = values(value(&case.trace(), "scores_capped"));
+        prop_assert!(capped.iter().all(|score| score.abs() <= cap * (1.0 + 1e-6)));
+    }
+
+    #[test]
     fn permuting_the_batch_permutes_the_output(mut case in cases(), by in 0..3_usize) {
         case.settings.dropout = Some(0.0);
         let (mut x, shape) = drawn_x(&case);

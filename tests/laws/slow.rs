@@ -80,7 +80,12 @@ impl Slow<'_> {
                         |key: usize| features.clone().map(|f| q[query][f] * k[key][f]).sum::<f64>();
                     #[allow(clippy::cast_precision_loss, reason = "a handful of features")]
                     let root = (head_dim as f64).sqrt();
-                    let mut scores: Vec<f64> = (0..seq_len).map(|key| dot(key) / root).collect();
+                    let scaled = |key| self.config.scale.map_or(dot(key) / root, |s| dot(key) * s);
+                    let capped = |score: f64| {
+                        self.config.softcap.map_or(score, |cap| cap * (score / cap).tanh())
+                    };
+                    let mut scores: Vec<f64> =
+                        (0..seq_len).map(|key| capped(scaled(key))).collect();
                     let weights = self.weights(&mut scores, [item, head, query]);
                     for (key, weight) in weights.into_iter().enumerate() {
                         let keep = self

@@ -54,11 +54,34 @@ pub fn cases() -> impl Strategy<Value = Case> {
         let keys = (prop::option::weighted(0.4, rows), prop::option::weighted(0.4, lengths));
         let score = prop_oneof![4 => -2.0..2.0_f32, 1 => Just(f32::NEG_INFINITY)];
         let attn_bias = prop::option::weighted(0.3, prop::collection::vec(score, tokens * tokens));
-        (Just(base), choices(), keys, attn_bias).prop_map(|(base, choices, keys, attn_bias)| {
-            let (key_mask, lengths) = keys;
-            Case { settings: Settings { key_mask, lengths, ..choices }.over(base), attn_bias }
-        })
+        let scores = scores(tokens);
+        (Just(base), choices(), keys, attn_bias, scores).prop_map(
+            |(base, choices, (key_mask, lengths), attn_bias, scores)| {
+                let mut settings =
+                    Settings { key_mask, lengths, ..choices }.over(scores).over(base);
+                // The float mask is given as a run's whole attn_bias, and a window is one of a causal mask.
+                settings.alibi = settings.alibi.filter(|_| attn_bias.is_none());
+                settings.window = settings.window.filter(|_| settings.mask == Some(Mask::Causal));
+                Case { settings, attn_bias }
+            },
+        )
     })
+}
+
+/// What later models do to the scores.
+fn scores(tokens: usize) -> impl Strategy<Value = Settings> {
+    let window = prop::option::weighted(0.3, 1..=tokens + 1);
+    let softcap = prop::option::weighted(0.3, 0.5..5.0_f64);
+    let scale = prop::option::weighted(0.3, -0.5..1.5_f64);
+    (window, prop::bool::weighted(0.3), softcap, scale).prop_map(
+        |(window, alibi, softcap, scale)| Settings {
+            window,
+            alibi: Some(alibi),
+            softcap,
+            scale,
+            ..Settings::default()
+        },
+    )
 }
 
 fn key_row(row: &[bool]) -> String {

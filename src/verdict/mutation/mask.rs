@@ -5,7 +5,7 @@ use candle_core::{D, DType, Tensor};
 use super::{Mutation, Site, one};
 use crate::config::{Config, Fill, Mask};
 use crate::error::Result;
-use crate::source::Masks;
+use crate::source::{Masks, before_window};
 use crate::trace::Op;
 
 const FUTURE: &str =
@@ -39,7 +39,7 @@ pub const ALL: &[Mutation] = &[
         example: "mask = torch.triu(torch.ones(T, T)).bool()",
         fix: "mask = torch.triu(torch.ones(T, T), diagonal=1).bool()",
         steps: &["masked_scores"],
-        faulty: |site| with_causal(site, |query, key| key >= query),
+        faulty: |site| with_causal(site, |query, key| key >= query || outside(site, query, key)),
     },
     Mutation {
         id: "mask-causal-sees-next",
@@ -48,7 +48,7 @@ pub const ALL: &[Mutation] = &[
         example: "mask = torch.triu(torch.ones(T, T), diagonal=2).bool()",
         fix: "mask = torch.triu(torch.ones(T, T), diagonal=1).bool()",
         steps: &["masked_scores"],
-        faulty: |site| with_causal(site, |query, key| key > query + 1),
+        faulty: |site| with_causal(site, |query, key| key > query + 1 || outside(site, query, key)),
     },
     Mutation {
         id: "mask-causal-reversed",
@@ -57,7 +57,7 @@ pub const ALL: &[Mutation] = &[
         example: "mask = torch.tril(torch.ones(T, T), diagonal=-1).bool()",
         fix: "mask = torch.triu(torch.ones(T, T), diagonal=1).bool()",
         steps: &["masked_scores"],
-        faulty: |site| with_causal(site, |query, key| key < query),
+        faulty: |site| with_causal(site, |query, key| key < query || outside(site, query, key)),
     },
     Mutation {
         id: "mask-padding-missing",
@@ -148,8 +148,16 @@ fn or_causal(site: &Site, padding: &Tensor) -> Result<Tensor> {
     })
 }
 
+/// Whether the key is before the query's window.
+fn outside(site: &Site, query: usize, key: usize) -> bool {
+    before_window(site.config.window, query, key)
+}
+
 /// The scores under another causal mask, with the padding as it is.
-fn with_causal(site: &Site, blocks: fn(usize, usize) -> bool) -> Result<Vec<Tensor>> {
+pub fn with_causal(
+    site: &Site,
+    blocks: impl Fn(usize, usize) -> bool + Copy,
+) -> Result<Vec<Tensor>> {
     if site.config.mask != Mask::Causal || site.config.attn_mask.is_some() {
         return one(None);
     }

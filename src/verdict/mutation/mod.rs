@@ -5,6 +5,7 @@
 
 mod heads;
 mod mask;
+mod modern;
 mod projection;
 mod scale;
 mod softmax;
@@ -113,6 +114,7 @@ pub fn catalogue() -> Vec<&'static Mutation> {
         scale::ALL,
         mask::ALL,
         softmax::ALL,
+        modern::ALL,
         heads::ALL,
         projection::QUERY,
         projection::KEY,

@@ -3,8 +3,8 @@
 use candle_core::Tensor;
 
 use super::{Mutation, Site, one};
+use crate::config::root;
 use crate::error::Result;
-use crate::trace::root;
 
 const SILENT: &str = "The weights still sum to 1; they are only too flat or too sharp.";
 const FIX: &str = "scores = q @ k.transpose(-2, -1) / math.sqrt(head_dim)";
@@ -53,7 +53,7 @@ pub const ALL: &[Mutation] = &[
         example: "scores = q @ k.transpose(-2, -1) * math.sqrt(head_dim)",
         fix: FIX,
         steps: &["scores"],
-        faulty: |site| times(site, root(site.config.head_dim())),
+        faulty: |site| times(site, 1.0 / site.config.scale_factor()),
     },
     Mutation {
         id: "scale-twice",
@@ -81,5 +81,5 @@ fn times(site: &Site, factor: f64) -> Result<Vec<Tensor>> {
 }
 
 fn twice(site: &Site) -> Result<Vec<Tensor>> {
-    one(Some(site.correct()?.affine(1.0 / root(site.config.head_dim()), 0.0)?))
+    one(Some(site.correct()?.affine(site.config.scale_factor(), 0.0)?))
 }
