@@ -127,6 +127,18 @@ pub fn bytes(count: u128) -> String {
     }
 }
 
+/// A text of a file, such as a tensor's name, as it can be shown: control characters are escaped.
+#[must_use]
+pub fn shown(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        let escape = |c: char| {
+            if c.is_control() { c.escape_default().collect() } else { c.to_string() }
+        };
+        return text.chars().map(escape).collect::<String>().into();
+    }
+    text.into()
+}
+
 /// The candidate that `name` begins, or is close enough to for a slip of the keyboard.
 pub(crate) fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let name = &name.to_lowercase();

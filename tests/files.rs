@@ -217,6 +217,7 @@ fn nested_checkpoints_are_flattened_and_other_objects_passed_over() {
         ("by_number.7", vec![7.]),
     ];
     assert_eq!(found, expected);
+    assert_eq!(numbers(named(&read("decoder_layer_weights.pt"), "a")), ramp(6));
     for name in ["single.pt", "parameter.pt"] {
         assert_eq!(numbers(named(&read(name), "")), ramp(3));
     }

@@ -494,3 +494,121 @@ fn real_modules_check_clean() {
         assert_same(&report.unwrap_or_else(|error| panic!("{layer}: {error}")), steps);
     }
 }
+
+/// A dump of code with one mistake, its steps under our names.
+fn faulty(name: &str, steps: &[&str]) -> Foreign {
+    let path = fixtures().join(format!("faulty/{name}.safetensors"));
+    Foreign::of(&Record::read(&path).expect("readable"), steps)
+}
+
+fn named(report: &Report) -> Vec<&str> {
+    let diagnosis = report.diagnosis.iter().flat_map(|diagnosis| &diagnosis.findings);
+    diagnosis.map(|finding| finding.id).collect()
+}
+
+#[test]
+fn a_mask_that_was_written_into_ambiguous_scores_tells_what_they_are() {
+    for bug in ["mask-inverted", "mask-causal-reversed"] {
+        let mut foreign = faulty(bug, &["scores", "masked_scores", "weights"]);
+        foreign.remove("scores");
+        foreign.rename("masked_scores", "attn_scores");
+        assert_eq!(named(&foreign.check()), [bug]);
+    }
+}
+
+#[test]
+fn a_mistake_under_another_name_is_still_named() {
+    let mut foreign = faulty("scale-missing", &["weights"]);
+    foreign.rename("weights", "attn_weights");
+    assert_eq!(named(&foreign.check()), ["scale-missing"]);
+}
+
+/// As many heads as tokens and a mistake: no order of axes gives the right numbers.
+#[test]
+fn mistakes_are_named_where_shapes_do_not_tell_the_order() {
+    let mut settings = golden(RUN).config.expect("a config");
+    (settings.heads, settings.seq_len, settings.batch) = (Some(3), Some(3), Some(2));
+    (settings.lengths, settings.seed) = (None, None);
+    let run = mha_trace::Run::new(&settings, mha_trace::source::Sources::default()).expect("valid");
+    let record = run.trace().expect("runs").to_record(run.config());
+    let mut foreign = Foreign::of(&record, &["q_heads", "k_heads", "v_heads", "output"]);
+    let output = foreign.remove("output");
+    foreign.add("output", (output + 1.0).expect("adds"));
+    for (step, hook) in [("q_heads", "hook_q"), ("k_heads", "hook_v"), ("v_heads", "hook_k")] {
+        let tensor = permuted(&foreign.remove(step), &[0, 2, 1, 3]);
+        foreign.add(hook, tensor);
+    }
+    let report = foreign.check();
+    for step in ["k_heads", "v_heads"] {
+        let axes = format!("axes (batch, {}, head, head_dim)", "key");
+        assert!(taken(&report, step).contains(&axes), "{report:?}");
+    }
+}
+
+#[test]
+fn an_average_over_the_heads_is_no_step() {
+    let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
+    let average = foreign.remove("weights").mean(1).expect("four axes");
+    foreign.add("weights", average);
+    let report = foreign.check();
+    assert_same(&report, 1);
+    assert!(report.left[0].1.contains("an average over them is no step"), "{report:?}");
+}
+
+#[test]
+fn two_tensors_that_may_be_one_step_are_told_though_x_could_be_turned() {
+    let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
+    let weights = foreign.remove("weights");
+    foreign.add("attn_weights", weights.clone());
+    foreign.add("attention", weights);
+    let refused = foreign.refused("");
+    assert!(refused.contains(" may be weights\nsay which step the other is"), "{refused}");
+}
+
+#[test]
+fn a_bias_beside_a_weight_of_no_shape_is_refused() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    foreign.remove("b_k");
+    foreign.remove("w_k");
+    foreign.add("w_k", Tensor::new(1.0_f32, &Device::Cpu).expect("a number"));
+    let refused = foreign.refused("");
+    assert!(refused.contains("w_k: is []"), "{refused}");
+}
+
+#[test]
+fn grouped_queries_are_refused_by_their_name() {
+    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
+    for name in ["w_k", "w_v", "b_k", "b_v"] {
+        let tensor = foreign.remove(name).narrow(0, 0, 4).expect("long enough");
+        foreign.add(name, tensor);
+    }
+    let refused = foreign.refused("");
+    assert!(refused.contains("grouped-query attention"), "{refused}");
+}
+
+#[test]
+fn a_prefix_picks_steps_too() {
+    let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
+    for step in ["x", "weights", "output"] {
+        let tensor = foreign.remove(step);
+        foreign.add(&format!("l0.{step}"), (&tensor * 2.0).expect("scales"));
+        foreign.add(&format!("l1.{step}"), tensor);
+    }
+    foreign.flags.prefix = Some("l1".to_owned());
+    assert_same(&foreign.check(), 2);
+}
+
+/// Masked scores in bf16, whose fill is rounded by millions: that excuses no other cell.
+#[test]
+fn the_rounding_of_a_masks_fill_hides_no_mistake() {
+    let mut foreign = faulty("scale-missing", &["masked_scores", "weights"]);
+    for entry in
+        foreign.record.entries.iter_mut().filter(|entry| entry.tensor.dtype() == DType::F32)
+    {
+        let half = entry.tensor.to_dtype(DType::BF16).and_then(|half| half.to_dtype(DType::F32));
+        entry.tensor = half.expect("rounds");
+    }
+    foreign.flags.mask_fill = None;
+    let report = foreign.check();
+    assert_eq!(named(&report), ["scale-missing"], "{report:?}");
+}

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use mha_trace::error::shown;
 use mha_trace::file::{Output, arrays_in, is_recorded, write_json};
 use mha_trace::source::{NameMap, Taken};
 use mha_trace::verdict::mutation::find;
@@ -49,7 +50,7 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
 fn print_taken(taken: &[Taken]) {
     for taken in taken.iter().filter(|taken| !taken.chosen) {
         // What cannot be written keeps nothing from its place.
-        let _ = writeln!(io::stderr(), "{taken}");
+        let _ = writeln!(io::stderr(), "{}", shown(&taken.to_string()));
     }
 }
 

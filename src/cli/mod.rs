@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+use mha_trace::error::shown;
 
 /// How a command that could be carried out ended.
 pub enum Outcome {
@@ -46,7 +47,9 @@ pub fn main() -> ExitCode {
 /// Says on stderr what is wrong and, on a second line, what to do.
 fn report(error: &anyhow::Error) {
     let fix = error.downcast_ref::<mha_trace::Error>().map(mha_trace::Error::fix);
-    let help = fix.map(|fix| format!("\nhelp: {fix}")).unwrap_or_default();
+    let help = fix.map(|fix| format!("\nhelp: {}", shown(fix))).unwrap_or_default();
+    let error = error.to_string();
+    let error = shown(&error);
     // Where stderr is closed too there is nobody left to tell.
     let _ = writeln!(io::stderr(), "error: {error}{help}");
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use zip::read::{ArchiveOffset, Config};
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -43,7 +44,9 @@ impl Archive {
             }
             other => Error::file(path, format!("cannot be unpacked: {other}"), DAMAGED),
         };
-        let mut zip = ZipArchive::new(input).map_err(refuse)?;
+        // Where the archive starts is not to be guessed: a guess can take what stands in a name for a directory.
+        let config = Config { archive_offset: ArchiveOffset::Known(0) };
+        let mut zip = ZipArchive::with_config(config, input).map_err(refuse)?;
         if zip.has_duplicate_names() {
             return Err(Error::file(path, "holds two members by one name", "keep one of them"));
         }

@@ -74,17 +74,9 @@ const ALIASES: &[(&[&str], &[&str])] = &[
     ),
     (
         &["head_outputs", "concat", "output"],
-        &[
-            "context",
-            "contexts",
-            "context_vec",
-            "context_vector",
-            "context_layer",
-            "ctx",
-            "attn_output",
-            "attention_output",
-        ],
+        &["context", "contexts", "context_vec", "context_vector", "context_layer", "ctx"],
     ),
+    (&["output", "concat", "head_outputs"], &["attn_output", "attention_output"]),
     (
         &["head_outputs", "concat"],
         &["head_outputs", "z", "hook_z", "head_out", "heads_out", "head_output"],

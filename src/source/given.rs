@@ -88,8 +88,14 @@ pub fn adopt_given(
     (has_x, has_weights): (bool, bool),
 ) -> Result<(Record, Vec<Taken>, Option<usize>)> {
     let (mut taken, mut heads) = (Vec::new(), None);
+    let picks_steps = prefix.is_some_and(|prefix| keep_layer(&mut record, prefix));
     let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
-    let layer = if has_weights { None } else { pick(&names, prefix)? };
+    let layer = match pick(&names, prefix) {
+        _ if has_weights => None,
+        // The prefix may be of the steps alone.
+        Err(_) if picks_steps => pick(&names, None)?,
+        picked => picked?,
+    };
     if let Some(layer) = layer {
         let weights = layer.weights(|name| Ok(record.tensor(name).cloned()))?;
         let used: HashSet<&str> = weights.taken.iter().map(|taken| taken.tensor.as_str()).collect();
@@ -104,6 +110,20 @@ pub fn adopt_given(
         taken.extend(adopt_x(&mut record)?);
     }
     Ok((record, taken, heads))
+}
+
+/// Leaves the tensors of other layers out, if some are under the prefix, and tells whether they are; those without
+/// any prefix stay.
+fn keep_layer(record: &mut Record, prefix: &str) -> bool {
+    let prefix = prefix.trim_end_matches(['.', '/']);
+    let is_under =
+        |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(['.', '/']));
+    let any = record.entries.iter().any(|entry| is_under(&entry.name));
+    if any {
+        let is_bare = |name: &str| !name.contains(['.', '/']);
+        record.entries.retain(|entry| is_bare(&entry.name) || is_under(&entry.name));
+    }
+    any
 }
 
 fn entry(name: String, tensor: Tensor) -> Entry {

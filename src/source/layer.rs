@@ -51,6 +51,7 @@ impl Layer {
                 found.separate("o", &self.output)?;
             }
         }
+        found.refuse_grouped_queries()?;
         found.complete_biases()?;
         Ok(found.weights)
     }
@@ -95,6 +96,19 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
                 Err(Error::tensor(name, what, "make the layer without add_bias_kv"))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Fewer key and value heads than query heads.
+    fn refuse_grouped_queries(&self) -> Result<()> {
+        let rows = |name: &str| self.weights.tensors.get(name).map_or(&[][..], Tensor::dims);
+        match (rows("w_q"), rows("w_k")) {
+            (&[queries, _], &[keys, _]) if keys < queries => {
+                let what = format!("has {keys} rows, and w_q {queries}: grouped-query attention");
+                let fix = "this is not traced: check a layer with a key head for every query head";
+                Err(Error::tensor("w_k", what, fix))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -168,7 +182,8 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
         }
         for projection in without {
             if let Some(weight) = self.weights.tensors.get(&format!("w_{projection}")) {
-                let zeros = Tensor::zeros(weight.dim(0)?, weight.dtype(), weight.device())?;
+                let size = weight.dims().first().copied().unwrap_or(0);
+                let zeros = Tensor::zeros(size, weight.dtype(), weight.device())?;
                 let step = format!("b_{projection}");
                 self.take(step, "no tensor", zeros, Some("zeros".to_owned()));
             }

@@ -139,6 +139,8 @@ pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
         let what = format!("none under the prefix {asked}");
         let fix = if known.is_empty() {
             missing(names)
+        } else if known.iter().all(String::is_empty) {
+            "the only layer has no prefix: leave it out".to_owned()
         } else {
             format!("there are {}", listed(known.iter().map(String::as_str).collect()))
         };
@@ -152,6 +154,11 @@ const SHOWN: usize = 12;
 
 /// The error for a file that holds no whole layer that is known by its names: what lacks, if a layer is nearly there.
 pub fn none_found(names: &[&str]) -> Error {
+    if let Some(name) = names.iter().find(|name| prefix_of(name, "q_proj_weight").is_some()) {
+        let what = format!("{name}: keys and values of widths of their own (kdim, vdim)");
+        let fix = "this is not traced: check a layer of self-attention";
+        return Error::tensor("weights", what, fix);
+    }
     let what = match nearly(names) {
         Some((there, missing)) => {
             format!("no {} beside {}", missing.join(", no "), there.join(", "))

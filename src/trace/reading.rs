@@ -62,9 +62,17 @@ fn arrange(
     };
     let mut one_taken = false;
     for (at, (axis, size)) in axes.iter().enumerate() {
-        let query_waits = axes.iter().any(|(other, _)| *other == Axis::Query);
+        let long = || axes.iter().filter(|(_, size)| *size > 1);
+        let waits = |for_axis: Axis| long().any(|(other, _)| *other == for_axis);
+        // Nobody writes features before what they belong to.
+        let is_odd = match axis {
+            Axis::Key => waits(Axis::Query),
+            Axis::HeadDim => waits(Axis::Batch) || waits(Axis::Head),
+            Axis::Model | Axis::Input => long().any(|(other, _)| other != axis),
+            _ => false,
+        };
         // Which of several axes of length 1 comes first changes nothing.
-        if size != dim || (*axis == Axis::Key && query_waits) || (*size == 1 && one_taken) {
+        if size != dim || (is_odd && *size > 1) || (*size == 1 && one_taken) {
             continue;
         }
         one_taken |= *size == 1;
@@ -81,6 +89,13 @@ impl Reading {
     #[must_use]
     pub fn is_plain(&self) -> bool {
         !self.merged && self.found.iter().copied().eq(self.wanted.iter())
+    }
+
+    /// The axes, outermost first, keys as queries: the order that a code has for all its tensors.
+    #[must_use]
+    pub fn order(&self) -> Vec<Axis> {
+        let as_query = |axis| if axis == Axis::Key { Axis::Query } else { axis };
+        self.found.iter().map(|(axis, _)| as_query(*axis)).collect()
     }
 
     /// The names of the axes, outermost first.

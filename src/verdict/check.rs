@@ -63,8 +63,11 @@ fn fits_unmasked(record: &Record, flags: &Settings, tolerances: &Tolerances) -> 
         return Ok(false);
     }
     let unmasked = Settings { mask: Some(Mask::None), ..flags.clone() };
-    let found = meant(record, &unmasked)?.into_iter().map(|meant| recompute(meant, tolerances));
-    Ok(found.flatten().any(|found| found.same() == found.steps.len()))
+    let found = meant(record, &unmasked)?.into_iter().map(|meant| {
+        let run = meant.run()?;
+        recompute(meant, run, tolerances)
+    });
+    Ok(found.flatten().any(|found| found.is_same()))
 }
 
 /// A file's tensors beside those of its run.
@@ -78,6 +81,10 @@ struct Recomputed {
 }
 
 impl Recomputed {
+    fn is_same(&self) -> bool {
+        !self.steps.is_empty() && self.same() == self.steps.len()
+    }
+
     fn same(&self) -> usize {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
     }
@@ -100,15 +107,27 @@ impl Recomputed {
 fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let (mut found, mut refused) = (Vec::new(), None);
     for meant in meant(record, flags)? {
-        match recompute(meant, tolerances) {
-            Ok(recomputed) if recomputed.same() == recomputed.steps.len() => return Ok(recomputed),
+        // The settings can tell that a way is not meant, as those of so many items do.
+        let run = match meant.run() {
+            Ok(run) => run,
+            Err(error) => {
+                refused = refused.or(Some(error));
+                continue;
+            }
+        };
+        match recompute(meant, run, tolerances) {
+            Ok(recomputed) if recomputed.is_same() => return Ok(recomputed),
             Ok(recomputed) => found.push(recomputed),
-            Err(error) => refused = refused.or(Some(error)),
+            Err(error) if found.is_empty() => return Err(error),
+            Err(_) => {}
         }
     }
     let most = found.iter().map(Recomputed::same).max();
     let mut best = None;
-    for recomputed in found.into_iter().filter(|recomputed| Some(recomputed.same()) == most) {
+    found.retain(|recomputed| Some(recomputed.same()) == most);
+    // A way that finds no step in the file does not understand it.
+    found.sort_by_key(|recomputed| recomputed.steps.is_empty());
+    for recomputed in found {
         let judged = recomputed.judge(tolerances.noise_counts)?;
         if judged.diagnosis.as_ref().is_some_and(|found| !found.findings.is_empty()) {
             return Ok(judged);
@@ -119,15 +138,13 @@ fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
     best.ok_or_else(|| refused.unwrap_or_else(nothing))
 }
 
-fn recompute(meant: Meant, tolerances: &Tolerances) -> Result<Recomputed> {
-    let settings = meant.decided()?;
-    let Meant { record, sources, taken, .. } = meant;
-    let run = Run::new(&settings, sources)?;
+fn recompute(meant: Meant, run: Run, tolerances: &Tolerances) -> Result<Recomputed> {
+    let Meant { record, taken, tokens_first, .. } = meant;
     let trace = run.trace()?;
     let adopted = if record.config.is_some() {
-        Adopted { record, taken: Vec::new(), left: Vec::new() }
+        Adopted::as_it_is(record)
     } else {
-        adopt(&record, &trace)?
+        adopt(&record, &trace, tokens_first)?
     };
     // What was not recorded is not asked for.
     let mut steps = Vec::new();

@@ -68,21 +68,6 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
     Ok(total)
 }
 
-/// The largest finite |left − right| of two tensors of one shape.
-///
-/// # Errors
-/// If candle fails.
-pub fn largest_difference(left: &Tensor, right: &Tensor) -> Result<f64> {
-    let (left, right) = (left.flatten_all()?, right.flatten_all()?);
-    let mut largest = 0.0;
-    for start in (0..left.elem_count()).step_by(CHUNK) {
-        let pairs = chunk(&left, start)?.into_iter().zip(chunk(&right, start)?);
-        let differences = pairs.map(|(left, right)| (left - right).abs());
-        largest = differences.filter(|difference| difference.is_finite()).fold(largest, f64::max);
-    }
-    Ok(largest)
-}
-
 /// The elements of a flat tensor from `start` on, as many as are compared at a time.
 fn chunk(flat: &Tensor, start: usize) -> Result<Vec<f64>> {
     let part = flat.narrow(0, start, CHUNK.min(flat.elem_count() - start))?;

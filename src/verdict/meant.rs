@@ -7,6 +7,7 @@ use crate::config::{Fill, Settings};
 use crate::error::{Error, Result};
 use crate::file::Record;
 use crate::source::{Sources, Taken, adopt_given};
+use crate::trace::Run;
 
 /// A way to understand a file.
 pub struct Meant {
@@ -18,6 +19,8 @@ pub struct Meant {
     pub sources: Sources,
     /// What was taken as what so far.
     pub taken: Vec<Taken>,
+    /// Whether X was turned from (`seq_len`, batch, `d_in`).
+    pub tokens_first: bool,
 }
 
 /// The ways to understand a file, the plain one first. One of ours says what it means; `flags` override it. Of another
@@ -30,7 +33,13 @@ pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
     if record.config.is_some() {
         let (settings, sources) = Sources::of_record(record, flags)?;
         let record = record.clone();
-        return Ok(vec![Meant { record, settings, sources, taken: Vec::new() }]);
+        return Ok(vec![Meant {
+            record,
+            settings,
+            sources,
+            taken: Vec::new(),
+            tokens_first: false,
+        }]);
     }
     let replaced = (flags.x.is_some(), flags.weights.is_some());
     let (record, mut taken, heads) =
@@ -50,22 +59,32 @@ pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
         taken.push(Taken::as_it_is("mask_fill", tensor).read(format!("whose lowest is {fill:e}")));
     }
     let tokens_first = sources.with_tokens_first()?;
-    let plain = Meant { record, settings, sources, taken };
+    if sources.tensor("mask").is_some() {
+        let how = "true means blocked; --attn-mask FILE:mask takes it as attend";
+        taken.push(Taken::as_it_is("mask", "mask").read(how));
+    }
+    let plain = Meant { record, settings, sources, taken, tokens_first: false };
     let turned = tokens_first.map(|(sources, seen)| Meant {
         record: plain.record.clone(),
         settings: plain.settings.clone(),
         sources,
         taken: plain.taken.iter().cloned().chain([seen]).collect(),
+        tokens_first: true,
     });
     Ok(std::iter::once(plain).chain(turned).collect())
 }
 
 impl Meant {
-    /// The settings, with the number of heads that the tensors tell where nothing states it.
+    /// The run, not yet started.
     ///
     /// # Errors
-    /// If nothing tells it.
-    pub fn decided(&self) -> Result<Settings> {
+    /// If the settings contradict the tensors, or nothing tells the number of heads.
+    pub fn run(&self) -> Result<Run> {
+        Run::new(&self.decided()?, self.sources.clone())
+    }
+
+    /// The settings, with the number of heads that the tensors tell where nothing states it.
+    fn decided(&self) -> Result<Settings> {
         let settings = self.settings.clone();
         let stated = settings.heads.is_some() || settings.preset.is_some();
         if stated || self.record.config.is_some() || self.sources.heads().is_some() {

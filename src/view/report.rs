@@ -11,6 +11,7 @@ use super::grid::{plain, right};
 use super::number::{magnitude, pair, shortest};
 use super::steps::mask_line;
 use crate::config::Config;
+use crate::error::shown;
 use crate::source::Taken;
 use crate::verdict::{Diagnosis, Finding, NonFinite, Pairs, Place, Report, Status, StepReport};
 
@@ -50,10 +51,10 @@ pub fn report_table(
         writeln!(out, "  read as {} · {}", heads(config), mask_line(config))?;
     }
     for taken in report.taken.iter().filter(|taken| taken.chosen) {
-        writeln!(out, "  {taken}")?;
+        writeln!(out, "  {}", shown(&taken.to_string()))?;
     }
     for (name, why) in &report.left {
-        writeln!(out, "  {name} was not checked: {why}")?;
+        writeln!(out, "  {} was not checked: {why}", shown(name))?;
     }
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         for line in table(report, sides, width.saturating_sub(1)).lines() {
@@ -66,7 +67,7 @@ pub fn report_table(
     }
     let missing: Vec<&str> = report.missing().map(|step| step.name.as_str()).collect();
     if !missing.is_empty() {
-        writeln!(out, "on one side only: {}", missing.join(", "))?;
+        writeln!(out, "on one side only: {}", shown(&missing.join(", ")))?;
     }
     if let Some(diagnosis) = &report.diagnosis {
         diagnosis_lines(diagnosis).iter().try_for_each(|line| writeln!(out, "{line}"))?;
@@ -97,7 +98,7 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
     let worst = format!("worst cell: {}, {}", sides.0, sides.1);
     let header = ["step", "status", "max abs", "max rel", "mismatched", worst.as_str()];
     let rows = report.steps.iter().map(|step| {
-        let mut row = vec![Cell::new(&step.name), Cell::new(step.status.name())];
+        let mut row = vec![Cell::new(shown(&step.name)), Cell::new(step.status.name())];
         if let Some(found) = &step.comparison {
             row.push(right(magnitude(found.max_abs)));
             row.push(right(magnitude(found.max_rel)));
