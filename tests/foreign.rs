@@ -612,3 +612,13 @@ fn the_rounding_of_a_masks_fill_hides_no_mistake() {
     let report = foreign.check();
     assert_eq!(named(&report), ["scale-missing"], "{report:?}");
 }
+
+/// Correct runs of PyTorch in bf16 under −∞, whose scores were rounded before they were masked.
+#[test]
+fn correct_scores_in_half_precision_under_infinity_are_the_same() {
+    let mut foreign =
+        faulty("half-precision-bf16", &["q_heads", "k_heads", "masked_scores", "weights"]);
+    foreign.rename("masked_scores", "attn_scores");
+    let report = foreign.check();
+    assert!(report.is_same(), "{report:?}");
+}

@@ -29,7 +29,7 @@ struct StepNoise {
     /// The size that a row is taken to have at least: that of the middle one. The noise of a small row can come from
     /// larger numbers that cancelled.
     least: f64,
-    /// What masked cells hold, in the step that fills them. They say nothing of a row's size.
+    /// What masked cells hold, in the step that fills them, if it is a number. They say nothing of a row's size.
     fill: Option<f64>,
 }
 
@@ -101,7 +101,7 @@ impl Noise {
 impl StepNoise {
     fn of(step: &Step, exact: &Tensor, rounded: &Tensor) -> Result<Self> {
         let fill = match step.op {
-            Op::MaskFill { fill } => Some(fill.0),
+            Op::MaskFill { fill } => Some(fill.0).filter(|fill| fill.is_finite()),
             _ => None,
         };
         let mut noise = Self { fill, ..Self::default() };
