@@ -169,8 +169,8 @@ def in_random_order(left, right):
     return sum(a @ b for a, b in blocks)
 
 
-def correct_run(rng, dtype, all_steps):
-    """A correct attention in that type, all of its steps or the output alone; its config."""
+def correct_run(rng, dtype, kept):
+    """A correct attention in that type, "all" its steps, "some" or the "output"; its config."""
     import torch
 
     batch, seq_len, heads = rng.randint(1, 3), rng.randint(2, 24), rng.randint(1, 6)
@@ -194,22 +194,28 @@ def correct_run(rng, dtype, all_steps):
     steps["scores_raw"] = in_random_order(steps["q_heads"], keys)
     steps["scores"] = scores = steps["scores_raw"] / math.sqrt(head_dim)
     causal = rng.random() < 0.5
+    # -1e9 is beyond f16
+    fill = -math.inf if dtype == torch.float16 else rng.choice([-math.inf, -1e9])
     if causal:
         given["mask"] = torch.triu(torch.ones(seq_len, seq_len), diagonal=1).bool()
-        scores = scores.masked_fill(given["mask"], -math.inf)
+        scores = scores.masked_fill(given["mask"], fill)
         steps["masked_scores"] = scores
     steps["weights"] = torch.softmax(scores, dim=-1)
     steps["head_outputs"] = in_random_order(steps["weights"], steps["v_heads"])
     merged = steps["head_outputs"].transpose(1, 2)
     steps["concat"] = merged.reshape(batch, seq_len, d_model)
     steps["output"] = project(steps["concat"], "o")
-    if not all_steps:
+    if kept == "some":
+        names = rng.sample(list(steps), rng.randint(1, len(steps) - 1))
+        steps = {name: steps[name] for name in names}
+    elif kept == "output":
         steps = {"output": steps["output"]}
     tensors = {
         name: tensor.clone().contiguous() for name, tensor in (given | steps).items()
     }
     mask = "causal" if causal else "none"
-    return tensors, {"heads": heads, "mask": mask, "mask_fill": "-inf"}
+    fill = "-inf" if math.isinf(fill) else fill
+    return tensors, {"heads": heads, "mask": mask, "mask_fill": fill}
 
 
 def noise(binary, runs):
@@ -221,8 +227,8 @@ def noise(binary, runs):
     dtypes = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
     with tempfile.TemporaryDirectory() as folder:
         for run in range(runs):
-            all_steps = run // len(dtypes) % 2 == 0
-            tensors, config = correct_run(rng, dtypes[run % len(dtypes)], all_steps)
+            kept = ["all", "some", "output"][run // len(dtypes) % 3]
+            tensors, config = correct_run(rng, dtypes[run % len(dtypes)], kept)
             about = {"format": "mha-trace", "version": 1, "config": config}
             metadata = {"mha-trace": json.dumps(about)}
             save_file(tensors, Path(folder) / f"{run:04}.safetensors", metadata)
