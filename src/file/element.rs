@@ -174,15 +174,14 @@ pub fn gather(bytes: &[u8], size: usize, shape: &[usize], strides: &[usize]) -> 
 /// A tensor's type and bytes as files are written: little endian, row-major. Narrower floats are widened to f32.
 pub fn encode(tensor: &Tensor) -> candle_core::Result<(Element, Vec<u8>)> {
     let flat = tensor.flatten_all()?;
-    Ok(match tensor.dtype() {
-        DType::U8 => (Element::Bool, flat.to_vec1::<u8>()?),
-        DType::I64 => (Element::I64, bytes_of(&flat.to_vec1()?, i64::to_le_bytes)),
-        DType::F64 => (Element::F64, bytes_of(&flat.to_vec1()?, f64::to_le_bytes)),
-        _ => {
-            let values = flat.to_dtype(DType::F32)?.to_vec1()?;
-            (Element::F32, bytes_of(&values, f32::to_le_bytes))
-        }
-    })
+    let element = written_as(tensor.dtype());
+    let bytes = match element {
+        Element::Bool => flat.to_vec1::<u8>()?,
+        Element::I64 => bytes_of(&flat.to_vec1()?, i64::to_le_bytes),
+        Element::F64 => bytes_of(&flat.to_vec1()?, f64::to_le_bytes),
+        _ => bytes_of(&flat.to_dtype(DType::F32)?.to_vec1()?, f32::to_le_bytes),
+    };
+    Ok((element, bytes))
 }
 
 /// The type that [`encode`] writes a tensor as.

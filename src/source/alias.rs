@@ -1,7 +1,6 @@
 //! The names that people's code gives to the steps.
 
-/// Steps, and the names that may mean one of them; the likeliest step first. Where the shape does not decide, the one
-/// that the numbers fit best is taken.
+/// Steps, and the names that may mean one of them; the likeliest step first.
 const ALIASES: &[(&[&str], &[&str])] = &[
     (&["x"], &["x", "input", "inputs", "hidden_states", "hidden_state", "embeddings", "embedding"]),
     (
@@ -101,11 +100,17 @@ const ALIASES: &[(&[&str], &[&str])] = &[
     ),
 ];
 
+/// What stands behind a name's last dot.
+#[must_use]
+pub fn last_segment(name: &str) -> &str {
+    name.rsplit(['.', '/']).next().unwrap_or(name)
+}
+
 /// The steps that a tensor of that name may be, the likeliest first; none for a name that is not known. Only what
 /// stands behind the last dot counts, and not its case.
 #[must_use]
 pub fn meanings(name: &str) -> &'static [&'static str] {
-    let last = name.rsplit(['.', '/']).next().unwrap_or(name).to_ascii_lowercase();
+    let last = last_segment(name).to_ascii_lowercase();
     let row = ALIASES.iter().find(|(_, names)| names.contains(&last.as_str()));
     row.map_or(&[], |(steps, _)| steps)
 }

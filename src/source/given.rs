@@ -6,6 +6,7 @@ use candle_core::Tensor;
 
 use super::alias::meanings;
 use super::layout::pick;
+use super::sources::with_batch;
 use super::taken::Taken;
 use crate::error::{Error, Result, near_miss};
 use crate::file::{Entry, Record};
@@ -90,11 +91,14 @@ pub fn adopt_given(
     let (mut taken, mut heads) = (Vec::new(), None);
     let picks_steps = prefix.is_some_and(|prefix| keep_layer(&mut record, prefix));
     let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
-    let layer = match pick(&names, prefix) {
-        _ if has_weights => None,
-        // The prefix may be of the steps alone.
-        Err(_) if picks_steps => pick(&names, None)?,
-        picked => picked?,
+    let layer = if has_weights {
+        None
+    } else {
+        match pick(&names, prefix) {
+            // The prefix may be of the steps alone.
+            Err(_) if picks_steps => pick(&names, None)?,
+            picked => picked?,
+        }
     };
     if let Some(layer) = layer {
         let weights = layer.weights(|name| Ok(record.tensor(name).cloned()))?;
@@ -147,7 +151,7 @@ fn adopt_x(record: &mut Record) -> Result<Option<Taken>> {
     let Some(entry) = candidates.pop() else { return Ok(None) };
     let mut taken = Taken::as_it_is("x", &entry.name);
     if entry.tensor.rank() == 2 {
-        entry.tensor = entry.tensor.unsqueeze(0)?;
+        entry.tensor = with_batch(&entry.tensor)?;
         taken = taken.read("a batch of one");
     }
     let said = exact.is_none() || taken.chosen;

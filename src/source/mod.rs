@@ -12,7 +12,7 @@ mod role;
 mod sources;
 mod taken;
 
-pub use alias::meanings;
+pub use alias::{last_segment, meanings};
 pub use draw::draw;
 pub use generator::{Generator, dropout_scale};
 pub use given::{NameMap, adopt_given};

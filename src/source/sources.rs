@@ -279,7 +279,7 @@ fn dims<const N: usize>(tensor: &Tensor, name: &str, axes: &str) -> Result<[usiz
 }
 
 /// X (`seq_len`, `d_in`) is a batch of one.
-fn with_batch(x: &Tensor) -> Result<Tensor> {
+pub fn with_batch(x: &Tensor) -> Result<Tensor> {
     Ok(if x.rank() == 2 { x.unsqueeze(0)? } else { x.clone() })
 }
 

@@ -28,7 +28,7 @@ pub struct Comparison {
 }
 
 /// Elements compared at a time, so that large tensors are not copied whole.
-const CHUNK: usize = 1 << 18;
+pub const CHUNK: usize = 1 << 18;
 
 /// Compares two tensors of one shape.
 ///
@@ -49,7 +49,8 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
     };
     let mut worst = (0, f64::NEG_INFINITY);
     for start in (0..count).step_by(CHUNK) {
-        let (left, right) = (chunk(&flat_left, start)?, chunk(&flat_right, start)?);
+        let part = |flat| chunk(flat, start, CHUNK);
+        let (left, right) = (part(&flat_left)?, part(&flat_right)?);
         for (at, (left, right)) in left.into_iter().zip(right).enumerate() {
             let excess = tolerance.excess(left, right);
             if excess > 0.0 {
@@ -68,9 +69,12 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
     Ok(total)
 }
 
-/// The elements of a flat tensor from `start` on, as many as are compared at a time.
-fn chunk(flat: &Tensor, start: usize) -> Result<Vec<f64>> {
-    let part = flat.narrow(0, start, CHUNK.min(flat.elem_count() - start))?;
+/// The elements of a flat tensor from `start` on, at most `length`.
+///
+/// # Errors
+/// If candle fails.
+pub fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f64>> {
+    let part = flat.narrow(0, start, length.min(flat.elem_count() - start))?;
     Ok(part.to_dtype(DType::F64)?.to_vec1()?)
 }
 

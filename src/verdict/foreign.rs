@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
-use crate::source::{Role, Taken, meanings, split_place};
+use crate::source::{Role, Taken, last_segment, meanings, split_place};
 use crate::trace::{Axis, Program, Reading, Step, Trace};
 
 /// Reads what is to be checked: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a step of
@@ -24,13 +24,13 @@ pub fn read(place: &Path) -> Result<Record> {
     if let Some(asked) = asked {
         let names: Vec<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();
         record.entries.retain(|entry| entry.name == asked);
-        if record.entries.is_empty() && names.iter().all(String::is_empty) {
-            let fix = "its one tensor has no name: leave out the colon and what follows it";
-            return Err(Error::file(&path, format!("holds no tensor {asked}"), fix));
-        }
         if record.entries.is_empty() {
-            let what = format!("holds no tensor {asked}");
-            return Err(Error::file(&path, what, format!("it has {}", names.join(", "))));
+            let fix = if names.iter().all(String::is_empty) {
+                "its one tensor has no name: leave out the colon and what follows it".to_owned()
+            } else {
+                format!("it has {}", names.join(", "))
+            };
+            return Err(Error::file(&path, format!("holds no tensor {asked}"), fix));
         }
     }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -61,7 +61,7 @@ pub fn step_names() -> Result<Vec<String>> {
 #[must_use]
 pub fn heads(record: &Record, batch: usize, seq_len: usize, d_model: usize) -> Option<usize> {
     let of = |entry: &Entry| {
-        let meanings = meanings(step_name(&entry.name));
+        let meanings = meanings(&entry.name);
         let may_be = |steps: &[&str]| steps.iter().any(|step| meanings.contains(step));
         let dims = entry.tensor.dims();
         let heads = if may_be(&["scores_raw", "scores", "masked_scores", "weights"]) {
@@ -82,11 +82,6 @@ pub fn heads(record: &Record, batch: usize, seq_len: usize, d_model: usize) -> O
 
 /// How many of the readings that were not taken are named.
 const LISTED: usize = 2;
-
-/// What stands behind a name's last dot.
-fn step_name(name: &str) -> &str {
-    name.rsplit(['.', '/']).next().unwrap_or(name)
-}
 
 /// What a file's mask wrote into scores, where a file tells it: −∞, or a number so low that it can be nothing else.
 #[must_use]
@@ -184,7 +179,7 @@ const FITS: f64 = 0.02;
 
 /// The steps that a tensor can be, and how it is to be read then: the step of its very name if its shape fits.
 fn options<'a>(entry: &Entry, trace: &'a Trace) -> Vec<(&'a Step, Reading)> {
-    let name = step_name(&entry.name);
+    let name = last_segment(&entry.name);
     let dims = entry.tensor.dims();
     let readings = |step: &'a Step| {
         let mut readings = step.axes.readings(dims);
@@ -233,7 +228,7 @@ impl Adopted {
     fn strangeness(&self, name: &str, reading: &Reading) -> u8 {
         let order = reading.order();
         let hooked = [Axis::Batch, Axis::Query, Axis::Head, Axis::HeadDim];
-        let is_hook = step_name(name).to_ascii_lowercase().starts_with("hook_");
+        let is_hook = last_segment(name).to_ascii_lowercase().starts_with("hook_");
         let is_known = self.orders.contains(&order) || (is_hook && order == hooked);
         u8::from(!is_known)
     }
@@ -286,7 +281,7 @@ impl Adopted {
 
     /// Leaves a tensor aside, unless its name is that of a step: then it is wrong that it does not fit.
     fn leave(&mut self, entry: &Entry, trace: &Trace) -> Result<()> {
-        let name = step_name(&entry.name);
+        let name = last_segment(&entry.name);
         let is_average = |step: &&Step| {
             let rest = step.axes.iter().filter(|(axis, size)| *axis != Axis::Head && *size > 1);
             let dims = entry.tensor.dims().iter().copied().filter(|size| *size > 1);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
+use super::compare::{CHUNK, chunk};
 use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::trace::{Op, Step, Trace};
@@ -145,9 +146,6 @@ impl StepNoise {
     }
 }
 
-/// Elements read at a time, so that large tensors are not copied whole.
-const CHUNK: usize = 1 << 18;
-
 /// Shows two tensors of one shape row by row, until `go_on` says no; whether it never did.
 fn for_rows(
     left: &Tensor,
@@ -156,12 +154,9 @@ fn for_rows(
 ) -> Result<bool> {
     let width = left.dims().last().copied().unwrap_or(1).max(1);
     let (left, right) = (left.flatten_all()?, right.flatten_all()?);
-    let (count, chunk) = (left.elem_count(), width * (CHUNK / width).max(1));
-    for start in (0..count).step_by(chunk) {
-        let part = |flat: &Tensor| {
-            flat.narrow(0, start, chunk.min(count - start))?.to_dtype(DType::F64)?.to_vec1::<f64>()
-        };
-        let (left, right) = (part(&left)?, part(&right)?);
+    let whole_rows = width * (CHUNK / width).max(1);
+    for start in (0..left.elem_count()).step_by(whole_rows) {
+        let (left, right) = (chunk(&left, start, whole_rows)?, chunk(&right, start, whole_rows)?);
         if !left.chunks(width).zip(right.chunks(width)).all(|(left, right)| go_on(left, right)) {
             return Ok(false);
         }

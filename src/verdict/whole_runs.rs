@@ -279,52 +279,53 @@ mod tests {
         recorded
     }
 
-    #[test]
-    fn pairs_that_would_take_too_long_are_not_tried() {
+    /// The whole runs of that run, of which the output alone was recorded.
+    fn with_runs(test: impl Fn(&WholeRuns, &Evidence)) {
         let run = run();
         let trace = run.trace().expect("runs");
         let recorded = recorded(&trace);
         let record = trace.to_record(run.config());
         let evidence = Evidence::new(run.config(), &trace, &recorded, &record).expect("measures");
         let settled = HashSet::new();
-        let runs = WholeRuns::new(&evidence, &settled).expect("runs");
-        let hasty = runs.explain(Duration::ZERO).expect("explains");
-        assert!(matches!(hasty.pairs, Pairs::TooLong(time) if time > Duration::ZERO));
-        let patient = runs.explain(PATIENCE).expect("explains");
-        assert_eq!(patient.pairs, Pairs::Tried { unlisted: 0 });
-        assert!(hasty.findings.is_empty() && patient.findings.is_empty());
+        test(&WholeRuns::new(&evidence, &settled).expect("runs"), &evidence);
+    }
+
+    #[test]
+    fn pairs_that_would_take_too_long_are_not_tried() {
+        with_runs(|runs, _| {
+            let hasty = runs.explain(Duration::ZERO).expect("explains");
+            assert!(matches!(hasty.pairs, Pairs::TooLong(time) if time > Duration::ZERO));
+            let patient = runs.explain(PATIENCE).expect("explains");
+            assert_eq!(patient.pairs, Pairs::Tried { unlisted: 0 });
+            assert!(hasty.findings.is_empty() && patient.findings.is_empty());
+        });
     }
 
     /// Else a mistake would be given up for what it does to one item.
     #[test]
     fn a_mistake_gives_an_item_what_it_gives_it_in_the_batch() {
-        let run = run();
-        let trace = run.trace().expect("runs");
-        let recorded = recorded(&trace);
-        let record = trace.to_record(run.config());
-        let evidence = Evidence::new(run.config(), &trace, &recorded, &record).expect("measures");
-        let settled = HashSet::new();
-        let runs = WholeRuns::new(&evidence, &settled).expect("runs");
-        let mut tried = 0;
-        for item in 0..2 {
-            let alone = Item::new(runs.replay.item(item).expect("narrows")).expect("runs");
-            for mutation in catalogue().into_iter().filter(|mutation| !mutation.mixes_items()) {
-                let whole = runs.replay.variants(&runs.right, mutation).expect("computes");
-                let part = alone.replay.variants(&alone.right, mutation).expect("computes");
-                let step = runs.replay.first_step(mutation).map(|(_, step)| step.name.clone());
-                // A mistake may show in the other item alone, and a variant too.
-                if whole.len() != part.len() {
-                    continue;
-                }
-                for (whole, part) in whole.iter().zip(&part) {
-                    let whole = whole.narrow(0, item, 1).expect("a batch");
-                    let step = step.as_deref().unwrap_or_default();
-                    let agree = evidence.noise.agree(step, &whole, part).expect("compares");
-                    assert!(agree, "{} on item {item}", mutation.id);
-                    tried += 1;
+        with_runs(|runs, evidence| {
+            let mut tried = 0;
+            for item in 0..2 {
+                let alone = Item::new(runs.replay.item(item).expect("narrows")).expect("runs");
+                for mutation in catalogue().into_iter().filter(|mutation| !mutation.mixes_items()) {
+                    let whole = runs.replay.variants(&runs.right, mutation).expect("computes");
+                    let part = alone.replay.variants(&alone.right, mutation).expect("computes");
+                    let step = runs.replay.first_step(mutation).map(|(_, step)| step.name.clone());
+                    // A mistake may show in the other item alone, and a variant too.
+                    if whole.len() != part.len() {
+                        continue;
+                    }
+                    for (whole, part) in whole.iter().zip(&part) {
+                        let whole = whole.narrow(0, item, 1).expect("a batch");
+                        let step = step.as_deref().unwrap_or_default();
+                        let agree = evidence.noise.agree(step, &whole, part).expect("compares");
+                        assert!(agree, "{} on item {item}", mutation.id);
+                        tried += 1;
+                    }
                 }
             }
-        }
-        assert!(tried >= 50, "only {tried}");
+            assert!(tried >= 50, "only {tried}");
+        });
     }
 }
