@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mha_trace::config::{AttnMaskTrue, DType, EmptyRows, Fill, Init, Input, Mask, Preset, Seed};
+use mha_trace::config::{
+    AttnMaskTrue, CausalAlign, DType, EmptyRows, Fill, Init, Input, Mask, Preset, QkNorm, Queries,
+    Rope, Seed,
+};
 use mha_trace::source::NameMap;
 use mha_trace::verdict::PerStep;
 
@@ -189,6 +192,9 @@ pub struct RunArgs {
     /// What a masked score becomes: a number or -inf [default: -1e9]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     pub mask_fill: Option<Fill>,
+    /// Where the causal mask starts if queries and keys differ in number [default: by positions; top-left across]
+    #[arg(long, value_name = "CORNER", value_parser = choice(CausalAlign::ALL, CausalAlign::name))]
+    pub causal_align: Option<CausalAlign>,
     /// Keys that a query sees under the causal mask: the last N, itself included [default: all]
     #[arg(long, value_name = "N")]
     pub window: Option<usize>,
@@ -201,6 +207,54 @@ pub struct RunArgs {
     /// What the dot products are multiplied by [default: 1/√d_k]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     pub scale: Option<f64>,
+    /// Heads of the keys and values, each shared by heads / N query heads [default: heads]
+    #[arg(long, value_name = "N")]
+    pub kv_heads: Option<usize>,
+    /// Features of a head [default: d_model / heads]
+    #[arg(long, value_name = "N")]
+    pub head_dim: Option<usize>,
+    /// Normalise every head's queries and keys to a root mean square of 1, times a weight
+    #[arg(long, value_name = "NAME", value_parser = choice(QkNorm::ALL, QkNorm::name))]
+    pub qk_norm: Option<QkNorm>,
+    /// What that norm adds to the mean square [default: 1e-6]
+    #[arg(long, value_name = "X")]
+    pub qk_norm_eps: Option<f64>,
+    /// Rotary positions: pairs of features (i, i + r/2), or (2i, 2i + 1)
+    #[arg(long, value_name = "PAIRS", value_parser = choice(Rope::ALL, Rope::name))]
+    pub rope: Option<Rope>,
+    /// What their frequencies are powers of [default: 10000]
+    #[arg(long, value_name = "X")]
+    pub rope_base: Option<f64>,
+    /// Turn only the first N features of every head [default: all]
+    #[arg(long, value_name = "N")]
+    pub rope_dims: Option<usize>,
+    /// Position of the first token [default: the length of the cache]
+    #[arg(long, value_name = "N")]
+    pub rope_offset: Option<usize>,
+    /// How a checkpoint's config scales the frequencies: {"rope_type": "linear", "factor": 4} (or a JSON file)
+    #[arg(long, value_name = "JSON|FILE")]
+    pub rope_scaling: Option<String>,
+    /// The frequencies themselves, one a pair, from a file
+    #[arg(long, value_name = "FILE[:TENSOR]")]
+    pub rope_freqs: Option<String>,
+    /// What cosine and sine are multiplied by, beside --rope-freqs [default: 1]
+    #[arg(long, value_name = "X")]
+    pub rope_attention_factor: Option<f64>,
+    /// Cross attention: keys and values from a second input of N tokens
+    #[arg(long, value_name = "N")]
+    pub kv_len: Option<usize>,
+    /// Features of the second input [default: d_in]
+    #[arg(long, value_name = "N")]
+    pub d_memory: Option<usize>,
+    /// The second input (batch, kv_len, d_memory) from a file
+    #[arg(long, value_name = "FILE[:TENSOR]")]
+    pub memory: Option<String>,
+    /// A cache: k_past and v_past (batch, kv_heads, key, head_dim) of a file stand before the run's own keys
+    #[arg(long, value_name = "FILE")]
+    pub past: Option<String>,
+    /// Compute these query rows only: 2..4, or T-1..T for the last
+    #[arg(long, value_name = "A..B")]
+    pub queries: Option<Queries>,
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero [default: nan]
     #[arg(long, value_name = "NAME", value_parser = choice(EmptyRows::ALL, EmptyRows::name))]
     pub empty_rows: Option<EmptyRows>,
@@ -219,6 +273,18 @@ pub struct RunArgs {
     /// The layer whose weights are taken, by the prefix of their names: layers.0.attn
     #[arg(long, value_name = "P")]
     pub prefix: Option<String>,
+    /// The settings of a Hugging Face model, from its config.json
+    #[arg(long, value_name = "FILE")]
+    pub model_config: Option<String>,
+    /// The layer of that model, from 0; of --weights it picks the prefix too
+    #[arg(long, value_name = "N")]
+    pub layer: Option<usize>,
+    /// Labels of the tokens: the,cat,sat (or a JSON file of them)
+    #[arg(long, value_name = "A,B,…|FILE")]
+    pub tokens: Option<String>,
+    /// Labels of the second input's tokens
+    #[arg(long, value_name = "A,B,…|FILE")]
+    pub memory_tokens: Option<String>,
     /// Say which tensor of a file was taken as what
     #[arg(short, long)]
     pub verbose: bool,

@@ -67,6 +67,38 @@ choices! {
 }
 
 choices! {
+    /// Where the diagonal of the causal mask starts when queries and keys differ in number.
+    CausalAlign {
+        /// The first query sees the first key, as `scaled_dot_product_attention`'s `is_causal` has it.
+        TopLeft = "top-left",
+        /// The last query sees the last key, as it must where the first keys come from a cache.
+        #[default]
+        BottomRight = "bottom-right",
+    }
+}
+
+choices! {
+    /// Which features of a head rotary positions turn together ("`RoFormer`", Su et al., 2021, section 3.4).
+    Rope {
+        /// i and i + r/2 of the r that are rotated, as in Llama and GPT-NeoX.
+        #[default]
+        Half = "half",
+        /// 2i and 2i + 1, as in the paper and in GPT-J.
+        Interleaved = "interleaved",
+    }
+}
+
+choices! {
+    /// How the heads' queries and keys are normalised.
+    QkNorm {
+        /// To a root mean square of 1, times a weight a feature ("Root Mean Square Layer Normalization", Zhang and
+        /// Sennrich, 2019).
+        #[default]
+        Rms = "rms",
+    }
+}
+
+choices! {
     /// What a true (or 1) in a boolean attention mask means.
     AttnMaskTrue {
         /// The query attends to the key, as in `scaled_dot_product_attention`.

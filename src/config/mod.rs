@@ -1,14 +1,28 @@
 //! What is to be computed: settings as people give them, and the config they resolve to.
 
+mod check;
 mod choice;
 mod preset;
+mod queries;
+mod rope;
+mod rotary;
 mod settings;
+mod tokens;
 
-pub use choice::{AttnMaskTrue, DType, EmptyRows, Fill, Init, Input, Mask, Seed};
+pub use choice::{
+    AttnMaskTrue, CausalAlign, DType, EmptyRows, Fill, Init, Input, Mask, QkNorm, Rope, Seed,
+};
 pub use preset::Preset;
+pub use queries::{Queries, Rows};
+pub use rope::{Llama3, RopeScaling, Yarn};
+pub use rotary::Rotary;
 pub use settings::Settings;
+pub use tokens::{Labels, Tokens};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+
+/// The number of heads where nothing says it.
+pub(crate) const DEFAULT_HEADS: usize = 2;
 
 /// √`d_k`, the divisor of the scores.
 #[must_use]
@@ -26,10 +40,14 @@ pub struct Config {
     pub batch: usize,
     /// Tokens in a sequence, T.
     pub seq_len: usize,
-    /// Features of the query, key, value and output projections, `d_model`.
+    /// Features of the output projection, and of the others unless `head_dim` or `kv_heads` say otherwise, `d_model`.
     pub d_model: usize,
-    /// Attention heads, H. Divides `d_model`.
+    /// Attention heads, H. Divides `d_model`, unless `head_dim` is set.
     pub heads: usize,
+    /// Heads of the keys and values, `H_kv`, each shared by heads / `kv_heads` query heads.
+    pub kv_heads: usize,
+    /// Features of a head, `d_k`: `d_model` / heads, unless set.
+    pub head_dim: usize,
     /// The seed of PyTorch's generator (`torch.manual_seed`).
     pub seed: Seed,
     /// Features of the input X.
@@ -40,8 +58,29 @@ pub struct Config {
     pub init: Init,
     /// Whether the four projections have a bias.
     pub bias: bool,
+    /// The norm of every head's queries and keys.
+    pub qk_norm: Option<QkNorm>,
+    /// What the norm adds to the mean square.
+    pub qk_norm_eps: f64,
+    /// Rotary positions.
+    pub rope: Option<Rotary>,
+    /// The number of keys that a second input gives, S: then attention is cross attention.
+    pub kv_len: Option<usize>,
+    /// Features of the second input.
+    pub d_memory: usize,
+    /// The file that the second input comes from.
+    pub memory: Option<String>,
+    /// The file that a cache of keys and values comes from.
+    pub past: Option<String>,
+    /// The number of keys in the cache, which stand before the run's own.
+    pub past_len: usize,
+    /// The query rows that are computed; nothing where all are.
+    pub queries: Option<Rows>,
     /// The mask between positions.
     pub mask: Mask,
+    /// Where the causal mask's diagonal starts if queries and keys differ in number; where nothing is said,
+    /// [`Config::align`] decides.
+    pub causal_align: Option<CausalAlign>,
     /// A string of 0 and 1 a batch item; 1 lets every query attend to that key. No strings: no such mask.
     pub key_mask: Option<Vec<String>>,
     /// The number of valid keys of every batch item.
@@ -72,6 +111,10 @@ pub struct Config {
     pub weights: Option<String>,
     /// The prefix of the weights' names in their file.
     pub prefix: Option<String>,
+    /// The tokens' labels.
+    pub tokens: Option<Tokens>,
+    /// The labels of the second input's tokens.
+    pub memory_tokens: Option<Tokens>,
 }
 
 impl Config {
@@ -83,25 +126,40 @@ impl Config {
         let preset = settings.preset.unwrap_or_default();
         let s = settings.clone().over(preset.settings());
         let d_model = s.d_model.unwrap_or(8);
-        if s.attn_mask.is_none() && s.attn_mask_true == Some(AttnMaskTrue::Block) {
-            let what = "attn_mask_true is block, and there is no attn_mask";
-            return Err(Error::config(what, "give attn_mask, or leave attn_mask_true out"));
-        }
-        if s.weights.is_none() && s.prefix.is_some() {
-            let what = "prefix picks weights in a file, and weights names none";
-            return Err(Error::config(what, "give weights, or leave prefix out"));
-        }
+        check::companions(&s)?;
+        let heads = s.heads.unwrap_or(DEFAULT_HEADS);
+        let d_in = s.d_in.unwrap_or(d_model);
+        let head_dim = match s.head_dim {
+            Some(head_dim) => head_dim,
+            None => check::split(d_model, heads)?,
+        };
+        let is_cross = s.kv_len.is_some();
+        let otherwise = if is_cross { Mask::None } else { Mask::Causal };
+        let past_len = s.past_len.unwrap_or(0);
+        let seq_len = s.seq_len.unwrap_or(4);
         let config = Self {
             batch: s.batch.unwrap_or(1),
-            seq_len: s.seq_len.unwrap_or(4),
+            seq_len,
             d_model,
-            heads: s.heads.unwrap_or(2),
+            heads,
+            kv_heads: s.kv_heads.unwrap_or(heads),
+            head_dim,
             seed: s.seed.unwrap_or_default(),
-            d_in: s.d_in.unwrap_or(d_model),
+            d_in,
             input: s.input.unwrap_or_default(),
             init: s.init.unwrap_or_default(),
             bias: s.bias.unwrap_or(false),
-            mask: s.mask.unwrap_or_default(),
+            qk_norm: s.qk_norm,
+            qk_norm_eps: s.qk_norm_eps.unwrap_or(1e-6),
+            rope: Rotary::resolve(&s, head_dim, past_len),
+            kv_len: s.kv_len,
+            d_memory: s.d_memory.unwrap_or(d_in),
+            memory: s.memory,
+            past: s.past,
+            past_len,
+            queries: s.queries.map(|queries| queries.of(seq_len)).transpose()?,
+            mask: s.mask.unwrap_or(otherwise),
+            causal_align: s.causal_align,
             key_mask: s.key_mask.filter(|rows| !rows.is_empty()),
             lengths: s.lengths,
             attn_mask_true: s.attn_mask.as_ref().map(|_| s.attn_mask_true.unwrap_or_default()),
@@ -117,6 +175,8 @@ impl Config {
             x: s.x,
             weights: s.weights,
             prefix: s.prefix,
+            tokens: s.tokens,
+            memory_tokens: s.memory_tokens,
         };
         config.check()?;
         Ok(config)
@@ -125,130 +185,80 @@ impl Config {
     /// What the dot products are multiplied by: 1/√`d_k`, unless something else is set.
     #[must_use]
     pub fn scale_factor(&self) -> f64 {
-        self.scale.unwrap_or_else(|| 1.0 / root(self.head_dim()))
+        self.scale.unwrap_or_else(|| 1.0 / root(self.head_dim))
     }
 
-    /// Features of a head, `d_k` = `d_model` / heads.
+    /// The number of query rows that are computed.
     #[must_use]
-    pub fn head_dim(&self) -> usize {
-        self.d_model / self.heads
+    pub fn query_count(&self) -> usize {
+        self.queries.map_or(self.seq_len, |rows| rows.count)
     }
 
-    fn check(&self) -> Result<()> {
-        let sizes = [
-            ("batch", self.batch),
-            ("seq_len", self.seq_len),
-            ("d_model", self.d_model),
-            ("heads", self.heads),
-            ("d_in", self.d_in),
-        ];
-        if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(Error::config(format!("{name} is 0"), format!("give {name} at least 1")));
-        }
-        if !self.d_model.is_multiple_of(self.heads) {
-            return Err(Error::config(
-                format!("heads {} does not divide d_model {}", self.heads, self.d_model),
-                self.heads_that_would_do(),
-            ));
-        }
-        if !(0.0..=1.0).contains(&self.dropout) {
-            return Err(Error::config(
-                format!("dropout {} is not a probability", self.dropout),
-                "give a number from 0 to 1",
-            ));
-        }
-        self.check_scores()?;
-        self.check_fill()?;
-        self.check_key_mask()?;
-        self.check_lengths()
+    /// The first query row that is computed.
+    #[must_use]
+    pub fn first_query(&self) -> usize {
+        self.queries.map_or(0, |rows| rows.first)
     }
 
-    /// The nearest divisors, looked for so far as an answer comes at once.
-    fn heads_that_would_do(&self) -> String {
-        const FAR: usize = 100_000;
-        let divides = |n: &usize| self.d_model.is_multiple_of(*n);
-        let below = (1..=self.heads.min(self.d_model)).rev().take(FAR).find(divides).unwrap_or(1);
-        let above = (self.heads..=self.d_model).take(FAR).find(divides);
-        let nearest = match above {
-            Some(above) if above != below => format!("{below} or {above}"),
-            _ => below.to_string(),
-        };
-        format!("every head gets d_model / heads features: try heads {nearest}")
+    /// The number of keys that this run projects itself.
+    #[must_use]
+    pub fn own_keys(&self) -> usize {
+        self.kv_len.unwrap_or(self.seq_len)
     }
 
-    fn check_scores(&self) -> Result<()> {
-        let refuse = |what: String, fix: &str| Err(Error::config(what, fix));
-        match (self.window, self.mask, self.softcap, self.scale) {
-            (Some(0), ..) => refuse("window 0 shows no key".to_owned(), "give window at least 1"),
-            (Some(_), Mask::None, ..) => refuse(
-                "window is of the last keys, and mask none shows the later ones too".to_owned(),
-                "pass --mask causal, or leave window out",
-            ),
-            (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {
-                refuse(format!("softcap {cap} caps nothing"), "give a number above 0, such as 50")
-            }
-            (.., Some(scale)) if !scale.is_finite() => {
-                refuse(format!("scale {scale} is not a number"), "give one, such as 0.125")
-            }
-            _ => Ok(()),
+    /// The number of keys, S: those of the cache, and the run's own.
+    #[must_use]
+    pub fn key_count(&self) -> usize {
+        self.past_len.saturating_add(self.own_keys())
+    }
+
+    /// The position of the first computed query among the keys of its sequence.
+    #[must_use]
+    pub fn first_position(&self) -> usize {
+        self.past_len + self.first_query()
+    }
+
+    /// How the causal mask is aligned: as was said; otherwise by positions, or top-left where queries and keys are of two
+    /// sequences.
+    #[must_use]
+    pub fn align(&self) -> CausalAlign {
+        let otherwise =
+            if self.kv_len.is_some() { CausalAlign::TopLeft } else { CausalAlign::BottomRight };
+        self.causal_align.unwrap_or(otherwise)
+    }
+
+    /// The last key that the first computed query sees under the causal mask; below 0 where it sees none.
+    #[must_use]
+    pub fn causal_offset(&self) -> i64 {
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let first = signed(self.first_query());
+        match self.align() {
+            CausalAlign::TopLeft => first,
+            CausalAlign::BottomRight => first + signed(self.key_count()) - signed(self.seq_len),
         }
     }
 
-    fn check_fill(&self) -> Result<()> {
-        let fill = self.mask_fill.0;
-        #[allow(clippy::cast_possible_truncation, reason = "asks whether it fits")]
-        let fits = self.dtype == DType::F64 || (fill as f32).is_finite();
-        if fill == f64::NEG_INFINITY || (fill.is_finite() && fits) {
-            return Ok(());
+    /// The sizes (out, in) of the weight of a projection: `q`, `k`, `v` or `o`.
+    #[must_use]
+    pub fn projection(&self, name: &str) -> (usize, usize) {
+        let from = if self.kv_len.is_some() { self.d_memory } else { self.d_in };
+        match name {
+            "q" => (self.query_width(), self.d_in),
+            "o" => (self.d_model, self.query_width()),
+            _ => (self.key_width(), from),
         }
-        let what = format!("mask_fill {} is not a number in {}", self.mask_fill, self.dtype);
-        Err(Error::config(what, "give -inf, or a number such as -1e9"))
     }
 
-    fn check_key_mask(&self) -> Result<()> {
-        let Some(rows) = &self.key_mask else { return Ok(()) };
-        let fix = format!(
-            "give each batch item ({} in all) a string of {} characters, 1 = attend and 0 = blocked",
-            self.batch, self.seq_len
-        );
-        if rows.len() != self.batch {
-            let what = format!("{} rows for a batch of {}", rows.len(), self.batch);
-            return Err(Error::tensor("key_mask", what, fix));
-        }
-        for (item, row) in rows.iter().enumerate() {
-            if let Some(other) = row.chars().find(|c| !matches!(c, '0' | '1')) {
-                let what = format!("row {item} is \"{row}\", and '{other}' is neither 0 nor 1");
-                return Err(Error::tensor("key_mask", what, fix));
-            }
-            if row.len() != self.seq_len {
-                let what = format!(
-                    "row {item} is \"{row}\", {} keys where seq_len is {}",
-                    row.len(),
-                    self.seq_len
-                );
-                return Err(Error::tensor("key_mask", what, fix));
-            }
-        }
-        Ok(())
+    /// Features of the queries, and of the heads side by side.
+    #[must_use]
+    pub fn query_width(&self) -> usize {
+        self.heads * self.head_dim
     }
 
-    fn check_lengths(&self) -> Result<()> {
-        let Some(lengths) = &self.lengths else { return Ok(()) };
-        let fix = format!(
-            "give each batch item ({} in all) a number from 0 to {}",
-            self.batch, self.seq_len
-        );
-        if lengths.len() != self.batch {
-            let what = format!("{} numbers for a batch of {}", lengths.len(), self.batch);
-            return Err(Error::tensor("lengths", what, fix));
-        }
-        match lengths.iter().find(|length| **length > self.seq_len) {
-            Some(length) => {
-                let what = format!("{length} is longer than seq_len {}", self.seq_len);
-                Err(Error::tensor("lengths", what, fix))
-            }
-            None => Ok(()),
-        }
+    /// Features of the keys and of the values.
+    #[must_use]
+    pub fn key_width(&self) -> usize {
+        self.kv_heads * self.head_dim
     }
 }
 
@@ -265,7 +275,7 @@ mod tests {
     fn the_default_is_the_causal_walkthrough() {
         let config = Config::resolve(&Settings::default()).expect("default");
         assert_eq!((config.batch, config.seq_len, config.d_model, config.heads), (1, 4, 8, 2));
-        assert_eq!((config.d_in, config.head_dim(), config.seed.0), (8, 4, 42));
+        assert_eq!((config.d_in, config.head_dim, config.seed.0), (8, 4, 42));
         assert_eq!((config.mask, config.bias), (Mask::Causal, false));
     }
 

@@ -5,80 +5,92 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{AttnMaskTrue, Config, DType, EmptyRows, Fill, Init, Input, Mask, Preset, Seed};
+use super::{
+    AttnMaskTrue, CausalAlign, Config, DType, EmptyRows, Fill, Init, Input, Mask, Preset, QkNorm,
+    Queries, Rope, RopeScaling, Seed, Tokens,
+};
 
-/// The settings of a run, as a config file states them; what is absent has its default.
-///
-/// The fields mean what those of [`Config`](super::Config) mean.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object of settings")]
-#[allow(missing_docs, reason = "each is documented at Config")]
-pub struct Settings {
-    pub preset: Option<Preset>,
-    pub batch: Option<usize>,
-    pub seq_len: Option<usize>,
-    pub d_model: Option<usize>,
-    pub heads: Option<usize>,
-    pub seed: Option<Seed>,
-    pub d_in: Option<usize>,
-    pub input: Option<Input>,
-    pub init: Option<Init>,
-    pub bias: Option<bool>,
-    pub mask: Option<Mask>,
-    pub key_mask: Option<Vec<String>>,
-    pub lengths: Option<Vec<usize>>,
-    pub attn_mask: Option<String>,
-    pub attn_mask_true: Option<AttnMaskTrue>,
-    pub mask_fill: Option<Fill>,
-    pub window: Option<usize>,
-    pub alibi: Option<bool>,
-    pub softcap: Option<f64>,
-    pub scale: Option<f64>,
-    pub empty_rows: Option<EmptyRows>,
-    pub dropout: Option<f64>,
-    pub dtype: Option<DType>,
-    pub x: Option<String>,
-    pub weights: Option<String>,
-    pub prefix: Option<String>,
+macro_rules! settings {
+    ($($(#[$attribute:meta])* $name:ident: $of:ty,)+) => {
+        /// The settings of a run, as a config file states them; what is absent has its default.
+        ///
+        /// The fields mean what those of [`Config`](super::Config) mean.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, expecting = "an object of settings")]
+        #[allow(missing_docs, reason = "each is documented at Config")]
+        pub struct Settings {
+            $($(#[$attribute])* pub $name: Option<$of>,)+
+        }
+
+        impl Settings {
+            /// These settings, and `base` wherever they are silent.
+            ///
+            /// `key_mask` and `lengths` state one thing in two ways: either replaces both of `base`'s.
+            #[must_use]
+            pub fn over(self, mut base: Self) -> Self {
+                if self.key_mask.is_some() || self.lengths.is_some() {
+                    (base.key_mask, base.lengths) = (None, None);
+                }
+                Self { $($name: self.$name.or(base.$name),)+ }
+            }
+        }
+    };
+}
+
+settings! {
+    preset: Preset,
+    batch: usize,
+    seq_len: usize,
+    d_model: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    seed: Seed,
+    d_in: usize,
+    input: Input,
+    init: Init,
+    bias: bool,
+    qk_norm: QkNorm,
+    qk_norm_eps: f64,
+    rope: Rope,
+    rope_base: f64,
+    rope_dims: usize,
+    rope_offset: usize,
+    rope_scaling: RopeScaling,
+    rope_freqs: String,
+    rope_attention_factor: f64,
+    kv_len: usize,
+    d_memory: usize,
+    memory: String,
+    past: String,
+    // Told by the tensors of the cache alone.
+    #[serde(skip)]
+    past_len: usize,
+    queries: Queries,
+    mask: Mask,
+    causal_align: CausalAlign,
+    key_mask: Vec<String>,
+    lengths: Vec<usize>,
+    attn_mask: String,
+    attn_mask_true: AttnMaskTrue,
+    mask_fill: Fill,
+    window: usize,
+    alibi: bool,
+    softcap: f64,
+    scale: f64,
+    empty_rows: EmptyRows,
+    dropout: f64,
+    dtype: DType,
+    x: String,
+    weights: String,
+    prefix: String,
+    tokens: Tokens,
+    memory_tokens: Tokens,
+    model_config: String,
+    layer: usize,
 }
 
 impl Settings {
-    /// These settings, and `base` wherever they are silent.
-    ///
-    /// `key_mask` and `lengths` state one thing in two ways: either replaces both of `base`'s.
-    #[must_use]
-    pub fn over(self, base: Self) -> Self {
-        let keys_stated = self.key_mask.is_some() || self.lengths.is_some();
-        Self {
-            preset: self.preset.or(base.preset),
-            batch: self.batch.or(base.batch),
-            seq_len: self.seq_len.or(base.seq_len),
-            d_model: self.d_model.or(base.d_model),
-            heads: self.heads.or(base.heads),
-            seed: self.seed.or(base.seed),
-            d_in: self.d_in.or(base.d_in),
-            input: self.input.or(base.input),
-            init: self.init.or(base.init),
-            bias: self.bias.or(base.bias),
-            mask: self.mask.or(base.mask),
-            key_mask: self.key_mask.or(base.key_mask.filter(|_| !keys_stated)),
-            lengths: self.lengths.or(base.lengths.filter(|_| !keys_stated)),
-            attn_mask: self.attn_mask.or(base.attn_mask),
-            attn_mask_true: self.attn_mask_true.or(base.attn_mask_true),
-            mask_fill: self.mask_fill.or(base.mask_fill),
-            window: self.window.or(base.window),
-            alibi: self.alibi.or(base.alibi),
-            softcap: self.softcap.or(base.softcap),
-            scale: self.scale.or(base.scale),
-            empty_rows: self.empty_rows.or(base.empty_rows),
-            dropout: self.dropout.or(base.dropout),
-            dtype: self.dtype.or(base.dtype),
-            x: self.x.or(base.x),
-            weights: self.weights.or(base.weights),
-            prefix: self.prefix.or(base.prefix),
-        }
-    }
-
     /// The settings as a config file states them, without those that are absent.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -92,7 +104,16 @@ impl Settings {
     /// These settings as a config file in `folder` states them: its paths are relative to it.
     #[must_use]
     pub fn in_folder(mut self, folder: &Path) -> Self {
-        for path in [&mut self.x, &mut self.weights, &mut self.attn_mask].into_iter().flatten() {
+        let paths = [
+            &mut self.x,
+            &mut self.weights,
+            &mut self.attn_mask,
+            &mut self.memory,
+            &mut self.past,
+            &mut self.rope_freqs,
+            &mut self.model_config,
+        ];
+        for path in paths.into_iter().flatten() {
             *path = folder.join(&*path).to_string_lossy().into_owned();
         }
         self
@@ -103,18 +124,37 @@ impl From<&Config> for Settings {
     /// The settings that resolve to this config.
     fn from(config: &Config) -> Self {
         let c = config.clone();
+        let rope = c.rope.as_ref();
         Self {
             preset: None,
             batch: Some(c.batch),
             seq_len: Some(c.seq_len),
             d_model: Some(c.d_model),
             heads: Some(c.heads),
+            kv_heads: Some(c.kv_heads).filter(|kv_heads| *kv_heads != c.heads),
+            head_dim: Some(c.head_dim).filter(|head_dim| head_dim * c.heads != c.d_model),
             seed: Some(c.seed),
             d_in: Some(c.d_in),
             input: Some(c.input),
             init: Some(c.init),
             bias: Some(c.bias),
+            qk_norm: c.qk_norm,
+            qk_norm_eps: c.qk_norm.map(|_| c.qk_norm_eps),
+            rope: rope.map(|rope| rope.pairing),
+            rope_base: rope.map(|rope| rope.base),
+            rope_dims: rope.map(|rope| rope.dims),
+            rope_offset: rope.map(|rope| rope.offset),
+            rope_scaling: rope.and_then(|rope| rope.scaling.clone()),
+            rope_freqs: rope.and_then(|rope| rope.freqs.clone()),
+            rope_attention_factor: rope.and_then(|rope| rope.attention_factor),
+            kv_len: c.kv_len,
+            d_memory: c.kv_len.map(|_| c.d_memory),
+            memory: c.memory,
+            past: c.past,
+            past_len: Some(c.past_len).filter(|length| *length > 0),
+            queries: c.queries.map(Queries::from),
             mask: Some(c.mask),
+            causal_align: c.causal_align,
             key_mask: c.key_mask,
             lengths: c.lengths,
             attn_mask: c.attn_mask,
@@ -130,6 +170,10 @@ impl From<&Config> for Settings {
             x: c.x,
             weights: c.weights,
             prefix: c.prefix,
+            tokens: c.tokens,
+            memory_tokens: c.memory_tokens,
+            model_config: None,
+            layer: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use candle_core::{DType, Tensor, WithDType};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::array::{Array, Kind};
@@ -46,6 +47,11 @@ pub fn write_file(record: &Record, path: &Path) -> io::Result<()> {
     let mut writer = BufWriter::new(File::create(path)?);
     write(record, &mut writer)?;
     writer.flush()
+}
+
+/// A JSON file that holds such a value.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    parse(path, &read_text(path, Input::open(path)?)?)
 }
 
 /// A JSON object of settings, or a recorded trace.

@@ -166,6 +166,14 @@ pub fn write_json(record: &Record, writer: &mut dyn std::io::Write) -> std::io::
     json::write(record, writer)
 }
 
+/// A JSON file that holds such a value.
+///
+/// # Errors
+/// If it cannot be read, or holds something else.
+pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    json::read_json(path)
+}
+
 /// Reads a config: a JSON object of settings, or any recorded trace, which then comes whole.
 ///
 /// # Errors

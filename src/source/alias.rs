@@ -4,6 +4,24 @@
 const ALIASES: &[(&[&str], &[&str])] = &[
     (&["x"], &["x", "input", "inputs", "hidden_states", "hidden_state", "embeddings", "embedding"]),
     (
+        &["memory"],
+        &[
+            "memory",
+            "encoder_hidden_states",
+            "key_value_states",
+            "encoder_output",
+            "encoder_outputs",
+        ],
+    ),
+    (&["k_past"], &["k_past", "past_key", "past_keys", "key_cache", "k_cache"]),
+    (&["v_past"], &["v_past", "past_value", "past_values", "value_cache", "v_cache"]),
+    (&["q_rot"], &["q_rot", "q_rotary", "q_embed", "q_rope", "rotated_q", "hook_rot_q"]),
+    (&["k_rot"], &["k_rot", "k_rotary", "k_embed", "k_rope", "rotated_k", "hook_rot_k"]),
+    (&["q_norm"], &["q_norm", "q_normed"]),
+    (&["k_norm"], &["k_norm", "k_normed"]),
+    (&["k_repeated"], &["k_repeated", "repeated_k", "k_rep"]),
+    (&["v_repeated"], &["v_repeated", "repeated_v", "v_rep"]),
+    (
         &["q", "q_heads"],
         &["q", "query", "queries", "q_proj", "query_states", "query_layer", "hook_q"],
     ),

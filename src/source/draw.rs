@@ -8,10 +8,11 @@ use super::generator::Generator;
 use crate::config::{Config, Init, Input};
 use crate::error::Result;
 
-/// Draws X (batch, `seq_len`, `d_in`), the weights (out, in) and biases (out) of the four projections and, with
-/// dropout, the keep-mask (batch, heads, `seq_len`, `seq_len`), bit for bit as PyTorch does after `torch.manual_seed`.
+/// Draws X (batch, `seq_len`, `d_in`), in cross attention the memory (batch, `kv_len`, `d_memory`), the weights (out, in)
+/// and biases (out) of the four projections and, with dropout, the keep-mask (batch, heads, query, key), bit for bit as
+/// PyTorch does after `torch.manual_seed`.
 ///
-/// X comes first. With [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass.
+/// X comes first, then the memory. With [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass.
 /// With [`Init::XavierUniform`] q, k and v are constructed, their weights redrawn, and o comes after dropout.
 ///
 /// # Errors
@@ -19,22 +20,25 @@ use crate::error::Result;
 pub fn draw(config: &Config) -> Result<HashMap<String, Tensor>> {
     let mut drawn =
         Drawn { generator: Generator::new(config.seed.0), config, tensors: HashMap::new() };
-    drawn.x()?;
+    drawn.tokens("x", [config.batch, config.seq_len, config.d_in])?;
+    if let Some(kv_len) = config.kv_len {
+        drawn.tokens("memory", [config.batch, kv_len, config.d_memory])?;
+    }
     for projection in ["q", "k", "v"] {
-        drawn.linear(projection, config.d_in)?;
+        drawn.linear(projection)?;
     }
     match config.init {
         Init::Linear => {
-            drawn.linear("o", config.d_model)?;
+            drawn.linear("o")?;
             drawn.dropout_keep()?;
         }
         Init::XavierUniform => {
             for projection in ["q", "k", "v"] {
-                drawn.xavier(projection, config.d_in)?;
+                drawn.xavier(projection)?;
             }
             drawn.dropout_keep()?;
-            drawn.linear("o", config.d_model)?;
-            drawn.xavier("o", config.d_model)?;
+            drawn.linear("o")?;
+            drawn.xavier("o")?;
         }
     }
     Ok(drawn.tensors)
@@ -47,19 +51,18 @@ struct Drawn<'a> {
 }
 
 impl Drawn<'_> {
-    fn x(&mut self) -> Result<()> {
-        let shape = [self.config.batch, self.config.seq_len, self.config.d_in];
+    fn tokens(&mut self, name: &str, shape: [usize; 3]) -> Result<()> {
         let count = shape.iter().product();
         let values = match self.config.input {
             Input::Randn => self.generator.randn(count),
             Input::Rand => self.generator.rand(count),
         };
-        self.put("x", values, &shape)
+        self.put(name, values, &shape)
     }
 
     /// The construction of `nn.Linear`: weight, then bias.
-    fn linear(&mut self, name: &str, inputs: usize) -> Result<()> {
-        let outputs = self.config.d_model;
+    fn linear(&mut self, name: &str) -> Result<()> {
+        let (outputs, inputs) = self.config.projection(name);
         let weight = self.generator.linear_weight(inputs, outputs);
         self.put(&format!("w_{name}"), weight, &[outputs, inputs])?;
         if self.config.bias {
@@ -69,22 +72,26 @@ impl Drawn<'_> {
         Ok(())
     }
 
-    fn xavier(&mut self, name: &str, inputs: usize) -> Result<()> {
-        let outputs = self.config.d_model;
+    fn xavier(&mut self, name: &str) -> Result<()> {
+        let (outputs, inputs) = self.config.projection(name);
         let weight = self.generator.xavier_uniform(inputs, outputs);
         self.put(&format!("w_{name}"), weight, &[outputs, inputs])
     }
 
+    /// Dropout of the weights of all queries, of which the computed ones' are kept: those rows are as in a whole run.
     fn dropout_keep(&mut self) -> Result<()> {
         let &Config { batch, heads, seq_len, dropout, .. } = self.config;
         if dropout == 0.0 {
             return Ok(());
         }
-        let shape = [batch, heads, seq_len, seq_len];
+        let shape = [batch, heads, seq_len, self.config.key_count()];
         let keep = self.generator.dropout_keep(shape.iter().product(), dropout);
         let bits: Vec<u8> = keep.into_iter().map(u8::from).collect();
-        self.tensors
-            .insert("dropout_keep".to_owned(), Tensor::from_vec(bits, &shape, &Device::Cpu)?);
+        let mut keep = Tensor::from_vec(bits, &shape, &Device::Cpu)?;
+        if let Some(rows) = self.config.queries {
+            keep = keep.narrow(2, rows.first, rows.count)?.contiguous()?;
+        }
+        self.tensors.insert("dropout_keep".to_owned(), keep);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use super::alias::meanings;
 use super::layout::pick;
 use super::sources::with_batch;
 use super::taken::Taken;
+use crate::config::Settings;
 use crate::error::{Error, Result, near_miss};
 use crate::file::{Entry, Record};
 
@@ -77,21 +78,21 @@ impl NameMap {
     }
 }
 
-/// Gives X and the weights of a file that is not one of ours the names that steps have. What is to be replaced
-/// (`has_x`, `has_weights`) is not looked for. Returns the record, what was taken as what, and the number of heads
+/// Gives X and the weights of a file that is not one of ours the names that steps have. What `flags` replace is not
+/// looked for. Returns the record, what was taken as what, and the number of heads
 /// where the weights tell it.
 ///
 /// # Errors
 /// If the file holds several layers, or several tensors that may be X, and nothing picks one.
 pub fn adopt_given(
     mut record: Record,
-    prefix: Option<&str>,
-    (has_x, has_weights): (bool, bool),
+    flags: &Settings,
 ) -> Result<(Record, Vec<Taken>, Option<usize>)> {
     let (mut taken, mut heads) = (Vec::new(), None);
+    let prefix = flags.prefix.as_deref();
     let picks_steps = prefix.is_some_and(|prefix| keep_layer(&mut record, prefix));
     let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
-    let layer = if has_weights {
+    let layer = if flags.weights.is_some() {
         None
     } else {
         match pick(&names, prefix) {
@@ -101,7 +102,7 @@ pub fn adopt_given(
         }
     };
     if let Some(layer) = layer {
-        let weights = layer.weights(|name| Ok(record.tensor(name).cloned()))?;
+        let weights = layer.weights(flags.into(), |name| Ok(record.tensor(name).cloned()))?;
         let used: HashSet<&str> = weights.taken.iter().map(|taken| taken.tensor.as_str()).collect();
         record.entries.retain(|entry| !used.contains(entry.name.as_str()));
         record
@@ -110,8 +111,14 @@ pub fn adopt_given(
         taken.extend(weights.taken.into_iter().filter(|taken| taken.step != taken.tensor));
         heads = weights.heads;
     }
-    if !has_x {
-        taken.extend(adopt_x(&mut record)?);
+    let inputs = [
+        ("x", flags.x.is_some()),
+        ("memory", flags.memory.is_some()),
+        ("k_past", flags.past.is_some()),
+        ("v_past", flags.past.is_some()),
+    ];
+    for (name, _) in inputs.into_iter().filter(|(_, is_replaced)| !is_replaced) {
+        taken.extend(adopt_input(&mut record, name)?);
     }
     Ok((record, taken, heads))
 }
@@ -134,27 +141,28 @@ fn entry(name: String, tensor: Tensor) -> Entry {
     Entry { name, formula: None, axes: None, tensor }
 }
 
-/// Calls the one tensor that may be X so, and gives it a batch axis where it has none.
-fn adopt_x(record: &mut Record) -> Result<Option<Taken>> {
-    let may_be_x = |entry: &&mut Entry| meanings(&entry.name).contains(&"x");
-    let exact = record.entries.iter().position(|entry| entry.name == "x");
+/// Calls the one tensor that may be this input so, and gives tokens a batch axis where they have none.
+fn adopt_input(record: &mut Record, name: &str) -> Result<Option<Taken>> {
+    let may_be = |entry: &&mut Entry| meanings(&entry.name).contains(&name);
+    let exact = record.entries.iter().position(|entry| entry.name == name);
     let mut candidates: Vec<&mut Entry> = match exact {
         Some(at) => record.entries.get_mut(at).into_iter().collect(),
-        None => record.entries.iter_mut().filter(may_be_x).collect(),
+        None => record.entries.iter_mut().filter(may_be).collect(),
     };
     if candidates.len() > 1 {
         let names: Vec<&str> = candidates.iter().map(|entry| entry.name.as_str()).collect();
         let what = format!("may be {}", names.join(" or "));
-        let fix = format!("say which, as --map {}=x", names.first().copied().unwrap_or_default());
-        return Err(Error::tensor("x", what, fix));
+        let fix =
+            format!("say which, as --map {}={name}", names.first().copied().unwrap_or_default());
+        return Err(Error::tensor(name, what, fix));
     }
     let Some(entry) = candidates.pop() else { return Ok(None) };
-    let mut taken = Taken::as_it_is("x", &entry.name);
+    let mut taken = Taken::as_it_is(name, &entry.name);
     if entry.tensor.rank() == 2 {
         entry.tensor = with_batch(&entry.tensor)?;
         taken = taken.read("a batch of one");
     }
     let said = exact.is_none() || taken.chosen;
-    "x".clone_into(&mut entry.name);
+    name.clone_into(&mut entry.name);
     Ok(said.then_some(taken))
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use candle_core::Tensor;
 
 use super::taken::Taken;
+use crate::config::Settings;
 use crate::error::{Error, Result};
 
 /// The names of a weight and of its bias.
@@ -22,6 +23,21 @@ pub struct Layer {
     pub per_head: bool,
 }
 
+/// How many heads there are, where the settings say it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Heads {
+    /// Query heads.
+    pub queries: Option<usize>,
+    /// Features of a head.
+    pub head_dim: Option<usize>,
+}
+
+impl From<&Settings> for Heads {
+    fn from(settings: &Settings) -> Self {
+        Self { queries: settings.heads, head_dim: settings.head_dim }
+    }
+}
+
 impl Layer {
     /// The prefix without its separator.
     pub fn shown_prefix(&self) -> &str {
@@ -34,24 +50,41 @@ impl Layer {
         asked.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
     }
 
+    /// Whether its packed matrix has q, k and v of one head after the other, as modules of that name have.
+    fn is_packed_by_heads(&self) -> bool {
+        matches!(self.inputs.as_slice(), [(weight, _)] if weight == "query_key_value.weight")
+    }
+
+    /// Whether the prefix has the asked one somewhere in it, as `model.layers.1.self_attn` has `layers.1`.
+    pub fn has_within(&self, asked: &str) -> bool {
+        let parts = |name: &str| name.split(['.', '/']).map(str::to_owned).collect::<Vec<_>>();
+        let asked = parts(asked);
+        parts(self.shown_prefix()).windows(asked.len()).any(|window| window == asked)
+    }
+
     /// The weights (out, in) and biases (out). A projection without a bias beside one that has one gets zeros. `read`
-    /// gives the file's tensor of a name, if there is one.
+    /// gives the file's tensor of a name, if there is one; `heads` is needed where heads are packed one by one.
     ///
     /// # Errors
     /// If `read` fails, or a weight's shape makes no sense.
-    pub fn weights(&self, read: impl Fn(&str) -> Result<Option<Tensor>>) -> Result<Weights> {
+    pub fn weights(
+        &self,
+        heads: Heads,
+        read: impl Fn(&str) -> Result<Option<Tensor>>,
+    ) -> Result<Weights> {
         let mut found = Found { layer: self, read: &read, weights: Weights::default() };
         found.refuse_added_keys()?;
         match self.inputs.as_slice() {
-            [packed] => found.packed(packed)?,
+            [packed] => found.packed(packed, heads)?,
             separate => {
                 for (projection, names) in ["q", "k", "v"].into_iter().zip(separate) {
                     found.separate(projection, names)?;
                 }
                 found.separate("o", &self.output)?;
+                found.packed_biases()?;
             }
         }
-        found.refuse_grouped_queries()?;
+        found.norms(heads)?;
         found.complete_biases()?;
         Ok(found.weights)
     }
@@ -99,25 +132,14 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
         }
     }
 
-    /// Fewer key and value heads than query heads.
-    fn refuse_grouped_queries(&self) -> Result<()> {
-        let rows = |name: &str| self.weights.tensors.get(name).map_or(&[][..], Tensor::dims);
-        match (rows("w_q"), rows("w_k")) {
-            (&[queries, _], &[keys, _]) if keys < queries => {
-                let what = format!("has {keys} rows, and w_q {queries}: grouped-query attention");
-                let fix = "this is not traced: check a layer with a key head for every query head";
-                Err(Error::tensor("w_k", what, fix))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// A projection of its own.
     fn separate(&mut self, projection: &str, (weight, bias): &Names) -> Result<()> {
         if let Some((name, tensor)) = self.tensor(weight)? {
             let (tensor, how) = if self.layer.per_head {
                 let how = "heads side by side".to_owned();
-                self.weights.heads = tensor.dims().first().copied();
+                if projection == "q" {
+                    self.weights.heads = tensor.dims().first().copied();
+                }
                 (heads_side_by_side(&name, &tensor, projection)?, Some(how))
             } else {
                 (tensor, None)
@@ -130,9 +152,9 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
         Ok(())
     }
 
-    /// Three projections in one matrix (3 · out, in), or (in, 3 · out) as GPT-2's `Conv1D` stores it: the output
-    /// projection's size tells which. Then the output projection is stored so too.
-    fn packed(&mut self, (weight, bias): &Names) -> Result<()> {
+    /// Three projections in one matrix (out of all, in), or (out of all, in) transposed as GPT-2's `Conv1D` stores it: the
+    /// output projection's size tells which. Then the output projection is stored so too.
+    fn packed(&mut self, (weight, bias): &Names, heads: Heads) -> Result<()> {
         let (output, output_bias) = &self.layer.output;
         let (Some((name, matrix)), Some((output_name, output))) =
             (self.tensor(weight)?, self.tensor(output)?)
@@ -140,35 +162,75 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
             return Ok(());
         };
         let transposed = stored_in_out(&name, &matrix, &output)?;
-        let matrix = if transposed { matrix.t()? } else { matrix };
-        let size = matrix.dim(0)? / 3;
+        let (matrix, output, how) = if transposed {
+            (matrix.t()?, output.t()?.contiguous()?, Some("transposed".to_owned()))
+        } else {
+            (matrix, output, None)
+        };
+        let parts = if self.layer.is_packed_by_heads() {
+            by_heads(&name, matrix.dim(0)?, output.dim(1)?, heads)?
+        } else {
+            in_blocks(matrix.dim(0)?, output.dim(1)?)
+        };
         let stored = if transposed { "columns" } else { "rows" };
-        for (at, projection) in ["q", "k", "v"].into_iter().enumerate() {
-            let (from, to) = (at * size, (at + 1) * size);
-            let how = format!("{stored} {from}..{to}");
-            let part = matrix.narrow(0, from, size)?.contiguous()?;
-            self.take(format!("w_{projection}"), &name, part, Some(how));
+        for part in &parts {
+            let rows = part.of(&matrix)?;
+            self.take(format!("w_{}", part.projection), &name, rows, Some(part.told(stored)));
         }
         if let Some((name, packed)) = self.tensor(bias)? {
             let packed = packed.flatten_all()?;
-            if packed.elem_count() != 3 * size {
-                let what = format!("is {:?}, and its weight has {} rows", packed.dims(), 3 * size);
+            if packed.elem_count() != matrix.dim(0)? {
+                let what =
+                    format!("is {:?}, and its weight has {} rows", packed.dims(), matrix.dim(0)?);
                 return Err(Error::tensor(name, what, "give a bias of that size"));
             }
-            for (at, projection) in ["q", "k", "v"].into_iter().enumerate() {
-                let (from, to) = (at * size, (at + 1) * size);
-                let part = packed.narrow(0, from, size)?;
-                self.take(format!("b_{projection}"), &name, part, Some(format!("{from}..{to}")));
+            for part in &parts {
+                let entries = part.of(&packed)?;
+                let step = format!("b_{}", part.projection);
+                self.take(step, &name, entries, Some(part.told("entries")));
             }
         }
-        let (output, how) = if transposed {
-            (output.t()?.contiguous()?, Some("transposed".to_owned()))
-        } else {
-            (output, None)
-        };
         self.take("w_o".to_owned(), &output_name, output, how);
         if let Some((name, bias)) = self.tensor(output_bias)? {
             self.take("b_o".to_owned(), &name, bias, None);
+        }
+        Ok(())
+    }
+
+    /// The biases that `nn.MultiheadAttention` packs beside weights of their own, as `kdim` has it make.
+    fn packed_biases(&mut self) -> Result<()> {
+        let Some((name, packed)) = self.tensor("in_proj_bias")? else { return Ok(()) };
+        let size = packed.elem_count() / 3;
+        for (at, projection) in ["q", "k", "v"].into_iter().enumerate() {
+            let part = Part { projection, blocks: vec![(at * size, size)] };
+            let entries = part.of(&packed.flatten_all()?)?;
+            self.take(format!("b_{projection}"), &name, entries, Some(part.told("entries")));
+        }
+        Ok(())
+    }
+
+    /// The weights of the norms of every head's queries and keys.
+    fn norms(&mut self, heads: Heads) -> Result<()> {
+        for projection in ["q", "k"] {
+            let names = NORMS.iter().map(|name| name.replace('*', projection));
+            for name in names {
+                let Some((full, weight)) = self.tensor(&format!("{name}.weight"))? else {
+                    continue;
+                };
+                let fix = "this is not traced: record q_norm and k_norm, or another layer";
+                if self.tensor(&format!("{name}.bias"))?.is_some() {
+                    return Err(Error::tensor(full, "has a bias beside it: a layer norm", fix));
+                }
+                let rows = self.weights.tensors.get(&format!("w_{projection}"));
+                let width = rows.and_then(|rows| rows.dims().first().copied());
+                if weight.dims().first().copied() == width && heads.queries != Some(1) {
+                    return Err(Error::tensor(full, "is a norm of all heads together", fix));
+                }
+                self.take(format!("w_{projection}_norm"), &full, weight, None);
+            }
+            if let Some((full, weight)) = self.tensor(&format!("w_{projection}_norm"))? {
+                self.take(format!("w_{projection}_norm"), &full, weight, None);
+            }
         }
         Ok(())
     }
@@ -192,27 +254,89 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
     }
 }
 
-/// Whether a packed matrix is stored as (in, 3 · out).
+/// What modules call the norms; `*` is q or k.
+const NORMS: &[&str] = &["*_norm", "*_layernorm", "*_ln"];
+
+/// The rows of a packed matrix that are of one projection, from where on and how many.
+struct Part {
+    projection: &'static str,
+    blocks: Vec<(usize, usize)>,
+}
+
+impl Part {
+    fn of(&self, packed: &Tensor) -> Result<Tensor> {
+        let blocks = self.blocks.iter().map(|(from, count)| packed.narrow(0, *from, *count));
+        let blocks: Vec<Tensor> = blocks.collect::<Result<_, _>>()?;
+        Ok(Tensor::cat(&blocks, 0)?.contiguous()?)
+    }
+
+    /// `rows 0..12`; of several blocks the first two.
+    fn told(&self, stored: &str) -> String {
+        let range = |(from, count): &(usize, usize)| format!("{from}..{}", from + count);
+        let shown: Vec<String> = self.blocks.iter().take(2).map(range).collect();
+        let more = if self.blocks.len() > 2 { ", …" } else { "" };
+        format!("{stored} {}{more}", shown.join(", "))
+    }
+}
+
+/// All queries, all keys, all values; of the queries there are as many as the output projection reads.
+fn in_blocks(rows: usize, queries: usize) -> Vec<Part> {
+    let keys = rows.saturating_sub(queries) / 2;
+    let block = |projection, from, count| Part { projection, blocks: vec![(from, count)] };
+    vec![block("q", 0, queries), block("k", queries, keys), block("v", queries + keys, keys)]
+}
+
+/// Of every key head its query heads, itself and its value head, as GPT-NeoX, BLOOM and Falcon have them.
+fn by_heads(name: &str, rows: usize, queries: usize, heads: Heads) -> Result<Vec<Part>> {
+    let count = heads.queries.or_else(|| queries.checked_div(heads.head_dim?));
+    let Some(count) = count else {
+        let what = "packs q, k and v head by head, and nothing tells how many heads there are";
+        return Err(Error::tensor(name, what, "pass --heads N"));
+    };
+    let wrong = || {
+        let what = format!("has {rows} rows, which {count} heads of q, k and v do not share");
+        Error::tensor(name, what, "set heads to their number")
+    };
+    let head_dim = queries.checked_div(count).filter(|dim| *dim > 0 && dim * count == queries);
+    let head_dim = head_dim.ok_or_else(wrong)?;
+    let key_heads = rows.saturating_sub(queries) / (2 * head_dim);
+    if key_heads == 0 || (count + 2 * key_heads) * head_dim != rows || count % key_heads != 0 {
+        return Err(wrong());
+    }
+    let shared = count / key_heads;
+    let group = |at: usize| at * (shared + 2) * head_dim;
+    let part = |projection, offset: usize, heads: usize| {
+        let block = |at| (group(at) + offset * head_dim, heads * head_dim);
+        Part { projection, blocks: (0..key_heads).map(block).collect() }
+    };
+    Ok(vec![part("q", 0, shared), part("k", shared, 1), part("v", shared + 1, 1)])
+}
+
+/// Whether a packed matrix is stored as (in, out of all).
 fn stored_in_out(name: &str, matrix: &Tensor, output: &Tensor) -> Result<bool> {
-    let [d_model, _] = *output.dims() else {
+    let [d_model, queries] = *output.dims() else {
         let what = format!("its output projection is {:?}, not a matrix", output.dims());
         return Err(Error::tensor(name, what, "give a matrix (out, in)"));
     };
     let [rows, columns] = *matrix.dims() else {
         let what = format!("is {:?}, not a matrix", matrix.dims());
-        return Err(Error::tensor(name, what, "give a matrix (3 · out, in)"));
+        return Err(Error::tensor(name, what, "give a matrix (out of q, k and v, in)"));
     };
     let packed = d_model.max(1).saturating_mul(3);
     let is_conv = name.ends_with("c_attn.weight");
+    let is_grouped =
+        rows > queries && rows <= queries.saturating_mul(3) && (rows - queries).is_multiple_of(2);
     match (rows == packed, columns == packed) {
         (true, true) => Ok(is_conv),
         (rows_fit, columns_fit) if rows_fit != columns_fit => Ok(columns_fit),
+        _ if is_grouped => Ok(false),
         _ => {
             let what = format!(
                 "is {:?}, and three projections to {d_model} features would be ({packed}, in)",
                 matrix.dims()
             );
-            Err(Error::tensor(name, what, "give q, k and v of one size packed below each other"))
+            let fix = "give q, k and v packed below each other, k and v of one size";
+            Err(Error::tensor(name, what, fix))
         }
     }
 }

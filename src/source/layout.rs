@@ -22,8 +22,9 @@ const MODULES: &[[&str; 3]] = &[
     ["linears.0", "linears.1", "linears.2"],
 ];
 
-/// The three input projections packed into one matrix, queries first.
-const PACKED: &[&str] = &["c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv"];
+/// The three input projections packed into one matrix, queries first; but `query_key_value` head by head.
+const PACKED: &[&str] =
+    &["c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv", "query_key_value"];
 
 /// The output projection.
 const OUTPUTS: &[&str] = &[
@@ -38,6 +39,7 @@ const OUTPUTS: &[&str] = &[
     "to_out.0",
     "to_out",
     "output.dense",
+    "dense",
     "linears.3",
     "c_proj",
     "proj",
@@ -78,7 +80,10 @@ fn schemes() -> Vec<Scheme> {
     let three = MODULES.iter().map(|row| scheme(row.iter().map(module).collect()));
     let packed = PACKED.iter().map(|name| scheme(vec![module(name)]));
     let in_proj = scheme(vec![raw(("in_proj_weight", "in_proj_bias"))]);
-    [ours, in_proj].into_iter().chain(three).chain(packed).chain([per_head]).collect()
+    // With kdim, whose biases stay packed.
+    let apart = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];
+    let apart = scheme(apart.map(|name| raw((name, "no bias of its own"))).into());
+    [ours, in_proj, apart].into_iter().chain(three).chain(packed).chain([per_head]).collect()
 }
 
 /// The layers whose four projections are all among these names, by prefix.
@@ -118,7 +123,11 @@ pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
     let all = layers(names);
     let known: Vec<String> = all.iter().map(|layer| layer.shown_prefix().to_owned()).collect();
     let asked = prefix.unwrap_or_default().trim_end_matches(['.', '/']);
-    let mut under: Vec<Layer> = all.into_iter().filter(|layer| layer.is_under(asked)).collect();
+    let (mut under, others): (Vec<Layer>, Vec<Layer>) =
+        all.into_iter().partition(|layer| layer.is_under(asked));
+    if under.is_empty() {
+        under = others.into_iter().filter(|layer| layer.has_within(asked)).collect();
+    }
     if let Some(at) = under.iter().position(|layer| layer.shown_prefix() == asked) {
         return Ok(Some(under.swap_remove(at)));
     }
@@ -154,11 +163,6 @@ const SHOWN: usize = 12;
 
 /// The error for a file that holds no whole layer that is known by its names: what lacks, if a layer is nearly there.
 pub fn none_found(names: &[&str]) -> Error {
-    if let Some(name) = names.iter().find(|name| prefix_of(name, "q_proj_weight").is_some()) {
-        let what = format!("{name}: keys and values of widths of their own (kdim, vdim)");
-        let fix = "this is not traced: check a layer of self-attention";
-        return Error::tensor("weights", what, fix);
-    }
     let what = match nearly(names) {
         Some((there, missing)) => {
             format!("no {} beside {}", missing.join(", no "), there.join(", "))

@@ -29,21 +29,22 @@ impl MaskShapes {
     /// # Errors
     /// If the attention mask does not broadcast to (batch, head, query, key).
     pub fn of(config: &Config, attn_mask: Option<&Tensor>) -> Result<Self> {
-        let &Config { batch, seq_len, .. } = config;
+        let (queries, keys) = (config.query_count(), config.key_count());
         let mut shapes = Self::default();
         let mut added = Vec::new();
         if config.alibi {
-            added.push(vec![config.heads, seq_len, seq_len]);
+            added.push(vec![config.heads, queries, keys]);
         }
         let mut blocked = Vec::new();
         if config.mask == Mask::Causal {
-            blocked.push(vec![seq_len, seq_len]);
+            blocked.push(vec![queries, keys]);
         }
         if config.key_mask.is_some() || config.lengths.is_some() {
-            blocked.push(vec![batch, 1, 1, seq_len]);
+            blocked.push(vec![config.batch, 1, 1, keys]);
         }
         if let Some(mask) = attn_mask {
-            check_shape(config, "attn_mask", mask)?;
+            check_shape(config, "attn_mask", mask, config.seq_len)?;
+            let mask = of_queries(config, mask)?;
             if mask.dtype().is_float() {
                 added.push(mask.dims().to_vec());
             } else {
@@ -68,18 +69,19 @@ impl Masks {
         let mut masks = Self::default();
         let mut blocked = Vec::new();
         if config.mask == Mask::Causal {
-            blocked.push(causal(config.seq_len, config.window)?);
+            let hides = |query, key| key > query || before_window(config.window, query, key);
+            blocked.push(causal(config, hides)?);
         }
         for keys in [masked_keys(config), padding(config)].into_iter().flatten() {
-            let shape = (config.batch, 1, 1, config.seq_len);
+            let shape = (config.batch, 1, 1, config.key_count());
             blocked.push(Tensor::from_vec(keys, shape, &Device::Cpu)?);
         }
         if config.alibi {
-            let slopes = alibi_slopes(config.heads);
-            masks.added = Some(alibi(&slopes, config.seq_len)?);
+            masks.added = Some(alibi(config, &alibi_slopes(config.heads))?);
         }
         if let Some(mask) = attn_mask {
-            check_shape(config, "attn_mask", mask)?;
+            check_shape(config, "attn_mask", mask, config.seq_len)?;
+            let mask = of_queries(config, mask)?;
             if mask.dtype().is_float() {
                 if config.attn_mask_true == Some(AttnMaskTrue::Block) {
                     let what =
@@ -89,10 +91,10 @@ impl Masks {
                 }
                 masks.added = Some(match masks.added {
                     Some(alibi) => alibi.broadcast_add(&mask.to_dtype(DType::F64)?)?,
-                    None => mask.clone(),
+                    None => mask,
                 });
             } else {
-                blocked.push(blocked_by(mask, config.attn_mask_true.unwrap_or_default())?);
+                blocked.push(blocked_by(&mask, config.attn_mask_true.unwrap_or_default())?);
             }
         }
         masks.added = masks.added.map(|added| added.to_dtype(config.dtype.into())).transpose()?;
@@ -106,18 +108,34 @@ impl Masks {
     }
 }
 
-/// (query, key), true where the key comes after the query, or before its window.
-fn causal(tokens: usize, window: Option<usize>) -> Result<Tensor> {
-    let blocks = |query: usize, key: usize| key > query || before_window(window, query, key);
-    let rows =
-        (0..tokens).flat_map(|query| (0..tokens).map(move |key| u8::from(blocks(query, key))));
-    Ok(Tensor::from_vec(rows.collect(), (tokens, tokens), &Device::Cpu)?)
+/// (query, key), true where a mask by positions hides the key. `hides` gets the last key that the query sees under the
+/// causal mask, and the key.
+///
+/// # Errors
+/// If candle fails.
+pub fn causal(config: &Config, hides: impl Fn(i64, i64) -> bool) -> Result<Tensor> {
+    let (queries, keys) = (config.query_count(), config.key_count());
+    let mut cells = Vec::with_capacity(queries.saturating_mul(keys));
+    for query in (config.causal_offset()..).take(queries) {
+        cells.extend((0_i64..).take(keys).map(|key| u8::from(hides(query, key))));
+    }
+    Ok(Tensor::from_vec(cells, (queries, keys), &Device::Cpu)?)
 }
 
 /// Whether a key is too far back to be among the last `window` that a query sees, itself included.
 #[must_use]
-pub fn before_window(window: Option<usize>, query: usize, key: usize) -> bool {
-    window.is_some_and(|window| query.saturating_sub(key) >= window)
+pub fn before_window(window: Option<usize>, query: i64, key: i64) -> bool {
+    let distance = usize::try_from(query.saturating_sub(key));
+    window.is_some_and(|window| distance.is_ok_and(|distance| distance >= window))
+}
+
+/// The rows of an attention mask that are of the computed queries.
+fn of_queries(config: &Config, mask: &Tensor) -> Result<Tensor> {
+    let axis = mask.rank().checked_sub(2).filter(|axis| mask.dims().get(*axis) != Some(&1));
+    Ok(match (config.queries, axis) {
+        (Some(rows), Some(axis)) => mask.narrow(axis, rows.first, rows.count)?.contiguous()?,
+        _ => mask.clone(),
+    })
 }
 
 /// The slopes of the heads' position biases: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise
@@ -134,19 +152,20 @@ pub fn alibi_slopes(heads: usize) -> Vec<f64> {
     of_power(lower).chain(of_power(2 * lower).step_by(2)).take(heads).collect()
 }
 
-/// (head, query, key): −slope · |query − key|, in f64.
+/// (head, query, key): −slope · |position of the query − position of the key|, in f64.
 ///
 /// # Errors
 /// If candle fails.
 #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
-pub fn alibi(slopes: &[f64], tokens: usize) -> Result<Tensor> {
-    let mut biases = Vec::with_capacity(slopes.len() * tokens * tokens);
+pub fn alibi(config: &Config, slopes: &[f64]) -> Result<Tensor> {
+    let (queries, keys) = (config.query_count(), config.key_count());
+    let mut biases = Vec::with_capacity(slopes.len().saturating_mul(queries).saturating_mul(keys));
     for slope in slopes {
-        for query in 0..tokens {
-            biases.extend((0..tokens).map(|key| -slope * query.abs_diff(key) as f64));
+        for query in (config.first_position()..).take(queries) {
+            biases.extend((0..keys).map(|key| -slope * query.abs_diff(key) as f64));
         }
     }
-    Ok(Tensor::from_vec(biases, (slopes.len(), tokens, tokens), &Device::Cpu)?)
+    Ok(Tensor::from_vec(biases, (slopes.len(), queries, keys), &Device::Cpu)?)
 }
 
 /// (batch, key), true where `key_mask` has a 0.
@@ -157,7 +176,8 @@ fn masked_keys(config: &Config) -> Option<Vec<u8>> {
 
 /// (batch, key), true from an item's length on.
 fn padding(config: &Config) -> Option<Vec<u8>> {
-    let keys = |length: usize| (0..config.seq_len).map(move |key| u8::from(key >= length));
+    let count = config.key_count();
+    let keys = |length: usize| (0..count).map(move |key| u8::from(key >= length));
     Some(config.lengths.as_ref()?.iter().copied().flat_map(keys).collect())
 }
 
@@ -199,10 +219,11 @@ pub fn unravel(at: usize, dims: &[usize]) -> Vec<usize> {
     index
 }
 
-/// Refuses a mask that does not broadcast to (batch, head, query, key) from the right.
-pub fn check_shape(config: &Config, name: &str, mask: &Tensor) -> Result<()> {
-    let &Config { batch, heads, seq_len, .. } = config;
-    let full = [batch, heads, seq_len, seq_len];
+/// Refuses a mask that does not broadcast to (batch, head, query, key) from the right, for so many queries.
+pub fn check_shape(config: &Config, name: &str, mask: &Tensor, queries: usize) -> Result<()> {
+    let &Config { batch, heads, .. } = config;
+    let keys = config.key_count();
+    let full = [batch, heads, queries, keys];
     let dims = mask.dims();
     let fits = |(size, full): (&usize, &usize)| size == full || *size == 1;
     if (1..=full.len()).contains(&dims.len()) && dims.iter().rev().zip(full.iter().rev()).all(fits)
@@ -210,10 +231,10 @@ pub fn check_shape(config: &Config, name: &str, mask: &Tensor) -> Result<()> {
         return Ok(());
     }
     let what = format!(
-        "is {dims:?}, which does not broadcast to (batch {batch}, head {heads}, query {seq_len}, key {seq_len})"
+        "is {dims:?}, which does not broadcast to (batch {batch}, head {heads}, query {queries}, key {keys})"
     );
     let fix = format!(
-        "give the last of these axes, each whole or 1, as [{seq_len}, {seq_len}] or [{batch}, 1, 1, {seq_len}]"
+        "give the last of these axes, each whole or 1, as [{queries}, {keys}] or [{batch}, 1, 1, {keys}]"
     );
     Err(Error::tensor(name, what, fix))
 }

@@ -5,8 +5,14 @@
 pub enum Role {
     /// X, the input.
     Input,
-    /// A weight or bias of a projection.
+    /// The second input, of cross attention.
+    Memory,
+    /// A weight or bias of a projection, or the weight of a norm.
     Parameter,
+    /// The frequencies of rotary positions.
+    Frequencies,
+    /// Keys or values of a cache.
+    Past,
     /// The boolean mask, true = blocked.
     Mask,
     /// The float mask.
@@ -21,6 +27,10 @@ impl Role {
     pub fn of(name: &str) -> Option<Self> {
         match name {
             "x" => Some(Self::Input),
+            "memory" => Some(Self::Memory),
+            "rope_freqs" => Some(Self::Frequencies),
+            "k_past" | "v_past" => Some(Self::Past),
+            "w_q_norm" | "w_k_norm" => Some(Self::Parameter),
             "mask" => Some(Self::Mask),
             "attn_bias" => Some(Self::AddedMask),
             "dropout_keep" => Some(Self::Keep),

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use super::alias::meanings;
+use super::frequencies::frequencies;
 use super::layout::{none_found, pick};
 use super::mask::{MaskShapes, Masks, check_shape, zeros_and_ones};
 use super::role::Role;
 use super::taken::Taken;
-use crate::config::{Config, Settings};
+use crate::config::{Config, DEFAULT_HEADS, QkNorm, Settings};
 use crate::error::{Error, Result};
 use crate::file::{Bundle, Info, Record};
 
@@ -24,19 +25,33 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads the files that the settings name: `x`, `weights` and `attn_mask`.
+    /// Reads the files that the settings name: `x`, `memory`, `weights`, `past`, `rope_freqs` and `attn_mask`.
     ///
     /// # Errors
     /// If a file cannot be read, or does not hold what it should.
     pub fn load(settings: &Settings) -> Result<Self> {
         let mut sources = Self::default();
-        if let Some(path) = &settings.x {
-            let (x, taken) = one_tensor(path, "x")?;
-            sources.tensors.insert("x".to_owned(), with_batch(&x)?);
+        for (name, path) in [("x", &settings.x), ("memory", &settings.memory)] {
+            if let Some(path) = path {
+                let (tokens, taken) = one_tensor(path, name)?;
+                sources.tensors.insert(name.to_owned(), with_batch(&tokens)?);
+                sources.taken.push(taken);
+            }
+        }
+        if let Some(path) = &settings.rope_freqs {
+            let (freqs, taken) = one_tensor(path, "rope_freqs")?;
+            sources.tensors.insert("rope_freqs".to_owned(), freqs);
             sources.taken.push(taken);
         }
+        if let Some(path) = &settings.past {
+            for name in ["k_past", "v_past"] {
+                let (past, taken) = one_tensor(&format!("{path}:{name}"), name)?;
+                sources.tensors.insert(name.to_owned(), past);
+                sources.taken.push(taken);
+            }
+        }
         if let Some(path) = &settings.weights {
-            sources = sources.with_weights(Path::new(path), settings.prefix.as_deref())?;
+            sources = sources.with_weights(Path::new(path), settings)?;
         }
         if let Some(path) = &settings.attn_mask {
             let (mask, taken) = one_tensor(path, "attn_mask")?;
@@ -46,13 +61,13 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Adds the weights of the layer that `prefix` picks in a file; no other tensor of it is read.
-    fn with_weights(mut self, path: &Path, prefix: Option<&str>) -> Result<Self> {
+    /// Adds the weights of the layer that the prefix picks in a file; no other tensor of it is read.
+    fn with_weights(mut self, path: &Path, settings: &Settings) -> Result<Self> {
         let bundle = Bundle::open(path)?;
         let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
-        let weights = pick(&names, prefix)
+        let weights = pick(&names, settings.prefix.as_deref())
             .and_then(|layer| layer.ok_or_else(|| none_found(&names)))
-            .and_then(|layer| layer.weights(|name| bundle.tensor(name)))
+            .and_then(|layer| layer.weights(settings.into(), |name| bundle.tensor(name)))
             .map_err(|error| error.in_file(path))?;
         self.tensors.extend(weights.tensors);
         self.heads = weights.heads;
@@ -93,7 +108,11 @@ impl Sources {
         let config = record.config.clone().unwrap_or_default();
         Self::over_record(record, flags, |role| match role {
             Role::Input => config.x.is_some(),
+            Role::Memory => config.memory.is_some(),
             Role::Parameter => config.weights.is_some(),
+            Role::Frequencies => config.rope_freqs.is_some(),
+            // There is no other place that a cache could come from.
+            Role::Past => true,
             Role::Mask | Role::AddedMask => config.attn_mask.is_some(),
             Role::Keep => false,
         })
@@ -110,10 +129,21 @@ impl Sources {
             || flags.window.is_some()
             || flags.alibi.is_some()
             || flags.attn_mask.is_some()
-            || flags.attn_mask_true.is_some();
+            || flags.attn_mask_true.is_some()
+            || flags.causal_align.is_some()
+            || flags.past.is_some()
+            || (flags.queries.is_some() && record.config.is_some());
+        let frequencies_stated = flags.rope.is_some()
+            || flags.rope_base.is_some()
+            || flags.rope_dims.is_some()
+            || flags.rope_scaling.is_some()
+            || flags.rope_freqs.is_some();
         let replaced = |role: Role| match role {
             Role::Input => flags.x.is_some(),
+            Role::Memory => flags.memory.is_some(),
             Role::Parameter => flags.weights.is_some() || flags.prefix.is_some(),
+            Role::Frequencies => frequencies_stated && record.config.is_some(),
+            Role::Past => flags.past.is_some(),
             Role::Mask | Role::AddedMask => masks_stated,
             Role::Keep => false,
         };
@@ -124,7 +154,12 @@ impl Sources {
             x: settings.x.clone().filter(|_| !has("x")),
             weights: settings.weights.clone().filter(|_| !has("w_q")),
             attn_mask: settings.attn_mask.clone().filter(|_| !has("mask") && !has("attn_bias")),
+            memory: settings.memory.clone().filter(|_| !has("memory")),
+            past: settings.past.clone().filter(|_| !has("k_past")),
+            rope_freqs: settings.rope_freqs.clone().filter(|_| !has("rope_freqs")),
             prefix: settings.prefix.clone(),
+            heads: settings.heads,
+            head_dim: settings.head_dim,
             ..Settings::default()
         };
         let sources = own.with(Self::load(&to_read)?);
@@ -143,14 +178,23 @@ impl Sources {
         self.tensors.get(step)
     }
 
-    /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`); nothing where that is the same.
+    /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`), and memory likewise; nothing
+    /// where that is the same.
     ///
     /// # Errors
     /// If candle fails.
     pub fn with_tokens_first(&self) -> Result<Option<(Self, Taken)>> {
-        let Some(x) = self.tensors.get("x").filter(|x| x.rank() == 3) else { return Ok(None) };
         let mut turned = self.clone();
-        turned.tensors.insert("x".to_owned(), x.transpose(0, 1)?.contiguous()?);
+        for name in ["x", "memory"] {
+            match self.tensors.get(name) {
+                Some(tokens) if tokens.rank() == 3 => {
+                    turned.tensors.insert(name.to_owned(), tokens.transpose(0, 1)?.contiguous()?);
+                }
+                Some(_) => return Ok(None),
+                None if name == "x" => return Ok(None),
+                None => {}
+            }
+        }
         let seen = Taken::as_it_is("x", "x").read("axes (query, batch, input)");
         Ok(Some((turned, seen)))
     }
@@ -178,18 +222,19 @@ impl Sources {
     /// # Errors
     /// If a tensor has the wrong number of axes, or contradicts a setting, or [`Config::resolve`] refuses.
     pub fn resolve(&self, settings: &Settings) -> Result<Config> {
-        let sizes = self.sizes()?;
+        let sizes = self.sizes(settings)?;
+        let of_x = |otherwise| if self.tensors.contains_key("x") { "x" } else { otherwise };
+        let of_w_o = if self.tensors.contains_key("w_o") { "w_o" } else { "w_q" };
         let stated = [
-            ("batch", settings.batch, sizes.batch, "x"),
+            ("batch", settings.batch, sizes.batch, of_x("k_past")),
             ("seq_len", settings.seq_len, sizes.seq_len, "x"),
-            (
-                "d_in",
-                settings.d_in,
-                sizes.d_in,
-                if self.tensors.contains_key("x") { "x" } else { "w_q" },
-            ),
-            ("d_model", settings.d_model, sizes.d_model, "w_q"),
+            ("d_in", settings.d_in, sizes.d_in, of_x("w_q")),
+            ("d_model", settings.d_model, sizes.d_model, of_w_o),
             ("heads", settings.heads, sizes.heads, "w_q"),
+            ("head_dim", settings.head_dim, sizes.head_dim, "w_q"),
+            ("kv_heads", settings.kv_heads, sizes.kv_heads, "w_k"),
+            ("kv_len", settings.kv_len, sizes.kv_len, "memory"),
+            ("d_memory", settings.d_memory, sizes.d_memory, "memory"),
         ];
         for (name, stated, found, tensor) in stated {
             if let (Some(stated), Some(found)) = (stated, found)
@@ -212,21 +257,80 @@ impl Sources {
         Config::resolve(&settings.clone().over(sizes))
     }
 
-    /// What the tensors' shapes say of the run.
-    fn sizes(&self) -> Result<Settings> {
-        let mut sizes = Settings::default();
-        if let Some(weight) = self.tensors.get("w_q") {
-            let [outputs, inputs] = dims(weight, "w_q", "(d_model, d_in)")?;
-            sizes.d_model = Some(outputs);
-            sizes.d_in = Some(inputs);
-            sizes.bias = Some(self.tensors.contains_key("b_q"));
-            sizes.heads = self.heads;
-        }
+    /// What the tensors' shapes say of the run, where the settings say the rest.
+    fn sizes(&self, settings: &Settings) -> Result<Settings> {
+        let mut sizes = self.weight_sizes(settings)?;
         if let Some(x) = self.tensors.get("x") {
             let [batch, tokens, inputs] = dims(x, "x", "(batch, seq_len, d_in)")?;
             sizes.batch = Some(batch);
             sizes.seq_len = Some(tokens);
             sizes.d_in = Some(inputs);
+        }
+        if let Some(memory) = self.tensors.get("memory") {
+            let [_, tokens, width] = dims(memory, "memory", "(batch, kv_len, d_memory)")?;
+            sizes.kv_len = Some(tokens);
+            sizes.d_memory = Some(width);
+        }
+        if let Some(past) = self.tensors.get("k_past") {
+            let axes = "(batch, kv_heads, key, head_dim)";
+            let [batch, kv_heads, keys, head_dim] = dims(past, "k_past", axes)?;
+            sizes.batch = sizes.batch.or(Some(batch));
+            sizes.kv_heads = sizes.kv_heads.or(Some(kv_heads));
+            sizes.head_dim = sizes.head_dim.or(Some(head_dim));
+            sizes.past_len = Some(keys);
+        }
+        if let Some(freqs) = self.tensors.get("rope_freqs") {
+            let [pairs] = dims(freqs, "rope_freqs", "(rope_dims / 2)")?;
+            sizes.rope_dims = settings.rope.map(|_| 2 * pairs);
+        }
+        Ok(sizes)
+    }
+
+    /// What the weights' shapes say: of the heads only how many features they share, unless the weights have an axis for
+    /// them.
+    fn weight_sizes(&self, settings: &Settings) -> Result<Settings> {
+        let mut sizes = Settings::default();
+        let Some(w_q) = self.tensors.get("w_q") else { return Ok(sizes) };
+        let [width, inputs] = dims(w_q, "w_q", "(heads · head_dim, d_in)")?;
+        sizes.d_in = Some(inputs);
+        sizes.d_model = Some(width);
+        sizes.bias = Some(self.tensors.contains_key("b_q"));
+        sizes.heads = self.heads;
+        sizes.qk_norm = self.tensors.contains_key("w_q_norm").then(QkNorm::default);
+        if let Some(w_o) = self.tensors.get("w_o") {
+            let [outputs, _] = dims(w_o, "w_o", "(d_model, heads · head_dim)")?;
+            sizes.d_model = Some(outputs);
+        }
+        let norm = self.tensors.get("w_q_norm").and_then(|norm| norm.dims().first());
+        let known = settings.clone().over(sizes.clone());
+        let (heads, head_dim) = match (known.heads, known.head_dim.or(norm.copied())) {
+            (None, Some(head_dim)) => (width.checked_div(head_dim), Some(head_dim)),
+            (heads, _) => {
+                let preset = settings.preset.unwrap_or_default().settings();
+                let heads = heads.or(preset.heads).unwrap_or(DEFAULT_HEADS);
+                (Some(heads), width.checked_div(heads))
+            }
+        };
+        let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok(sizes) };
+        if heads.checked_mul(head_dim) != Some(width) {
+            // A width that is d_model is told of as such.
+            if sizes.d_model == Some(width) && known.head_dim.is_none() {
+                return Ok(sizes);
+            }
+            let what = format!("has {width} rows, which {heads} heads do not share");
+            return Err(Error::tensor("w_q", what, "set heads, or head_dim, to a divisor"));
+        }
+        sizes.heads = known.heads.or(Some(heads));
+        sizes.head_dim = Some(head_dim);
+        if let Some(w_k) = self.tensors.get("w_k") {
+            let [rows, memory_width] = dims(w_k, "w_k", "(kv_heads · head_dim, d_in)")?;
+            if !rows.is_multiple_of(head_dim) {
+                let what = format!("has {rows} rows, which are no heads of {head_dim} features");
+                let fix = "set heads, so that head_dim is right: w_q has heads · head_dim rows";
+                return Err(Error::tensor("w_k", what, fix));
+            }
+            sizes.kv_heads = Some(rows / head_dim);
+            sizes.d_memory = known.kv_len.map(|_| memory_width);
         }
         Ok(sizes)
     }
@@ -238,7 +342,8 @@ impl Sources {
     pub fn mask_shapes(&self, config: &Config) -> Result<MaskShapes> {
         let mut shapes = MaskShapes::of(config, self.attn_mask.as_ref())?;
         let recorded = |name: &str| match self.tensors.get(name) {
-            Some(mask) => check_shape(config, name, mask).map(|()| Some(mask.dims().to_vec())),
+            Some(mask) => check_shape(config, name, mask, config.query_count())
+                .map(|()| Some(mask.dims().to_vec())),
             None => Ok(None),
         };
         shapes.blocked = recorded("mask")?.or(shapes.blocked);
@@ -252,13 +357,27 @@ impl Sources {
     /// If a mask does not fit, or a tensor cannot be made.
     pub fn given(&self, config: &Config) -> Result<HashMap<String, Tensor>> {
         let weights = ["w_q", "w_k", "w_v", "w_o"];
-        let drawn = !self.tensors.contains_key("x")
-            || weights.iter().any(|name| !self.tensors.contains_key(*name))
-            || (config.dropout > 0.0 && !self.tensors.contains_key("dropout_keep"));
+        let lacks = |name: &str| !self.tensors.contains_key(name);
+        let drawn = lacks("x")
+            || (config.kv_len.is_some() && lacks("memory"))
+            || weights.iter().any(|name| lacks(name))
+            || (config.dropout > 0.0 && lacks("dropout_keep"));
         let mut given = if drawn { super::draw(config)? } else { HashMap::new() };
         let masks = Masks::compose(config, self.attn_mask.as_ref())?;
         given.extend(masks.blocked.map(|mask| ("mask".to_owned(), mask)));
         given.extend(masks.added.map(|mask| ("attn_bias".to_owned(), mask)));
+        if config.qk_norm.is_some() {
+            // As nn.RMSNorm starts.
+            let ones = Tensor::ones(config.head_dim, config.dtype.into(), &Device::Cpu)?;
+            given.insert("w_q_norm".to_owned(), ones.clone());
+            given.insert("w_k_norm".to_owned(), ones);
+        }
+        if let Some(rope) = &config.rope {
+            let positions = rope.offset.saturating_add(config.seq_len);
+            let freqs = frequencies(rope.dims, rope.base, rope.scaling.as_ref(), positions)?;
+            let freqs = Tensor::new(freqs, &Device::Cpu)?.to_dtype(config.dtype.into())?;
+            given.insert("rope_freqs".to_owned(), freqs);
+        }
         for (name, tensor) in &self.tensors {
             let tensor = match Role::of(name) {
                 Some(role) if role.is_boolean() => zeros_and_ones(name, tensor)?,

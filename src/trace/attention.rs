@@ -3,7 +3,7 @@
 use super::axis::{Axes, Axis};
 use super::op::Op;
 use super::program::Program;
-use crate::config::{Config, Settings};
+use crate::config::{Config, QkNorm, Rope, Settings};
 use crate::error::Result;
 use crate::source::MaskShapes;
 
@@ -13,34 +13,73 @@ use crate::source::MaskShapes;
 /// # Errors
 /// If the sizes do not fit each other.
 pub fn attention(config: &Config, masks: &MaskShapes) -> Result<Program> {
-    let &Config { batch, seq_len, d_in, d_model, heads, bias, .. } = config;
+    let &Config { batch, seq_len, d_in, heads, kv_heads, head_dim, bias, .. } = config;
     let mut p = Program::default();
 
     let x = p
         .given("x", Axes::new([(Axis::Batch, batch), (Axis::Query, seq_len), (Axis::Input, d_in)]));
-    let from_x = (Axis::Input, d_in);
-    let w_q = projection(&mut p, "q", from_x, d_model, bias);
-    let w_k = projection(&mut p, "k", from_x, d_model, bias);
-    let w_v = projection(&mut p, "v", from_x, d_model, bias);
-    let w_o = projection(&mut p, "o", (Axis::Model, d_model), d_model, bias);
+    let memory = config.kv_len.map_or(x, |kv_len| {
+        let width = (Axis::Input, config.d_memory);
+        p.given("memory", Axes::new([(Axis::Batch, batch), (Axis::Key, kv_len), width]))
+    });
+    let [w_q, w_k, w_v, w_o] =
+        ["q", "k", "v", "o"].map(|name| projection(&mut p, name, config.projection(name), bias));
+    let norms = config.qk_norm.map(|QkNorm::Rms| {
+        ["w_q_norm", "w_k_norm"].map(|name| p.given(name, Axes::new([(Axis::HeadDim, head_dim)])))
+    });
+    let freqs = config
+        .rope
+        .as_ref()
+        .map(|rope| (rope, p.given("rope_freqs", Axes::new([(Axis::HeadDim, rope.dims / 2)]))));
+    let past = (config.past_len > 0).then(|| {
+        let keys =
+            [(Axis::Head, kv_heads), (Axis::Key, config.past_len), (Axis::HeadDim, head_dim)];
+        let axes = Axes::new([&[(Axis::Batch, batch)], &keys[..]].concat());
+        ["k_past", "v_past"].map(|name| p.given(name, axes.clone()))
+    });
+    let (queries, keys) = (config.query_count(), config.key_count());
     let scores =
-        [(Axis::Batch, batch), (Axis::Head, heads), (Axis::Query, seq_len), (Axis::Key, seq_len)];
+        [(Axis::Batch, batch), (Axis::Head, heads), (Axis::Query, queries), (Axis::Key, keys)];
     let mask = masks.blocked.as_ref().map(|shape| p.given("mask", over(shape, &scores)));
     let attn_bias = masks.added.as_ref().map(|shape| p.given("attn_bias", over(shape, &scores)));
     let dropout_keep = (config.dropout > 0.0).then(|| p.given("dropout_keep", Axes::new(scores)));
 
-    let q = p.then("q", Op::Project { tokens: Axis::Query }, &after(x, &w_q))?;
-    let k = p.then("k", Op::Project { tokens: Axis::Key }, &after(x, &w_k))?;
-    let v = p.then("v", Op::Project { tokens: Axis::Key }, &after(x, &w_v))?;
+    let of_queries = Op::Project { tokens: Axis::Query, rows: config.queries };
+    let of_keys = Op::Project { tokens: Axis::Key, rows: None };
+    let q = p.then("q", of_queries, &after(x, &w_q))?;
+    let k = p.then("k", of_keys, &after(memory, &w_k))?;
+    let v = p.then("v", of_keys, &after(memory, &w_v))?;
 
-    let q_heads = p.then("q_heads", Op::SplitHeads { heads }, &[q])?;
-    let k_heads = p.then("k_heads", Op::SplitHeads { heads }, &[k])?;
-    let v_heads = p.then("v_heads", Op::SplitHeads { heads }, &[v])?;
+    let mut queries = p.then("q_heads", Op::SplitHeads { heads }, &[q])?;
+    let mut keys = p.then("k_heads", Op::SplitHeads { heads: kv_heads }, &[k])?;
+    let mut values = p.then("v_heads", Op::SplitHeads { heads: kv_heads }, &[v])?;
 
-    let mut scores = p.then("scores_raw", Op::DotProduct, &[q_heads, k_heads])?;
+    if let Some([w_q_norm, w_k_norm]) = norms {
+        let norm = Op::RmsNorm { eps: config.qk_norm_eps };
+        queries = p.then("q_norm", norm, &[queries, w_q_norm])?;
+        keys = p.then("k_norm", norm, &[keys, w_k_norm])?;
+    }
+    if let Some((rope, freqs)) = freqs {
+        let (pairing, factor) = (rope.pairing, rope.factor());
+        let rotate = |first| Op::Rotate { pairing, first, factor };
+        let first_query = rotate(rope.offset + config.first_query());
+        queries = p.then("q_rot", first_query, &[queries, freqs])?;
+        keys = p.then("k_rot", rotate(rope.offset), &[keys, freqs])?;
+    }
+    if let Some([k_past, v_past]) = past {
+        keys = p.then("k_cached", Op::Append, &[k_past, keys])?;
+        values = p.then("v_cached", Op::Append, &[v_past, values])?;
+    }
+    if kv_heads < heads {
+        let repeat = Op::RepeatHeads { times: heads / kv_heads };
+        keys = p.then("k_repeated", repeat, &[keys])?;
+        values = p.then("v_repeated", repeat, &[values])?;
+    }
+
+    let mut scores = p.then("scores_raw", Op::DotProduct, &[queries, keys])?;
     let scaled = match config.scale {
         Some(factor) => Op::ScaleBy { factor },
-        None => Op::Scale { head_dim: config.head_dim() },
+        None => Op::Scale { head_dim },
     };
     scores = p.then("scores", scaled, &[scores])?;
     if let Some(cap) = config.softcap {
@@ -60,9 +99,10 @@ pub fn attention(config: &Config, masks: &MaskShapes) -> Result<Program> {
         weights = p.then("weights_dropped", Op::Dropout { p: config.dropout }, &[weights, keep])?;
     }
 
-    let head_outputs = p.then("head_outputs", Op::WeightedSum, &[weights, v_heads])?;
+    let head_outputs = p.then("head_outputs", Op::WeightedSum, &[weights, values])?;
     let concat = p.then("concat", Op::MergeHeads, &[head_outputs])?;
-    p.then("output", Op::Project { tokens: Axis::Query }, &after(concat, &w_o))?;
+    let to_model = Op::Project { tokens: Axis::Query, rows: None };
+    p.then("output", to_model, &after(concat, &w_o))?;
     Ok(p)
 }
 
@@ -76,10 +116,14 @@ impl Program {
             dropout: Some(0.5),
             bias: Some(true),
             softcap: Some(1.0),
+            qk_norm: Some(QkNorm::Rms),
+            rope: Some(Rope::Half),
+            kv_heads: Some(1),
+            past_len: Some(1),
             ..Settings::default()
         };
         let config = Config::resolve(&settings)?;
-        let all = Some(vec![config.seq_len; 2]);
+        let all = Some(vec![config.query_count(), config.key_count()]);
         attention(&config, &MaskShapes { blocked: all.clone(), added: all })
     }
 }
@@ -88,12 +132,13 @@ impl Program {
 fn projection(
     p: &mut Program,
     name: &str,
-    from: (Axis, usize),
-    to: usize,
+    (outputs, inputs): (usize, usize),
     bias: bool,
 ) -> Vec<usize> {
-    let weight = p.given(&format!("w_{name}"), Axes::new([(Axis::Model, to), from]));
-    let bias = bias.then(|| p.given(&format!("b_{name}"), Axes::new([(Axis::Model, to)])));
+    let from = if name == "o" { Axis::Model } else { Axis::Input };
+    let to = (Axis::Model, outputs);
+    let weight = p.given(&format!("w_{name}"), Axes::new([to, (from, inputs)]));
+    let bias = bias.then(|| p.given(&format!("b_{name}"), Axes::new([to])));
     std::iter::once(weight).chain(bias).collect()
 }
 

@@ -46,7 +46,7 @@ impl Axis {
         Self::ALL.into_iter().find(|axis| axis.name() == name)
     }
 
-    /// The letter that formulas use. Queries and keys share T: in self-attention they are one sequence.
+    /// The letter that formulas use. Queries and keys share T where they are one sequence.
     #[must_use]
     pub fn symbol(self) -> &'static str {
         match self {
@@ -111,6 +111,15 @@ impl Axes {
     pub fn cell(&self, index: &[usize]) -> String {
         let named = self.iter().zip(index).map(|((axis, _), at)| format!("{axis} {at}"));
         named.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The batch item of an index: the first where all items share the tensor.
+    #[must_use]
+    pub fn item(&self, index: &[usize]) -> usize {
+        match (self.iter().next(), index.first()) {
+            (Some((Axis::Batch, _)), Some(item)) => *item,
+            _ => 0,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The operations that a trace is made of: each knows its value, its axes, its formula and its cost.
 
 use candle_core::{D, Tensor};
+use candle_nn::rotary_emb::{rope, rope_i};
 
 use super::axis::{Axes, Axis};
-use crate::config::{EmptyRows, Fill, root};
+use crate::config::{EmptyRows, Fill, Queries, Rope, Rows, root};
 use crate::error::{Error, Result};
 use crate::source::dropout_scale;
 
@@ -17,11 +18,36 @@ pub enum Op {
     Project {
         /// What the rows of the result are: queries or keys.
         tokens: Axis,
+        /// The rows of x that are projected, if not all are.
+        rows: Option<Rows>,
     },
     /// (batch, token, model) to (batch, head, token, `head_dim`): head h is features `h·d_k` … `(h+1)·d_k − 1`.
     SplitHeads {
         /// The number of heads.
         heads: usize,
+    },
+    /// x / √(mean(x²) + ε) · w over the features of every head ("Root Mean Square Layer Normalization", Zhang and
+    /// Sennrich, 2019, equation 4). Reads heads (batch, head, token, `head_dim`) and w (`head_dim`).
+    RmsNorm {
+        /// ε.
+        eps: f64,
+    },
+    /// Rotary positions ("`RoFormer`", Su et al., 2021, equation 34): the pair i of every head's features is turned by
+    /// position · `θ_i`. Reads heads (batch, head, token, `head_dim`) and θ (one a pair); features beyond the pairs stay.
+    Rotate {
+        /// Which features are a pair.
+        pairing: Rope,
+        /// The position of the first token.
+        first: usize,
+        /// What cosine and sine are multiplied by.
+        factor: f64,
+    },
+    /// The keys or values of a cache, and behind them the run's own.
+    Append,
+    /// Every head so many times, one after the other: 0 0 1 1 ("GQA", Ainslie et al., 2023).
+    RepeatHeads {
+        /// How many query heads share a key head.
+        times: usize,
     },
     /// Q · Kᵀ of every head. Reads queries and keys (batch, head, token, `head_dim`).
     DotProduct,
@@ -71,11 +97,27 @@ impl Op {
     /// If the number of inputs is not the operation's, or candle refuses them: check with [`Op::axes`] first.
     pub fn eval(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let value = match (*self, inputs) {
-            (Self::Project { .. }, [x, weight]) => project(x, weight)?,
-            (Self::Project { .. }, [x, weight, bias]) => project(x, weight)?.broadcast_add(bias)?,
+            (Self::Project { rows, .. }, [x, weight]) => project(x, rows, weight)?,
+            (Self::Project { rows, .. }, [x, weight, bias]) => {
+                project(x, rows, weight)?.broadcast_add(bias)?
+            }
             (Self::SplitHeads { heads }, [x]) => {
                 let (batch, tokens, model) = x.dims3()?;
                 x.reshape((batch, tokens, heads, model / heads))?.transpose(1, 2)?.contiguous()?
+            }
+            (Self::RmsNorm { eps }, [heads, weight]) => {
+                let mean_square = heads.sqr()?.mean_keepdim(D::Minus1)?;
+                let root = (mean_square + eps)?.sqrt()?;
+                heads.broadcast_div(&root)?.broadcast_mul(weight)?
+            }
+            (Self::Rotate { pairing, first, factor }, [heads, freqs]) => {
+                rotate(heads, freqs, pairing, first, factor)?
+            }
+            (Self::Append, [past, own]) => Tensor::cat(&[past, own], 2)?,
+            (Self::RepeatHeads { times }, [heads]) => {
+                let (batch, count, tokens, head_dim) = heads.dims4()?;
+                let shared = (batch, count, times, tokens, head_dim);
+                heads.unsqueeze(2)?.broadcast_as(shared)?.contiguous()?.flatten(1, 2)?
             }
             (Self::DotProduct, [queries, keys]) => queries.matmul(&keys.t()?)?,
             (Self::Scale { head_dim }, [scores]) => {
@@ -126,10 +168,26 @@ impl Op {
             inputs.iter().map(|axes| axes.iter().collect()).collect();
         let dims: Vec<&[(Axis, usize)]> = dims.iter().map(Vec::as_slice).collect();
         let axes = match (*self, dims.as_slice()) {
-            (Self::Project { tokens }, [[b, t, i], [o, w_i], bias @ ..])
+            (Self::Project { tokens, rows }, [[b, t, i], [o, w_i], bias @ ..])
                 if i.1 == w_i.1 && bias.len() <= 1 && bias.iter().all(|bias| *bias == [*o]) =>
             {
-                vec![*b, (tokens, t.1), (Model, o.1)]
+                vec![*b, (tokens, rows.map_or(t.1, |rows| rows.count)), (Model, o.1)]
+            }
+            (Self::RmsNorm { .. }, [heads @ [.., (HeadDim, d)], [(HeadDim, w)]]) if d == w => {
+                heads.to_vec()
+            }
+            (Self::Rotate { .. }, [heads @ [.., (HeadDim, d)], [(HeadDim, pairs)]])
+                if *pairs <= d / 2 =>
+            {
+                heads.to_vec()
+            }
+            (Self::Append, [[b, h, (Key, past), d], [o_b, o_h, (Key, own), o_d]])
+                if (b, h, d) == (o_b, o_h, o_d) =>
+            {
+                vec![*b, *h, (Key, past.saturating_add(*own)), *d]
+            }
+            (Self::RepeatHeads { times }, [[b, (Head, h), t, d]]) => {
+                vec![*b, (Head, h.saturating_mul(times)), *t, *d]
             }
             (Self::SplitHeads { heads }, [[b, t, (Model, d)]])
                 if heads > 0 && d.is_multiple_of(heads) =>
@@ -177,8 +235,33 @@ impl Op {
     #[must_use]
     pub fn formula(&self, names: &[&str]) -> String {
         match (*self, names) {
+            (Self::Project { rows: Some(rows), tokens }, [x, others @ ..]) => {
+                let rows = format!("{x}[{}]", Queries::from(rows));
+                let all = Self::Project { rows: None, tokens };
+                all.formula(&[&[rows.as_str()], others].concat())
+            }
             (Self::Project { .. }, [x, w]) => format!("{x} · {w}ᵀ"),
             (Self::Project { .. }, [x, w, b]) => format!("{x} · {w}ᵀ + {b}"),
+            (Self::RmsNorm { eps }, [heads, w]) => {
+                format!("{heads} / √(mean({heads}²) + {eps:e}) · {w}")
+            }
+            (Self::Rotate { pairing, first, factor }, [heads, freqs]) => {
+                let pairs = match pairing {
+                    Rope::Half => "(i, i + r/2)",
+                    Rope::Interleaved => "(2i, 2i + 1)",
+                };
+                #[allow(clippy::float_cmp, reason = "1 exactly")]
+                let factor =
+                    if factor == 1.0 { String::new() } else { format!(" and times {factor}") };
+                format!(
+                    "{heads}, pairs {pairs} turned by position · {freqs}, from position {first}{factor}"
+                )
+            }
+            (Self::Append, [past, own]) => format!("{past}, then {own}"),
+            (Self::RepeatHeads { times }, [heads]) => {
+                format!("every head of {heads} {times} times")
+            }
+            (Self::SplitHeads { heads: 1 }, [x]) => format!("{x} as one head"),
             (Self::SplitHeads { heads }, [x]) => format!("{x} split into {heads} heads"),
             (Self::DotProduct, [q, k]) => format!("{q} · {k}ᵀ"),
             (Self::Scale { .. }, [scores]) => format!("{scores} / √d_k"),
@@ -197,7 +280,7 @@ impl Op {
     }
 
     /// Floating-point operations of the step: a multiply-add counts 2, softmax 5 an element (maximum,
-    /// subtraction, exponential, sum, division), a soft cap 3, moving and selecting numbers nothing.
+    /// subtraction, exponential, sum, division), a norm 4, a rotation 3, a soft cap 3, moving and selecting numbers nothing.
     #[must_use]
     pub fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         let count = output.count();
@@ -205,7 +288,18 @@ impl Op {
             axes.and_then(|axes| axes.iter().last()).map_or(0, |(_, size)| size as u128)
         };
         match self {
-            Self::Given | Self::SplitHeads { .. } | Self::MaskFill { .. } | Self::MergeHeads => 0,
+            Self::Given
+            | Self::SplitHeads { .. }
+            | Self::Append
+            | Self::RepeatHeads { .. }
+            | Self::MaskFill { .. }
+            | Self::MergeHeads => 0,
+            Self::RmsNorm { .. } => count.saturating_mul(4),
+            // Of every pair two products and a sum a feature; cosines and sines are few.
+            Self::Rotate { .. } => {
+                let pairs = inner(inputs.get(1));
+                count.checked_div(inner(inputs.first())).unwrap_or(0).saturating_mul(6 * pairs)
+            }
             Self::Project { .. } => {
                 let bias = if inputs.len() == 3 { count } else { 0 };
                 count.saturating_mul(2 * inner(inputs.first())).saturating_add(bias)
@@ -230,8 +324,38 @@ fn number(value: f64, beside: &Tensor) -> candle_core::Result<Tensor> {
     Tensor::new(value, beside.device())?.to_dtype(beside.dtype())
 }
 
-/// x (batch, token, in) · Wᵀ as one matrix product over all tokens.
-fn project(x: &Tensor, weight: &Tensor) -> candle_core::Result<Tensor> {
+/// The heads with positions from `first` on.
+fn rotate(
+    heads: &Tensor,
+    freqs: &Tensor,
+    pairing: Rope,
+    first: usize,
+    factor: f64,
+) -> candle_core::Result<Tensor> {
+    let (tokens, head_dim) = (heads.dim(2)?, heads.dim(3)?);
+    let turned = 2 * freqs.dim(0)?;
+    let end = u32::try_from(first + tokens).map_err(candle_core::Error::wrap)?;
+    let start = u32::try_from(first).map_err(candle_core::Error::wrap)?;
+    let positions = Tensor::arange(start, end, heads.device())?.to_dtype(freqs.dtype())?;
+    let angles = positions.unsqueeze(1)?.broadcast_mul(freqs)?;
+    let (cos, sin) = (angles.cos()?.affine(factor, 0.0)?, angles.sin()?.affine(factor, 0.0)?);
+    let part = heads.narrow(3, 0, turned)?.contiguous()?;
+    let part = match pairing {
+        Rope::Half => rope(&part, &cos, &sin)?,
+        Rope::Interleaved => rope_i(&part, &cos, &sin)?,
+    };
+    if turned == head_dim {
+        return Ok(part);
+    }
+    Tensor::cat(&[&part, &heads.narrow(3, turned, head_dim - turned)?], 3)
+}
+
+/// x (batch, token, in) · Wᵀ, or some rows of it, as one matrix product over all tokens.
+fn project(x: &Tensor, rows: Option<Rows>, weight: &Tensor) -> candle_core::Result<Tensor> {
+    let x = match rows {
+        Some(rows) => &x.narrow(1, rows.first, rows.count)?.contiguous()?,
+        None => x,
+    };
     let (batch, tokens, inputs) = x.dims3()?;
     let outputs = weight.dim(0)?;
     let rows = x.reshape((batch * tokens, inputs))?;
@@ -273,7 +397,7 @@ mod tests {
         let axes = |sizes: &[(Axis, usize)]| Axes::new(sizes.to_vec());
         let x = axes(&[(Axis::Batch, 2), (Axis::Query, 5), (Axis::Input, 7)]);
         let weight = axes(&[(Axis::Model, 12), (Axis::Input, 6)]);
-        let project = Op::Project { tokens: Axis::Query };
+        let project = Op::Project { tokens: Axis::Query, rows: None };
         assert!(project.axes(&[&x, &weight]).is_err());
         assert!(project.axes(&[&x]).is_err());
         assert!(

@@ -47,6 +47,7 @@ pub fn check(
     let read_as = is_foreign.then(|| run.config().clone());
     let taken = mapped.into_iter().chain(taken).chain(adopted.taken).collect();
     Ok(Report {
+        labels: run.config().labels(),
         diagnosis,
         non_finite,
         read_as,

@@ -7,7 +7,7 @@ use super::report::{Report, StepReport, mark_inherited};
 use super::tolerance::Tolerances;
 use crate::error::Result;
 use crate::file::{Entry, Record};
-use crate::source::{NameMap, Taken, meanings};
+use crate::source::{NameMap, Sources, Taken, meanings};
 use crate::trace::{Axes, Axis, Program};
 
 /// Compares two recorded files step by step; nothing is recomputed. Steps are paired by name, which `map` may give
@@ -30,7 +30,12 @@ pub fn diff(left: &Path, right: &Path, map: &NameMap, tolerances: &Tolerances) -
     let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
     steps.extend(unknown.map(|entry| StepReport::missing(&entry.name)));
     mark_inherited(&mut steps, &Program::complete()?, &[], &[]);
-    Ok(Report { taken, ..Report::of(left, steps, tolerances)? })
+    let config = record
+        .config
+        .as_ref()
+        .map(|settings| Sources::recorded(&record, |_| true).resolve(settings));
+    let labels = config.and_then(Result::ok).and_then(|config| config.labels());
+    Ok(Report { labels, taken, ..Report::of(left, steps, tolerances)? })
 }
 
 /// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does.

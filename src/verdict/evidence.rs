@@ -164,7 +164,7 @@ impl<'a> Evidence<'a> {
         };
         let site =
             Site { config: self.config, step, inputs, found: Some(found), values: self.recorded };
-        for value in (mutation.faulty)(&site)? {
+        for value in mutation.values(&site)? {
             if self.noise.agree(&step.name, found, &value)? {
                 return Ok(Some(true));
             }

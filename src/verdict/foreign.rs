@@ -53,28 +53,33 @@ fn read_folder(folder: &Path) -> Result<Record> {
 /// # Errors
 /// Never, as the sizes of a complete program fit each other.
 pub fn step_names() -> Result<Vec<String>> {
-    Ok(Program::complete()?.steps().iter().map(|step| step.name.clone()).collect())
+    let steps = Program::complete()?;
+    // A run with a cache has no memory.
+    let names = steps.steps().iter().map(|step| step.name.clone());
+    Ok(names.chain(["memory".to_owned()]).collect())
 }
 
-/// The number of heads that a foreign file's tensors tell, where `x` is (batch, `seq_len`, …): from those that have
-/// an axis for them, if they agree.
+/// The number of heads that a foreign file's tensors tell, where there are so many items, queries and keys, and `width`
+/// features of all heads: from those that have an axis for them, if they agree.
 #[must_use]
-pub fn heads(record: &Record, batch: usize, seq_len: usize, d_model: usize) -> Option<usize> {
+pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) -> Option<usize> {
     let of = |entry: &Entry| {
         let meanings = meanings(&entry.name);
         let may_be = |steps: &[&str]| steps.iter().any(|step| meanings.contains(step));
         let dims = entry.tensor.dims();
         let heads = if may_be(&["scores_raw", "scores", "masked_scores", "weights"]) {
-            let per_head = batch.checked_mul(seq_len)?.checked_mul(seq_len)?;
+            let per_head = batch.checked_mul(queries)?.checked_mul(keys)?;
             entry.tensor.elem_count().checked_div(per_head)?
-        } else if may_be(&["q_heads", "k_heads", "v_heads", "head_outputs"]) && dims.len() > 2 {
-            d_model.checked_div(*dims.last()?)?
+        } else if may_be(&["q_heads", "k_heads", "v_heads", "q_rot", "head_outputs"])
+            && dims.len() > 2
+        {
+            width.checked_div(*dims.last()?)?
         } else {
             return None;
         };
         // One head is what an average over the heads looks like too.
         let has_axis = [heads, heads.checked_mul(batch)?].iter().any(|size| dims.contains(size));
-        (heads > 1 && has_axis && d_model.is_multiple_of(heads)).then_some(heads)
+        (heads > 1 && has_axis && width.is_multiple_of(heads)).then_some(heads)
     };
     let told: HashSet<usize> = record.entries.iter().filter_map(of).collect();
     told.iter().next().copied().filter(|_| told.len() == 1)

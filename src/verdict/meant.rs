@@ -41,9 +41,7 @@ pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
             tokens_first: false,
         }]);
     }
-    let replaced = (flags.x.is_some(), flags.weights.is_some());
-    let (record, mut taken, heads) =
-        adopt_given(record.clone(), flags.prefix.as_deref(), replaced)?;
+    let (record, mut taken, heads) = adopt_given(record.clone(), flags)?;
     // Without a file of weights, the prefix has picked a layer of this one.
     let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
     let flags = Settings { prefix, ..flags.clone() };
@@ -91,13 +89,22 @@ impl Meant {
             return Ok(settings);
         }
         let dims = |name: &str| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
-        let (&[batch, tokens, ..], &[d_model, ..]) = (dims("x"), dims("w_q")) else {
+        let (&[batch, tokens, ..], &[width, ..]) = (dims("x"), dims("w_q")) else {
             return Ok(settings);
         };
-        let heads = foreign::heads(&self.record, batch, tokens, d_model);
-        let heads = heads.ok_or_else(|| {
+        let by_size = |size: &usize| width.checked_div(*size).filter(|heads| heads * size == width);
+        let of_norm = dims("w_q_norm").first().and_then(by_size);
+        let queries = match settings.queries {
+            Some(queries) => queries.of(tokens)?.count,
+            None => tokens,
+        };
+        let own = dims("memory").get(1).copied().unwrap_or(tokens);
+        let keys = own.saturating_add(dims("k_past").get(2).copied().unwrap_or(0));
+        let told = || foreign::heads(&self.record, [batch, queries, keys], width);
+        let stated = settings.head_dim.as_ref().and_then(by_size);
+        let heads = stated.or(of_norm).or_else(told).ok_or_else(|| {
             let what =
-                format!("no tensor tells how many heads the {d_model} features are split into");
+                format!("no tensor tells how many heads the {width} features are split into");
             Error::config(what, "pass --heads N")
         })?;
         Ok(Settings { heads: Some(heads), ..settings })

@@ -7,6 +7,7 @@ use candle_core::{DType, Tensor};
 use super::compare::{CHUNK, chunk};
 use super::tolerance::Tolerance;
 use crate::error::Result;
+use crate::source::Role;
 use crate::trace::{Op, Step, Trace};
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
@@ -171,14 +172,18 @@ fn rerun(
 ) -> Result<HashMap<String, Tensor>> {
     let mut values: Vec<Tensor> = Vec::new();
     for step in trace.steps() {
-        let value = if step.op == Op::Given {
+        let is_given = step.op == Op::Given;
+        let value = if is_given {
             step.value.clone()
         } else {
             let inputs: Vec<&Tensor> =
                 step.inputs.iter().filter_map(|at| values.get(*at)).collect();
             step.op.eval(&inputs)?
         };
-        values.push(if value.dtype().is_float() { round(&value)? } else { value });
+        // Nobody keeps frequencies in 16 bits: positions times them would be nowhere near.
+        let is_exact = is_given && Role::of(&step.name) == Some(Role::Frequencies);
+        let rounded = if value.dtype().is_float() { round(&value)? } else { value.clone() };
+        values.push(if is_exact { value.to_dtype(rounded.dtype())? } else { rounded });
     }
     let computed = trace.steps().iter().zip(values).filter(|(step, _)| step.op != Op::Given);
     Ok(computed.map(|(step, value)| (step.name.clone(), value)).collect())

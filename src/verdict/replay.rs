@@ -118,7 +118,7 @@ impl<'a> Replay<'a> {
             return Ok(Vec::new());
         }
         let Some(inputs) = self.inputs(step, &base.values) else { return Ok(Vec::new()) };
-        (mutation.faulty)(&self.site(step, inputs, &base.values))
+        mutation.values(&self.site(step, inputs, &base.values))
     }
 
     /// The run of `base` with one more mistake, whose value at its first step is this variant.
@@ -220,7 +220,7 @@ impl<'a> Replay<'a> {
         let site = self.site(step, inputs, &run.values);
         for (mutation, variant) in &run.made {
             if mutation.is_at(step)
-                && let Some(value) = (mutation.faulty)(&site)?.into_iter().nth(*variant)
+                && let Some(value) = mutation.values(&site)?.into_iter().nth(*variant)
             {
                 return Ok(value);
             }

@@ -9,7 +9,7 @@ use super::compare::{Comparison, compare};
 use super::finding::Diagnosis;
 use super::non_finite::NonFinite;
 use super::tolerance::{Tolerance, Tolerances};
-use crate::config::Config;
+use crate::config::{Config, Labels};
 use crate::error::{Error, Result};
 use crate::source::Taken;
 use crate::trace::{Axes, Program};
@@ -62,6 +62,8 @@ pub struct Report {
     pub path: String,
     /// The steps in order of execution.
     pub steps: Vec<StepReport>,
+    /// What the tokens are called, where a config says it.
+    pub labels: Option<Labels>,
     /// The setting that a foreign file was read under; `None` for a file that says its own.
     pub read_as: Option<Config>,
     /// Whether a foreign file that differs would be the same without the causal mask, which nobody asked for.
@@ -124,6 +126,7 @@ impl Report {
         let report = Self {
             path: path.display().to_string(),
             steps,
+            labels: None,
             diagnosis: None,
             non_finite: None,
             read_as: None,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::label::cell;
+use crate::config::Labels;
 use crate::file::dtype_name;
 use crate::verdict::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
 
@@ -58,10 +60,10 @@ fn duration(time: Duration) -> String {
 }
 
 /// Where NaN or an infinity starts, and why.
-pub fn start_of_non_finite(found: &NonFinite) -> String {
+pub fn start_of_non_finite(found: &NonFinite, labels: Option<&Labels>) -> String {
     let what = if found.value.is_nan() { "NaN" } else { "infinity" };
     let origin = match &found.origin {
-        Some(origin) => format!("; recomputed, it comes from {}", place(origin)),
+        Some(origin) => format!("; recomputed, it comes from {}", place(origin, labels)),
         None => String::new(),
     };
     let cause = match found.cause {
@@ -74,12 +76,14 @@ pub fn start_of_non_finite(found: &NonFinite) -> String {
         Cause::Inherited => "it is in what the step reads, and the step should end it".to_owned(),
         Cause::Unknown => "why is not known: what was recorded gives a finite number".to_owned(),
     };
-    format!("first {what}: {}{origin}: {cause}", place(&found.place))
+    format!("first {what}: {}{origin}: {cause}", place(&found.place, labels))
 }
 
-fn place(place: &Place) -> String {
+fn place(place: &Place, labels: Option<&Labels>) -> String {
     match &place.axes {
-        Some(axes) => format!("{} at {}", place.step, axes.cell(&place.index)),
+        Some(axes) => {
+            format!("{} at {}", place.step, cell(labels, &place.step, axes, &place.index))
+        }
         None => format!("{} at {:?}", place.step, place.index),
     }
 }

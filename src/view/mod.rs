@@ -3,6 +3,7 @@
 mod bugs;
 mod diagnosis;
 mod grid;
+mod label;
 mod number;
 mod report;
 mod shapes;

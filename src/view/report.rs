@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::diagnosis::{diagnosis_lines, start_of_non_finite};
 use super::grid::{plain, right};
+use super::label;
 use super::number::{magnitude, pair, shortest};
 use super::steps::mask_line;
 use crate::config::Config;
@@ -79,10 +80,10 @@ pub fn report_table(
         )?;
     }
     if let Some(found) = &report.non_finite {
-        writeln!(out, "{}", start_of_non_finite(found))?;
+        writeln!(out, "{}", start_of_non_finite(found, report.labels.as_ref()))?;
     }
     if let Some(first) = first {
-        writeln!(out, "{}", worst_cell(first, sides))?;
+        writeln!(out, "{}", worst_cell(report, first, sides))?;
     }
     Ok(())
 }
@@ -105,7 +106,7 @@ fn table(report: &Report, sides: Sides, width: usize) -> Table {
             row.push(right(format!("{} of {}", found.mismatched, found.count)));
             if found.max_abs != 0.0 {
                 let (left, right) = pair(found);
-                row.push(Cell::new(format!("{}: {left}, {right}", cell(step))));
+                row.push(Cell::new(format!("{}: {left}, {right}", cell(report, step))));
             }
         } else if let Some((left, right)) = &step.shapes {
             row.extend(["", "", ""].map(Cell::new));
@@ -133,12 +134,12 @@ fn divergence(report: &Report, first: &StepReport) -> String {
 }
 
 /// The worst cell of the step where the sides first part, with both values.
-fn worst_cell(first: &StepReport, sides: Sides) -> String {
+fn worst_cell(report: &Report, first: &StepReport, sides: Sides) -> String {
     let name = &first.name;
     match (&first.comparison, &first.shapes) {
         (Some(found), _) => {
             let (left, right) = pair(found);
-            format!("{name} at {}: {} {left}, {} {right}", cell(first), sides.0, sides.1)
+            format!("{name} at {}: {} {left}, {} {right}", cell(report, first), sides.0, sides.1)
         }
         (None, Some((left, right))) => {
             format!("{name} has two shapes: {} {left:?}, {} {right:?}", sides.0, sides.1)
@@ -148,10 +149,10 @@ fn worst_cell(first: &StepReport, sides: Sides) -> String {
 }
 
 /// The worst cell by axis name, or by index where the axes are not known.
-fn cell(step: &StepReport) -> String {
+fn cell(report: &Report, step: &StepReport) -> String {
     let Some(found) = &step.comparison else { return String::new() };
     match &step.axes {
-        Some(axes) => axes.cell(&found.worst),
+        Some(axes) => label::cell(report.labels.as_ref(), &step.name, axes, &found.worst),
         None => format!("{:?}", found.worst),
     }
 }

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 
 use super::grid::{plain, right};
 use super::number::thousands;
-use super::title::{is_parameter, title};
+use super::steps::is_of_key_heads;
+use super::title::title;
 use crate::config::{Config, Settings};
 use crate::error::bytes;
+use crate::source::Role;
 use crate::trace::{Axes, Axis, Op, Program, Run, Step};
 
 /// A step with its costs.
@@ -27,12 +29,11 @@ fn rows<'a>(config: &Config, program: &'a Program) -> Vec<Row<'a>> {
         let read = program.read_by(step);
         let axes: Vec<&Axes> = read.iter().map(|step| &step.axes).collect();
         let names: Vec<&str> = read.iter().map(|step| step.name.as_str()).collect();
-        let weight =
-            step.op == Op::Given && step.name != "dropout_keep" && is_parameter(&step.name);
+        let weight = step.op == Op::Given && Role::of(&step.name) == Some(Role::Parameter);
         Row {
             step,
             formula: step.op.formula(&names),
-            symbols: symbols(config, &step.axes),
+            symbols: symbols(config, step),
             parameters: if weight { step.axes.count() } else { 0 },
             flops: step.op.flops(&axes, &step.axes),
             bytes: step.bytes(config.dtype),
@@ -43,15 +44,27 @@ fn rows<'a>(config: &Config, program: &'a Program) -> Vec<Row<'a>> {
 
 /// The axes as letters: `(B, H, T, T)`; `d_model` for `d_in` where the two are one, and 1 where a mask leaves an
 /// axis to be the same for all.
-fn symbols(config: &Config, axes: &Axes) -> String {
+fn symbols(config: &Config, step: &Step<()>) -> String {
+    let c = config;
+    let is_of_memory = c.kv_len.is_some() && matches!(step.name.as_str(), "memory" | "w_k" | "w_v");
     let symbol = |(axis, size): (Axis, usize)| match axis {
-        Axis::Batch if size == 1 && config.batch > 1 => "1",
-        Axis::Head if size == 1 && config.heads > 1 => "1",
-        Axis::Query | Axis::Key if size == 1 && config.seq_len > 1 => "1",
-        Axis::Input if config.d_in == config.d_model => Axis::Model.symbol(),
+        Axis::Batch if size == 1 && c.batch > 1 => "1",
+        Axis::Head if is_of_key_heads(&step.name) && c.kv_heads < c.heads => "H_kv",
+        Axis::Head if size == 1 && c.heads > 1 => "1",
+        Axis::Query if size == 1 && c.query_count() > 1 => "1",
+        Axis::Query if size != c.seq_len => "T_q",
+        Axis::Key if size == 1 && c.key_count() > 1 => "1",
+        Axis::Key if size == c.key_count() && size != c.seq_len => "S",
+        Axis::Key if size == c.past_len && size != c.seq_len => "P",
+        Axis::Model if size == c.d_model => axis.symbol(),
+        Axis::Model if size == c.query_width() => "H·d_k",
+        Axis::Model if size == c.key_width() => "H_kv·d_k",
+        Axis::HeadDim if step.name == "rope_freqs" => "r/2",
+        Axis::Input if is_of_memory && c.d_memory != c.d_in => "d_memory",
+        Axis::Input if c.d_in == c.d_model => Axis::Model.symbol(),
         other => other.symbol(),
     };
-    format!("({})", axes.iter().map(symbol).collect::<Vec<_>>().join(", "))
+    format!("({})", step.axes.iter().map(symbol).collect::<Vec<_>>().join(", "))
 }
 
 fn sum(rows: &[Row], part: impl Fn(&Row) -> u128) -> u128 {
@@ -84,21 +97,41 @@ pub fn shapes_table(run: &Run, width: usize, out: &mut dyn Write) -> io::Result<
 
 fn header(c: &Config, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Shapes of multi-head attention")?;
-    write!(
-        out,
-        "  B = {} batch · T = {} sequence length · d_model = {}",
-        c.batch, c.seq_len, c.d_model
-    )?;
-    if c.d_in != c.d_model {
-        write!(out, " · d_in = {}", c.d_in)?;
+    let mut sizes =
+        vec![format!("B = {} batch", c.batch), format!("T = {} sequence length", c.seq_len)];
+    sizes.extend(c.queries.map(|rows| format!("T_q = {} queries", rows.count)));
+    if c.past_len > 0 {
+        sizes.push(format!("P = {} keys of the cache", c.past_len));
     }
-    writeln!(out, " · H = {} heads · d_k = d_model / H = {}", c.heads, c.head_dim())
+    if c.key_count() != c.seq_len {
+        sizes.push(format!("S = {} keys", c.key_count()));
+    }
+    sizes.push(format!("d_model = {}", c.d_model));
+    if c.d_in != c.d_model {
+        sizes.push(format!("d_in = {}", c.d_in));
+    }
+    if c.kv_len.is_some() && c.d_memory != c.d_in {
+        sizes.push(format!("d_memory = {}", c.d_memory));
+    }
+    sizes.push(format!("H = {} heads", c.heads));
+    if c.kv_heads < c.heads {
+        sizes.push(format!("H_kv = {} key heads", c.kv_heads));
+    }
+    let is_split = c.query_width() == c.d_model;
+    sizes.push(format!("d_k = {}{}", if is_split { "d_model / H = " } else { "" }, c.head_dim));
+    sizes.extend(c.rope.as_ref().map(|rope| format!("r = {} features turned", rope.dims)));
+    writeln!(out, "  {}", sizes.join(" · "))
 }
 
 /// The flow from X to the output: steps of one operation and shape that follow each other stand together.
 fn flow(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
-    let story: Vec<&Row> =
-        rows.iter().filter(|row| row.step.op != Op::Given || row.step.name == "x").collect();
+    let story: Vec<&Row> = rows
+        .iter()
+        .filter(|row| {
+            row.step.op != Op::Given
+                || matches!(row.step.name.as_str(), "x" | "memory" | "k_past" | "v_past")
+        })
+        .collect();
     let together = |left: &&Row, right: &&Row| {
         std::mem::discriminant(&left.step.op) == std::mem::discriminant(&right.step.op)
             && left.symbols == right.symbols

@@ -6,9 +6,10 @@ use candle_core::{DType, IndexOp, Tensor};
 
 use super::View;
 use super::grid::{Grid, Text};
+use super::label::token;
 use super::number::number;
 use super::title::{is_parameter, title};
-use crate::config::{Config, Mask, root};
+use crate::config::{Config, Labels, Mask, Queries, Rotary, root};
 use crate::source::unravel;
 use crate::trace::{Axis, Op, Step, Trace};
 
@@ -25,7 +26,7 @@ pub fn trace_tables(
     view: &View,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let page = Page { trace, config, view };
+    let page = Page { trace, config, view, labels: config.labels() };
     page.header(out)?;
     for step in trace.steps().iter().filter(|step| view.shows(&step.name)) {
         page.step(step, out)?;
@@ -40,6 +41,7 @@ struct Page<'a> {
     trace: &'a Trace,
     config: &'a Config,
     view: &'a View,
+    labels: Option<Labels>,
 }
 
 /// One axis of a table: the indices that are shown, with a gap where some are left out.
@@ -53,15 +55,7 @@ impl Page<'_> {
         let c = self.config;
         let title = self.bold("Multi-head attention, step by step");
         writeln!(out, "{title}")?;
-        writeln!(
-            out,
-            "  batch {} · sequence length {} · d_model {} · heads {} · head_dim {}",
-            c.batch,
-            c.seq_len,
-            c.d_model,
-            c.heads,
-            c.head_dim()
-        )?;
+        writeln!(out, "  {}", sizes_line(c))?;
         writeln!(out, "  {}", mask_line(c))?;
         writeln!(out, "  {}", numbers_line(c))
     }
@@ -91,8 +85,10 @@ impl Page<'_> {
     fn values(&self, step: &Step, out: &mut dyn Write) -> io::Result<()> {
         let axes: Vec<(Axis, usize)> = step.axes.iter().collect();
         let leading = axes.len().saturating_sub(2);
-        let picked: Vec<Option<usize>> =
-            axes.iter().map(|(axis, size)| self.picked(*axis).filter(|_| *size > 1)).collect();
+        let picked: Vec<Option<usize>> = axes
+            .iter()
+            .map(|(axis, size)| self.picked(step, *axis).filter(|_| *size > 1))
+            .collect();
         let sizes = axes.iter().zip(&picked).map(|((_, size), picked)| picked.map_or(*size, |_| 1));
         let cut = !self.view.full && sizes.product::<usize>() > THRESHOLD;
         let shown: Vec<Shown> = axes
@@ -106,7 +102,7 @@ impl Page<'_> {
         let (outer, table) = shown.split_at(leading);
         for index in product(outer) {
             let caption: Vec<String> =
-                axes.iter().zip(&index).map(|(axis, at)| self.label(*axis, *at)).collect();
+                axes.iter().zip(&index).map(|(axis, at)| self.label(step, *axis, 0, *at)).collect();
             writeln!(out)?;
             if !caption.is_empty() {
                 writeln!(out, "  {}", caption.join(" · "))?;
@@ -150,9 +146,15 @@ impl Page<'_> {
             }
             _ => return Ok(Grid { columns: Vec::new(), rows: Vec::new() }),
         };
+        let item = step.axes.item(at);
         let sums = step.name == "weights";
         let mut grid = Grid {
-            columns: columns.1.indices.iter().map(|at| self.label(*columns.0, *at)).collect(),
+            columns: columns
+                .1
+                .indices
+                .iter()
+                .map(|at| self.label(step, *columns.0, item, *at))
+                .collect(),
             rows: Vec::new(),
         };
         if sums {
@@ -160,7 +162,7 @@ impl Page<'_> {
         }
         for row in &rows.indices {
             let label = match axes.as_slice() {
-                [down, _] => self.label(*down, *row),
+                [down, _] => self.label(step, *down, item, *row),
                 _ => String::new(),
             };
             let cells = match row {
@@ -230,9 +232,13 @@ impl Page<'_> {
         Ok(cell.to_scalar::<u8>()? == 1)
     }
 
-    fn picked(&self, axis: Axis) -> Option<usize> {
+    /// The only place of an axis that is shown; of shared key heads, the one of the query head.
+    fn picked(&self, step: &Step, axis: Axis) -> Option<usize> {
         match axis {
             Axis::Batch => self.view.batch_item,
+            Axis::Head if is_of_key_heads(&step.name) => {
+                self.view.head.map(|head| head / (self.config.heads / self.config.kv_heads))
+            }
             Axis::Head => self.view.head,
             _ => None,
         }
@@ -247,18 +253,27 @@ impl Page<'_> {
         Shown { indices: ends.collect(), cut: true }
     }
 
-    /// `query 2`; `…` in a gap; `every head` where a mask leaves the axis at 1 for all of them.
-    fn label(&self, (axis, size): (Axis, usize), at: Option<usize>) -> String {
-        let whole = match axis {
-            Axis::Batch => self.config.batch,
-            Axis::Head => self.config.heads,
-            Axis::Query | Axis::Key => self.config.seq_len,
+    /// `query 2`, with the token's label if it has one; `…` in a gap; `every head` where a mask leaves the axis at 1 for
+    /// all of them; `kv head 0` where heads are shared.
+    fn label(&self, step: &Step, axis: (Axis, usize), item: usize, at: Option<usize>) -> String {
+        let (name, size) = axis;
+        let c = self.config;
+        let whole = match name {
+            Axis::Batch => c.batch,
+            Axis::Head if is_of_key_heads(&step.name) => c.kv_heads,
+            Axis::Head => c.heads,
+            Axis::Query => c.query_count(),
+            Axis::Key => c.key_count(),
             Axis::Model | Axis::HeadDim | Axis::Input => size,
         };
+        let shared = if name == Axis::Head && whole < c.heads { "kv " } else { "" };
         match at {
             None => "…".to_owned(),
-            Some(_) if size == 1 && whole > 1 => format!("every {axis}"),
-            Some(at) => format!("{axis} {at}"),
+            Some(_) if size == 1 && whole > 1 => format!("every {name}"),
+            Some(at) => match token(self.labels.as_ref(), &step.name, axis, item, at) {
+                Some(token) => format!("{name} {at} {token}"),
+                None => format!("{shared}{name} {at}"),
+            },
         }
     }
 
@@ -286,13 +301,36 @@ impl Page<'_> {
     }
 }
 
+/// Whether a step's heads are those of the keys and values, which query heads may share.
+pub fn is_of_key_heads(step: &str) -> bool {
+    matches!(
+        step,
+        "k_heads" | "v_heads" | "k_norm" | "k_rot" | "k_past" | "v_past" | "k_cached" | "v_cached"
+    )
+}
+
+fn sizes_line(c: &Config) -> String {
+    let mut sizes = vec![format!("batch {}", c.batch), format!("sequence length {}", c.seq_len)];
+    sizes.extend(c.queries.map(|rows| format!("queries {}", Queries::from(rows))));
+    sizes.extend(c.kv_len.map(|length| format!("memory length {length}")));
+    if c.past_len > 0 {
+        sizes.push(format!("cache {}", c.past_len));
+    }
+    sizes.push(format!("d_model {} · heads {}", c.d_model, c.heads));
+    if c.kv_heads < c.heads {
+        sizes.push(format!("kv_heads {}", c.kv_heads));
+    }
+    sizes.push(format!("head_dim {}", c.head_dim));
+    sizes.join(" · ")
+}
+
+/// The mask, and whatever else makes the scores.
 pub fn mask_line(c: &Config) -> String {
     let mut masks = Vec::new();
     if c.mask == Mask::Causal {
-        masks.push(match c.window {
-            Some(window) => format!("causal, window {window}"),
-            None => "causal".to_owned(),
-        });
+        let align = (c.seq_len != c.key_count()).then(|| format!(", aligned {}", c.align()));
+        let window = c.window.map(|window| format!(", window {window}"));
+        masks.push(["causal".to_owned()].into_iter().chain(align).chain(window).collect());
     }
     if let Some(rows) = &c.key_mask {
         masks.push(format!("keys {}", rows.join(",")));
@@ -307,10 +345,30 @@ pub fn mask_line(c: &Config) -> String {
     } else {
         format!("mask {} · fill {}", masks.join(" and "), c.mask_fill)
     };
+    let norm = c.qk_norm.map(|norm| format!("qk_norm {norm}"));
+    let rope = c.rope.as_ref().map(|rope| rope_text(rope, c));
     let alibi = c.alibi.then(|| "alibi".to_owned());
     let scale = c.scale.map(|scale| format!("scale {scale}"));
     let softcap = c.softcap.map(|cap| format!("softcap {cap}"));
-    [Some(mask), alibi, scale, softcap].into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    let parts = [Some(mask), norm, rope, alibi, scale, softcap];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+/// `rope half, base 500000, 4 of 6 features, from position 3`: only what is not as usual.
+fn rope_text(rope: &Rotary, c: &Config) -> String {
+    let mut parts = vec![format!("rope {}", rope.pairing)];
+    match &rope.freqs {
+        Some(path) => parts.push(format!("frequencies from {path}")),
+        None => parts.push(format!("base {}", rope.base)),
+    }
+    parts.extend(rope.scaling.as_ref().map(|scaling| format!("scaled {}", scaling.kind())));
+    if rope.dims < c.head_dim {
+        parts.push(format!("{} of {} features", rope.dims, c.head_dim));
+    }
+    if rope.offset > 0 {
+        parts.push(format!("from position {}", rope.offset));
+    }
+    parts.join(", ")
 }
 
 fn numbers_line(c: &Config) -> String {

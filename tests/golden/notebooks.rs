@@ -57,7 +57,7 @@ fn check(path: &Path) {
 fn shown(run: &Run, trace: &Trace, step: &str) -> Tensor {
     let value = |name| &trace.step(name).unwrap_or_else(|| panic!("no step {name}")).value;
     match step {
-        "scale" => Tensor::new(root(run.config().head_dim()), &Device::Cpu).expect("a number"),
+        "scale" => Tensor::new(root(run.config().head_dim), &Device::Cpu).expect("a number"),
         "row_sums" => value("weights").sum(D::Minus1).expect("rows have a sum"),
         step => value(step).clone(),
     }

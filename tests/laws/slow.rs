@@ -65,7 +65,7 @@ impl Slow<'_> {
 
     fn output(&self) -> Vec<f64> {
         let &Config { batch, seq_len, d_in, heads, .. } = self.config;
-        let head_dim = self.config.head_dim();
+        let head_dim = self.config.head_dim;
         let x = self.given("x").expect("every run has x");
         let mut output = Vec::new();
         for item in 0..batch {

@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::{Mutation, Site, one};
 use crate::error::Result;
+use crate::trace::Op;
 
 const SPLIT: &[&str] = &["q_heads", "k_heads", "v_heads"];
 const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";
@@ -31,9 +32,25 @@ pub const ALL: &[Mutation] = &[
         steps: SPLIT,
         faulty: |site| {
             let Some(x) = site.input() else { return one(None) };
-            let (batch, tokens, _) = x.dims3()?;
-            let split = x.reshape((batch, tokens, site.config.head_dim(), site.config.heads))?;
+            let [batch, heads, tokens, head_dim] = site.step.axes.shape()[..] else {
+                return one(None);
+            };
+            let split = x.reshape((batch, tokens, head_dim, heads))?;
             one(Some(split.permute((0, 3, 1, 2))?.contiguous()?))
+        },
+    },
+    Mutation {
+        id: "gqa-tiled",
+        summary: "the key and value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+        silent: "There are as many heads as are needed; with one key head the two are the same.",
+        example: "k = k.repeat(1, H // H_kv, 1, 1)",
+        fix: "k = k.repeat_interleave(H // H_kv, dim=1)",
+        steps: &["k_repeated", "v_repeated"],
+        faulty: |site| match (site.step.op, site.input()) {
+            (Op::RepeatHeads { times }, Some(heads)) => {
+                one(Some(Tensor::cat(&vec![heads; times], 1)?))
+            }
+            _ => one(None),
         },
     },
     Mutation {

@@ -3,13 +3,14 @@
 use candle_core::{D, DType, Tensor};
 
 use super::{Mutation, Site, one};
-use crate::config::{Config, Fill, Mask};
+use crate::config::{CausalAlign, Config, Fill, Mask};
 use crate::error::Result;
-use crate::source::{Masks, before_window};
+use crate::source::{Masks, before_window, causal};
 use crate::trace::Op;
 
 const FUTURE: &str =
     "Training looks better than it should, as the answer leaks; shapes and row sums stay right.";
+const CORNER: &str = "It shows only where queries and keys differ in number, as with a cache.";
 const PADDED: &str = "Only padded items differ, and only by what the padding happens to hold.";
 
 pub const ALL: &[Mutation] = &[
@@ -51,6 +52,24 @@ pub const ALL: &[Mutation] = &[
         faulty: |site| with_causal(site, |query, key| key > query + 1 || outside(site, query, key)),
     },
     Mutation {
+        id: "mask-causal-bottom-right",
+        summary: "the causal mask is aligned to the last query and key in place of the first",
+        silent: CORNER,
+        example: "mask = torch.ones(T, S).bool().triu(S - T + 1)",
+        fix: "mask = torch.ones(T, S).bool().triu(1)",
+        steps: &["masked_scores"],
+        faulty: |site| other_corner(site, CausalAlign::BottomRight),
+    },
+    Mutation {
+        id: "mask-causal-top-left",
+        summary: "the causal mask is aligned to the first query and key in place of the last",
+        silent: CORNER,
+        example: "mask = torch.ones(T, S).bool().triu(1)  # behind a cache, queries start at S - T",
+        fix: "mask = torch.ones(T, S).bool().triu(S - T + 1)",
+        steps: &["masked_scores"],
+        faulty: |site| other_corner(site, CausalAlign::TopLeft),
+    },
+    Mutation {
         id: "mask-causal-reversed",
         summary: "the past is blocked in place of the future",
         silent: "Every row still sums to 1, and the mask is still a triangle.",
@@ -83,8 +102,12 @@ pub const ALL: &[Mutation] = &[
         fix: "scores = scores.masked_fill(padding[:, None, None, :], -1e9)",
         steps: &["masked_scores"],
         faulty: |site| {
-            let Some(padding) = padding(site)? else { return one(None) };
-            with_mask(site, Some(or_causal(site, &padding.transpose(2, 3)?)?))
+            let (Some(padding), None) = (padding(site)?, site.config.kv_len) else {
+                return one(None);
+            };
+            let (first, count) = (site.config.first_position(), site.config.query_count());
+            let rows = padding.transpose(2, 3)?.narrow(2, first, count)?;
+            with_mask(site, Some(or_causal(site, &rows)?))
         },
     },
     Mutation {
@@ -149,27 +172,45 @@ fn or_causal(site: &Site, padding: &Tensor) -> Result<Tensor> {
 }
 
 /// Whether the key is before the query's window.
-fn outside(site: &Site, query: usize, key: usize) -> bool {
+fn outside(site: &Site, query: i64, key: i64) -> bool {
     before_window(site.config.window, query, key)
 }
 
-/// The scores under another causal mask, with the padding as it is.
-pub fn with_causal(
-    site: &Site,
-    blocks: impl Fn(usize, usize) -> bool + Copy,
-) -> Result<Vec<Tensor>> {
+/// The scores under another mask by positions, with the padding as it is. `hides` gets the last key that the query is
+/// to see, and the key.
+pub fn with_causal(site: &Site, hides: impl Fn(i64, i64) -> bool) -> Result<Vec<Tensor>> {
     if site.config.mask != Mask::Causal || site.config.attn_mask.is_some() {
         return one(None);
     }
-    let (tokens, device) = (site.config.seq_len, candle_core::Device::Cpu);
-    let cells =
-        (0..tokens).flat_map(|query| (0..tokens).map(move |key| u8::from(blocks(query, key))));
-    let causal = Tensor::from_vec(cells.collect(), (tokens, tokens), &device)?;
+    let causal = causal(site.config, hides)?;
     let mask = match padding(site)? {
         Some(padding) => padding.broadcast_maximum(&causal)?,
         None => causal,
     };
     with_mask(site, Some(mask))
+}
+
+/// The scores under a causal mask of the other corner, also that of the computed queries alone.
+fn other_corner(site: &Site, align: CausalAlign) -> Result<Vec<Tensor>> {
+    let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let right = site.config.causal_offset();
+    let of_all = Config { causal_align: Some(align), ..site.config.clone() }.causal_offset();
+    let of_rows = match align {
+        CausalAlign::TopLeft => 0,
+        CausalAlign::BottomRight => {
+            signed(site.config.key_count()) - signed(site.config.query_count())
+        }
+    };
+    let mut offsets = vec![of_all, of_rows];
+    offsets.dedup();
+    let mut faulty = Vec::new();
+    for offset in offsets.into_iter().filter(|offset| *offset != right) {
+        faulty.extend(with_causal(site, |query, key| {
+            let query = query - right + offset;
+            key > query || outside(site, query, key)
+        })?);
+    }
+    Ok(faulty)
 }
 
 /// Head h of item b gets the mask of item (b · heads + h) mod batch.

@@ -7,6 +7,7 @@ mod heads;
 mod mask;
 mod modern;
 mod projection;
+mod rope;
 mod scale;
 mod softmax;
 
@@ -34,13 +35,21 @@ pub struct Mutation {
     pub(super) steps: &'static [&'static str],
     /// What the faulty code gives there: nothing if it makes no difference in this run, several values where the
     /// mistake has variants.
-    pub(super) faulty: fn(&Site) -> Result<Vec<Tensor>>,
+    faulty: fn(&Site) -> Result<Vec<Tensor>>,
 }
 
 impl Mutation {
     /// Whether the step is one whose value is wrong.
     pub(super) fn is_at(&self, step: &Step) -> bool {
         self.steps.contains(&step.name.as_str())
+    }
+
+    /// What the faulty code gives at a site. What has another shape than the step would have failed, and is no mistake
+    /// that is shipped.
+    pub(super) fn values(&self, site: &Site) -> Result<Vec<Tensor>> {
+        let shape = site.step.axes.shape();
+        let values = (self.faulty)(site)?.into_iter();
+        Ok(values.filter(|value| value.dims() == shape).collect())
     }
 
     /// Whether two mistakes have a step in common, at which only one of them could be made.
@@ -115,6 +124,7 @@ pub fn catalogue() -> Vec<&'static Mutation> {
         mask::ALL,
         softmax::ALL,
         modern::ALL,
+        rope::ALL,
         heads::ALL,
         projection::QUERY,
         projection::KEY,

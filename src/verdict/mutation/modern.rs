@@ -20,9 +20,8 @@ pub const ALL: &[Mutation] = &[
             let Some(window) = site.config.window else { return one(None) };
             let mut both = Vec::new();
             for other in [window + 1, window - 1] {
-                both.extend(with_causal(site, |query, key| {
-                    key > query || before_window(Some(other), query, key)
-                })?);
+                let hides = |query, key| key > query || before_window(Some(other), query, key);
+                both.extend(with_causal(site, hides)?);
             }
             Ok(both)
         },
@@ -77,13 +76,13 @@ fn other_slopes(site: &Site) -> Result<Vec<Tensor>> {
     let of_more: Vec<f64> =
         alibi_slopes(heads.next_power_of_two()).into_iter().take(heads).collect();
     let of_one_more: Vec<f64> = alibi_slopes(heads + 1).into_iter().take(heads).collect();
-    let own = alibi(&right, site.config.seq_len)?.to_dtype(scores.dtype())?;
+    let own = alibi(site.config, &right)?.to_dtype(scores.dtype())?;
     let mut faulty = Vec::new();
     for slopes in [series(1), series(0), reversed, negative, of_more, of_one_more] {
         if slopes == right {
             continue;
         }
-        let other = alibi(&slopes, site.config.seq_len)?.to_dtype(scores.dtype())?;
+        let other = alibi(site.config, &slopes)?.to_dtype(scores.dtype())?;
         // A float mask beside the biases stays.
         let bias = bias.broadcast_add(&other.sub(&own)?)?;
         faulty.push(site.step.op.eval(&[scores, &bias])?);

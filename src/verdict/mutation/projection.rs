@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::{Mutation, Site, one};
+use crate::config::Config;
 use crate::error::Result;
 
 const SWAPPED: &str = "All three projections have one shape.";
@@ -74,7 +75,7 @@ pub const ALL: &[Mutation] = &[
         example: "q, k, v = qkv(x).view(B, T, H, 3 * d_k).chunk(3, dim=-1)",
         fix: "q, k, v = qkv(x).chunk(3, dim=-1)",
         steps: &["q", "k", "v"],
-        faulty: |site| packed(site, [site.config.heads, 3]),
+        faulty: |site| packed(site, &in_blocks(site.config), &per_head(site.config)),
     },
     Mutation {
         id: "packed-qkv-per-head",
@@ -83,7 +84,7 @@ pub const ALL: &[Mutation] = &[
         example: "q, k, v = qkv(x).chunk(3, dim=-1)",
         fix: "q, k, v = qkv(x).view(B, T, H, 3 * d_k).chunk(3, dim=-1)",
         steps: &["q", "k", "v"],
-        faulty: |site| packed(site, [3, site.config.heads]),
+        faulty: |site| packed(site, &per_head(site.config), &in_blocks(site.config)),
     },
     Mutation {
         id: "output-projection-missing",
@@ -112,13 +113,13 @@ fn without_bias(site: &Site) -> Result<Vec<Tensor>> {
     one(Some(site.step.op.eval(&[x, weight])?))
 }
 
-/// The projection that changes places with the step's own.
+/// The projection that changes places with the step's own, where it has the same shape.
 fn swapped(site: &Site, left: &str, right: &str) -> Result<Vec<Tensor>> {
     let other = if site.step.name == left { right } else { left };
     let weight = site.value(&format!("w_{other}"));
     let bias = site.value(&format!("b_{other}"));
-    match (site.input(), weight) {
-        (Some(x), Some(weight)) => {
+    match (site.inputs.as_slice(), weight) {
+        ([x, own, ..], Some(weight)) if own.dims() == weight.dims() => {
             let inputs: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
             one(Some(site.step.op.eval(&inputs)?))
         }
@@ -126,28 +127,43 @@ fn swapped(site: &Site, left: &str, right: &str) -> Result<Vec<Tensor>> {
     }
 }
 
-/// The projection by the rows that a packed matrix yields for this step when its blocks of `d_k` rows, `outer` groups
-/// of `inner`, are read as `inner` groups of `outer`.
-fn packed(site: &Site, [outer, inner]: [usize; 2]) -> Result<Vec<Tensor>> {
-    let (d_k, width) = (site.config.head_dim(), site.config.d_model);
-    let at = match site.step.name.as_str() {
-        "q" => 0,
-        "k" => width,
-        _ => 2 * width,
+/// The blocks of `d_k` rows of a packed matrix, by step and head.
+type Order = Vec<(&'static str, usize)>;
+
+/// All query heads, all key heads, all value heads.
+fn in_blocks(config: &Config) -> Order {
+    let heads = [("q", config.heads), ("k", config.kv_heads), ("v", config.kv_heads)];
+    heads.into_iter().flat_map(|(step, heads)| (0..heads).map(move |head| (step, head))).collect()
+}
+
+/// The query heads of key head 0, key head 0, value head 0, those of key head 1, …
+fn per_head(config: &Config) -> Order {
+    let shared = config.heads / config.kv_heads;
+    let group = |head: usize| {
+        let queries = (head * shared..(head + 1) * shared).map(|query| ("q", query));
+        queries.chain([("k", head), ("v", head)])
     };
-    let all = |kind: &str| {
-        ["q", "k", "v"].iter().map(|name| site.value(&format!("{kind}_{name}"))).collect()
+    (0..config.kv_heads).flat_map(group).collect()
+}
+
+/// The projection by the rows that a packed matrix yields for this step when it is stored in one order and read in
+/// another.
+fn packed(site: &Site, stored: &Order, read: &Order) -> Result<Vec<Tensor>> {
+    let head_dim = site.config.head_dim;
+    let blocks = |kind: &str| -> Result<Option<Tensor>> {
+        let mut parts = Vec::new();
+        for (from, _) in stored.iter().zip(read).filter(|(_, to)| to.0 == site.step.name) {
+            let Some(tensor) = site.value(&format!("{kind}_{}", from.0)) else { return Ok(None) };
+            parts.push(tensor.narrow(0, from.1 * head_dim, head_dim)?);
+        }
+        Ok(Some(Tensor::cat(&parts, 0)?))
     };
-    let part = |tensors: Option<Vec<&Tensor>>| -> Result<Option<Tensor>> {
-        let Some(tensors) = tensors else { return Ok(None) };
-        let packed = Tensor::cat(&tensors, 0)?;
-        let packed = if packed.rank() == 1 { packed.unsqueeze(1)? } else { packed };
-        let blocks = packed.reshape((outer, inner, d_k, packed.dim(1)?))?.transpose(0, 1)?;
-        Ok(Some(blocks.contiguous()?.flatten(0, 2)?.narrow(0, at, width)?.contiguous()?))
-    };
-    let Some(weight) = part(all("w"))? else { return one(None) };
-    let bias = part(all("b"))?.map(|bias| bias.squeeze(1)).transpose()?;
-    let Some(x) = site.input() else { return one(None) };
+    // Memory has a matrix of its own.
+    if site.config.kv_len.is_some() {
+        return one(None);
+    }
+    let (Some(weight), Some(x)) = (blocks("w")?, site.input()) else { return one(None) };
+    let bias = blocks("b")?;
     let inputs: Vec<&Tensor> = [x, &weight].into_iter().chain(bias.as_ref()).collect();
     one(Some(site.step.op.eval(&inputs)?))
 }

@@ -44,7 +44,7 @@ pub const ALL: &[Mutation] = &[
         example: "scores = q @ k.transpose(-2, -1) / head_dim",
         fix: FIX,
         steps: &["scores"],
-        faulty: |site| times(site, root(site.config.head_dim()).powi(-2)),
+        faulty: |site| times(site, root(site.config.head_dim).powi(-2)),
     },
     Mutation {
         id: "scale-inverted",

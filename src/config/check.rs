@@ -1,0 +1,244 @@
+//! What settings are refused, and why.
+
+use super::{AttnMaskTrue, Config, DType, Mask, Settings};
+use crate::error::{Error, Result};
+
+fn refuse<T>(what: impl Into<String>, fix: impl Into<String>) -> Result<T> {
+    Err(Error::config(what, fix))
+}
+
+/// Features of a head where none are set.
+pub fn split(d_model: usize, heads: usize) -> Result<usize> {
+    match d_model.checked_div(heads) {
+        Some(head_dim) if head_dim * heads == d_model => Ok(head_dim),
+        Some(_) => refuse(
+            format!("heads {heads} does not divide d_model {d_model}"),
+            format!(
+                "every head gets d_model / heads features: try heads {}, or set head_dim",
+                would_divide(heads, d_model)
+            ),
+        ),
+        None => refuse("heads is 0", "give heads at least 1"),
+    }
+}
+
+/// The nearest divisors, looked for so far as an answer comes at once.
+fn would_divide(divisor: usize, size: usize) -> String {
+    const FAR: usize = 100_000;
+    let divides = |n: &usize| size.is_multiple_of(*n);
+    let below = (1..=divisor.min(size)).rev().take(FAR).find(divides).unwrap_or(1);
+    let above = (divisor..=size).take(FAR).find(divides);
+    match above {
+        Some(above) if above != below => format!("{below} or {above}"),
+        _ => below.to_string(),
+    }
+}
+
+/// Refuses settings that say something of another one that is absent.
+pub fn companions(s: &Settings) -> Result<()> {
+    if s.attn_mask.is_none() && s.attn_mask_true == Some(AttnMaskTrue::Block) {
+        let what = "attn_mask_true is block, and there is no attn_mask";
+        return refuse(what, "give attn_mask, or leave attn_mask_true out");
+    }
+    let of_rope = [
+        ("rope_base", s.rope_base.is_some()),
+        ("rope_dims", s.rope_dims.is_some()),
+        ("rope_offset", s.rope_offset.is_some()),
+        ("rope_scaling", s.rope_scaling.is_some()),
+        ("rope_freqs", s.rope_freqs.is_some()),
+        ("rope_attention_factor", s.rope_attention_factor.is_some()),
+    ];
+    let companions = [
+        ("prefix", s.prefix.is_some(), "weights", s.weights.is_some()),
+        ("qk_norm_eps", s.qk_norm_eps.is_some(), "qk_norm", s.qk_norm.is_some()),
+        ("d_memory", s.d_memory.is_some(), "kv_len", s.kv_len.is_some()),
+        ("memory_tokens", s.memory_tokens.is_some(), "kv_len", s.kv_len.is_some()),
+        (
+            "rope_attention_factor",
+            s.rope_attention_factor.is_some(),
+            "rope_freqs",
+            s.rope_freqs.is_some(),
+        ),
+        ("layer", s.layer.is_some(), "model_config", s.model_config.is_some()),
+    ];
+    let of_rope = of_rope.map(|(name, is_set)| (name, is_set, "rope", s.rope.is_some()));
+    for (name, is_set, needed, is_there) in of_rope.into_iter().chain(companions) {
+        if is_set && !is_there {
+            let what = format!("{name} is set, and {needed}, which it belongs to, is not");
+            return refuse(what, format!("give {needed}, or leave {name} out"));
+        }
+    }
+    if s.rope_scaling.is_some() && s.rope_freqs.is_some() {
+        let what = "rope_scaling changes frequencies, and rope_freqs gives them as they are";
+        return refuse(what, "leave one of the two out");
+    }
+    if let Some(path) = &s.model_config {
+        let what = format!("model_config {path} has not been read");
+        return refuse(what, "complete the settings by it first");
+    }
+    Ok(())
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<()> {
+        let sizes = [
+            ("batch", self.batch),
+            ("seq_len", self.seq_len),
+            ("d_model", self.d_model),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("d_in", self.d_in),
+            ("kv_len", self.own_keys()),
+            ("d_memory", self.d_memory),
+        ];
+        if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
+            return refuse(format!("{name} is 0"), format!("give {name} at least 1"));
+        }
+        let Self { heads, kv_heads, head_dim, .. } = self;
+        if heads.checked_mul(*head_dim).is_none() {
+            let what = format!("{heads} heads of {head_dim} features are more than can be counted");
+            return refuse(what, "give smaller heads or head_dim");
+        }
+        if !heads.is_multiple_of(*kv_heads) {
+            let what = format!("kv_heads {kv_heads} does not divide heads {heads}");
+            let fix = "every key head serves heads / kv_heads query heads";
+            return refuse(
+                what,
+                format!("{fix}: try kv_heads {}", would_divide(*kv_heads, *heads)),
+            );
+        }
+        if !(0.0..=1.0).contains(&self.dropout) {
+            let what = format!("dropout {} is not a probability", self.dropout);
+            return refuse(what, "give a number from 0 to 1");
+        }
+        self.check_positions()?;
+        self.check_scores()?;
+        self.check_fill()?;
+        self.check_key_mask()?;
+        self.check_lengths()?;
+        self.check_tokens()
+    }
+
+    /// What speaks of positions needs one sequence.
+    fn check_positions(&self) -> Result<()> {
+        if self.kv_len.is_some() {
+            let of_one_sequence = [
+                ("rope", self.rope.is_some(), "turns queries and keys by their positions"),
+                ("alibi", self.alibi, "is the distance of queries and keys"),
+                ("past", self.past_len > 0, "holds earlier keys"),
+            ];
+            if let Some((name, _, why)) = of_one_sequence.iter().find(|(_, is_set, _)| *is_set) {
+                let what = format!("{name} {why} in one sequence, and cross attention has two");
+                return refuse(what, format!("leave {name} out, or kv_len and memory"));
+            }
+        }
+        if self.causal_align.is_some() && self.mask == Mask::None {
+            let what = "causal_align is of the causal mask, and mask is none";
+            return refuse(what, "pass --mask causal, or leave causal_align out");
+        }
+        if !(self.qk_norm_eps >= 0.0 && self.qk_norm_eps.is_finite()) {
+            let what = format!("qk_norm_eps {} is no number to add", self.qk_norm_eps);
+            return refuse(what, "give a small one, such as 1e-6");
+        }
+        self.rope.as_ref().map_or(Ok(()), |rope| rope.check(self.head_dim))
+    }
+
+    /// Labels are of all tokens, in every batch item.
+    fn check_tokens(&self) -> Result<()> {
+        let with_cache = self.past_len.saturating_add(self.seq_len);
+        let labelled = [
+            ("tokens", &self.tokens, [self.seq_len, with_cache]),
+            ("memory_tokens", &self.memory_tokens, [self.own_keys(); 2]),
+        ];
+        for (name, tokens, sizes) in labelled {
+            if let Some(tokens) = tokens {
+                tokens.check(name, self.batch, sizes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_scores(&self) -> Result<()> {
+        match (self.window, self.mask, self.softcap, self.scale) {
+            (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
+            (Some(_), Mask::None, ..) => refuse(
+                "window is of the last keys, and mask none shows the later ones too",
+                "pass --mask causal, or leave window out",
+            ),
+            (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {
+                refuse(format!("softcap {cap} caps nothing"), "give a number above 0, such as 50")
+            }
+            (.., Some(scale)) if !scale.is_finite() => {
+                refuse(format!("scale {scale} is not a number"), "give one, such as 0.125")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_fill(&self) -> Result<()> {
+        let fill = self.mask_fill.0;
+        #[allow(clippy::cast_possible_truncation, reason = "asks whether it fits")]
+        let fits = self.dtype == DType::F64 || (fill as f32).is_finite();
+        if fill == f64::NEG_INFINITY || (fill.is_finite() && fits) {
+            return Ok(());
+        }
+        let what = format!("mask_fill {} is not a number in {}", self.mask_fill, self.dtype);
+        Err(Error::config(what, "give -inf, or a number such as -1e9"))
+    }
+
+    fn check_key_mask(&self) -> Result<()> {
+        let Some(rows) = &self.key_mask else { return Ok(()) };
+        let keys = self.key_count();
+        let fix = format!(
+            "give each batch item ({} in all) a string of {} characters, 1 = attend and 0 = blocked",
+            self.batch, keys
+        );
+        if rows.len() != self.batch {
+            let what = format!("{} rows for a batch of {}", rows.len(), self.batch);
+            return Err(Error::tensor("key_mask", what, fix));
+        }
+        for (item, row) in rows.iter().enumerate() {
+            if let Some(other) = row.chars().find(|c| !matches!(c, '0' | '1')) {
+                let what = format!("row {item} is \"{row}\", and '{other}' is neither 0 nor 1");
+                return Err(Error::tensor("key_mask", what, fix));
+            }
+            if row.len() != keys {
+                let what = format!(
+                    "row {item} is \"{row}\", {} keys where {} is {keys}",
+                    row.len(),
+                    self.keys_name(),
+                );
+                return Err(Error::tensor("key_mask", what, fix));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_lengths(&self) -> Result<()> {
+        let Some(lengths) = &self.lengths else { return Ok(()) };
+        let keys = self.key_count();
+        let fix =
+            format!("give each batch item ({} in all) a number from 0 to {}", self.batch, keys);
+        if lengths.len() != self.batch {
+            let what = format!("{} numbers for a batch of {}", lengths.len(), self.batch);
+            return Err(Error::tensor("lengths", what, fix));
+        }
+        match lengths.iter().find(|length| **length > keys) {
+            Some(length) => {
+                let what = format!("{length} is longer than {} {keys}", self.keys_name());
+                Err(Error::tensor("lengths", what, fix))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What the number of keys is called.
+    fn keys_name(&self) -> &'static str {
+        match (self.kv_len, self.past_len) {
+            (Some(_), _) => "kv_len",
+            (None, 0) => "seq_len",
+            (None, _) => "the number of keys with the cache",
+        }
+    }
+}

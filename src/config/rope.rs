@@ -1,0 +1,582 @@
+//! How a checkpoint's config changes the rotation's frequencies.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::{Map, Value};
+
+use crate::error::shown;
+
+/// What a checkpoint's config states as `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5): how the
+/// frequencies of the rotary position embedding are changed, so that a model sees farther than it was trained to.
+///
+/// Read from an object that names its kind as `rope_type` (or `type`, as older configs do). The kinds and their keys:
+///
+/// | kind | keys |
+/// |---|---|
+/// | `default` | |
+/// | `linear` | `factor` |
+/// | `dynamic` | `factor`, `max_position_embeddings` |
+/// | `llama3` | `factor`, `original_max_position_embeddings`, `low_freq_factor`, `high_freq_factor` |
+/// | `yarn` | `factor`, `original_max_position_embeddings`, `beta_fast`, `beta_slow`, `attention_factor`, `mscale`, `mscale_all_dim`, `truncate` |
+///
+/// A missing key that has no default, an unknown one and one that is stated twice are refused. A key that is null
+/// counts as missing. `rope_theta` and `partial_rotary_factor` are settings of their own, and skipped here.
+/// `original_max_position_embeddings` and `max_position_embeddings` stand in for each other, as a checkpoint states
+/// the latter outside this object.
+///
+/// ```
+/// use mha_trace::config::RopeScaling;
+///
+/// let scaling: RopeScaling = r#"{"type": "linear", "factor": 4}"#.parse()?;
+/// assert_eq!(scaling, RopeScaling::Linear { factor: 4.0 });
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "rope_type", rename_all = "lowercase")]
+pub enum RopeScaling {
+    /// The frequencies as they are.
+    Default,
+    /// All frequencies are divided by one number.
+    Linear {
+        /// What they are divided by.
+        factor: f64,
+    },
+    /// The base grows with the number of positions, once they are more than the model was trained with.
+    Dynamic {
+        /// How fast the base grows.
+        factor: f64,
+        /// The number of positions from which on it grows.
+        max_position_embeddings: usize,
+    },
+    /// Low frequencies are divided, high ones stay as they are, and those between are interpolated, as in Llama 3.1.
+    Llama3(Llama3),
+    /// Low frequencies are divided, high ones stay as they are, with a ramp between, and cos and sin are multiplied.
+    Yarn(Yarn),
+}
+
+/// The keys of [`RopeScaling::Llama3`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Llama3 {
+    /// What low frequencies are divided by.
+    pub factor: f64,
+    /// The number of positions that the model was trained with first, L.
+    pub original_max_position_embeddings: usize,
+    /// A frequency is low if its wave length is more than L / `low_freq_factor`.
+    pub low_freq_factor: f64,
+    /// A frequency is high if its wave length is less than L / `high_freq_factor`.
+    pub high_freq_factor: f64,
+}
+
+/// The keys of [`RopeScaling::Yarn`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Yarn {
+    /// What low frequencies are divided by: s, in the paper.
+    pub factor: f64,
+    /// The number of positions that the model was trained with first: L.
+    pub original_max_position_embeddings: usize,
+    /// A frequency is high if it makes more turns than this in L positions: β, 32 unless stated.
+    pub beta_fast: f64,
+    /// A frequency is low if it makes fewer turns than this in L positions: α, 1 unless stated.
+    pub beta_slow: f64,
+    /// What cos and sin are multiplied by; follows from `factor` unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_factor: Option<f64>,
+    /// Multiplies the logarithm in the numerator of the attention factor, beside `mscale_all_dim`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mscale: Option<f64>,
+    /// Multiplies the logarithm in the denominator of the attention factor, beside `mscale`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mscale_all_dim: Option<f64>,
+    /// Whether the ramp begins and ends at whole features: true unless stated.
+    pub truncate: bool,
+}
+
+/// Every kind, and the keys that it takes.
+const KINDS: [(&str, &[&str]); 5] = [
+    ("default", &[]),
+    ("linear", &["factor"]),
+    ("dynamic", &["factor", MAX, ORIGINAL_MAX]),
+    ("llama3", &["factor", ORIGINAL_MAX, "low_freq_factor", "high_freq_factor"]),
+    (
+        "yarn",
+        &[
+            "factor",
+            ORIGINAL_MAX,
+            "beta_fast",
+            "beta_slow",
+            "attention_factor",
+            "mscale",
+            "mscale_all_dim",
+            "truncate",
+        ],
+    ),
+];
+
+/// Keys that may stand in any of them: the kind, and what is read elsewhere or stands in for a missing key.
+const ANYWHERE: [&str; 5] = ["rope_type", "type", "rope_theta", "partial_rotary_factor", MAX];
+
+const MAX: &str = "max_position_embeddings";
+const ORIGINAL_MAX: &str = "original_max_position_embeddings";
+const EXAMPLE: &str = r#"{"rope_type": "linear", "factor": 4.0}"#;
+const ANY_FREQUENCIES: &str = "--rope-freqs FILE takes any frequencies, and --rope-attention-factor the factor of cos and sin";
+
+impl RopeScaling {
+    /// The name of the kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Linear { .. } => "linear",
+            Self::Dynamic { .. } => "dynamic",
+            Self::Llama3(_) => "llama3",
+            Self::Yarn(_) => "yarn",
+        }
+    }
+
+    /// What cos and sin are multiplied by: 1, but for `yarn`.
+    ///
+    /// There it is what is stated, or 0.1 · ln(factor) + 1 ("`YaRN`", Peng et al., 2023, section 3.4). With `mscale` and
+    /// `mscale_all_dim` it is (0.1 · mscale · ln(factor) + 1) / (0.1 · `mscale_all_dim` · ln(factor) + 1), as in
+    /// `DeepSeek`-V2's code. As in `transformers`, one of the two without the other, or beside a 0, does nothing.
+    #[must_use]
+    pub fn attention_factor(&self) -> f64 {
+        let Self::Yarn(yarn) = self else { return 1.0 };
+        let of = |mscale: f64| {
+            if yarn.factor <= 1.0 { 1.0 } else { 0.1 * mscale * yarn.factor.ln() + 1.0 }
+        };
+        match (yarn.attention_factor, yarn.mscale, yarn.mscale_all_dim) {
+            (Some(stated), ..) => stated,
+            (None, Some(mscale), Some(all)) if mscale != 0.0 && all != 0.0 => of(mscale) / of(all),
+            _ => of(1.0),
+        }
+    }
+
+    fn of(keys: &Keys) -> Result<Self, String> {
+        let kind = keys.kind()?;
+        let Some((kind, takes)) = KINDS.into_iter().find(|(name, _)| *name == kind) else {
+            return Err(format!(
+                "rope_type {} is none of {}: {ANY_FREQUENCIES}",
+                shown(kind),
+                kinds()
+            ));
+        };
+        let other =
+            |key: &&String| !takes.contains(&key.as_str()) && !ANYWHERE.contains(&key.as_str());
+        if let Some(key) = keys.0.keys().find(other) {
+            let known = if takes.is_empty() { "none".to_owned() } else { takes.join(", ") };
+            let key = shown(key);
+            return Err(format!(
+                "rope_type {kind} has no key {key}; its keys are {known}: leave {key} out, or if it changes the \
+                 frequencies, {ANY_FREQUENCIES}"
+            ));
+        }
+        Ok(match kind {
+            "linear" => Self::Linear { factor: keys.required(kind, "factor")? },
+            "dynamic" => Self::Dynamic {
+                factor: keys.required(kind, "factor")?,
+                max_position_embeddings: keys.positions(kind, MAX, ORIGINAL_MAX)?,
+            },
+            "llama3" => Self::Llama3(Llama3::of(kind, keys)?),
+            "yarn" => Self::Yarn(Yarn::of(kind, keys)?),
+            _ => Self::Default,
+        })
+    }
+}
+
+impl Llama3 {
+    fn of(kind: &str, keys: &Keys) -> Result<Self, String> {
+        let scaling = Self {
+            factor: keys.required(kind, "factor")?,
+            original_max_position_embeddings: keys.positions(kind, ORIGINAL_MAX, MAX)?,
+            low_freq_factor: keys.required(kind, "low_freq_factor")?,
+            high_freq_factor: keys.required(kind, "high_freq_factor")?,
+        };
+        let Self { low_freq_factor: low, high_freq_factor: high, .. } = scaling;
+        if high > low {
+            return Ok(scaling);
+        }
+        Err(format!(
+            "rope_type {kind}: high_freq_factor {high} is not above low_freq_factor {low}: give such as 4.0 and 1.0"
+        ))
+    }
+}
+
+impl Yarn {
+    fn of(kind: &str, keys: &Keys) -> Result<Self, String> {
+        let original_max_position_embeddings = keys.positions(kind, ORIGINAL_MAX, MAX)?;
+        let factor = match (keys.positive(kind, "factor")?, keys.whole(kind, MAX)?) {
+            (Some(factor), _) => factor,
+            #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 positions")]
+            (None, Some(max)) => max as f64 / original_max_position_embeddings as f64,
+            (None, None) => keys.required(kind, "factor")?,
+        };
+        let beta_fast = keys.positive(kind, "beta_fast")?.unwrap_or(32.0);
+        let beta_slow = keys.positive(kind, "beta_slow")?.unwrap_or(1.0);
+        if beta_fast < beta_slow {
+            return Err(format!(
+                "rope_type {kind}: beta_fast {beta_fast} is below beta_slow {beta_slow}: give such as 32 and 1"
+            ));
+        }
+        Ok(Self {
+            factor,
+            original_max_position_embeddings,
+            beta_fast,
+            beta_slow,
+            attention_factor: keys.positive(kind, "attention_factor")?,
+            mscale: keys.not_negative(kind, "mscale")?,
+            mscale_all_dim: keys.not_negative(kind, "mscale_all_dim")?,
+            truncate: keys.truncate(kind)?,
+        })
+    }
+}
+
+/// The keys of an object, each stated once.
+struct Keys(Map<String, Value>);
+
+impl Keys {
+    /// The value of a key, if there is one that is not null.
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    /// What `rope_type` (or `type`) names. transformers 5 writes objects without one that hold a base only.
+    fn kind(&self) -> Result<&str, String> {
+        let give = || format!("give one of {}", kinds());
+        let word = |key| match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(kind)) => Ok(Some(kind.as_str())),
+            Some(other) => Err(format!("{key} is {}, not a word: {}", told(other), give())),
+        };
+        match (word("rope_type")?, word("type")?) {
+            (Some(kind), Some(older)) if kind != older => {
+                let (kind, older) = (shown(kind), shown(older));
+                Err(format!("rope_type is {kind} and type is {older}: give one of the two"))
+            }
+            (Some(kind), _) | (None, Some(kind)) => Ok(kind),
+            (None, None) => {
+                if let Some((key, _)) = self.0.iter().find(|(_, value)| value.is_object()) {
+                    let key = shown(key);
+                    return Err(format!(
+                        "{key} is an object: where each kind of layer has its own frequencies, give the object of the \
+                         layer to be traced alone"
+                    ));
+                }
+                match self.0.keys().find(|key| !ANYWHERE.contains(&key.as_str())) {
+                    Some(_) => Err(format!("there is no rope_type: {}", give())),
+                    None => Ok("default"),
+                }
+            }
+        }
+    }
+
+    /// A number that fits, if stated.
+    fn number(
+        &self,
+        kind: &str,
+        key: &str,
+        range: &str,
+        fits: impl Fn(f64) -> bool,
+    ) -> Result<Option<f64>, String> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64() {
+            Some(number) if fits(number) => Ok(Some(number)),
+            _ => Err(format!("rope_type {kind}: {key} is {}: give {range}", told(value))),
+        }
+    }
+
+    /// A number above 0 in 32 bits, which the frequencies are computed in, if stated.
+    fn positive(&self, kind: &str, key: &str) -> Result<Option<f64>, String> {
+        self.number(kind, key, "a number above 0 that fits in 32 bits", |number| {
+            number > 0.0 && is_normal(number)
+        })
+    }
+
+    /// 0 or a number above it, if stated.
+    fn not_negative(&self, kind: &str, key: &str) -> Result<Option<f64>, String> {
+        let fits = |number: f64| number == 0.0 || (number > 0.0 && is_normal(number));
+        self.number(kind, key, "a number from 0 on that fits in 32 bits", fits)
+    }
+
+    /// A number above 0 that has no default.
+    fn required(&self, kind: &str, key: &str) -> Result<f64, String> {
+        self.positive(kind, key)?.ok_or_else(|| {
+            format!("rope_type {kind}: {key} is missing: give it, as a number above 0")
+        })
+    }
+
+    /// A number of positions, if stated.
+    fn whole(&self, kind: &str, key: &str) -> Result<Option<usize>, String> {
+        const MOST: f64 = 9_007_199_254_740_992.0; // 2^53: farther than any float counts without gaps.
+        let fits = |number: f64| number.fract() == 0.0 && (1.0..=MOST).contains(&number);
+        let number = self.number(kind, key, "a whole number of positions, such as 8192", fits)?;
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "whole and in range"
+        )]
+        Ok(number.map(|number| number as usize))
+    }
+
+    /// A number of positions, for which another key stands in.
+    fn positions(&self, kind: &str, key: &str, stand_in: &str) -> Result<usize, String> {
+        match self.whole(kind, key)? {
+            Some(positions) => Ok(positions),
+            None => self.whole(kind, stand_in)?.ok_or_else(|| {
+                format!(
+                    "rope_type {kind}: {key} is missing: give it, the number of positions that the model was trained \
+                     with; a checkpoint that leaves it out here has max_position_embeddings in its config.json"
+                )
+            }),
+        }
+    }
+
+    /// Whether the ramp's ends are whole. A null is no word for either: transformers takes it for false.
+    fn truncate(&self, kind: &str) -> Result<bool, String> {
+        match self.0.get("truncate") {
+            None => Ok(true),
+            Some(Value::Bool(truncate)) => Ok(*truncate),
+            Some(other) => {
+                let is = told(other);
+                Err(format!("rope_type {kind}: truncate is {is}: give true or false"))
+            }
+        }
+    }
+}
+
+/// Whether a number is one in 32 bits too, neither 0 nor infinite there.
+fn is_normal(number: f64) -> bool {
+    #[allow(clippy::cast_possible_truncation, reason = "asks whether it fits")]
+    let single = number as f32;
+    single.is_normal()
+}
+
+/// The names of the kinds.
+fn kinds() -> String {
+    KINDS.map(|(name, _)| name).join(", ")
+}
+
+/// A value as a message tells it.
+fn told(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        short => shown(&short.to_string()).into_owned(),
+    }
+}
+
+impl FromStr for RopeScaling {
+    type Err = String;
+
+    /// Reads JSON text.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let keys: Keys = serde_json::from_str(text).map_err(|error| {
+            let what = if error.is_data() { "no such object" } else { "not JSON" };
+            format!("{what} ({error}): give an object, such as {EXAMPLE}")
+        })?;
+        Self::of(&keys)
+    }
+}
+
+impl<'de> Deserialize<'de> for RopeScaling {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keys = Keys::deserialize(deserializer)?;
+        Self::of(&keys).map_err(|what| de::Error::custom(format!("rope_scaling: {what}")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Keys;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "an object as {EXAMPLE}")
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+                let mut keys = Map::new();
+                while let Some((key, value)) = map.next_entry::<String, Value>()? {
+                    if keys.contains_key(&key) {
+                        let key = shown(&key);
+                        return Err(de::Error::custom(format!("{key} is stated twice")));
+                    }
+                    keys.insert(key, value);
+                }
+                Ok(Keys(keys))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LLAMA_3_1: &str = r#"{"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192, "rope_type": "llama3"}"#;
+
+    fn read(text: &str) -> RopeScaling {
+        text.parse().expect("reads")
+    }
+
+    fn refusal(text: &str) -> String {
+        text.parse::<RopeScaling>().expect_err("must be refused")
+    }
+
+    #[test]
+    fn checkpoints_configs_read() {
+        let llama = Llama3 {
+            factor: 8.0,
+            original_max_position_embeddings: 8192,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+        };
+        assert_eq!(read(LLAMA_3_1), RopeScaling::Llama3(llama));
+        let yarn = Yarn {
+            factor: 4.0,
+            original_max_position_embeddings: 32768,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            attention_factor: None,
+            mscale: None,
+            mscale_all_dim: None,
+            truncate: true,
+        };
+        let qwen = r#"{"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}"#;
+        assert_eq!(read(qwen), RopeScaling::Yarn(yarn));
+        let five = r#"{"rope_theta": 10000.0, "rope_type": "default"}"#;
+        assert_eq!(read(five), RopeScaling::Default);
+        assert_eq!(read(r#"{"rope_theta": 10000.0}"#), RopeScaling::Default);
+        let both = r#"{"rope_type": "linear", "type": "linear", "factor": 2, "partial_rotary_factor": 0.5}"#;
+        assert_eq!(read(both), RopeScaling::Linear { factor: 2.0 });
+    }
+
+    #[test]
+    fn what_is_written_reads_as_the_same() {
+        for text in [
+            LLAMA_3_1,
+            "{}",
+            r#"{"type": "linear", "factor": 2.5}"#,
+            r#"{"type": "dynamic", "factor": 2, "original_max_position_embeddings": 2048.0}"#,
+            r#"{"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0.707,
+                "mscale_all_dim": 0, "truncate": false, "attention_factor": null}"#,
+        ] {
+            let scaling = read(text);
+            let written = serde_json::to_string(&scaling).expect("serialises");
+            assert_eq!(read(&written), scaling);
+            assert_eq!(serde_json::from_str::<RopeScaling>(&written).expect("reads"), scaling);
+        }
+        let linear = RopeScaling::Linear { factor: 4.0 };
+        assert_eq!(
+            serde_json::to_string(&linear).ok().as_deref(),
+            Some(r#"{"rope_type":"linear","factor":4.0}"#)
+        );
+    }
+
+    #[test]
+    fn the_models_positions_stand_in_as_in_transformers() {
+        let dynamic = RopeScaling::Dynamic { factor: 2.0, max_position_embeddings: 4096 };
+        for keys in [
+            r#""max_position_embeddings": 4096"#,
+            r#""original_max_position_embeddings": 4096"#,
+            r#""original_max_position_embeddings": 2048, "max_position_embeddings": 4096"#,
+        ] {
+            let text = format!(r#"{{"rope_type": "dynamic", "factor": 2, {keys}}}"#);
+            assert_eq!(read(&text), dynamic);
+        }
+        let ratio = r#"{"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 4096,
+            "max_position_embeddings": 163840}"#;
+        let RopeScaling::Yarn(yarn) = read(ratio) else { panic!("another kind") };
+        assert_eq!((yarn.factor, yarn.original_max_position_embeddings), (40.0, 4096));
+        assert_eq!(
+            refusal(r#"{"rope_type": "dynamic", "factor": 2.0}"#),
+            "rope_type dynamic: max_position_embeddings is missing: give it, the number of positions that the model \
+             was trained with; a checkpoint that leaves it out here has max_position_embeddings in its config.json"
+        );
+    }
+
+    #[test]
+    fn other_kinds_are_pointed_to_the_frequencies_themselves() {
+        assert_eq!(
+            refusal(r#"{"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}"#),
+            "rope_type longrope is none of default, linear, dynamic, llama3, yarn: --rope-freqs FILE takes any \
+             frequencies, and --rope-attention-factor the factor of cos and sin"
+        );
+    }
+
+    #[test]
+    fn keys_are_refused_by_name() {
+        for (text, names) in [
+            (r#"{"type": "linear"}"#, "rope_type linear: factor is missing"),
+            (r#"{"type": "linear", "factor": null}"#, "factor is missing"),
+            (r#"{"type": "linear", "factor": 0}"#, "factor is 0: give a number above 0"),
+            (r#"{"type": "linear", "factor": 1e-60}"#, "factor is 1e-60: give a number above 0"),
+            (
+                r#"{"type": "linear", "factor": 1e60}"#,
+                "factor is 1e+60: give a number above 0 that fits",
+            ),
+            (r#"{"type": "linear", "factor": "8"}"#, r#"factor is "8": give a number above 0"#),
+            (r#"{"type": "linear", "factor": [8]}"#, "factor is a list"),
+            (r#"{"type": "linear", "factor": 8, "factor": 8}"#, "factor is stated twice"),
+            (
+                r#"{"type": "linear", "factor": 8, "alpha": 1}"#,
+                "linear has no key alpha; its keys are factor",
+            ),
+            (
+                r#"{"type": "default", "mrope_section": [1]}"#,
+                "default has no key mrope_section; its keys are none",
+            ),
+            (r#"{"type": "yarn", "factor": 8}"#, "original_max_position_embeddings is missing"),
+            (r#"{"type": "yarn", "original_max_position_embeddings": 8}"#, "factor is missing"),
+            (
+                r#"{"type": "yarn", "factor": 8, "original_max_position_embeddings": 8.5}"#,
+                "original_max_position_embeddings is 8.5: give a whole number of positions",
+            ),
+            (
+                r#"{"type": "yarn", "factor": 8, "original_max_position_embeddings": 8, "beta_fast": 0.5}"#,
+                "beta_fast 0.5 is below beta_slow 1",
+            ),
+            (
+                r#"{"type": "yarn", "factor": 8, "original_max_position_embeddings": 8, "mscale": -1}"#,
+                "mscale is -1: give a number from 0 on",
+            ),
+            (
+                r#"{"type": "yarn", "factor": 8, "original_max_position_embeddings": 8, "truncate": null}"#,
+                "truncate is null: give true or false",
+            ),
+            (
+                r#"{"type": "llama3", "factor": 8, "original_max_position_embeddings": 8, "low_freq_factor": 4,
+                    "high_freq_factor": 4}"#,
+                "high_freq_factor 4 is not above low_freq_factor 4",
+            ),
+            (r#"{"type": "linear", "rope_type": "yarn"}"#, "rope_type is yarn and type is linear"),
+            (r#"{"type": 3}"#, "type is 3, not a word: give one of default"),
+            (r#"{"factor": 3}"#, "there is no rope_type: give one of default"),
+            (r#"{"full_attention": {"rope_type": "default"}}"#, "full_attention is an object"),
+        ] {
+            let refusal = refusal(text);
+            assert!(refusal.contains(names), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_told_what_to_give() {
+        assert_eq!(
+            refusal("linear"),
+            "not JSON (expected value at line 1 column 1): give an object, such as \
+             {\"rope_type\": \"linear\", \"factor\": 4.0}"
+        );
+        assert!(refusal("").starts_with("not JSON (EOF"));
+        for text in ["4.0", "\"linear\"", "[]", "null"] {
+            assert!(
+                refusal(text).starts_with("no such object (invalid type: "),
+                "{}",
+                refusal(text)
+            );
+        }
+        let error = serde_json::from_str::<RopeScaling>(r#"{"type": "su"}"#).expect_err("refused");
+        assert!(error.to_string().starts_with("rope_scaling: rope_type su is none of"));
+    }
+}

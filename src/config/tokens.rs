@@ -1,0 +1,134 @@
+//! Labels of tokens.
+
+use serde::{Deserialize, Serialize};
+
+use super::Config;
+use crate::error::{Error, Result, shown};
+
+/// What the tokens of a sequence are called: one list for all items of the batch, or one an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a list of labels, or a list of such lists, one a batch item")]
+pub enum Tokens {
+    /// Of every item.
+    Same(Vec<String>),
+    /// Of each item.
+    PerItem(Vec<Vec<String>>),
+}
+
+impl Tokens {
+    fn of(&self, item: usize) -> &[String] {
+        match self {
+            Self::Same(tokens) => tokens,
+            Self::PerItem(items) => items.get(item).map(Vec::as_slice).unwrap_or_default(),
+        }
+    }
+
+    /// Refuses another number of labels than one of `sizes`.
+    pub(super) fn check(&self, name: &str, batch: usize, sizes: [usize; 2]) -> Result<()> {
+        let [size, with_cache] = sizes;
+        if let Self::PerItem(items) = self
+            && items.len() != batch
+        {
+            let what = format!("{} lists for a batch of {batch}", items.len());
+            return Err(Error::tensor(name, what, "give one list for all items, or one an item"));
+        }
+        for item in 0..batch {
+            let count = self.of(item).len();
+            if !sizes.contains(&count) {
+                let what = format!("{count} labels for {size} tokens");
+                let fix = if size == with_cache {
+                    format!("give {size}")
+                } else {
+                    format!("give {size}, or {with_cache} with those of the cache")
+                };
+                return Err(Error::tensor(name, what, fix));
+            }
+            if matches!(self, Self::Same(_)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the places on the query and key axes of a run's steps are called.
+#[derive(Debug, Clone)]
+pub struct Labels(Config);
+
+impl Config {
+    /// The labels, if there are any.
+    #[must_use]
+    pub fn labels(&self) -> Option<Labels> {
+        let any = self.tokens.is_some() || self.memory_tokens.is_some();
+        any.then(|| Labels(self.clone()))
+    }
+}
+
+impl Labels {
+    /// The label of the token that stands at `at` on the query axis, of `size` places, in a batch item.
+    #[must_use]
+    pub fn query(&self, item: usize, size: usize, at: usize) -> Option<String> {
+        let c = &self.0;
+        let labels = c.tokens.as_ref()?.of(item);
+        let first = if size == c.query_count() { c.first_query() } else { 0 };
+        // Those of the cache stand in front.
+        let cached = labels.len().checked_sub(c.seq_len)?;
+        labels.get(cached + first + at).map(|label| visible(label))
+    }
+
+    /// The label of the token that stands at `at` on the key axis, of `size` places, of a step.
+    #[must_use]
+    pub fn key(&self, step: &str, item: usize, size: usize, at: usize) -> Option<String> {
+        let c = &self.0;
+        if c.kv_len.is_some() {
+            return c.memory_tokens.as_ref()?.of(item).get(at).map(|label| visible(label));
+        }
+        let labels = c.tokens.as_ref()?.of(item);
+        let is_whole = size == c.key_count() || matches!(step, "k_past" | "v_past");
+        let position = if is_whole { at } else { c.past_len + at };
+        let unlabelled = c.key_count().checked_sub(labels.len())?;
+        labels.get(position.checked_sub(unlabelled)?).map(|label| visible(label))
+    }
+}
+
+/// A label as it can be shown: spaces, which tokenizers keep, as they can be seen.
+fn visible(label: &str) -> String {
+    shown(&label.replace(' ', "␣")).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    fn labels(settings: &Settings) -> Labels {
+        Config::resolve(settings).expect("valid").labels().expect("has labels")
+    }
+
+    #[test]
+    fn tokens_of_a_cache_stand_in_front() {
+        let words = ["the", "cat", "sat", " on"].map(str::to_owned).to_vec();
+        let settings = Settings {
+            seq_len: Some(2),
+            past_len: Some(2),
+            tokens: Some(Tokens::Same(words)),
+            queries: "1..2".parse().ok(),
+            ..Settings::default()
+        };
+        let labels = labels(&settings);
+        assert_eq!(labels.query(0, 1, 0).as_deref(), Some("␣on"));
+        assert_eq!(labels.query(0, 2, 0).as_deref(), Some("sat"));
+        assert_eq!(labels.key("k", 0, 2, 0).as_deref(), Some("sat"));
+        assert_eq!(labels.key("k_past", 0, 2, 0).as_deref(), Some("the"));
+        assert_eq!(labels.key("weights", 0, 4, 1).as_deref(), Some("cat"));
+    }
+
+    #[test]
+    fn every_token_has_a_label() {
+        let tokens = |count: usize| Some(Tokens::Same(vec!["a".to_owned(); count]));
+        let settings = |count| Settings { tokens: tokens(count), ..Settings::default() };
+        let error = Config::resolve(&settings(3)).expect_err("is one short");
+        assert_eq!(error.to_string(), "tokens: 3 labels for 4 tokens");
+        assert!(Config::resolve(&settings(4)).is_ok());
+    }
+}

@@ -1,0 +1,316 @@
+//! The settings of a Hugging Face model, from its `config.json`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::config::{Mask, QkNorm, Rope, RopeScaling, Settings};
+use crate::error::{Error, Result};
+use crate::file::read_json;
+
+impl Settings {
+    /// The settings completed by those of `model_config` and `layer`, if there is one: these stand, and the model says
+    /// what they leave open.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is of no known architecture, or does not have the layer.
+    pub fn with_model(mut self) -> Result<Self> {
+        let Some(path) = self.model_config.take() else { return Ok(self) };
+        let layer = self.layer.take();
+        let mut model = Model::read(Path::new(&path), layer)?.settings()?;
+        if self.weights.is_none() {
+            model.prefix = None;
+        }
+        if self.rope_freqs.is_some() {
+            model.rope_scaling = None;
+        }
+        Ok(self.over(model))
+    }
+}
+
+/// The architectures that are known, by `model_type`.
+const KNOWN: &[&str] =
+    &["bert", "gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "gpt_neox"];
+
+/// The model's config.
+struct Model {
+    path: PathBuf,
+    keys: Map<String, Value>,
+    layer: Option<usize>,
+}
+
+impl Model {
+    fn read(path: &Path, layer: Option<usize>) -> Result<Self> {
+        Ok(Self { path: path.to_owned(), keys: read_json(path)?, layer })
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let of_layers = |layers: &str| self.layer.map(|layer| format!("{layers}.{layer}"));
+        let kind = self.keys.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let layers = self.size(&["num_hidden_layers", "n_layer"])?;
+        if let (Some(layer), Some(layers)) = (self.layer, layers)
+            && layer >= layers
+        {
+            let fix = format!("they are counted from 0 to {}", layers.saturating_sub(1));
+            return Err(Error::file(&self.path, format!("there is no layer {layer}"), fix));
+        }
+        let settings = match kind {
+            "bert" => Settings {
+                mask: Some(if self.is("is_decoder", false) { Mask::Causal } else { Mask::None }),
+                bias: Some(true),
+                prefix: of_layers("layer"),
+                ..self.sizes(["hidden_size", "num_attention_heads"])?
+            },
+            "gpt2" => Settings {
+                bias: Some(true),
+                scale: self.gpt2_scale()?,
+                prefix: of_layers("h"),
+                ..self.sizes(["n_embd", "n_head"])?
+            },
+            "llama" => Settings {
+                bias: self.is("attention_bias", false).then_some(true),
+                ..self.rotary()?
+            },
+            "mistral" => Settings { window: self.window(Some(4096))?, ..self.rotary()? },
+            "qwen2" => Settings { bias: Some(true), window: self.qwen_window()?, ..self.rotary()? },
+            "qwen3" => Settings {
+                bias: self.is("attention_bias", false).then_some(true),
+                qk_norm: Some(QkNorm::Rms),
+                qk_norm_eps: Some(self.number("rms_norm_eps")?.unwrap_or(1e-6)),
+                window: self.qwen_window()?,
+                head_dim: self.size(&["head_dim"])?.or(Some(128)),
+                ..self.rotary()?
+            },
+            "gemma2" => Settings {
+                bias: self.is("attention_bias", false).then_some(true),
+                head_dim: self.size(&["head_dim"])?.or(Some(256)),
+                scale: Some(self.number("query_pre_attn_scalar")?.unwrap_or(256.0).powf(-0.5)),
+                softcap: match self.keys.get("attn_logit_softcapping") {
+                    Some(Value::Null) => None,
+                    _ => Some(self.number("attn_logit_softcapping")?.unwrap_or(50.0)),
+                },
+                window: self.gemma2_window()?,
+                ..self.rotary()?
+            },
+            "phi3" => Settings { window: self.window(None)?, ..self.rotary()? },
+            "gpt_neox" => {
+                Settings { bias: self.is("attention_bias", true).then_some(true), ..self.rotary()? }
+            }
+            other => return Err(self.unknown(other)),
+        };
+        Ok(Settings { mask: settings.mask.or(Some(Mask::Causal)), ..settings })
+    }
+
+    /// The sizes that every model has, under these names.
+    fn sizes(&self, [width, heads]: [&str; 2]) -> Result<Settings> {
+        let missing = |name: &str| {
+            let fix = "give the model's own config.json, whole";
+            Error::file(&self.path, format!("has no {name}"), fix)
+        };
+        let d_model = self.size(&[width])?.ok_or_else(|| missing(width))?;
+        Ok(Settings {
+            d_model: Some(d_model),
+            d_in: Some(d_model),
+            heads: Some(self.size(&[heads])?.ok_or_else(|| missing(heads))?),
+            ..Settings::default()
+        })
+    }
+
+    /// The sizes and rotary positions of Llama and its kin.
+    fn rotary(&self) -> Result<Settings> {
+        let sizes = self.sizes(["hidden_size", "num_attention_heads"])?;
+        let head_dim = self.size(&["head_dim"])?;
+        let by_split = sizes.d_model.zip(sizes.heads).and_then(|(d, heads)| d.checked_div(heads));
+        // Since transformers 5 all of it stands in `rope_parameters`.
+        let rope = ["rope_parameters", "rope_scaling"]
+            .iter()
+            .find_map(|key| self.keys.get(*key)?.as_object());
+        let among = |names: &[&str]| -> Result<Option<f64>> {
+            for keys in rope.into_iter().chain([&self.keys]) {
+                for name in names {
+                    if let Some(number) = self.number_in(keys, name)? {
+                        return Ok(Some(number));
+                    }
+                }
+            }
+            Ok(None)
+        };
+        let part = among(&["partial_rotary_factor", "rotary_pct"])?;
+        let otherwise =
+            if self.keys.get("model_type") == Some(&"gpt_neox".into()) { 0.25 } else { 1.0 };
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a head has few features; rounded down as the library does"
+        )]
+        let dims =
+            head_dim.or(by_split).map(|dim| (dim as f64 * part.unwrap_or(otherwise)) as usize);
+        Ok(Settings {
+            kv_heads: self.size(&["num_key_value_heads"])?,
+            head_dim,
+            rope: Some(Rope::Half),
+            rope_base: among(&["rope_theta", "rotary_emb_base"])?,
+            rope_dims: dims,
+            rope_scaling: rope.map(|rope| self.scaling(rope)).transpose()?.flatten(),
+            prefix: self.layer.map(|layer| format!("layers.{layer}")),
+            ..sizes
+        })
+    }
+
+    /// The scaling of rotary frequencies, completed by what the library takes from beside it.
+    fn scaling(&self, stated: &Map<String, Value>) -> Result<Option<RopeScaling>> {
+        let kind = stated.get("rope_type").or_else(|| stated.get("type")).and_then(Value::as_str);
+        if matches!(kind, None | Some("default")) {
+            return Ok(None);
+        }
+        let mut keys = stated.clone();
+        for name in ["max_position_embeddings", "original_max_position_embeddings"] {
+            if let Some(value) = self.keys.get(name)
+                && !keys.contains_key(name)
+            {
+                keys.insert(name.to_owned(), value.clone());
+            }
+        }
+        let scaling = Value::Object(keys).to_string().parse::<RopeScaling>();
+        scaling.map(Some).map_err(|error| {
+            let fix = "say the rest by flags: --rope, --rope-freqs FILE, --rope-attention-factor";
+            Error::file(&self.path, format!("rope: {error}"), fix)
+        })
+    }
+
+    /// The window of the layer, where layers have one unless they are said to differ.
+    fn window(&self, otherwise: Option<usize>) -> Result<Option<usize>> {
+        let window = match self.keys.get("sliding_window") {
+            Some(_) => self.size(&["sliding_window"])?,
+            None => otherwise,
+        };
+        match self.layer_slides(window)? {
+            Some(false) => Ok(None),
+            _ => Ok(window),
+        }
+    }
+
+    fn qwen_window(&self) -> Result<Option<usize>> {
+        if !self.is("use_sliding_window", false) {
+            return Ok(None);
+        }
+        let window = self.size(&["sliding_window"])?;
+        let slides = match self.layer_slides(window)? {
+            Some(slides) => slides,
+            None => self.this_layer()? >= self.size(&["max_window_layers"])?.unwrap_or(28),
+        };
+        Ok(window.filter(|_| slides))
+    }
+
+    fn gemma2_window(&self) -> Result<Option<usize>> {
+        let window = match self.keys.get("sliding_window") {
+            Some(_) => self.size(&["sliding_window"])?,
+            None => Some(4096),
+        };
+        let slides = match self.layer_slides(window)? {
+            Some(slides) => slides,
+            None => window.is_some() && self.this_layer()? % 2 == 0,
+        };
+        Ok(window.filter(|_| slides))
+    }
+
+    /// Whether `layer_types` says that the layer has the window; nothing where there is no such key.
+    fn layer_slides(&self, window: Option<usize>) -> Result<Option<bool>> {
+        let Some(types) = self.keys.get("layer_types").and_then(Value::as_array) else {
+            return Ok(None);
+        };
+        let slides = |kind: &Value| kind.as_str() == Some("sliding_attention");
+        match types.first() {
+            Some(first) if window.is_none() || types.iter().all(|kind| kind == first) => {
+                Ok(Some(slides(first)))
+            }
+            _ => Ok(types.get(self.this_layer()?).map(slides)),
+        }
+    }
+
+    /// GPT-2 can leave its scores unscaled, or divide them by the number of the layer too.
+    fn gpt2_scale(&self) -> Result<Option<f64>> {
+        let sizes = self.sizes(["n_embd", "n_head"])?;
+        let head_dim = sizes.d_model.zip(sizes.heads).and_then(|(d, heads)| d.checked_div(heads));
+        let plain = if self.is("scale_attn_weights", true) {
+            1.0 / crate::config::root(head_dim.unwrap_or(1))
+        } else {
+            1.0
+        };
+        if self.is("scale_attn_by_inverse_layer_idx", false) {
+            #[allow(clippy::cast_precision_loss, reason = "layers are few")]
+            let by = (self.this_layer()? + 1) as f64;
+            return Ok(Some(plain / by));
+        }
+        Ok((!self.is("scale_attn_weights", true)).then_some(plain))
+    }
+
+    fn this_layer(&self) -> Result<usize> {
+        let what = "its layers differ in their attention";
+        self.layer.ok_or_else(|| Error::file(&self.path, what, "say which is meant: --layer N"))
+    }
+
+    fn is(&self, name: &str, otherwise: bool) -> bool {
+        self.keys.get(name).and_then(Value::as_bool).unwrap_or(otherwise)
+    }
+
+    /// The first of these keys that is there and not null.
+    fn size(&self, names: &[&str]) -> Result<Option<usize>> {
+        let found = names.iter().find_map(|name| Some((name, self.keys.get(*name)?)));
+        match found {
+            None | Some((_, Value::Null)) => Ok(None),
+            Some((name, value)) => {
+                let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
+                size.map(Some).ok_or_else(|| self.no_number(name, value))
+            }
+        }
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>> {
+        self.number_in(&self.keys, name)
+    }
+
+    fn number_in(&self, keys: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
+        match keys.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => value.as_f64().map(Some).ok_or_else(|| self.no_number(name, value)),
+        }
+    }
+
+    fn no_number(&self, name: &str, value: &Value) -> Error {
+        let what = format!("{name} is {value}, which is no such number");
+        Error::file(&self.path, what, "give the model's own config.json")
+    }
+
+    /// An architecture that is not known is not guessed at; what its config says by common names is told as flags.
+    fn unknown(&self, kind: &str) -> Error {
+        let names = [
+            ("hidden_size", "--d-model"),
+            ("n_embd", "--d-model"),
+            ("d_model", "--d-model"),
+            ("num_attention_heads", "--heads"),
+            ("num_heads", "--heads"),
+            ("n_head", "--heads"),
+            ("num_key_value_heads", "--kv-heads"),
+            ("head_dim", "--head-dim"),
+            ("d_kv", "--head-dim"),
+            ("rope_theta", "--rope half --rope-base"),
+            ("sliding_window", "--window"),
+            ("attn_logit_softcapping", "--softcap"),
+        ];
+        let flag = |(name, flag): (&str, &str)| {
+            let value = self.keys.get(name).filter(|value| value.is_number())?;
+            Some(format!("{flag} {value}"))
+        };
+        let flags: Vec<String> = names.into_iter().filter_map(flag).collect();
+        let kind = if kind.is_empty() { "no model_type" } else { kind };
+        let what = format!("is of {kind}; known are {}", KNOWN.join(", "));
+        let flags =
+            if flags.is_empty() { "--heads N and so on".to_owned() } else { flags.join(" ") };
+        let fix = format!(
+            "say by flags what the model does, and pick the layer by --prefix; from its sizes: {flags}"
+        );
+        Error::file(&self.path, what, fix)
+    }
+}
