@@ -101,9 +101,10 @@ fn tokens(text: &str) -> Result<Tokens> {
 
 /// An object as JSON, or the file that holds it.
 fn json_or_file(text: &str) -> Result<RopeScaling> {
-    let text = match text.trim_start().starts_with('{') {
-        true => text.to_owned(),
-        false => read_json::<serde_json::Value>(Path::new(text))?.to_string(),
+    let text = if text.trim_start().starts_with('{') {
+        text.to_owned()
+    } else {
+        read_json::<serde_json::Value>(Path::new(text))?.to_string()
     };
     text.parse().map_err(|what: String| {
         let fix = "give it as a checkpoint's config.json states it".to_owned();
