@@ -301,9 +301,9 @@ mod tests {
         assert_eq!(
             refusal(&settings(3)),
             "heads 3 does not divide d_model 8\n\
-             every head gets d_model / heads features: try heads 2 or 4"
+             every head gets d_model / heads features: try heads 2 or 4, or set head_dim"
         );
-        assert!(refusal(&settings(9)).ends_with("try heads 8"));
+        assert!(refusal(&settings(9)).ends_with("try heads 8, or set head_dim"));
         assert_eq!(refusal(&settings(0)), "heads is 0\ngive heads at least 1");
     }
 

@@ -23,32 +23,29 @@ struct Record {
     attention_factor: f64,
 }
 
+/// torch's power is approximate where it is computed by 16 or 32 at a time (with AVX-512, which wrote these): of 733
+/// frequencies 5 are the neighbouring number, all of them of 64 or 128 dims.
 #[test]
-fn every_frequency_is_transformers() {
+fn every_frequency_is_that_of_transformers_or_its_neighbour() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/rotary.json");
     let text = fs::read_to_string(path).expect("readable");
     let fixture: Fixture = serde_json::from_str(&text).expect("records");
     assert!(fixture.records.len() >= 30, "only {} records", fixture.records.len());
-    let (mut all, mut off) = (0, 0);
+    let (mut all, mut neighbours) = (0, 0);
     for record in fixture.records {
         let Record { dims, base, scaling, positions, bits, attention_factor } = record;
         let place = format!("dims {dims}, base {base}, {scaling:?}, {positions} positions");
         let ours = frequencies(dims, base, scaling.as_ref(), positions).expect("numbers");
         assert_eq!(ours.len(), bits.len(), "{place}");
-        for (at, (ours, theirs)) in ours.iter().zip(&bits).enumerate() {
+        for (pair, (ours, theirs)) in ours.iter().zip(&bits).enumerate() {
             let apart = ours.to_bits().abs_diff(*theirs);
-            if apart > 0 {
-                println!("{place}: {at} {apart}");
-            }
-            all += 1;
-            off += usize::from(apart > 0);
+            assert!(apart <= 1, "{place}: pair {pair} is {apart} away");
+            neighbours += usize::from(apart == 1);
         }
+        all += bits.len();
         let factor = scaling.as_ref().map_or(1.0, RopeScaling::attention_factor);
         let apart = (factor - attention_factor).abs();
-        if apart > 0.0 {
-            println!("{place} AF {apart}");
-        }
         assert!(apart <= f64::EPSILON * attention_factor, "{place}: {factor}");
     }
-    println!("{off} of {all}");
+    assert!(neighbours * 100 <= all, "{neighbours} of {all} differ");
 }
