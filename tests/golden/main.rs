@@ -4,6 +4,7 @@
 mod common;
 mod generator;
 mod notebooks;
+mod onnx;
 mod rotary;
 mod steps;
 mod twins;

@@ -1,0 +1,126 @@
+//! Layers of transformers' own models, saved as the library saves them: one command each, with the model's config,
+//! its checkpoint and what a hook recorded of the layer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mha_trace::Settings;
+use mha_trace::source::NameMap;
+use mha_trace::verdict::{Report, Tolerances, check};
+
+fn folders() -> Vec<PathBuf> {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/architectures");
+    let entries = fs::read_dir(all).expect("the fixtures are there");
+    let mut folders: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("readable").path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// The report on what was recorded of a layer, by the config and the checkpoint in `folder`.
+fn judged(folder: &Path, layer: usize, recorded: &str, flags: Settings) -> Report {
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let settings = Settings {
+        model_config: Some(path("config.json")),
+        layer: Some(layer),
+        weights: Some(path("model.safetensors")),
+        ..flags
+    };
+    let settings = settings.with_model().unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let recorded = folder.join(recorded);
+    check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every recorded step is within `torch.testing`'s tolerances; what rounding would excuse beyond them does not count.
+fn assert_within_tolerances(report: &Report, steps: usize) {
+    assert_eq!(report.compared(), steps, "{}", report.path);
+    for step in &report.steps {
+        let mismatched = step.comparison.as_ref().map(|found| found.mismatched);
+        assert_eq!(mismatched, Some(0), "{}: {}", report.path, step.name);
+    }
+}
+
+#[test]
+fn every_architecture_is_reproduced_from_its_config() {
+    let folders = folders();
+    assert!(folders.len() >= 15, "{folders:?}");
+    for folder in folders {
+        // BERT's heads side by side are recorded too.
+        let steps = if folder.ends_with("bert") { 3 } else { 2 };
+        for layer in [0, 1] {
+            let report =
+                judged(&folder, layer, &format!("layer{layer}.safetensors"), Settings::default());
+            assert_within_tolerances(&report, steps);
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_in_bf16_is_read_exactly() {
+    for folder in folders() {
+        let steps = if folder.ends_with("bert") { 3 } else { 2 };
+        for layer in [0, 1] {
+            let bf16 = folder.join("bf16");
+            let run_in_f32 = format!("layer{layer}.f32.safetensors");
+            let report = judged(&bf16, layer, &run_in_f32, Settings::default());
+            assert_within_tolerances(&report, steps);
+        }
+    }
+}
+
+#[test]
+fn a_run_in_bf16_is_the_same_but_for_rounding() {
+    for folder in folders() {
+        for layer in [0, 1] {
+            let bf16 = folder.join("bf16");
+            let run_in_bf16 = format!("layer{layer}.bf16.safetensors");
+            let report = judged(&bf16, layer, &run_in_bf16, Settings::default());
+            assert!(report.is_same(), "{report:#?}");
+        }
+    }
+}
+
+#[test]
+fn padding_is_said_by_a_flag() {
+    for name in ["bert", "llama"] {
+        let folder = folders().into_iter().find(|folder| folder.ends_with(name)).expect("there");
+        for layer in [0, 1] {
+            let flags = Settings { lengths: Some(vec![7, 4]), ..Settings::default() };
+            let report = judged(&folder, layer, &format!("layer{layer}.padded.safetensors"), flags);
+            assert_within_tolerances(&report, if name == "bert" { 3 } else { 2 });
+        }
+    }
+}
+
+/// The recorded cache stands before the one token, whose position is behind it.
+#[test]
+fn a_decoding_step_is_reproduced_from_its_cache() {
+    let folder = folders().into_iter().find(|folder| folder.ends_with("llama")).expect("there");
+    for layer in [0, 1] {
+        let recorded = format!("decode{layer}.safetensors");
+        let report = judged(&folder, layer, &recorded, Settings::default());
+        assert_within_tolerances(&report, 2);
+    }
+}
+
+/// The layers of one model differ, and a scaling or a window that is not read would not be seen otherwise.
+#[test]
+fn the_fixtures_tell_layers_and_settings_apart() {
+    let mut settings: Vec<Settings> = Vec::new();
+    for folder in folders() {
+        for layer in [0, 1] {
+            let of_layer = Settings {
+                model_config: Some(folder.join("config.json").to_string_lossy().into_owned()),
+                layer: Some(layer),
+                ..Settings::default()
+            };
+            settings.push(of_layer.with_model().expect("known"));
+        }
+    }
+    let count = |is: fn(&Settings) -> bool| settings.iter().filter(|s| is(s)).count();
+    assert_eq!(count(|s| s.window.is_some()), 4, "two of Mistral, one of Qwen2 and of Gemma 2");
+    assert_eq!(count(|s| s.rope_scaling.is_some()), 12);
+    assert_eq!(count(|s| s.softcap.is_some() && s.scale.is_some()), 2);
+    assert_eq!(count(|s| s.qk_norm.is_some()), 2);
+}
