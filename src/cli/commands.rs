@@ -15,9 +15,10 @@ use mha_trace::view::{
 use mha_trace::{Error, Run, Trace};
 
 use super::args::{
-    BugsArgs, CheckArgs, Color, DiffArgs, Format, NameArgs, ReportArgs, RunArgs, ShapesArgs,
-    ToleranceArgs, ViewArgs,
+    BugsArgs, CheckArgs, Color, DiffArgs, Format, NameArgs, ReportArgs, ShapesArgs, ToleranceArgs,
+    ViewArgs,
 };
+use super::run::RunArgs;
 use super::{Outcome, print};
 
 /// Runs attention, writes its files, and shows its steps.

@@ -17,12 +17,11 @@ impl Settings {
     pub fn with_model(mut self) -> Result<Self> {
         let Some(path) = self.model_config.take() else { return Ok(self) };
         let layer = self.layer.take();
-        let mut model = Model::read(Path::new(&path), layer)?.settings()?;
+        let is_scaled = self.rope_freqs.is_none() && self.rope_scaling.is_none();
+        let keys = read_json(Path::new(&path))?;
+        let mut model = Model { path: path.into(), keys, layer, is_scaled }.settings()?;
         if self.weights.is_none() {
             model.prefix = None;
-        }
-        if self.rope_freqs.is_some() {
-            model.rope_scaling = None;
         }
         Ok(self.over(model))
     }
@@ -37,13 +36,11 @@ struct Model {
     path: PathBuf,
     keys: Map<String, Value>,
     layer: Option<usize>,
+    /// Whether the model says how frequencies are scaled; otherwise the settings do.
+    is_scaled: bool,
 }
 
 impl Model {
-    fn read(path: &Path, layer: Option<usize>) -> Result<Self> {
-        Ok(Self { path: path.to_owned(), keys: read_json(path)?, layer })
-    }
-
     fn settings(&self) -> Result<Settings> {
         let of_layers = |layers: &str| self.layer.map(|layer| format!("{layers}.{layer}"));
         let kind = self.keys.get("model_type").and_then(Value::as_str).unwrap_or_default();
@@ -152,7 +149,10 @@ impl Model {
             rope: Some(Rope::Half),
             rope_base: among(&["rope_theta", "rotary_emb_base"])?,
             rope_dims: dims,
-            rope_scaling: rope.map(|rope| self.scaling(rope)).transpose()?.flatten(),
+            rope_scaling: match rope {
+                Some(rope) if self.is_scaled => self.scaling(rope)?,
+                _ => None,
+            },
             prefix: self.layer.map(|layer| format!("layers.{layer}")),
             ..sizes
         })
@@ -304,8 +304,12 @@ impl Model {
             Some(format!("{flag} {value}"))
         };
         let flags: Vec<String> = names.into_iter().filter_map(flag).collect();
-        let kind = if kind.is_empty() { "no model_type" } else { kind };
-        let what = format!("is of {kind}; known are {}", KNOWN.join(", "));
+        let kind = if kind.is_empty() {
+            "has no model_type".to_owned()
+        } else {
+            format!("is of model_type {kind}, which is not known")
+        };
+        let what = format!("{kind}; known are {}", KNOWN.join(", "));
         let flags =
             if flags.is_empty() { "--heads N and so on".to_owned() } else { flags.join(" ") };
         let fix = format!(

@@ -44,11 +44,7 @@ impl Sources {
             sources.taken.push(taken);
         }
         if let Some(path) = &settings.past {
-            for name in ["k_past", "v_past"] {
-                let (past, taken) = one_tensor(&format!("{path}:{name}"), name)?;
-                sources.tensors.insert(name.to_owned(), past);
-                sources.taken.push(taken);
-            }
+            sources = sources.with_past(Path::new(path))?;
         }
         if let Some(path) = &settings.weights {
             sources = sources.with_weights(Path::new(path), settings)?;
@@ -59,6 +55,24 @@ impl Sources {
             sources.taken.push(taken);
         }
         Ok(sources)
+    }
+
+    /// Adds the keys and values of a cache.
+    fn with_past(mut self, path: &Path) -> Result<Self> {
+        let bundle = Bundle::open(path)?;
+        let names = || bundle.infos().iter().map(|info| info.name.as_str());
+        for name in ["k_past", "v_past"] {
+            let exact = names().find(|other| *other == name);
+            let found = exact.or_else(|| names().find(|other| meanings(other).contains(&name)));
+            let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
+            let (Some(found), Some(past)) = (found, past) else {
+                let fix = "a cache is k_past and v_past, each (batch, kv_heads, key, head_dim)";
+                return Err(Error::file(path, format!("holds no tensor {name}"), fix));
+            };
+            self.taken.push(Taken::as_it_is(name, found));
+            self.tensors.insert(name.to_owned(), past);
+        }
+        Ok(self)
     }
 
     /// Adds the weights of the layer that the prefix picks in a file; no other tensor of it is read.

@@ -11,7 +11,7 @@ use super::grid::{plain, right};
 use super::label;
 use super::number::{magnitude, pair, shortest};
 use super::steps::mask_line;
-use crate::config::Config;
+use crate::config::{Config, Queries};
 use crate::error::shown;
 use crate::source::Taken;
 use crate::verdict::{Diagnosis, Finding, NonFinite, Pairs, Place, Report, Status, StepReport};
@@ -88,11 +88,20 @@ pub fn report_table(
     Ok(())
 }
 
-fn heads(config: &Config) -> String {
-    match config.heads {
+fn heads(c: &Config) -> String {
+    let mut parts = vec![match c.heads {
         1 => "1 head".to_owned(),
         heads => format!("{heads} heads"),
+    }];
+    if c.kv_heads < c.heads {
+        parts.push(format!("kv_heads {}", c.kv_heads));
     }
+    parts.extend(c.kv_len.map(|length| format!("memory length {length}")));
+    if c.past_len > 0 {
+        parts.push(format!("cache {}", c.past_len));
+    }
+    parts.extend(c.queries.map(|rows| format!("queries {}", Queries::from(rows))));
+    parts.join(" · ")
 }
 
 fn table(report: &Report, sides: Sides, width: usize) -> Table {
