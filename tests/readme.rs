@@ -10,7 +10,13 @@ fn the_readme_shows_what_is_printed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("README.md");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for shown in ["fixtures/faulty/kv-swapped.output.safetensors", "fixtures/modules"] {
+    let shown = [
+        "fixtures/faulty/kv-swapped.output.safetensors",
+        "fixtures/modules",
+        "fixtures/architectures/gemma2",
+        "fixtures/architectures/llama",
+    ];
+    for shown in shown {
         copy_into(&root.join(shown), &folder.path().join("README.in").join(shown));
     }
     let readme = root.join("README.md");
