@@ -26,7 +26,8 @@ fn judged(folder: &Path, layer: usize, recorded: &str, flags: Settings) -> Repor
         weights: Some(path("model.safetensors")),
         ..flags
     };
-    let settings = settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let settings =
+        settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let recorded = folder.join(recorded);
     check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
         .unwrap_or_else(|error| panic!("{error}"))

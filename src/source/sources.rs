@@ -281,14 +281,16 @@ impl Sources {
             sizes.d_in = Some(inputs);
         }
         if let Some(memory) = self.tensors.get("memory") {
-            let [_, tokens, width] = dims(memory, "memory", "(batch, kv_len, d_memory)")?;
+            let [batch, tokens, width] = dims(memory, "memory", "(batch, kv_len, d_memory)")?;
+            as_many_items("memory", batch, sizes.batch)?;
             sizes.kv_len = Some(tokens);
             sizes.d_memory = Some(width);
         }
         if let Some(past) = self.tensors.get("k_past") {
             let axes = "(batch, kv_heads, key, head_dim)";
             let [batch, kv_heads, keys, head_dim] = dims(past, "k_past", axes)?;
-            sizes.batch = sizes.batch.or(Some(batch));
+            as_many_items("k_past", batch, sizes.batch)?;
+            sizes.batch = Some(batch);
             sizes.kv_heads = sizes.kv_heads.or(Some(kv_heads));
             sizes.head_dim = sizes.head_dim.or(Some(head_dim));
             sizes.past_len = Some(keys);
@@ -400,6 +402,17 @@ impl Sources {
             given.insert(name.clone(), tensor);
         }
         Ok(given)
+    }
+}
+
+/// Refuses another number of batch items than X has.
+fn as_many_items(name: &str, batch: usize, of_x: Option<usize>) -> Result<()> {
+    match of_x {
+        Some(of_x) if of_x != batch => {
+            let what = format!("has {batch} batch items, and x has {of_x}");
+            Err(Error::tensor(name, what, "give as many of both"))
+        }
+        _ => Ok(()),
     }
 }
 

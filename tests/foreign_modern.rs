@@ -1,0 +1,266 @@
+//! Files of other code that computes attention as today's models have it: no config, weights in its layouts.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{D, Tensor};
+use mha_trace::Settings;
+use mha_trace::file::{Entry, Output, Record};
+use mha_trace::source::{NameMap, Role};
+use mha_trace::verdict::{Report, Tolerances, check};
+
+fn golden(name: &str) -> Record {
+    let path = format!("fixtures/golden/{name}.safetensors");
+    Record::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("readable")
+}
+
+fn entry(name: &str, tensor: Tensor) -> Entry {
+    Entry { name: name.to_owned(), formula: None, axes: None, tensor }
+}
+
+/// A file without a config, and flags that say what its tensors do not.
+struct Foreign {
+    folder: tempfile::TempDir,
+    entries: Vec<Entry>,
+    flags: Settings,
+}
+
+impl Foreign {
+    /// A run by PyTorch but for its masks, which the flags say.
+    fn of(name: &str) -> Self {
+        let Record { config, entries } = golden(name);
+        let mask = [Some(Role::Mask), Some(Role::AddedMask), Some(Role::Keep)];
+        let entries = entries.into_iter().filter(|entry| !mask.contains(&Role::of(&entry.name)));
+        let entries = entries.map(|found| entry(&found.name, found.tensor)).collect();
+        let sizes_are_told = Settings {
+            batch: None,
+            seq_len: None,
+            d_model: None,
+            d_in: None,
+            kv_heads: None,
+            head_dim: None,
+            kv_len: None,
+            d_memory: None,
+            past: None,
+            x: None,
+            memory: None,
+            weights: None,
+            rope_freqs: None,
+            bias: None,
+            ..config.expect("a golden run has a config")
+        };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self { folder, entries, flags: sizes_are_told }
+    }
+
+    fn remove(&mut self, name: &str) -> Tensor {
+        let at = self.entries.iter().position(|entry| entry.name == name);
+        self.entries.remove(at.unwrap_or_else(|| panic!("{name} is there"))).tensor
+    }
+
+    fn add(&mut self, name: &str, tensor: Tensor) {
+        self.entries.push(entry(name, tensor));
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        let tensor = self.remove(from);
+        self.add(to, tensor);
+    }
+
+    fn file(&self) -> PathBuf {
+        let path = self.folder.path().join("foreign.safetensors");
+        let record = Record { config: None, entries: self.entries.clone() };
+        Output::create(&path).and_then(|output| output.write(&record)).expect("written");
+        path
+    }
+
+    fn check(&self) -> mha_trace::Result<Report> {
+        check(&self.file(), &self.flags, &NameMap::default(), &Tolerances::default())
+    }
+
+    /// Checks that all of so many computed steps are the same.
+    fn assert_same(&self, what: &str) {
+        let report =
+            self.check().unwrap_or_else(|error| panic!("{what}: {error}\n{}", error.fix()));
+        let computed = self.entries.iter().filter(|entry| {
+            let is_weight =
+                ["weight", "bias", "W_", "b_"].iter().any(|part| entry.name.contains(part));
+            Role::of(&entry.name).is_none() && (!is_weight || entry.name == "weights")
+        });
+        assert!(report.is_same(), "{what}: {report:#?}");
+        assert!(report.left.is_empty(), "{what}: {:?}", report.left);
+        assert!(report.compared() >= computed.count().min(3), "{what}: {report:#?}");
+    }
+}
+
+#[test]
+fn newer_runs_are_understood_without_their_config() {
+    let runs = [
+        "kv-heads",
+        "multi-query",
+        "head-dim",
+        "kv-heads-head-dim",
+        "rope-half",
+        "rope-interleaved-dims",
+        "rope-kv-heads-qk-norm",
+        "rope-yarn",
+        "rope-dynamic",
+        "qk-norm",
+        "cross",
+        "cross-lengths",
+        "cross-causal-bottom-right",
+        "cross-queries",
+        "queries",
+        "queries-window",
+        "queries-alibi",
+        "past",
+        "past-rope",
+        "past-kv-heads-qk-norm",
+        "past-top-left",
+        "gemma-2",
+    ];
+    for run in runs {
+        let foreign = Foreign::of(run);
+        foreign.assert_same(run);
+        assert_eq!(
+            foreign.check().expect("checks").compared(),
+            foreign.entries.iter().filter(|entry| Role::of(&entry.name).is_none()).count(),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn memory_and_a_cache_are_known_by_other_names() {
+    for (run, names) in [
+        ("cross", &[("x", "hidden_states"), ("memory", "encoder_hidden_states")][..]),
+        ("past-rope", &[("k_past", "past_key"), ("v_past", "past_value"), ("k_rot", "k_embed")]),
+        ("past-kv-heads-qk-norm", &[("k_past", "k_cache"), ("v_past", "v_cache")]),
+    ] {
+        let mut foreign = Foreign::of(run);
+        for (ours, theirs) in names {
+            foreign.rename(ours, theirs);
+        }
+        foreign.assert_same(run);
+    }
+}
+
+/// As Phi-3 has them: fewer keys and values than queries, below each other in one matrix.
+#[test]
+fn grouped_heads_are_taken_from_a_packed_matrix() {
+    let mut foreign = Foreign::of("kv-heads-head-dim");
+    for (kind, theirs) in [("w", "weight"), ("b", "bias")] {
+        let parts = ["q", "k", "v"].map(|name| foreign.remove(&format!("{kind}_{name}")));
+        foreign.add(&format!("self_attn.qkv_proj.{theirs}"), Tensor::cat(&parts, 0).expect("fits"));
+        foreign.rename(&format!("{kind}_o"), &format!("self_attn.o_proj.{theirs}"));
+    }
+    foreign.assert_same("packed");
+}
+
+/// As Falcon has them: of every key head its queries, itself and its value. The number of heads must be said.
+#[test]
+fn heads_that_are_packed_one_by_one_are_taken_apart() {
+    let mut foreign = Foreign::of("kv-heads");
+    let [q, k, v] = ["w_q", "w_k", "w_v"].map(|name| foreign.remove(name));
+    let (head_dim, shared) = (6, 2);
+    let rows = |tensor: &Tensor, at: usize, heads: usize| {
+        tensor.narrow(0, at * heads * head_dim, heads * head_dim).expect("has them")
+    };
+    let groups = (0..2).flat_map(|at| [rows(&q, at, shared), rows(&k, at, 1), rows(&v, at, 1)]);
+    let packed = Tensor::cat(&groups.collect::<Vec<_>>(), 0).expect("one width");
+    foreign.add("h.0.self_attention.query_key_value.weight", packed);
+    foreign.rename("w_o", "h.0.self_attention.dense.weight");
+    foreign.assert_same("packed one by one");
+    foreign.flags.heads = None;
+    let refused = foreign.check().map(|report| report.steps.len()).expect_err("refused");
+    assert!(refused.to_string().contains("nothing tells how many heads there are"), "{refused}");
+    assert_eq!(refused.fix(), "pass --heads N");
+}
+
+/// As `TransformerLens` has them: an axis for the heads, of which keys and values have fewer.
+#[test]
+fn grouped_heads_with_an_axis_of_their_own_tell_their_number() {
+    let mut foreign = Foreign::of("kv-heads");
+    foreign.flags.heads = None;
+    for (name, heads) in [("q", 4), ("k", 2), ("v", 2)] {
+        let weight = foreign.remove(&format!("w_{name}"));
+        let split = weight.reshape((heads, 6, weight.dim(1).expect("a matrix"))).expect("divides");
+        foreign
+            .add(&format!("W_{}", name.to_uppercase()), split.transpose(1, 2).expect("three axes"));
+    }
+    let output = foreign.remove("w_o").t().expect("a matrix").contiguous().expect("copies");
+    let model = output.dim(D::Minus1).expect("a matrix");
+    foreign.add("W_O", output.reshape((4, 6, model)).expect("divides"));
+    foreign.assert_same("an axis for the heads");
+}
+
+#[test]
+fn norms_beside_the_projections_are_used() {
+    let modules =
+        [("q_proj", "k_proj", "q_norm", "k_norm"), ("query", "key", "q_layernorm", "k_layernorm")];
+    for (query, key, query_norm, key_norm) in modules {
+        let mut foreign = Foreign::of("real-inputs-kv-heads");
+        foreign.flags.qk_norm = None;
+        let value = if query == "query" { "value" } else { "v_proj" };
+        for (ours, theirs) in [("q", query), ("k", key), ("v", value), ("o", "out_proj")] {
+            foreign.rename(&format!("w_{ours}"), &format!("layers.3.attn.{theirs}.weight"));
+            if foreign.entries.iter().any(|entry| entry.name == format!("b_{ours}")) {
+                foreign.rename(&format!("b_{ours}"), &format!("layers.3.attn.{theirs}.bias"));
+            }
+        }
+        foreign.rename("w_q_norm", &format!("layers.3.attn.{query_norm}.weight"));
+        foreign.rename("w_k_norm", &format!("layers.3.attn.{key_norm}.weight"));
+        foreign.assert_same(query_norm);
+    }
+}
+
+#[test]
+fn other_norms_are_refused() {
+    let mut foreign = Foreign::of("qk-norm");
+    let norm = foreign.remove("w_q_norm");
+    for (ours, theirs) in [("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")] {
+        foreign.rename(&format!("w_{ours}"), &format!("attn.{theirs}.weight"));
+    }
+    foreign.add("attn.q_norm.weight", norm.clone());
+    foreign.add("attn.q_norm.bias", norm);
+    let refused = foreign.check().map(|report| report.steps.len()).expect_err("refused");
+    assert!(refused.to_string().contains("q_norm.weight: has a bias beside it"), "{refused}");
+    foreign.remove("attn.q_norm.bias");
+    let norm = foreign.remove("attn.q_norm.weight");
+    let of_all = Tensor::cat(&vec![norm; foreign.flags.heads.expect("stated")], 0).expect("fits");
+    foreign.add("attn.q_norm.weight", of_all);
+    let refused = foreign.check().map(|report| report.steps.len()).expect_err("refused");
+    assert!(refused.to_string().contains("is a norm of all heads together"), "{refused}");
+}
+
+/// The layer is named by a part of the prefix, as a model's config knows it.
+#[test]
+fn a_prefix_may_stand_within_a_longer_one() {
+    let mut foreign = Foreign::of("kv-heads");
+    for layer in [1, 11] {
+        for name in ["q", "k", "v", "o"] {
+            let tensor = golden("kv-heads").tensor(&format!("w_{name}")).expect("there").clone();
+            let scaled = (tensor * if layer == 1 { 1.0 } else { 2.0 }).expect("scales");
+            foreign.add(&format!("model.layers.{layer}.self_attn.{name}_proj.weight"), scaled);
+        }
+    }
+    for name in ["q", "k", "v", "o"] {
+        foreign.remove(&format!("w_{name}"));
+    }
+    foreign.flags.prefix = Some("layers.1".to_owned());
+    foreign.assert_same("layers.1");
+    foreign.flags.prefix = Some("layers.11".to_owned());
+    assert!(!foreign.check().expect("checks").is_same());
+    foreign.flags.prefix = Some("layers.2".to_owned());
+    assert!(foreign.check().is_err());
+}
+
+/// `nn.MultiheadAttention` has the tokens of both inputs first, unless it is told otherwise.
+#[test]
+fn memory_with_the_tokens_first_is_turned_too() {
+    let mut foreign = Foreign::of("cross");
+    for name in ["x", "memory", "output"] {
+        let turned = foreign.remove(name).transpose(0, 1).and_then(|tensor| tensor.contiguous());
+        foreign.add(name, turned.expect("three axes"));
+    }
+    foreign.assert_same("tokens first");
+}
