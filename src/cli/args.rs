@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mha_trace::source::NameMap;
+use mha_trace::trace::Cell;
 use mha_trace::verdict::PerStep;
 
 use super::run::RunArgs;
@@ -15,6 +16,7 @@ Examples:
   mha-trace --preset simple --steps weights       one step of another notebook
   mha-trace -b 2 -t 5 --lengths 5,3 -o run.json   padding, and every tensor in a file
   mha-trace check run.json                        recompute a recorded run
+  mha-trace explain 'scores[0,1,2,0]'             how one number came about
   mha-trace shapes -b 32 -t 20 -d 512 -H 8        shapes, parameters, FLOPs and bytes
 
 Exit: 0 done and the same, 1 compared and different, 2 could not.";
@@ -40,6 +42,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Compare two recorded files step by step, nothing recomputed
     Diff(DiffArgs),
+    /// Show how one number came about: explain 'scores[0,1,2,3]'
+    Explain(ExplainArgs),
     /// List the mistakes that check names, or explain one
     Bugs(BugsArgs),
     /// Show a run's shapes, formulas, parameters, FLOPs and bytes, without running it
@@ -91,6 +95,23 @@ pub struct NameArgs {
     /// Steps under other names in the files: attn_probs=weights,ctx=concat (repeatable)
     #[arg(long, value_name = "THEIRS=OURS,…")]
     pub map: Vec<NameMap>,
+}
+
+#[derive(Args)]
+pub struct ExplainArgs {
+    /// A step, and an index an axis
+    #[arg(value_name = "STEP[I,J,…]")]
+    pub cell: Cell,
+    /// Decimals of every number but the cell's own
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
+    pub decimals: u8,
+    /// Show every term, however many
+    #[arg(long)]
+    pub full: bool,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 #[derive(Args)]

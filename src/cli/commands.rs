@@ -9,14 +9,14 @@ use mha_trace::source::{NameMap, Taken};
 use mha_trace::verdict::mutation::find;
 use mha_trace::verdict::{self, Report, Tolerances};
 use mha_trace::view::{
-    self, Tables, View, bug_list, bug_page, report_json, report_table, shapes_json, shapes_table,
-    trace_tables,
+    self, Tables, View, bug_list, bug_page, explanation, explanation_json, report_json,
+    report_table, shapes_json, shapes_table, trace_tables,
 };
 use mha_trace::{Error, Run, Trace};
 
 use super::args::{
-    BugsArgs, CheckArgs, Color, DiffArgs, Format, NameArgs, ReportArgs, ShapesArgs, ToleranceArgs,
-    ViewArgs,
+    BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
+    ToleranceArgs, ViewArgs,
 };
 use super::run::RunArgs;
 use super::{Outcome, print};
@@ -131,6 +131,27 @@ impl Color {
             }
         }
     }
+}
+
+/// Shows how one number came about.
+pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
+    let run = args.run.run()?;
+    let trace = run.trace()?;
+    if args.report.format == Format::Json {
+        let value = explanation_json(&trace, &args.cell)?;
+        print(|out| writeln!(out, "{value:#}"))?;
+        return Ok(Outcome::Same);
+    }
+    let view = View {
+        decimals: args.decimals.into(),
+        full: args.full,
+        width: args.report.width(),
+        ..View::default()
+    };
+    let mut text = Vec::new();
+    explanation(&trace, run.config(), &args.cell, &view, &mut text)??;
+    print(|out| out.write_all(&text))?;
+    Ok(Outcome::Same)
 }
 
 /// Lists the known mistakes, or explains one.

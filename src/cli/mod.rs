@@ -30,6 +30,7 @@ pub fn main() -> ExitCode {
         None => commands::trace(&cli.run, &cli.view, &cli.output),
         Some(Command::Check(args)) => commands::check(&args),
         Some(Command::Diff(args)) => commands::diff(&args),
+        Some(Command::Explain(args)) => commands::explain(&args),
         Some(Command::Bugs(args)) => commands::bugs(&args),
         Some(Command::Shapes(args)) => commands::shapes(&args),
     };

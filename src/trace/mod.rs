@@ -9,6 +9,7 @@ mod program;
 mod reading;
 mod record;
 mod run;
+mod terms;
 
 pub use attention::attention;
 pub use axis::{Axes, Axis};
@@ -17,3 +18,4 @@ pub use op::Op;
 pub use program::{Given, Program, Step, Trace};
 pub use reading::Reading;
 pub use run::Run;
+pub use terms::{Cell, Factor, Term};

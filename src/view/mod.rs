@@ -2,6 +2,7 @@
 
 mod bugs;
 mod diagnosis;
+mod explain;
 mod grid;
 mod label;
 mod number;
@@ -11,6 +12,7 @@ mod steps;
 mod title;
 
 pub use bugs::{bug_list, bug_page};
+pub use explain::{explanation, explanation_json};
 pub use report::{Sides, Tables, report_json, report_table};
 pub use shapes::{shapes_json, shapes_table};
 pub use steps::trace_tables;
