@@ -4,5 +4,6 @@ mod attention;
 #[path = "../common/mod.rs"]
 mod common;
 mod files;
+mod reading;
 mod slow;
 mod strategy;
