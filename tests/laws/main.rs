@@ -5,5 +5,6 @@ mod attention;
 mod common;
 mod files;
 mod reading;
+mod rows;
 mod slow;
 mod strategy;
