@@ -4,6 +4,7 @@ mod attention;
 #[path = "../common/mod.rs"]
 mod common;
 mod files;
+mod modern;
 mod reading;
 mod rows;
 mod slow;
