@@ -1,41 +1,12 @@
 //! Laws of attention itself.
 
-use candle_core::{D, DType, IndexOp, Tensor};
 use mha_trace::config::Mask;
 use mha_trace::trace::Op;
-use mha_trace::{Settings, Trace};
 use proptest::prelude::*;
 
 use super::common::{bits, values};
-use super::strategy::{Case, cases, entry};
-
-fn value<'a>(trace: &'a Trace, name: &str) -> &'a Tensor {
-    &trace.step(name).unwrap_or_else(|| panic!("no step {name}")).value
-}
-
-fn rows(tensor: &Tensor) -> Vec<Vec<f64>> {
-    let length = tensor.dim(D::Minus1).expect("has axes");
-    values(tensor).chunks(length).map(<[f64]>::to_vec).collect()
-}
-
-/// 1 where a key is masked, over (batch, head, query, key).
-fn blocked(trace: &Trace) -> Tensor {
-    let scores = value(trace, "scores");
-    let mask = match trace.step("mask") {
-        Some(step) => step.value.broadcast_as(scores.shape()).expect("broadcasts"),
-        None => Tensor::zeros(scores.shape(), DType::U8, scores.device()).expect("made"),
-    };
-    let Some(step) = trace.step("attn_bias") else { return mask };
-    let infinite = step.value.eq(f64::NEG_INFINITY).expect("compares");
-    mask.broadcast_maximum(&infinite).expect("broadcasts")
-}
-
-/// The x of a case: what it draws, as f32 (drawn numbers are).
-fn drawn_x(case: &Case) -> (Vec<f32>, Vec<usize>) {
-    let trace = case.trace();
-    let x = value(&trace, "x").to_dtype(DType::F32).expect("narrows");
-    (x.flatten_all().and_then(|flat| flat.to_vec1()).expect("f32"), x.dims().to_vec())
-}
+use super::reading::{blocked, entry, pick, rows, seen, value};
+use super::strategy::cases;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
@@ -66,7 +37,8 @@ proptest! {
         let trace = case.trace();
         for (row, blocked) in rows(value(&trace, "weights")).iter().zip(rows(&blocked(&trace))) {
             if blocked.contains(&0.0) {
-                // Up to six f32 terms below 1, each rounded to 2⁻²⁴ of itself.
+                // Up to ten f32 terms that sum to 1, each rounded to 2⁻²⁴ of itself, and so the sum that they are
+                // divided by.
                 prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{row:?}");
                 let masked = row.iter().zip(&blocked).filter(|(_, blocked)| **blocked > 0.0);
                 prop_assert!(masked.into_iter().all(|(weight, _)| weight.abs() < f64::MIN_POSITIVE), "{row:?} {blocked:?}");
@@ -88,45 +60,29 @@ proptest! {
     }
 
     #[test]
-    fn the_future_does_not_change_the_past(mut case in cases(), at in 0..6_usize, other in -3.0..3.0_f32) {
-        case.settings.mask = Some(Mask::Causal);
-        // A fully masked row under a finite fill looks at the future: its keys share the weight.
-        case.settings.key_mask = None;
-        case.settings.lengths = None;
-        case.attn_bias = None;
-        let (mut x, shape) = drawn_x(&case);
-        let (tokens, d_in) = (shape[1], shape[2]);
-        let at = at % tokens;
-        let before = case.run_with(vec![entry("x", &x, &shape)]).trace().expect("runs");
-        for (index, number) in x.iter_mut().enumerate() {
-            if index / d_in % tokens > at {
-                *number = other;
-            }
-        }
-        let after = case.run_with(vec![entry("x", &x, &shape)]).trace().expect("runs");
-        let past = |trace: &Trace| bits(&value(trace, "output").i((.., ..=at)).expect("within"));
-        prop_assert_eq!(past(&before), past(&after));
-    }
-
-    #[test]
     fn a_window_as_long_as_the_sequence_is_none(mut case in cases(), more in 0..3_usize) {
         case.settings.mask = Some(Mask::Causal);
         case.settings.window = None;
-        let without = case.trace();
-        case.settings.window = case.settings.seq_len.map(|tokens| tokens + more);
+        let run = case.run_with(Vec::new());
+        let without = run.trace().expect("the case runs");
+        // Queries of another sequence that is longer may be beyond the last key.
+        case.settings.window = Some(run.config().key_count().max(run.config().seq_len) + more);
         prop_assert_eq!(bits(value(&case.trace(), "weights")), bits(value(&without, "weights")));
     }
 
     #[test]
-    fn a_query_sees_no_key_before_its_window(mut case in cases(), window in 1..7_usize) {
+    fn a_query_sees_its_window_and_no_other_key(mut case in cases(), window in 1..7_usize) {
         case.settings.mask = Some(Mask::Causal);
         case.settings.window = Some(window);
-        let mask = value(&case.trace(), "mask").clone();
-        let tokens = mask.dim(D::Minus1).expect("has keys");
-        for (at, row) in rows(&mask).iter().enumerate() {
-            let query = at % tokens;
-            for (key, blocked) in row.iter().enumerate() {
-                prop_assert!(*blocked > 0.0 || (key <= query && key + window > query));
+        case.unmask();
+        let run = case.run_with(Vec::new());
+        let (config, mask) = (run.config(), value(&run.trace().expect("the case runs"), "mask").clone());
+        let (queries, keys) = mask.dims2().expect("query and key");
+        prop_assert_eq!((queries, keys), (config.query_count(), config.key_count()));
+        for (row, blocked) in rows(&mask).iter().enumerate() {
+            let seen = seen(config, config.first_query() + row);
+            for (key, blocked) in blocked.iter().enumerate() {
+                prop_assert_eq!(*blocked < 1.0, key < seen && key + window >= seen);
             }
         }
     }
@@ -148,22 +104,19 @@ proptest! {
     #[test]
     fn permuting_the_batch_permutes_the_output(mut case in cases(), by in 0..3_usize) {
         case.settings.dropout = Some(0.0);
-        let (mut x, shape) = drawn_x(&case);
-        let before = case.run_with(vec![entry("x", &x, &shape)]).trace().expect("runs");
-        let item = x.len() / shape[0];
-        let by = by % shape[0];
-        x.rotate_left(by * item);
-        let Settings { key_mask, lengths, .. } = &mut case.settings;
-        if let Some(rows) = key_mask {
-            rows.rotate_left(by);
+        let before = case.trace();
+        let batch = value(&before, "x").dim(0).expect("has items");
+        let rotated = || (0..batch).map(|item| (item + by) % batch);
+        let of_items = ["x", "memory", "k_past", "v_past"].iter().filter_map(|name| before.step(name));
+        let given = of_items.map(|step| entry(&step.name, pick(&step.value, 0, rotated())));
+        if let Some(rows) = &mut case.settings.key_mask {
+            rows.rotate_left(by % batch);
         }
-        if let Some(lengths) = lengths {
-            lengths.rotate_left(by);
+        if let Some(lengths) = &mut case.settings.lengths {
+            lengths.rotate_left(by % batch);
         }
-        let after = case.run_with(vec![entry("x", &x, &shape)]).trace().expect("runs");
-        let mut expected = bits(value(&before, "output"));
-        let item = expected.len() / shape[0];
-        expected.rotate_left(by * item);
-        prop_assert_eq!(bits(value(&after, "output")), expected);
+        let after = case.trace_with(given.collect());
+        let expected = pick(value(&before, "output"), 0, rotated());
+        prop_assert_eq!(bits(value(&after, "output")), bits(&expected));
     }
 }

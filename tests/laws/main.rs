@@ -4,5 +4,8 @@ mod attention;
 #[path = "../common/mod.rs"]
 mod common;
 mod files;
+mod modern;
+mod reading;
+mod rows;
 mod slow;
 mod strategy;

@@ -1,78 +1,187 @@
 //! Random settings and the runs that they make, all sizes varying on their own.
 
 use candle_core::{Device, Tensor};
-use mha_trace::config::{DType, EmptyRows, Fill, Init, Input, Mask, Seed};
+use mha_trace::config::{
+    CausalAlign, DType, EmptyRows, Fill, Init, Input, Llama3, Mask, QkNorm, Rope, RopeScaling,
+    Seed, Yarn,
+};
 use mha_trace::file::{Entry, Record};
 use mha_trace::source::Sources;
 use mha_trace::{Run, Settings, Trace};
+use proptest::collection::vec;
+use proptest::option::weighted;
 use proptest::prelude::*;
+use proptest::sample::select;
 
-/// A run's settings, and a float mask over (query, key) in some.
+use super::reading;
+
+/// A run's settings, and what it is given.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub settings: Settings,
+    /// Norm weights, frequencies and a cache, where the run has them.
+    pub given: Vec<Entry>,
+    /// A float mask over (query, key) in some, for all queries, computed or not.
     pub attn_bias: Option<Vec<f32>>,
 }
 
 impl Case {
-    /// The run, with these tensors in place of drawn ones.
-    pub fn run_with(&self, mut given: Vec<Entry>) -> Run {
+    /// The run, with these tensors in place of its own.
+    pub fn run_with(&self, given: Vec<Entry>) -> Run {
+        let mut entries = self.given.clone();
         if let Some(values) = &self.attn_bias {
             let tokens = self.settings.seq_len.expect("set");
-            given.push(entry("attn_bias", values, &[tokens, tokens]));
+            let rows = self.settings.queries.map(|queries| queries.of(tokens).expect("rows"));
+            let (first, count) = rows.map_or((0, tokens), |rows| (rows.first, rows.count));
+            let keys = values.len() / tokens;
+            entries.push(entry(
+                "attn_bias",
+                &values[first * keys..][..count * keys],
+                &[count, keys],
+            ));
         }
-        let sources = Sources::recorded(&Record { config: None, entries: given }, |_| true);
-        Run::new(&self.settings, sources).expect("the case is valid")
+        entries.extend(given);
+        let record = Record { config: Some(self.settings.clone()), entries };
+        let (settings, sources) =
+            Sources::of_record(&record, &Settings::default()).expect("nothing is amiss");
+        Run::new(&settings, sources).expect("the case is valid")
+    }
+
+    pub fn trace_with(&self, given: Vec<Entry>) -> Trace {
+        self.run_with(given).trace().expect("the case runs")
     }
 
     pub fn trace(&self) -> Trace {
-        self.run_with(Vec::new()).trace().expect("the case runs")
+        self.trace_with(Vec::new())
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.given.iter().any(|entry| entry.name == name)
+    }
+
+    /// Drops all masks but those by position.
+    pub fn unmask(&mut self) {
+        self.settings.key_mask = None;
+        self.settings.lengths = None;
+        self.attn_bias = None;
     }
 }
 
-/// A tensor as a file holds it.
+/// Numbers as a file holds them.
 pub fn entry(name: &str, values: &[f32], shape: &[usize]) -> Entry {
-    let tensor = Tensor::from_slice(values, shape, &Device::Cpu).expect("the shape fits");
-    Entry { name: name.to_owned(), formula: None, axes: None, tensor }
+    reading::entry(name, Tensor::from_slice(values, shape, &Device::Cpu).expect("the shape fits"))
+}
+
+/// Cases in f64, where rounding blurs less.
+pub fn wide_cases() -> impl Strategy<Value = Case> {
+    cases().prop_map(|mut case| {
+        case.settings.dtype = Some(DType::F64);
+        case
+    })
+}
+
+/// Sizes that fit each other.
+#[derive(Debug, Clone)]
+struct Sizes {
+    batch: usize,
+    tokens: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    /// Where it is not heads · `head_dim`.
+    d_model: Option<usize>,
+    d_in: usize,
+    past: usize,
+    /// The tokens and features of a second input, in cross attention.
+    memory: Option<(usize, usize)>,
+}
+
+impl Sizes {
+    fn keys(&self) -> usize {
+        self.past + self.memory.map_or(self.tokens, |(keys, _)| keys)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            batch: Some(self.batch),
+            seq_len: Some(self.tokens),
+            heads: Some(self.heads),
+            kv_heads: Some(self.kv_heads),
+            head_dim: self.d_model.map(|_| self.head_dim),
+            d_model: Some(self.d_model.unwrap_or(self.heads * self.head_dim)),
+            d_in: Some(self.d_in),
+            kv_len: self.memory.map(|(keys, _)| keys),
+            d_memory: self.memory.map(|(_, features)| features),
+            ..Settings::default()
+        }
+    }
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    let heads = select(vec![(1, 1), (2, 2), (2, 1), (3, 3), (3, 1), (4, 2), (4, 1), (6, 3)]);
+    let own = (1..4_usize, 1..7_usize, heads, 1..8_usize, weighted(0.3, 1..14_usize), 1..9_usize);
+    let others = prop_oneof![
+        4 => Just((0, None)),
+        3 => (1..5_usize).prop_map(|past| (past, None)),
+        3 => (1..8_usize, 1..9_usize).prop_map(|memory| (0, Some(memory))),
+    ];
+    (own, others).prop_map(|((batch, tokens, heads, head_dim, d_model, d_in), (past, memory))| {
+        let (heads, kv_heads) = heads;
+        Sizes { batch, tokens, heads, kv_heads, head_dim, d_model, d_in, past, memory }
+    })
 }
 
 /// Cases of every kind.
 pub fn cases() -> impl Strategy<Value = Case> {
-    let sizes = (1..4_usize, 1..7_usize, 1..4_usize, 1..6_usize, 1..9_usize);
-    sizes.prop_flat_map(|(batch, tokens, heads, head_dim, d_in)| {
-        let base = Settings {
-            batch: Some(batch),
-            seq_len: Some(tokens),
-            heads: Some(heads),
-            d_model: Some(heads * head_dim),
-            d_in: Some(d_in),
-            ..Settings::default()
-        };
-        let rows = prop::collection::vec(prop::collection::vec(prop::bool::ANY, tokens), batch)
-            .prop_map(|rows| rows.iter().map(|row| key_row(row)).collect::<Vec<_>>());
-        let lengths = prop::collection::vec(0..=tokens, batch);
-        let keys = (prop::option::weighted(0.4, rows), prop::option::weighted(0.4, lengths));
-        let score = prop_oneof![4 => -2.0..2.0_f32, 1 => Just(f32::NEG_INFINITY)];
-        let attn_bias = prop::option::weighted(0.3, prop::collection::vec(score, tokens * tokens));
-        let scores = scores(tokens);
-        (Just(base), choices(), keys, attn_bias, scores).prop_map(
-            |(base, choices, (key_mask, lengths), attn_bias, scores)| {
+    sizes().prop_flat_map(|sizes| {
+        let parts = (choices(), masks(&sizes), scores(sizes.keys()));
+        let given = (norms(sizes.head_dim), rotation(&sizes), past(&sizes));
+        (Just(sizes.settings()), parts, given).prop_map(
+            |(base, (choices, masks, scores), given)| {
+                let (masks, attn_bias) = masks;
+                let ((norm, norms), (rope, freqs), past) = given;
                 let mut settings =
-                    Settings { key_mask, lengths, ..choices }.over(scores).over(base);
+                    choices.over(masks).over(scores).over(norm).over(rope).over(base);
                 // The float mask is given as a run's whole attn_bias, and a window is one of a causal mask.
-                settings.alibi = settings.alibi.filter(|_| attn_bias.is_none());
-                settings.window = settings.window.filter(|_| settings.mask == Some(Mask::Causal));
-                Case { settings, attn_bias }
+                let is_causal = settings.mask == Some(Mask::Causal);
+                let is_cross = settings.kv_len.is_some();
+                settings.alibi = settings.alibi.filter(|_| attn_bias.is_none() && !is_cross);
+                settings.window = settings.window.filter(|_| is_causal);
+                settings.causal_align = settings.causal_align.filter(|_| is_causal);
+                Case { settings, given: [norms, freqs, past].concat(), attn_bias }
             },
         )
     })
 }
 
+/// Masks of keys, a float mask, and the rows that are computed.
+fn masks(sizes: &Sizes) -> impl Strategy<Value = (Settings, Option<Vec<f32>>)> + use<> {
+    let (tokens, keys) = (sizes.tokens, sizes.keys());
+    let rows = vec(vec(prop::bool::ANY, keys), sizes.batch)
+        .prop_map(|rows| rows.iter().map(|row| key_row(row)).collect::<Vec<_>>());
+    let lengths = vec(0..=keys, sizes.batch);
+    let score = prop_oneof![4 => -2.0..2.0_f32, 1 => Just(f32::NEG_INFINITY)];
+    let queries = (0..tokens).prop_flat_map(move |first| (Just(first), first + 1..=tokens));
+    let align = select(CausalAlign::ALL);
+    (
+        weighted(0.3, rows),
+        weighted(0.3, lengths),
+        weighted(0.25, vec(score, tokens * keys)),
+        weighted(0.3, queries),
+        weighted(0.4, align),
+    )
+        .prop_map(|(key_mask, lengths, attn_bias, queries, causal_align)| {
+            let queries = queries.map(|(from, to)| format!("{from}..{to}").parse().expect("rows"));
+            let of = Settings { key_mask, lengths, queries, causal_align, ..Settings::default() };
+            (of, attn_bias)
+        })
+}
+
 /// What later models do to the scores.
-fn scores(tokens: usize) -> impl Strategy<Value = Settings> {
-    let window = prop::option::weighted(0.3, 1..=tokens + 1);
-    let softcap = prop::option::weighted(0.3, 0.5..5.0_f64);
-    let scale = prop::option::weighted(0.3, -0.5..1.5_f64);
+fn scores(keys: usize) -> impl Strategy<Value = Settings> {
+    let window = weighted(0.3, 1..=keys + 1);
+    let softcap = weighted(0.3, 0.5..5.0_f64);
+    let scale = weighted(0.3, -0.5..1.5_f64);
     (window, prop::bool::weighted(0.3), softcap, scale).prop_map(
         |(window, alibi, softcap, scale)| Settings {
             window,
@@ -88,14 +197,115 @@ fn key_row(row: &[bool]) -> String {
     row.iter().map(|visible| if *visible { '1' } else { '0' }).collect()
 }
 
+/// A norm of the heads' queries and keys, with weights.
+fn norms(head_dim: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
+    let weight = || vec(-2.0..2.0_f32, head_dim);
+    let eps = weighted(0.7, select(vec![1e-5, 1e-3, 0.1, 1.0]));
+    weighted(0.35, (weight(), weight(), eps)).prop_map(move |norm| {
+        let Some((w_q, w_k, qk_norm_eps)) = norm else { return Default::default() };
+        let settings = Settings { qk_norm: Some(QkNorm::Rms), qk_norm_eps, ..Settings::default() };
+        let weights = [("w_q_norm", w_q), ("w_k_norm", w_k)];
+        (settings, weights.map(|(name, weight)| entry(name, &weight, &[head_dim])).to_vec())
+    })
+}
+
+/// Rotary positions, where queries and keys are of one sequence and a head has pairs of features.
+fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
+    let head_dim = sizes.head_dim;
+    // Some features of a head alone are turned where the batch is of one item.
+    let is_whole = sizes.batch > 1;
+    if sizes.memory.is_some() || head_dim < 2 || (is_whole && head_dim % 2 == 1) {
+        return Just(Default::default()).boxed();
+    }
+    let dims = weighted(0.4, (1..=head_dim / 2).prop_map(|pairs| 2 * pairs));
+    let base = weighted(0.5, 2.0..20_000.0_f64);
+    let offset = weighted(0.4, 0..300_usize);
+    let read = weighted(0.15, (vec(0.001..1.0_f32, head_dim / 2), weighted(0.5, 0.5..1.5_f64)));
+    let settings = (select(Rope::ALL), base, dims, offset, weighted(0.7, scaling()), read);
+    let rotation = settings.prop_map(move |(rope, rope_base, dims, rope_offset, scaling, read)| {
+        let dims = dims.filter(|_| !is_whole);
+        let rope_dims = dims.or((head_dim % 2 == 1).then_some(head_dim - 1));
+        let mut settings = Settings {
+            rope: Some(rope),
+            rope_base,
+            rope_dims,
+            rope_offset,
+            rope_scaling: scaling,
+            ..Settings::default()
+        };
+        let Some((freqs, factor)) = read else { return (settings, Vec::new()) };
+        settings.rope_scaling = None;
+        settings.rope_freqs = Some("freqs.npy".to_owned());
+        settings.rope_attention_factor = factor;
+        let pairs = rope_dims.unwrap_or(head_dim) / 2;
+        (settings, vec![entry("rope_freqs", &freqs[..pairs], &[pairs])])
+    });
+    weighted(0.6, rotation).prop_map(Option::unwrap_or_default).boxed()
+}
+
+/// Every kind of scaling, about as far as the few positions of a case reach.
+fn scaling() -> impl Strategy<Value = RopeScaling> {
+    let factor = 1.0..8.0_f64;
+    let trained = 1..40_usize;
+    prop_oneof![
+        Just(RopeScaling::Default),
+        factor.clone().prop_map(|factor| RopeScaling::Linear { factor }),
+        (factor.clone(), trained.clone()).prop_map(|(factor, max_position_embeddings)| {
+            RopeScaling::Dynamic { factor, max_position_embeddings }
+        }),
+        (factor.clone(), trained.clone(), 0.5..2.0_f64, 2.5..5.0_f64).prop_map(
+            |(factor, original_max_position_embeddings, low_freq_factor, high_freq_factor)| {
+                RopeScaling::Llama3(Llama3 {
+                    factor,
+                    original_max_position_embeddings,
+                    low_freq_factor,
+                    high_freq_factor,
+                })
+            }
+        ),
+        (
+            factor,
+            trained,
+            (1.0..32.0_f64, 0.05..1.0_f64),
+            weighted(0.3, 0.5..1.5_f64),
+            any::<bool>()
+        )
+            .prop_map(
+                |(factor, trained, (beta_fast, beta_slow), attention_factor, truncate)| {
+                    RopeScaling::Yarn(Yarn {
+                        factor,
+                        original_max_position_embeddings: trained,
+                        beta_fast,
+                        beta_slow,
+                        attention_factor,
+                        mscale: None,
+                        mscale_all_dim: None,
+                        truncate,
+                    })
+                }
+            ),
+    ]
+}
+
+/// A cache, where the sizes have one.
+fn past(sizes: &Sizes) -> impl Strategy<Value = Vec<Entry>> + use<> {
+    let shape = [sizes.batch, sizes.kv_heads, sizes.past, sizes.head_dim];
+    let numbers = || vec(-2.0..2.0_f32, shape.iter().product::<usize>());
+    (numbers(), numbers()).prop_map(move |(keys, values)| {
+        let past = [("k_past", keys), ("v_past", values)];
+        let past = past.into_iter().filter(|(_, numbers)| !numbers.is_empty());
+        past.map(|(name, numbers)| entry(name, &numbers, &shape)).collect()
+    })
+}
+
 /// The settings that are choices of their own.
 fn choices() -> impl Strategy<Value = Settings> {
     let drawn = (any::<u64>(), prop::bool::ANY, prop::bool::ANY, prop::bool::ANY);
     let computed = (
         prop::bool::ANY,
-        prop::sample::select(vec![-1e9, -1e4, f64::NEG_INFINITY]),
+        select(vec![-1e9, -1e4, f64::NEG_INFINITY]),
         prop::bool::ANY,
-        prop::sample::select(vec![0.0, 0.0, 0.1, 0.5, 1.0]),
+        select(vec![0.0, 0.0, 0.1, 0.5, 1.0]),
         prop::bool::ANY,
     );
     (drawn, computed).prop_map(

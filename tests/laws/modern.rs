@@ -1,0 +1,161 @@
+//! Laws of what later models do: rotary positions, shared key heads, heads of a size of their own, position biases.
+
+use std::f64::consts::SQRT_2;
+
+use candle_core::DType::F32;
+use candle_core::{Device, Tensor};
+use mha_trace::config::{DType, Rotary};
+use mha_trace::trace::Step;
+use mha_trace::{Config, Settings, Trace};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::common::{bits, values};
+use super::reading::{ROUNDING, entry, first_of, given, keys, pick, rows, value, worst};
+use super::strategy::{Case, cases, wide_cases};
+
+fn rotated() -> impl Strategy<Value = Case> {
+    wide_cases().prop_filter("has rotary positions", |case| case.settings.rope.is_some())
+}
+
+fn assert_same_bits(left: &Trace, right: &Trace) {
+    let names = |trace: &Trace| -> Vec<String> {
+        trace.steps().iter().map(|step| step.name.clone()).collect()
+    };
+    assert_eq!(names(left), names(right));
+    for (left, right) in left.steps().iter().zip(right.steps()) {
+        assert_eq!(left.value.dims(), right.value.dims(), "{}", left.name);
+        assert_eq!(bits(&left.value), bits(&right.value), "{}", left.name);
+    }
+}
+
+fn norm(vector: &[f64]) -> f64 {
+    vector.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn rotation_keeps_the_length_of_every_vector(case in rotated()) {
+        let run = case.run_with(Vec::new());
+        let trace = run.trace().expect("the case runs");
+        let factor = run.config().rope.as_ref().map_or(1.0, Rotary::factor);
+        let turned = 2 * value(&trace, "rope_freqs").dim(0).expect("one a pair");
+        for (before, after) in [(["q_norm", "q_heads"], "q_rot"), (["k_norm", "k_heads"], "k_rot")] {
+            for (before, after) in rows(first_of(&trace, &before)).iter().zip(rows(value(&trace, after))) {
+                let (pairs, rest) = before.split_at(turned);
+                // Cosine, sine, the products and their sums are each rounded to 2⁻⁵³ of themselves.
+                let difference = norm(&after[..turned]) - norm(pairs) * factor.abs();
+                prop_assert!(difference.abs() <= 1e-14 * norm(pairs), "{difference:e}");
+                prop_assert_eq!(&after[turned..], rest);
+            }
+        }
+    }
+
+    #[test]
+    fn scores_depend_on_relative_positions_alone(
+        mut case in rotated().prop_filter("keys of a cache stay as they are", |case| !case.has("k_past")),
+        offset in 0..2000_usize,
+    ) {
+        let before = case.trace();
+        // Dynamic scaling depends on the farthest position.
+        let freqs = value(&before, "rope_freqs").clone();
+        case.settings.rope_offset = Some(offset);
+        let after = case.trace_with(vec![entry("rope_freqs", freqs)]);
+        for name in ["scores_raw", "output"] {
+            let worst = worst(&values(value(&after, name)), &values(value(&before, name)));
+            // An angle of 2000 is rounded by 2000 · 2⁻⁵³ ≈ 2 · 10⁻¹³, and queries and keys are some ten long.
+            prop_assert!(worst <= 10.0 * ROUNDING, "{name}: {worst:e}");
+        }
+    }
+
+    #[test]
+    fn a_key_head_for_every_head_is_what_nothing_says(
+        mut case in cases().prop_filter("as many", |case| case.settings.kv_heads == case.settings.heads),
+    ) {
+        let said = case.trace();
+        case.settings.kv_heads = None;
+        assert_same_bits(&said, &case.trace());
+    }
+
+    #[test]
+    fn a_head_dim_that_follows_changes_no_bit_when_said(
+        mut case in cases().prop_filter("follows", |case| case.settings.head_dim.is_none()),
+        multi_query: bool,
+    ) {
+        if multi_query && !case.has("k_past") {
+            case.settings.kv_heads = Some(1);
+        }
+        let silent = case.trace();
+        case.settings.head_dim = case.settings.d_model.zip(case.settings.heads).map(|(d_model, heads)| d_model / heads);
+        assert_same_bits(&case.trace(), &silent);
+    }
+
+    #[test]
+    fn shared_key_heads_are_equal_heads(
+        mut case in wide_cases().prop_filter("shared", |case| case.settings.kv_heads < case.settings.heads),
+    ) {
+        let run = case.run_with(Vec::new());
+        let shared = run.trace().expect("the case runs");
+        let &Config { heads, kv_heads, head_dim, .. } = run.config();
+        let group = |head: usize| head / (heads / kv_heads);
+        let features = || (0..heads).flat_map(|head| (0..head_dim).map(move |at| group(head) * head_dim + at));
+        let repeated = |step: &Step| entry(&step.name, match step.name.as_str() {
+            "w_k" | "b_k" | "w_v" | "b_v" => pick(&step.value, 0, features()),
+            "k_past" | "v_past" => pick(&step.value, 1, (0..heads).map(group)),
+            _ => step.value.clone(),
+        });
+        case.settings.kv_heads = None;
+        let whole = case.trace_with(given(&shared).map(repeated).collect());
+        prop_assert!(whole.step("k_repeated").is_none() && whole.step("v_repeated").is_none());
+        let of_values = first_of(&whole, &["v_cached", "v_heads"]);
+        let mut pairs = vec![(value(&shared, "k_repeated"), keys(&whole)), (value(&shared, "v_repeated"), of_values)];
+        let from = whole.steps().iter().skip_while(|step| step.name != "scores_raw");
+        pairs.extend(from.map(|step| (value(&shared, &step.name), &step.value)));
+        for (shared, whole) in pairs {
+            prop_assert_eq!(shared.dims(), whole.dims());
+            let worst = worst(&values(shared), &values(whole));
+            prop_assert!(worst <= ROUNDING, "{worst:e}");
+        }
+    }
+
+    #[test]
+    fn position_biases_have_the_slopes_of_the_paper(
+        sixteen: bool,
+        tokens in 1..7_usize,
+        past in 0..4_usize,
+        first: Index,
+    ) {
+        let eight = [1.0 / 2.0, 1.0 / 4.0, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 1.0 / 128.0, 1.0 / 256.0];
+        // Of 16 heads every other one has the slope of one of 8, and those between the geometric mean of their neighbours.
+        let between = |slope: f64| [slope * SQRT_2, slope];
+        let slopes: Vec<f64> = if sixteen { eight.into_iter().flat_map(between).collect() } else { eight.to_vec() };
+        let heads = slopes.len();
+        let first = first.index(tokens);
+        let settings = Settings {
+            heads: Some(heads),
+            d_model: Some(heads),
+            seq_len: Some(tokens),
+            alibi: Some(true),
+            queries: format!("{first}..T").parse().ok(),
+            dtype: Some(DType::F64),
+            ..Settings::default()
+        };
+        let shape = [1, heads, past, 1];
+        let cache = ["k_past", "v_past"].map(|name| entry(name, Tensor::zeros(&shape, F32, &Device::Cpu).expect("made")));
+        let given = if past > 0 { cache.to_vec() } else { Vec::new() };
+        let trace = Case { settings, given, attn_bias: None }.trace();
+        let bias = value(&trace, "attn_bias");
+        prop_assert_eq!(bias.dims(), [heads, tokens - first, past + tokens]);
+        for (at, bias) in rows(bias).iter().enumerate() {
+            let (slope, position) = (slopes[at / (tokens - first)], past + first + at % (tokens - first));
+            for (key, bias) in bias.iter().enumerate() {
+                #[allow(clippy::cast_precision_loss, reason = "a handful of tokens")]
+                let expected = -slope * position.abs_diff(key) as f64;
+                // The root of 2 and the products are each rounded to 2⁻⁵³ of themselves.
+                prop_assert!((bias - expected).abs() <= 1e-15 * expected.abs(), "{bias} {expected}");
+            }
+        }
+    }
+}
