@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use mha_trace::config::{QkNorm, Rope};
 use mha_trace::file::write_json;
 use mha_trace::source::{Generator, Sources};
 use mha_trace::view::{View, trace_tables};
@@ -26,6 +27,16 @@ fn benches(c: &mut Criterion) {
         let name = format!("trace of ({batch}, {seq_len}, {d_model}), {heads} heads");
         c.bench_function(&name, |b| b.iter(|| run.trace().expect("runs")));
     }
+    let newer = Settings {
+        kv_heads: Some(2),
+        qk_norm: Some(QkNorm::Rms),
+        rope: Some(Rope::Half),
+        ..Settings::from(run(4, 128, 256, 8).config())
+    };
+    let newer = Run::new(&newer, Sources::default()).expect("the sizes fit");
+    c.bench_function("trace of (4, 128, 256), 8 heads, 2 of keys, normed and rotated", |b| {
+        b.iter(|| newer.trace().expect("runs"));
+    });
     let run = run(1, 64, 64, 4);
     let trace = run.trace().expect("runs");
     let record = trace.to_record(run.config());

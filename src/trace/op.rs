@@ -347,7 +347,8 @@ fn rotate(
     if turned == head_dim {
         return Ok(part);
     }
-    Tensor::cat(&[&part, &heads.narrow(3, turned, head_dim - turned)?], 3)
+    let rest = heads.narrow(3, turned, head_dim - turned)?.contiguous()?;
+    Tensor::cat(&[part, rest], 3)
 }
 
 /// x (batch, token, in) · Wᵀ, or some rows of it, as one matrix product over all tokens.

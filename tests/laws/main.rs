@@ -9,3 +9,4 @@ mod reading;
 mod rows;
 mod slow;
 mod strategy;
+mod terms;

@@ -212,9 +212,7 @@ fn norms(head_dim: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
 /// Rotary positions, where queries and keys are of one sequence and a head has pairs of features.
 fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
     let head_dim = sizes.head_dim;
-    // Some features of a head alone are turned where the batch is of one item.
-    let is_whole = sizes.batch > 1;
-    if sizes.memory.is_some() || head_dim < 2 || (is_whole && head_dim % 2 == 1) {
+    if sizes.memory.is_some() || head_dim < 2 {
         return Just(Default::default()).boxed();
     }
     let dims = weighted(0.4, (1..=head_dim / 2).prop_map(|pairs| 2 * pairs));
@@ -223,7 +221,6 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
     let read = weighted(0.15, (vec(0.001..1.0_f32, head_dim / 2), weighted(0.5, 0.5..1.5_f64)));
     let settings = (select(Rope::ALL), base, dims, offset, weighted(0.7, scaling()), read);
     let rotation = settings.prop_map(move |(rope, rope_base, dims, rope_offset, scaling, read)| {
-        let dims = dims.filter(|_| !is_whole);
         let rope_dims = dims.or((head_dim % 2 == 1).then_some(head_dim - 1));
         let mut settings = Settings {
             rope: Some(rope),

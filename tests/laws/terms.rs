@@ -1,0 +1,39 @@
+//! What explains a number adds up to it.
+
+use candle_core::DType;
+use mha_trace::source::unravel;
+use mha_trace::trace::{Cell, Op, Term};
+use proptest::prelude::*;
+
+use super::common::values;
+use super::strategy::cases;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn the_terms_of_a_cell_sum_to_its_value(case in cases(), place in 0.0..1.0_f64) {
+        let trace = case.trace();
+        for step in trace.steps() {
+            let all = values(&step.value);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "within")]
+            let at = (place * all.len() as f64) as usize;
+            let cell = Cell { step: step.name.clone(), index: unravel(at, step.value.dims()) };
+            let (_, value, terms) = trace.explain(&cell).expect("the cell is there");
+            prop_assert_eq!(value.to_bits(), all[at].to_bits());
+            if step.op == Op::Given {
+                prop_assert!(terms.is_empty());
+                continue;
+            }
+            let sum: f64 = terms.iter().map(Term::value).sum();
+            let size: f64 = terms.iter().map(|term| term.value().abs()).sum();
+            // A few tens of roundings of the terms, which may cancel, in the type of the run.
+            let rounding = if step.value.dtype() == DType::F64 { 1e-13 } else { 1e-5 };
+            let same = sum.to_bits() == value.to_bits() || (sum.is_nan() && value.is_nan());
+            prop_assert!(
+                same || (sum - value).abs() <= rounding * size.max(1e-3),
+                "{}: {} of {:?}", step.name, value, terms
+            );
+        }
+    }
+}
