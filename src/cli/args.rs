@@ -173,6 +173,9 @@ pub struct ViewArgs {
     /// Show every element, however many
     #[arg(long)]
     pub full: bool,
+    /// Show scores and weights as shades, from low to high
+    #[arg(long)]
+    pub heatmap: bool,
     /// When to use colour
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub color: Color,

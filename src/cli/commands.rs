@@ -104,6 +104,7 @@ impl ViewArgs {
             decimals: self.decimals.into(),
             edge: usize::try_from(self.edge).unwrap_or(usize::MAX / 4),
             full: self.full,
+            heatmap: self.heatmap,
             width: self.report.width(),
             color: self.color.wanted(),
         })

@@ -11,6 +11,7 @@ mod mask;
 mod model;
 mod normal;
 mod role;
+mod sizes;
 mod sources;
 mod taken;
 

@@ -6,6 +6,7 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, ContentLineStyle,
     LineStyle, Table, TableStyle,
 };
+use unicode_width::UnicodeWidthStr;
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction('│'))
@@ -49,7 +50,10 @@ impl From<String> for Text {
 }
 
 /// A grid with a label a row and a label a column.
+#[derive(Default)]
 pub struct Grid {
+    /// What stands above it.
+    pub legend: Option<String>,
     /// The labels of the columns.
     pub columns: Vec<String>,
     /// The rows: label and cells.
@@ -65,9 +69,11 @@ impl Grid {
         color: bool,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let label_width =
-            self.rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+        let label_width = self.rows.iter().map(|(label, _)| label.width()).max().unwrap_or(0);
         let room = width.saturating_sub(indent.len() + label_width + 2);
+        if let Some(legend) = &self.legend {
+            writeln!(out, "{indent}{legend}")?;
+        }
         let blocks = blocks(&self.widths(), room);
         for block in &blocks {
             if blocks.len() > 1
@@ -88,8 +94,8 @@ impl Grid {
     fn widths(&self) -> Vec<usize> {
         let cells = |at: usize| self.rows.iter().filter_map(move |(_, cells)| cells.get(at));
         let width = |(at, label): (usize, &String)| {
-            let widest = cells(at).map(|cell| cell.text.chars().count()).max().unwrap_or(0);
-            widest.max(label.chars().count())
+            let widest = cells(at).map(|cell| cell.text.width()).max().unwrap_or(0);
+            widest.max(label.width())
         };
         self.columns.iter().enumerate().map(width).collect()
     }
@@ -148,6 +154,7 @@ mod tests {
         let cells =
             |row: i32| (0..4).map(|column| Text::from(format!("{row}.{column}00"))).collect();
         let grid = Grid {
+            legend: None,
             columns: (0..4).map(|at| format!("key {at}")).collect(),
             rows: (0..2).map(|at| (format!("query {at}"), cells(at))).collect(),
         };
@@ -171,6 +178,21 @@ mod tests {
             "   query 1 │ 1.200 │ 1.300",
         ];
         assert_eq!(written(40).lines().collect::<Vec<_>>(), lines);
+    }
+
+    /// Of Chinese labels each character takes two columns.
+    #[test]
+    fn wide_labels_take_their_room() {
+        let grid = Grid {
+            legend: None,
+            columns: vec!["key 0 猫".to_owned(), "key 1 坐下".to_owned()],
+            rows: vec![("query 0 猫".to_owned(), vec![Text::from("0.500".to_owned()); 2])],
+        };
+        let mut out = Vec::new();
+        grid.write("", 35, false, &mut out).expect("written");
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.lines().all(|line| line.width() <= 35), "{text}");
+        assert_eq!(text.lines().count(), 8, "two blocks of one column");
     }
 
     #[test]

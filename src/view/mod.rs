@@ -4,6 +4,8 @@ mod bugs;
 mod diagnosis;
 mod explain;
 mod grid;
+mod header;
+mod heat;
 mod label;
 mod number;
 mod report;
@@ -35,6 +37,8 @@ pub struct View {
     pub edge: usize,
     /// Show everything, however large.
     pub full: bool,
+    /// Show scores and weights as shades.
+    pub heatmap: bool,
     /// Columns of text that fit a line.
     pub width: usize,
     /// Whether to use colour.
@@ -50,6 +54,7 @@ impl Default for View {
             decimals: 3,
             edge: 3,
             full: false,
+            heatmap: false,
             width: 100,
             color: false,
         }

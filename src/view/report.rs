@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::diagnosis::{diagnosis_lines, start_of_non_finite};
 use super::grid::{plain, right};
+use super::header::mask_line;
 use super::label;
 use super::number::{magnitude, pair, shortest};
-use super::steps::mask_line;
 use crate::config::{Config, Queries};
 use crate::error::shown;
 use crate::source::Taken;

@@ -6,10 +6,12 @@ use candle_core::{DType, IndexOp, Tensor};
 
 use super::View;
 use super::grid::{Grid, Text};
+use super::header::{mask_line, numbers_line, sizes_line};
+use super::heat::Heat;
 use super::label::token;
 use super::number::number;
 use super::title::{is_parameter, title};
-use crate::config::{Config, Labels, Mask, Queries, Rotary, root};
+use crate::config::{Config, Labels, root};
 use crate::source::unravel;
 use crate::trace::{Axis, Op, Step, Trace};
 
@@ -144,11 +146,13 @@ impl Page<'_> {
             ([column], [columns]) => {
                 (&Shown { indices: vec![Some(0)], cut: false }, (column, columns))
             }
-            _ => return Ok(Grid { columns: Vec::new(), rows: Vec::new() }),
+            _ => return Ok(Grid::default()),
         };
         let item = step.axes.item(at);
-        let sums = step.name == "weights";
+        let heat = self.view.heatmap.then(|| Heat::of(step, &values)).transpose()?.flatten();
+        let sums = step.name == "weights" && heat.is_none();
         let mut grid = Grid {
+            legend: heat.as_ref().map(|heat| heat.legend(self.view.decimals)),
             columns: columns
                 .1
                 .indices
@@ -167,7 +171,8 @@ impl Page<'_> {
             };
             let cells = match row {
                 Some(row) => {
-                    self.row(step, at, *row, &values.i(*row)?, &columns.1.indices, sums)?
+                    let values = values.i(*row)?;
+                    self.row(step, at, *row, &values, &columns.1.indices, (sums, heat.as_ref()))?
                 }
                 None => vec![Text::from("…".to_owned()); grid.columns.len()],
             };
@@ -183,7 +188,7 @@ impl Page<'_> {
         row: usize,
         values: &Tensor,
         columns: &[Option<usize>],
-        sums: bool,
+        (sums, heat): (bool, Option<&Heat>),
     ) -> candle_core::Result<Vec<Text>> {
         let boolean = values.dtype() == DType::U8;
         let sum = if sums {
@@ -201,6 +206,7 @@ impl Page<'_> {
             };
             let faint = self.blocks(step, at, row, *column)?;
             let text = match step.op {
+                _ if let Some(heat) = heat => heat.shade(*value, faint),
                 _ if boolean => if *value == 0.0 { "·" } else { "■" }.to_owned(),
                 Op::MaskFill { fill } if faint && fill.to_string().len() <= 8 => fill.to_string(),
                 _ => number(*value, self.view.decimals),
@@ -307,80 +313,6 @@ pub fn is_of_key_heads(step: &str) -> bool {
         step,
         "k_heads" | "v_heads" | "k_norm" | "k_rot" | "k_past" | "v_past" | "k_cached" | "v_cached"
     )
-}
-
-fn sizes_line(c: &Config) -> String {
-    let mut sizes = vec![format!("batch {}", c.batch), format!("sequence length {}", c.seq_len)];
-    sizes.extend(c.queries.map(|rows| format!("queries {}", Queries::from(rows))));
-    sizes.extend(c.kv_len.map(|length| format!("memory length {length}")));
-    if c.past_len > 0 {
-        sizes.push(format!("cache {}", c.past_len));
-    }
-    sizes.push(format!("d_model {} · heads {}", c.d_model, c.heads));
-    if c.kv_heads < c.heads {
-        sizes.push(format!("kv_heads {}", c.kv_heads));
-    }
-    sizes.push(format!("head_dim {}", c.head_dim));
-    sizes.join(" · ")
-}
-
-/// The mask, and whatever else makes the scores.
-pub fn mask_line(c: &Config) -> String {
-    let mut masks = Vec::new();
-    if c.mask == Mask::Causal {
-        let align = (c.seq_len != c.key_count()).then(|| format!(", aligned {}", c.align()));
-        let window = c.window.map(|window| format!(", window {window}"));
-        masks.push(["causal".to_owned()].into_iter().chain(align).chain(window).collect());
-    }
-    if let Some(rows) = &c.key_mask {
-        masks.push(format!("keys {}", rows.join(",")));
-    }
-    if let Some(lengths) = &c.lengths {
-        let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-        masks.push(format!("lengths {}", lengths.join(",")));
-    }
-    masks.extend(c.attn_mask.clone());
-    let mask = if masks.is_empty() {
-        "no mask".to_owned()
-    } else {
-        format!("mask {} · fill {}", masks.join(" and "), c.mask_fill)
-    };
-    let norm = c.qk_norm.map(|norm| format!("qk_norm {norm}"));
-    let rope = c.rope.as_ref().map(|rope| rope_text(rope, c));
-    let alibi = c.alibi.then(|| "alibi".to_owned());
-    let scale = c.scale.map(|scale| format!("scale {scale}"));
-    let softcap = c.softcap.map(|cap| format!("softcap {cap}"));
-    let parts = [Some(mask), norm, rope, alibi, scale, softcap];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
-}
-
-/// `rope half, base 500000, 4 of 6 features, from position 3`: only what is not as usual.
-fn rope_text(rope: &Rotary, c: &Config) -> String {
-    let mut parts = vec![format!("rope {}", rope.pairing)];
-    match &rope.freqs {
-        Some(path) => parts.push(format!("frequencies from {path}")),
-        None => parts.push(format!("base {}", rope.base)),
-    }
-    parts.extend(rope.scaling.as_ref().map(|scaling| format!("scaled {}", scaling.kind())));
-    if rope.dims < c.head_dim {
-        parts.push(format!("{} of {} features", rope.dims, c.head_dim));
-    }
-    if rope.offset > 0 {
-        parts.push(format!("from position {}", rope.offset));
-    }
-    parts.join(", ")
-}
-
-fn numbers_line(c: &Config) -> String {
-    let x = c.x.as_ref().map_or_else(|| format!("x {}", c.input), |path| format!("x from {path}"));
-    let bias = if c.bias { "with bias" } else { "no bias" };
-    let weights = c
-        .weights
-        .as_ref()
-        .map_or_else(|| format!("weights {}", c.init), |path| format!("weights from {path}"));
-    let dropout =
-        if c.dropout > 0.0 { format!(" · dropout {}", c.dropout) } else { String::new() };
-    format!("{x} · {weights}, {bias} · seed {}{dropout} · {}", c.seed.0, c.dtype)
 }
 
 /// Every combination of the shown indices, the last running fastest; a gap stands once for all that it hides, and
