@@ -10,7 +10,7 @@ use mha_trace::config::{
     AttnMaskTrue, CausalAlign, DType, EmptyRows, Fill, Init, Input, Mask, Preset, QkNorm, Queries,
     Rope, RopeScaling, Seed, Settings, Tokens,
 };
-use mha_trace::file::{Record, read_config, read_json};
+use mha_trace::file::{read_config, read_json};
 use mha_trace::source::{Sources, key_mask_rows};
 use mha_trace::{Error, Result, Run};
 
@@ -180,9 +180,13 @@ pub struct ModernArgs {
 }
 
 impl RunArgs {
-    /// The flags as settings.
+    /// The flags as settings, completed by the model's.
     pub fn settings(&self) -> Result<Settings> {
-        let settings = Settings {
+        self.flags()?.with_model()
+    }
+
+    fn flags(&self) -> Result<Settings> {
+        Ok(Settings {
             preset: self.preset,
             batch: self.batch,
             seq_len: self.seq_len,
@@ -231,18 +235,23 @@ impl RunArgs {
             memory_tokens: self.memory_tokens.as_deref().map(tokens).transpose()?,
             model_config: self.model_config.clone(),
             layer: self.layer,
-        };
-        settings.with_model()
+        })
     }
 
     /// The run that the flags, the config below them and the preset below that describe.
     pub fn run(&self) -> Result<Run> {
-        let flags = self.settings()?;
+        let mut flags = self.flags()?;
         let (settings, sources) = if let Some(path) = &self.config {
-            let record = read_config(path)?;
-            let config = record.config.map(Settings::with_model).transpose()?;
-            Sources::again(&Record { config, ..record }, &flags)?
+            let mut record = read_config(path)?;
+            let mut config = record.config.take().unwrap_or_default();
+            // Another layer of the config's model.
+            if flags.model_config.is_none() && config.model_config.is_some() {
+                config.layer = flags.layer.take().or(config.layer);
+            }
+            record.config = Some(config.with_model()?);
+            Sources::again(&record, &flags.with_model()?)?
         } else {
+            let flags = flags.with_model()?;
             let sources = Sources::load(&flags)?;
             (flags, sources)
         };
