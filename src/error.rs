@@ -61,7 +61,9 @@ impl Error {
     pub fn fix(&self) -> &str {
         match self {
             Self::Config { fix, .. } | Self::Tensor { fix, .. } | Self::File { fix, .. } => fix,
-            Self::TooLarge { .. } => "make batch, seq_len, d_model or heads smaller",
+            Self::TooLarge { .. } => {
+                "make batch, seq_len, d_model, heads, head_dim or kv_len smaller"
+            }
             Self::Compute(_) => {
                 "please report this: the sizes were checked and it should not happen"
             }
@@ -127,13 +129,20 @@ pub fn bytes(count: u128) -> String {
     }
 }
 
-/// A text of a file, such as a tensor's name, as it can be shown: control characters are escaped.
+/// A text of a file, such as a tensor's name, as it can be shown: control characters are escaped, and those that turn
+/// the direction of what follows.
 #[must_use]
 pub fn shown(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.chars().any(char::is_control) {
-        let escape = |c: char| {
-            if c.is_control() { c.escape_default().collect() } else { c.to_string() }
-        };
+    let acts = |c: char| {
+        let turns = '\u{202a}'..='\u{202e}';
+        let isolates = '\u{2066}'..='\u{2069}';
+        c.is_control()
+            || turns.contains(&c)
+            || isolates.contains(&c)
+            || "\u{200e}\u{200f}".contains(c)
+    };
+    if text.chars().any(acts) {
+        let escape = |c: char| if acts(c) { c.escape_default().collect() } else { c.to_string() };
         return text.chars().map(escape).collect::<String>().into();
     }
     text.into()

@@ -576,17 +576,6 @@ fn a_bias_beside_a_weight_of_no_shape_is_refused() {
 }
 
 #[test]
-fn grouped_queries_are_refused_by_their_name() {
-    let mut foreign = Foreign::of(&golden(RUN), &["output"]);
-    for name in ["w_k", "w_v", "b_k", "b_v"] {
-        let tensor = foreign.remove(name).narrow(0, 0, 4).expect("long enough");
-        foreign.add(name, tensor);
-    }
-    let refused = foreign.refused("");
-    assert!(refused.contains("grouped-query attention"), "{refused}");
-}
-
-#[test]
 fn a_prefix_picks_steps_too() {
     let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
     for step in ["x", "weights", "output"] {

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use candle_core::{D, Tensor};
-use mha_trace::Settings;
+use mha_trace::config::Rope;
 use mha_trace::file::{Entry, Output, Record};
-use mha_trace::source::{NameMap, Role};
+use mha_trace::source::{NameMap, Role, Sources};
 use mha_trace::verdict::{Report, Tolerances, check};
+use mha_trace::{Run, Settings, Trace};
 
 fn golden(name: &str) -> Record {
     let path = format!("fixtures/golden/{name}.safetensors");
@@ -263,4 +264,106 @@ fn memory_with_the_tokens_first_is_turned_too() {
         foreign.add(name, turned.expect("three axes"));
     }
     foreign.assert_same("tokens first");
+}
+
+/// A run of one item with rotary positions, without its config, and what `fault` makes of these steps.
+fn rotated(kv_heads: usize, steps: &[&str], fault: impl Fn(&str, &Trace) -> Tensor) -> Foreign {
+    let flags = Settings { heads: Some(4), rope: Some(Rope::Half), ..Settings::default() };
+    let settings =
+        Settings { seq_len: Some(7), d_model: Some(24), kv_heads: Some(kv_heads), ..flags.clone() };
+    let run = Run::new(&settings, Sources::default()).expect("valid");
+    let trace = run.trace().expect("runs");
+    let of = |name: &str| trace.step(name).expect("there").value.clone();
+    let given = ["x", "w_q", "w_k", "w_v", "w_o"].map(|name| entry(name, of(name)));
+    let recorded = steps.iter().map(|step| entry(step, fault(step, &trace)));
+    let entries = given.into_iter().chain(recorded).collect();
+    Foreign { folder: tempfile::tempdir().expect("a temporary folder"), entries, flags }
+}
+
+fn named(foreign: &Foreign) -> Vec<&'static str> {
+    let report = foreign.check().expect("checks");
+    let findings = report.diagnosis.map(|diagnosis| diagnosis.findings).unwrap_or_default();
+    findings.iter().map(|found| found.id).collect()
+}
+
+/// Of one token attention is none, and a rotation at position 0 nothing: X of one item is not read as items of a token.
+#[test]
+fn one_item_is_not_many_of_one_token() {
+    let heads = |step: &str, trace: &Trace| {
+        let name = step.replace("_rot", "_heads");
+        trace.step(&name).expect("there").value.clone()
+    };
+    for steps in [&["q_rot", "k_rot"][..], &["q_heads", "k_heads", "v_heads", "q_rot", "k_rot"]] {
+        let mut foreign = rotated(4, steps, heads);
+        assert_eq!(named(&foreign), ["rope-missing"], "{steps:?}");
+        // The same with the tokens first.
+        let x = foreign.remove("x").transpose(0, 1).and_then(|x| x.contiguous()).expect("turns");
+        foreign.add("x", x);
+        assert_eq!(named(&foreign), ["rope-missing"], "{steps:?}, tokens first");
+    }
+}
+
+#[test]
+fn a_mistake_in_one_of_the_two_is_not_called_one_in_both() {
+    let right = |step: &str, trace: &Trace| trace.step(step).expect("there").value.clone();
+    let only = |wrong: &'static str, other: &'static str| {
+        rotated(2, &["q_rot", "k_rot", "k_repeated", "v_repeated"], move |step, trace| {
+            if step == wrong {
+                trace.step(other).expect("there").value.clone()
+            } else {
+                right(step, trace)
+            }
+        })
+    };
+    assert_eq!(named(&only("q_rot", "q_heads")), ["rope-k-only"]);
+    let tiled =
+        rotated(2, &["q_rot", "k_rot", "k_repeated", "v_heads", "v_repeated"], |step, trace| {
+            let k_rot = right("k_rot", trace);
+            if step == "k_repeated" {
+                Tensor::cat(&[&k_rot, &k_rot], 1).expect("fits")
+            } else {
+                right(step, trace)
+            }
+        });
+    let report = tiled.check().expect("checks");
+    let findings = report.diagnosis.expect("differs").findings;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(findings[0].summary.starts_with("the key heads are tiled"), "{findings:?}");
+}
+
+/// `transformers` gives its locals their names again after each step.
+#[test]
+fn states_may_be_of_any_stage() {
+    let right = |step: &str, trace: &Trace| trace.step(step).expect("there").value.clone();
+    let steps = ["q_rot", "k_repeated", "v_repeated", "weights", "output"];
+    let mut foreign = rotated(2, &steps, right);
+    for (ours, theirs) in [
+        ("q_rot", "query_states"),
+        ("k_repeated", "key_states"),
+        ("v_repeated", "value_states"),
+        ("weights", "attn_weights"),
+        ("output", "attn_output"),
+    ] {
+        foreign.rename(ours, theirs);
+    }
+    let report = foreign.check().expect("checks");
+    assert!(report.is_same() && report.compared() == 5, "{report:#?}");
+}
+
+/// With one key head the norm of keys is as long as all of them.
+#[test]
+fn the_norm_of_one_key_head_is_no_norm_of_all() {
+    let mut foreign =
+        rotated(1, &["output"], |step, trace| trace.step(step).expect("there").value.clone());
+    for (ours, theirs) in [("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "o_proj")] {
+        foreign.rename(&format!("w_{ours}"), &format!("attn.{theirs}.weight"));
+    }
+    let ones = Tensor::ones(6, candle_core::DType::F32, &candle_core::Device::Cpu).expect("made");
+    foreign.add("attn.q_norm.weight", ones.clone());
+    foreign.add("attn.k_norm.weight", ones);
+    let report = foreign.check().expect("is not refused");
+    assert!(!report.is_same(), "it was made without norms");
+    foreign.remove("attn.q_norm.weight");
+    foreign.remove("attn.k_norm.weight");
+    foreign.assert_same("without norms");
 }

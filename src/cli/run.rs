@@ -7,8 +7,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use mha_trace::config::{
-    AttnMaskTrue, CausalAlign, DType, EmptyRows, Fill, Init, Input, Mask, Preset, QkNorm, Queries,
-    Rope, RopeScaling, Seed, Settings, Tokens,
+    AttnMaskTrue, CausalAlign, DType, EmptyRows, Feature, Fill, Init, Input, Mask, Preset, QkNorm,
+    Queries, Rope, RopeScaling, Seed, Settings, Tokens,
 };
 use mha_trace::file::{read_config, read_json};
 use mha_trace::source::{Sources, key_mask_rows};
@@ -97,6 +97,9 @@ pub struct RunArgs {
     /// The layer of that model, from 0; of --weights it picks the prefix too
     #[arg(long, value_name = "N")]
     pub layer: Option<usize>,
+    /// Leave out what the model's config, or --config, says of these
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = choice(Feature::ALL, Feature::name))]
+    pub without: Option<Vec<Feature>>,
     /// Labels of the tokens: the,cat,sat (or a JSON file of them)
     #[arg(long, value_name = "A,B,…|FILE")]
     pub tokens: Option<String>,
@@ -235,6 +238,7 @@ impl RunArgs {
             memory_tokens: self.memory_tokens.as_deref().map(tokens).transpose()?,
             model_config: self.model_config.clone(),
             layer: self.layer,
+            without: self.without.clone(),
         })
     }
 
@@ -255,7 +259,17 @@ impl RunArgs {
             let sources = Sources::load(&flags)?;
             (flags, sources)
         };
-        Run::new(&settings, sources)
+        Run::new(&self.drawn(settings), sources)
+    }
+
+    /// Without a file of weights, a model's layer picks none, and biases are drawn where it has them.
+    fn drawn(&self, settings: Settings) -> Settings {
+        if settings.weights.is_some() || self.model_config.is_none() {
+            return settings;
+        }
+        let prefix = self.prefix.clone();
+        let bias = settings.bias.or(Some(false));
+        Settings { prefix, bias, ..settings }
     }
 }
 
@@ -274,6 +288,12 @@ fn key_mask(text: &str) -> Result<Vec<String>> {
 fn tokens(text: &str) -> Result<Tokens> {
     if Path::new(text).extension().is_some_and(|extension| extension == "json") {
         return read_json(Path::new(text));
+    }
+    if text.trim_start().starts_with('[') {
+        return serde_json::from_str(text).map_err(|error| {
+            let fix = "give A,B,…, or a JSON file of labels".to_owned();
+            Error::Config { what: format!("tokens: {error}"), fix }
+        });
     }
     Ok(Tokens::Same(text.split(',').map(str::to_owned).collect()))
 }

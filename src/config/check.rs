@@ -162,6 +162,10 @@ impl Config {
     fn check_scores(&self) -> Result<()> {
         match (self.window, self.mask, self.softcap, self.scale) {
             (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
+            (Some(_), Mask::None, ..) if self.kv_len.is_some() => refuse(
+                "window is under the causal mask, which cross attention has only if it is asked for",
+                "pass --mask causal, or leave window out",
+            ),
             (Some(_), Mask::None, ..) => refuse(
                 "window is of the last keys, and mask none shows the later ones too",
                 "pass --mask causal, or leave window out",

@@ -89,6 +89,25 @@ choices! {
 }
 
 choices! {
+    /// What a run can do without that a model's config, or a file's, says.
+    Feature {
+        /// Rotary positions, and all that is said of them.
+        #[default]
+        Rope = "rope",
+        /// The norm of queries and keys.
+        QkNorm = "qk-norm",
+        /// The window.
+        Window = "window",
+        /// The soft cap.
+        Softcap = "softcap",
+        /// A scale other than 1/√`d_k`.
+        Scale = "scale",
+        /// Position biases.
+        Alibi = "alibi",
+    }
+}
+
+choices! {
     /// How the heads' queries and keys are normalised.
     QkNorm {
         /// To a root mean square of 1, times a weight a feature ("Root Mean Square Layer Normalization", Zhang and

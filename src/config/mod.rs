@@ -10,7 +10,8 @@ mod settings;
 mod tokens;
 
 pub use choice::{
-    AttnMaskTrue, CausalAlign, DType, EmptyRows, Fill, Init, Input, Mask, QkNorm, Rope, Seed,
+    AttnMaskTrue, CausalAlign, DType, EmptyRows, Feature, Fill, Init, Input, Mask, QkNorm, Rope,
+    Seed,
 };
 pub use preset::Preset;
 pub use queries::{Queries, Rows};

@@ -47,6 +47,11 @@ impl Rotary {
     pub(super) fn check(&self, head_dim: usize) -> Result<()> {
         let &Self { base, dims, offset, attention_factor, .. } = self;
         let refuse = |what: String, fix: &str| Err(Error::config(what, fix));
+        if let Some(path) = self.freqs.as_ref().filter(|_| dims == 0 || dims > head_dim) {
+            let what =
+                format!("rope_freqs {path} has {} frequencies for {head_dim} features", dims / 2);
+            return refuse(what, "give one for every pair that is turned, at most head_dim / 2");
+        }
         if dims > head_dim {
             let what = format!("rope_dims {dims} is more than the {head_dim} features of a head");
             return refuse(what, "give at most head_dim");

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    AttnMaskTrue, CausalAlign, Config, DType, EmptyRows, Fill, Init, Input, Mask, Preset, QkNorm,
-    Queries, Rope, RopeScaling, Seed, Tokens,
+    AttnMaskTrue, CausalAlign, Config, DType, EmptyRows, Feature, Fill, Init, Input, Mask, Preset,
+    QkNorm, Queries, Rope, RopeScaling, Seed, Tokens,
 };
 
 macro_rules! settings {
@@ -25,11 +25,15 @@ macro_rules! settings {
         impl Settings {
             /// These settings, and `base` wherever they are silent.
             ///
-            /// `key_mask` and `lengths` state one thing in two ways: either replaces both of `base`'s.
+            /// `key_mask` and `lengths` state one thing in two ways: either replaces both of `base`'s. `without` takes
+            /// away what `base` says of a feature.
             #[must_use]
             pub fn over(self, mut base: Self) -> Self {
                 if self.key_mask.is_some() || self.lengths.is_some() {
                     (base.key_mask, base.lengths) = (None, None);
+                }
+                for feature in self.without.iter().flatten() {
+                    base.drop_feature(*feature);
                 }
                 Self { $($name: self.$name.or(base.$name),)+ }
             }
@@ -88,9 +92,26 @@ settings! {
     memory_tokens: Tokens,
     model_config: String,
     layer: usize,
+    without: Vec<Feature>,
 }
 
 impl Settings {
+    fn drop_feature(&mut self, feature: Feature) {
+        match feature {
+            Feature::Rope => {
+                self.rope = None;
+                (self.rope_base, self.rope_dims, self.rope_offset) = (None, None, None);
+                (self.rope_scaling, self.rope_freqs) = (None, None);
+                self.rope_attention_factor = None;
+            }
+            Feature::QkNorm => (self.qk_norm, self.qk_norm_eps) = (None, None),
+            Feature::Window => self.window = None,
+            Feature::Softcap => self.softcap = None,
+            Feature::Scale => self.scale = None,
+            Feature::Alibi => self.alibi = None,
+        }
+    }
+
     /// The settings as a config file states them, without those that are absent.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -141,7 +162,7 @@ impl From<&Config> for Settings {
             qk_norm: c.qk_norm,
             qk_norm_eps: c.qk_norm.map(|_| c.qk_norm_eps),
             rope: rope.map(|rope| rope.pairing),
-            rope_base: rope.map(|rope| rope.base),
+            rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
             rope_dims: rope.map(|rope| rope.dims),
             rope_offset: rope.map(|rope| rope.offset),
             rope_scaling: rope.and_then(|rope| rope.scaling.clone()),
@@ -174,6 +195,7 @@ impl From<&Config> for Settings {
             memory_tokens: c.memory_tokens,
             model_config: None,
             layer: None,
+            without: None,
         }
     }
 }

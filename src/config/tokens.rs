@@ -7,7 +7,10 @@ use crate::error::{Error, Result, shown};
 
 /// What the tokens of a sequence are called: one list for all items of the batch, or one an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a list of labels, or a list of such lists, one a batch item")]
+#[serde(
+    untagged,
+    expecting = "labels are a list of strings, or a list of such lists, one a batch item"
+)]
 pub enum Tokens {
     /// Of every item.
     Same(Vec<String>),
@@ -91,9 +94,14 @@ impl Labels {
     }
 }
 
-/// A label as it can be shown: spaces, which tokenizers keep, as they can be seen.
+/// A label as it can be shown: spaces, which tokenizers keep, as they can be seen, and not longer than a table bears.
 fn visible(label: &str) -> String {
-    shown(&label.replace(' ', "␣")).into_owned()
+    const LONGEST: usize = 24;
+    let mut start: String = label.chars().take(LONGEST).collect();
+    if start.len() < label.len() {
+        start.push('…');
+    }
+    shown(&start.replace(' ', "␣")).into_owned()
 }
 
 #[cfg(test)]

@@ -15,7 +15,11 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
 
 /// An error of `serde_json` in our words: what, at which line and column, and what to do.
 pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
-    let place = format!("line {}, column {}", error.line(), error.column());
+    // Some errors come without their place.
+    let place = match error.line() {
+        0 => "a place in it".to_owned(),
+        line => format!("line {line}, column {}", error.column()),
+    };
     let text = error.to_string();
     let text = [(NEGATIVE_INFINITY, "-Infinity"), (INFINITY, "Infinity"), (NAN, "NaN")]
         .into_iter()

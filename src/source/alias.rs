@@ -22,12 +22,15 @@ const ALIASES: &[(&[&str], &[&str])] = &[
     (&["k_repeated"], &["k_repeated", "repeated_k", "k_rep"]),
     (&["v_repeated"], &["v_repeated", "repeated_v", "v_rep"]),
     (
-        &["q", "q_heads"],
+        &["q", "q_heads", "q_norm", "q_rot"],
         &["q", "query", "queries", "q_proj", "query_states", "query_layer", "hook_q"],
     ),
-    (&["k", "k_heads"], &["k", "key", "keys", "k_proj", "key_states", "key_layer", "hook_k"]),
     (
-        &["v", "v_heads"],
+        &["k", "k_heads", "k_norm", "k_rot", "k_cached", "k_repeated"],
+        &["k", "key", "keys", "k_proj", "key_states", "key_layer", "hook_k"],
+    ),
+    (
+        &["v", "v_heads", "v_cached", "v_repeated"],
         &["v", "value", "values", "v_proj", "value_states", "value_layer", "hook_v"],
     ),
     (&["q_heads"], &["q_heads", "q_split", "query_heads", "qh"]),
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn the_last_segment_tells_in_any_case() {
         assert_eq!(meanings("blocks.0.attn.hook_pattern"), ["weights", "weights_dropped"]);
-        assert_eq!(meanings("Query"), ["q", "q_heads"]);
+        assert_eq!(meanings("Query"), ["q", "q_heads", "q_norm", "q_rot"]);
         assert!(meanings("q_proj.weight").is_empty());
     }
 

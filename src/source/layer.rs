@@ -221,9 +221,10 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> Found<'_, R> {
                 if self.tensor(&format!("{name}.bias"))?.is_some() {
                     return Err(Error::tensor(full, "has a bias beside it: a layer norm", fix));
                 }
-                let rows = self.weights.tensors.get(&format!("w_{projection}"));
-                let width = rows.and_then(|rows| rows.dims().first().copied());
-                if weight.dims().first().copied() == width && heads.queries != Some(1) {
+                // With one key head, a norm of it is as long as a norm of all.
+                let queries = self.weights.tensors.get("w_q").filter(|_| projection == "q");
+                let width = queries.and_then(|w_q| w_q.dims().first());
+                if width.is_some() && weight.dims().first() == width && heads.queries != Some(1) {
                     return Err(Error::tensor(full, "is a norm of all heads together", fix));
                 }
                 self.take(format!("w_{projection}_norm"), &full, weight, None);

@@ -17,11 +17,12 @@ impl Settings {
     pub fn with_model(mut self) -> Result<Self> {
         let Some(path) = self.model_config.take() else { return Ok(self) };
         let layer = self.layer.take();
-        let is_scaled = self.rope_freqs.is_none() && self.rope_scaling.is_none();
+        let has_freqs = self.rope_freqs.is_some();
+        let is_scaled = !has_freqs && self.rope_scaling.is_none();
         let keys = read_json(Path::new(&path))?;
         let mut model = Model { path: path.into(), keys, layer, is_scaled }.settings()?;
-        if self.weights.is_none() {
-            model.prefix = None;
+        if has_freqs {
+            model.rope_base = None;
         }
         Ok(self.over(model))
     }
@@ -44,7 +45,7 @@ impl Model {
     fn settings(&self) -> Result<Settings> {
         let of_layers = |layers: &str| self.layer.map(|layer| format!("{layers}.{layer}"));
         let kind = self.keys.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        let layers = self.size(&["num_hidden_layers", "n_layer"])?;
+        let layers = self.size("num_hidden_layers")?.or(self.size("n_layer")?);
         if let (Some(layer), Some(layers)) = (self.layer, layers)
             && layer >= layers
         {
@@ -53,7 +54,7 @@ impl Model {
         }
         let settings = match kind {
             "bert" => Settings {
-                mask: Some(if self.is("is_decoder", false) { Mask::Causal } else { Mask::None }),
+                mask: Some(self.bert_mask()?),
                 bias: Some(true),
                 prefix: of_layers("layer"),
                 ..self.sizes(["hidden_size", "num_attention_heads"])?
@@ -65,23 +66,34 @@ impl Model {
                 ..self.sizes(["n_embd", "n_head"])?
             },
             "llama" => Settings {
-                bias: self.is("attention_bias", false).then_some(true),
+                bias: self.is("attention_bias", false)?.then_some(true),
                 ..self.rotary()?
             },
-            "mistral" => Settings { window: self.window(Some(4096))?, ..self.rotary()? },
-            "qwen2" => Settings { bias: Some(true), window: self.qwen_window()?, ..self.rotary()? },
+            "mistral" => Settings {
+                kv_heads: self.size_or("num_key_value_heads", 8)?,
+                window: self.window(Some(4096))?,
+                ..self.rotary()?
+            },
+            "qwen2" => Settings {
+                bias: Some(true),
+                kv_heads: self.size_or("num_key_value_heads", 32)?,
+                window: self.qwen_window()?,
+                ..self.rotary()?
+            },
             "qwen3" => Settings {
-                bias: self.is("attention_bias", false).then_some(true),
+                bias: self.is("attention_bias", false)?.then_some(true),
                 qk_norm: Some(QkNorm::Rms),
                 qk_norm_eps: Some(self.number("rms_norm_eps")?.unwrap_or(1e-6)),
+                kv_heads: self.size_or("num_key_value_heads", 32)?,
                 window: self.qwen_window()?,
-                head_dim: self.size(&["head_dim"])?.or(Some(128)),
+                head_dim: self.size("head_dim")?.or(Some(128)),
                 ..self.rotary()?
             },
             "gemma2" => Settings {
-                bias: self.is("attention_bias", false).then_some(true),
-                head_dim: self.size(&["head_dim"])?.or(Some(256)),
-                scale: Some(self.number("query_pre_attn_scalar")?.unwrap_or(256.0).powf(-0.5)),
+                bias: self.is("attention_bias", false)?.then_some(true),
+                head_dim: self.size("head_dim")?.or(Some(256)),
+                kv_heads: self.size_or("num_key_value_heads", 4)?,
+                scale: Some(self.gemma2_scale()?),
                 softcap: match self.keys.get("attn_logit_softcapping") {
                     Some(Value::Null) => None,
                     _ => Some(self.number("attn_logit_softcapping")?.unwrap_or(50.0)),
@@ -89,10 +101,16 @@ impl Model {
                 window: self.gemma2_window()?,
                 ..self.rotary()?
             },
-            "phi3" => Settings { window: self.window(None)?, ..self.rotary()? },
-            "gpt_neox" => {
-                Settings { bias: self.is("attention_bias", true).then_some(true), ..self.rotary()? }
-            }
+            "phi3" => Settings {
+                window: self.window(None)?,
+                rope_dims: self.partial("partial_rotary_factor", 1.0)?,
+                ..self.rotary()?
+            },
+            "gpt_neox" => Settings {
+                bias: self.is("attention_bias", true)?.then_some(true),
+                rope_dims: self.partial("rotary_pct", 0.25)?,
+                ..self.rotary()?
+            },
             other => return Err(self.unknown(other)),
         };
         Ok(Settings { mask: settings.mask.or(Some(Mask::Causal)), ..settings })
@@ -104,11 +122,11 @@ impl Model {
             let fix = "give the model's own config.json, whole";
             Error::file(&self.path, format!("has no {name}"), fix)
         };
-        let d_model = self.size(&[width])?.ok_or_else(|| missing(width))?;
+        let d_model = self.size(width)?.ok_or_else(|| missing(width))?;
         Ok(Settings {
             d_model: Some(d_model),
             d_in: Some(d_model),
-            heads: Some(self.size(&[heads])?.ok_or_else(|| missing(heads))?),
+            heads: Some(self.size(heads)?.ok_or_else(|| missing(heads))?),
             ..Settings::default()
         })
     }
@@ -116,46 +134,82 @@ impl Model {
     /// The sizes and rotary positions of Llama and its kin.
     fn rotary(&self) -> Result<Settings> {
         let sizes = self.sizes(["hidden_size", "num_attention_heads"])?;
-        let head_dim = self.size(&["head_dim"])?;
-        let by_split = sizes.d_model.zip(sizes.heads).and_then(|(d, heads)| d.checked_div(heads));
-        // Since transformers 5 all of it stands in `rope_parameters`.
-        let rope = ["rope_parameters", "rope_scaling"]
-            .iter()
-            .find_map(|key| self.keys.get(*key)?.as_object());
-        let among = |names: &[&str]| -> Result<Option<f64>> {
-            for keys in rope.into_iter().chain([&self.keys]) {
-                for name in names {
-                    if let Some(number) = self.number_in(keys, name)? {
-                        return Ok(Some(number));
-                    }
-                }
-            }
-            Ok(None)
-        };
-        let part = among(&["partial_rotary_factor", "rotary_pct"])?;
-        let otherwise =
-            if self.keys.get("model_type") == Some(&"gpt_neox".into()) { 0.25 } else { 1.0 };
-        #[allow(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a head has few features; rounded down as the library does"
-        )]
-        let dims =
-            head_dim.or(by_split).map(|dim| (dim as f64 * part.unwrap_or(otherwise)) as usize);
         Ok(Settings {
-            kv_heads: self.size(&["num_key_value_heads"])?,
-            head_dim,
+            kv_heads: self.size("num_key_value_heads")?,
+            head_dim: self.head_dim()?,
             rope: Some(Rope::Half),
-            rope_base: among(&["rope_theta", "rotary_emb_base"])?,
-            rope_dims: dims,
-            rope_scaling: match rope {
+            rope_base: self.of_rope(&["rope_theta", "rotary_emb_base"])?,
+            rope_scaling: match self.rope()? {
                 Some(rope) if self.is_scaled => self.scaling(rope)?,
                 _ => None,
             },
             prefix: self.layer.map(|layer| format!("layers.{layer}")),
             ..sizes
         })
+    }
+
+    fn head_dim(&self) -> Result<Option<usize>> {
+        let sizes = self.sizes(["hidden_size", "num_attention_heads"])?;
+        let split = sizes.d_model.zip(sizes.heads);
+        let split = split.filter(|(width, heads)| *heads > 0 && width % heads == 0);
+        Ok(self.size("head_dim")?.or(split.map(|(width, heads)| width / heads)))
+    }
+
+    /// How many features of a head are turned, where that is a part of them.
+    fn partial(&self, name: &str, otherwise: f64) -> Result<Option<usize>> {
+        let part = self.of_rope(&["partial_rotary_factor", name])?.unwrap_or(otherwise);
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a head has few features; rounded down as the library does"
+        )]
+        let of = |head_dim: usize| (head_dim as f64 * part) as usize;
+        #[allow(clippy::float_cmp, reason = "1 exactly")]
+        Ok(self.head_dim()?.filter(|_| part != 1.0).map(of))
+    }
+
+    /// What is said of rotary positions; since transformers 5 all of it stands there.
+    fn rope(&self) -> Result<Option<&Map<String, Value>>> {
+        for name in ["rope_parameters", "rope_scaling"] {
+            match self.keys.get(name) {
+                None | Some(Value::Null) => {}
+                Some(Value::Object(rope)) => return Ok(Some(rope)),
+                Some(_) => return Err(self.wrong(name, "an object")),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first of these numbers, among what is said of rotary positions or beside it.
+    fn of_rope(&self, names: &[&str]) -> Result<Option<f64>> {
+        for keys in self.rope()?.into_iter().chain([&self.keys]) {
+            for name in names {
+                if let Some(number) = self.number_in(keys, name)? {
+                    return Ok(Some(number));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn bert_mask(&self) -> Result<Mask> {
+        match self.keys.get("position_embedding_type").and_then(Value::as_str) {
+            None | Some("absolute") => {}
+            Some(kind) => {
+                let what = format!("position_embedding_type {kind} adds to the scores");
+                return Err(Error::file(&self.path, what, "this is not traced"));
+            }
+        }
+        Ok(if self.is("is_decoder", false)? { Mask::Causal } else { Mask::None })
+    }
+
+    fn gemma2_scale(&self) -> Result<f64> {
+        let scalar = self.number("query_pre_attn_scalar")?.unwrap_or(256.0);
+        if scalar > 0.0 {
+            return Ok(scalar.powf(-0.5));
+        }
+        Err(self.wrong("query_pre_attn_scalar", "a number above 0"))
     }
 
     /// The scaling of rotary frequencies, completed by what the library takes from beside it.
@@ -182,7 +236,7 @@ impl Model {
     /// The window of the layer, where layers have one unless they are said to differ.
     fn window(&self, otherwise: Option<usize>) -> Result<Option<usize>> {
         let window = match self.keys.get("sliding_window") {
-            Some(_) => self.size(&["sliding_window"])?,
+            Some(_) => self.size("sliding_window")?,
             None => otherwise,
         };
         match self.layer_slides(window)? {
@@ -192,22 +246,19 @@ impl Model {
     }
 
     fn qwen_window(&self) -> Result<Option<usize>> {
-        if !self.is("use_sliding_window", false) {
+        if !self.is("use_sliding_window", false)? {
             return Ok(None);
         }
-        let window = self.size(&["sliding_window"])?;
+        let window = self.size_or("sliding_window", 4096)?;
         let slides = match self.layer_slides(window)? {
             Some(slides) => slides,
-            None => self.this_layer()? >= self.size(&["max_window_layers"])?.unwrap_or(28),
+            None => self.this_layer()? >= self.size("max_window_layers")?.unwrap_or(28),
         };
         Ok(window.filter(|_| slides))
     }
 
     fn gemma2_window(&self) -> Result<Option<usize>> {
-        let window = match self.keys.get("sliding_window") {
-            Some(_) => self.size(&["sliding_window"])?,
-            None => Some(4096),
-        };
+        let window = self.size_or("sliding_window", 4096)?;
         let slides = match self.layer_slides(window)? {
             Some(slides) => slides,
             None => window.is_some() && self.this_layer()? % 2 == 0,
@@ -233,17 +284,17 @@ impl Model {
     fn gpt2_scale(&self) -> Result<Option<f64>> {
         let sizes = self.sizes(["n_embd", "n_head"])?;
         let head_dim = sizes.d_model.zip(sizes.heads).and_then(|(d, heads)| d.checked_div(heads));
-        let plain = if self.is("scale_attn_weights", true) {
+        let plain = if self.is("scale_attn_weights", true)? {
             1.0 / crate::config::root(head_dim.unwrap_or(1))
         } else {
             1.0
         };
-        if self.is("scale_attn_by_inverse_layer_idx", false) {
+        if self.is("scale_attn_by_inverse_layer_idx", false)? {
             #[allow(clippy::cast_precision_loss, reason = "layers are few")]
             let by = (self.this_layer()? + 1) as f64;
             return Ok(Some(plain / by));
         }
-        Ok((!self.is("scale_attn_weights", true)).then_some(plain))
+        Ok((!self.is("scale_attn_weights", true)?).then_some(plain))
     }
 
     fn this_layer(&self) -> Result<usize> {
@@ -251,19 +302,29 @@ impl Model {
         self.layer.ok_or_else(|| Error::file(&self.path, what, "say which is meant: --layer N"))
     }
 
-    fn is(&self, name: &str, otherwise: bool) -> bool {
-        self.keys.get(name).and_then(Value::as_bool).unwrap_or(otherwise)
+    fn is(&self, name: &str, otherwise: bool) -> Result<bool> {
+        match self.keys.get(name) {
+            None | Some(Value::Null) => Ok(otherwise),
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
+        }
     }
 
-    /// The first of these keys that is there and not null.
-    fn size(&self, names: &[&str]) -> Result<Option<usize>> {
-        let found = names.iter().find_map(|name| Some((name, self.keys.get(*name)?)));
-        match found {
-            None | Some((_, Value::Null)) => Ok(None),
-            Some((name, value)) => {
+    /// A size, if the key is there and not null.
+    fn size(&self, name: &str) -> Result<Option<usize>> {
+        match self.keys.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => {
                 let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
-                size.map(Some).ok_or_else(|| self.no_number(name, value))
+                size.map(Some).ok_or_else(|| self.wrong(name, "a whole number from 0 up"))
             }
+        }
+    }
+
+    /// A size that has a default where the key is absent, and none where it is null.
+    fn size_or(&self, name: &str, otherwise: usize) -> Result<Option<usize>> {
+        match self.keys.get(name) {
+            None => Ok(Some(otherwise)),
+            Some(_) => self.size(name),
         }
     }
 
@@ -274,12 +335,12 @@ impl Model {
     fn number_in(&self, keys: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
         match keys.get(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => value.as_f64().map(Some).ok_or_else(|| self.no_number(name, value)),
+            Some(value) => value.as_f64().map(Some).ok_or_else(|| self.wrong(name, "a number")),
         }
     }
 
-    fn no_number(&self, name: &str, value: &Value) -> Error {
-        let what = format!("{name} is {value}, which is no such number");
+    fn wrong(&self, name: &str, wanted: &str) -> Error {
+        let what = format!("{name} is not {wanted}");
         Error::file(&self.path, what, "give the model's own config.json")
     }
 
@@ -300,7 +361,10 @@ impl Model {
             ("attn_logit_softcapping", "--softcap"),
         ];
         let flag = |(name, flag): (&str, &str)| {
-            let value = self.keys.get(name).filter(|value| value.is_number())?;
+            // Models of more than text have their sizes a level down.
+            let text = self.keys.get("text_config").and_then(Value::as_object);
+            let value = self.keys.get(name).or_else(|| text?.get(name));
+            let value = value.filter(|value| value.is_number())?;
             Some(format!("{flag} {value}"))
         };
         let flags: Vec<String> = names.into_iter().filter_map(flag).collect();

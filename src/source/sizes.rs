@@ -14,7 +14,7 @@ impl Sources {
         let of_x = |otherwise| if self.has("x") { "x" } else { otherwise };
         let of_w_o = if self.has("w_o") { "w_o" } else { "w_q" };
         let stated = [
-            ("batch", settings.batch, sizes.batch, of_x("k_past")),
+            ("batch", settings.batch, sizes.batch, of_x("memory")),
             ("seq_len", settings.seq_len, sizes.seq_len, "x"),
             ("d_in", settings.d_in, sizes.d_in, of_x("w_q")),
             ("d_model", settings.d_model, sizes.d_model, of_w_o),
@@ -57,6 +57,7 @@ impl Sources {
         if let Some(memory) = self.tensor("memory") {
             let [batch, tokens, width] = dims(memory, "memory", "(batch, kv_len, d_memory)")?;
             as_many_items("memory", batch, sizes.batch)?;
+            sizes.batch = Some(batch);
             sizes.kv_len = Some(tokens);
             sizes.d_memory = Some(width);
         }

@@ -31,7 +31,10 @@ pub struct Meant {
 /// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
 pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
     if record.config.is_some() {
-        let (settings, sources) = Sources::of_record(record, flags)?;
+        // A prefix picks among weights, and this file says which are its own.
+        let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
+        let flags = Settings { prefix, ..flags.clone() };
+        let (settings, sources) = Sources::of_record(record, &flags)?;
         let record = record.clone();
         return Ok(vec![Meant {
             record,
@@ -61,6 +64,12 @@ pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
         let how = "true means blocked; --attn-mask FILE:mask takes it as attend";
         taken.push(Taken::as_it_is("mask", "mask").read(how));
     }
+    let tokens_first = tokens_first.filter(|_| !is_one(sources.tensor("x"), 0));
+    // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
+    let says_so = settings.seq_len.is_some()
+        || settings.batch.is_some()
+        || ["memory", "k_past"].iter().any(|name| sources.tensor(name).is_some());
+    let is_trivial = is_one(sources.tensor("x"), 1) && tokens_first.is_some() && !says_so;
     let plain = Meant { record, settings, sources, taken, tokens_first: false };
     let turned = tokens_first.map(|(sources, seen)| Meant {
         record: plain.record.clone(),
@@ -69,7 +78,12 @@ pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
         taken: plain.taken.iter().cloned().chain([seen]).collect(),
         tokens_first: true,
     });
-    Ok(std::iter::once(plain).chain(turned).collect())
+    Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
+}
+
+/// Whether a tensor is there, and that axis of it has one place.
+fn is_one(tensor: Option<&Tensor>, axis: usize) -> bool {
+    tensor.is_some_and(|tensor| tensor.dims().get(axis) == Some(&1))
 }
 
 impl Meant {

@@ -48,12 +48,17 @@ pub fn mask_line(c: &Config) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
+/// A base as people write it, unless that is very long.
+fn base(base: f64) -> String {
+    if (1e-3..1e12).contains(&base) { base.to_string() } else { format!("{base:e}") }
+}
+
 /// `rope half, base 500000, 4 of 6 features, from position 3`: only what is not as usual.
 fn rope_text(rope: &Rotary, c: &Config) -> String {
     let mut parts = vec![format!("rope {}", rope.pairing)];
     match &rope.freqs {
         Some(path) => parts.push(format!("frequencies from {path}")),
-        None => parts.push(format!("base {}", rope.base)),
+        None => parts.push(format!("base {}", base(rope.base))),
     }
     parts.extend(rope.scaling.as_ref().map(|scaling| format!("scaled {}", scaling.kind())));
     if rope.dims < c.head_dim {

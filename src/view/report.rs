@@ -69,6 +69,11 @@ pub fn report_table(
     let missing: Vec<&str> = report.missing().map(|step| step.name.as_str()).collect();
     if !missing.is_empty() {
         writeln!(out, "on one side only: {}", shown(&missing.join(", ")))?;
+        let mut hints: Vec<&str> = missing.iter().filter_map(|step| flag_of(step)).collect();
+        hints.dedup();
+        if report.read_as.is_some() && !hints.is_empty() {
+            writeln!(out, "what makes such steps is said by flags: {}", hints.join(", "))?;
+        }
     }
     if let Some(diagnosis) = &report.diagnosis {
         diagnosis_lines(diagnosis).iter().try_for_each(|line| writeln!(out, "{line}"))?;
@@ -86,6 +91,20 @@ pub fn report_table(
         writeln!(out, "{}", worst_cell(report, first, sides))?;
     }
     Ok(())
+}
+
+/// The flag without which a run does not have a step.
+fn flag_of(step: &str) -> Option<&'static str> {
+    Some(match step {
+        "q_norm" | "k_norm" => "--qk-norm rms",
+        "q_rot" | "k_rot" => "--rope half or interleaved",
+        "k_cached" | "v_cached" => "--past FILE, or k_past and v_past in the file",
+        "scores_capped" => "--softcap C",
+        "scores_biased" => "--alibi or --attn-mask FILE",
+        "masked_scores" => "--mask causal, --lengths or --attn-mask FILE",
+        "weights_dropped" => "--dropout P",
+        _ => return None,
+    })
 }
 
 fn heads(c: &Config) -> String {

@@ -6,6 +6,7 @@ use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
 use super::grid::{plain, right};
+use super::header::mask_line;
 use super::number::thousands;
 use super::steps::is_of_key_heads;
 use super::title::title;
@@ -54,17 +55,28 @@ fn symbols(config: &Config, step: &Step<()>) -> String {
         Axis::Query if size == 1 && c.query_count() > 1 => "1",
         Axis::Query if size != c.seq_len => "T_q",
         Axis::Key if size == 1 && c.key_count() > 1 => "1",
+        Axis::Key if c.kv_len.is_some() => "S",
         Axis::Key if size == c.key_count() && size != c.seq_len => "S",
         Axis::Key if size == c.past_len && size != c.seq_len => "P",
-        Axis::Model if size == c.d_model => axis.symbol(),
-        Axis::Model if size == c.query_width() => "H·d_k",
-        Axis::Model if size == c.key_width() => "H_kv·d_k",
+        Axis::Model => model_symbol(c, &step.name, size),
         Axis::HeadDim if step.name == "rope_freqs" => "r/2",
         Axis::Input if is_of_memory && c.d_memory != c.d_in => "d_memory",
         Axis::Input if c.d_in == c.d_model => Axis::Model.symbol(),
         other => other.symbol(),
     };
     format!("({})", step.axes.iter().map(symbol).collect::<Vec<_>>().join(", "))
+}
+
+/// What the features of a step are: those of the model, or of all heads.
+fn model_symbol(c: &Config, step: &str, size: usize) -> &'static str {
+    let of_heads = match step {
+        "k" | "v" | "w_k" | "w_v" | "b_k" | "b_v" if c.kv_heads < c.heads => return "H_kv·d_k",
+        "output" | "b_o" => false,
+        // Its rows are of the model, its columns of the heads.
+        "w_o" => size != c.d_model,
+        _ => true,
+    };
+    if of_heads && c.query_width() != c.d_model { "H·d_k" } else { Axis::Model.symbol() }
 }
 
 fn sum(rows: &[Row], part: impl Fn(&Row) -> u128) -> u128 {
@@ -103,7 +115,7 @@ fn header(c: &Config, out: &mut dyn Write) -> io::Result<()> {
     if c.past_len > 0 {
         sizes.push(format!("P = {} keys of the cache", c.past_len));
     }
-    if c.key_count() != c.seq_len {
+    if c.key_count() != c.seq_len || c.kv_len.is_some() {
         sizes.push(format!("S = {} keys", c.key_count()));
     }
     sizes.push(format!("d_model = {}", c.d_model));
@@ -120,7 +132,8 @@ fn header(c: &Config, out: &mut dyn Write) -> io::Result<()> {
     let is_split = c.query_width() == c.d_model;
     sizes.push(format!("d_k = {}{}", if is_split { "d_model / H = " } else { "" }, c.head_dim));
     sizes.extend(c.rope.as_ref().map(|rope| format!("r = {} features turned", rope.dims)));
-    writeln!(out, "  {}", sizes.join(" · "))
+    writeln!(out, "  {}", sizes.join(" · "))?;
+    writeln!(out, "  {}", mask_line(c))
 }
 
 /// The flow from X to the output: steps of one operation and shape that follow each other stand together.

@@ -10,6 +10,21 @@ const SPLIT: &[&str] = &["q_heads", "k_heads", "v_heads"];
 const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";
 const SPLIT_FIX: &str = "q = q.view(B, T, H, d_k).transpose(1, 2)";
 
+/// Tiled heads, of keys and values, or of one of the two.
+macro_rules! tiled {
+    ($which:literal, $steps:expr) => {
+        Mutation {
+            id: "gqa-tiled",
+            summary: concat!($which, " tiled, 0 1 0 1, where each should repeat, 0 0 1 1"),
+            silent: "There are as many heads as are needed; with one key head the two are the same.",
+            example: "k = k.repeat(1, H // H_kv, 1, 1)",
+            fix: "k = k.repeat_interleave(H // H_kv, dim=1)",
+            steps: $steps,
+            faulty: tiled,
+        }
+    };
+}
+
 pub const ALL: &[Mutation] = &[
     Mutation {
         id: "split-without-transpose",
@@ -39,20 +54,9 @@ pub const ALL: &[Mutation] = &[
             one(Some(split.permute((0, 3, 1, 2))?.contiguous()?))
         },
     },
-    Mutation {
-        id: "gqa-tiled",
-        summary: "the key and value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
-        silent: "There are as many heads as are needed; with one key head the two are the same.",
-        example: "k = k.repeat(1, H // H_kv, 1, 1)",
-        fix: "k = k.repeat_interleave(H // H_kv, dim=1)",
-        steps: &["k_repeated", "v_repeated"],
-        faulty: |site| match (site.step.op, site.input()) {
-            (Op::RepeatHeads { times }, Some(heads)) => {
-                one(Some(Tensor::cat(&vec![heads; times], 1)?))
-            }
-            _ => one(None),
-        },
-    },
+    tiled!("the key and value heads are", &["k_repeated", "v_repeated"]),
+    tiled!("the key heads are", &["k_repeated"]),
+    tiled!("the value heads are", &["v_repeated"]),
     Mutation {
         id: "merge-without-transpose",
         summary: "the heads' outputs are viewed as (batch, token, model) directly",
@@ -80,4 +84,11 @@ fn summed(site: &Site) -> Result<Vec<Tensor>> {
     let Some(heads) = site.input() else { return one(None) };
     let sum = heads.sum(1)?;
     one(Some(Tensor::cat(&vec![&sum; site.config.heads], 2)?))
+}
+
+fn tiled(site: &Site) -> Result<Vec<Tensor>> {
+    match (site.step.op, site.input()) {
+        (Op::RepeatHeads { times }, Some(heads)) => one(Some(Tensor::cat(&vec![heads; times], 1)?)),
+        _ => one(None),
+    }
 }

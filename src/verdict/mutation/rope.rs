@@ -16,25 +16,54 @@ const OFFSET_FIX: &str =
     "q, k = rope(q, positions), rope(k, positions)  # positions = past_len + arange(T)";
 const ON_VALUES_FIX: &str = "q, k = rope(q), rope(k)";
 
+/// A rotation of other pairs, of queries and keys, or of one of the two.
+macro_rules! pairs {
+    ($other:expr, $id:literal, $summary:literal, $example:literal, $fix:literal, $steps:expr) => {
+        Mutation {
+            id: $id,
+            summary: $summary,
+            silent: PAIRS,
+            example: $example,
+            fix: $fix,
+            steps: $steps,
+            faulty: |site| in_pairs(site, $other),
+        }
+    };
+}
+
+macro_rules! interleaved {
+    ($steps:expr) => {
+        pairs!(
+            Rope::Interleaved,
+            "rope-interleaved",
+            "the neighbours 2i and 2i + 1 are turned, in place of i and i + r/2",
+            "x1, x2 = x[..., 0::2], x[..., 1::2]",
+            "x1, x2 = x.chunk(2, dim=-1)",
+            $steps
+        )
+    };
+}
+
+macro_rules! halves {
+    ($steps:expr) => {
+        pairs!(
+            Rope::Half,
+            "rope-half",
+            "i and i + r/2 are turned, in place of the neighbours 2i and 2i + 1",
+            "x1, x2 = x.chunk(2, dim=-1)",
+            "x1, x2 = x[..., 0::2], x[..., 1::2]",
+            $steps
+        )
+    };
+}
+
 pub const ALL: &[Mutation] = &[
-    Mutation {
-        id: "rope-interleaved",
-        summary: "the neighbours 2i and 2i + 1 are turned, in place of i and i + r/2",
-        silent: PAIRS,
-        example: "x1, x2 = x[..., 0::2], x[..., 1::2]",
-        fix: "x1, x2 = x.chunk(2, dim=-1)",
-        steps: BOTH,
-        faulty: |site| in_pairs(site, Rope::Interleaved),
-    },
-    Mutation {
-        id: "rope-half",
-        summary: "i and i + r/2 are turned, in place of the neighbours 2i and 2i + 1",
-        silent: PAIRS,
-        example: "x1, x2 = x.chunk(2, dim=-1)",
-        fix: "x1, x2 = x[..., 0::2], x[..., 1::2]",
-        steps: BOTH,
-        faulty: |site| in_pairs(site, Rope::Half),
-    },
+    interleaved!(BOTH),
+    interleaved!(&["q_rot"]),
+    interleaved!(&["k_rot"]),
+    halves!(BOTH),
+    halves!(&["q_rot"]),
+    halves!(&["k_rot"]),
     Mutation {
         id: "rope-position-offset",
         summary: "the rotary positions of queries and keys start from the wrong number",
@@ -75,6 +104,24 @@ pub const ALL: &[Mutation] = &[
         id: "rope-on-values",
         summary: "the values are turned by their positions too",
         silent: "The values keep their norms.",
+        example: "v = torch.cat([v_past, rope(v)], dim=2)",
+        fix: ON_VALUES_FIX,
+        steps: &["v_cached"],
+        faulty: |site| turned_values(site, &site.correct()?),
+    },
+    Mutation {
+        id: "rope-on-values",
+        summary: "the values are turned by their positions too",
+        silent: "The values keep their norms.",
+        example: "v = rope(v).repeat_interleave(H // H_kv, dim=1)",
+        fix: ON_VALUES_FIX,
+        steps: &["v_repeated"],
+        faulty: |site| turned_values(site, &site.correct()?),
+    },
+    Mutation {
+        id: "rope-on-values",
+        summary: "the values are turned by their positions too",
+        silent: "The values keep their norms.",
         example: "out = weights @ rope(v)",
         fix: ON_VALUES_FIX,
         steps: &["head_outputs"],
@@ -91,6 +138,15 @@ pub const ALL: &[Mutation] = &[
         example: "q, _ = apply_rope(q, k)",
         fix: "q, k = apply_rope(q, k)",
         steps: &["k_rot"],
+        faulty: |site| one(site.input().cloned()),
+    },
+    Mutation {
+        id: "rope-k-only",
+        summary: "the rotation reaches the keys alone",
+        silent: "The shapes do not tell, and the scores still depend on the position of the key.",
+        example: "_, k = apply_rope(q, k)",
+        fix: "q, k = apply_rope(q, k)",
+        steps: &["q_rot"],
         faulty: |site| one(site.input().cloned()),
     },
     Mutation {
