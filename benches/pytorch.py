@@ -271,7 +271,7 @@ def flag(name, value, folder):
     return f"--{name}={json.dumps(value) if isinstance(value, dict) else value}"
 
 
-def accuracy(binary, runs):
+def accuracy(binary, runs, seed):
     import torch
     from attention import resolve
     from safetensors.torch import load_file, save_file
@@ -284,8 +284,8 @@ def accuracy(binary, runs):
     def error(output, exact):
         return (output.double() - exact).abs().max().item()
 
-    rng = random.Random(0)
-    torch.manual_seed(0)
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.safetensors"
@@ -393,12 +393,12 @@ def correct_run(rng, dtype, kept):
     return tensors, settings, past
 
 
-def noise(binary, runs):
+def noise(binary, runs, seed):
     import torch
     from safetensors.torch import save_file
 
-    rng = random.Random(0)
-    torch.manual_seed(0)
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
     dtypes = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
     with tempfile.TemporaryDirectory() as folder:
         # a folder in a folder is not checked
@@ -434,13 +434,14 @@ def main():
     parser.add_argument("what", choices=["startup", "accuracy", "noise"])
     parser.add_argument("--bin", default="target/release/mha-trace")
     parser.add_argument("--runs", type=int, help="default 20, 200, 500")
+    parser.add_argument("--seed", type=int, default=0, help="of accuracy and noise")
     args = parser.parse_args()
     if args.what == "startup":
         startup(args.bin, args.runs or 20)
     elif args.what == "accuracy":
-        accuracy(args.bin, args.runs or 200)
+        accuracy(args.bin, args.runs or 200, args.seed)
     else:
-        noise(args.bin, args.runs or 500)
+        noise(args.bin, args.runs or 500, args.seed)
 
 
 if __name__ == "__main__":
