@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use mha_trace::Settings;
 use mha_trace::source::NameMap;
 use mha_trace::verdict::{Report, Tolerances, check};
+use serde_json::Value;
 
 fn folders() -> Vec<PathBuf> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/architectures");
@@ -124,4 +125,39 @@ fn the_fixtures_tell_layers_and_settings_apart() {
     assert_eq!(count(|s| s.rope_scaling.is_some()), 12);
     assert_eq!(count(|s| s.softcap.is_some() && s.scale.is_some()), 2);
     assert_eq!(count(|s| s.qk_norm.is_some()), 2);
+}
+
+/// Version 4 of transformers had what is said of rotary positions beside each other, under other names.
+#[test]
+fn older_configs_say_the_same() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut tried = 0;
+    for source in folders() {
+        let text = fs::read_to_string(source.join("config.json")).expect("readable");
+        let mut config: Value = serde_json::from_str(&text).expect("JSON");
+        let keys = config.as_object_mut().expect("an object");
+        let Some(Value::Object(mut rope)) = keys.remove("rope_parameters") else { continue };
+        let is_neox = keys["model_type"] == "gpt_neox";
+        let base = if is_neox { "rotary_emb_base" } else { "rope_theta" };
+        keys.insert(base.to_owned(), rope.remove("rope_theta").expect("stated"));
+        if let Some(part) = rope.remove("partial_rotary_factor") {
+            let name = if is_neox { "rotary_pct" } else { "partial_rotary_factor" };
+            keys.insert(name.to_owned(), part);
+        }
+        let kind = rope.remove("rope_type").expect("stated");
+        let is_scaled = kind != "default";
+        rope.insert("type".to_owned(), kind);
+        keys.insert("rope_scaling".to_owned(), if is_scaled { rope.into() } else { Value::Null });
+        let older = folder.path().join("config.json");
+        fs::write(&older, config.to_string()).expect("written");
+        let read = |path: &Path| {
+            let path = path.to_string_lossy().into_owned();
+            let settings =
+                Settings { model_config: Some(path), layer: Some(1), ..Settings::default() };
+            settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", source.display()))
+        };
+        assert_eq!(read(&older), read(&source.join("config.json")), "{}", source.display());
+        tried += 1;
+    }
+    assert!(tried >= 10, "only {tried}");
 }
