@@ -82,14 +82,13 @@ impl Foreign {
     fn assert_same(&self, what: &str) {
         let report =
             self.check().unwrap_or_else(|error| panic!("{what}: {error}\n{}", error.fix()));
-        let computed = self.entries.iter().filter(|entry| {
-            let is_weight =
-                ["weight", "bias", "W_", "b_"].iter().any(|part| entry.name.contains(part));
-            Role::of(&entry.name).is_none() && (!is_weight || entry.name == "weights")
-        });
+        let is_weight = |name: &str| name.contains('.') || name.starts_with("W_");
+        let others = self.entries.iter().filter(|entry| !is_weight(&entry.name));
+        let computed = others.filter(|entry| Role::of(&entry.name).is_none()).count();
         assert!(report.is_same(), "{what}: {report:#?}");
         assert!(report.left.is_empty(), "{what}: {:?}", report.left);
-        assert!(report.compared() >= computed.count().min(3), "{what}: {report:#?}");
+        // Two inputs may have names that tell no role.
+        assert!(report.compared() + 2 >= computed, "{what}: {report:#?}");
     }
 }
 
