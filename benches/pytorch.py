@@ -169,33 +169,6 @@ def random_past(rng, config):
     return {"k_past": torch.randn(shape), "v_past": torch.randn(shape)}
 
 
-def rms_norm(heads, weight, eps):
-    """As transformers has it: in f32 at least, the weight apart."""
-    import torch
-
-    wide = heads.to(torch.promote_types(heads.dtype, torch.float32))
-    wide = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + eps)
-    return wide.to(heads.dtype) * weight
-
-
-def rotate(heads, pairing, freqs, factor, first):
-    """As transformers has it: angle, cosine and sine are in the frequencies' type."""
-    import torch
-
-    positions = torch.arange(first, first + heads.shape[2], dtype=freqs.dtype)
-    angles = positions[:, None] * freqs
-    cos = (angles.cos() * factor).to(heads.dtype)
-    sin = (angles.sin() * factor).to(heads.dtype)
-    turned, rest = heads.split([2 * len(freqs), heads.shape[-1] - 2 * len(freqs)], -1)
-    if pairing == "half":
-        a, b = turned.chunk(2, dim=-1)
-        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-    else:
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
-    return torch.cat([turned, rest], dim=-1)
-
-
 def torch_steps(given, config, product):
     """Every step as PyTorch computes it from the given tensors, in their dtype.
 
@@ -207,6 +180,8 @@ def torch_steps(given, config, product):
         get_frequencies,
         head_dim,
         query_rows,
+        rms_norm,
+        rotate,
         split_heads,
     )
 
