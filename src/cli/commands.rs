@@ -149,9 +149,8 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
         width: args.report.width(),
         ..View::default()
     };
-    let mut text = Vec::new();
-    explanation(&trace, run.config(), &args.cell, &view, &mut text)??;
-    print(|out| out.write_all(&text))?;
+    let text = explanation(&trace, run.config(), &args.cell, &view)?;
+    print(|out| out.write_all(text.as_bytes()))?;
     Ok(Outcome::Same)
 }
 

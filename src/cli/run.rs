@@ -300,11 +300,9 @@ fn tokens(text: &str) -> Result<Tokens> {
 
 /// An object as JSON, or the file that holds it.
 fn json_or_file(text: &str) -> Result<RopeScaling> {
-    let text = if text.trim_start().starts_with('{') {
-        text.to_owned()
-    } else {
-        read_json::<serde_json::Value>(Path::new(text))?.to_string()
-    };
+    if !text.trim_start().starts_with('{') {
+        return read_json(Path::new(text));
+    }
     text.parse().map_err(|what: String| {
         let fix = "give it as a checkpoint's config.json states it".to_owned();
         Error::Config { what: format!("rope_scaling: {what}"), fix }

@@ -3,7 +3,8 @@
 use super::{AttnMaskTrue, Config, DType, Mask, Settings};
 use crate::error::{Error, Result};
 
-fn refuse<T>(what: impl Into<String>, fix: impl Into<String>) -> Result<T> {
+/// Refuses settings: what is wrong, and what to do.
+pub fn refuse<T>(what: impl Into<String>, fix: impl Into<String>) -> Result<T> {
     Err(Error::config(what, fix))
 }
 
@@ -188,7 +189,7 @@ impl Config {
             return Ok(());
         }
         let what = format!("mask_fill {} is not a number in {}", self.mask_fill, self.dtype);
-        Err(Error::config(what, "give -inf, or a number such as -1e9"))
+        refuse(what, "give -inf, or a number such as -1e9")
     }
 
     fn check_key_mask(&self) -> Result<()> {

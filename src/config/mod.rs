@@ -5,6 +5,7 @@ mod choice;
 mod preset;
 mod queries;
 mod rope;
+mod rope_keys;
 mod rotary;
 mod settings;
 mod tokens;

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::error::{Error, Result};
+use super::check::refuse;
+use crate::error::Result;
 
 /// Rows of the queries, `A..B`: A is the first, B the one behind the last. Either end may be counted from the number of
 /// tokens, as in `T-1..T`, and may be left out.
@@ -58,7 +59,7 @@ impl Queries {
                 let fix = format!(
                     "give A..B with A below B, and B at most {tokens}; T-1..T is the last row"
                 );
-                Err(Error::config(what, fix))
+                refuse(what, fix)
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Rotary positions, every value decided.
 
+use super::check::refuse;
 use super::{Rope, RopeScaling, Settings};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Rotary positions of the queries and keys ("`RoFormer`", Su et al., 2021): of every head's first r features, the pairs
 /// are turned by position · frequency.
@@ -46,7 +47,6 @@ impl Rotary {
 
     pub(super) fn check(&self, head_dim: usize) -> Result<()> {
         let &Self { base, dims, offset, attention_factor, .. } = self;
-        let refuse = |what: String, fix: &str| Err(Error::config(what, fix));
         if let Some(path) = self.freqs.as_ref().filter(|_| dims == 0 || dims > head_dim) {
             let what =
                 format!("rope_freqs {path} has {} frequencies for {head_dim} features", dims / 2);

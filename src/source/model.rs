@@ -32,6 +32,9 @@ impl Settings {
 const KNOWN: &[&str] =
     &["bert", "gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "gpt_neox"];
 
+/// What most models call the width of the model and the number of its heads.
+const WIDTH_AND_HEADS: [&str; 2] = ["hidden_size", "num_attention_heads"];
+
 /// The model's config.
 struct Model {
     path: PathBuf,
@@ -57,7 +60,7 @@ impl Model {
                 mask: Some(self.bert_mask()?),
                 bias: Some(true),
                 prefix: of_layers("layer"),
-                ..self.sizes(["hidden_size", "num_attention_heads"])?
+                ..self.sizes(WIDTH_AND_HEADS)?
             },
             "gpt2" => Settings {
                 bias: Some(true),
@@ -71,7 +74,7 @@ impl Model {
             },
             "mistral" => Settings {
                 kv_heads: self.size_or("num_key_value_heads", 8)?,
-                window: self.window(Some(4096))?,
+                window: self.of_layer(self.size_or("sliding_window", 4096)?, || Ok(true))?,
                 ..self.rotary()?
             },
             "qwen2" => Settings {
@@ -98,11 +101,13 @@ impl Model {
                     Some(Value::Null) => None,
                     _ => Some(self.number("attn_logit_softcapping")?.unwrap_or(50.0)),
                 },
-                window: self.gemma2_window()?,
+                window: self.of_layer(self.size_or("sliding_window", 4096)?, || {
+                    Ok(self.this_layer()? % 2 == 0)
+                })?,
                 ..self.rotary()?
             },
             "phi3" => Settings {
-                window: self.window(None)?,
+                window: self.of_layer(self.size("sliding_window")?, || Ok(true))?,
                 rope_dims: self.partial("partial_rotary_factor", 1.0)?,
                 ..self.rotary()?
             },
@@ -133,10 +138,10 @@ impl Model {
 
     /// The sizes and rotary positions of Llama and its kin.
     fn rotary(&self) -> Result<Settings> {
-        let sizes = self.sizes(["hidden_size", "num_attention_heads"])?;
+        let sizes = self.sizes(WIDTH_AND_HEADS)?;
         Ok(Settings {
             kv_heads: self.size("num_key_value_heads")?,
-            head_dim: self.head_dim()?,
+            head_dim: self.head_dim(WIDTH_AND_HEADS)?,
             rope: Some(Rope::Half),
             rope_base: self.of_rope(&["rope_theta", "rotary_emb_base"])?,
             rope_scaling: match self.rope()? {
@@ -148,8 +153,8 @@ impl Model {
         })
     }
 
-    fn head_dim(&self) -> Result<Option<usize>> {
-        let sizes = self.sizes(["hidden_size", "num_attention_heads"])?;
+    fn head_dim(&self, names: [&str; 2]) -> Result<Option<usize>> {
+        let sizes = self.sizes(names)?;
         let split = sizes.d_model.zip(sizes.heads);
         let split = split.filter(|(width, heads)| *heads > 0 && width % heads == 0);
         Ok(self.size("head_dim")?.or(split.map(|(width, heads)| width / heads)))
@@ -166,7 +171,7 @@ impl Model {
         )]
         let of = |head_dim: usize| (head_dim as f64 * part) as usize;
         #[allow(clippy::float_cmp, reason = "1 exactly")]
-        Ok(self.head_dim()?.filter(|_| part != 1.0).map(of))
+        Ok(self.head_dim(WIDTH_AND_HEADS)?.filter(|_| part != 1.0).map(of))
     }
 
     /// What is said of rotary positions; since transformers 5 all of it stands there.
@@ -233,68 +238,49 @@ impl Model {
         })
     }
 
-    /// The window of the layer, where layers have one unless they are said to differ.
-    fn window(&self, otherwise: Option<usize>) -> Result<Option<usize>> {
-        let window = match self.keys.get("sliding_window") {
-            Some(_) => self.size("sliding_window")?,
-            None => otherwise,
+    /// The window, if the layer has it: `layer_types` says so, and where there is no such key `otherwise`.
+    fn of_layer(
+        &self,
+        window: Option<usize>,
+        otherwise: impl FnOnce() -> Result<bool>,
+    ) -> Result<Option<usize>> {
+        let slides = match self.keys.get("layer_types").and_then(Value::as_array) {
+            _ if window.is_none() => false,
+            None => otherwise()?,
+            Some(types) => {
+                let slides = |kind: &Value| kind.as_str() == Some("sliding_attention");
+                match types.first() {
+                    Some(first) if types.iter().all(|kind| kind == first) => slides(first),
+                    _ => match types.get(self.this_layer()?) {
+                        Some(kind) => slides(kind),
+                        None => otherwise()?,
+                    },
+                }
+            }
         };
-        match self.layer_slides(window)? {
-            Some(false) => Ok(None),
-            _ => Ok(window),
-        }
+        Ok(window.filter(|_| slides))
     }
 
     fn qwen_window(&self) -> Result<Option<usize>> {
         if !self.is("use_sliding_window", false)? {
             return Ok(None);
         }
-        let window = self.size_or("sliding_window", 4096)?;
-        let slides = match self.layer_slides(window)? {
-            Some(slides) => slides,
-            None => self.this_layer()? >= self.size("max_window_layers")?.unwrap_or(28),
-        };
-        Ok(window.filter(|_| slides))
-    }
-
-    fn gemma2_window(&self) -> Result<Option<usize>> {
-        let window = self.size_or("sliding_window", 4096)?;
-        let slides = match self.layer_slides(window)? {
-            Some(slides) => slides,
-            None => window.is_some() && self.this_layer()? % 2 == 0,
-        };
-        Ok(window.filter(|_| slides))
-    }
-
-    /// Whether `layer_types` says that the layer has the window; nothing where there is no such key.
-    fn layer_slides(&self, window: Option<usize>) -> Result<Option<bool>> {
-        let Some(types) = self.keys.get("layer_types").and_then(Value::as_array) else {
-            return Ok(None);
-        };
-        let slides = |kind: &Value| kind.as_str() == Some("sliding_attention");
-        match types.first() {
-            Some(first) if window.is_none() || types.iter().all(|kind| kind == first) => {
-                Ok(Some(slides(first)))
-            }
-            _ => Ok(types.get(self.this_layer()?).map(slides)),
-        }
+        let slides = || Ok(self.this_layer()? >= self.size("max_window_layers")?.unwrap_or(28));
+        self.of_layer(self.size_or("sliding_window", 4096)?, slides)
     }
 
     /// GPT-2 can leave its scores unscaled, or divide them by the number of the layer too.
     fn gpt2_scale(&self) -> Result<Option<f64>> {
-        let sizes = self.sizes(["n_embd", "n_head"])?;
-        let head_dim = sizes.d_model.zip(sizes.heads).and_then(|(d, heads)| d.checked_div(heads));
-        let plain = if self.is("scale_attn_weights", true)? {
-            1.0 / crate::config::root(head_dim.unwrap_or(1))
-        } else {
-            1.0
-        };
-        if self.is("scale_attn_by_inverse_layer_idx", false)? {
-            #[allow(clippy::cast_precision_loss, reason = "layers are few")]
-            let by = (self.this_layer()? + 1) as f64;
-            return Ok(Some(plain / by));
+        let is_scaled = self.is("scale_attn_weights", true)?;
+        let by_layer = self.is("scale_attn_by_inverse_layer_idx", false)?;
+        if is_scaled && !by_layer {
+            return Ok(None);
         }
-        Ok((!self.is("scale_attn_weights", true)?).then_some(plain))
+        let head_dim = self.head_dim(["n_embd", "n_head"])?.unwrap_or(1);
+        let plain = if is_scaled { 1.0 / crate::config::root(head_dim) } else { 1.0 };
+        #[allow(clippy::cast_precision_loss, reason = "layers are few")]
+        let by = if by_layer { (self.this_layer()? + 1) as f64 } else { 1.0 };
+        Ok(Some(plain / by))
     }
 
     fn this_layer(&self) -> Result<usize> {

@@ -103,7 +103,7 @@ impl Sources {
     pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let (settings, sources) = Self::over_record(record, flags, |_| true)?;
         let needed = ["x", "w_q", "w_k", "w_v", "w_o"];
-        let missing = needed.iter().find(|name| !sources.tensors.contains_key(**name));
+        let missing = needed.iter().find(|name| !sources.has(name));
         match (missing, &record.config) {
             (Some(name), None) => {
                 let fix = "record it too, or give it by --x or --weights";
@@ -162,7 +162,7 @@ impl Sources {
             Role::Keep => false,
         };
         let own = Self::recorded(record, |role| wanted(role) && !replaced(role));
-        let has = |name| own.tensors.contains_key(name);
+        let has = |name| own.has(name);
         let settings = flags.clone().over(record.config.clone().unwrap_or_default());
         let to_read = Settings {
             x: settings.x.clone().filter(|_| !has("x")),
@@ -259,7 +259,7 @@ impl Sources {
     /// If a mask does not fit, or a tensor cannot be made.
     pub fn given(&self, config: &Config) -> Result<HashMap<String, Tensor>> {
         let weights = ["w_q", "w_k", "w_v", "w_o"];
-        let lacks = |name: &str| !self.tensors.contains_key(name);
+        let lacks = |name: &str| !self.has(name);
         let drawn = lacks("x")
             || (config.kv_len.is_some() && lacks("memory"))
             || weights.iter().any(|name| lacks(name))

@@ -106,13 +106,6 @@ impl Axes {
         self.iter().fold(1, |count, (_, size)| count.saturating_mul(size as u128))
     }
 
-    /// An index spelt by axis: `batch 0, head 1, query 2, key 3`.
-    #[must_use]
-    pub fn cell(&self, index: &[usize]) -> String {
-        let named = self.iter().zip(index).map(|((axis, _), at)| format!("{axis} {at}"));
-        named.collect::<Vec<_>>().join(", ")
-    }
-
     /// The batch item of an index: the first where all items share the tensor.
     #[must_use]
     pub fn item(&self, index: &[usize]) -> usize {
@@ -139,7 +132,6 @@ mod tests {
     fn axes_show_names_and_lengths() {
         let axes = Axes::new([(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)]);
         assert_eq!(axes.to_string(), "(batch 2, head 3, query 5, key 5)");
-        assert_eq!(axes.cell(&[1, 0, 4, 2]), "batch 1, head 0, query 4, key 2");
         assert_eq!((axes.count(), axes.rank()), (150, 4));
     }
 

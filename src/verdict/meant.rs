@@ -30,11 +30,11 @@ pub struct Meant {
 /// # Errors
 /// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
 pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
+    // Without a file of weights, the prefix picks a layer of this one, or nothing where it says which are its own.
+    let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
+    let others = Settings { prefix, ..flags.clone() };
     if record.config.is_some() {
-        // A prefix picks among weights, and this file says which are its own.
-        let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
-        let flags = Settings { prefix, ..flags.clone() };
-        let (settings, sources) = Sources::of_record(record, &flags)?;
+        let (settings, sources) = Sources::of_record(record, &others)?;
         let record = record.clone();
         return Ok(vec![Meant {
             record,
@@ -45,10 +45,7 @@ pub fn meant(record: &Record, flags: &Settings) -> Result<Vec<Meant>> {
         }]);
     }
     let (record, mut taken, heads) = adopt_given(record.clone(), flags)?;
-    // Without a file of weights, the prefix has picked a layer of this one.
-    let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
-    let flags = Settings { prefix, ..flags.clone() };
-    let (mut settings, sources) = Sources::of_record(&record, &flags)?;
+    let (mut settings, sources) = Sources::of_record(&record, &others)?;
     taken.extend(sources.taken().iter().cloned());
     if settings.heads.is_none() {
         settings.heads = heads;

@@ -29,3 +29,15 @@ pub fn cell(labels: Option<&Labels>, step: &str, axes: &Axes, index: &[usize]) -
     });
     named.collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_spelt_by_axis() {
+        let axes = Axes::new([(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)]);
+        let spelt = cell(None, "scores", &axes, &[1, 0, 4, 2]);
+        assert_eq!(spelt, "batch 1, head 0, query 4, key 2");
+    }
+}

@@ -1,6 +1,7 @@
 //! Numbers as cells.
 
 use candle_core::DType;
+use serde_json::{Value, json};
 
 use crate::verdict::Comparison;
 
@@ -35,6 +36,16 @@ pub fn magnitude(value: f64) -> String {
 pub fn shortest(value: f64, dtype: DType) -> String {
     #[allow(clippy::cast_possible_truncation, reason = "it was widened")]
     if dtype == DType::F64 { format!("{value:?}") } else { format!("{:?}", value as f32) }
+}
+
+/// A number, or the string that files have for a non-finite one.
+pub fn lossless(value: f64, dtype: DType) -> Value {
+    match value {
+        f64::INFINITY => json!("Infinity"),
+        f64::NEG_INFINITY => json!("-Infinity"),
+        value if value.is_nan() => json!("NaN"),
+        value => shortest(value, dtype).parse::<f64>().map_or(Value::Null, |value| json!(value)),
+    }
 }
 
 /// Two values with three digits more than it takes to tell them apart; with all where that is many.

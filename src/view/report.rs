@@ -10,7 +10,7 @@ use super::diagnosis::{diagnosis_lines, start_of_non_finite};
 use super::grid::{plain, right};
 use super::header::mask_line;
 use super::label;
-use super::number::{magnitude, pair, shortest};
+use super::number::{lossless, magnitude, pair};
 use crate::config::{Config, Queries};
 use crate::error::shown;
 use crate::source::Taken;
@@ -282,14 +282,4 @@ fn step_json(step: &StepReport) -> Value {
         keys.insert("shapes".to_owned(), json!([left, right]));
     }
     value
-}
-
-/// A number, or the string that files have for a non-finite one.
-fn lossless(value: f64, dtype: DType) -> Value {
-    match value {
-        f64::INFINITY => json!("Infinity"),
-        f64::NEG_INFINITY => json!("-Infinity"),
-        value if value.is_nan() => json!("NaN"),
-        value => shortest(value, dtype).parse::<f64>().map_or(Value::Null, |value| json!(value)),
-    }
 }

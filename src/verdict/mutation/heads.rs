@@ -11,18 +11,16 @@ const SILENT: &str = "The shape is right; the numbers stand in the wrong places.
 const SPLIT_FIX: &str = "q = q.view(B, T, H, d_k).transpose(1, 2)";
 
 /// Tiled heads, of keys and values, or of one of the two.
-macro_rules! tiled {
-    ($which:literal, $steps:expr) => {
-        Mutation {
-            id: "gqa-tiled",
-            summary: concat!($which, " tiled, 0 1 0 1, where each should repeat, 0 0 1 1"),
-            silent: "There are as many heads as are needed; with one key head the two are the same.",
-            example: "k = k.repeat(1, H // H_kv, 1, 1)",
-            fix: "k = k.repeat_interleave(H // H_kv, dim=1)",
-            steps: $steps,
-            faulty: tiled,
-        }
-    };
+const fn tiled(steps: &'static [&'static str], summary: &'static str) -> Mutation {
+    Mutation {
+        id: "gqa-tiled",
+        summary,
+        silent: "There are as many heads as are needed; with one key head the two are the same.",
+        example: "k = k.repeat(1, H // H_kv, 1, 1)",
+        fix: "k = k.repeat_interleave(H // H_kv, dim=1)",
+        steps,
+        faulty: in_tiles,
+    }
 }
 
 pub const ALL: &[Mutation] = &[
@@ -54,9 +52,12 @@ pub const ALL: &[Mutation] = &[
             one(Some(split.permute((0, 3, 1, 2))?.contiguous()?))
         },
     },
-    tiled!("the key and value heads are", &["k_repeated", "v_repeated"]),
-    tiled!("the key heads are", &["k_repeated"]),
-    tiled!("the value heads are", &["v_repeated"]),
+    tiled(
+        &["k_repeated", "v_repeated"],
+        "the key and value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+    ),
+    tiled(&["k_repeated"], "the key heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1"),
+    tiled(&["v_repeated"], "the value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1"),
     Mutation {
         id: "merge-without-transpose",
         summary: "the heads' outputs are viewed as (batch, token, model) directly",
@@ -86,7 +87,7 @@ fn summed(site: &Site) -> Result<Vec<Tensor>> {
     one(Some(Tensor::cat(&vec![&sum; site.config.heads], 2)?))
 }
 
-fn tiled(site: &Site) -> Result<Vec<Tensor>> {
+fn in_tiles(site: &Site) -> Result<Vec<Tensor>> {
     match (site.step.op, site.input()) {
         (Op::RepeatHeads { times }, Some(heads)) => one(Some(Tensor::cat(&vec![heads; times], 1)?)),
         _ => one(None),

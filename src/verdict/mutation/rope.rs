@@ -14,56 +14,53 @@ const OFFSET: &str = "Queries and keys that are off alike give the right scores;
                       is off, it shows.";
 const OFFSET_FIX: &str =
     "q, k = rope(q, positions), rope(k, positions)  # positions = past_len + arange(T)";
-const ON_VALUES_FIX: &str = "q, k = rope(q), rope(k)";
 
-/// A rotation of other pairs, of queries and keys, or of one of the two.
-macro_rules! pairs {
-    ($other:expr, $id:literal, $summary:literal, $example:literal, $fix:literal, $steps:expr) => {
-        Mutation {
-            id: $id,
-            summary: $summary,
-            silent: PAIRS,
-            example: $example,
-            fix: $fix,
-            steps: $steps,
-            faulty: |site| in_pairs(site, $other),
-        }
-    };
+/// A rotation of neighbours, of queries and keys, or of one of the two.
+const fn interleaved(steps: &'static [&'static str]) -> Mutation {
+    Mutation {
+        id: "rope-interleaved",
+        summary: "the neighbours 2i and 2i + 1 are turned, in place of i and i + r/2",
+        silent: PAIRS,
+        example: "x1, x2 = x[..., 0::2], x[..., 1::2]",
+        fix: "x1, x2 = x.chunk(2, dim=-1)",
+        steps,
+        faulty: |site| in_pairs(site, Rope::Interleaved),
+    }
 }
 
-macro_rules! interleaved {
-    ($steps:expr) => {
-        pairs!(
-            Rope::Interleaved,
-            "rope-interleaved",
-            "the neighbours 2i and 2i + 1 are turned, in place of i and i + r/2",
-            "x1, x2 = x[..., 0::2], x[..., 1::2]",
-            "x1, x2 = x.chunk(2, dim=-1)",
-            $steps
-        )
-    };
+/// A rotation of halves, likewise.
+const fn halves(steps: &'static [&'static str]) -> Mutation {
+    Mutation {
+        id: "rope-half",
+        summary: "i and i + r/2 are turned, in place of the neighbours 2i and 2i + 1",
+        silent: PAIRS,
+        example: "x1, x2 = x.chunk(2, dim=-1)",
+        fix: "x1, x2 = x[..., 0::2], x[..., 1::2]",
+        steps,
+        faulty: |site| in_pairs(site, Rope::Half),
+    }
 }
 
-macro_rules! halves {
-    ($steps:expr) => {
-        pairs!(
-            Rope::Half,
-            "rope-half",
-            "i and i + r/2 are turned, in place of the neighbours 2i and 2i + 1",
-            "x1, x2 = x.chunk(2, dim=-1)",
-            "x1, x2 = x[..., 0::2], x[..., 1::2]",
-            $steps
-        )
-    };
+/// Values that are turned at a step which hands them on.
+const fn on_values(steps: &'static [&'static str], example: &'static str) -> Mutation {
+    Mutation {
+        id: "rope-on-values",
+        summary: "the values are turned by their positions too",
+        silent: "The values keep their norms.",
+        example,
+        fix: "q, k = rope(q), rope(k)",
+        steps,
+        faulty: |site| turned_values(site, &site.correct()?),
+    }
 }
 
 pub const ALL: &[Mutation] = &[
-    interleaved!(BOTH),
-    interleaved!(&["q_rot"]),
-    interleaved!(&["k_rot"]),
-    halves!(BOTH),
-    halves!(&["q_rot"]),
-    halves!(&["k_rot"]),
+    interleaved(BOTH),
+    interleaved(&["q_rot"]),
+    interleaved(&["k_rot"]),
+    halves(BOTH),
+    halves(&["q_rot"]),
+    halves(&["k_rot"]),
     Mutation {
         id: "rope-position-offset",
         summary: "the rotary positions of queries and keys start from the wrong number",
@@ -91,45 +88,16 @@ pub const ALL: &[Mutation] = &[
         steps: &["k_rot"],
         faulty: |site| shifted(site, |first, _| first),
     },
+    on_values(&["v_heads"], "q, k, v = rope(q), rope(k), rope(v)"),
+    on_values(&["v_cached"], "v = torch.cat([v_past, rope(v)], dim=2)"),
+    on_values(&["v_repeated"], "v = rope(v).repeat_interleave(H // H_kv, dim=1)"),
     Mutation {
-        id: "rope-on-values",
-        summary: "the values are turned by their positions too",
-        silent: "The values keep their norms.",
-        example: "q, k, v = rope(q), rope(k), rope(v)",
-        fix: ON_VALUES_FIX,
-        steps: &["v_heads"],
-        faulty: |site| turned_values(site, &site.correct()?),
-    },
-    Mutation {
-        id: "rope-on-values",
-        summary: "the values are turned by their positions too",
-        silent: "The values keep their norms.",
-        example: "v = torch.cat([v_past, rope(v)], dim=2)",
-        fix: ON_VALUES_FIX,
-        steps: &["v_cached"],
-        faulty: |site| turned_values(site, &site.correct()?),
-    },
-    Mutation {
-        id: "rope-on-values",
-        summary: "the values are turned by their positions too",
-        silent: "The values keep their norms.",
-        example: "v = rope(v).repeat_interleave(H // H_kv, dim=1)",
-        fix: ON_VALUES_FIX,
-        steps: &["v_repeated"],
-        faulty: |site| turned_values(site, &site.correct()?),
-    },
-    Mutation {
-        id: "rope-on-values",
-        summary: "the values are turned by their positions too",
-        silent: "The values keep their norms.",
-        example: "out = weights @ rope(v)",
-        fix: ON_VALUES_FIX,
-        steps: &["head_outputs"],
         faulty: |site| {
             let [weights, values] = site.inputs.as_slice() else { return one(None) };
             let values = turned_values(site, values)?;
             values.iter().map(|values| site.step.op.eval(&[weights, values])).collect()
         },
+        ..on_values(&["head_outputs"], "out = weights @ rope(v)")
     },
     Mutation {
         id: "rope-q-only",
