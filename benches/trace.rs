@@ -3,11 +3,12 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use mha_trace::config::{QkNorm, Rope};
+use mha_trace::Sources;
+use mha_trace::config::{Pairing, QkNorm};
 use mha_trace::file::write_json;
-use mha_trace::source::{Generator, Sources};
-use mha_trace::view::{View, trace_tables};
-use mha_trace::{Run, Settings};
+use mha_trace::torch::Generator;
+use mha_trace::view::{Style, View, trace_page};
+use mha_trace::{Run, Settings, to_record};
 
 fn run(batch: usize, seq_len: usize, d_model: usize, heads: usize) -> Run {
     let settings = Settings {
@@ -30,7 +31,7 @@ fn benches(c: &mut Criterion) {
     let newer = Settings {
         kv_heads: Some(2),
         qk_norm: Some(QkNorm::Rms),
-        rope: Some(Rope::Half),
+        rope: Some(Pairing::Half),
         ..Settings::from(run(4, 128, 256, 8).config())
     };
     let newer = Run::new(&newer, Sources::default()).expect("the sizes fit");
@@ -39,10 +40,14 @@ fn benches(c: &mut Criterion) {
     });
     let run = run(1, 64, 64, 4);
     let trace = run.trace().expect("runs");
-    let record = trace.to_record(run.config());
+    let record = to_record(&trace, run.config());
     c.bench_function("tables of (1, 64, 64), 4 heads", |b| {
+        let style = Style { width: 100, color: false, spell: |key, _| key.to_owned() };
         b.iter(|| {
-            trace_tables(&trace, run.config(), &View::default(), &mut Vec::new()).expect("written");
+            let mut out = Vec::new();
+            for block in trace_page(&trace, run.config(), &View::default()) {
+                style.block(&block.expect("read"), &mut out).expect("written");
+            }
         });
     });
     c.bench_function("JSON of (1, 64, 64), 4 heads", |b| {

@@ -9,14 +9,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` says what is wrong; [`Error::fix`] says what to do about it.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A setting that makes no sense, alone or beside another.
     #[error("{what}")]
     Config {
         /// What is wrong.
-        what: String,
+        what: Message,
         /// What to do.
-        fix: String,
+        fix: Message,
     },
     /// A tensor whose shape or content does not fit.
     #[error("{tensor}: {what}")]
@@ -24,9 +25,9 @@ pub enum Error {
         /// The tensor's name.
         tensor: String,
         /// What is wrong, with both shapes where there are two.
-        what: String,
+        what: Message,
         /// What to do.
-        fix: String,
+        fix: Message,
     },
     /// A file that cannot be read or written.
     #[error("{}: {what}", path.display())]
@@ -34,9 +35,9 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        what: String,
+        what: Message,
         /// What to do.
-        fix: String,
+        fix: Message,
     },
     /// A run that needs more memory than the machine has free.
     #[error(
@@ -56,16 +57,29 @@ pub enum Error {
 }
 
 impl Error {
-    /// What to do about it, as one line.
+    /// What is wrong.
     #[must_use]
-    pub fn fix(&self) -> &str {
+    pub fn what(&self) -> Message {
         match self {
-            Self::Config { fix, .. } | Self::Tensor { fix, .. } | Self::File { fix, .. } => fix,
+            Self::Config { what, .. } => what.clone(),
+            Self::Tensor { tensor, what, .. } => Message(format!("{tensor}: {}", what.0)),
+            Self::File { path, what, .. } => Message(format!("{}: {}", path.display(), what.0)),
+            Self::TooLarge { .. } | Self::Compute(_) => self.to_string().into(),
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn fix(&self) -> Message {
+        match self {
+            Self::Config { fix, .. } | Self::Tensor { fix, .. } | Self::File { fix, .. } => {
+                fix.clone()
+            }
             Self::TooLarge { .. } => {
-                "make batch, seq_len, d_model, heads, head_dim or kv_len smaller"
+                "make batch, seq_len, d_model, heads, head_dim or kv_len smaller".into()
             }
             Self::Compute(_) => {
-                "please report this: the sizes were checked and it should not happen"
+                "please report this: the sizes were checked and it should not happen".into()
             }
         }
     }
@@ -74,25 +88,25 @@ impl Error {
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Config { .. } | Self::Tensor { .. } | Self::Compute(_) => {
-                Self::file(path, self.to_string(), self.fix())
+                Self::file(path, self.what(), self.fix())
             }
             known => known,
         }
     }
 
-    pub(crate) fn config(what: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn config(what: impl Into<Message>, fix: impl Into<Message>) -> Self {
         Self::Config { what: what.into(), fix: fix.into() }
     }
 
     pub(crate) fn tensor(
         tensor: impl Into<String>,
-        what: impl Into<String>,
-        fix: impl Into<String>,
+        what: impl Into<Message>,
+        fix: impl Into<Message>,
     ) -> Self {
         Self::Tensor { tensor: tensor.into(), what: what.into(), fix: fix.into() }
     }
 
-    pub(crate) fn file(path: &Path, what: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn file(path: &Path, what: impl Into<Message>, fix: impl Into<Message>) -> Self {
         Self::File { path: path.to_owned(), what: what.into(), fix: fix.into() }
     }
 }
@@ -101,6 +115,85 @@ impl From<candle_core::Error> for Error {
     /// Keeps candle's message and drops the backtrace it appends to it.
     fn from(error: candle_core::Error) -> Self {
         Self::Compute(error.to_string().lines().next().unwrap_or_default().to_owned())
+    }
+}
+
+/// What is wrong or what to do, in a line. Settings in it are data: `` pass `heads=3` `` names the setting `heads` and a
+/// value, which whoever shows it spells as its users do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message(String);
+
+/// A part of a [`Message`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// Words.
+    Words(&'a str),
+    /// A setting by its key, and what it is to be set to, if one thing.
+    Setting(&'a str, Option<&'a str>),
+}
+
+impl From<String> for Message {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Message {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl Message {
+    /// The words and settings, in order.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = Vec::new();
+        let (mut words, mut rest) = (0, 0);
+        let text = self.0.as_str();
+        while let Some(open) = text[rest..].find('`').map(|at| rest + at) {
+            let inside = text[open + 1..].find('`').map(|at| &text[open + 1..open + 1 + at]);
+            let Some(setting) = inside.and_then(setting) else {
+                rest = open + 1;
+                continue;
+            };
+            parts.push(Part::Words(&text[words..open]));
+            parts.push(setting);
+            rest = open + 2 + inside.map_or(0, str::len);
+            words = rest;
+        }
+        parts.push(Part::Words(&text[words..]));
+        parts
+    }
+
+    /// The message with every setting as `spell` has it.
+    #[must_use]
+    pub fn spelled(&self, spell: impl Fn(&str, Option<&str>) -> String) -> String {
+        let text = |part: &Part| match part {
+            Part::Words(words) => (*words).to_owned(),
+            Part::Setting(key, value) => spell(key, *value),
+        };
+        self.parts().iter().map(text).collect()
+    }
+}
+
+/// `key` or `key=value`.
+fn setting(text: &str) -> Option<Part<'_>> {
+    let (key, value) = match text.split_once('=') {
+        Some((key, value)) => (key, Some(value)),
+        None => (text, None),
+    };
+    let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    is_key.then_some(Part::Setting(key, value))
+}
+
+impl std::fmt::Display for Message {
+    /// Settings as `key` or `key=value`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.spelled(|key, value| match value {
+            Some(value) => format!("{key}={value}"),
+            None => key.to_owned(),
+        }))
     }
 }
 
@@ -168,6 +261,18 @@ pub(crate) fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a st
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_in_messages_are_spelled_as_one_likes() {
+        let message =
+            Message::from("pass `heads=3`, or leave `d_in` out; `A` and ` are ` not settings");
+        let flags = message.spelled(|key, value| format!("--{key} {}", value.unwrap_or("X")));
+        assert_eq!(flags, "pass --heads 3, or leave --d_in X out; `A` and ` are ` not settings");
+        assert_eq!(
+            message.to_string(),
+            "pass heads=3, or leave d_in out; `A` and ` are ` not settings"
+        );
+    }
 
     #[test]
     fn bytes_choose_their_unit() {

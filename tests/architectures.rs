@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mha_trace::Settings;
-use mha_trace::source::NameMap;
-use mha_trace::verdict::{Report, Tolerances, check};
+use mha_trace::check::{Report, Tolerances, check};
+use mha_trace::foreign::NameMap;
 use serde_json::Value;
 
 fn folders() -> Vec<PathBuf> {
@@ -20,7 +20,7 @@ fn folders() -> Vec<PathBuf> {
 
 /// The report on what was recorded of a layer, by the config and the checkpoint in `folder`.
 fn judged(folder: &Path, layer: usize, recorded: &str, flags: Settings) -> Report {
-    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned().into();
     let settings = Settings {
         model_config: Some(path("config.json")),
         layer: Some(layer),
@@ -113,7 +113,9 @@ fn the_fixtures_tell_layers_and_settings_apart() {
     for folder in folders() {
         for layer in [0, 1] {
             let of_layer = Settings {
-                model_config: Some(folder.join("config.json").to_string_lossy().into_owned()),
+                model_config: Some(
+                    folder.join("config.json").to_string_lossy().into_owned().into(),
+                ),
                 layer: Some(layer),
                 ..Settings::default()
             };
@@ -153,7 +155,7 @@ fn older_configs_say_the_same() {
         let read = |path: &Path| {
             let path = path.to_string_lossy().into_owned();
             let settings =
-                Settings { model_config: Some(path), layer: Some(1), ..Settings::default() };
+                Settings { model_config: Some(path.into()), layer: Some(1), ..Settings::default() };
             settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", source.display()))
         };
         assert_eq!(read(&older), read(&source.join("config.json")), "{}", source.display());

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
+use mha_trace::Sources;
+use mha_trace::check::{Finding, Pairs, Report, Tolerances, check};
 use mha_trace::file::{Output, Record};
-use mha_trace::source::{NameMap, Sources};
-use mha_trace::trace::Op;
-use mha_trace::verdict::mutation::catalogue;
-use mha_trace::verdict::{Finding, Pairs, Report, Tolerances, check};
-use mha_trace::{Run, Settings, Trace};
+use mha_trace::foreign::NameMap;
+use mha_trace::program::Name;
+use mha_trace::{Run, Settings, Trace, to_record};
 
 /// The dumps of `fixtures/faulty`: those of all steps, or those of the output alone.
 fn dumps(output_alone: bool) -> Vec<(PathBuf, String)> {
@@ -102,26 +102,16 @@ fn two_mistakes_are_named_from_few_steps() {
     assert!(count >= 20 && missed.is_empty(), "{count} dumps\n{}", missed.join("\n"));
 }
 
-#[test]
-fn the_catalogue_is_documented() {
-    for mutation in catalogue() {
-        let texts =
-            [mutation.id, mutation.summary, mutation.silent, mutation.example, mutation.fix];
-        assert!(texts.iter().all(|text| !text.is_empty()), "{}", mutation.id);
-        assert_ne!(mutation.example, mutation.fix, "{}", mutation.id);
-    }
-}
-
 /// A fault that is in no catalogue: one number of one step is off, and what follows from it follows.
 #[test]
 fn an_unknown_fault_is_not_given_a_name() {
     let count = with_unknown_faults(|right, run, at, path| {
         write(path, &record_with_a_wrong_number(right, run, at, 0));
-        let (report, name) = (judged(path), &right.steps()[at].name);
-        assert_eq!(report.first_divergence().map(|step| &step.name), Some(name), "{path:?}");
+        let (report, name) = (judged(path), right.steps()[at].name);
+        assert_eq!(report.first_divergence().and_then(|step| step.step), Some(name), "{path:?}");
         assert_eq!(findings(&report), [], "{path:?}");
         let unexplained = report.diagnosis.map(|diagnosis| diagnosis.unexplained);
-        assert_eq!(unexplained, Some(vec![name.clone()]), "{path:?}");
+        assert_eq!(unexplained, Some(vec![name]), "{path:?}");
         1
     });
     assert!(count >= 50, "only {count} faults");
@@ -135,7 +125,7 @@ fn an_unknown_fault_is_not_given_two_names() {
         let mut shown = 0;
         for cell in [last / 3, last] {
             let mut record = record_with_a_wrong_number(right, run, at, cell);
-            let is_given = |name: &str| right.step(name).is_some_and(|step| step.op == Op::Given);
+            let is_given = |name: &str| Name::named(name).is_some_and(Name::is_given);
             record.entries.retain(|entry| is_given(&entry.name) || entry.name == "output");
             write(path, &record);
             let report = judged(path);
@@ -164,7 +154,7 @@ fn with_unknown_faults(judge: impl Fn(&Trace, &Run, usize, &Path) -> usize) -> u
             Sources::of_record(&record, &Settings::default()).expect("complete");
         let run = Run::new(&settings, sources).expect("valid");
         let right = run.trace().expect("runs");
-        for at in (0..right.steps().len()).filter(|at| right.steps()[*at].op != Op::Given) {
+        for at in (0..right.steps().len()).filter(|at| !right.steps()[*at].name.is_given()) {
             let name = &right.steps()[at].name;
             count += judge(
                 &right,
@@ -183,21 +173,20 @@ fn write(path: &Path, record: &Record) {
 
 /// The run with 0.3 added to one number of a step, and every later step computed from that.
 fn record_with_a_wrong_number(right: &Trace, run: &Run, faulty: usize, cell: usize) -> Record {
-    let mut record = right.to_record(run.config());
-    for at in faulty..right.steps().len() {
-        let step = &right.steps()[at];
-        let inputs: Vec<_> =
-            step.inputs.iter().map(|input| record.entries[*input].tensor.clone()).collect();
-        let mut value = step.op.eval(&inputs.iter().collect::<Vec<_>>()).expect("computes");
-        if at == faulty {
+    let mut at = 0;
+    let wrong = right.run_with(|step, inputs| {
+        at += 1;
+        let mut value =
+            if step.name.is_given() { step.value.clone() } else { step.op.eval(inputs)? };
+        if at - 1 == faulty {
             let mut off = vec![0.0_f64; value.elem_count()];
             off[cell] = 0.3;
-            let off = Tensor::from_vec(off, value.shape(), &Device::Cpu).expect("fits");
-            value = (value.clone() + off.to_dtype(value.dtype()).expect("narrows")).expect("adds");
+            let off = Tensor::from_vec(off, value.shape(), &Device::Cpu)?;
+            value = (value.clone() + off.to_dtype(value.dtype())?)?;
         }
-        record.entries[at].tensor = value;
-    }
-    record
+        Ok::<_, mha_trace::Error>(value)
+    });
+    to_record(&wrong.expect("computes"), run.config())
 }
 
 /// `NumPy` has no bf16, so people widen what they record.

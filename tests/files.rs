@@ -35,7 +35,7 @@ fn refusal<T>(read: Result<T>) -> (String, String) {
     let Err(error) = read else { panic!("was read") };
     let text = error.to_string();
     let (_, what) = text.split_once(": ").expect("a path");
-    (what.to_owned(), error.fix().to_owned())
+    (what.to_owned(), error.fix().to_string())
 }
 
 fn refused_bytes(name: &str, bytes: &[u8]) -> String {

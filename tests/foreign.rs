@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 use mha_trace::Settings;
+use mha_trace::check::{Report, Tolerances, check};
 use mha_trace::config::{Fill, Mask};
 use mha_trace::file::{Entry, Output, Record};
-use mha_trace::source::NameMap;
-use mha_trace::verdict::{Report, Tolerances, check};
+use mha_trace::foreign::NameMap;
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -96,7 +96,7 @@ impl Foreign {
 
 /// How a step was taken: `scores = qk, axes (…)`.
 fn taken(report: &Report, step: &str) -> String {
-    let taken = report.taken.iter().find(|taken| taken.step == step);
+    let taken = report.matches.iter().find(|taken| taken.step == step);
     taken.map(ToString::to_string).unwrap_or_default()
 }
 
@@ -188,7 +188,7 @@ fn weights_with_an_axis_for_the_heads_tell_how_many_there_are() {
     foreign.rename("b_o", "b_O");
     let report = foreign.check();
     assert_same(&report, 1);
-    assert_eq!(report.read_as.map(|config| config.heads), Some(heads));
+    assert_eq!(report.read_as.map(|config| config.sizes.heads), Some(heads));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn several_layers_are_listed_and_a_prefix_picks_one() {
     }
     let refused = foreign.refused("");
     assert!(refused.contains("2 layers have them, and no prefix picks one"), "{refused}");
-    assert!(refused.contains("--prefix: layers.0.attn, layers.1.attn"), "{refused}");
+    assert!(refused.contains("prefix: layers.0.attn, layers.1.attn"), "{refused}");
     for prefix in ["layers.1", "layers.1.attn", "layers.1.attn."] {
         foreign.flags.prefix = Some(prefix.to_owned());
         assert_same(&foreign.check(), 1);
@@ -246,7 +246,7 @@ fn a_layer_that_is_not_whole_is_told() {
         foreign.rename(&format!("w_{projection}"), &format!("attn.{projection}_proj.weight"));
     }
     let path = foreign.file();
-    foreign.flags.weights = path.to_str().map(str::to_owned);
+    foreign.flags.weights = path.to_str().map(Into::into);
     let refused = foreign.refused("");
     assert!(refused.contains("no attn.v_proj.weight"), "{refused}");
 }
@@ -293,7 +293,7 @@ fn a_map_names_what_is_known_by_no_other_name() {
     foreign.rename("weights", "A");
     let report = foreign.check();
     assert_eq!(report.compared(), 1);
-    assert_eq!(report.left.len(), 1, "{report:?}");
+    assert_eq!(report.unmatched.len(), 1, "{report:?}");
     assert_same(&foreign.try_check("A=weights").expect("fits"), 2);
     for (map, what) in [
         ("A=weihgts", "no step is called weihgts\ndid you mean weights?"),
@@ -377,10 +377,10 @@ fn of_two_orders_that_fit_the_better_one_is_named() {
             batch: Some(2),
             ..Settings::default()
         },
-        mha_trace::source::Sources::default(),
+        mha_trace::Sources::default(),
     );
     let run = run.expect("valid");
-    let record = run.trace().expect("runs").to_record(run.config());
+    let record = mha_trace::to_record(&run.trace().expect("runs"), run.config());
     for turned in [false, true] {
         let mut foreign = Foreign::of(&record, &["v_heads", "output"]);
         let v_heads = foreign.remove("v_heads");
@@ -403,7 +403,7 @@ fn the_number_of_heads_is_never_guessed() {
     foreign.flags.heads = None;
     let refused = foreign.refused("");
     assert!(
-        refused.contains("no tensor tells how many heads") && refused.ends_with("--heads N"),
+        refused.contains("no tensor tells how many heads") && refused.ends_with("heads=N"),
         "{refused}"
     );
     let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
@@ -421,7 +421,7 @@ fn the_masks_fill_is_read_from_masked_scores() {
     foreign.add("masked_scores", blocked.where_cond(&lowest, &scores).expect("one shape"));
     let report = foreign.check();
     assert_same(&report, 2);
-    assert_eq!(report.read_as.map(|config| config.mask_fill), Some(Fill(f32::MIN.into())));
+    assert_eq!(report.read_as.map(|config| config.masks.fill), Some(Fill(f32::MIN.into())));
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn what_is_no_step_is_told_and_changes_nothing() {
     foreign.add("attn_weights", zeros(&[9, 9]));
     let report = foreign.check();
     assert_same(&report, 1);
-    let mut left: Vec<&str> = report.left.iter().map(|(name, _)| name.as_str()).collect();
+    let mut left: Vec<&str> = report.unmatched.iter().map(|found| found.tensor.as_str()).collect();
     left.sort_unstable();
     assert_eq!(left, ["attn_weights", "causal_mask", "residual"]);
 }
@@ -481,7 +481,7 @@ fn real_modules_check_clean() {
         ),
     ] {
         let flags = Settings {
-            weights: Some(text(&modules.join(weights))),
+            weights: Some(text(&modules.join(weights)).into()),
             prefix: prefix.map(str::to_owned),
             mask: Some(mask),
             lengths: Some(vec![5, 3]),
@@ -529,8 +529,8 @@ fn mistakes_are_named_where_shapes_do_not_tell_the_order() {
     let mut settings = golden(RUN).config.expect("a config");
     (settings.heads, settings.seq_len, settings.batch) = (Some(3), Some(3), Some(2));
     (settings.lengths, settings.seed) = (None, None);
-    let run = mha_trace::Run::new(&settings, mha_trace::source::Sources::default()).expect("valid");
-    let record = run.trace().expect("runs").to_record(run.config());
+    let run = mha_trace::Run::new(&settings, mha_trace::Sources::default()).expect("valid");
+    let record = mha_trace::to_record(&run.trace().expect("runs"), run.config());
     let mut foreign = Foreign::of(&record, &["q_heads", "k_heads", "v_heads", "output"]);
     let output = foreign.remove("output");
     foreign.add("output", (output + 1.0).expect("adds"));
@@ -552,7 +552,7 @@ fn an_average_over_the_heads_is_no_step() {
     foreign.add("weights", average);
     let report = foreign.check();
     assert_same(&report, 1);
-    assert!(report.left[0].1.contains("an average over them is no step"), "{report:?}");
+    assert!(report.unmatched[0].why.contains("an average over them is no step"), "{report:?}");
 }
 
 #[test]

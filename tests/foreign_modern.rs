@@ -1,13 +1,24 @@
 //! Files of other code that computes attention as today's models have it: no config, weights in its layouts.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 
 use candle_core::{D, Tensor};
-use mha_trace::config::Rope;
+use mha_trace::Sources;
+use mha_trace::check::{Report, Tolerances, check};
+use mha_trace::config::Pairing;
 use mha_trace::file::{Entry, Output, Record};
-use mha_trace::source::{NameMap, Role, Sources};
-use mha_trace::verdict::{Report, Tolerances, check};
+use mha_trace::foreign::NameMap;
+use mha_trace::program::Name;
 use mha_trace::{Run, Settings, Trace};
+
+use common::Named;
+
+/// Whether a tensor of that name comes from outside.
+fn is_given(name: &str) -> bool {
+    Name::named(name).is_some_and(Name::is_given)
+}
 
 fn golden(name: &str) -> Record {
     let path = format!("fixtures/golden/{name}.safetensors");
@@ -29,8 +40,8 @@ impl Foreign {
     /// A run by PyTorch but for its masks, which the flags say.
     fn of(name: &str) -> Self {
         let Record { config, entries } = golden(name);
-        let mask = [Some(Role::Mask), Some(Role::AddedMask), Some(Role::Keep)];
-        let entries = entries.into_iter().filter(|entry| !mask.contains(&Role::of(&entry.name)));
+        let masks = ["mask", "attn_bias", "dropout_keep"];
+        let entries = entries.into_iter().filter(|entry| !masks.contains(&entry.name.as_str()));
         let entries = entries.map(|found| entry(&found.name, found.tensor)).collect();
         let sizes_are_told = Settings {
             batch: None,
@@ -84,9 +95,9 @@ impl Foreign {
             self.check().unwrap_or_else(|error| panic!("{what}: {error}\n{}", error.fix()));
         let is_weight = |name: &str| name.contains('.') || name.starts_with("W_");
         let others = self.entries.iter().filter(|entry| !is_weight(&entry.name));
-        let computed = others.filter(|entry| Role::of(&entry.name).is_none()).count();
+        let computed = others.filter(|entry| !is_given(&entry.name)).count();
         assert!(report.is_same(), "{what}: {report:#?}");
-        assert!(report.left.is_empty(), "{what}: {:?}", report.left);
+        assert!(report.unmatched.is_empty(), "{what}: {:?}", report.unmatched);
         // Two inputs may have names that tell no role.
         assert!(report.compared() + 2 >= computed, "{what}: {report:#?}");
     }
@@ -123,7 +134,7 @@ fn newer_runs_are_understood_without_their_config() {
         foreign.assert_same(run);
         assert_eq!(
             foreign.check().expect("checks").compared(),
-            foreign.entries.iter().filter(|entry| Role::of(&entry.name).is_none()).count(),
+            foreign.entries.iter().filter(|entry| !is_given(&entry.name)).count(),
             "{run}"
         );
     }
@@ -173,7 +184,7 @@ fn heads_that_are_packed_one_by_one_are_taken_apart() {
     foreign.flags.heads = None;
     let refused = foreign.check().map(|report| report.steps.len()).expect_err("refused");
     assert!(refused.to_string().contains("nothing tells how many heads there are"), "{refused}");
-    assert_eq!(refused.fix(), "pass --heads N");
+    assert_eq!(refused.fix().to_string(), "pass heads=N");
 }
 
 /// As `TransformerLens` has them: an axis for the heads, of which keys and values have fewer.
@@ -267,12 +278,12 @@ fn memory_with_the_tokens_first_is_turned_too() {
 
 /// A run of one item with rotary positions, without its config, and what `fault` makes of these steps.
 fn rotated(kv_heads: usize, steps: &[&str], fault: impl Fn(&str, &Trace) -> Tensor) -> Foreign {
-    let flags = Settings { heads: Some(4), rope: Some(Rope::Half), ..Settings::default() };
+    let flags = Settings { heads: Some(4), rope: Some(Pairing::Half), ..Settings::default() };
     let settings =
         Settings { seq_len: Some(7), d_model: Some(24), kv_heads: Some(kv_heads), ..flags.clone() };
     let run = Run::new(&settings, Sources::default()).expect("valid");
     let trace = run.trace().expect("runs");
-    let of = |name: &str| trace.step(name).expect("there").value.clone();
+    let of = |name: &str| trace.named(name).expect("there").value.clone();
     let given = ["x", "w_q", "w_k", "w_v", "w_o"].map(|name| entry(name, of(name)));
     let recorded = steps.iter().map(|step| entry(step, fault(step, &trace)));
     let entries = given.into_iter().chain(recorded).collect();
@@ -290,7 +301,7 @@ fn named(foreign: &Foreign) -> Vec<&'static str> {
 fn one_item_is_not_many_of_one_token() {
     let heads = |step: &str, trace: &Trace| {
         let name = step.replace("_rot", "_heads");
-        trace.step(&name).expect("there").value.clone()
+        trace.named(&name).expect("there").value.clone()
     };
     for steps in [&["q_rot", "k_rot"][..], &["q_heads", "k_heads", "v_heads", "q_rot", "k_rot"]] {
         let mut foreign = rotated(4, steps, heads);
@@ -304,11 +315,11 @@ fn one_item_is_not_many_of_one_token() {
 
 #[test]
 fn a_mistake_in_one_of_the_two_is_not_called_one_in_both() {
-    let right = |step: &str, trace: &Trace| trace.step(step).expect("there").value.clone();
+    let right = |step: &str, trace: &Trace| trace.named(step).expect("there").value.clone();
     let only = |wrong: &'static str, other: &'static str| {
         rotated(2, &["q_rot", "k_rot", "k_repeated", "v_repeated"], move |step, trace| {
             if step == wrong {
-                trace.step(other).expect("there").value.clone()
+                trace.named(other).expect("there").value.clone()
             } else {
                 right(step, trace)
             }
@@ -333,7 +344,7 @@ fn a_mistake_in_one_of_the_two_is_not_called_one_in_both() {
 /// `transformers` gives its locals their names again after each step.
 #[test]
 fn states_may_be_of_any_stage() {
-    let right = |step: &str, trace: &Trace| trace.step(step).expect("there").value.clone();
+    let right = |step: &str, trace: &Trace| trace.named(step).expect("there").value.clone();
     let steps = ["q_rot", "k_repeated", "v_repeated", "weights", "output"];
     let mut foreign = rotated(2, &steps, right);
     for (ours, theirs) in [
@@ -353,7 +364,7 @@ fn states_may_be_of_any_stage() {
 #[test]
 fn the_norm_of_one_key_head_is_no_norm_of_all() {
     let mut foreign =
-        rotated(1, &["output"], |step, trace| trace.step(step).expect("there").value.clone());
+        rotated(1, &["output"], |step, trace| trace.named(step).expect("there").value.clone());
     for (ours, theirs) in [("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "o_proj")] {
         foreign.rename(&format!("w_{ours}"), &format!("attn.{theirs}.weight"));
     }

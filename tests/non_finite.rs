@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
-use mha_trace::config::{DType as RunType, EmptyRows, Fill};
-use mha_trace::source::{NameMap, Sources};
-use mha_trace::verdict::{Cause, NonFinite, Place, Tolerances, check};
+use mha_trace::Sources;
+use mha_trace::check::{Cause, NonFinite, Place, Tolerances, check};
+use mha_trace::config::{DType as RunType, EmptyRow, Fill};
+use mha_trace::foreign::NameMap;
 use mha_trace::{Run, Settings};
 
 type Tensors = HashMap<String, Tensor>;
@@ -34,11 +35,11 @@ fn run(settings: &Settings, x: f64) -> Tensors {
             _ if step.inputs.is_empty() => step.value.clone(),
             _ => {
                 let inputs: Vec<&Tensor> =
-                    given.read_by(step).iter().map(|read| &values[&read.name]).collect();
+                    given.read_by(step).iter().map(|read| &values[read.name.as_str()]).collect();
                 step.op.eval(&inputs).expect("computes")
             }
         };
-        values.insert(step.name.clone(), value);
+        values.insert(step.name.to_string(), value);
     }
     values
 }
@@ -106,7 +107,7 @@ fn a_row_without_a_visible_key_is_told() {
 fn a_masked_row_is_told_where_the_right_run_has_no_nan() {
     let settings = Settings { lengths: Some(vec![3, 0]), ..settings() };
     let values = only(run(&settings, 1.0), &["output"]);
-    let meant = Settings { empty_rows: Some(EmptyRows::Zero), ..settings };
+    let meant = Settings { empty_rows: Some(EmptyRow::Zero), ..settings };
     let found = found(&values, &meant).expect("there is one");
     assert_eq!(place(&found.place), ("output", &[1, 0, 0][..]));
     assert_eq!((found.cause, found.origin), (Cause::FullyMasked, None));

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mha_trace::source::NameMap;
-use mha_trace::trace::Cell;
-use mha_trace::verdict::PerStep;
+use mha_trace::check::PerStep;
+use mha_trace::foreign::NameMap;
+use mha_trace::program::Cell;
 
 use super::run::RunArgs;
 

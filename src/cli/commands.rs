@@ -1,40 +1,42 @@
 //! The commands.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use mha_trace::check::catalogue::find;
+use mha_trace::check::{self, Report, Tolerances, reports_json};
 use mha_trace::error::shown;
-use mha_trace::file::{Output, arrays_in, is_recorded, write_json};
-use mha_trace::source::{NameMap, Taken};
-use mha_trace::verdict::mutation::find;
-use mha_trace::verdict::{self, Report, Tolerances};
+use mha_trace::file::{Output, recorded_in, write_json};
+use mha_trace::foreign::{Match, NameMap};
 use mha_trace::view::{
-    self, Tables, View, bug_list, bug_page, explanation, explanation_json, report_json,
-    report_table, shapes_json, shapes_table, trace_tables,
+    Block, Sides, Style, Tables, View, bug_list, bug_page, explanation, explanation_json,
+    report_page, shapes_json, shapes_page, trace_page, write_text,
 };
-use mha_trace::{Error, Run, Trace};
+use mha_trace::{Error, Run, Trace, to_record};
 
 use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
     ToleranceArgs, ViewArgs,
 };
-use super::run::RunArgs;
+use super::run::{RunArgs, flag};
 use super::{Outcome, print};
+
+/// Columns of text a line, where no terminal says it.
+const WIDTH: usize = 100;
 
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
     let run = args.run()?;
     let view = shown.view()?;
-    let names: Vec<&str> = run.program().steps().iter().map(|step| step.name.as_str()).collect();
-    view.check(run.config(), &names)?;
+    view.check(run.config(), run.program())?;
     let outputs = open(output)?;
-    if args.verbose {
-        print_taken(run.taken());
+    if args.is_verbose {
+        print_matches(run.matches());
     }
 
     let trace = run.trace()?;
     if !outputs.is_empty() {
-        let record = trace.to_record(run.config());
+        let record = to_record(&trace, run.config());
         outputs.into_iter().try_for_each(|output| output.write(&record))?;
     }
     if !shown.quiet {
@@ -42,16 +44,16 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
             // A warning that cannot be written keeps nothing from its place.
             let _ = writeln!(io::stderr(), "warning: {rows}");
         }
-        print(|out| show(&run, &trace, &view, shown.report.format, out))?;
+        print(|out| show(&run, &trace, &view, shown, out))?;
     }
     Ok(Outcome::Same)
 }
 
 /// Says on stderr which tensor of a file was taken as what, but for what reports say anyway.
-fn print_taken(taken: &[Taken]) {
-    for taken in taken.iter().filter(|taken| !taken.chosen) {
+fn print_matches(matches: &[Match]) {
+    for matched in matches.iter().filter(|matched| !matched.chosen) {
         // What cannot be written keeps nothing from its place.
-        let _ = writeln!(io::stderr(), "{}", shown(&taken.to_string()));
+        let _ = writeln!(io::stderr(), "{}", shown(&matched.to_string()));
     }
 }
 
@@ -61,24 +63,33 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Output>, Error> {
         let output = Output::create(path)?;
         if outputs.iter().any(|other| other.path() == output.path()) {
             let what = format!("-o {} is given twice", path.display());
-            return Err(Error::Config { what, fix: "name every file once".to_owned() });
+            return Err(refusal(what, "name every file once"));
         }
         outputs.push(output);
     }
     Ok(outputs)
 }
 
+/// A refusal of flags.
+fn refusal(what: impl Into<String>, fix: impl Into<String>) -> Error {
+    Error::Config { what: what.into().into(), fix: fix.into().into() }
+}
+
 fn show(
     run: &Run,
     trace: &Trace,
     view: &View,
-    format: Format,
+    args: &ViewArgs,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    match format {
-        Format::Table => trace_tables(trace, run.config(), view, out),
+    match args.report.format {
+        Format::Table => {
+            let style = args.report.style(args.color.wanted());
+            let mut blocks = trace_page(trace, run.config(), view);
+            blocks.try_for_each(|block| style.block(&block.map_err(io::Error::other)?, out))
+        }
         Format::Json => {
-            let mut record = trace.to_record(run.config());
+            let mut record = to_record(trace, run.config());
             if let Some(steps) = &view.steps {
                 record.entries.retain(|entry| steps.contains(&entry.name));
             }
@@ -91,11 +102,9 @@ impl ViewArgs {
     fn view(&self) -> Result<View, Error> {
         if self.report.format == Format::Json && (self.batch_item.is_some() || self.head.is_some())
         {
-            return Err(Error::Config {
-                what: "--batch-item and --head pick tables, and --format json writes whole tensors"
-                    .to_owned(),
-                fix: "leave them out, or pick steps with --steps".to_owned(),
-            });
+            let what =
+                "--batch-item and --head pick tables, and --format json writes whole tensors";
+            return Err(refusal(what, "leave them out, or pick steps with --steps"));
         }
         Ok(View {
             steps: self.steps.clone(),
@@ -105,8 +114,6 @@ impl ViewArgs {
             edge: usize::try_from(self.edge).unwrap_or(usize::MAX / 4),
             full: self.full,
             heatmap: self.heatmap,
-            width: self.report.width(),
-            color: self.color.wanted(),
         })
     }
 }
@@ -115,7 +122,16 @@ impl ReportArgs {
     /// Columns of text a line: as asked for, or the terminal's.
     fn width(&self) -> usize {
         let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-        self.width.map(usize::from).or_else(terminal).unwrap_or(View::default().width)
+        self.width.map(usize::from).or_else(terminal).unwrap_or(WIDTH)
+    }
+
+    fn style(&self, color: bool) -> Style {
+        Style { width: self.width(), color, spell: flag }
+    }
+
+    /// Writes a page of text.
+    fn print(&self, blocks: Vec<Block>) -> io::Result<()> {
+        print(|out| write_text(blocks, self.style(false), out))
     }
 }
 
@@ -143,36 +159,29 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
         print(|out| writeln!(out, "{value:#}"))?;
         return Ok(Outcome::Same);
     }
-    let view = View {
-        decimals: args.decimals.into(),
-        full: args.full,
-        width: args.report.width(),
-        ..View::default()
-    };
-    let text = explanation(&trace, run.config(), &args.cell, &view)?;
-    print(|out| out.write_all(text.as_bytes()))?;
+    let view = View { decimals: args.decimals.into(), full: args.full, ..View::default() };
+    args.report.print(explanation(&trace, run.config(), &args.cell, &view)?)?;
     Ok(Outcome::Same)
 }
 
 /// Lists the known mistakes, or explains one.
 pub fn bugs(args: &BugsArgs) -> anyhow::Result<Outcome> {
-    match &args.id {
-        None => print(bug_list)?,
-        Some(id) => {
-            let ways = find(id)?;
-            print(|out| bug_page(&ways, out))?;
-        }
-    }
+    let blocks = match &args.id {
+        None => bug_list(),
+        Some(id) => bug_page(find(id)?),
+    };
+    let style = Style { width: WIDTH, color: false, spell: flag };
+    print(|out| write_text(blocks, style, out))?;
     Ok(Outcome::Same)
 }
 
 /// Shows the shapes of a run.
 pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
     let run = args.run.run()?;
-    print(|out| match args.report.format {
-        Format::Table => shapes_table(&run, args.report.width(), out),
-        Format::Json => writeln!(out, "{:#}", shapes_json(&run)),
-    })?;
+    match args.report.format {
+        Format::Table => args.report.print(shapes_page(&run))?,
+        Format::Json => print(|out| writeln!(out, "{:#}", shapes_json(&run)))?,
+    }
     Ok(Outcome::Same)
 }
 
@@ -181,8 +190,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     if let Some(config) = &args.run.config {
         let what =
             format!("--config {} beside a recorded file, which has its own", config.display());
-        let fix = "give single flags to override the file's config".to_owned();
-        return Err(Error::Config { what, fix }.into());
+        return Err(refusal(what, "give single flags to override the file's config").into());
     }
     let flags = args.run.settings()?;
     let map = args.names.map();
@@ -194,10 +202,10 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     }
     let (mut reports, mut failed) = (Vec::new(), false);
     for path in &paths {
-        match verdict::check(path, &flags, &map, &tolerances) {
+        match check::check(path, &flags, &map, &tolerances) {
             Ok(report) => {
-                if args.run.verbose {
-                    print_taken(&report.taken);
+                if args.run.is_verbose {
+                    print_matches(&report.matches);
                 }
                 reports.push(report);
             }
@@ -213,37 +221,10 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
 
-/// The recorded files in a folder, by name; `.npy` files in it are together one, the folder itself.
-fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let refuse = |what: String, fix: &str| {
-        Err(Error::File { path: folder.to_owned(), what, fix: fix.to_owned() })
-    };
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) => return refuse(format!("cannot be listed: {error}"), "make it readable"),
-    };
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .filter(|path| is_recorded(path))
-        .collect();
-    paths.sort();
-    if arrays_in(folder).is_ok() {
-        paths.push(folder.to_owned());
-    }
-    if paths.is_empty() {
-        return refuse(
-            "holds no .json, .safetensors, .npz or .npy file".to_owned(),
-            "name a folder of recorded traces",
-        );
-    }
-    Ok(paths)
-}
-
 /// Compares two recorded files.
 pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let report =
-        verdict::diff(&args.left, &args.right, &args.names.map(), &args.tolerances.tolerances())?;
+        check::diff(&args.left, &args.right, &args.names.map(), &args.tolerances.tolerances())?;
     let reports = [report];
     show_reports(&reports, ("left", "right"), args.quiet, &args.report)?;
     Ok(outcome(&reports))
@@ -251,7 +232,7 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
 
 fn show_reports(
     reports: &[Report],
-    sides: view::Sides,
+    sides: Sides,
     quiet: bool,
     args: &ReportArgs,
 ) -> io::Result<()> {
@@ -260,12 +241,13 @@ fn show_reports(
         [_] => Tables::Shown,
         _ => Tables::OfDifferences,
     };
-    print(|out| match args.format {
-        Format::Table => reports
-            .iter()
-            .try_for_each(|report| report_table(report, sides, tables, args.width(), out)),
-        Format::Json => writeln!(out, "{:#}", report_json(reports)),
-    })
+    match args.format {
+        Format::Table => {
+            let pages = reports.iter().flat_map(|report| report_page(report, sides, tables));
+            args.print(pages.collect())
+        }
+        Format::Json => print(|out| writeln!(out, "{:#}", reports_json(reports))),
+    }
 }
 
 fn outcome(reports: &[Report]) -> Outcome {

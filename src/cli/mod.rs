@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use mha_trace::error::shown;
+use mha_trace::error::{Message, shown};
 
 /// How a command that could be carried out ended.
 pub enum Outcome {
@@ -47,12 +47,16 @@ pub fn main() -> ExitCode {
 
 /// Says on stderr what is wrong and, on a second line, what to do.
 fn report(error: &anyhow::Error) {
-    let fix = error.downcast_ref::<mha_trace::Error>().map(mha_trace::Error::fix);
-    let help = fix.map(|fix| format!("\nhelp: {}", shown(fix))).unwrap_or_default();
-    let error = error.to_string();
-    let error = shown(&error);
+    let spelled = |message: Message| message.spelled(run::flag);
+    let (what, help) = match error.downcast_ref::<mha_trace::Error>() {
+        Some(error) => {
+            let help = format!("\nhelp: {}", shown(&spelled(error.fix())));
+            (spelled(error.what()), help)
+        }
+        None => (error.to_string(), String::new()),
+    };
     // Where stderr is closed too there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "error: {error}{help}");
+    let _ = writeln!(io::stderr(), "error: {}{help}", shown(&what));
 }
 
 /// Writes results. Whoever reads them may stop early, as `head` does; that changes nothing else.

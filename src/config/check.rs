@@ -1,10 +1,10 @@
 //! What settings are refused, and why.
 
-use super::{AttnMaskTrue, Config, DType, Mask, Settings};
-use crate::error::{Error, Result};
+use super::{AttnMaskTrue, Config, DType, Mask, Norm, Setting, Settings, Sizes};
+use crate::error::{Error, Message, Result};
 
 /// Refuses settings: what is wrong, and what to do.
-pub fn refuse<T>(what: impl Into<String>, fix: impl Into<String>) -> Result<T> {
+pub fn refuse<T>(what: impl Into<Message>, fix: impl Into<Message>) -> Result<T> {
     Err(Error::config(what, fix))
 }
 
@@ -41,30 +41,11 @@ pub fn companions(s: &Settings) -> Result<()> {
         let what = "attn_mask_true is block, and there is no attn_mask";
         return refuse(what, "give attn_mask, or leave attn_mask_true out");
     }
-    let of_rope = [
-        ("rope_base", s.rope_base.is_some()),
-        ("rope_dims", s.rope_dims.is_some()),
-        ("rope_offset", s.rope_offset.is_some()),
-        ("rope_scaling", s.rope_scaling.is_some()),
-        ("rope_freqs", s.rope_freqs.is_some()),
-        ("rope_attention_factor", s.rope_attention_factor.is_some()),
-    ];
-    let companions = [
-        ("prefix", s.prefix.is_some(), "weights", s.weights.is_some()),
-        ("qk_norm_eps", s.qk_norm_eps.is_some(), "qk_norm", s.qk_norm.is_some()),
-        ("d_memory", s.d_memory.is_some(), "kv_len", s.kv_len.is_some()),
-        ("memory_tokens", s.memory_tokens.is_some(), "kv_len", s.kv_len.is_some()),
-        (
-            "rope_attention_factor",
-            s.rope_attention_factor.is_some(),
-            "rope_freqs",
-            s.rope_freqs.is_some(),
-        ),
-        ("layer", s.layer.is_some(), "model_config", s.model_config.is_some()),
-    ];
-    let of_rope = of_rope.map(|(name, is_set)| (name, is_set, "rope", s.rope.is_some()));
-    for (name, is_set, needed, is_there) in of_rope.into_iter().chain(companions) {
-        if is_set && !is_there {
+    for setting in Setting::ALL.iter().filter(|setting| setting.is_set(s)) {
+        if let Some(needed) = setting.of
+            && Setting::named(needed).is_some_and(|needed| !needed.is_set(s))
+        {
+            let name = setting.key;
             let what = format!("{name} is set, and {needed}, which it belongs to, is not");
             return refuse(what, format!("give {needed}, or leave {name} out"));
         }
@@ -82,21 +63,21 @@ pub fn companions(s: &Settings) -> Result<()> {
 
 impl Config {
     pub(super) fn check(&self) -> Result<()> {
+        let Sizes { heads, kv_heads, head_dim, .. } = &self.sizes;
         let sizes = [
-            ("batch", self.batch),
-            ("seq_len", self.seq_len),
-            ("d_model", self.d_model),
-            ("heads", self.heads),
-            ("kv_heads", self.kv_heads),
-            ("head_dim", self.head_dim),
-            ("d_in", self.d_in),
-            ("kv_len", self.own_keys()),
-            ("d_memory", self.d_memory),
+            ("batch", self.sizes.batch),
+            ("seq_len", self.sizes.seq_len),
+            ("d_model", self.sizes.d_model),
+            ("heads", *heads),
+            ("kv_heads", *kv_heads),
+            ("head_dim", *head_dim),
+            ("d_in", self.sizes.d_in),
+            ("kv_len", self.sizes.own_keys),
+            ("d_memory", self.sizes.d_memory),
         ];
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return refuse(format!("{name} is 0"), format!("give {name} at least 1"));
         }
-        let Self { heads, kv_heads, head_dim, .. } = self;
         if heads.checked_mul(*head_dim).is_none() {
             let what = format!("{heads} heads of {head_dim} features are more than can be counted");
             return refuse(what, "give smaller heads or head_dim");
@@ -123,53 +104,56 @@ impl Config {
 
     /// What speaks of positions needs one sequence.
     fn check_positions(&self) -> Result<()> {
-        if self.kv_len.is_some() {
+        if self.sizes.is_cross {
             let of_one_sequence = [
                 ("rope", self.rope.is_some(), "turns queries and keys by their positions"),
                 ("alibi", self.alibi, "is the distance of queries and keys"),
-                ("past", self.past_len > 0, "holds earlier keys"),
+                ("past", self.sizes.past_len > 0, "holds earlier keys"),
             ];
             if let Some((name, _, why)) = of_one_sequence.iter().find(|(_, is_set, _)| *is_set) {
                 let what = format!("{name} {why} in one sequence, and cross attention has two");
                 return refuse(what, format!("leave {name} out, or kv_len and memory"));
             }
         }
-        if self.causal_align.is_some() && self.mask == Mask::None {
+        if self.masks.causal_align.is_some() && self.masks.between == Mask::None {
             let what = "causal_align is of the causal mask, and mask is none";
-            return refuse(what, "pass --mask causal, or leave causal_align out");
+            return refuse(what, "pass `mask=causal`, or leave causal_align out");
         }
-        if !(self.qk_norm_eps >= 0.0 && self.qk_norm_eps.is_finite()) {
-            let what = format!("qk_norm_eps {} is no number to add", self.qk_norm_eps);
+        if let Some(Norm { eps, .. }) = self.norm
+            && !(eps >= 0.0 && eps.is_finite())
+        {
+            let what = format!("qk_norm_eps {eps} is no number to add");
             return refuse(what, "give a small one, such as 1e-6");
         }
-        self.rope.as_ref().map_or(Ok(()), |rope| rope.check(self.head_dim))
+        self.rope.as_ref().map_or(Ok(()), |rope| rope.check(self.sizes.head_dim))
     }
 
     /// Labels are of all tokens, in every batch item.
     fn check_tokens(&self) -> Result<()> {
-        let with_cache = self.past_len.saturating_add(self.seq_len);
+        let Sizes { batch, seq_len, past_len, own_keys, .. } = self.sizes;
+        let with_cache = past_len.saturating_add(seq_len);
         let labelled = [
-            ("tokens", &self.tokens, [self.seq_len, with_cache]),
-            ("memory_tokens", &self.memory_tokens, [self.own_keys(); 2]),
+            ("tokens", &self.tokens, [seq_len, with_cache]),
+            ("memory_tokens", &self.memory_tokens, [own_keys; 2]),
         ];
         for (name, tokens, sizes) in labelled {
             if let Some(tokens) = tokens {
-                tokens.check(name, self.batch, sizes)?;
+                tokens.check(name, batch, sizes)?;
             }
         }
         Ok(())
     }
 
     fn check_scores(&self) -> Result<()> {
-        match (self.window, self.mask, self.softcap, self.scale) {
+        match (self.masks.window, self.masks.between, self.softcap, self.scale) {
             (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
-            (Some(_), Mask::None, ..) if self.kv_len.is_some() => refuse(
+            (Some(_), Mask::None, ..) if self.sizes.is_cross => refuse(
                 "window is under the causal mask, which cross attention has only if it is asked for",
-                "pass --mask causal, or leave window out",
+                "pass `mask=causal`, or leave window out",
             ),
             (Some(_), Mask::None, ..) => refuse(
                 "window is of the last keys, and mask none shows the later ones too",
-                "pass --mask causal, or leave window out",
+                "pass `mask=causal`, or leave window out",
             ),
             (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {
                 refuse(format!("softcap {cap} caps nothing"), "give a number above 0, such as 50")
@@ -182,25 +166,24 @@ impl Config {
     }
 
     fn check_fill(&self) -> Result<()> {
-        let fill = self.mask_fill.0;
+        let fill = self.masks.fill.0;
         #[allow(clippy::cast_possible_truncation, reason = "asks whether it fits")]
         let fits = self.dtype == DType::F64 || (fill as f32).is_finite();
         if fill == f64::NEG_INFINITY || (fill.is_finite() && fits) {
             return Ok(());
         }
-        let what = format!("mask_fill {} is not a number in {}", self.mask_fill, self.dtype);
+        let what = format!("mask_fill {} is not a number in {}", self.masks.fill, self.dtype);
         refuse(what, "give -inf, or a number such as -1e9")
     }
 
     fn check_key_mask(&self) -> Result<()> {
-        let Some(rows) = &self.key_mask else { return Ok(()) };
-        let keys = self.key_count();
+        let Some(rows) = &self.masks.key_mask else { return Ok(()) };
+        let (batch, keys) = (self.sizes.batch, self.sizes.keys());
         let fix = format!(
-            "give each batch item ({} in all) a string of {} characters, 1 = attend and 0 = blocked",
-            self.batch, keys
+            "give each batch item ({batch} in all) a string of {keys} characters, 1 = attend and 0 = blocked"
         );
-        if rows.len() != self.batch {
-            let what = format!("{} rows for a batch of {}", rows.len(), self.batch);
+        if rows.len() != batch {
+            let what = format!("{} rows for a batch of {batch}", rows.len());
             return Err(Error::tensor("key_mask", what, fix));
         }
         for (item, row) in rows.iter().enumerate() {
@@ -221,12 +204,11 @@ impl Config {
     }
 
     fn check_lengths(&self) -> Result<()> {
-        let Some(lengths) = &self.lengths else { return Ok(()) };
-        let keys = self.key_count();
-        let fix =
-            format!("give each batch item ({} in all) a number from 0 to {}", self.batch, keys);
-        if lengths.len() != self.batch {
-            let what = format!("{} numbers for a batch of {}", lengths.len(), self.batch);
+        let Some(lengths) = &self.masks.lengths else { return Ok(()) };
+        let (batch, keys) = (self.sizes.batch, self.sizes.keys());
+        let fix = format!("give each batch item ({batch} in all) a number from 0 to {keys}");
+        if lengths.len() != batch {
+            let what = format!("{} numbers for a batch of {batch}", lengths.len());
             return Err(Error::tensor("lengths", what, fix));
         }
         match lengths.iter().find(|length| **length > keys) {
@@ -240,10 +222,10 @@ impl Config {
 
     /// What the number of keys is called.
     fn keys_name(&self) -> &'static str {
-        match (self.kv_len, self.past_len) {
-            (Some(_), _) => "kv_len",
-            (None, 0) => "seq_len",
-            (None, _) => "the number of keys with the cache",
+        match (self.sizes.is_cross, self.sizes.past_len) {
+            (true, _) => "kv_len",
+            (false, 0) => "seq_len",
+            (false, _) => "the number of keys with the cache",
         }
     }
 }

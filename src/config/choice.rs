@@ -3,35 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::bare_words::NEGATIVE_INFINITY;
-
-macro_rules! choices {
-    ($(#[$about:meta])* $name:ident { $($(#[$variant_about:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-        pub enum $name { $($(#[$variant_about])* #[serde(rename = $text)] $variant),+ }
-
-        impl $name {
-            /// Every choice.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The name that flags and configs use.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-    };
-}
-pub(super) use choices;
+use crate::program::choices;
 
 choices! {
     /// The distribution that X is drawn from.
@@ -78,17 +52,6 @@ choices! {
 }
 
 choices! {
-    /// Which features of a head rotary positions turn together ("`RoFormer`", Su et al., 2021, section 3.4).
-    Rope {
-        /// i and i + r/2 of the r that are rotated, as in Llama and GPT-NeoX.
-        #[default]
-        Half = "half",
-        /// 2i and 2i + 1, as in the paper and in GPT-J.
-        Interleaved = "interleaved",
-    }
-}
-
-choices! {
     /// What a run can do without that a model's config, or a file's, says.
     Feature {
         /// Rotary positions, and all that is said of them.
@@ -125,17 +88,6 @@ choices! {
         Attend = "attend",
         /// The query is kept from the key, as in `nn.MultiheadAttention`.
         Block = "block",
-    }
-}
-
-choices! {
-    /// What softmax makes of a row that is −∞ throughout.
-    EmptyRows {
-        /// NaN, as PyTorch's softmax.
-        #[default]
-        Nan = "nan",
-        /// Zeros.
-        Zero = "zero",
     }
 }
 
@@ -211,76 +163,6 @@ impl<'de> Deserialize<'de> for Seed {
     }
 }
 
-/// What a masked score becomes: a number or −∞.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fill(pub f64);
-
-impl Default for Fill {
-    fn default() -> Self {
-        Self(-1e9)
-    }
-}
-
-impl fmt::Display for Fill {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = self.0.abs();
-        if size.is_finite() && (size >= 1e5 || (size > 0.0 && size < 1e-4)) {
-            write!(f, "{:e}", self.0)
-        } else {
-            write!(f, "{}", self.0)
-        }
-    }
-}
-
-impl FromStr for Fill {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim().parse::<f64>() {
-            Ok(fill) if !fill.is_nan() => Ok(Self(fill)),
-            _ => Err(format!("`{text}` is neither a number nor -inf")),
-        }
-    }
-}
-
-impl Serialize for Fill {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_finite() {
-            serializer.serialize_f64(self.0)
-        } else {
-            serializer.collect_str(self)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Fill {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Fill;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number or \"-inf\"")
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Fill, E> {
-                Ok(Fill(value))
-            }
-            #[allow(clippy::cast_precision_loss, reason = "a fill is a floating-point number")]
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Fill, E> {
-                Ok(Fill(value as f64))
-            }
-            #[allow(clippy::cast_precision_loss, reason = "a fill is a floating-point number")]
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Fill, E> {
-                Ok(Fill(value as f64))
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Fill, E> {
-                let word = if value == NEGATIVE_INFINITY { "-inf" } else { value };
-                word.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,16 +174,5 @@ mod tests {
         assert!("-9223372036854775809".parse::<Seed>().is_err());
         assert_eq!(serde_json::from_str::<Seed>("-2").ok(), Some(Seed(u64::MAX - 1)));
         assert_eq!(serde_json::from_str::<Seed>("18446744073709551615").ok(), Some(Seed(u64::MAX)));
-    }
-
-    #[test]
-    fn a_fill_reads_and_prints_shortly() {
-        for (text, shown) in
-            [("-1e9", "-1e9"), ("-inf", "-inf"), ("0", "0"), ("-10000", "-10000"), ("1e-9", "1e-9")]
-        {
-            assert_eq!(text.parse::<Fill>().expect("reads").to_string(), shown);
-        }
-        assert!("nan".parse::<Fill>().is_err());
-        assert_eq!(serde_json::from_str::<Fill>("-5").ok(), Some(Fill(-5.0)));
     }
 }

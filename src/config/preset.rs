@@ -1,11 +1,7 @@
 //! The notebooks' settings by name.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
-use super::choice::choices;
-use super::{Fill, Init, Input, Mask, Settings};
+use super::{Init, Input, Mask, Settings};
+use crate::program::{Fill, choices};
 
 choices! {
     /// A notebook's whole setting, under its name.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::check::refuse;
 use crate::error::Result;
+use crate::program::QueryRows;
 
 /// Rows of the queries, `A..B`: A is the first, B the one behind the last. Either end may be counted from the number of
 /// tokens, as in `T-1..T`, and may be left out.
@@ -25,17 +26,8 @@ enum End {
     BeforeEnd(usize),
 }
 
-/// Rows that are computed of the queries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rows {
-    /// The first row.
-    pub first: usize,
-    /// How many rows.
-    pub count: usize,
-}
-
-impl From<Rows> for Queries {
-    fn from(rows: Rows) -> Self {
+impl From<QueryRows> for Queries {
+    fn from(rows: QueryRows) -> Self {
         Self { from: End::Counted(rows.first), to: End::Counted(rows.first + rows.count) }
     }
 }
@@ -45,14 +37,14 @@ impl Queries {
     ///
     /// # Errors
     /// If they are not among its tokens, or none.
-    pub fn of(self, tokens: usize) -> Result<Rows> {
+    pub fn of(self, tokens: usize) -> Result<QueryRows> {
         let position = |end| match end {
             End::Counted(at) => Some(at),
             End::BeforeEnd(count) => tokens.checked_sub(count),
         };
         match (position(self.from), position(self.to)) {
             (Some(first), Some(end)) if first < end && end <= tokens => {
-                Ok(Rows { first, count: end - first })
+                Ok(QueryRows { first, count: end - first })
             }
             _ => {
                 let what = format!("queries {self} are no rows of {tokens} tokens");
@@ -122,7 +114,7 @@ mod tests {
     #[test]
     fn ranges_are_counted_from_either_end() {
         let rows = |text: &str| text.parse::<Queries>().expect("reads").of(5).ok();
-        let some = |first, count| Some(Rows { first, count });
+        let some = |first, count| Some(QueryRows { first, count });
         assert_eq!(rows("2..4"), some(2, 2));
         assert_eq!(rows("T-1..T"), some(4, 1));
         assert_eq!(rows("3.."), some(3, 2));

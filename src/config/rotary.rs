@@ -1,7 +1,7 @@
 //! Rotary positions, every value decided.
 
 use super::check::refuse;
-use super::{Rope, RopeScaling, Settings};
+use super::{Pairing, Place, RopeScaling, Settings, Sizes};
 use crate::error::Result;
 
 /// Rotary positions of the queries and keys ("`RoFormer`", Su et al., 2021): of every head's first r features, the pairs
@@ -9,7 +9,7 @@ use crate::error::Result;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotary {
     /// Which features are a pair.
-    pub pairing: Rope,
+    pub pairing: Pairing,
     /// What the frequencies are powers of: pair i has base^(−2i / r).
     pub base: f64,
     /// The number of features that are turned, r.
@@ -19,19 +19,19 @@ pub struct Rotary {
     /// How the frequencies are changed for sequences longer than those of the training.
     pub scaling: Option<RopeScaling>,
     /// The file that the frequencies come from instead.
-    pub freqs: Option<String>,
+    pub freqs: Option<Place>,
     /// What cosine and sine are multiplied by, beside frequencies from a file.
     pub attention_factor: Option<f64>,
 }
 
 impl Rotary {
     /// Those of the settings, if there are any.
-    pub(super) fn resolve(s: &Settings, head_dim: usize, past_len: usize) -> Option<Self> {
+    pub(super) fn resolve(s: &Settings, sizes: &Sizes) -> Option<Self> {
         Some(Self {
             pairing: s.rope?,
             base: s.rope_base.unwrap_or(10_000.0),
-            dims: s.rope_dims.unwrap_or(head_dim),
-            offset: s.rope_offset.unwrap_or(past_len),
+            dims: sizes.rope_dims?,
+            offset: s.rope_offset.unwrap_or(sizes.past_len),
             scaling: s.rope_scaling.clone(),
             freqs: s.rope_freqs.clone(),
             attention_factor: s.rope_attention_factor,

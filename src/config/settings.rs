@@ -1,25 +1,136 @@
-//! Settings as flags and config files give them: each may be absent.
+//! Settings as flags and config files give them. This is the one place that says what they are.
+
+#![allow(
+    clippy::doc_markdown,
+    reason = "these comments are the help of flags too, which is plain text"
+)]
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::text::FromText;
 use super::{
-    AttnMaskTrue, CausalAlign, Config, DType, EmptyRows, Feature, Fill, Init, Input, Mask, Preset,
-    QkNorm, Queries, Rope, RopeScaling, Seed, Tokens,
+    AttnMaskTrue, CausalAlign, DType, Feature, Init, Input, Mask, Place, Preset, QkNorm, Queries,
+    Seed, Tokens,
 };
+use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
+
+/// What there is to know of a setting: its key, and what a user interface needs to offer it.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// The key in config files. A flag has hyphens for its underscores.
+    pub key: &'static str,
+    /// What it says, in a line.
+    pub about: &'static str,
+    /// What its value looks like; empty for a switch.
+    pub value: &'static str,
+    /// The flag's letter.
+    pub short: Option<char>,
+    /// What holds where it is absent, in words; empty if nothing worth a word does.
+    pub default: &'static str,
+    /// What turning a switch off says, where that is a flag of its own.
+    pub off: &'static str,
+    /// Whether it is of attention as later models have it.
+    pub is_newer: bool,
+    /// The other setting that it says more of.
+    pub of: Option<&'static str>,
+    /// Whose values in a recorded run it replaces: the settings of the files that these can come from.
+    pub replaces: &'static [&'static str],
+    /// The words that it can be, if it is one of a few.
+    pub choices: &'static [&'static str],
+    /// Whether it is a list, with commas between.
+    pub is_list: bool,
+    /// Whether a value can begin with a minus.
+    pub is_signed: bool,
+    set: fn(&mut Settings, &str) -> Result<(), String>,
+    is_set: fn(&Settings) -> bool,
+    clear: fn(&mut Settings),
+}
+
+/// The part of a [`Setting`] that is written down.
+#[derive(Clone, Copy)]
+struct About {
+    value: &'static str,
+    short: Option<char>,
+    default: &'static str,
+    off: &'static str,
+    is_newer: bool,
+    of: Option<&'static str>,
+    replaces: &'static [&'static str],
+}
+
+/// A setting with such a value.
+const fn takes(value: &'static str) -> About {
+    let replaces: &[&str] = &[];
+    About { value, short: None, default: "", off: "", is_newer: false, of: None, replaces }
+}
+
+/// A setting of later models.
+const fn newer(value: &'static str) -> About {
+    About { is_newer: true, ..takes(value) }
+}
+
+impl About {
+    const fn short(self, letter: char) -> Self {
+        Self { short: Some(letter), ..self }
+    }
+
+    const fn default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    const fn off(self, off: &'static str) -> Self {
+        Self { off, ..self }
+    }
+
+    const fn of(self, other: &'static str) -> Self {
+        Self { of: Some(other), ..self }
+    }
+
+    const fn replaces(self, files: &'static [&'static str]) -> Self {
+        Self { replaces: files, ..self }
+    }
+}
 
 macro_rules! settings {
-    ($($(#[$attribute:meta])* $name:ident: $of:ty,)+) => {
-        /// The settings of a run, as a config file states them; what is absent has its default.
-        ///
-        /// The fields mean what those of [`Config`](super::Config) mean.
+    ($($(#[doc = $doc:literal])+ $name:ident: $of:ty = $about:expr;)+) => {
+        /// The settings of a run, as a config file or flags state them; what is absent has its default.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, expecting = "an object of settings")]
-        #[allow(missing_docs, reason = "each is documented at Config")]
         pub struct Settings {
-            $($(#[$attribute])* pub $name: Option<$of>,)+
+            $($(#[doc = $doc])+ pub $name: Option<$of>,)+
+            /// The number of keys in a cache, which only its tensors tell.
+            #[serde(skip)]
+            pub past_len: Option<usize>,
+        }
+
+        impl Setting {
+            /// Every setting, in the order of config files.
+            pub const ALL: &'static [Self] = &[$({
+                const ABOUT: About = $about;
+                Self {
+                    key: stringify!($name),
+                    about: concat!($($doc),+).trim_ascii_start(),
+                    value: ABOUT.value,
+                    short: ABOUT.short,
+                    default: ABOUT.default,
+                    off: ABOUT.off,
+                    is_newer: ABOUT.is_newer,
+                    of: ABOUT.of,
+                    replaces: ABOUT.replaces,
+                    choices: <$of as FromText>::CHOICES,
+                    is_list: <$of as FromText>::IS_LIST,
+                    is_signed: <$of as FromText>::IS_SIGNED,
+                    set: |settings, text| {
+                        settings.$name = Some(FromText::from_text(text)?);
+                        Ok(())
+                    },
+                    is_set: |settings| settings.$name.is_some(),
+                    clear: |settings| settings.$name = None,
+                }
+            }),+];
         }
 
         impl Settings {
@@ -35,81 +146,173 @@ macro_rules! settings {
                 for feature in self.without.iter().flatten() {
                     base.drop_feature(*feature);
                 }
-                Self { $($name: self.$name.or(base.$name),)+ }
+                Self {
+                    $($name: self.$name.or(base.$name),)+
+                    past_len: self.past_len.or(base.past_len),
+                }
+            }
+
+            /// These settings as a config file in `folder` states them: its paths are relative to it.
+            #[must_use]
+            pub fn in_folder(mut self, folder: &Path) -> Self {
+                $(if let Some(value) = &mut self.$name {
+                    FromText::move_to(value, folder);
+                })+
+                self
             }
         }
     };
 }
 
 settings! {
-    preset: Preset,
-    batch: usize,
-    seq_len: usize,
-    d_model: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    seed: Seed,
-    d_in: usize,
-    input: Input,
-    init: Init,
-    bias: bool,
-    qk_norm: QkNorm,
-    qk_norm_eps: f64,
-    rope: Rope,
-    rope_base: f64,
-    rope_dims: usize,
-    rope_offset: usize,
-    rope_scaling: RopeScaling,
-    rope_freqs: String,
-    rope_attention_factor: f64,
-    kv_len: usize,
-    d_memory: usize,
-    memory: String,
-    past: String,
-    // Told by the tensors of the cache alone.
-    #[serde(skip)]
-    past_len: usize,
-    queries: Queries,
-    mask: Mask,
-    causal_align: CausalAlign,
-    key_mask: Vec<String>,
-    lengths: Vec<usize>,
-    attn_mask: String,
-    attn_mask_true: AttnMaskTrue,
-    mask_fill: Fill,
-    window: usize,
-    alibi: bool,
-    softcap: f64,
-    scale: f64,
-    empty_rows: EmptyRows,
-    dropout: f64,
-    dtype: DType,
-    x: String,
-    weights: String,
-    prefix: String,
-    tokens: Tokens,
-    memory_tokens: Tokens,
-    model_config: String,
-    layer: usize,
-    without: Vec<Feature>,
+    /// A notebook's whole setting
+    preset: Preset = takes("NAME").default("causal-walkthrough");
+    /// Items in the batch
+    batch: usize = takes("N").short('b').default("1");
+    /// Tokens in a sequence
+    seq_len: usize = takes("N").short('t').default("4");
+    /// Features of the model; the heads divide them
+    d_model: usize = takes("N").short('d').default("8");
+    /// Attention heads
+    heads: usize = takes("N").short('H').default("2");
+    /// Heads of the keys and values, each shared by heads / N query heads
+    kv_heads: usize = newer("N").default("heads");
+    /// Features of a head
+    head_dim: usize = newer("N").default("d_model / heads");
+    /// Seed of PyTorch's generator; −1 means 2^64 − 1
+    seed: Seed = takes("N").short('s').default("42");
+    /// Features of the input X
+    d_in: usize = takes("N").default("d_model");
+    /// Distribution of X: torch.randn or torch.rand
+    input: Input = takes("NAME").default("randn");
+    /// Initialisation of the weights: Xavier, or nn.Linear's own
+    init: Init = takes("NAME").default("xavier-uniform");
+    /// Give all four projections a bias
+    bias: bool = takes("").off("Give none of the projections a bias (the default)");
+    /// Normalise every head's queries and keys to a root mean square of 1, times a weight
+    qk_norm: QkNorm = newer("NAME");
+    /// What that norm adds to the mean square
+    qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6");
+    /// Rotary positions: pairs of features (i, i + r/2), or (2i, 2i + 1)
+    rope: Pairing = newer("PAIRS").replaces(FREQUENCIES);
+    /// What their frequencies are powers of
+    rope_base: f64 = newer("X").of("rope").default("10000").replaces(FREQUENCIES);
+    /// Turn only the first N features of every head
+    rope_dims: usize = newer("N").of("rope").default("all").replaces(FREQUENCIES);
+    /// Position of the first token
+    rope_offset: usize = newer("N").of("rope").default("the length of the cache");
+    /// How a checkpoint's config scales the frequencies: {"rope_type": "linear", "factor": 4} (or a JSON file)
+    rope_scaling: RopeScaling = newer("JSON|FILE").of("rope").replaces(FREQUENCIES);
+    /// The frequencies themselves, one a pair, from a file
+    rope_freqs: Place = newer("FILE[:TENSOR]").of("rope").replaces(FREQUENCIES);
+    /// What cosine and sine are multiplied by, beside `rope_freqs`
+    rope_attention_factor: f64 = newer("X").of("rope_freqs").default("1");
+    /// Cross attention: keys and values from a second input of N tokens
+    kv_len: usize = newer("N");
+    /// Features of the second input
+    d_memory: usize = newer("N").of("kv_len").default("d_in");
+    /// The second input (batch, kv_len, d_memory) from a file
+    memory: Place = newer("FILE[:TENSOR]").replaces(&["memory"]);
+    /// A cache: k_past and v_past (batch, kv_heads, key, head_dim) of a file stand before the run's own keys
+    past: Place = newer("FILE").replaces(&["past", "attn_mask"]);
+    /// Compute these query rows only: 2..4, or T-1..T for the last
+    queries: Queries = newer("A..B").replaces(MASKS);
+    /// Mask between positions
+    mask: Mask = takes("NAME").short('m').default("causal; none in cross attention").replaces(MASKS);
+    /// Where the causal mask starts if queries and keys differ in number
+    causal_align: CausalAlign = newer("CORNER").default("by positions; top-left across").replaces(MASKS);
+    /// Keys to attend to, a string a batch item: 11,01,10 (or a file of 0 and 1; or none)
+    key_mask: Vec<String> = takes("ROWS|FILE").replaces(MASKS);
+    /// The same as valid lengths: 3,2
+    lengths: Vec<usize> = takes("N,N,…").replaces(MASKS);
+    /// A mask broadcast to (batch, head, query, key): 0 and 1, booleans, or floats to add to the scores
+    attn_mask: Place = takes("FILE[:TENSOR]").replaces(MASKS);
+    /// What 1 or true means in `attn_mask`
+    attn_mask_true: AttnMaskTrue = takes("NAME").default("attend").replaces(MASKS);
+    /// What a masked score becomes: a number or -inf
+    mask_fill: Fill = takes("X").default("-1e9");
+    /// Keys that a query sees under the causal mask: the last N, itself included
+    window: usize = newer("N").default("all").replaces(MASKS);
+    /// Add linear position biases to the scores: −slope · distance, a slope a head
+    alibi: bool = newer("").replaces(MASKS);
+    /// Cap the scores softly: C · tanh(scores / C)
+    softcap: f64 = newer("C");
+    /// What the dot products are multiplied by
+    scale: f64 = newer("S").default("1/√d_k");
+    /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
+    empty_rows: EmptyRow = takes("NAME").default("nan");
+    /// Probability of dropping a weight, as in training
+    dropout: f64 = takes("P").default("0");
+    /// Type to compute in: f32, or f64 from the same drawn numbers
+    dtype: DType = takes("NAME").default("f32");
+    /// X (batch, seq_len, d_in) from a file in place of the drawn one
+    x: Place = takes("FILE[:TENSOR]").replaces(&["x"]);
+    /// Weights and biases from a file, such as a checkpoint, in place of the drawn ones
+    weights: Place = takes("FILE").replaces(&["weights"]);
+    /// The layer whose weights are taken, by the prefix of their names: layers.0.attn
+    prefix: String = takes("P").of("weights").replaces(&["weights"]);
+    /// Labels of the tokens: the,cat,sat (or a JSON file of them)
+    tokens: Tokens = takes("A,B,…|FILE");
+    /// Labels of the second input's tokens
+    memory_tokens: Tokens = takes("A,B,…|FILE").of("kv_len");
+    /// The settings of a Hugging Face model, from its config.json
+    model_config: Place = takes("FILE");
+    /// The layer of that model, from 0; of `weights` it picks the prefix too
+    layer: usize = takes("N").of("model_config");
+    /// Leave out what the model's config, or `config`, says of these
+    without: Vec<Feature> = takes("NAME,…");
+}
+
+const FREQUENCIES: &[&str] = &["rope_freqs"];
+/// Masks and position biases.
+const MASKS: &[&str] = &["attn_mask"];
+
+impl Setting {
+    /// The setting of that key.
+    #[must_use]
+    pub fn named(key: &str) -> Option<&'static Self> {
+        Self::ALL.iter().find(|setting| setting.key == key)
+    }
+
+    /// Whether the setting is a switch.
+    #[must_use]
+    pub fn is_switch(&self) -> bool {
+        self.value.is_empty()
+    }
+
+    /// Sets it to what the text says.
+    ///
+    /// # Errors
+    /// If the text is no value of it, with what would be.
+    pub fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
+        (self.set)(settings, text)
+    }
+
+    /// Whether the settings state it.
+    #[must_use]
+    pub fn is_set(&self, settings: &Settings) -> bool {
+        (self.is_set)(settings)
+    }
 }
 
 impl Settings {
+    /// Takes away what is said of a feature.
     fn drop_feature(&mut self, feature: Feature) {
-        match feature {
-            Feature::Rope => {
-                self.rope = None;
-                (self.rope_base, self.rope_dims, self.rope_offset) = (None, None, None);
-                (self.rope_scaling, self.rope_freqs) = (None, None);
-                self.rope_attention_factor = None;
+        let key = feature.name().replace('-', "_");
+        let of = |setting: &Setting| setting.of.and_then(Setting::named);
+        for setting in Setting::ALL {
+            let about = [Some(setting), of(setting), of(setting).and_then(of)];
+            if about.into_iter().flatten().any(|setting| setting.key == key) {
+                (setting.clear)(self);
             }
-            Feature::QkNorm => (self.qk_norm, self.qk_norm_eps) = (None, None),
-            Feature::Window => self.window = None,
-            Feature::Softcap => self.softcap = None,
-            Feature::Scale => self.scale = None,
-            Feature::Alibi => self.alibi = None,
         }
+    }
+
+    /// Whether something is stated that replaces what a recorded run has from the file of that setting.
+    #[must_use]
+    pub fn replace(&self, file: &str) -> bool {
+        let replaces = |setting: &&Setting| setting.replaces.contains(&file);
+        Setting::ALL.iter().filter(replaces).any(|setting| setting.is_set(self))
     }
 
     /// The settings as a config file states them, without those that are absent.
@@ -120,83 +323,6 @@ impl Settings {
             keys.retain(|_, value| !value.is_null());
         }
         value
-    }
-
-    /// These settings as a config file in `folder` states them: its paths are relative to it.
-    #[must_use]
-    pub fn in_folder(mut self, folder: &Path) -> Self {
-        let paths = [
-            &mut self.x,
-            &mut self.weights,
-            &mut self.attn_mask,
-            &mut self.memory,
-            &mut self.past,
-            &mut self.rope_freqs,
-            &mut self.model_config,
-        ];
-        for path in paths.into_iter().flatten() {
-            *path = folder.join(&*path).to_string_lossy().into_owned();
-        }
-        self
-    }
-}
-
-impl From<&Config> for Settings {
-    /// The settings that resolve to this config.
-    fn from(config: &Config) -> Self {
-        let c = config.clone();
-        let rope = c.rope.as_ref();
-        Self {
-            preset: None,
-            batch: Some(c.batch),
-            seq_len: Some(c.seq_len),
-            d_model: Some(c.d_model),
-            heads: Some(c.heads),
-            kv_heads: Some(c.kv_heads).filter(|kv_heads| *kv_heads != c.heads),
-            head_dim: Some(c.head_dim).filter(|head_dim| head_dim * c.heads != c.d_model),
-            seed: Some(c.seed),
-            d_in: Some(c.d_in),
-            input: Some(c.input),
-            init: Some(c.init),
-            bias: Some(c.bias),
-            qk_norm: c.qk_norm,
-            qk_norm_eps: c.qk_norm.map(|_| c.qk_norm_eps),
-            rope: rope.map(|rope| rope.pairing),
-            rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
-            rope_dims: rope.map(|rope| rope.dims),
-            rope_offset: rope.map(|rope| rope.offset),
-            rope_scaling: rope.and_then(|rope| rope.scaling.clone()),
-            rope_freqs: rope.and_then(|rope| rope.freqs.clone()),
-            rope_attention_factor: rope.and_then(|rope| rope.attention_factor),
-            kv_len: c.kv_len,
-            d_memory: c.kv_len.map(|_| c.d_memory),
-            memory: c.memory,
-            past: c.past,
-            past_len: Some(c.past_len).filter(|length| *length > 0),
-            queries: c.queries.map(Queries::from),
-            mask: Some(c.mask),
-            causal_align: c.causal_align,
-            key_mask: c.key_mask,
-            lengths: c.lengths,
-            attn_mask: c.attn_mask,
-            attn_mask_true: c.attn_mask_true,
-            mask_fill: Some(c.mask_fill),
-            window: c.window,
-            alibi: c.alibi.then_some(true),
-            softcap: c.softcap,
-            scale: c.scale,
-            empty_rows: Some(c.empty_rows),
-            dropout: Some(c.dropout),
-            dtype: Some(c.dtype),
-            x: c.x,
-            weights: c.weights,
-            prefix: c.prefix,
-            tokens: c.tokens,
-            memory_tokens: c.memory_tokens,
-            model_config: None,
-            layer: None,
-            without: None,
-        }
     }
 }
 
@@ -217,5 +343,33 @@ mod tests {
         let both =
             Settings { heads: Some(4), ..Settings::default() }.over(Preset::Simple.settings());
         assert_eq!((both.heads, both.d_in, both.seed), (Some(4), Some(3), Some(Seed(123))));
+    }
+
+    #[test]
+    fn a_feature_goes_with_all_that_is_said_of_it() {
+        let base = Settings {
+            rope: Some(Pairing::Half),
+            rope_freqs: Some("freqs.npy".into()),
+            rope_attention_factor: Some(2.0),
+            window: Some(3),
+            ..Settings::default()
+        };
+        let without = Settings { without: Some(vec![Feature::Rope]), ..Settings::default() };
+        let left = Settings { window: Some(3), ..without.clone() };
+        assert_eq!(without.over(base), left);
+    }
+
+    /// What a setting says more of, and whose file's values it replaces, are settings.
+    #[test]
+    fn settings_name_settings() {
+        for setting in Setting::ALL {
+            assert!(!setting.about.is_empty() && !setting.about.ends_with('.'), "{}", setting.key);
+            for other in setting.of.iter().chain(setting.replaces) {
+                assert!(Setting::named(other).is_some(), "{}: {other}", setting.key);
+            }
+        }
+        for feature in Feature::ALL {
+            assert!(Setting::named(&feature.name().replace('-', "_")).is_some(), "{feature}");
+        }
     }
 }

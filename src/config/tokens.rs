@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 use crate::error::{Error, Result, shown};
+use crate::program::{Name, Role};
 
 /// What the tokens of a sequence are called: one list for all items of the batch, or one an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,25 +72,25 @@ impl Labels {
     /// The label of the token that stands at `at` on the query axis, of `size` places, in a batch item.
     #[must_use]
     pub fn query(&self, item: usize, size: usize, at: usize) -> Option<String> {
-        let c = &self.0;
-        let labels = c.tokens.as_ref()?.of(item);
-        let first = if size == c.query_count() { c.first_query() } else { 0 };
+        let Config { sizes, tokens, .. } = &self.0;
+        let labels = tokens.as_ref()?.of(item);
+        let first = if size == sizes.query_count() { sizes.first_query() } else { 0 };
         // Those of the cache stand in front.
-        let cached = labels.len().checked_sub(c.seq_len)?;
+        let cached = labels.len().checked_sub(sizes.seq_len)?;
         labels.get(cached + first + at).map(|label| visible(label))
     }
 
     /// The label of the token that stands at `at` on the key axis, of `size` places, of a step.
     #[must_use]
-    pub fn key(&self, step: &str, item: usize, size: usize, at: usize) -> Option<String> {
-        let c = &self.0;
-        if c.kv_len.is_some() {
-            return c.memory_tokens.as_ref()?.of(item).get(at).map(|label| visible(label));
+    pub fn key(&self, step: Option<Name>, item: usize, size: usize, at: usize) -> Option<String> {
+        let Config { sizes, tokens, memory_tokens, .. } = &self.0;
+        if sizes.is_cross {
+            return memory_tokens.as_ref()?.of(item).get(at).map(|label| visible(label));
         }
-        let labels = c.tokens.as_ref()?.of(item);
-        let is_whole = size == c.key_count() || matches!(step, "k_past" | "v_past");
-        let position = if is_whole { at } else { c.past_len + at };
-        let unlabelled = c.key_count().checked_sub(labels.len())?;
+        let labels = tokens.as_ref()?.of(item);
+        let is_cache = step.is_some_and(|step| step.role() == Role::Cache);
+        let position = if is_cache || size == sizes.keys() { at } else { sizes.past_len + at };
+        let unlabelled = sizes.keys().checked_sub(labels.len())?;
         labels.get(position.checked_sub(unlabelled)?).map(|label| visible(label))
     }
 }
@@ -126,9 +127,9 @@ mod tests {
         let labels = labels(&settings);
         assert_eq!(labels.query(0, 1, 0).as_deref(), Some("␣on"));
         assert_eq!(labels.query(0, 2, 0).as_deref(), Some("sat"));
-        assert_eq!(labels.key("k", 0, 2, 0).as_deref(), Some("sat"));
-        assert_eq!(labels.key("k_past", 0, 2, 0).as_deref(), Some("the"));
-        assert_eq!(labels.key("weights", 0, 4, 1).as_deref(), Some("cat"));
+        assert_eq!(labels.key(Some(Name::K), 0, 2, 0).as_deref(), Some("sat"));
+        assert_eq!(labels.key(Some(Name::KPast), 0, 2, 0).as_deref(), Some("the"));
+        assert_eq!(labels.key(Some(Name::Weights), 0, 4, 1).as_deref(), Some("cat"));
     }
 
     #[test]

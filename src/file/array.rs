@@ -5,7 +5,7 @@ use std::fmt;
 use candle_core::{DType, Device, Tensor};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
-use crate::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
+use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
 
 /// What the elements of an array are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

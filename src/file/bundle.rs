@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 
-use super::input::Input;
-use super::{Entry, Record, opener};
+use super::record::{Entry, Record};
 use crate::config::Settings;
 use crate::error::Result;
 
@@ -52,23 +51,6 @@ impl Tensors for Vec<Tensor> {
 }
 
 impl Bundle {
-    /// Opens a file in the format that its name tells.
-    ///
-    /// # Errors
-    /// If the file is missing, a folder, unreadable, broken, or not what its name says.
-    pub fn open(path: &Path) -> Result<Self> {
-        let open = opener(path)?;
-        open(path, Input::open(path)?)
-    }
-
-    /// Opens what is in memory as the file of that name would be.
-    ///
-    /// # Errors
-    /// As [`Bundle::open`].
-    pub fn from_bytes(name: &Path, bytes: Vec<u8>) -> Result<Self> {
-        opener(name)?(name, Input::of_bytes(bytes))
-    }
-
     /// A file whose tensors are read when they are asked for.
     pub(super) fn new(
         path: &Path,

@@ -7,7 +7,7 @@ use candle_core::Tensor;
 use serde::Deserialize;
 
 use super::bundle::{Bundle, Info, Tensors};
-use super::extension;
+use super::format::{Opener, extension};
 use super::text::parse;
 use crate::error::{Error, Result};
 
@@ -31,7 +31,7 @@ impl Tensors for Shards {
 }
 
 /// Opens the files that an index names, without reading their data.
-pub fn open(path: &Path, text: &str) -> Result<Bundle> {
+pub fn open(path: &Path, text: &str, open: Opener) -> Result<Bundle> {
     let Index { weight_map } = parse(path, text)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut opened: BTreeMap<String, (usize, BTreeMap<String, Info>)> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub fn open(path: &Path, text: &str) -> Result<Bundle> {
     let mut infos = Vec::with_capacity(weight_map.len());
     for (name, file) in weight_map {
         if !opened.contains_key(&file) {
-            let bundle = open_shard(path, folder, &file)?;
+            let bundle = open_shard(path, folder, &file, open)?;
             let known = bundle.infos().iter().map(|info| (info.name.clone(), info.clone()));
             opened.insert(file.clone(), (shards.bundles.len(), known.collect()));
             shards.bundles.push(bundle);
@@ -51,7 +51,7 @@ pub fn open(path: &Path, text: &str) -> Result<Bundle> {
     Ok(Bundle::new(path, None, infos, Box::new(shards)))
 }
 
-fn open_shard(path: &Path, folder: &Path, file: &str) -> Result<Bundle> {
+fn open_shard(path: &Path, folder: &Path, file: &str, open: Opener) -> Result<Bundle> {
     let mut components = Path::new(file).components();
     let beside =
         matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
@@ -70,7 +70,7 @@ fn open_shard(path: &Path, folder: &Path, file: &str) -> Result<Bundle> {
         let what = format!("\"{file}\", which its weight_map names, is missing beside it");
         return Err(Error::file(path, what, "download the whole checkpoint"));
     }
-    Bundle::open(&shard)
+    open(&shard)
 }
 
 fn lacks(shard: &Path, name: &str) -> Error {

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::{io_reason, refuse_folder};
 use crate::error::{Error, Result};
 
 /// What to do about a file that ends too early.
@@ -95,4 +94,19 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Error {
         _ => (io_reason(error), "make it readable"),
     };
     Error::file(path, what, fix)
+}
+
+/// Refuses a folder where a file is meant.
+pub fn refuse_folder(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Err(Error::file(path, "is a folder", "name a file in it"));
+    }
+    Ok(())
+}
+
+/// The system's reason, without the number it appends.
+pub fn io_reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let reason = text.split(" (os error").next().unwrap_or(&text);
+    reason.to_lowercase()
 }

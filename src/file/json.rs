@@ -14,16 +14,18 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::array::{Array, Kind};
+use super::bare_words::quote_bare_words;
 use super::bundle::Bundle;
+use super::format::Opener;
+use super::index;
 use super::input::{Input, unreadable};
+use super::record::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named};
 use super::text::parse;
-use super::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named, index};
-use crate::bare_words::quote_bare_words;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 
 /// Opens a trace, a plain array, an object of them, or the index of a checkpoint in several files.
-pub fn open(path: &Path, input: Input) -> Result<Bundle> {
+pub fn open(path: &Path, input: Input, opener: Opener) -> Result<Bundle> {
     let text = read_text(path, input)?;
     if !text.trim_start().starts_with('{') {
         let entries = vec![plain(path, String::new(), &parse(path, &text)?)?];
@@ -34,7 +36,7 @@ pub fn open(path: &Path, input: Input) -> Result<Bundle> {
         return Ok(Bundle::of_record(path, read_trace(path, &text)?));
     }
     if head.weight_map.is_some_and(|map| map.is_object()) {
-        return index::open(path, &text);
+        return index::open(path, &text, opener);
     }
     let arrays: BTreeMap<String, Array> = parse(path, &text)?;
     let entries = arrays.into_iter().map(|(name, array)| plain(path, name, &array));
@@ -50,6 +52,9 @@ pub fn write_file(record: &Record, path: &Path) -> io::Result<()> {
 }
 
 /// A JSON file that holds such a value.
+///
+/// # Errors
+/// If it cannot be read, or holds something else.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     parse(path, &read_text(path, Input::open(path)?)?)
 }
@@ -154,7 +159,10 @@ fn plain(path: &Path, name: String, array: &Array) -> Result<Entry> {
     Ok(Entry { name, formula: None, axes: None, tensor })
 }
 
-/// Writes a record, a line a step.
+/// Writes a record as JSON, a line a step.
+///
+/// # Errors
+/// If the writer fails, or candle cannot read a tensor.
 pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
     write!(writer, "{{\n\"format\": \"{FORMAT}\",\n\"version\": {VERSION},\n")?;
     if let Some(settings) = &record.config {

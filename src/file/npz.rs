@@ -14,7 +14,8 @@ use super::bundle::{Bundle, Tensors};
 use super::element::{DAMAGED, Element, Fault, encode};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::npy::{self, Header};
-use super::{Record, text};
+use super::record::Record;
+use super::text;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::{Record, Write, io_reason, writer};
+use super::format::{Write, writer};
+use super::input::io_reason;
+use super::record::Record;
 use crate::error::{Error, Result};
 
 /// A file to be written: opened before the work, so that an unwritable path fails early, and put in place by

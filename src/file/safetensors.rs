@@ -16,8 +16,8 @@ use serde_json::json;
 use super::bundle::{Bundle, Info, Tensors};
 use super::element::{DAMAGED, Element, Fault, encode, written_as};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
+use super::record::{FORMAT, Head, Record, VERSION};
 use super::text::parse;
-use super::{FORMAT, Head, Record, VERSION};
 use crate::config::Settings;
 use crate::error::{Error, Result};
 

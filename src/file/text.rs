@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use crate::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
+use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
 use crate::error::{Error, Result, near_miss};
 
 /// Parses JSON, and explains what is wrong with it.

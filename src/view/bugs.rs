@@ -1,37 +1,37 @@
 //! The known mistakes, as a list and one by one.
 
-use std::io::{self, Write};
+use super::page::Block;
+use crate::check::catalogue::{Mistake, catalogue};
 
-use crate::verdict::mutation::{Mutation, catalogue};
-
-/// Writes every known mistake, a line each.
-///
-/// # Errors
-/// If the writer fails.
-pub fn bug_list(out: &mut dyn Write) -> io::Result<()> {
-    let mut bugs: Vec<(&str, &str)> =
-        catalogue().iter().map(|mutation| (mutation.id, mutation.summary)).collect();
-    bugs.dedup_by(|left, right| left.0 == right.0);
-    let width = bugs.iter().map(|(id, _)| id.len()).max().unwrap_or(0);
-    for (id, summary) in bugs {
-        writeln!(out, "{id:width$}  {summary}")?;
-    }
-    Ok(())
+/// Every known mistake, a line each.
+#[must_use]
+pub fn bug_list() -> Vec<Block> {
+    let all = catalogue();
+    let width = all.iter().map(|mistake| mistake.id.len()).max().unwrap_or(0);
+    let line = |mistake: &&Mistake| {
+        let summary = mistake.ways.first().map_or("", |way| way.summary);
+        Block::text(format!("{:width$}  {summary}", mistake.id))
+    };
+    all.iter().map(line).collect()
 }
 
-/// Writes what a mistake is, why it is silent, what it looks like and how it is mended, in each of its ways.
-///
-/// # Errors
-/// If the writer fails.
-pub fn bug_page(ways: &[&Mutation], out: &mut dyn Write) -> io::Result<()> {
-    for (at, mutation) in ways.iter().enumerate() {
-        if at == 0 {
-            writeln!(out, "{}", mutation.id)?;
-        }
-        writeln!(out, "\n  {}", mutation.summary)?;
-        writeln!(out, "  {}\n", mutation.silent)?;
-        writeln!(out, "  wrong   {}", mutation.example)?;
-        writeln!(out, "  right   {}", mutation.fix)?;
+/// What a mistake is, why it is silent, what it looks like and how it is mended, in each of its ways.
+#[must_use]
+pub fn bug_page(mistake: &Mistake) -> Vec<Block> {
+    let mut blocks = vec![Block::text(mistake.id)];
+    for way in mistake.ways {
+        blocks.extend([
+            Block::Gap,
+            Block::Text(1, way.summary.to_owned()),
+            Block::Text(1, mistake.silent.to_owned()),
+            Block::Gap,
+            Block::Text(1, format!("wrong   {}", way.wrong)),
+            Block::Text(1, format!("right   {}", way.right)),
+        ]);
     }
-    Ok(())
+    if !mistake.seen.is_empty() {
+        blocks.push(Block::Gap);
+        blocks.push(Block::Text(1, format!("seen in {}", mistake.seen.join(", "))));
+    }
+    blocks
 }

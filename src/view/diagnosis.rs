@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::label::cell;
+use crate::check::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
 use crate::config::Labels;
 use crate::file::dtype_name;
-use crate::verdict::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
+use crate::program::Name;
 
 /// What gives the numbers, and what does not, a line each.
 pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
@@ -22,7 +23,10 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
             lines.push("no known mistake gives these numbers, nor do two together".to_owned());
         }
         (_, []) => lines.push("no known mistake gives these numbers".to_owned()),
-        (steps, _) => lines.push(format!("no known mistake gives {}", steps.join(", "))),
+        (steps, _) => {
+            let steps: Vec<&str> = steps.iter().map(|step| step.as_str()).collect();
+            lines.push(format!("no known mistake gives {}", steps.join(", ")));
+        }
     }
     if let Pairs::TooLong(estimate) = diagnosis.pairs {
         let estimate = duration(estimate);
@@ -82,7 +86,8 @@ pub fn start_of_non_finite(found: &NonFinite, labels: Option<&Labels>) -> String
 fn place(place: &Place, labels: Option<&Labels>) -> String {
     match &place.axes {
         Some(axes) => {
-            format!("{} at {}", place.step, cell(labels, &place.step, axes, &place.index))
+            let step = Name::in_files(&place.step);
+            format!("{} at {}", place.step, cell(labels, step, axes, &place.index))
         }
         None => format!("{} at {:?}", place.step, place.index),
     }

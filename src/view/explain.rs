@@ -1,17 +1,16 @@
 //! How one number came about, as text.
 
 use candle_core::DType;
-use comfy_table::Cell as Column;
 use serde_json::{Value, json};
 
 use super::View;
-use super::grid::{plain, right};
 use super::label;
-use super::number::{lossless, number, shortest};
-use super::title::title;
+use super::number::number;
+use super::page::{Block, Table, Text};
 use crate::config::Config;
 use crate::error::Result;
-use crate::trace::{Cell, Op, Term, Trace};
+use crate::file::{json_number, shortest};
+use crate::program::{Cell, Explanation, Op, Reason, Term, Trace};
 
 /// A sum of more terms than this is cut to its edges, unless all are asked for.
 const MOST: usize = 20;
@@ -20,20 +19,50 @@ const MOST: usize = 20;
 ///
 /// # Errors
 /// If the run has no such cell.
-pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> Result<String> {
-    let (step, value, terms) = trace.explain(cell)?;
-    let place = label::cell(config.labels().as_ref(), &step.name, &step.axes, &cell.index);
-    let (name, what) = (&step.name, title(&step.name));
-    let value = shortest(value, step.value.dtype());
-    let start = format!("{name} at {place} = {value}\n  {what}");
+pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> Result<Vec<Block>> {
+    let Explanation { step, value, terms, reasons } = trace.explain(cell)?;
+    let place = label::cell(config.labels().as_ref(), Some(step.name), &step.axes, &cell.index);
+    let (name, what) = (step.name, step.name.row().title);
+    let value = match step.name.row().is_boolean {
+        true => (value != 0.0).to_string(),
+        false => shortest(value, step.value.dtype()),
+    };
+    let mut blocks = vec![Block::text(format!("{name} at {place} = {value}"))];
     if step.op == Op::Given {
-        return Ok(format!("{start}, which is given\n"));
+        blocks.push(Block::Text(1, format!("{what}, which is given")));
+    } else {
+        blocks.push(Block::Text(1, format!("{what}: {}", trace.formula(step))));
     }
-    let formula = trace.formula(step);
-    Ok(match terms.as_slice() {
-        [only] => format!("{start}: {formula}\n  = {}\n", product(only, view.decimals)),
-        terms => format!("{start}: {formula}\n{}", sum(terms, view)),
-    })
+    match terms.as_slice() {
+        [] => {}
+        [only] => blocks.push(Block::Text(1, format!("= {}", product(only, view.decimals)))),
+        terms => blocks.push(Block::Table(sum(terms, view))),
+    }
+    if !reasons.is_empty() {
+        let reasons: Vec<String> = reasons.iter().map(told).collect();
+        blocks.push(Block::Text(1, format!("blocked: {}", reasons.join("; "))));
+    }
+    Ok(blocks)
+}
+
+/// Why a key is blocked.
+fn told(reason: &Reason) -> String {
+    let tokens = |count: &usize| match count {
+        1 => "1 token".to_owned(),
+        count => format!("{count} tokens"),
+    };
+    match reason {
+        Reason::LaterKey { query, key } => format!("key {key} lies after query {query}"),
+        Reason::EarlierKey { query, key } => format!("key {key} lies before query {query}"),
+        Reason::BeforeWindow { query, key, window } => {
+            format!("key {key} lies before the last {window} that query {query} sees")
+        }
+        Reason::BeyondLength { item, length, .. } => format!("item {item} has {}", tokens(length)),
+        Reason::BlockedKey { item, key } => {
+            format!("the key mask of item {item} has a 0 for key {key}")
+        }
+        Reason::Given(step) => format!("{step} says so, which is given"),
+    }
 }
 
 /// `q[0,1,2] 1.500 · 1 / √4 0.500`
@@ -43,16 +72,17 @@ fn product(term: &Term, decimals: usize) -> String {
 }
 
 /// A table of the terms; of many, those at its edges, and what the others add up to.
-fn sum(terms: &[Term], view: &View) -> String {
+fn sum(terms: &[Term], view: &View) -> Table {
     let widest = terms.iter().map(|term| term.0.len()).max().unwrap_or(0);
-    let row = |mut cells: Vec<Column>, value: f64| {
-        cells.resize(2 * widest, Column::new(""));
-        cells.push(right(number(value, view.decimals)));
+    let row = |mut cells: Vec<Text>, value: f64| {
+        cells.resize(2 * widest, Text::default());
+        cells.push(Text::number(number(value, view.decimals)));
         cells
     };
     let factors = |term: &Term| {
         let cells = term.0.iter().flat_map(|factor| {
-            [Column::new(&factor.name), right(number(factor.value, view.decimals))]
+            let value = number(factor.value, view.decimals);
+            [Text::from(factor.name.clone()), Text::number(value)]
         });
         row(cells.collect(), term.value())
     };
@@ -63,15 +93,14 @@ fn sum(terms: &[Term], view: &View) -> String {
     let (gap, end) = rest.split_at(rest.len().saturating_sub(edge));
     let mut rows: Vec<_> = start.iter().map(factors).collect();
     if !gap.is_empty() {
-        rows.push(row(vec![Column::new(format!("… {} more", gap.len()))], of(gap)));
+        rows.push(row(vec![Text::from(format!("… {} more", gap.len()))], of(gap)));
     }
     rows.extend(end.iter().map(factors));
-    rows.push(row(vec![Column::new("sum")], of(terms)));
-    let mut header = ["factor", "value"].repeat(widest);
-    header.push("product");
-    let table = plain(&header, rows, 0, view.width);
-    let lines: Vec<String> = table.lines().map(|line| format!(" {}", line.trim_end())).collect();
-    lines.join("\n") + "\n"
+    rows.push(row(vec![Text::from("sum")], of(terms)));
+    let mut header: Vec<String> =
+        ["factor", "value"].repeat(widest).into_iter().map(str::to_owned).collect();
+    header.push("product".to_owned());
+    Table { header, rows, wraps: 0, is_inner: true }
 }
 
 /// The same as JSON, lossless.
@@ -79,8 +108,8 @@ fn sum(terms: &[Term], view: &View) -> String {
 /// # Errors
 /// If the run has no such cell.
 pub fn explanation_json(trace: &Trace, cell: &Cell) -> Result<Value> {
-    let (step, value, terms) = trace.explain(cell)?;
-    let exact = |value| lossless(value, DType::F64);
+    let Explanation { step, value, terms, reasons } = trace.explain(cell)?;
+    let exact = |value| json_number(value, DType::F64);
     let term = |term: &Term| {
         let factors = term.0.iter().map(|f| json!({ "name": f.name, "value": exact(f.value) }));
         json!({ "factors": factors.collect::<Vec<_>>(), "product": exact(term.value()) })
@@ -94,5 +123,6 @@ pub fn explanation_json(trace: &Trace, cell: &Cell) -> Result<Value> {
         "formula": trace.formula(step),
         "value": exact(value),
         "terms": terms.iter().map(term).collect::<Vec<_>>(),
+        "reasons": reasons.iter().map(told).collect::<Vec<_>>(),
     }))
 }

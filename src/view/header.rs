@@ -1,12 +1,13 @@
 //! A run's setting in a few lines.
 
-use crate::config::{Config, Mask, Queries, Rotary};
+use crate::config::{Config, Mask, Place, Queries, Rotary};
 
 /// The sizes.
 pub fn sizes_line(c: &Config) -> String {
+    let c = &c.sizes;
     let mut sizes = vec![format!("batch {}", c.batch), format!("sequence length {}", c.seq_len)];
     sizes.extend(c.queries.map(|rows| format!("queries {}", Queries::from(rows))));
-    sizes.extend(c.kv_len.map(|length| format!("memory length {length}")));
+    sizes.extend(c.is_cross.then(|| format!("memory length {}", c.own_keys)));
     if c.past_len > 0 {
         sizes.push(format!("cache {}", c.past_len));
     }
@@ -21,25 +22,25 @@ pub fn sizes_line(c: &Config) -> String {
 /// The mask, and whatever else makes the scores.
 pub fn mask_line(c: &Config) -> String {
     let mut masks = Vec::new();
-    if c.mask == Mask::Causal {
-        let align = (c.seq_len != c.key_count()).then(|| format!(", aligned {}", c.align()));
-        let window = c.window.map(|window| format!(", window {window}"));
+    if c.masks.between == Mask::Causal {
+        let align = (c.sizes.seq_len != c.sizes.keys()).then(|| format!(", aligned {}", c.align()));
+        let window = c.masks.window.map(|window| format!(", window {window}"));
         masks.push(["causal".to_owned()].into_iter().chain(align).chain(window).collect());
     }
-    if let Some(rows) = &c.key_mask {
+    if let Some(rows) = &c.masks.key_mask {
         masks.push(format!("keys {}", rows.join(",")));
     }
-    if let Some(lengths) = &c.lengths {
+    if let Some(lengths) = &c.masks.lengths {
         let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
         masks.push(format!("lengths {}", lengths.join(",")));
     }
-    masks.extend(c.attn_mask.clone());
+    masks.extend(c.files.attn_mask.as_ref().map(ToString::to_string));
     let mask = if masks.is_empty() {
         "no mask".to_owned()
     } else {
-        format!("mask {} · fill {}", masks.join(" and "), c.mask_fill)
+        format!("mask {} · fill {}", masks.join(" and "), c.masks.fill)
     };
-    let norm = c.qk_norm.map(|norm| format!("qk_norm {norm}"));
+    let norm = c.norm.map(|norm| format!("qk_norm {}", norm.kind));
     let rope = c.rope.as_ref().map(|rope| rope_text(rope, c));
     let alibi = c.alibi.then(|| "alibi".to_owned());
     let scale = c.scale.map(|scale| format!("scale {scale}"));
@@ -61,8 +62,8 @@ fn rope_text(rope: &Rotary, c: &Config) -> String {
         None => parts.push(format!("base {}", base(rope.base))),
     }
     parts.extend(rope.scaling.as_ref().map(|scaling| format!("scaled {}", scaling.kind())));
-    if rope.dims < c.head_dim {
-        parts.push(format!("{} of {} features", rope.dims, c.head_dim));
+    if rope.dims < c.sizes.head_dim {
+        parts.push(format!("{} of {} features", rope.dims, c.sizes.head_dim));
     }
     if rope.offset > 0 {
         parts.push(format!("from position {}", rope.offset));
@@ -72,13 +73,15 @@ fn rope_text(rope: &Rotary, c: &Config) -> String {
 
 /// Where the numbers come from.
 pub fn numbers_line(c: &Config) -> String {
-    let x = c.x.as_ref().map_or_else(|| format!("x {}", c.input), |path| format!("x from {path}"));
+    let from = |place: &Option<Place>, otherwise: &str| match place {
+        Some(place) => format!("from {place}"),
+        None => otherwise.to_owned(),
+    };
+    let x = from(&c.files.x, c.draws.input.name());
+    let weights = from(&c.files.weights, c.draws.init.name());
     let bias = if c.bias { "with bias" } else { "no bias" };
-    let weights = c
-        .weights
-        .as_ref()
-        .map_or_else(|| format!("weights {}", c.init), |path| format!("weights from {path}"));
     let dropout =
         if c.dropout > 0.0 { format!(" · dropout {}", c.dropout) } else { String::new() };
-    format!("{x} · {weights}, {bias} · seed {}{dropout} · {}", c.seed.0, c.dtype)
+    let seed = c.draws.seed.0;
+    format!("x {x} · weights {weights}, {bias} · seed {seed}{dropout} · {}", c.dtype)
 }

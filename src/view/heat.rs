@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use super::number::number;
-use crate::trace::{Axis, Op, Step};
+use crate::program::{Axis, Step};
 
 /// From the lowest values to the highest.
 const SHADES: [&str; 5] = ["   ", "░░░", "▒▒▒", "▓▓▓", "███"];
@@ -25,13 +25,11 @@ impl Heat {
         if !axes.ends_with(&[Axis::Query, Axis::Key]) || !values.dtype().is_float() {
             return Ok(None);
         }
-        if matches!(step.op, Op::Softmax { .. } | Op::Dropout { .. }) {
-            return Ok(Some(Self { low: 0.0, high: 1.0 }));
+        let operation = step.op.operation();
+        if let Some((low, high)) = operation.range() {
+            return Ok(Some(Self { low, high }));
         }
-        let masked = match step.op {
-            Op::MaskFill { fill } => fill.0 / 2.0,
-            _ => f64::NEG_INFINITY,
-        };
+        let masked = operation.fill().map_or(f64::NEG_INFINITY, |fill| fill / 2.0);
         let values = values.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let seen = || values.iter().copied().filter(|value| value.is_finite() && *value > masked);
         let heat = Self {

@@ -1,13 +1,13 @@
 //! What places in a tensor are called.
 
 use crate::config::Labels;
-use crate::trace::{Axes, Axis};
+use crate::program::{Axes, Axis, Dim, Name};
 
 /// The label of a token on an axis of `size` places, if it has one.
 pub fn token(
     labels: Option<&Labels>,
-    step: &str,
-    (axis, size): (Axis, usize),
+    step: Option<Name>,
+    (axis, size): Dim,
     item: usize,
     at: usize,
 ) -> Option<String> {
@@ -19,7 +19,7 @@ pub fn token(
 }
 
 /// A cell by axis name, with the tokens' labels: `batch 0, head 1, query 2 (sat), key 0 (the)`.
-pub fn cell(labels: Option<&Labels>, step: &str, axes: &Axes, index: &[usize]) -> String {
+pub fn cell(labels: Option<&Labels>, step: Option<Name>, axes: &Axes, index: &[usize]) -> String {
     let item = axes.item(index);
     let named = axes.iter().zip(index).map(|((axis, size), at)| {
         match token(labels, step, (axis, size), item, *at) {
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_cell_is_spelt_by_axis() {
         let axes = Axes::new([(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)]);
-        let spelt = cell(None, "scores", &axes, &[1, 0, 4, 2]);
+        let spelt = cell(None, Some(Name::Scores), &axes, &[1, 0, 4, 2]);
         assert_eq!(spelt, "batch 1, head 0, query 4, key 2");
     }
 }

@@ -1,31 +1,34 @@
-//! For eyes: traces, shapes and reports as text. Nothing here is read back.
+//! For eyes: traces, shapes, reports and explanations as pages of blocks, and pages as text. Nothing here is read back.
 
 mod bugs;
 mod diagnosis;
 mod explain;
-mod grid;
 mod header;
 mod heat;
 mod label;
 mod number;
+mod page;
 mod report;
 mod shapes;
-mod steps;
-mod title;
+mod text;
+mod trace;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{explanation, explanation_json};
-pub use report::{Sides, Tables, report_json, report_table};
-pub use shapes::{shapes_json, shapes_table};
-pub use steps::trace_tables;
+pub use page::{Block, Grid, Head, Table, Text};
+pub use report::{Sides, Tables, report_page};
+pub use shapes::{shapes_json, shapes_page};
+pub use text::{Style, write_text};
+pub use trace::trace_page;
 
 use crate::config::Config;
-use crate::error::{Error, Result, near_miss};
+use crate::error::{Error, Result};
+use crate::program::{Name, Program};
 
 /// What is shown of a trace, and how.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The steps to show, in order of execution; by default all but weights, biases and dropout's keep-mask.
+    /// The steps to show, in order of execution; by default all but parameters, and what is only a part of a step.
     pub steps: Option<Vec<String>>,
     /// The only batch item to show.
     pub batch_item: Option<usize>,
@@ -39,10 +42,6 @@ pub struct View {
     pub full: bool,
     /// Show scores and weights as shades.
     pub heatmap: bool,
-    /// Columns of text that fit a line.
-    pub width: usize,
-    /// Whether to use colour.
-    pub color: bool,
 }
 
 impl Default for View {
@@ -55,8 +54,6 @@ impl Default for View {
             edge: 3,
             full: false,
             heatmap: false,
-            width: 100,
-            color: false,
         }
     }
 }
@@ -65,19 +62,16 @@ impl View {
     /// Checks that what is asked for is there.
     ///
     /// # Errors
-    /// If a step, batch item or head is not one of the run's `steps` and sizes.
-    pub fn check(&self, config: &Config, steps: &[&str]) -> Result<()> {
+    /// If a step, batch item or head is not one of the program's.
+    pub fn check<V>(&self, config: &Config, program: &Program<V>) -> Result<()> {
         for name in self.steps.iter().flatten() {
-            if !steps.contains(&name.as_str()) {
-                let fix = match near_miss(name, steps) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("this run has {}", steps.join(", ")),
-                };
-                return Err(Error::config(format!("this run has no step {name}"), fix));
+            if !Name::named(name).is_some_and(|name| program.step(name).is_some()) {
+                return Err(program.no_step(name));
             }
         }
+        let sizes = &config.sizes;
         let picked =
-            [("batch item", self.batch_item, config.batch), ("head", self.head, config.heads)];
+            [("batch item", self.batch_item, sizes.batch), ("head", self.head, sizes.heads)];
         for (what, picked, size) in picked {
             if let Some(at) = picked
                 && at >= size
@@ -91,10 +85,10 @@ impl View {
 
     /// Whether the step of that name is to be shown.
     #[must_use]
-    pub fn shows(&self, name: &str) -> bool {
+    pub fn shows(&self, name: Name) -> bool {
         match &self.steps {
-            Some(steps) => steps.iter().any(|step| step == name),
-            None => !title::is_parameter(name),
+            Some(steps) => steps.iter().any(|step| step == name.as_str()),
+            None => !name.row().is_detail,
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Numbers as cells.
 
-use candle_core::DType;
-use serde_json::{Value, json};
-
-use crate::verdict::Comparison;
+use crate::check::Comparison;
+use crate::file::shortest;
 
 /// A number rounded to `decimals`, halves to even on its exact value as Python's formatting does; large ones in
 /// scientific notation, so that one cell does not widen its column.
@@ -29,22 +27,6 @@ pub fn magnitude(value: f64) -> String {
         100.0..10_000.0 => format!("{value:.0}"),
         value if value.is_finite() => format!("{value:.2e}"),
         value => number(value, 0),
-    }
-}
-
-/// The shortest decimal that reads back to the value in its own type.
-pub fn shortest(value: f64, dtype: DType) -> String {
-    #[allow(clippy::cast_possible_truncation, reason = "it was widened")]
-    if dtype == DType::F64 { format!("{value:?}") } else { format!("{:?}", value as f32) }
-}
-
-/// A number, or the string that files have for a non-finite one.
-pub fn lossless(value: f64, dtype: DType) -> Value {
-    match value {
-        f64::INFINITY => json!("Infinity"),
-        f64::NEG_INFINITY => json!("-Infinity"),
-        value if value.is_nan() => json!("NaN"),
-        value => shortest(value, dtype).parse::<f64>().map_or(Value::Null, |value| json!(value)),
     }
 }
 
@@ -84,6 +66,8 @@ pub fn thousands(count: u128) -> String {
 
 #[cfg(test)]
 mod tests {
+    use candle_core::DType;
+
     use super::*;
 
     #[test]

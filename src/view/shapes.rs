@@ -1,19 +1,14 @@
 //! The shapes of a run: its flow, and a table of every tensor with its size and cost.
 
-use std::io::{self, Write};
-
-use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
-use super::grid::{plain, right};
 use super::header::mask_line;
 use super::number::thousands;
-use super::steps::is_of_key_heads;
-use super::title::title;
+use super::page::{Block, Table, Text};
 use crate::config::{Config, Settings};
 use crate::error::bytes;
-use crate::source::Role;
-use crate::trace::{Axes, Axis, Op, Program, Run, Step};
+use crate::program::{Axes, Axis, Program, Role, Size, Step};
+use crate::run::Run;
 
 /// A step with its costs.
 struct Row<'a> {
@@ -29,100 +24,73 @@ fn rows<'a>(config: &Config, program: &'a Program) -> Vec<Row<'a>> {
     let row = |step: &'a Step<()>| {
         let read = program.read_by(step);
         let axes: Vec<&Axes> = read.iter().map(|step| &step.axes).collect();
-        let names: Vec<&str> = read.iter().map(|step| step.name.as_str()).collect();
-        let weight = step.op == Op::Given && Role::of(&step.name) == Some(Role::Parameter);
+        let is_weight = step.name.role() == Role::Parameter;
         Row {
             step,
-            formula: step.op.formula(&names),
+            formula: program.formula(step),
             symbols: symbols(config, step),
-            parameters: if weight { step.axes.count() } else { 0 },
+            parameters: if is_weight { step.axes.count() } else { 0 },
             flops: step.op.flops(&axes, &step.axes),
-            bytes: step.bytes(config.dtype),
+            bytes: step.bytes(config.dtype.into()),
         }
     };
-    program.steps().iter().map(row).collect()
+    program.outer().map(row).collect()
 }
 
-/// The axes as letters: `(B, H, T, T)`; `d_model` for `d_in` where the two are one, and 1 where a mask leaves an
-/// axis to be the same for all.
+/// The axes as letters: `(B, H, T, T)`; 1 where a mask leaves an axis to be the same for all.
 fn symbols(config: &Config, step: &Step<()>) -> String {
-    let c = config;
-    let is_of_memory = c.kv_len.is_some() && matches!(step.name.as_str(), "memory" | "w_k" | "w_v");
-    let symbol = |(axis, size): (Axis, usize)| match axis {
-        Axis::Batch if size == 1 && c.batch > 1 => "1",
-        Axis::Head if is_of_key_heads(&step.name) && c.kv_heads < c.heads => "H_kv",
-        Axis::Head if size == 1 && c.heads > 1 => "1",
-        Axis::Query if size == 1 && c.query_count() > 1 => "1",
-        Axis::Query if size != c.seq_len => "T_q",
-        Axis::Key if size == 1 && c.key_count() > 1 => "1",
-        Axis::Key if c.kv_len.is_some() => "S",
-        Axis::Key if size == c.key_count() && size != c.seq_len => "S",
-        Axis::Key if size == c.past_len && size != c.seq_len => "P",
-        Axis::Model => model_symbol(c, &step.name, size),
-        Axis::HeadDim if step.name == "rope_freqs" => "r/2",
-        Axis::Input if is_of_memory && c.d_memory != c.d_in => "d_memory",
-        Axis::Input if c.d_in == c.d_model => Axis::Model.symbol(),
-        other => other.symbol(),
+    let sizes = step.name.row().sizes;
+    // Masks have the last axes of the scores.
+    let own = sizes.iter().skip(sizes.len().saturating_sub(step.axes.rank()));
+    let symbol = |(size, (_, length)): (&Size, (Axis, usize))| match config.sizes.of(*size) {
+        whole if length == 1 && whole > 1 => "1",
+        _ => config.sizes.symbol(*size),
     };
-    format!("({})", step.axes.iter().map(symbol).collect::<Vec<_>>().join(", "))
-}
-
-/// What the features of a step are: those of the model, or of all heads.
-fn model_symbol(c: &Config, step: &str, size: usize) -> &'static str {
-    let of_heads = match step {
-        "k" | "v" | "w_k" | "w_v" | "b_k" | "b_v" if c.kv_heads < c.heads => return "H_kv·d_k",
-        "output" | "b_o" => false,
-        // Its rows are of the model, its columns of the heads.
-        "w_o" => size != c.d_model,
-        _ => true,
-    };
-    if of_heads && c.query_width() != c.d_model { "H·d_k" } else { Axis::Model.symbol() }
+    format!("({})", own.zip(step.axes.iter()).map(symbol).collect::<Vec<_>>().join(", "))
 }
 
 fn sum(rows: &[Row], part: impl Fn(&Row) -> u128) -> u128 {
     rows.iter().fold(0, |sum, row| sum.saturating_add(part(row)))
 }
 
-/// Writes the flow chart, the table of names, meanings and shapes, and the table of costs.
-///
-/// # Errors
-/// If the writer fails.
-pub fn shapes_table(run: &Run, width: usize, out: &mut dyn Write) -> io::Result<()> {
+/// The flow chart, the table of names, meanings and shapes, and the table of costs.
+#[must_use]
+pub fn shapes_page(run: &Run) -> Vec<Block> {
     let config = run.config();
     let rows = rows(config, run.program());
-    header(config, out)?;
-    flow(&rows, out)?;
-    for table in [meanings(&rows, width), costs(&rows, width)] {
-        writeln!(out)?;
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
+    let mut blocks = vec![Block::text("Shapes of multi-head attention")];
+    blocks.push(Block::Fact(sizes_line(config)));
+    blocks.push(Block::Fact(mask_line(config)));
+    blocks.extend(flow(&rows));
+    for table in [meanings(&rows), costs(&rows)] {
+        blocks.extend([Block::Gap, Block::Table(table)]);
     }
     let total = bytes(sum(&rows, |row| row.bytes));
-    writeln!(
-        out,
-        "\nAll tensors together take {total} in {}. A multiply-add counts 2 FLOPs, softmax 5 an",
-        config.dtype
-    )?;
-    writeln!(out, "element; moving and selecting numbers count none.")
+    let dtype = config.dtype;
+    blocks.extend([
+        Block::Gap,
+        Block::text(format!("All tensors together take {total} in {dtype}. A multiply-add counts 2 FLOPs, softmax 5 an")),
+        Block::text("element; moving and selecting numbers count none."),
+    ]);
+    blocks
 }
 
-fn header(c: &Config, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "Shapes of multi-head attention")?;
+fn sizes_line(config: &Config) -> String {
+    let c = &config.sizes;
     let mut sizes =
         vec![format!("B = {} batch", c.batch), format!("T = {} sequence length", c.seq_len)];
     sizes.extend(c.queries.map(|rows| format!("T_q = {} queries", rows.count)));
     if c.past_len > 0 {
         sizes.push(format!("P = {} keys of the cache", c.past_len));
     }
-    if c.key_count() != c.seq_len || c.kv_len.is_some() {
-        sizes.push(format!("S = {} keys", c.key_count()));
+    if c.keys() != c.seq_len || c.is_cross {
+        sizes.push(format!("S = {} keys", c.keys()));
     }
     sizes.push(format!("d_model = {}", c.d_model));
     if c.d_in != c.d_model {
         sizes.push(format!("d_in = {}", c.d_in));
     }
-    if c.kv_len.is_some() && c.d_memory != c.d_in {
+    if c.is_cross && c.d_memory != c.d_in {
         sizes.push(format!("d_memory = {}", c.d_memory));
     }
     sizes.push(format!("H = {} heads", c.heads));
@@ -131,68 +99,63 @@ fn header(c: &Config, out: &mut dyn Write) -> io::Result<()> {
     }
     let is_split = c.query_width() == c.d_model;
     sizes.push(format!("d_k = {}{}", if is_split { "d_model / H = " } else { "" }, c.head_dim));
-    sizes.extend(c.rope.as_ref().map(|rope| format!("r = {} features turned", rope.dims)));
-    writeln!(out, "  {}", sizes.join(" · "))?;
-    writeln!(out, "  {}", mask_line(c))
+    sizes.extend(c.rope_dims.map(|dims| format!("r = {dims} features turned")));
+    sizes.join(" · ")
 }
 
 /// The flow from X to the output: steps of one operation and shape that follow each other stand together.
-fn flow(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
-    let story: Vec<&Row> = rows
-        .iter()
-        .filter(|row| {
-            row.step.op != Op::Given
-                || matches!(row.step.name.as_str(), "x" | "memory" | "k_past" | "v_past")
-        })
-        .collect();
+fn flow(rows: &[Row]) -> Vec<Block> {
+    let is_story =
+        |row: &&Row| matches!(row.step.name.role(), Role::Computed | Role::Input | Role::Cache);
+    let story: Vec<&Row> = rows.iter().filter(is_story).collect();
     let together = |left: &&Row, right: &&Row| {
-        std::mem::discriminant(&left.step.op) == std::mem::discriminant(&right.step.op)
+        left.step.op.name() == right.step.op.name()
             && left.symbols == right.symbols
             && left.step.axes.shape() == right.step.axes.shape()
     };
+    let mut blocks = Vec::new();
     for group in story.chunk_by(together) {
         let names: Vec<&str> = group.iter().map(|row| row.step.name.as_str()).collect();
         let Some(first) = group.first() else { continue };
-        if first.step.op == Op::Given {
-            writeln!(out, "\n  input")?;
-        } else {
+        if first.step.name.role() == Role::Computed {
             let formulas: Vec<String> =
                 group.iter().map(|row| format!("{} = {}", row.step.name, row.formula)).collect();
-            writeln!(out, "  ↓ {}", formulas.join(", "))?;
+            blocks.push(Block::Text(1, format!("↓ {}", formulas.join(", "))));
+        } else {
+            blocks.extend([Block::Gap, Block::Text(1, "input".to_owned())]);
         }
-        writeln!(
-            out,
-            "    {} ∈ {} = {}",
-            names.join(", "),
-            first.symbols,
-            times(&first.step.axes)
-        )?;
+        let shape = times(&first.step.axes);
+        blocks.push(Block::Text(2, format!("{} ∈ {} = {shape}", names.join(", "), first.symbols)));
     }
-    Ok(())
+    blocks
 }
 
-fn meanings(rows: &[Row], width: usize) -> Table {
+fn table(header: &[&str], rows: Vec<Vec<Text>>, wraps: usize) -> Table {
+    let header = header.iter().map(ToString::to_string).collect();
+    Table { header, rows, wraps, is_inner: false }
+}
+
+fn meanings(rows: &[Row]) -> Table {
     let cells = |row: &Row| {
-        let texts = [&row.step.name, title(&row.step.name), &row.symbols, &times(&row.step.axes)];
-        texts.map(Cell::new).to_vec()
+        let name = row.step.name;
+        let texts = [name.as_str(), name.row().title, &row.symbols, &times(&row.step.axes)];
+        texts.map(Text::from).to_vec()
     };
-    let header = ["name", "meaning", "shape", "with numbers"];
-    plain(&header, rows.iter().map(cells).collect(), 1, width)
+    table(&["name", "meaning", "shape", "with numbers"], rows.iter().map(cells).collect(), 1)
 }
 
-fn costs(rows: &[Row], width: usize) -> Table {
+fn costs(rows: &[Row]) -> Table {
     let cells = |name: &str, costs: [u128; 3]| {
-        let count = |count: u128| right(if count == 0 { String::new() } else { thousands(count) });
-        std::iter::once(Cell::new(name)).chain(costs.map(count)).collect()
+        let count =
+            |count: u128| Text::number(if count == 0 { String::new() } else { thousands(count) });
+        std::iter::once(Text::from(name)).chain(costs.map(count)).collect()
     };
-    let mut all: Vec<Vec<Cell>> = rows
-        .iter()
-        .map(|row| cells(&row.step.name, [row.parameters, row.flops, row.bytes]))
-        .collect();
+    let of_row = |row: &Row| cells(row.step.name.as_str(), [row.parameters, row.flops, row.bytes]);
+    let mut all: Vec<Vec<Text>> = rows.iter().map(of_row).collect();
     let total =
         [sum(rows, |row| row.parameters), sum(rows, |row| row.flops), sum(rows, |row| row.bytes)];
     all.push(cells("in all", total));
-    plain(&["name", "parameters", "FLOPs", "bytes"], all, 0, width)
+    table(&["name", "parameters", "FLOPs", "bytes"], all, 0)
 }
 
 /// `32 × 20 × 512`
@@ -208,7 +171,7 @@ pub fn shapes_json(run: &Run) -> Value {
     let steps = rows.iter().map(|row| {
         json!({
             "name": row.step.name,
-            "meaning": title(&row.step.name),
+            "meaning": row.step.name.row().title,
             "formula": row.formula,
             "axes": row.step.axes.names(),
             "symbols": row.symbols,

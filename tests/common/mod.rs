@@ -1,6 +1,9 @@
 //! What the tests read tensors with.
 
+#![allow(dead_code, reason = "not every test reads with all of it")]
+
 use candle_core::{DType, Tensor};
+use mha_trace::program::{Name, Step, Trace};
 
 /// The bit patterns of all elements, row-major: −0 is not 0, and a NaN equals only itself.
 pub fn bits(tensor: &Tensor) -> Vec<u64> {
@@ -20,4 +23,16 @@ pub fn bits(tensor: &Tensor) -> Vec<u64> {
 pub fn values(tensor: &Tensor) -> Vec<f64> {
     let wide = tensor.to_dtype(DType::F64).expect("every type widens");
     wide.flatten_all().and_then(|flat| flat.to_vec1()).expect("any tensor flattens")
+}
+
+/// Steps by the names that files have for them.
+pub trait Named {
+    /// The step of that name.
+    fn named(&self, name: &str) -> Option<&Step>;
+}
+
+impl Named for Trace {
+    fn named(&self, name: &str) -> Option<&Step> {
+        self.step(Name::named(name)?)
+    }
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use mha_trace::source::{Generator, dropout_scale};
+use mha_trace::program::DropoutScale;
+use mha_trace::torch::Generator;
 use serde::Deserialize;
 
 /// One `torch.manual_seed` and the calls that follow it.
@@ -78,7 +79,7 @@ fn check(generator: &mut Generator, draw: &Draw, place: &str) {
     assert_eq!(ends, (&draw.first[..], &draw.last[..]), "{place}");
     assert_eq!(fnv1a(&bytes(&drawn, &draw.call)), draw.hash, "{place}");
     if let (Call::Keep { p, .. }, Some(scale)) = (&draw.call, draw.scale) {
-        assert_eq!(dropout_scale(*p).to_bits(), scale, "{place}");
+        assert_eq!(DropoutScale { p: *p }.number().to_bits(), scale, "{place}");
     }
 }
 

@@ -4,15 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use candle_core::{D, DType, Device, Tensor};
+use mha_trace::Run;
+use mha_trace::Sources;
 use mha_trace::config::Preset;
-use mha_trace::config::root;
-use mha_trace::source::Sources;
-use mha_trace::trace::Run;
 use mha_trace::{Settings, Trace};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::common::values;
+use super::common::{Named, values};
 use super::{fixtures, name};
 
 #[derive(Deserialize)]
@@ -55,9 +54,9 @@ fn check(path: &Path) {
 
 /// A step, or what the notebook derives from one.
 fn shown(run: &Run, trace: &Trace, step: &str) -> Tensor {
-    let value = |name| &trace.step(name).unwrap_or_else(|| panic!("no step {name}")).value;
+    let value = |name| &trace.named(name).unwrap_or_else(|| panic!("no step {name}")).value;
     match step {
-        "scale" => Tensor::new(root(run.config().head_dim), &Device::Cpu).expect("a number"),
+        "scale" => Tensor::new(1.0 / run.config().scale_factor(), &Device::Cpu).expect("a number"),
         "row_sums" => value("weights").sum(D::Minus1).expect("rows have a sum"),
         step => value(step).clone(),
     }

@@ -1,8 +1,8 @@
 //! ONNX's Attention operator, by its reference evaluator: a second oracle, independent of PyTorch.
 
 use mha_trace::Settings;
-use mha_trace::source::NameMap;
-use mha_trace::verdict::{Status, Tolerances, check};
+use mha_trace::check::{Status, Tolerances, check};
+use mha_trace::foreign::NameMap;
 
 use super::{fixtures, name};
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use candle_core::DType;
 use mha_trace::config::RopeScaling;
-use mha_trace::source::frequencies;
+use mha_trace::program::Frequencies;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -35,7 +36,9 @@ fn every_frequency_is_that_of_transformers_or_its_neighbour() {
     for record in fixture.records {
         let Record { dims, base, scaling, positions, bits, attention_factor } = record;
         let place = format!("dims {dims}, base {base}, {scaling:?}, {positions} positions");
-        let ours = frequencies(dims, base, scaling.as_ref(), positions).expect("numbers");
+        let factor = scaling.as_ref().map_or(1.0, RopeScaling::attention_factor);
+        let frequencies = Frequencies { dims, base, scaling, positions, dtype: DType::F32 };
+        let ours = frequencies.numbers().expect("numbers");
         assert_eq!(ours.len(), bits.len(), "{place}");
         for (pair, (ours, theirs)) in ours.iter().zip(&bits).enumerate() {
             let apart = ours.to_bits().abs_diff(*theirs);
@@ -43,7 +46,6 @@ fn every_frequency_is_that_of_transformers_or_its_neighbour() {
             neighbours += usize::from(apart == 1);
         }
         all += bits.len();
-        let factor = scaling.as_ref().map_or(1.0, RopeScaling::attention_factor);
         let apart = (factor - attention_factor).abs();
         assert!(apart <= f64::EPSILON * attention_factor, "{place}: {factor}");
     }

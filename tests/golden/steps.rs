@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use candle_core::{DType, Tensor};
+use mha_trace::Sources;
 use mha_trace::config::Preset;
 use mha_trace::file::{Entry, Record};
-use mha_trace::source::{Sources, unravel};
-use mha_trace::trace::{Op, Run, Step, Trace};
-use mha_trace::{Config, Settings};
+use mha_trace::program::unravel;
+use mha_trace::program::{Role, Step, Trace};
+use mha_trace::{Config, Run, Settings};
 
 use super::common::{bits, values};
 use super::{fixtures, name};
@@ -38,7 +39,7 @@ fn presets_resolve_to_the_recorded_configs() {
         let settings = Settings { preset: Some(*preset), ..Settings::default() };
         let ours = Config::resolve(&settings).expect("valid");
         // Formal padding draws from a seed that the fixtures chose; the notebook sets none.
-        recorded.seed = ours.seed;
+        recorded.draws.seed = ours.draws.seed;
         assert_eq!(ours, recorded, "{preset}");
     }
 }
@@ -64,17 +65,17 @@ fn differences(path: &Path) -> Vec<String> {
     let record = read(path);
     let trace = run(path, &record);
     let theirs: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
-    let ours: Vec<&str> = trace.steps().iter().map(|step| step.name.as_str()).collect();
+    let ours: Vec<&str> = trace.outer().map(|step| step.name.as_str()).collect();
     if ours != theirs {
         return vec![format!("{}: steps {ours:?}, expected {theirs:?}", name(path))];
     }
-    let pairs = trace.steps().iter().zip(&record.entries);
+    let pairs = trace.outer().zip(&record.entries);
     let differences = pairs.filter_map(|(ours, theirs)| difference(ours, theirs));
     differences.map(|difference| format!("{}: {difference}", name(path))).collect()
 }
 
 fn difference(ours: &Step, theirs: &Entry) -> Option<String> {
-    let step = &ours.name;
+    let step = ours.name;
     if Some(ours.axes.names()) != theirs.axes {
         return Some(format!("{step}: axes {}, expected {:?}", ours.axes, theirs.axes));
     }
@@ -83,9 +84,9 @@ fn difference(ours: &Step, theirs: &Entry) -> Option<String> {
         let (ours, theirs) = (kind(&ours.value), kind(&theirs.tensor));
         return Some(format!("{step}: type and shape {ours:?}, expected {theirs:?}"));
     }
-    let at = match ours.op {
-        Op::Given => first_unequal_bits(&ours.value, &theirs.tensor),
-        _ => first_beyond_tolerance(&ours.value, &theirs.tensor),
+    let at = match ours.name.role() {
+        Role::Computed => first_beyond_tolerance(&ours.value, &theirs.tensor),
+        _ => first_unequal_bits(&ours.value, &theirs.tensor),
     }?;
     let cell = unravel(at, ours.value.dims());
     let (ours, theirs) = (values(&ours.value)[at], values(&theirs.tensor)[at]);

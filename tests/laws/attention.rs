@@ -1,10 +1,10 @@
 //! Laws of attention itself.
 
 use mha_trace::config::Mask;
-use mha_trace::trace::Op;
+use mha_trace::program::Op;
 use proptest::prelude::*;
 
-use super::common::{bits, values};
+use super::common::{Named, bits, values};
 use super::reading::{blocked, entry, pick, rows, seen, value};
 use super::strategy::cases;
 
@@ -66,7 +66,7 @@ proptest! {
         let run = case.run_with(Vec::new());
         let without = run.trace().expect("the case runs");
         // Queries of another sequence that is longer may be beyond the last key.
-        case.settings.window = Some(run.config().key_count().max(run.config().seq_len) + more);
+        case.settings.window = Some(run.config().sizes.keys().max(run.config().sizes.seq_len) + more);
         prop_assert_eq!(bits(value(&case.trace(), "weights")), bits(value(&without, "weights")));
     }
 
@@ -78,9 +78,9 @@ proptest! {
         let run = case.run_with(Vec::new());
         let (config, mask) = (run.config(), value(&run.trace().expect("the case runs"), "mask").clone());
         let (queries, keys) = mask.dims2().expect("query and key");
-        prop_assert_eq!((queries, keys), (config.query_count(), config.key_count()));
+        prop_assert_eq!((queries, keys), (config.sizes.query_count(), config.sizes.keys()));
         for (row, blocked) in rows(&mask).iter().enumerate() {
-            let seen = seen(config, config.first_query() + row);
+            let seen = seen(config, config.sizes.first_query() + row);
             for (key, blocked) in blocked.iter().enumerate() {
                 prop_assert_eq!(*blocked < 1.0, key < seen && key + window >= seen);
             }
@@ -107,8 +107,8 @@ proptest! {
         let before = case.trace();
         let batch = value(&before, "x").dim(0).expect("has items");
         let rotated = || (0..batch).map(|item| (item + by) % batch);
-        let of_items = ["x", "memory", "k_past", "v_past"].iter().filter_map(|name| before.step(name));
-        let given = of_items.map(|step| entry(&step.name, pick(&step.value, 0, rotated())));
+        let of_items = ["x", "memory", "k_past", "v_past"].iter().filter_map(|name| before.named(name));
+        let given = of_items.map(|step| entry(step.name.as_str(), pick(&step.value, 0, rotated())));
         if let Some(rows) = &mut case.settings.key_mask {
             rows.rotate_left(by % batch);
         }

@@ -1,9 +1,9 @@
 //! Every format keeps every bit.
 
 use candle_core::{DType, Device, Tensor};
+use mha_trace::Sources;
 use mha_trace::file::{Entry, Output, Record};
-use mha_trace::source::Sources;
-use mha_trace::{Run, Settings};
+use mha_trace::{Run, Settings, to_record};
 use proptest::prelude::*;
 
 use super::common::bits;
@@ -65,7 +65,7 @@ proptest! {
     fn a_run_survives_every_format_and_redoes_itself(case in cases()) {
         let run = case.run_with(Vec::new());
         let trace = run.trace().expect("the case runs");
-        let record = trace.to_record(run.config());
+        let record = to_record(&trace, run.config());
         for name in [JSON, "run.safetensors", NPZ] {
             let read = there_and_back(&record, name);
             assert_same(&record, &read, name);

@@ -4,13 +4,13 @@ use std::f64::consts::SQRT_2;
 
 use candle_core::DType::F32;
 use candle_core::{Device, Tensor};
-use mha_trace::config::{DType, Rotary};
-use mha_trace::trace::Step;
-use mha_trace::{Config, Settings, Trace};
+use mha_trace::config::{DType, Rotary, Sizes};
+use mha_trace::program::{Name, Step};
+use mha_trace::{Settings, Trace};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::common::{bits, values};
+use super::common::{Named, bits, values};
 use super::reading::{ROUNDING, entry, first_of, given, keys, pick, rows, value, worst};
 use super::strategy::{Case, cases, wide_cases};
 
@@ -20,7 +20,7 @@ fn rotated() -> impl Strategy<Value = Case> {
 
 fn assert_same_bits(left: &Trace, right: &Trace) {
     let names = |trace: &Trace| -> Vec<String> {
-        trace.steps().iter().map(|step| step.name.clone()).collect()
+        trace.steps().iter().map(|step| step.name.to_string()).collect()
     };
     assert_eq!(names(left), names(right));
     for (left, right) in left.steps().iter().zip(right.steps()) {
@@ -98,21 +98,21 @@ proptest! {
     ) {
         let run = case.run_with(Vec::new());
         let shared = run.trace().expect("the case runs");
-        let &Config { heads, kv_heads, head_dim, .. } = run.config();
+        let &Sizes { heads, kv_heads, head_dim, .. } = &run.config().sizes;
         let group = |head: usize| head / (heads / kv_heads);
         let features = || (0..heads).flat_map(|head| (0..head_dim).map(move |at| group(head) * head_dim + at));
-        let repeated = |step: &Step| entry(&step.name, match step.name.as_str() {
+        let repeated = |step: &Step| entry(step.name.as_str(), match step.name.as_str() {
             "w_k" | "b_k" | "w_v" | "b_v" => pick(&step.value, 0, features()),
             "k_past" | "v_past" => pick(&step.value, 1, (0..heads).map(group)),
             _ => step.value.clone(),
         });
         case.settings.kv_heads = None;
         let whole = case.trace_with(given(&shared).map(repeated).collect());
-        prop_assert!(whole.step("k_repeated").is_none() && whole.step("v_repeated").is_none());
+        prop_assert!(whole.named("k_repeated").is_none() && whole.named("v_repeated").is_none());
         let of_values = first_of(&whole, &["v_cached", "v_heads"]);
         let mut pairs = vec![(value(&shared, "k_repeated"), keys(&whole)), (value(&shared, "v_repeated"), of_values)];
-        let from = whole.steps().iter().skip_while(|step| step.name != "scores_raw");
-        pairs.extend(from.map(|step| (value(&shared, &step.name), &step.value)));
+        let from = whole.steps().iter().skip_while(|step| step.name != Name::ScoresRaw);
+        pairs.extend(from.map(|step| (value(&shared, step.name.as_str()), &step.value)));
         for (shared, whole) in pairs {
             prop_assert_eq!(shared.dims(), whole.dims());
             let worst = worst(&values(shared), &values(whole));

@@ -3,10 +3,10 @@
 use candle_core::{D, DType, Tensor};
 use mha_trace::config::CausalAlign;
 use mha_trace::file::Entry;
-use mha_trace::trace::{Axis, Op, Step};
+use mha_trace::program::{Axis, Step};
 use mha_trace::{Config, Trace};
 
-use super::common::values;
+use super::common::{Named, values};
 
 /// What two f64 runs may differ by that sum the same products in another order, as candle's product of matrices does for
 /// another number of rows: 2⁻⁵³ ≈ 10⁻¹⁶ of sums of some tens of numbers below 10², of which a norm of a head near 0
@@ -20,12 +20,12 @@ pub fn entry(name: &str, tensor: Tensor) -> Entry {
 
 /// The value of a step that every such run has.
 pub fn value<'a>(trace: &'a Trace, name: &str) -> &'a Tensor {
-    &trace.step(name).unwrap_or_else(|| panic!("no step {name}")).value
+    &trace.named(name).unwrap_or_else(|| panic!("no step {name}")).value
 }
 
 /// The value of the first of these steps that there is.
 pub fn first_of<'a>(trace: &'a Trace, names: &[&str]) -> &'a Tensor {
-    let step = names.iter().find_map(|name| trace.step(name));
+    let step = names.iter().find_map(|name| trace.named(name));
     &step.unwrap_or_else(|| panic!("none of {names:?}")).value
 }
 
@@ -36,7 +36,7 @@ pub fn keys(trace: &Trace) -> &Tensor {
 
 /// The steps that come from outside.
 pub fn given(trace: &Trace) -> impl Iterator<Item = &Step> {
-    trace.steps().iter().filter(|step| step.op == Op::Given)
+    trace.outer().filter(|step| step.name.is_given())
 }
 
 /// Every vector along the last axis.
@@ -62,22 +62,22 @@ pub fn query_rows(step: &Step, tokens: usize, first: usize, count: usize) -> Ten
 
 /// How many keys, from the first on, a token sees under the causal mask.
 pub fn seen(config: &Config, token: usize) -> usize {
-    let keys = config.past_len + config.kv_len.unwrap_or(config.seq_len);
-    match (config.causal_align, config.kv_len) {
-        (Some(CausalAlign::TopLeft), _) | (None, Some(_)) => token + 1,
+    let sizes = &config.sizes;
+    match (config.masks.causal_align, sizes.is_cross) {
+        (Some(CausalAlign::TopLeft), _) | (None, true) => token + 1,
         // The last token sees the last key.
-        _ => (token + 1 + keys).saturating_sub(config.seq_len),
+        _ => (token + 1 + sizes.keys()).saturating_sub(sizes.seq_len),
     }
 }
 
 /// 1 where a key is masked, over (batch, head, query, key).
 pub fn blocked(trace: &Trace) -> Tensor {
     let scores = value(trace, "scores");
-    let mask = match trace.step("mask") {
+    let mask = match trace.named("mask") {
         Some(step) => step.value.broadcast_as(scores.shape()).expect("broadcasts"),
         None => Tensor::zeros(scores.shape(), DType::U8, scores.device()).expect("made"),
     };
-    let Some(step) = trace.step("attn_bias") else { return mask };
+    let Some(step) = trace.named("attn_bias") else { return mask };
     let infinite = step.value.eq(f64::NEG_INFINITY).expect("compares");
     mask.broadcast_maximum(&infinite).expect("broadcasts")
 }

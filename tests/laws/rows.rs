@@ -4,11 +4,11 @@ use candle_core::{Device, Tensor};
 use mha_trace::Trace;
 use mha_trace::config::{AttnMaskTrue, Fill, Mask};
 use mha_trace::file::{Output, Record};
-use mha_trace::trace::{Axis, Op};
+use mha_trace::program::Axis;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::common::{bits, values};
+use super::common::{Named, bits, values};
 use super::reading::{ROUNDING, entry, first_of, given, keys, query_rows, seen, value, worst};
 use super::strategy::{cases, wide_cases};
 
@@ -46,16 +46,16 @@ impl FileMask {
 /// Whether the steps that have a row a query are those rows of the whole run, and the given steps that
 /// are not of the tokens its very bits.
 fn assert_rows(part: &Trace, whole: &Trace, [tokens, first, count]: [usize; 3]) {
-    for step in part.steps() {
+    for step in part.outer() {
         let is_of_tokens = ["x", "k_past", "v_past"].contains(&step.name.as_str());
         let has_queries = step.axes.iter().any(|(axis, _)| axis == Axis::Query);
-        if is_of_tokens || !(has_queries || step.op == Op::Given) {
+        if is_of_tokens || !(has_queries || step.name.is_given()) {
             continue;
         }
-        let of_whole = whole.step(&step.name).unwrap_or_else(|| panic!("no step {}", step.name));
+        let of_whole = whole.step(step.name).unwrap_or_else(|| panic!("no step {}", step.name));
         let expected = query_rows(of_whole, tokens, first, count);
         assert_eq!(step.value.dims(), expected.dims(), "{}", step.name);
-        if step.op == Op::Given {
+        if step.name.is_given() {
             assert_eq!(bits(&step.value), bits(&expected), "{}", step.name);
         }
         let worst = worst(&values(&step.value), &values(&expected));
@@ -97,7 +97,7 @@ proptest! {
         let path = folder.path().join("mask.safetensors");
         let record = Record { config: None, entries: vec![entry("mask", mask_file)] };
         Output::create(&path).and_then(|output| output.write(&record)).expect("written");
-        case.settings.attn_mask = Some(path.to_string_lossy().into_owned());
+        case.settings.attn_mask = Some(path.to_string_lossy().into_owned().into());
         case.settings.attn_mask_true = mask.meaning;
         let whole = case.trace();
         case.settings.queries = format!("{first}..T").parse().ok();
@@ -117,7 +117,7 @@ proptest! {
         let rest = tokens - cached;
         let run = case.run_with(Vec::new());
         let whole = run.trace().expect("the case runs");
-        let past = run.config().past_len + cached;
+        let past = run.config().sizes.past_len + cached;
         let narrowed = |tensor: &Tensor, axis, first, count| tensor.narrow(axis, first, count).expect("within");
         let mut entries = Vec::new();
         for step in given(&whole) {
@@ -128,7 +128,7 @@ proptest! {
                 "k_past" | "v_past" | "mask" | "attn_bias" | "rope_freqs" => continue,
                 _ => step.value.clone(),
             };
-            entries.push(entry(&step.name, tensor));
+            entries.push(entry(step.name.as_str(), tensor));
         }
         for (name, all) in [("k_past", keys(&whole)), ("v_past", first_of(&whole, &["v_cached", "v_heads"]))] {
             entries.push(entry(name, narrowed(all, 2, 0, past)));
@@ -150,13 +150,13 @@ proptest! {
         }
         let run = case.run_with(Vec::new());
         let (config, before) = (run.config(), run.trace().expect("the case runs"));
-        let at = at.index(config.seq_len);
+        let at = at.index(config.sizes.seq_len);
         let mut future = vec![entry("x", replaced_from(value(&before, "x"), at + 1, other))];
-        if let Some(memory) = before.step("memory") {
+        if let Some(memory) = before.named("memory") {
             future.push(entry("memory", replaced_from(&memory.value, seen(config, at), other)));
         }
         let after = case.trace_with(future);
-        let count = (at + 1).saturating_sub(config.first_query()).min(config.query_count());
+        let count = (at + 1).saturating_sub(config.sizes.first_query()).min(config.sizes.query_count());
         let past = |trace: &Trace| bits(&value(trace, "output").narrow(1, 0, count).expect("within"));
         prop_assert_eq!(past(&before), past(&after));
     }

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use mha_trace::config::{CausalAlign, Config, DType, EmptyRows, Mask, Rope};
-use mha_trace::source::dropout_scale;
+use mha_trace::config::{CausalAlign, Config, DType, EmptyRow, Mask, Pairing, Sizes};
+use mha_trace::program::DropoutScale;
 use mha_trace::{Run, Trace};
 use proptest::prelude::*;
 
@@ -60,13 +60,14 @@ impl<'a> Slow<'a> {
     /// A head of a projected token of `input`.
     fn head(&self, name: &str, input: &str, [item, token, head]: [usize; 3]) -> Vec<f64> {
         let all = self.project(self.features(input, &[item, token]), name);
-        all[head * self.config.head_dim..][..self.config.head_dim].to_vec()
+        all[head * self.config.sizes.head_dim..][..self.config.sizes.head_dim].to_vec()
     }
 
     fn normed(&self, vector: Vec<f64>, weight: &str) -> Vec<f64> {
         let Some(weight) = self.numbers(weight) else { return vector };
         let squares: f64 = vector.iter().map(|x| x * x).sum();
-        let root = (squares / vector.len() as f64 + self.config.qk_norm_eps).sqrt();
+        let root =
+            (squares / vector.len() as f64 + self.config.norm.expect("has norms").eps).sqrt();
         vector.iter().zip(weight).map(|(x, w)| x / root * w).collect()
     }
 
@@ -76,8 +77,8 @@ impl<'a> Slow<'a> {
         let freqs = self.numbers("rope_freqs").expect("rotation has frequencies");
         for (pair, freq) in freqs.iter().enumerate() {
             let (first, second) = match rope.pairing {
-                Rope::Half => (pair, pair + freqs.len()),
-                Rope::Interleaved => (2 * pair, 2 * pair + 1),
+                Pairing::Half => (pair, pair + freqs.len()),
+                _ => (2 * pair, 2 * pair + 1),
             };
             let angle = (rope.offset + token) as f64 * freq;
             let (a, b) = (vector[first], vector[second]);
@@ -93,12 +94,12 @@ impl<'a> Slow<'a> {
 
     /// The keys of a key head, those of the cache first, and its values.
     fn keys_and_values(&self, item: usize, head: usize) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-        let input = if self.config.kv_len.is_some() { "memory" } else { "x" };
+        let input = if self.config.sizes.is_cross { "memory" } else { "x" };
         let cached = |name| {
             let of = move |at| self.features(name, &[item, head, at]).to_vec();
-            (0..self.config.past_len).map(of)
+            (0..self.config.sizes.past_len).map(of)
         };
-        let tokens = 0..self.config.own_keys();
+        let tokens = 0..self.config.sizes.own_keys;
         let key = |token| {
             self.turned(self.normed(self.head("k", input, [item, token, head]), "w_k_norm"), token)
         };
@@ -109,16 +110,18 @@ impl<'a> Slow<'a> {
 
     fn is_blocked(&self, item: usize, token: usize, key: usize) -> bool {
         let c = self.config;
-        let is_padding = c.key_mask.as_ref().is_some_and(|rows| rows[item].as_bytes()[key] == b'0')
-            || c.lengths.as_ref().is_some_and(|lengths| key >= lengths[item]);
+        let is_padding =
+            c.masks.key_mask.as_ref().is_some_and(|rows| rows[item].as_bytes()[key] == b'0')
+                || c.masks.lengths.as_ref().is_some_and(|lengths| key >= lengths[item]);
         // Bottom-right, the last token sees the last key: token + keys − tokens is the last that this one sees.
-        let (keys, tokens) = match (c.causal_align, c.kv_len) {
-            (Some(CausalAlign::TopLeft), _) | (None, Some(_)) => (0, 0),
-            _ => (c.past_len + c.own_keys(), c.seq_len),
+        let (keys, tokens) = match (c.masks.causal_align, c.sizes.is_cross) {
+            (Some(CausalAlign::TopLeft), _) | (None, true) => (0, 0),
+            _ => (c.sizes.keys(), c.sizes.seq_len),
         };
         let is_later = key + tokens > token + keys;
-        let is_too_early = c.window.is_some_and(|window| token + keys >= key + tokens + window);
-        is_padding || (c.mask == Mask::Causal && (is_later || is_too_early))
+        let is_too_early =
+            c.masks.window.is_some_and(|window| token + keys >= key + tokens + window);
+        is_padding || (c.masks.between == Mask::Causal && (is_later || is_too_early))
     }
 
     /// What is added to a score: the head's slope times the distance, or what a file says.
@@ -126,18 +129,18 @@ impl<'a> Slow<'a> {
         if !self.config.alibi {
             return self.masked("attn_bias", cell).unwrap_or(0.0);
         }
-        let heads = self.config.heads;
+        let heads = self.config.sizes.heads;
         let power = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
         // Heads beyond a power of two have places halfway between the others'.
         let place = if head < power { head as f64 + 1.0 } else { (head - power) as f64 + 0.5 };
         let slope = (-8.0 * place / power as f64).exp2();
-        -slope * (self.config.past_len + token).abs_diff(key) as f64
+        -slope * (self.config.sizes.past_len + token).abs_diff(key) as f64
     }
 
     fn weights(&self, scores: &[f64]) -> Vec<f64> {
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if largest == f64::NEG_INFINITY {
-            let value = if self.config.empty_rows == EmptyRows::Zero { 0.0 } else { f64::NAN };
+            let value = if self.config.empty_rows == EmptyRow::Zero { 0.0 } else { f64::NAN };
             return vec![value; scores.len()];
         }
         let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
@@ -154,16 +157,18 @@ impl<'a> Slow<'a> {
         let query = self.query(item, token, head);
         let score = |(at, key): (usize, &Vec<f64>)| {
             let dot: f64 = query.iter().zip(key).map(|(q, k)| q * k).sum();
-            let scaled = c.scale.map_or(dot / (c.head_dim as f64).sqrt(), |scale| dot * scale);
+            let scaled =
+                c.scale.map_or(dot / (c.sizes.head_dim as f64).sqrt(), |scale| dot * scale);
             let capped = c.softcap.map_or(scaled, |cap| cap * (scaled / cap).tanh());
             let biased = capped + self.bias(token, [item, head, row, at]);
-            if self.is_blocked(item, token, at) { c.mask_fill.0 } else { biased }
+            if self.is_blocked(item, token, at) { c.masks.fill.0 } else { biased }
         };
         let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
-        let mut output = vec![0.0; c.head_dim];
+        let mut output = vec![0.0; c.sizes.head_dim];
         for (at, weight) in self.weights(&scores).into_iter().enumerate() {
             let keep = self.masked("dropout_keep", [item, head, row, at]);
-            let kept = keep.map_or(1.0, |keep| keep * f64::from(dropout_scale(c.dropout)));
+            let kept =
+                keep.map_or(1.0, |keep| keep * f64::from(DropoutScale { p: c.dropout }.number()));
             for (feature, sum) in output.iter_mut().enumerate() {
                 *sum += weight * kept * values[at][feature];
             }
@@ -172,7 +177,7 @@ impl<'a> Slow<'a> {
     }
 
     fn output(&self) -> Vec<f64> {
-        let &Config { batch, heads, kv_heads, seq_len, queries, .. } = self.config;
+        let &Sizes { batch, heads, kv_heads, seq_len, queries, .. } = &self.config.sizes;
         let tokens = queries.map_or(0..seq_len, |rows| rows.first..rows.first + rows.count);
         let mut output = Vec::new();
         for item in 0..batch {

@@ -2,12 +2,11 @@
 
 use candle_core::{Device, Tensor};
 use mha_trace::config::{
-    CausalAlign, DType, EmptyRows, Fill, Init, Input, Llama3, Mask, QkNorm, Rope, RopeScaling,
-    Seed, Yarn,
+    CausalAlign, DType, EmptyRow, Fill, Init, Input, Mask, Pairing, QkNorm, RopeScaling, Seed,
 };
 use mha_trace::file::{Entry, Record};
-use mha_trace::source::Sources;
-use mha_trace::{Run, Settings, Trace};
+use mha_trace::program::{Llama3, Yarn};
+use mha_trace::{Run, Settings, Sources, Trace};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
@@ -219,7 +218,7 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
     let base = weighted(0.5, 2.0..20_000.0_f64);
     let offset = weighted(0.4, 0..300_usize);
     let read = weighted(0.15, (vec(0.001..1.0_f32, head_dim / 2), weighted(0.5, 0.5..1.5_f64)));
-    let settings = (select(Rope::ALL), base, dims, offset, weighted(0.7, scaling()), read);
+    let settings = (select(Pairing::ALL), base, dims, offset, weighted(0.7, scaling()), read);
     let rotation = settings.prop_map(move |(rope, rope_base, dims, rope_offset, scaling, read)| {
         let rope_dims = dims.or((head_dim % 2 == 1).then_some(head_dim - 1));
         let mut settings = Settings {
@@ -232,7 +231,7 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
         };
         let Some((freqs, factor)) = read else { return (settings, Vec::new()) };
         settings.rope_scaling = None;
-        settings.rope_freqs = Some("freqs.npy".to_owned());
+        settings.rope_freqs = Some("freqs.npy".into());
         settings.rope_attention_factor = factor;
         let pairs = rope_dims.unwrap_or(head_dim) / 2;
         (settings, vec![entry("rope_freqs", &freqs[..pairs], &[pairs])])
@@ -313,7 +312,7 @@ fn choices() -> impl Strategy<Value = Settings> {
             bias: Some(bias),
             mask: Some(if causal { Mask::Causal } else { Mask::None }),
             mask_fill: Some(Fill(fill)),
-            empty_rows: Some(if zero { EmptyRows::Zero } else { EmptyRows::Nan }),
+            empty_rows: Some(if zero { EmptyRow::Zero } else { EmptyRow::Nan }),
             dropout: Some(dropout),
             dtype: Some(if wide { DType::F64 } else { DType::F32 }),
             ..Settings::default()

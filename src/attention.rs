@@ -1,0 +1,222 @@
+//! Multi-head attention, as the paper has it.
+
+use std::collections::HashMap;
+
+use candle_core::DType;
+
+use crate::config::{Config, Mask};
+use crate::error::Result;
+use crate::program::{
+    AddMask, Alibi, AlibiSlopes, AnyOf, Append, Axes, Axis, Blocked, BlockedKeys, Causal,
+    DotProduct, Dropout, DropoutScale, Frequencies, Hidden, MaskFill, MergeHeads, Name, Op,
+    Program, Project, RepeatHeads, RmsNorm, Rotate, Scale, ScaleBy, Size, SoftCap, Softmax,
+    SplitHeads, SumBiases, WeightedSum, Window, alibi_slopes,
+};
+
+/// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
+pub type Outside = HashMap<Name, Vec<usize>>;
+
+/// The program of multi-head attention ("Attention Is All You Need", section 3.2):
+/// softmax(Q·Kᵀ / √`d_k`) · V of every head, the heads side by side, times `w_oᵀ`.
+///
+/// # Errors
+/// If the sizes do not fit each other.
+pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
+    let mut p = Builder { program: Program::default(), config, outside };
+    let sizes = &config.sizes;
+
+    let x = p.given(Name::X);
+    let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
+    let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
+    let norm = config.norm.map(|norm| (norm, p.given(Name::WQNorm), p.given(Name::WKNorm)));
+    let freqs = p.frequencies()?;
+    let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
+    let mask = p.mask()?;
+    let attn_bias = p.attn_bias()?;
+    let dropout = if config.dropout > 0.0 {
+        let scale = DropoutScale { p: config.dropout };
+        Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
+    } else {
+        None
+    };
+
+    let of_queries = Project { tokens: Axis::Query, rows: sizes.queries };
+    let of_keys = Project { tokens: Axis::Key, rows: None };
+    let q = p.then(Name::Q, of_queries, &after(x, &w_q))?;
+    let k = p.then(Name::K, of_keys.clone(), &after(memory, &w_k))?;
+    let v = p.then(Name::V, of_keys, &after(memory, &w_v))?;
+
+    let split = |heads| SplitHeads { heads };
+    let mut queries = p.then(Name::QHeads, split(sizes.heads), &[q])?;
+    let mut keys = p.then(Name::KHeads, split(sizes.kv_heads), &[k])?;
+    let mut values = p.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
+
+    if let Some((norm, w_q_norm, w_k_norm)) = norm {
+        let norm = RmsNorm { eps: norm.eps };
+        queries = p.then(Name::QNorm, norm.clone(), &[queries, w_q_norm])?;
+        keys = p.then(Name::KNorm, norm, &[keys, w_k_norm])?;
+    }
+    if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
+        let (pairing, factor) = (rope.pairing, rope.factor());
+        let rotate = |first| Rotate { pairing, first, factor };
+        queries =
+            p.then(Name::QRot, rotate(rope.offset + sizes.first_query()), &[queries, freqs])?;
+        keys = p.then(Name::KRot, rotate(rope.offset), &[keys, freqs])?;
+    }
+    if let Some((k_past, v_past)) = past {
+        keys = p.then(Name::KCached, Append, &[k_past, keys])?;
+        values = p.then(Name::VCached, Append, &[v_past, values])?;
+    }
+    if sizes.kv_heads < sizes.heads {
+        let repeat = RepeatHeads { times: sizes.shared(), is_tiled: false };
+        keys = p.then(Name::KRepeated, repeat.clone(), &[keys])?;
+        values = p.then(Name::VRepeated, repeat, &[values])?;
+    }
+
+    let mut scores = p.then(Name::ScoresRaw, DotProduct, &[queries, keys])?;
+    let scale = match config.scale {
+        Some(factor) => Op::from(ScaleBy { factor }),
+        None => Scale { head_dim: sizes.head_dim }.into(),
+    };
+    scores = p.then(Name::Scores, scale, &[scores])?;
+    if let Some(cap) = config.softcap {
+        scores = p.then(Name::ScoresCapped, SoftCap { cap }, &[scores])?;
+    }
+    if let Some(attn_bias) = attn_bias {
+        scores = p.then(Name::ScoresBiased, AddMask, &[scores, attn_bias])?;
+    }
+    if let Some(mask) = mask {
+        let fill = MaskFill { fill: config.masks.fill };
+        scores = p.then(Name::MaskedScores, fill, &[scores, mask])?;
+    }
+
+    let mut weights = p.then(Name::Weights, Softmax::over_keys(config.empty_rows), &[scores])?;
+    if let Some((keep, scale)) = dropout {
+        let dropout = Dropout { p: config.dropout };
+        weights = p.then(Name::WeightsDropped, dropout, &[weights, keep, scale])?;
+    }
+
+    let head_outputs = p.then(Name::HeadOutputs, WeightedSum, &[weights, values])?;
+    let concat = p.then(Name::Concat, MergeHeads, &[head_outputs])?;
+    let to_model = Project { tokens: Axis::Query, rows: None };
+    p.then(Name::Output, to_model, &after(concat, &w_o))?;
+    Ok(p.program)
+}
+
+fn after(x: usize, parameters: &[usize]) -> Vec<usize> {
+    std::iter::once(x).chain(parameters.iter().copied()).collect()
+}
+
+/// A program that is being laid out.
+struct Builder<'a> {
+    program: Program,
+    config: &'a Config,
+    outside: &'a Outside,
+}
+
+impl Builder<'_> {
+    /// The axes that a step has in every run of this config.
+    fn axes(&self, name: Name) -> Axes {
+        let dim = |size: &Size| (size.axis(), self.config.sizes.of(*size));
+        Axes::new(name.row().sizes.iter().map(dim).collect::<Vec<_>>())
+    }
+
+    fn given(&mut self, name: Name) -> usize {
+        let axes = self.axes(name);
+        self.program.given(name, axes)
+    }
+
+    fn then(&mut self, name: Name, op: impl Into<Op>, inputs: &[usize]) -> Result<usize> {
+        self.program.then(name, op, inputs)
+    }
+
+    /// What follows from the settings, unless it comes from outside.
+    fn setting(&mut self, name: Name, op: impl Into<Op>, inputs: &[usize]) -> Result<usize> {
+        match self.given_outside(name) {
+            Some(given) => Ok(given),
+            None => self.then(name, op, inputs),
+        }
+    }
+
+    fn given_outside(&mut self, name: Name) -> Option<usize> {
+        let axes = self.axes(name).last_of(self.outside.get(&name)?);
+        Some(self.program.given(name, axes))
+    }
+
+    /// The weight (out, in) of a projection and, where there is one, its bias (out).
+    fn parameters(&mut self, weight: Name, bias: Name) -> Vec<usize> {
+        let weight = self.given(weight);
+        let bias = self.config.bias.then(|| self.given(bias));
+        std::iter::once(weight).chain(bias).collect()
+    }
+
+    fn frequencies(&mut self) -> Result<Option<usize>> {
+        let config = self.config;
+        let Some(rope) = &config.rope else { return Ok(None) };
+        let frequencies = Frequencies {
+            dims: rope.dims,
+            base: rope.base,
+            scaling: rope.scaling.clone(),
+            positions: rope.offset.saturating_add(config.sizes.seq_len),
+            dtype: config.dtype.into(),
+        };
+        self.setting(Name::RopeFreqs, frequencies, &[]).map(Some)
+    }
+
+    /// The boolean mask: what any of its parts blocks.
+    fn mask(&mut self) -> Result<Option<usize>> {
+        if let Some(given) = self.given_outside(Name::Mask) {
+            return Ok(Some(given));
+        }
+        let (config, sizes) = (self.config, &self.config.sizes);
+        let (queries, keys) = (sizes.query_count(), sizes.keys());
+        let masks = &config.masks;
+        let mut parts = Vec::new();
+        if masks.between == Mask::Causal {
+            let first = config.first_seen(config.align());
+            let causal = Causal { first, queries, keys, hidden: Hidden::Future };
+            parts.push(self.setting(Name::CausalMask, causal, &[])?);
+            if let Some(window) = masks.window {
+                let window = Window { first, queries, keys, window };
+                parts.push(self.setting(Name::WindowMask, window, &[])?);
+            }
+        }
+        let by_key = [
+            (Name::KeyMask, masks.key_mask.clone().map(Blocked::Rows)),
+            (Name::LengthMask, masks.lengths.clone().map(Blocked::Lengths)),
+        ];
+        for (name, by) in by_key {
+            if let Some(by) = by {
+                let blocked = BlockedKeys { by, keys, as_queries: None };
+                parts.push(self.setting(name, blocked, &[])?);
+            }
+        }
+        parts.extend(self.given_outside(Name::FileMask));
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        self.then(Name::Mask, AnyOf, &parts).map(Some)
+    }
+
+    /// What is added to the scores: position biases, and a float mask.
+    fn attn_bias(&mut self) -> Result<Option<usize>> {
+        if let Some(given) = self.given_outside(Name::AttnBias) {
+            return Ok(Some(given));
+        }
+        let (config, sizes) = (self.config, &self.config.sizes);
+        let mut parts = Vec::new();
+        if config.alibi {
+            let slopes = AlibiSlopes { slopes: alibi_slopes(sizes.heads) };
+            let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
+            let (queries, keys) = (sizes.query_count(), sizes.keys());
+            let alibi = Alibi { first: sizes.first_position(), queries, keys };
+            parts.push(self.setting(Name::Alibi, alibi, &[slopes])?);
+        }
+        parts.extend(self.given_outside(Name::FileBias));
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let sum = SumBiases { dtype: DType::from(config.dtype) };
+        self.then(Name::AttnBias, sum, &parts).map(Some)
+    }
+}

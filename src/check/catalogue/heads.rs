@@ -1,0 +1,131 @@
+//! Mistakes in splitting features into heads and putting the heads side by side.
+
+use super::{Edits, Mistake, Situation, Way, none, one, replace};
+use crate::error::Result;
+use crate::program::{Edit, Name, Op, Rearrange, RepeatHeads, SumHeads};
+
+const SPLIT: [Name; 3] = [Name::QHeads, Name::KHeads, Name::VHeads];
+const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";
+const RIGHT_SPLIT: &str = "q = q.view(B, T, H, d_k).transpose(1, 2)";
+const RIGHT_MERGE: &str = "concat = head_outputs.transpose(1, 2).reshape(B, T, H * d_k)";
+const TILED: &str = "k = k.repeat(1, H // H_kv, 1, 1)";
+const REPEATED: &str = "k = k.repeat_interleave(H // H_kv, dim=1)";
+
+pub const ALL: &[Mistake] = &[
+    Mistake {
+        id: "split-without-transpose",
+        silent: SILENT,
+        ways: &[Way {
+            summary: "the features are viewed as (batch, head, token, d_k) directly",
+            wrong: "q = q.view(B, H, T, d_k)",
+            right: RIGHT_SPLIT,
+            edits: |run| {
+                split(run, |[batch, heads, tokens, head_dim]| {
+                    (vec![batch, heads, tokens, head_dim], vec![0, 1, 2, 3])
+                })
+            },
+        }],
+        seen: &["reczoo/FuxiCTR#30"],
+    },
+    Mistake {
+        id: "split-interleaved",
+        silent: SILENT,
+        ways: &[Way {
+            summary: "head h takes every H-th feature in place of a block of d_k",
+            wrong: "q = q.view(B, T, d_k, H).permute(0, 3, 1, 2)",
+            right: RIGHT_SPLIT,
+            edits: |run| {
+                split(run, |[batch, heads, tokens, head_dim]| {
+                    (vec![batch, tokens, head_dim, heads], vec![0, 3, 1, 2])
+                })
+            },
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "gqa-tiled",
+        silent: "There are as many heads as are needed; with one key head the two are the same.",
+        ways: &[
+            Way {
+                summary: "the key and value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+                wrong: TILED,
+                right: REPEATED,
+                edits: |run| tiled(run, &[Name::KRepeated, Name::VRepeated]),
+            },
+            Way {
+                summary: "the key heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+                wrong: TILED,
+                right: REPEATED,
+                edits: |run| tiled(run, &[Name::KRepeated]),
+            },
+            Way {
+                summary: "the value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+                wrong: "v = v.repeat(1, H // H_kv, 1, 1)",
+                right: "v = v.repeat_interleave(H // H_kv, dim=1)",
+                edits: |run| tiled(run, &[Name::VRepeated]),
+            },
+        ],
+        seen: &["ekzhang/jax-js#180", "onnx/onnx#7274"],
+    },
+    Mistake {
+        id: "merge-without-transpose",
+        silent: SILENT,
+        ways: &[Way {
+            summary: "the heads' outputs are viewed as (batch, token, model) directly",
+            wrong: "concat = head_outputs.reshape(B, T, H * d_k)",
+            right: RIGHT_MERGE,
+            edits: |run| {
+                let shape = run.shape(Name::Concat);
+                one([rearranged(run, Name::Concat, shape, vec![0, 1, 2])])
+            },
+        }],
+        seen: &["jsbaan/transformer-from-scratch#6", "pytorch/pytorch#67651"],
+    },
+    Mistake {
+        id: "heads-summed",
+        silent: "Repeated to the width of the model, the sum fits the output projection.",
+        ways: &[Way {
+            summary: "the heads are added where they should stand side by side",
+            wrong: "concat = head_outputs.sum(dim=1).repeat(1, 1, H)",
+            right: RIGHT_MERGE,
+            edits: |_| one([replace(Name::Concat, SumHeads)]),
+        }],
+        seen: &["awf/functional-transformer#8"],
+    },
+];
+
+/// The step's numbers viewed as another shape, with its axes in another order.
+fn rearranged(run: &Situation, at: Name, view: Vec<usize>, order: Vec<usize>) -> Edit {
+    let result = run.right.step(at).map(|step| step.axes.iter().collect()).unwrap_or_default();
+    replace(at, Rearrange { blocks: vec![], view, order, result })
+}
+
+/// The shape that numbers are viewed as, and the order of its axes, of a step of these sizes.
+type View = fn([usize; 4]) -> (Vec<usize>, Vec<usize>);
+
+/// Heads split in another way; `view` says of (batch, head, token, feature) how the features are viewed, and in which
+/// order the axes are then.
+fn split(run: &Situation, view: View) -> Result<Vec<Edits>> {
+    let edit = |at: Name| {
+        let sizes: [usize; 4] = run.shape(at).try_into().ok()?;
+        let (view, order) = view(sizes);
+        Some(rearranged(run, at, view, order))
+    };
+    match SPLIT.into_iter().map(edit).collect::<Option<Edits>>() {
+        Some(edits) => one(edits),
+        None => none(),
+    }
+}
+
+fn tiled(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
+    let edit = |at: &Name| match run.op(*at) {
+        Some(Op::RepeatHeads(repeat)) => {
+            Some(replace(*at, RepeatHeads { is_tiled: true, ..repeat.clone() }))
+        }
+        _ => None,
+    };
+    match steps.iter().map(edit).collect::<Option<Edits>>() {
+        Some(edits) => one(edits),
+        None => none(),
+    }
+}

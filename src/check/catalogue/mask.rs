@@ -1,0 +1,281 @@
+//! Mistakes of the mask: which cells are blocked, when, and with what.
+
+use candle_core::{D, DType, Tensor};
+
+use super::{
+    Edits, Mistake, Situation, Way, after, before, none, omit, omitted, one, read, replace,
+};
+use crate::config::CausalAlign;
+use crate::error::Result;
+use crate::program::{
+    Axis, BlockedKeys, Causal, Fill, Hidden, MaskFill, Name, Not, Op, QueryRows, Rearrange, Window,
+};
+
+const FUTURE: &str =
+    "Training looks better than it should, as the answer leaks; shapes and row sums stay right.";
+const CORNER: &str = "It shows only where queries and keys differ in number, as with a cache.";
+const PADDED: &str = "Only padded items differ, and only by what the padding happens to hold.";
+const TRIANGLE: &str = "mask = torch.triu(torch.ones(T, T), diagonal=1).bool()";
+const BEHIND_CACHE: &str = "mask = torch.ones(T, S).bool().triu(S - T + 1)";
+const FROM_FIRST: &str = "mask = torch.ones(T, S).bool().triu(1)";
+
+pub const ALL: &[Mistake] = &[
+    Mistake {
+        id: "mask-missing",
+        silent: FUTURE,
+        ways: &[Way {
+            summary: "the mask is built and never applied",
+            wrong: "scores.masked_fill(mask, -1e9)  # the result is dropped",
+            right: "scores = scores.masked_fill(mask, -1e9)",
+            edits: |run| omitted(run, Name::MaskedScores),
+        }],
+        seen: &["facebookresearch/xformers#1185", "QwenLM/Qwen#933"],
+    },
+    Mistake {
+        id: "mask-inverted",
+        silent: "Every row still sums to 1. True means attend in scaled_dot_product_attention, and blocked in \
+                 nn.MultiheadAttention.",
+        ways: &[Way {
+            summary: "the mask blocks what it should let through",
+            wrong: "scores = scores.masked_fill(mask == 0, -1e9)  # where true means blocked",
+            right: "scores = scores.masked_fill(mask, -1e9)",
+            edits: |run| {
+                if run.has(Name::Mask) { one([after(Name::Mask, Not, &[])]) } else { none() }
+            },
+        }],
+        seen: &["rasbt/LLMs-from-scratch#1061", "InseeFrLab/torchTextClassifiers#92"],
+    },
+    Mistake {
+        id: "mask-causal-excludes-self",
+        silent: "Only the first row stands out, which sees nothing.",
+        ways: &[Way {
+            summary: "the diagonal is blocked as well: no token sees itself",
+            wrong: "mask = torch.triu(torch.ones(T, T)).bool()",
+            right: TRIANGLE,
+            edits: |run| causal(run, |causal| Causal { first: causal.first - 1, ..causal }),
+        }],
+        seen: &["karpathy/nanoGPT#170", "pytorch/tutorials#2250"],
+    },
+    Mistake {
+        id: "mask-causal-sees-next",
+        silent: FUTURE,
+        ways: &[Way {
+            summary: "one key too many is visible: a token sees the next one",
+            wrong: "mask = torch.triu(torch.ones(T, T), diagonal=2).bool()",
+            right: TRIANGLE,
+            edits: |run| causal(run, |causal| Causal { first: causal.first + 1, ..causal }),
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "mask-causal-bottom-right",
+        silent: CORNER,
+        ways: &[Way {
+            summary: "the causal mask is aligned to the last query and key in place of the first",
+            wrong: BEHIND_CACHE,
+            right: FROM_FIRST,
+            edits: |run| other_corner(run, CausalAlign::BottomRight),
+        }],
+        seen: &["Dao-AILab/flash-attention#517", "onnx/onnx#8068"],
+    },
+    Mistake {
+        id: "mask-causal-top-left",
+        silent: CORNER,
+        ways: &[Way {
+            summary: "the causal mask is aligned to the first query and key in place of the last",
+            wrong: "mask = torch.ones(T, S).bool().triu(1)  # behind a cache, queries start at S - T",
+            right: BEHIND_CACHE,
+            edits: |run| other_corner(run, CausalAlign::TopLeft),
+        }],
+        seen: &["Dao-AILab/flash-attention#517", "onnx/onnx#8068"],
+    },
+    Mistake {
+        id: "mask-causal-reversed",
+        silent: "Every row still sums to 1, and the mask is still a triangle.",
+        ways: &[Way {
+            summary: "the past is blocked in place of the future",
+            wrong: "mask = torch.tril(torch.ones(T, T), diagonal=-1).bool()",
+            right: TRIANGLE,
+            edits: |run| causal(run, |causal| Causal { hidden: Hidden::Past, ..causal }),
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "mask-padding-missing",
+        silent: PADDED,
+        ways: &[Way {
+            summary: "only the causal half of the mask is applied, padding is attended to",
+            wrong: "scores = scores.masked_fill(causal, -1e9)",
+            right: "scores = scores.masked_fill(causal | padding, -1e9)",
+            edits: |run| {
+                let parts = run.inputs(Name::Mask);
+                let (padding, others): (Vec<Name>, Vec<Name>) =
+                    parts.into_iter().partition(|name| is_padding(*name));
+                match (padding.is_empty() || others.contains(&Name::FileMask), others.is_empty()) {
+                    (true, _) => none(),
+                    (false, true) => one([omit(Name::MaskedScores)]),
+                    (false, false) => one([read(Name::Mask, others)]),
+                }
+            },
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "mask-padding-on-queries",
+        silent: PADDED,
+        ways: &[Way {
+            summary: "padding blocks the rows of padded queries, not the columns of padded keys",
+            wrong: "scores = scores.masked_fill(padding[:, None, :, None], -1e9)",
+            right: "scores = scores.masked_fill(padding[:, None, None, :], -1e9)",
+            edits: padding_on_queries,
+        }],
+        seen: &["hyunwoongko/transformer#40"],
+    },
+    Mistake {
+        id: "mask-after-softmax",
+        silent: "The masked weights are zero, as they should be.",
+        ways: &[Way {
+            summary: "the weights are zeroed after softmax, so that their rows no longer sum to 1",
+            wrong: "weights = torch.softmax(scores, dim=-1).masked_fill(mask, 0.0)",
+            right: "weights = torch.softmax(scores.masked_fill(mask, -1e9), dim=-1)",
+            edits: |run| {
+                let zero = MaskFill { fill: Fill(0.0) };
+                if !run.has(Name::MaskedScores) {
+                    return none();
+                }
+                one([omit(Name::MaskedScores), after(Name::Weights, zero, &[Name::Mask])])
+            },
+        }],
+        seen: &["huggingface/pytorch-image-models#2236"],
+    },
+    Mistake {
+        id: "mask-batch-head-mixed",
+        silent: "It shows only where the items' masks differ.",
+        ways: &[Way {
+            summary: "a mask tiled batch-major meets head-major scores: items get each other's mask",
+            wrong: "scores.view(B * H, T, T).masked_fill(mask.repeat(H, 1, 1), -1e9)",
+            right: "scores.view(B * H, T, T).masked_fill(mask.repeat_interleave(H, dim=0), -1e9)",
+            edits: batch_head_mixed,
+        }],
+        seen: &["lsdefine/attention-is-all-you-need-keras#36"],
+    },
+    Mistake {
+        id: "mask-fill-too-small",
+        silent: "With small scores the masked weights are tiny, and grow with the scores.",
+        ways: &[Way {
+            summary: "masked scores become a number that real scores exceed, or that leaves them weight",
+            wrong: "scores = scores.masked_fill(mask, 1e-9)",
+            right: "scores = scores.masked_fill(mask, -1e9)  # or float(\"-inf\")",
+            edits: fill_too_small,
+        }],
+        seen: &["TransformerLensOrg/TransformerLens#385"],
+    },
+];
+
+fn is_padding(mask: Name) -> bool {
+    matches!(mask, Name::KeyMask | Name::LengthMask)
+}
+
+/// The run with another causal mask; none where it has none of its own.
+fn causal(run: &Situation, faulty: impl Fn(Causal) -> Causal) -> Result<Vec<Edits>> {
+    match run.op(Name::CausalMask) {
+        Some(Op::Causal(causal)) => one([replace(Name::CausalMask, faulty(causal.clone()))]),
+        _ => none(),
+    }
+}
+
+/// A causal mask of the other corner, also that of the computed queries alone. Its window goes with it.
+fn other_corner(run: &Situation, align: CausalAlign) -> Result<Vec<Edits>> {
+    let Some(Op::Causal(causal)) = run.op(Name::CausalMask) else { return none() };
+    let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let of_rows = match align {
+        CausalAlign::BottomRight => signed(causal.keys) - signed(causal.queries),
+        _ => 0,
+    };
+    let mut starts = vec![run.config.first_seen(align), of_rows];
+    starts.dedup();
+    let at = |first: i64| {
+        let mask = replace(Name::CausalMask, Causal { first, ..causal.clone() });
+        let window = match run.op(Name::WindowMask) {
+            Some(Op::Window(window)) => {
+                Some(replace(Name::WindowMask, Window { first, ..window.clone() }))
+            }
+            _ => None,
+        };
+        [mask].into_iter().chain(window).collect()
+    };
+    Ok(starts.into_iter().filter(|first| *first != causal.first).map(at).collect())
+}
+
+fn padding_on_queries(run: &Situation) -> Result<Vec<Edits>> {
+    let sizes = &run.config.sizes;
+    let rows = QueryRows { first: sizes.first_position(), count: sizes.query_count() };
+    let on_queries = |name: Name| match run.op(name) {
+        Some(Op::BlockedKeys(blocked)) if !sizes.is_cross => {
+            // The mask keeps its shape for the other keys: what blocks rows blocks all of their columns.
+            Some((name, BlockedKeys { as_queries: Some(rows), ..blocked.clone() }))
+        }
+        _ => None,
+    };
+    let parts = run.inputs(Name::Mask);
+    if parts.contains(&Name::FileMask) {
+        return none();
+    }
+    let edits: Edits =
+        parts.into_iter().filter_map(on_queries).map(|(name, op)| replace(name, op)).collect();
+    if edits.is_empty() { none() } else { Ok(vec![edits]) }
+}
+
+/// Head h of item b gets the mask of item (b · heads + h) mod batch.
+fn batch_head_mixed(run: &Situation) -> Result<Vec<Edits>> {
+    let (shape, heads) = (run.shape(Name::Mask), run.config.sizes.heads);
+    let [batch, 1, queries, keys] = shape[..] else { return none() };
+    if batch == 1 {
+        return none();
+    }
+    let tiled = Rearrange {
+        blocks: vec![(0, batch); heads],
+        view: vec![batch, heads, queries, keys],
+        order: vec![0, 1, 2, 3],
+        result: vec![
+            (Axis::Batch, batch),
+            (Axis::Head, heads),
+            (Axis::Query, queries),
+            (Axis::Key, keys),
+        ],
+    };
+    one([before(Name::MaskedScores, 1, tiled, &[])])
+}
+
+/// The fills that people write; where the step was recorded, the number that it really has in a masked cell.
+fn fill_too_small(run: &Situation) -> Result<Vec<Edits>> {
+    let inputs = run.inputs(Name::MaskedScores);
+    let [scores, mask] = inputs[..] else { return none() };
+    let (Some(scores), Some(mask)) = (run.value(scores), run.value(mask)) else { return none() };
+    let mut fills = vec![-1e5, -1e4, -1e3, -100.0, -10.0, -1.0, 0.0, 1e-9];
+    if let Some(found) = run.recorded.and_then(|recorded| recorded.get(&Name::MaskedScores)) {
+        let blocked = mask.broadcast_as(found.shape())?.flatten_all()?.to_vec1::<u8>()?;
+        let found = found.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+        let cells = found.into_iter().zip(blocked);
+        fills =
+            cells.filter(|(_, blocked)| *blocked == 1).map(|(value, _)| value).take(1).collect();
+    }
+    let right = run.config.masks.fill.0;
+    let mut faulty = Vec::new();
+    for fill in fills.into_iter().filter(|fill| fill.is_finite() && *fill > right) {
+        let op = Op::from(MaskFill { fill: Fill(fill) });
+        if leaves_weight(&op.eval(&[scores, mask])?, mask)? {
+            faulty.push(vec![replace(Name::MaskedScores, op)]);
+        }
+    }
+    Ok(faulty)
+}
+
+/// Whether softmax gives a masked cell weight in a row that has a visible one.
+fn leaves_weight(scores: &Tensor, mask: &Tensor) -> Result<bool> {
+    let blocked = mask.broadcast_as(scores.shape())?.to_dtype(scores.dtype())?;
+    let on_masked = candle_nn::ops::softmax_last_dim(scores)?.mul(&blocked)?.sum(D::Minus1)?;
+    let some_visible = blocked.min(D::Minus1)?.eq(0.0)?.to_dtype(scores.dtype())?;
+    let most = on_masked.mul(&some_visible)?.flatten_all()?.max(0)?.to_dtype(DType::F64)?;
+    Ok(most.to_scalar::<f64>()? > 0.0)
+}

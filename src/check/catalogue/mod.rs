@@ -1,0 +1,182 @@
+//! The mistakes that people really ship in attention code: each an edit of the program, with its words.
+//!
+//! All of them keep every shape valid, so nothing but the numbers tells.
+
+mod heads;
+mod mask;
+mod projection;
+mod rope;
+mod scale;
+mod scores;
+mod softmax;
+
+use std::collections::HashMap;
+
+use candle_core::Tensor;
+
+use crate::config::Config;
+use crate::error::{Error, Result, near_miss};
+use crate::program::{Change, Edit, Name, Op, Trace};
+
+/// A known mistake.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Mistake {
+    /// The name in reports.
+    pub id: &'static str,
+    /// Why nothing fails.
+    pub silent: &'static str,
+    /// The ways in which it is made.
+    pub ways: &'static [Way],
+    /// Public threads in which people met it: `owner/repo#number`.
+    pub seen: &'static [&'static str],
+}
+
+/// A way in which a mistake is made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Way {
+    /// What the faulty code does.
+    pub summary: &'static str,
+    /// The faulty line, in PyTorch.
+    pub wrong: &'static str,
+    /// The line as it should be.
+    pub right: &'static str,
+    edits: fn(&Situation) -> Result<Vec<Edits>>,
+}
+
+/// Edits that are made together.
+pub type Edits = Vec<Edit>;
+
+/// A run in which a mistake may have been made.
+pub struct Situation<'a> {
+    /// Its setting.
+    pub config: &'a Config,
+    /// The run without a mistake.
+    pub right: &'a Trace,
+    /// What was recorded of it, if single steps are looked at.
+    pub recorded: Option<&'a HashMap<Name, Tensor>>,
+}
+
+impl Way {
+    /// The edits that make the mistake in this run: none where it makes no difference, several where it has variants.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn edits(&self, situation: &Situation) -> Result<Vec<Edits>> {
+        (self.edits)(situation)
+    }
+}
+
+impl Situation<'_> {
+    /// A step of the run.
+    fn op(&self, name: Name) -> Option<&Op> {
+        self.right.step(name).map(|step| &step.op)
+    }
+
+    fn has(&self, name: Name) -> bool {
+        self.right.step(name).is_some()
+    }
+
+    /// The value of a step as it was recorded, or else as it should be.
+    fn value(&self, name: Name) -> Option<&Tensor> {
+        let recorded = self.recorded.and_then(|recorded| recorded.get(&name));
+        recorded.or_else(|| self.right.step(name).map(|step| &step.value))
+    }
+
+    /// The names of the steps that a step reads.
+    fn inputs(&self, name: Name) -> Vec<Name> {
+        let step = self.right.step(name);
+        let read = step.map(|step| self.right.read_by(step)).unwrap_or_default();
+        read.into_iter().map(|step| step.name).collect()
+    }
+
+    /// The shape of a step's value.
+    fn shape(&self, name: Name) -> Vec<usize> {
+        self.right.step(name).map(|step| step.axes.shape()).unwrap_or_default()
+    }
+}
+
+/// Edits without variants.
+#[allow(clippy::unnecessary_wraps, reason = "it ends what makes a mistake's edits")]
+fn one(edits: impl Into<Edits>) -> Result<Vec<Edits>> {
+    Ok(vec![edits.into()])
+}
+
+/// Nothing, as the mistake cannot be made in this run.
+#[allow(clippy::unnecessary_wraps, reason = "it ends what makes a mistake's edits")]
+fn none() -> Result<Vec<Edits>> {
+    Ok(Vec::new())
+}
+
+fn replace(at: Name, op: impl Into<Op>) -> Edit {
+    Edit::new(at, Change::Replace(op.into()))
+}
+
+fn omit(at: Name) -> Edit {
+    Edit::new(at, Change::Omit)
+}
+
+/// The step is left out, if the run has it.
+fn omitted(run: &Situation, at: Name) -> Result<Vec<Edits>> {
+    if run.has(at) { one([omit(at)]) } else { none() }
+}
+
+fn after(at: Name, op: impl Into<Op>, beside: &[Name]) -> Edit {
+    Edit::new(at, Change::After(op.into(), beside.to_vec()))
+}
+
+fn before(at: Name, slot: usize, op: impl Into<Op>, beside: &[Name]) -> Edit {
+    Edit::new(at, Change::Before(slot, op.into(), beside.to_vec()))
+}
+
+fn read(at: Name, inputs: impl Into<Vec<Name>>) -> Edit {
+    Edit::new(at, Change::Read(inputs.into()))
+}
+
+/// Every known mistake, the simplest first.
+#[must_use]
+pub fn catalogue() -> Vec<&'static Mistake> {
+    let groups =
+        [scale::ALL, mask::ALL, softmax::ALL, scores::ALL, rope::ALL, heads::ALL, projection::ALL];
+    groups.into_iter().flatten().collect()
+}
+
+/// The known mistake of that name.
+///
+/// # Errors
+/// If there is none; a near miss is suggested.
+pub fn find(id: &str) -> Result<&'static Mistake> {
+    let all = catalogue();
+    all.iter().find(|mistake| mistake.id == id).copied().ok_or_else(|| {
+        let ids: Vec<&str> = all.iter().map(|mistake| mistake.id).collect();
+        let fix = match near_miss(id, &ids) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "mha-trace bugs lists them".to_owned(),
+        };
+        Error::config(format!("no known mistake is called {id}"), fix)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_mistake_stands_once_and_is_documented() {
+        let mut ids = HashSet::new();
+        for mistake in catalogue() {
+            assert!(ids.insert(mistake.id), "{} stands twice", mistake.id);
+            assert!(!mistake.silent.is_empty() && !mistake.ways.is_empty(), "{}", mistake.id);
+            for way in mistake.ways {
+                let texts = [way.summary, way.wrong, way.right];
+                assert!(texts.iter().all(|text| !text.is_empty()), "{}", mistake.id);
+                assert_ne!(way.wrong, way.right, "{}", mistake.id);
+            }
+            let is_thread = |thread: &&str| thread.contains('/') && thread.contains('#');
+            assert!(mistake.seen.iter().all(is_thread), "{}", mistake.id);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Mistakes of what later models added to the scores: windows, position biases, soft caps.
+
+use super::{Edits, Mistake, Situation, Way, after, none, omit, omitted, one, replace};
+use crate::error::Result;
+use crate::program::{AlibiSlopes, Name, Op, Window, alibi_slopes};
+
+pub const ALL: &[Mistake] = &[
+    Mistake {
+        id: "window-off-by-one",
+        silent: "Sequences shorter than the window do not show it.",
+        ways: &[Way {
+            summary: "the sliding window is one key wider or narrower",
+            wrong: "mask = causal | (query - key > window)",
+            right: "mask = causal | (query - key >= window)  # the last window keys, itself included",
+            edits: |run| {
+                let Some(Op::Window(own)) = run.op(Name::WindowMask) else { return none() };
+                let of = |window| vec![replace(Name::WindowMask, Window { window, ..own.clone() })];
+                Ok([own.window + 1, own.window - 1].map(of).to_vec())
+            },
+        }],
+        seen: &["huggingface/transformers#39408", "huggingface/transformers#29623"],
+    },
+    Mistake {
+        id: "alibi-slopes",
+        silent: "Every head still has a slope, and the biases still grow with the distance.",
+        ways: &[Way {
+            summary: "the position biases have the slopes of another head count, order or sign",
+            wrong: "slopes = [2 ** (-8 * (h + 1) / n) for h in range(n)]  # n is no power of two",
+            right: "slopes of the next lower power of two, then every other one of the next higher",
+            edits: other_slopes,
+        }],
+        seen: &["ml-explore/mlx#3071", "paiml/aprender#2143"],
+    },
+    Mistake {
+        id: "softcap-missing",
+        silent: "Only scores near the cap differ much.",
+        ways: &[Way {
+            summary: "the scores are not capped",
+            wrong: "scores = scores  # the model's softcap is not read",
+            right: "scores = softcap * torch.tanh(scores / softcap)",
+            edits: |run| omitted(run, Name::ScoresCapped),
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "softcap-after-mask",
+        silent: "A cap of 50 leaves blocked keys next to no weight, unless a row's scores are all low.",
+        ways: &[Way {
+            summary: "the scores are capped after the mask, which makes blocked ones −C",
+            wrong: "scores = softcap * torch.tanh(scores.masked_fill(mask, -1e9) / softcap)",
+            right: "scores = (softcap * torch.tanh(scores / softcap)).masked_fill(mask, -1e9)",
+            edits: |run| match run.op(Name::ScoresCapped) {
+                Some(cap) if run.has(Name::MaskedScores) => {
+                    one([omit(Name::ScoresCapped), after(Name::MaskedScores, cap.clone(), &[])])
+                }
+                _ => none(),
+            },
+        }],
+        seen: &["onnx/onnx#7865", "microsoft/onnxruntime#28370"],
+    },
+];
+
+/// Other slopes: those of a plain geometric series, from its second or first term, in reverse, with the other sign, and
+/// those of the next power of two and of one more head.
+fn other_slopes(run: &Situation) -> Result<Vec<Edits>> {
+    let Some(Op::AlibiSlopes(AlibiSlopes { slopes: right })) = run.op(Name::AlibiSlopes) else {
+        return none();
+    };
+    let heads = right.len();
+    #[allow(clippy::cast_precision_loss, reason = "heads are few")]
+    let series = |from: usize| -> Vec<f64> {
+        (from..from + heads).map(|at| (-8.0 * at as f64 / heads as f64).exp2()).collect()
+    };
+    let reversed: Vec<f64> = right.iter().rev().copied().collect();
+    let negative: Vec<f64> = right.iter().map(|slope| -slope).collect();
+    let first_of = |count: usize| alibi_slopes(count).into_iter().take(heads).collect();
+    let all: [Vec<f64>; 6] = [
+        series(1),
+        series(0),
+        reversed,
+        negative,
+        first_of(heads.next_power_of_two()),
+        first_of(heads + 1),
+    ];
+    let others = all.into_iter().filter(|slopes| slopes != right);
+    Ok(others.map(|slopes| vec![replace(Name::AlibiSlopes, AlibiSlopes { slopes })]).collect())
+}

@@ -1,0 +1,152 @@
+//! Mistakes of the softmax, and other conventions for rows without a visible key.
+
+use candle_core::{D, DType, Tensor};
+
+use super::{Edits, Mistake, Situation, Way, after, none, omitted, one, replace};
+use crate::config;
+use crate::error::Result;
+use crate::program::{EmptyRow, Fill, KeepSome, MaskFill, Name, Softmax, ZeroEmptyRows};
+
+const EMPTY: &str = "It shows only where every key of a query is masked.";
+const CHOOSE: &str = "choose one convention: `empty_rows` and `mask_fill` say which";
+const NAN: &str = "a fully masked row becomes NaN";
+
+pub const ALL: &[Mistake] = &[
+    Mistake {
+        id: "empty-row-zero",
+        silent: EMPTY,
+        ways: &[Way {
+            summary: "a fully masked row gets weights 0",
+            wrong: "weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)",
+            right: CHOOSE,
+            edits: |run| {
+                let zero = after(Name::Weights, ZeroEmptyRows, &[Name::Mask]);
+                if has_empty_rows(run)? { one([zero]) } else { none() }
+            },
+        }],
+        seen: &["pytorch/pytorch#103749", "robertknight/rten#1321"],
+    },
+    Mistake {
+        id: "empty-row-nan",
+        silent: EMPTY,
+        ways: &[
+            Way {
+                summary: NAN,
+                wrong: "weights = torch.softmax(scores.masked_fill(mask, float(\"-inf\")), dim=-1)",
+                right: CHOOSE,
+                edits: |run| {
+                    let nan = replace(Name::Weights, Softmax::over_keys(EmptyRow::Nan));
+                    if has_empty_rows(run)? { one([nan]) } else { none() }
+                },
+            },
+            Way {
+                summary: NAN,
+                wrong: "scores = scores.masked_fill(mask, float(\"-inf\"))",
+                right: CHOOSE,
+                edits: |run| filled(run, &[f64::NEG_INFINITY]),
+            },
+        ],
+        seen: &["pytorch/pytorch#103749", "robertknight/rten#1321"],
+    },
+    Mistake {
+        id: "empty-row-uniform",
+        silent: EMPTY,
+        ways: &[Way {
+            summary: "a fully masked row gets equal weights, as its keys share a finite fill",
+            wrong: "scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)",
+            right: CHOOSE,
+            edits: |run| match run.config.dtype {
+                config::DType::F64 => filled(run, &[f64::from(f32::MIN), -1e9, f64::MIN]),
+                _ => filled(run, &[f64::from(f32::MIN), -1e9]),
+            },
+        }],
+        seen: &["pytorch/pytorch#103749", "robertknight/rten#1321"],
+    },
+    Mistake {
+        id: "softmax-over-queries",
+        silent: "All weights are in [0, 1], and with equal lengths every shape fits.",
+        ways: &[Way {
+            summary: "softmax runs over the queries: columns sum to 1, rows do not",
+            wrong: "weights = torch.softmax(scores, dim=-2)",
+            right: "weights = torch.softmax(scores, dim=-1)",
+            edits: |_| over(2),
+        }],
+        seen: &["PetrochukM/PyTorch-NLP#2", "nerdai/llms-from-scratch-rs#30"],
+    },
+    Mistake {
+        id: "softmax-over-heads",
+        silent: "All weights are in [0, 1].",
+        ways: &[Way {
+            summary: "softmax runs over the heads",
+            wrong: "weights = torch.softmax(scores, dim=1)",
+            right: "weights = torch.softmax(scores, dim=-1)",
+            edits: |_| over(3),
+        }],
+        seen: &["labmlai/annotated_deep_learning_paper_implementations#146"],
+    },
+    Mistake {
+        id: "softmax-missing",
+        silent: "Nothing checks that weights are positive and sum to 1.",
+        ways: &[Way {
+            summary: "the raw scores are used as weights",
+            wrong: "output = scores @ v",
+            right: "output = torch.softmax(scores, dim=-1) @ v",
+            edits: |run| omitted(run, Name::Weights),
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "dropout-active",
+        silent: "The mean of the weights is right; the numbers differ from call to call.",
+        ways: &[Way {
+            summary: "dropout is left on in inference: some weights are 0, the others are scaled up",
+            wrong: "weights = F.dropout(weights, p)",
+            right: "weights = F.dropout(weights, p, training=self.training)",
+            edits: dropped,
+        }],
+        seen: &["pytorch/pytorch#124464", "suno-ai/bark#662"],
+    },
+];
+
+/// Whether the mask blocks every key of a query.
+fn has_empty_rows(run: &Situation) -> Result<bool> {
+    match run.value(Name::Mask) {
+        Some(mask) => Ok(mask.min_keepdim(D::Minus1)?.max_all()?.to_scalar::<u8>()? == 1),
+        None => Ok(false),
+    }
+}
+
+/// The scores with other fills, in a run with fully masked rows.
+fn filled(run: &Situation, fills: &[f64]) -> Result<Vec<Edits>> {
+    if !has_empty_rows(run)? || !run.has(Name::MaskedScores) {
+        return none();
+    }
+    let with = |fill: &f64| vec![replace(Name::MaskedScores, MaskFill { fill: Fill(*fill) })];
+    Ok(fills.iter().map(with).collect())
+}
+
+fn over(axis_from_last: usize) -> Result<Vec<Edits>> {
+    one([replace(Name::Weights, Softmax { empty_row: EmptyRow::Nan, axis_from_last })])
+}
+
+/// Dropout by what was found, if each of its cells is 0 or the right weight times one factor above 1.
+fn dropped(run: &Situation) -> Result<Vec<Edits>> {
+    let (Some(recorded), Some(weights)) = (run.recorded, run.right.step(Name::Weights)) else {
+        return none();
+    };
+    let inputs = run.inputs(Name::Weights);
+    let read: Option<Vec<&Tensor>> = inputs.iter().map(|name| recorded.get(name)).collect();
+    let (Some(found), Some(read)) = (recorded.get(&Name::Weights), read) else { return none() };
+    let correct = weights.op.eval(&read)?;
+    let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
+    let pairs: Vec<(f64, f64)> = values(&correct)?.into_iter().zip(values(found)?).collect();
+    let visible = || pairs.iter().filter(|(correct, _)| *correct > 0.0);
+    let largest = visible()
+        .filter(|(_, found)| *found > 0.0)
+        .max_by(|left, right| left.0.total_cmp(&right.0));
+    let Some(factor) = largest.map(|(correct, found)| found / correct) else { return none() };
+    if factor <= 1.0 || visible().all(|(_, found)| *found > 0.0) {
+        return none();
+    }
+    one([after(Name::Weights, KeepSome { keep: found.gt(0.0)?, factor }, &[])])
+}

@@ -1,0 +1,123 @@
+//! Two tensors of one shape, element by element.
+
+use candle_core::{DType, Tensor};
+
+use super::tolerance::Tolerance;
+use crate::error::Result;
+use crate::program::unravel;
+
+/// How two tensors of one shape differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// The largest |left − right|; NaN where one side alone is NaN.
+    pub max_abs: f64,
+    /// The largest |left − right| / |right|, likewise.
+    pub max_rel: f64,
+    /// The number of elements that do not agree within the tolerance.
+    pub mismatched: usize,
+    /// The number of elements.
+    pub count: usize,
+    /// The index of the element that exceeds its tolerance most.
+    pub worst: Vec<usize>,
+    /// Its value on the left.
+    pub left: f64,
+    /// Its value on the right.
+    pub right: f64,
+    /// The types of the two sides.
+    pub dtypes: (DType, DType),
+}
+
+/// Elements compared at a time, so that large tensors are not copied whole.
+pub const CHUNK: usize = 1 << 18;
+
+/// Compares two tensors of one shape.
+///
+/// # Errors
+/// If candle fails, as it does for shapes that differ.
+pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Comparison> {
+    let (flat_left, flat_right) = (left.flatten_all()?, right.flatten_all()?);
+    let count = flat_left.elem_count();
+    let mut total = Comparison {
+        max_abs: 0.0,
+        max_rel: 0.0,
+        mismatched: 0,
+        count,
+        worst: Vec::new(),
+        left: 0.0,
+        right: 0.0,
+        dtypes: (left.dtype(), right.dtype()),
+    };
+    let mut worst = (0, f64::NEG_INFINITY);
+    for start in (0..count).step_by(CHUNK) {
+        let part = |flat| chunk(flat, start, CHUNK);
+        let (left, right) = (part(&flat_left)?, part(&flat_right)?);
+        for (at, (left, right)) in left.into_iter().zip(right).enumerate() {
+            let excess = tolerance.excess(left, right);
+            if excess > 0.0 {
+                let difference = (left - right).abs();
+                total.max_abs = larger(total.max_abs, difference);
+                total.max_rel = larger(total.max_rel, difference / right.abs());
+            }
+            total.mismatched += usize::from(excess > 1.0);
+            if excess > worst.1 {
+                worst = (start + at, excess);
+                (total.left, total.right) = (left, right);
+            }
+        }
+    }
+    total.worst = unravel(worst.0, left.dims());
+    Ok(total)
+}
+
+/// The elements of a flat tensor from `start` on, at most `length`.
+///
+/// # Errors
+/// If candle fails.
+pub fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f64>> {
+    let part = flat.narrow(0, start, length.min(flat.elem_count() - start))?;
+    Ok(part.to_dtype(DType::F64)?.to_vec1()?)
+}
+
+/// The larger of two, NaN above all.
+fn larger(left: f64, right: f64) -> f64 {
+    if left.is_nan() || right.is_nan() { f64::NAN } else { left.max(right) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    fn tensor(values: &[f32], shape: (usize, usize)) -> Tensor {
+        Tensor::from_slice(values, shape, &Device::Cpu).expect("tensor")
+    }
+
+    #[test]
+    fn the_worst_cell_is_found() {
+        let left = tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], (2, 3));
+        let right = tensor(&[1.0, 2.5, 3.0, 4.0, 5.0, 7.0], (2, 3));
+        let found = compare(&left, &right, Tolerance::of(DType::F32)).expect("compares");
+        assert_eq!((found.mismatched, found.count, found.worst.as_slice()), (2, 6, &[1, 2][..]));
+        assert_eq!((found.max_abs, found.max_rel), (1.0, 0.2));
+        assert_eq!((found.left, found.right), (6.0, 7.0));
+    }
+
+    #[test]
+    fn a_nan_on_one_side_is_the_worst() {
+        let left = tensor(&[1.0, f32::NAN, f32::NAN], (1, 3));
+        let right = tensor(&[1000.0, f32::NAN, 1.0], (1, 3));
+        let found = compare(&left, &right, Tolerance::of(DType::F32)).expect("compares");
+        assert!(found.max_abs.is_nan() && found.left.is_nan());
+        assert_eq!((found.mismatched, found.worst.as_slice()), (2, &[0, 2][..]));
+    }
+
+    #[test]
+    fn chunks_are_joined() {
+        let zeros = Tensor::zeros((2, CHUNK), DType::F32, &Device::Cpu).expect("tensor");
+        let mut values = vec![0.0_f32; 2 * CHUNK];
+        values[CHUNK + 3] = 1.0;
+        let other = tensor(&values, (2, CHUNK));
+        let found = compare(&other, &zeros, Tolerance::of(DType::F32)).expect("compares");
+        assert_eq!((found.mismatched, found.worst.as_slice()), (1, &[1, 3][..]));
+    }
+}

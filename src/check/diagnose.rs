@@ -1,0 +1,75 @@
+//! From differences to what they come from.
+
+use std::collections::HashSet;
+
+use super::evidence::Evidence;
+use super::finding::Diagnosis;
+use super::report::{Status, StepReport, mark_inherited};
+use super::whole_runs::{PATIENCE, WholeRuns};
+use crate::error::Result;
+use crate::program::{Name, Program};
+
+/// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistakes. Where all
+/// is rounding, the steps are the same, unless `noise_counts`.
+///
+/// A step whose inputs were all recorded is computed again from those: if that gives what was recorded, the step
+/// is right. Where inputs are missing, a step is right if it follows, in a whole run, from those that are wrong by
+/// themselves; if it does not, it or a step that was not recorded is wrong too.
+///
+/// # Errors
+/// If candle fails.
+pub fn diagnose(
+    steps: &mut [StepReport],
+    evidence: &Evidence,
+    program: &Program,
+    noise_counts: bool,
+) -> Result<Diagnosis> {
+    let (mut at_fault, mut right_by_itself, mut is_proven) = (Vec::new(), Vec::new(), true);
+    for report in steps.iter() {
+        let Some(step) = report.step.and_then(|name| evidence.trace.step(name)) else { continue };
+        match evidence.is_right(step)? {
+            Some(true) => right_by_itself.push(step.name),
+            Some(false) => at_fault.push(step.name),
+            None => is_proven &= report.status != Status::Differs,
+        }
+    }
+    let settled: HashSet<Name> = at_fault.iter().copied().collect();
+    let mut hidden = Vec::new();
+    let mut diagnosis = Diagnosis::default();
+    if !is_proven {
+        let runs = WholeRuns::new(evidence, &settled)?;
+        hidden = runs.unproven();
+        hidden.retain(|name| !right_by_itself.contains(name));
+        if !hidden.is_empty() {
+            diagnosis = runs.explain(PATIENCE)?;
+            let inheriting = inheriting(program, &hidden);
+            hidden.retain(|name| !inheriting.contains(name));
+            if diagnosis.findings.is_empty() {
+                diagnosis.unexplained.clone_from(&hidden);
+            }
+        }
+    }
+    if at_fault.is_empty() && hidden.is_empty() {
+        diagnosis.findings = vec![evidence.rounding()?];
+        let differing = steps.iter_mut().filter(|step| step.status == Status::Differs);
+        if noise_counts {
+            mark_inherited(steps, |from| inheriting(program, from), &[], &[]);
+        } else {
+            differing.for_each(|step| step.status = Status::Same);
+        }
+        return Ok(diagnosis);
+    }
+    let (findings, unexplained) = evidence.explain(&at_fault)?;
+    diagnosis.findings.splice(..0, findings);
+    diagnosis.unexplained.splice(..0, unexplained);
+    let wrong = [at_fault, hidden].concat();
+    mark_inherited(steps, |from| inheriting(program, from), &wrong, &right_by_itself);
+    Ok(diagnosis)
+}
+
+/// The steps that read one of these, directly or through others.
+fn inheriting(program: &Program, from: &[Name]) -> HashSet<Name> {
+    let reached = program.descendants(|step| from.contains(&step.name));
+    let steps = program.steps().iter().zip(reached).filter(|(_, reached)| *reached);
+    steps.map(|(step, _)| step.name).collect()
+}

@@ -1,0 +1,230 @@
+//! A recorded run beside its recomputed self, and the mistakes that single steps show.
+
+use std::collections::HashMap;
+
+use candle_core::{DType, Tensor};
+
+use super::catalogue::Situation;
+use super::compare::compare;
+use super::finding::Finding;
+use super::hypothesis::{Hypothesis, hypotheses};
+use super::noise::Noise;
+use super::tolerance::Tolerance;
+use crate::config::Config;
+use crate::error::Result;
+use crate::file::Record;
+use crate::program::{Name, Op, Program, Role, Step, Trace};
+
+/// A recorded run beside its recomputed self.
+pub struct Evidence<'a> {
+    /// The setting of the run.
+    pub config: &'a Config,
+    /// The run, recomputed.
+    pub trace: &'a Trace,
+    /// Every value that was recorded, given ones included, in the type of the run.
+    pub recorded: &'a HashMap<Name, Tensor>,
+    /// How far rounding alone takes each step of this very run.
+    pub noise: Noise,
+    /// The 16-bit type that values were recorded in, if one was.
+    half: Option<DType>,
+}
+
+/// The faulty steps that a mistake explains, and whether it fits those that are right.
+struct Explanation<'h> {
+    made: &'h Hypothesis,
+    steps: Vec<Name>,
+    consistent: bool,
+}
+
+impl Explanation<'_> {
+    /// Whether another explains all that this one does, and is better: it explains more, or fits what is right.
+    fn yields_to(&self, other: &Self) -> bool {
+        let covered = self.steps.iter().all(|step| other.steps.contains(step));
+        let more = other.steps.len() > self.steps.len() && other.consistent >= self.consistent;
+        covered && (more || (other.consistent && !self.consistent))
+    }
+}
+
+impl<'a> Evidence<'a> {
+    /// The evidence of a record, whose values `recorded` has in the type of the run.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn new(
+        config: &'a Config,
+        trace: &'a Trace,
+        recorded: &'a HashMap<Name, Tensor>,
+        record: &Record,
+    ) -> Result<Self> {
+        let half = half(record)?;
+        let noise = Noise::of(trace, half)?;
+        Ok(Self { config, trace, recorded, noise, half })
+    }
+
+    /// Whether the step's recorded value is what its recorded inputs give; nothing where one of them was not
+    /// recorded.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn is_right(&self, step: &Step) -> Result<Option<bool>> {
+        match (self.inputs(step), self.recorded.get(&step.name)) {
+            (Some(inputs), Some(found)) => {
+                self.noise.agree(step.name, found, &step.op.eval(&inputs)?).map(Some)
+            }
+            (_, None) => Ok(Some(false)),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// What to call differences that no step makes by itself.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn rounding(&self) -> Result<Finding> {
+        let (id, summary) = match self.half {
+            Some(_) => ("half-precision", "no bug: the differences are those of 16-bit arithmetic"),
+            None => ("noise", "no bug: the differences are those of rounding, which adds up"),
+        };
+        let mut furthest: Option<(f64, Name)> = None;
+        for step in self.trace.steps().iter().filter(|step| step.name.role() == Role::Computed) {
+            let Some(found) = self.recorded.get(&step.name) else { continue };
+            // As in the judgement of the step: by what was recorded before it, where that is all there.
+            let value = match self.inputs(step) {
+                Some(inputs) => &step.op.eval(&inputs)?,
+                None => &step.value,
+            };
+            if let Some(factor) = self.noise.multiple(step.name, found, value)?
+                && furthest.is_none_or(|(most, _)| factor > most)
+            {
+                furthest = Some((factor, step.name));
+            }
+        }
+        let step = furthest.map_or(Name::Output, |(_, step)| step);
+        let factor = furthest.map(|(factor, _)| factor);
+        Ok(Finding { factor, ..Finding::mistake(id, step, summary) })
+    }
+
+    /// The mistakes that explain steps which are wrong though what they read is right, and the steps that none
+    /// explains. A mistake that explains fewer of them than another, or that would show at a step that is right,
+    /// gives way.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn explain(&self, faulty: &[Name]) -> Result<(Vec<Finding>, Vec<Name>)> {
+        let situation =
+            Situation { config: self.config, right: self.trace, recorded: Some(self.recorded) };
+        let all = hypotheses(&situation)?;
+        let mut explained = Vec::new();
+        for made in &all {
+            let explanation = self.explanation(made, faulty)?;
+            if !explanation.steps.is_empty() {
+                explained.push(explanation);
+            }
+        }
+        let mut findings: Vec<Finding> = Vec::new();
+        for explanation in &explained {
+            if explained.iter().any(|other| explanation.yields_to(other)) {
+                continue;
+            }
+            let Some(step) = explanation.steps.first() else { continue };
+            let finding = explanation.made.finding(*step);
+            // Two ways of one mistake can give the same numbers.
+            let is_it = |found: &Finding| found.id == finding.id && found.step == finding.step;
+            if !findings.iter().any(is_it) {
+                findings.push(finding);
+            }
+        }
+        let is_explained =
+            |name: &Name| explained.iter().any(|explanation| explanation.steps.contains(name));
+        let unexplained = faulty.iter().copied().filter(|name| !is_explained(name)).collect();
+        Ok((findings, unexplained))
+    }
+
+    /// What a mistake explains of the faulty steps.
+    fn explanation<'h>(&self, made: &'h Hypothesis, faulty: &[Name]) -> Result<Explanation<'h>> {
+        let mut explanation = Explanation { made, steps: Vec::new(), consistent: true };
+        let (wrong, right): (Vec<Name>, Vec<Name>) =
+            made.sites.iter().partition(|site| faulty.contains(site));
+        for step in wrong {
+            match self.gives(&made.program, step)? {
+                Some(true) => explanation.steps.push(step),
+                Some(false) => explanation.consistent = false,
+                None => {}
+            }
+        }
+        // Most mistakes explain nothing, and need no comparison with what is right.
+        for step in right.into_iter().filter(|_| !explanation.steps.is_empty()) {
+            explanation.consistent &= self.gives(&made.program, step)?.unwrap_or(true);
+        }
+        Ok(explanation)
+    }
+
+    /// Whether a step of a faulty program, computed from what was recorded, gives what was recorded; nothing where that
+    /// cannot be told.
+    fn gives(&self, program: &Program, step: Name) -> Result<Option<bool>> {
+        let Some(found) = self.recorded.get(&step) else { return Ok(None) };
+        let Some(at) = program.position(step) else { return Ok(None) };
+        match self.local(program, at, step)? {
+            Some(value) => self.noise.agree(step, found, &value).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The value of a step that belongs to `of`, from the recorded values of all others.
+    fn local(&self, program: &Program, at: usize, of: Name) -> Result<Option<Tensor>> {
+        let step = &program.steps()[at];
+        let right = self.trace.step(step.name);
+        let is_as_it_was = right.is_some_and(|right| right.op == step.op) && !step.is_inserted;
+        if step.name != of
+            && (step.name.role() != Role::Setting || (is_as_it_was && step.inputs.is_empty()))
+        {
+            return Ok(self.recorded.get(&step.name).cloned());
+        }
+        let mut inputs = Vec::new();
+        for input in &step.inputs {
+            match self.local(program, *input, of)? {
+                Some(input) => inputs.push(input),
+                None => return Ok(None),
+            }
+        }
+        match &step.op {
+            Op::Given => Ok(self.recorded.get(&step.name).cloned()),
+            op => op.eval(&inputs.iter().collect::<Vec<_>>()).map(Some),
+        }
+    }
+
+    fn inputs(&self, step: &Step) -> Option<Vec<&Tensor>> {
+        self.trace.read_by(step).iter().map(|read| self.recorded.get(&read.name)).collect()
+    }
+}
+
+/// The 16-bit type that a file's values were computed in: that of a tensor, or the one that all its computed values
+/// are numbers of, as `NumPy` has no bf16 and people widen what they record.
+fn half(record: &Record) -> Result<Option<DType>> {
+    let is_half = |dtype: &DType| matches!(dtype, DType::F16 | DType::BF16);
+    let mut dtypes = record.entries.iter().map(|entry| entry.tensor.dtype());
+    if let Some(dtype) = dtypes.find(is_half) {
+        return Ok(Some(dtype));
+    }
+    let computed = record.entries.iter().filter(|entry| {
+        Name::in_files(&entry.name).is_none_or(|name| name.role() == Role::Computed)
+    });
+    let computed: Vec<&Tensor> = computed.map(|entry| &entry.tensor).collect();
+    for dtype in [DType::BF16, DType::F16] {
+        let mut fit = !computed.is_empty();
+        for values in &computed {
+            fit = fit && is_exact_in(values, dtype)?;
+        }
+        if fit {
+            return Ok(Some(dtype));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a type holds every value of a tensor exactly.
+fn is_exact_in(values: &Tensor, dtype: DType) -> Result<bool> {
+    let exact = Tolerance { rtol: 0.0, atol: 0.0 };
+    let rounded = values.to_dtype(DType::F32)?.to_dtype(dtype)?.to_dtype(values.dtype())?;
+    Ok(compare(values, &rounded, exact)?.mismatched == 0)
+}

@@ -1,0 +1,124 @@
+//! What a recorded file may mean: its settings and given tensors, as it says them itself or as other code wrote them.
+
+use candle_core::Tensor;
+
+use crate::config::{Fill, Settings};
+use crate::error::{Error, Result};
+use crate::file::Record;
+use crate::foreign::{self, Inputs, Match, find_inputs};
+use crate::program::Name;
+use crate::run::{Run, Sources};
+
+/// A way to understand a file.
+pub struct Interpretation {
+    /// The file, its given tensors under our names.
+    pub record: Record,
+    /// The settings of its run.
+    pub settings: Settings,
+    /// What its run is given.
+    pub sources: Sources,
+    /// What was taken as what so far.
+    pub matches: Vec<Match>,
+    /// Whether X was turned from (`seq_len`, batch, `d_in`).
+    pub tokens_first: bool,
+}
+
+/// The ways to understand a file, the plain one first. One of ours says what it means; `flags` override it. Of another
+/// they say what was meant, and what they leave open is taken from the tensors. X of such a file may be (`seq_len`,
+/// batch, `d_in`), as `nn.MultiheadAttention` has it without `batch_first`.
+///
+/// # Errors
+/// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
+pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpretation>> {
+    // Without a file of weights, the prefix picks a layer of this one, or nothing where it says which are its own.
+    let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
+    let others = Settings { prefix, ..flags.clone() };
+    if record.config.is_some() {
+        let (settings, sources) = Sources::of_record(record, &others)?;
+        let record = record.clone();
+        return Ok(vec![Interpretation {
+            record,
+            settings,
+            sources,
+            matches: Vec::new(),
+            tokens_first: false,
+        }]);
+    }
+    let Inputs { record, mut matches, heads } = find_inputs(record.clone(), flags)?;
+    let (mut settings, sources) = Sources::of_record(&record, &others)?;
+    matches.extend(sources.matches().iter().cloned());
+    if settings.heads.is_none() {
+        settings.heads = heads;
+    }
+    if settings.mask_fill.is_none()
+        && let Some((fill, tensor)) = foreign::mask_fill(&record)
+    {
+        settings.mask_fill = Some(Fill(fill));
+        matches
+            .push(Match::as_it_is("mask_fill", tensor).read(format!("whose lowest is {fill:e}")));
+    }
+    let tokens_first = sources.with_tokens_first()?;
+    if sources.tensor(Name::Mask).is_some() {
+        let how = "true means blocked; `attn_mask=FILE:mask` takes it as attend";
+        matches.push(Match::as_it_is("mask", "mask").read(how));
+    }
+    let tokens_first = tokens_first.filter(|_| !is_one(sources.tensor(Name::X), 0));
+    // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
+    let says_so = settings.seq_len.is_some()
+        || settings.batch.is_some()
+        || [Name::Memory, Name::KPast].iter().any(|name| sources.has(*name));
+    let is_trivial = is_one(sources.tensor(Name::X), 1) && tokens_first.is_some() && !says_so;
+    let plain = Interpretation { record, settings, sources, matches, tokens_first: false };
+    let turned = tokens_first.map(|(sources, seen)| Interpretation {
+        record: plain.record.clone(),
+        settings: plain.settings.clone(),
+        sources,
+        matches: plain.matches.iter().cloned().chain([seen]).collect(),
+        tokens_first: true,
+    });
+    Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
+}
+
+/// Whether a tensor is there, and that axis of it has one place.
+fn is_one(tensor: Option<&Tensor>, axis: usize) -> bool {
+    tensor.is_some_and(|tensor| tensor.dims().get(axis) == Some(&1))
+}
+
+impl Interpretation {
+    /// The run, not yet started.
+    ///
+    /// # Errors
+    /// If the settings contradict the tensors, or nothing tells the number of heads.
+    pub fn run(&self) -> Result<Run> {
+        Run::new(&self.decided()?, self.sources.clone())
+    }
+
+    /// The settings, with the number of heads that the tensors tell where nothing states it.
+    fn decided(&self) -> Result<Settings> {
+        let settings = self.settings.clone();
+        let stated = settings.heads.is_some() || settings.preset.is_some();
+        if stated || self.record.config.is_some() || self.sources.heads().is_some() {
+            return Ok(settings);
+        }
+        let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
+        let (&[batch, tokens, ..], &[width, ..]) = (dims(Name::X), dims(Name::WQ)) else {
+            return Ok(settings);
+        };
+        let by_size = |size: &usize| width.checked_div(*size).filter(|heads| heads * size == width);
+        let of_norm = dims(Name::WQNorm).first().and_then(by_size);
+        let queries = match settings.queries {
+            Some(queries) => queries.of(tokens)?.count,
+            None => tokens,
+        };
+        let own = dims(Name::Memory).get(1).copied().unwrap_or(tokens);
+        let keys = own.saturating_add(dims(Name::KPast).get(2).copied().unwrap_or(0));
+        let told = || foreign::heads(&self.record, [batch, queries, keys], width);
+        let stated = settings.head_dim.as_ref().and_then(by_size);
+        let heads = stated.or(of_norm).or_else(told).ok_or_else(|| {
+            let what =
+                format!("no tensor tells how many heads the {width} features are split into");
+            Error::config(what, "pass `heads=N`")
+        })?;
+        Ok(Settings { heads: Some(heads), ..settings })
+    }
+}

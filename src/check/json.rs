@@ -1,0 +1,114 @@
+//! Reports as JSON objects.
+
+use candle_core::DType;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
+
+use super::finding::{Diagnosis, Finding, Pairs};
+use super::non_finite::{NonFinite, Place};
+use super::report::{Report, StepReport};
+use crate::file::json_number;
+
+/// What `check` and `diff` found, as one JSON object: `{"format": "mha-trace-report", "version": 1, "files": […]}`.
+#[must_use]
+pub fn reports_json(reports: &[Report]) -> Value {
+    json!({ "format": "mha-trace-report", "version": 1, "files": reports })
+}
+
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let nothing = Diagnosis::default();
+        let diagnosis = self.diagnosis.as_ref().unwrap_or(&nothing);
+        let findings: Vec<Value> = diagnosis.findings.iter().flat_map(finding).collect();
+        let mut keys = serializer.serialize_map(None)?;
+        keys.serialize_entry("path", &self.path)?;
+        keys.serialize_entry("verdict", if self.is_same() { "same" } else { "differs" })?;
+        keys.serialize_entry("compared", &self.compared())?;
+        let first = self.first_divergence().map(|step| &step.name);
+        keys.serialize_entry("first_divergence", &first)?;
+        keys.serialize_entry("fits_unmasked", &self.fits_unmasked)?;
+        keys.serialize_entry("taken", &self.matches)?;
+        keys.serialize_entry("not_checked", &self.unmatched)?;
+        keys.serialize_entry("diagnosis", &findings)?;
+        keys.serialize_entry("unexplained", &diagnosis.unexplained)?;
+        keys.serialize_entry("pairs", &pairs(diagnosis.pairs))?;
+        keys.serialize_entry("non_finite", &self.non_finite)?;
+        keys.serialize_entry("steps", &self.steps)?;
+        keys.end()
+    }
+}
+
+/// A finding; of a pair each mistake, with the other's name.
+fn finding(found: &Finding) -> Vec<Value> {
+    let one = |found: &Finding, with: Option<&str>| {
+        let mut value = json!({ "id": found.id, "step": found.step, "summary": found.summary });
+        if let Some(with) = with {
+            value["with"] = json!(with);
+        }
+        if found.is_rounding() {
+            value["factor"] = json!(found.factor);
+        }
+        value
+    };
+    match &found.with {
+        Some(other) => vec![one(found, Some(other.id)), one(other, Some(found.id))],
+        None => vec![one(found, None)],
+    }
+}
+
+/// What became of pairs; null where there was no need of them.
+fn pairs(pairs: Pairs) -> Value {
+    match pairs {
+        Pairs::Unneeded => Value::Null,
+        Pairs::Tried { unlisted } => json!({ "tried": true, "unlisted": unlisted }),
+        Pairs::TooLong(estimate) => json!({
+            "tried": false,
+            "why": "too long",
+            "estimated_seconds": estimate.as_secs(),
+        }),
+    }
+}
+
+impl Serialize for NonFinite {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut keys = serializer.serialize_map(None)?;
+        keys.serialize_entry("step", &self.place.step)?;
+        keys.serialize_entry("index", &self.place.index)?;
+        keys.serialize_entry("value", &json_number(self.value, DType::F64))?;
+        keys.serialize_entry("cause", self.cause.name())?;
+        if let Some(origin) = &self.origin {
+            keys.serialize_entry("origin", origin)?;
+        }
+        keys.end()
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        json!({ "step": self.step, "index": self.index }).serialize(serializer)
+    }
+}
+
+impl Serialize for StepReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut keys = serializer.serialize_map(None)?;
+        keys.serialize_entry("name", &self.name)?;
+        keys.serialize_entry("status", self.status.name())?;
+        if let Some(axes) = &self.axes {
+            keys.serialize_entry("axes", &axes.names())?;
+        }
+        if let Some(found) = &self.comparison {
+            keys.serialize_entry("max_abs", &json_number(found.max_abs, DType::F64))?;
+            keys.serialize_entry("max_rel", &json_number(found.max_rel, DType::F64))?;
+            keys.serialize_entry("mismatched", &found.mismatched)?;
+            keys.serialize_entry("count", &found.count)?;
+            keys.serialize_entry("worst", &found.worst)?;
+            keys.serialize_entry("left", &json_number(found.left, found.dtypes.0))?;
+            keys.serialize_entry("right", &json_number(found.right, found.dtypes.1))?;
+        }
+        if let Some((left, right)) = &self.shapes {
+            keys.serialize_entry("shapes", &[left, right])?;
+        }
+        keys.end()
+    }
+}

@@ -1,0 +1,29 @@
+//! Comparing traces: what differs, where it begins, by how much, and which mistake makes it.
+
+pub mod catalogue;
+#[allow(clippy::module_inception, reason = "the command of that name")]
+mod check;
+mod compare;
+mod diagnose;
+mod diff;
+mod evidence;
+mod finding;
+mod hypothesis;
+mod interpretation;
+mod json;
+mod noise;
+mod non_finite;
+mod replay;
+mod report;
+mod tolerance;
+mod whole_runs;
+
+pub use check::check;
+pub use compare::{Comparison, compare};
+pub use diff::diff;
+pub use finding::{Diagnosis, Finding, Pairs};
+pub use json::reports_json;
+pub use noise::ALLOWED;
+pub use non_finite::{Cause, NonFinite, Place};
+pub use report::{Report, Status, StepReport};
+pub use tolerance::{PerStep, Tolerance, Tolerances};

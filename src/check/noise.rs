@@ -1,0 +1,220 @@
+//! How far rounding alone takes each step of a run, and what that explains.
+
+use std::collections::HashMap;
+
+use candle_core::{DType, Tensor};
+
+use super::compare::{CHUNK, chunk};
+use super::tolerance::Tolerance;
+use crate::error::Result;
+use crate::program::{Name, Role, Step, Trace};
+
+/// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
+/// the same size, and one run is a small sample of it. With it 1 of 2600 correct runs by PyTorch, in f64, f32, f16 and
+/// bf16 and with the products added in random order, is called different, and none is given a mistake
+/// (`benches/pytorch.py noise`, with seeds 0, 11, 12 and 13).
+pub const ALLOWED: f64 = 16.0;
+
+/// The noise of every step of one run.
+pub struct Noise {
+    steps: HashMap<Name, StepNoise>,
+    /// What numbers of the 16-bit type that was recorded may differ by.
+    half: Option<Tolerance>,
+}
+
+/// The noise of a step, relative to the size of its rows, a row being what the last axis runs over. So the rounding of
+/// one huge token does not excuse what the others differ by.
+#[derive(Clone, Copy, Default)]
+struct StepNoise {
+    /// The largest difference of a row that rounding alone makes, divided by the row's size.
+    ratio: f64,
+    /// The size that a row is taken to have at least: that of the middle one. The noise of a small row can come from
+    /// larger numbers that cancelled.
+    least: f64,
+    /// What masked cells hold, in the step that fills them, if it is a number. They say nothing of a row's size.
+    fill: Option<f64>,
+}
+
+impl Noise {
+    /// Measures it: the difference of every step's value from what it is in f64, when it is computed as it was
+    /// recorded, in the type of the run or with every value rounded to `half`.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(trace: &Trace, half: Option<DType>) -> Result<Self> {
+        let exact = rerun(trace, |value| value.to_dtype(DType::F64))?;
+        let rounded = match half {
+            Some(half) => rerun(trace, |value| value.to_dtype(half)?.to_dtype(DType::F32))?,
+            None => HashMap::new(),
+        };
+        let mut steps = HashMap::new();
+        for step in trace.steps() {
+            if let Some(exact) = exact.get(&step.name) {
+                // Without a type of its own, the run is rounded as it is.
+                let rounded = rounded.get(&step.name).unwrap_or(&step.value);
+                steps.insert(step.name, StepNoise::of(step, exact, rounded)?);
+            }
+        }
+        Ok(Self { steps, half: half.map(Tolerance::of) })
+    }
+
+    /// Whether two values of a step are the same but for rounding.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn agree(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<bool> {
+        if left.dims() != right.dims() {
+            return Ok(false);
+        }
+        // What the user allows says what differs, not what explains it.
+        let by_type = Tolerance::of(left.dtype());
+        let by_type = self.half.map_or(by_type, |half| by_type.looser(half));
+        let noise = self.at(step);
+        for_rows(left, right, |left, right| {
+            let within = |tolerance: Tolerance| {
+                left.iter().zip(right).all(|(left, right)| tolerance.excess(*left, *right) <= 1.0)
+            };
+            let rounding = || ALLOWED * noise.ratio * noise.size(right);
+            within(by_type) || within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
+        })
+    }
+
+    /// The largest difference of two values of a step, in multiples of its noise; nothing where it has none.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn multiple(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<Option<f64>> {
+        let noise = self.at(step);
+        let mut most = 0.0_f64;
+        for_rows(left, right, |left, right| {
+            let multiple = noise.difference(left, right) / (noise.ratio * noise.size(right));
+            // Where there is no noise a multiple of it says nothing.
+            most = if multiple.is_finite() { most.max(multiple) } else { most };
+            true
+        })?;
+        Ok((noise.ratio > 0.0).then_some(most))
+    }
+
+    fn at(&self, step: Name) -> StepNoise {
+        self.steps.get(&step).copied().unwrap_or_default()
+    }
+}
+
+impl StepNoise {
+    fn of(step: &Step, exact: &Tensor, rounded: &Tensor) -> Result<Self> {
+        let fill = step.op.operation().fill().filter(|fill| fill.is_finite());
+        let mut noise = Self { fill, ..Self::default() };
+        let mut sizes = Vec::new();
+        for_rows(exact, exact, |row, _| {
+            sizes.push(noise.size(row));
+            true
+        })?;
+        let middle = sizes.len() / 2;
+        if let Some((_, size, _)) =
+            (!sizes.is_empty()).then(|| sizes.select_nth_unstable_by(middle, f64::total_cmp))
+        {
+            noise.least = *size;
+        }
+        let mut ratio = 0.0_f64;
+        for_rows(rounded, exact, |rounded, exact| {
+            let relative = noise.difference(rounded, exact) / noise.size(exact);
+            ratio = if relative.is_finite() { ratio.max(relative) } else { ratio };
+            true
+        })?;
+        noise.ratio = ratio;
+        Ok(noise)
+    }
+
+    /// The largest size of a row's finite values, but for masked ones.
+    fn size(&self, row: &[f64]) -> f64 {
+        let counts = |value: &f64| value.is_finite() && !self.is_masked(*value);
+        row.iter().copied().filter(counts).map(f64::abs).fold(self.least, f64::max)
+    }
+
+    /// The largest finite difference of two rows, but for masked cells.
+    fn difference(&self, left: &[f64], right: &[f64]) -> f64 {
+        let cells = left.iter().zip(right).filter(|(_, right)| !self.is_masked(**right));
+        let differences = cells.map(|(left, right)| (left - right).abs());
+        differences.filter(|difference| difference.is_finite()).fold(0.0, f64::max)
+    }
+
+    /// Whether a value is the mask's fill, rounded or not.
+    fn is_masked(&self, value: f64) -> bool {
+        self.fill.is_some_and(|fill| (value - fill).abs() <= fill.abs() / 100.0)
+    }
+}
+
+/// Shows two tensors of one shape row by row, until `go_on` says no; whether it never did.
+fn for_rows(
+    left: &Tensor,
+    right: &Tensor,
+    mut go_on: impl FnMut(&[f64], &[f64]) -> bool,
+) -> Result<bool> {
+    let width = left.dims().last().copied().unwrap_or(1).max(1);
+    let (left, right) = (left.flatten_all()?, right.flatten_all()?);
+    let whole_rows = width * (CHUNK / width).max(1);
+    for start in (0..left.elem_count()).step_by(whole_rows) {
+        let (left, right) = (chunk(&left, start, whole_rows)?, chunk(&right, start, whole_rows)?);
+        if !left.chunks(width).zip(right.chunks(width)).all(|(left, right)| go_on(left, right)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The computed values of the run, each number rounded as it is made; booleans stay.
+fn rerun(
+    trace: &Trace,
+    round: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<HashMap<Name, Tensor>> {
+    let rounded = trace.run_with(|step, inputs| {
+        let value = match step.name.role() {
+            Role::Computed => step.op.eval(inputs)?,
+            _ => step.value.clone(),
+        };
+        let rounded = if value.dtype().is_float() { round(&value)? } else { value.clone() };
+        Ok::<_, crate::Error>(match (step.name, rounded.dtype()) {
+            // They are powers in f32, of which the last bit is not the same everywhere.
+            (Name::RopeFreqs, DType::F64) => {
+                value.to_dtype(DType::F64)?.affine(1.0 + f64::from(f32::EPSILON), 0.0)?
+            }
+            // Nobody keeps them in 16 bits: positions times them would be nowhere near.
+            (Name::RopeFreqs, dtype) => value.to_dtype(dtype)?,
+            _ => rounded,
+        })
+    })?;
+    let computed = rounded.steps().iter().filter(|step| step.name.role() == Role::Computed);
+    Ok(computed.map(|step| (step.name, step.value.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    fn tensor(rows: [[f32; 3]; 3]) -> Tensor {
+        Tensor::new(&rows, &Device::Cpu).expect("a tensor")
+    }
+
+    fn noise(fill: Option<f64>) -> Noise {
+        let step = StepNoise { ratio: 0.001, least: 1.0, fill };
+        Noise { steps: HashMap::from([(Name::Scores, step)]), half: None }
+    }
+
+    #[test]
+    fn a_huge_row_excuses_no_other() {
+        let right = tensor([[1.0, 1.0, 1.0], [1.0, 0.5, 1.0], [1e6, 0.0, 0.0]]);
+        let rounded = tensor([[1.007, 1.0, 1.0], [1.0, 0.5, 1.0], [1e6, 7000.0, 0.0]]);
+        assert!(noise(None).agree(Name::Scores, &rounded, &right).expect("compares"));
+        let wrong = tensor([[1.1, 1.0, 1.0], [1.0, 0.5, 1.0], [1e6, 0.0, 0.0]]);
+        assert!(!noise(None).agree(Name::Scores, &wrong, &right).expect("compares"));
+    }
+
+    #[test]
+    fn a_masks_fill_excuses_nothing() {
+        let right = tensor([[1.0, -1e9, -1e9], [1.0, 0.5, -1e9], [1.0, 0.0, 0.5]]);
+        let wrong = tensor([[1.1, -1e9, -1e9], [1.0, 0.5, -1e9], [1.0, 0.0, 0.5]]);
+        assert!(!noise(Some(-1e9)).agree(Name::Scores, &wrong, &right).expect("compares"));
+        assert!(noise(None).agree(Name::Scores, &wrong, &right).expect("compares"));
+    }
+}

@@ -1,0 +1,311 @@
+//! Where NaN and infinities start, and why.
+
+use candle_core::{D, DType, IndexOp, Storage, Tensor, WithDType};
+
+use crate::error::Result;
+use crate::file::Record;
+use crate::program::{Axes, Axis, BlockedCells, Name, Op, Role, Step, Trace, unravel};
+
+/// The first recorded value that is NaN, or an infinity that does not belong there. The −∞ of a masked score does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NonFinite {
+    /// Where it is.
+    pub place: Place,
+    /// The value.
+    pub value: f64,
+    /// Why it is there.
+    pub cause: Cause,
+    /// Where it comes from in the recomputed run, if that step was not recorded.
+    pub origin: Option<Place>,
+}
+
+/// A cell of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// The step's name.
+    pub step: String,
+    /// Its axes, where they are known.
+    pub axes: Option<Axes>,
+    /// The cell's index.
+    pub index: Vec<usize>,
+}
+
+/// Why a value is NaN or infinite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It was given so.
+    Given,
+    /// Every key of its query is masked, and softmax of −∞ alone is NaN.
+    FullyMasked,
+    /// Finite inputs give a value beyond the largest of this type.
+    Overflow(DType),
+    /// It is ∞ − ∞ or 0 · ∞.
+    FromInfinity,
+    /// What it reads has an infinity, which this step should have ended.
+    Inherited,
+    /// It cannot be told: what was recorded before it gives a finite value.
+    Unknown,
+}
+
+impl Cause {
+    /// The name in reports for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::FullyMasked => "fully-masked",
+            Self::Overflow(_) => "overflow",
+            Self::FromInfinity => "from-infinity",
+            Self::Inherited => "inherited",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl NonFinite {
+    /// Finds the first of a record, in order of execution; `trace` is the same run recomputed.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn first(record: &Record, trace: &Trace) -> Result<Option<Self>> {
+        for step in trace.steps() {
+            let Some(values) = record.tensor(step.name.as_str()).or_else(|| outside(step)) else {
+                continue;
+            };
+            let Some((index, value)) = first_of(Some(step.name), values)? else { continue };
+            let search = Search { record: Some(record), trace, dtype: values.dtype() };
+            let (cause, origin) = if step.axes.shape() == values.dims() {
+                search.cause(step, &index, value)?
+            } else {
+                (Cause::Unknown, None)
+            };
+            return Ok(Some(Self { place: Place::of(step, index), value, cause, origin }));
+        }
+        let is_of_trace =
+            |name: &str| Name::in_files(name).is_some_and(|name| trace.step(name).is_some());
+        for entry in record.entries.iter().filter(|entry| !is_of_trace(&entry.name)) {
+            let name = Name::in_files(&entry.name);
+            if let Some((index, value)) = first_of(name, &entry.tensor)? {
+                let place = Place { step: entry.name.clone(), axes: None, index };
+                return Ok(Some(Self { place, value, cause: Cause::Unknown, origin: None }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Place {
+    fn of(step: &Step, index: Vec<usize>) -> Self {
+        Self { step: step.name.as_str().to_owned(), axes: Some(step.axes.clone()), index }
+    }
+}
+
+/// The search for the cause of a value of one type.
+struct Search<'a> {
+    /// What was recorded; without it, all values are the trace's.
+    record: Option<&'a Record>,
+    trace: &'a Trace,
+    dtype: DType,
+}
+
+impl Search<'_> {
+    fn cause(&self, step: &Step, index: &[usize], value: f64) -> Result<(Cause, Option<Place>)> {
+        if step.name.role() != Role::Computed {
+            return Ok((Cause::Given, None));
+        }
+        let inputs: Option<Vec<&Tensor>> =
+            self.trace.read_by(step).into_iter().map(|read| self.value(read)).collect();
+        match inputs {
+            Some(inputs) => Ok((self.cause_in_inputs(step, index, &inputs)?, None)),
+            None => self.cause_upstream(step, index, value),
+        }
+    }
+
+    /// The step's value as it was recorded, or is given.
+    fn value<'v>(&'v self, step: &'v Step) -> Option<&'v Tensor> {
+        match self.record {
+            Some(record) => record
+                .tensor(step.name.as_str())
+                .or_else(|| outside(step))
+                .filter(|value| value.dims() == step.axes.shape()),
+            None => Some(&step.value),
+        }
+    }
+
+    /// The cause where all that the step reads is there.
+    fn cause_in_inputs(&self, step: &Step, index: &[usize], inputs: &[&Tensor]) -> Result<Cause> {
+        if let (Op::Softmax(_), [scores, ..], [row @ .., _]) = (&step.op, inputs, index) {
+            let scores = row.iter().try_fold((*scores).clone(), |scores, at| scores.get(*at))?;
+            if position(&scores, |score| score != f64::NEG_INFINITY)?.is_none() {
+                return Ok(Cause::FullyMasked);
+            }
+        }
+        let eval = |dtype: DType| -> Result<f64> {
+            let cast = |input: &&Tensor| {
+                input.to_dtype(if input.dtype().is_float() { dtype } else { input.dtype() })
+            };
+            let inputs: Vec<Tensor> = inputs.iter().map(cast).collect::<Result<_, _>>()?;
+            cell(&step.op.eval(&inputs.iter().collect::<Vec<_>>())?, index)
+        };
+        let (exact, rounded) = (eval(DType::F64)?, eval(step.value.dtype())?);
+        let mut read_infinity = false;
+        for input in inputs.iter().filter(|input| input.dtype().is_float()) {
+            read_infinity |= position(input, |value| !value.is_finite())?.is_some();
+        }
+        Ok(match (exact.is_finite(), read_infinity) {
+            (false, true) => Cause::FromInfinity,
+            (false, false) => Cause::Overflow(self.dtype),
+            _ if exact.abs() > largest(self.dtype) => Cause::Overflow(self.dtype),
+            (true, true) => Cause::Inherited,
+            _ if !rounded.is_finite() => Cause::Overflow(step.value.dtype()),
+            (true, false) => Cause::Unknown,
+        })
+    }
+
+    /// The cause where some of what the step reads was not recorded: what the recomputed run has before it.
+    fn cause_upstream(
+        &self,
+        step: &Step,
+        index: &[usize],
+        value: f64,
+    ) -> Result<(Cause, Option<Place>)> {
+        let before = self.read_by_way_of(step);
+        let recomputed = Search { record: None, trace: self.trace, dtype: step.value.dtype() };
+        let target = step;
+        if !cell(&step.value, index)?.is_finite() {
+            for step in before.iter().copied().chain([step]) {
+                let found = in_item(step, index, |value| is_amiss(Some(step.name), value))?;
+                if let Some((at, value)) = found {
+                    let (cause, _) = recomputed.cause(step, &at, value)?;
+                    let is_itself = step.name == target.name && at == index;
+                    return Ok((cause, Some(Place::of(step, at)).filter(|_| !is_itself)));
+                }
+            }
+        }
+        if value.is_nan() && self.is_fully_masked(step, index)? {
+            return Ok((Cause::FullyMasked, None));
+        }
+        let limit = largest(self.dtype);
+        for step in
+            before.iter().copied().chain([step]).filter(|step| step.name.role() == Role::Computed)
+        {
+            // A fill below the smallest number means −∞.
+            let is_masked = step.name.row().blocked == BlockedCells::Low;
+            let beyond = |value: f64| value > limit || (value < -limit && !is_masked);
+            if let Some((at, _)) = in_item(step, index, beyond)? {
+                return Ok((Cause::Overflow(self.dtype), Some(Place::of(step, at))));
+            }
+        }
+        Ok((Cause::Unknown, None))
+    }
+
+    /// The steps that `step` reads, directly or through others, in order of execution.
+    fn read_by_way_of(&self, step: &Step) -> Vec<&Step> {
+        let at = self.trace.position(step.name).unwrap_or_default();
+        let steps = self.trace.steps().iter().zip(self.trace.ancestors(at));
+        steps.filter(|(_, reached)| *reached).map(|(step, _)| step).collect()
+    }
+
+    /// Whether the step reads weights, and every key of the cell's query is masked, in its head or in one of all.
+    fn is_fully_masked(&self, step: &Step, index: &[usize]) -> Result<bool> {
+        let reads_weights = step.name == Name::Weights
+            || self.read_by_way_of(step).iter().any(|read| read.name == Name::Weights);
+        let Some(blocked) = self.trace.blocked()?.filter(|_| reads_weights) else {
+            return Ok(false);
+        };
+        let mut rows = blocked.min(D::Minus1)?;
+        while rows.rank() < 3 {
+            rows = rows.unsqueeze(0)?;
+        }
+        for (axis, wanted) in [Axis::Batch, Axis::Head, Axis::Query].into_iter().enumerate() {
+            let at = step.axes.iter().zip(index).find(|((named, _), _)| *named == wanted);
+            if let Some((_, at)) = at
+                && rows.dim(axis)? > 1
+            {
+                rows = rows.narrow(axis, *at, 1)?;
+            }
+        }
+        Ok(rows.max_all()?.to_scalar::<u8>()? == 1)
+    }
+}
+
+/// The value of a step that is not recorded because it comes from outside.
+fn outside(step: &Step) -> Option<&Tensor> {
+    Some(&step.value).filter(|_| step.name.role() != Role::Computed)
+}
+
+fn is_amiss(step: Option<Name>, value: f64) -> bool {
+    let is_masked = step.is_some_and(|step| step.row().blocked == BlockedCells::Low);
+    value.is_nan() || value == f64::INFINITY || (value == f64::NEG_INFINITY && !is_masked)
+}
+
+/// The largest finite number of a type.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::BF16 => 3.389_531_389_251_535_5e38,
+        DType::F32 => f32::MAX.into(),
+        _ => f64::MAX,
+    }
+}
+
+fn cell(values: &Tensor, index: &[usize]) -> Result<f64> {
+    let cell = index.iter().try_fold(values.clone(), |values, at| values.get(*at))?;
+    Ok(cell.to_dtype(DType::F64)?.to_scalar::<f64>()?)
+}
+
+/// The first value of a step that is NaN, or infinite where it should not be.
+fn first_of(step: Option<Name>, values: &Tensor) -> Result<Option<(Vec<usize>, f64)>> {
+    let found = position(values, |value| is_amiss(step, value))?;
+    Ok(found.map(|(at, value)| (unravel(at, values.dims()), value)))
+}
+
+/// The first value of the batch item that a cell belongs to of which this is true, in another step.
+fn in_item(
+    step: &Step,
+    cell: &[usize],
+    is_it: impl Fn(f64) -> bool,
+) -> Result<Option<(Vec<usize>, f64)>> {
+    let mut item = 0;
+    let values = match (step.axes.iter().next(), cell.first()) {
+        (Some((Axis::Batch, size)), Some(at)) if size > 1 => {
+            item = *at;
+            step.value.i(*at..=*at)?
+        }
+        _ => step.value.clone(),
+    };
+    let found = position(&values, is_it)?;
+    Ok(found.map(|(at, value)| {
+        let mut index = unravel(at, values.dims());
+        if let Some(first) = index.first_mut() {
+            *first += item;
+        }
+        (index, value)
+    }))
+}
+
+/// The position and value of the first element of which this is true; booleans and integers have none.
+fn position(values: &Tensor, is_it: impl Fn(f64) -> bool) -> Result<Option<(usize, f64)>> {
+    if !values.dtype().is_float() {
+        return Ok(None);
+    }
+    // Read where it lies: a copy would cost more than the search. 16-bit numbers are few.
+    let values = match values.dtype() {
+        DType::F64 | DType::F32 => values.contiguous()?,
+        _ => values.to_dtype(DType::F32)?,
+    };
+    let (storage, layout) = values.storage_and_layout();
+    let (Storage::Cpu(storage), Some((start, end))) = (&*storage, layout.contiguous_offsets())
+    else {
+        return Ok(None);
+    };
+    Ok(match values.dtype() {
+        DType::F64 => search(storage.as_slice::<f64>()?.get(start..end), is_it),
+        _ => search(storage.as_slice::<f32>()?.get(start..end), is_it),
+    })
+}
+
+fn search<T: WithDType>(values: Option<&[T]>, is_it: impl Fn(f64) -> bool) -> Option<(usize, f64)> {
+    let mut values = values?.iter().map(|value| value.to_f64()).enumerate();
+    values.find(|(_, value)| is_it(*value))
+}

@@ -1,0 +1,190 @@
+//! What a comparison found, step by step.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use candle_core::Tensor;
+
+use super::compare::{Comparison, compare};
+use super::finding::Diagnosis;
+use super::non_finite::NonFinite;
+use super::tolerance::{Tolerance, Tolerances};
+use crate::config::{Config, Labels};
+use crate::error::{Error, Result};
+use crate::foreign::{Match, Unmatched};
+use crate::program::{Axes, Name};
+
+/// How a step came out of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Every element agrees within the tolerance.
+    Same,
+    /// It differs, and nothing that it reads does.
+    Differs,
+    /// It differs, and so does a step that it reads, directly or through others.
+    Inherited,
+    /// One side does not have it.
+    Missing,
+}
+
+impl Status {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Differs => "differs",
+            Self::Inherited => "inherited",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// A step of a comparison.
+#[derive(Debug, Clone)]
+pub struct StepReport {
+    /// The name that the files have for it.
+    pub name: String,
+    /// The step, if it is a known one.
+    pub step: Option<Name>,
+    /// How it came out.
+    pub status: Status,
+    /// Its axes, where they are known.
+    pub axes: Option<Axes>,
+    /// The numbers; `None` where one side is missing or the shapes differ.
+    pub comparison: Option<Comparison>,
+    /// The shapes, where they differ: of the left and of the right side.
+    pub shapes: Option<(Vec<usize>, Vec<usize>)>,
+}
+
+/// The comparison of a file with its recomputed self, or with another file.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The file; of `diff`, the left one.
+    pub path: String,
+    /// The steps in order of execution.
+    pub steps: Vec<StepReport>,
+    /// What the tokens are called, where a config says it.
+    pub labels: Option<Labels>,
+    /// The setting that a foreign file was read under; `None` for a file that says its own.
+    pub read_as: Option<Config>,
+    /// Whether a foreign file that differs would be the same without the causal mask, which nobody asked for.
+    pub fits_unmasked: bool,
+    /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
+    pub matches: Vec<Match>,
+    /// The tensors of a foreign file that are no step, and why.
+    pub unmatched: Vec<Unmatched>,
+    /// What gives these numbers; `None` where nothing was to be explained.
+    pub diagnosis: Option<Diagnosis>,
+    /// Where the recorded values first are NaN or infinite and should not be; `diff` does not look for it.
+    pub non_finite: Option<NonFinite>,
+}
+
+impl StepReport {
+    /// The comparison of a step's two values.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub(super) fn of(
+        name: &str,
+        left: &Tensor,
+        right: &Tensor,
+        axes: Option<&Axes>,
+        tolerances: &Tolerances,
+    ) -> Result<Self> {
+        let mut report =
+            Self { status: Status::Differs, axes: axes.cloned(), ..Self::missing(name) };
+        if left.dims() != right.dims() {
+            report.shapes = Some((left.dims().to_vec(), right.dims().to_vec()));
+            return Ok(report);
+        }
+        let default = Tolerance::of(left.dtype()).looser(Tolerance::of(right.dtype()));
+        let comparison = compare(left, right, tolerances.of(name, default))?;
+        if comparison.mismatched == 0 {
+            report.status = Status::Same;
+        }
+        report.comparison = Some(comparison);
+        Ok(report)
+    }
+
+    /// A step that one side lacks.
+    pub(super) fn missing(name: &str) -> Self {
+        let (step, status) = (Name::in_files(name), Status::Missing);
+        let name = name.to_owned();
+        Self { name, step, status, axes: None, comparison: None, shapes: None }
+    }
+}
+
+impl Report {
+    /// The report of the file at `path`, nothing explained.
+    ///
+    /// # Errors
+    /// If there is no step to compare, or a tolerance is set for a step that is not there.
+    pub(super) fn of(path: &Path, steps: Vec<StepReport>, tolerances: &Tolerances) -> Result<Self> {
+        let known: HashSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        if let Some(name) = tolerances.steps().find(|name| !known.contains(name)) {
+            let what = format!("a tolerance is set for {name}, and no step is called that");
+            return Err(Error::config(what, "use a name from the report"));
+        }
+        let report = Self {
+            path: path.display().to_string(),
+            steps,
+            labels: None,
+            diagnosis: None,
+            non_finite: None,
+            read_as: None,
+            fits_unmasked: false,
+            matches: Vec::new(),
+            unmatched: Vec::new(),
+        };
+        if report.compared() == 0 {
+            let fix = "record at least one computed step under its name, such as output";
+            return Err(Error::file(path, "there is no step to compare", fix));
+        }
+        Ok(report)
+    }
+
+    /// Whether both sides have every step, and none differs.
+    #[must_use]
+    pub fn is_same(&self) -> bool {
+        self.steps.iter().all(|step| step.status == Status::Same)
+    }
+
+    /// The steps that one side alone has.
+    pub fn missing(&self) -> impl Iterator<Item = &StepReport> {
+        self.steps.iter().filter(|step| step.status == Status::Missing)
+    }
+
+    /// The first step that differs by itself, in order of execution; where the tolerances hide it, the first that
+    /// inherits the difference.
+    #[must_use]
+    pub fn first_divergence(&self) -> Option<&StepReport> {
+        let first = |status| self.steps.iter().find(|step| step.status == status);
+        first(Status::Differs).or_else(|| first(Status::Inherited))
+    }
+
+    /// The number of steps that both sides have.
+    #[must_use]
+    pub fn compared(&self) -> usize {
+        self.steps.iter().filter(|step| step.status != Status::Missing).count()
+    }
+}
+
+/// A step that differs downstream of one that differs has inherited it, unless it is wrong by itself.
+pub fn mark_inherited(
+    steps: &mut [StepReport],
+    descendants: impl Fn(&[Name]) -> HashSet<Name>,
+    wrong_by_itself: &[Name],
+    right_by_itself: &[Name],
+) {
+    let differing = steps.iter().filter(|step| step.status == Status::Differs);
+    let differing: Vec<Name> = differing.filter_map(|step| step.step).collect();
+    let downstream = descendants(&differing);
+    for report in steps.iter_mut().filter(|step| step.status == Status::Differs) {
+        let Some(step) = report.step else { continue };
+        let inherits = downstream.contains(&step) || right_by_itself.contains(&step);
+        if inherits && !wrong_by_itself.contains(&step) {
+            report.status = Status::Inherited;
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! How long the axes of a run are.
+
+use super::{DEFAULT_HEADS, Queries, QueryRows, Settings, check};
+use crate::error::Result;
+use crate::program::Size;
+
+/// How long the axes of a run are, every length decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes {
+    /// Items in the batch, B.
+    pub batch: usize,
+    /// Tokens in a sequence, T.
+    pub seq_len: usize,
+    /// Features of the output projection, and of the others unless `head_dim` or `kv_heads` say otherwise, `d_model`.
+    pub d_model: usize,
+    /// Features of the input X.
+    pub d_in: usize,
+    /// Attention heads, H. Divides `d_model`, unless `head_dim` is set.
+    pub heads: usize,
+    /// Heads of the keys and values, `H_kv`, each shared by heads / `kv_heads` query heads.
+    pub kv_heads: usize,
+    /// Features of a head, `d_k`: `d_model` / heads, unless set.
+    pub head_dim: usize,
+    /// Whether keys and values are of a second input: then attention is cross attention.
+    pub is_cross: bool,
+    /// The number of keys that the run projects itself: of the second input, or of X.
+    pub own_keys: usize,
+    /// Features of the input that keys and values are of.
+    pub d_memory: usize,
+    /// The number of keys in the cache, which stand before the run's own.
+    pub past_len: usize,
+    /// The query rows that are computed; nothing where all are.
+    pub queries: Option<QueryRows>,
+    /// The number of features that rotary positions turn.
+    pub rope_dims: Option<usize>,
+}
+
+impl Sizes {
+    pub(super) fn resolve(s: &Settings) -> Result<Self> {
+        let d_model = s.d_model.unwrap_or(8);
+        let heads = s.heads.unwrap_or(DEFAULT_HEADS);
+        let d_in = s.d_in.unwrap_or(d_model);
+        let seq_len = s.seq_len.unwrap_or(4);
+        let head_dim = match s.head_dim {
+            Some(head_dim) => head_dim,
+            None => check::split(d_model, heads)?,
+        };
+        Ok(Self {
+            batch: s.batch.unwrap_or(1),
+            seq_len,
+            d_model,
+            d_in,
+            heads,
+            kv_heads: s.kv_heads.unwrap_or(heads),
+            head_dim,
+            is_cross: s.kv_len.is_some(),
+            own_keys: s.kv_len.unwrap_or(seq_len),
+            d_memory: s.d_memory.unwrap_or(d_in),
+            past_len: s.past_len.unwrap_or(0),
+            queries: s.queries.map(|queries| queries.of(seq_len)).transpose()?,
+            rope_dims: s.rope.map(|_| s.rope_dims.unwrap_or(head_dim)),
+        })
+    }
+
+    /// The settings with these sizes in them, those that others make superfluous left out.
+    pub(super) fn stated(&self, s: Settings) -> Settings {
+        Settings {
+            batch: Some(self.batch),
+            seq_len: Some(self.seq_len),
+            d_model: Some(self.d_model),
+            heads: Some(self.heads),
+            kv_heads: Some(self.kv_heads).filter(|kv_heads| *kv_heads != self.heads),
+            head_dim: Some(self.head_dim).filter(|_| self.query_width() != self.d_model),
+            d_in: Some(self.d_in),
+            kv_len: s.kv_len,
+            d_memory: s.kv_len.map(|_| self.d_memory),
+            past_len: Some(self.past_len).filter(|length| *length > 0),
+            queries: self.queries.map(Queries::from),
+            ..s
+        }
+    }
+
+    /// The length of that name.
+    #[must_use]
+    pub fn of(&self, size: Size) -> usize {
+        match size {
+            Size::Batch => self.batch,
+            Size::Tokens => self.seq_len,
+            Size::Queries => self.query_count(),
+            Size::OwnKeys => self.own_keys,
+            Size::PastKeys => self.past_len,
+            Size::Keys => self.keys(),
+            Size::Input => self.d_in,
+            Size::Memory => self.d_memory,
+            Size::Model => self.d_model,
+            Size::QueryWidth => self.query_width(),
+            Size::KeyWidth => self.kv_heads * self.head_dim,
+            Size::Heads => self.heads,
+            Size::KeyHeads => self.kv_heads,
+            Size::HeadDim => self.head_dim,
+            Size::Pairs => self.rope_dims.unwrap_or(0) / 2,
+        }
+    }
+
+    /// The letters that formulas use for a length: those of the plainest length that it cannot be told from.
+    #[must_use]
+    pub fn symbol(&self, size: Size) -> &'static str {
+        match size {
+            Size::Batch => "B",
+            Size::Queries if self.query_count() == self.seq_len => "T",
+            Size::Queries => "T_q",
+            Size::OwnKeys | Size::Keys if self.is_cross => "S",
+            Size::Tokens | Size::OwnKeys => "T",
+            Size::Keys if self.keys() == self.seq_len => "T",
+            Size::Keys => "S",
+            Size::PastKeys if self.past_len == self.seq_len => "T",
+            Size::PastKeys => "P",
+            Size::Memory if self.is_cross && self.d_memory != self.d_in => "d_memory",
+            Size::Input | Size::Memory if self.d_in == self.d_model => "d_model",
+            Size::Input | Size::Memory => "d_in",
+            Size::KeyWidth if self.kv_heads < self.heads => "H_kv·d_k",
+            Size::QueryWidth | Size::KeyWidth if self.query_width() != self.d_model => "H·d_k",
+            Size::Model | Size::QueryWidth | Size::KeyWidth => "d_model",
+            Size::KeyHeads if self.kv_heads < self.heads => "H_kv",
+            Size::Heads | Size::KeyHeads => "H",
+            Size::HeadDim => "d_k",
+            Size::Pairs => "r/2",
+        }
+    }
+
+    /// The number of query rows that are computed.
+    #[must_use]
+    pub fn query_count(&self) -> usize {
+        self.queries.map_or(self.seq_len, |rows| rows.count)
+    }
+
+    /// The first query row that is computed.
+    #[must_use]
+    pub fn first_query(&self) -> usize {
+        self.queries.map_or(0, |rows| rows.first)
+    }
+
+    /// The number of keys, S: those of the cache, and the run's own.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.past_len.saturating_add(self.own_keys)
+    }
+
+    /// The position of the first computed query among the keys of its sequence.
+    #[must_use]
+    pub fn first_position(&self) -> usize {
+        self.past_len + self.first_query()
+    }
+
+    /// Features of the queries, and of the heads side by side.
+    #[must_use]
+    pub fn query_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// How many query heads share a key head.
+    #[must_use]
+    pub fn shared(&self) -> usize {
+        self.heads / self.kv_heads.max(1)
+    }
+}

@@ -1,0 +1,135 @@
+//! Values of settings as text, as flags give them.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    AttnMaskTrue, CausalAlign, DType, Feature, Init, Input, Mask, Preset, QkNorm, Queries, Seed,
+    Tokens,
+};
+use crate::error::shown;
+use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
+
+/// What a setting's value can be read from.
+pub trait FromText: Sized {
+    /// The words that it can be, if it is one of a few.
+    const CHOICES: &'static [&'static str] = &[];
+    /// Whether it is a list, with commas between.
+    const IS_LIST: bool = false;
+    /// Whether it can begin with a minus.
+    const IS_SIGNED: bool = false;
+
+    /// Reads it.
+    fn from_text(text: &str) -> Result<Self, String>;
+
+    /// What it is if it stands in a file of that folder: paths are relative to it.
+    fn move_to(&mut self, _folder: &Path) {}
+}
+
+/// A place that tensors come from, `FILE` or `FILE:TENSOR`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Place(pub String);
+
+impl From<&str> for Place {
+    fn from(place: &str) -> Self {
+        Self(place.to_owned())
+    }
+}
+
+impl From<String> for Place {
+    fn from(place: String) -> Self {
+        Self(place)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromText for Place {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(text.into())
+    }
+
+    fn move_to(&mut self, folder: &Path) {
+        self.0 = folder.join(&self.0).to_string_lossy().into_owned();
+    }
+}
+
+impl FromText for String {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+impl FromText for bool {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("`{}` is neither true nor false", shown(text)))
+    }
+}
+
+impl FromText for usize {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{}` is not a whole number from 0 up", shown(text));
+        text.trim().parse().map_err(|_| wrong())
+    }
+}
+
+impl FromText for f64 {
+    const IS_SIGNED: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.trim().parse().map_err(|_| format!("`{}` is not a number", shown(text)))
+    }
+}
+
+/// `the,cat,sat`, or a JSON list of labels.
+impl FromText for Tokens {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.trim_start().starts_with('[') {
+            return serde_json::from_str(text).map_err(|error| error.to_string());
+        }
+        Ok(Self::Same(text.split(',').map(str::to_owned).collect()))
+    }
+}
+
+/// Items with commas between.
+impl<T: FromText> FromText for Vec<T> {
+    const CHOICES: &'static [&'static str] = T::CHOICES;
+    const IS_LIST: bool = true;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.split(',').map(T::from_text).collect()
+    }
+}
+
+macro_rules! parsed {
+    ($($of:ty = $signed:literal),+) => {$(
+        impl FromText for $of {
+            const IS_SIGNED: bool = $signed;
+            fn from_text(text: &str) -> Result<Self, String> {
+                Self::from_str(text)
+            }
+        }
+    )+};
+}
+parsed! { Seed = true, Fill = true, Queries = false, RopeScaling = false }
+
+macro_rules! chosen {
+    ($($of:ty),+) => {$(
+        impl FromText for $of {
+            const CHOICES: &'static [&'static str] = Self::NAMES;
+            fn from_text(text: &str) -> Result<Self, String> {
+                Self::from_str(text.trim())
+            }
+        }
+    )+};
+}
+chosen! {
+    Preset, Input, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing
+}

@@ -1,0 +1,137 @@
+//! Places that people name: `FILE`, `FILE:TENSOR`, or a folder.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::Tensor;
+
+use super::bundle::{Bundle, Info};
+use super::format::{extension, is_recorded};
+use super::input::io_reason;
+use super::record::Record;
+use crate::error::{Error, Result, shown};
+
+/// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
+#[must_use]
+pub fn split_place(place: &str) -> (PathBuf, Option<String>) {
+    match place.rsplit_once(':') {
+        Some((path, tensor)) if !Path::new(place).exists() && !tensor.contains(['/', '\\']) => {
+            (PathBuf::from(path), Some(tensor.to_owned()))
+        }
+        _ => (PathBuf::from(place), None),
+    }
+}
+
+/// What is known of the tensor that a place names, and how it is read.
+///
+/// The tensor is the one that is named; else the file's only one; else the one called `name`; else the only one of which
+/// `may_be` is true. Beside it comes the name that it has in its file, empty if it has none.
+///
+/// # Errors
+/// If the file cannot be read, or holds no such tensor.
+pub fn one_tensor(
+    place: &str,
+    name: &str,
+    may_be: impl Fn(&str) -> bool,
+) -> Result<(Tensor, String)> {
+    let (path, asked) = split_place(place);
+    let bundle = Bundle::open(&path)?;
+    let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+    let chosen = match (&asked, bundle.infos()) {
+        (Some(asked), _) => Some(asked.as_str()),
+        (None, [Info { name: only, .. }]) => Some(only.as_str()),
+        (None, _) if names.contains(&name) => Some(name),
+        (None, _) => {
+            let mut alike = names.iter().filter(|other| may_be(other));
+            alike.next().filter(|_| alike.next().is_none()).copied()
+        }
+    };
+    match chosen.map(|chosen| bundle.tensor(chosen)).transpose()?.flatten() {
+        Some(tensor) => Ok((tensor, chosen.unwrap_or_default().to_owned())),
+        None => Err(lacks(&path, asked.as_deref().unwrap_or(name), &names)),
+    }
+}
+
+fn lacks(path: &Path, asked: &str, names: &[&str]) -> Error {
+    let fix = match names {
+        [""] => "its one tensor has no name: leave out the colon and what follows it".to_owned(),
+        names => format!("name one of its tensors, as FILE:TENSOR: {}", names.join(", ")),
+    };
+    Error::file(path, format!("holds no tensor {}", shown(asked)), fix)
+}
+
+/// Reads what is to be compared: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a tensor of
+/// its file's name.
+///
+/// # Errors
+/// If it cannot be read, or has no such tensor.
+pub fn read_place(place: &Path) -> Result<Record> {
+    if place.is_dir() {
+        return read_folder(place);
+    }
+    let (path, asked) = split_place(&place.to_string_lossy());
+    let mut record = Record::read(&path)?;
+    if let Some(asked) = asked {
+        let names: Vec<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();
+        record.entries.retain(|entry| entry.name == asked);
+        if record.entries.is_empty() {
+            let fix = if names.iter().all(String::is_empty) {
+                "its one tensor has no name: leave out the colon and what follows it".to_owned()
+            } else {
+                format!("it has {}", names.join(", "))
+            };
+            return Err(Error::file(&path, format!("holds no tensor {asked}"), fix));
+        }
+    }
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    for entry in record.entries.iter_mut().filter(|entry| entry.name.is_empty()) {
+        entry.name = stem.clone().unwrap_or_default();
+    }
+    Ok(record)
+}
+
+fn read_folder(folder: &Path) -> Result<Record> {
+    let arrays = arrays_in(&files_in(folder)?);
+    if arrays.is_empty() {
+        let fix = "name a file in it, or a folder of .npy files";
+        return Err(Error::file(folder, "is a folder without .npy files", fix));
+    }
+    let mut record = Record::default();
+    for path in arrays {
+        record.entries.extend(read_place(&path)?.entries);
+    }
+    Ok(record)
+}
+
+/// The recorded files in a folder, by name; `.npy` files in it are together one, the folder itself.
+///
+/// # Errors
+/// If the folder cannot be listed, or has none.
+pub fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let files = files_in(folder)?;
+    let mut paths: Vec<PathBuf> = files.iter().filter(|path| is_recorded(path)).cloned().collect();
+    if !arrays_in(&files).is_empty() {
+        paths.push(folder.to_owned());
+    }
+    if paths.is_empty() {
+        let what = "holds no .json, .safetensors, .npz or .npy file";
+        return Err(Error::file(folder, what, "name a folder of recorded traces"));
+    }
+    Ok(paths)
+}
+
+/// The files in a folder, by name.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        let what = format!("cannot be listed: {}", io_reason(&error));
+        Error::file(folder, what, "make it readable")
+    })?;
+    let paths = entries.filter_map(std::io::Result::ok).map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = paths.collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn arrays_in(files: &[PathBuf]) -> Vec<PathBuf> {
+    let is_array = |path: &&PathBuf| extension(path).as_deref() == Some("npy");
+    files.iter().filter(is_array).cloned().collect()
+}

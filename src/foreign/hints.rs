@@ -1,0 +1,58 @@
+//! What the tensors of a foreign file tell of its run beside their numbers.
+
+use std::collections::HashSet;
+
+use candle_core::DType;
+
+use super::names::meanings;
+use crate::file::{Entry, Record};
+use crate::program::{Name, Size};
+
+/// The number of heads that a foreign file's tensors tell, where there are so many items, queries and keys, and `width`
+/// features of all heads: from those that have an axis for them, if they agree.
+#[must_use]
+pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) -> Option<usize> {
+    let of = |entry: &Entry| {
+        let meanings = meanings(&entry.name);
+        let may_be = |is: fn(Name) -> bool| meanings.iter().copied().any(is);
+        let dims = entry.tensor.dims();
+        let is_split = |name: Name| name.row().sizes.ends_with(&[Size::HeadDim]);
+        let heads = if may_be(|name| name.row().is_of_scores()) {
+            let per_head = batch.checked_mul(queries)?.checked_mul(keys)?;
+            entry.tensor.elem_count().checked_div(per_head)?
+        } else if may_be(is_split) && dims.len() > 2 {
+            width.checked_div(*dims.last()?)?
+        } else {
+            return None;
+        };
+        // One head is what an average over the heads looks like too.
+        let has_axis = [heads, heads.checked_mul(batch)?].iter().any(|size| dims.contains(size));
+        (heads > 1 && has_axis && width.is_multiple_of(heads)).then_some(heads)
+    };
+    let told: HashSet<usize> = record.entries.iter().filter_map(of).collect();
+    told.iter().next().copied().filter(|_| told.len() == 1)
+}
+
+/// What a file's mask wrote into scores, where a file tells it: −∞, or a number so low that it can be nothing else.
+#[must_use]
+pub fn mask_fill(record: &Record) -> Option<(f64, &str)> {
+    record.entries.iter().find_map(|entry| Some((fill_in(entry)?, entry.name.as_str())))
+}
+
+/// What a mask wrote into a tensor that may be masked scores.
+pub fn fill_in(entry: &Entry) -> Option<f64> {
+    if !meanings(&entry.name).contains(&Name::MaskedScores) {
+        return None;
+    }
+    let lowest = entry.tensor.flatten_all().ok()?.min(0).ok()?;
+    let lowest = lowest.to_dtype(DType::F64).ok()?.to_scalar::<f64>().ok()?;
+    (lowest <= LOWEST_SCORE || is_lowest_f16(lowest)).then_some(lowest)
+}
+
+/// No score of a sane run is below this: −1e9 is the mildest fill that people write for −∞, and bf16 rounds it up.
+const LOWEST_SCORE: f64 = -0.99e9;
+
+#[allow(clippy::float_cmp, reason = "exactly that number")]
+fn is_lowest_f16(value: f64) -> bool {
+    value == -65504.0
+}

@@ -1,0 +1,180 @@
+//! A foreign file's X and weights under our names.
+
+use std::collections::HashSet;
+
+use candle_core::Tensor;
+
+use super::layout::pick;
+use super::matched::Match;
+use super::names::meanings;
+use crate::config::Settings;
+use crate::error::{Error, Result, near_miss};
+use crate::file::{Entry, Record};
+use crate::program::Name;
+
+/// Names of a file's tensors beside ours: `theirs=ours`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NameMap(Vec<(String, String)>);
+
+impl std::str::FromStr for NameMap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = |part: &str| match part.rsplit_once('=') {
+            Some((theirs, ours)) if !theirs.is_empty() && !ours.is_empty() => {
+                Ok((theirs.trim().to_owned(), ours.trim().to_owned()))
+            }
+            _ => Err(format!("`{part}` is not THEIRS=OURS")),
+        };
+        text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl NameMap {
+    /// This map and another.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().cloned());
+        self
+    }
+
+    /// Gives the entries of files their mapped names.
+    ///
+    /// # Errors
+    /// If no file has such a tensor, there is no such step, or a name is taken already.
+    pub fn apply(&self, records: &mut [&mut Record]) -> Result<Vec<Match>> {
+        let outer = Name::ALL.iter().filter(|name| !name.row().is_inner);
+        let steps: Vec<&str> = outer.map(|name| name.as_str()).collect();
+        let mut taken = Vec::new();
+        for (theirs, ours) in &self.0 {
+            let refuse = |what: String, fix: String| {
+                Err(Error::config(format!("`map={theirs}={ours}`: {what}"), fix))
+            };
+            if !steps.contains(&ours.as_str()) {
+                let fix = match near_miss(ours, &steps) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("the steps are {}", steps.join(", ")),
+                };
+                return refuse(format!("no step is called {ours}"), fix);
+            }
+            let mut found = false;
+            for record in records.iter_mut().filter(|record| record.tensor(theirs).is_some()) {
+                if theirs != ours && record.tensor(ours).is_some() {
+                    let what = format!("the file has a tensor {ours} as well");
+                    return refuse(what, "map one of the two to another step".to_owned());
+                }
+                found = true;
+                let renamed = record.entries.iter_mut().filter(|entry| entry.name == *theirs);
+                renamed.for_each(|entry| entry.name.clone_from(ours));
+            }
+            if !found {
+                let entries = records.iter().flat_map(|record| &record.entries);
+                let names: Vec<&str> = entries.map(|entry| entry.name.as_str()).collect();
+                let what = format!("the file has no tensor {theirs}");
+                return refuse(what, format!("it has {}", names.join(", ")));
+            }
+            taken.push(Match::as_it_is(ours, theirs));
+        }
+        Ok(taken)
+    }
+}
+
+/// A file's X and weights under the names that steps have.
+pub struct Inputs {
+    /// The file with those names.
+    pub record: Record,
+    /// What was taken as what.
+    pub matches: Vec<Match>,
+    /// The number of heads, where the weights tell it.
+    pub heads: Option<usize>,
+}
+
+/// Gives X and the weights of a file that is not one of ours the names that steps have. What `flags` replace is not
+/// looked for.
+///
+/// # Errors
+/// If the file holds several layers, or several tensors that may be X, and nothing picks one.
+pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
+    let (mut matches, mut heads) = (Vec::new(), None);
+    let prefix = flags.prefix.as_deref();
+    let picks_steps = prefix.is_some_and(|prefix| keep_layer(&mut record, prefix));
+    let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
+    let layer = if flags.weights.is_some() {
+        None
+    } else {
+        match pick(&names, prefix) {
+            // The prefix may be of the steps alone.
+            Err(_) if picks_steps => pick(&names, None)?,
+            picked => picked?,
+        }
+    };
+    if let Some(layer) = layer {
+        let weights = layer.weights(flags.into(), |name| Ok(record.tensor(name).cloned()))?;
+        let used: HashSet<&str> =
+            weights.matches.iter().map(|matched| matched.tensor.as_str()).collect();
+        record.entries.retain(|entry| !used.contains(entry.name.as_str()));
+        let entry = |(name, tensor): (Name, Tensor)| Entry::of(name.as_str(), tensor);
+        record.entries.extend(weights.tensors.into_iter().map(entry));
+        let renamed = weights.matches.into_iter().filter(|matched| matched.step != matched.tensor);
+        matches.extend(renamed);
+        heads = weights.heads;
+    }
+    let inputs = [
+        (Name::X, flags.x.is_some()),
+        (Name::Memory, flags.memory.is_some()),
+        (Name::KPast, flags.past.is_some()),
+        (Name::VPast, flags.past.is_some()),
+    ];
+    for (name, _) in inputs.into_iter().filter(|(_, is_replaced)| !is_replaced) {
+        matches.extend(find_input(&mut record, name)?);
+    }
+    Ok(Inputs { record, matches, heads })
+}
+
+/// Leaves the tensors of other layers out, if some are under the prefix, and tells whether they are; those without
+/// any prefix stay.
+fn keep_layer(record: &mut Record, prefix: &str) -> bool {
+    let prefix = prefix.trim_end_matches(['.', '/']);
+    let is_under =
+        |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(['.', '/']));
+    let any = record.entries.iter().any(|entry| is_under(&entry.name));
+    if any {
+        let is_bare = |name: &str| !name.contains(['.', '/']);
+        record.entries.retain(|entry| is_bare(&entry.name) || is_under(&entry.name));
+    }
+    any
+}
+
+/// Calls the one tensor that may be this input so, and gives tokens a batch axis where they have none.
+fn find_input(record: &mut Record, name: Name) -> Result<Option<Match>> {
+    let may_be = |entry: &&mut Entry| meanings(&entry.name).contains(&name);
+    let exact = record.entries.iter().position(|entry| entry.name == name.as_str());
+    let mut candidates: Vec<&mut Entry> = match exact {
+        Some(at) => record.entries.get_mut(at).into_iter().collect(),
+        None => record.entries.iter_mut().filter(may_be).collect(),
+    };
+    if candidates.len() > 1 {
+        let names: Vec<&str> = candidates.iter().map(|entry| entry.name.as_str()).collect();
+        let what = format!("may be {}", names.join(" or "));
+        let fix =
+            format!("say which, as `map={}={name}`", names.first().copied().unwrap_or_default());
+        return Err(Error::tensor(name.as_str(), what, fix));
+    }
+    let Some(entry) = candidates.pop() else { return Ok(None) };
+    let mut taken = Match::as_it_is(name.as_str(), &entry.name);
+    if entry.tensor.rank() == 2 {
+        entry.tensor = with_batch(&entry.tensor)?;
+        taken = taken.read("a batch of one");
+    }
+    let said = exact.is_none() || taken.chosen;
+    name.as_str().clone_into(&mut entry.name);
+    Ok(said.then_some(taken))
+}
+
+/// X (`seq_len`, `d_in`) is a batch of one.
+///
+/// # Errors
+/// If candle fails.
+pub fn with_batch(x: &Tensor) -> Result<Tensor> {
+    Ok(if x.rank() == 2 { x.unsqueeze(0)? } else { x.clone() })
+}

@@ -1,0 +1,363 @@
+//! A layer's four projections, read from the layout that a file has them in.
+
+use std::collections::HashMap;
+
+use candle_core::Tensor;
+
+use super::matched::Match;
+use crate::config::Settings;
+use crate::error::{Error, Result};
+use crate::program::{Name, Projection};
+
+/// The names of a weight and of its bias.
+pub type Names = (String, String);
+
+/// A layer whose weights a file holds.
+pub struct Layer {
+    /// What stands before the names, with its separator.
+    pub prefix: String,
+    /// The input projections: one a projection, or one for all three.
+    pub inputs: Vec<Names>,
+    /// The output projection.
+    pub output: Names,
+    /// Whether weights are (heads, in, `head_dim`), as `TransformerLens` has them.
+    pub per_head: bool,
+}
+
+/// How many heads there are, where the settings say it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Heads {
+    /// Query heads.
+    pub queries: Option<usize>,
+    /// Features of a head.
+    pub head_dim: Option<usize>,
+}
+
+impl From<&Settings> for Heads {
+    fn from(settings: &Settings) -> Self {
+        Self { queries: settings.heads, head_dim: settings.head_dim }
+    }
+}
+
+impl Layer {
+    /// The prefix without its separator.
+    pub fn shown_prefix(&self) -> &str {
+        self.prefix.trim_end_matches(['.', '/'])
+    }
+
+    /// Whether the layer is the one of that prefix, or within it.
+    pub fn is_under(&self, asked: &str) -> bool {
+        let rest = self.shown_prefix().strip_prefix(asked);
+        asked.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+    }
+
+    /// Whether its packed matrix has q, k and v of one head after the other, as modules of that name have.
+    fn is_packed_by_heads(&self) -> bool {
+        matches!(self.inputs.as_slice(), [(weight, _)] if weight == "query_key_value.weight")
+    }
+
+    /// Whether the prefix has the asked one somewhere in it, as `model.layers.1.self_attn` has `layers.1`.
+    pub fn has_within(&self, asked: &str) -> bool {
+        let parts = |name: &str| name.split(['.', '/']).map(str::to_owned).collect::<Vec<_>>();
+        let asked = parts(asked);
+        parts(self.shown_prefix()).windows(asked.len()).any(|window| window == asked)
+    }
+
+    /// The weights (out, in) and biases (out). A projection without a bias beside one that has one gets zeros. `read`
+    /// gives the file's tensor of a name, if there is one; `heads` is needed where heads are packed one by one.
+    ///
+    /// # Errors
+    /// If `read` fails, or a weight's shape makes no sense.
+    pub fn weights(
+        &self,
+        heads: Heads,
+        read: impl Fn(&str) -> Result<Option<Tensor>>,
+    ) -> Result<Weights> {
+        let mut found = LayerReader { layer: self, read: &read, weights: Weights::default() };
+        found.refuse_added_keys()?;
+        match self.inputs.as_slice() {
+            [packed] => found.packed(packed, heads)?,
+            separate => {
+                let [inputs @ .., output] = Name::PROJECTIONS;
+                for (projection, names) in inputs.into_iter().zip(separate) {
+                    found.separate(projection, names)?;
+                }
+                found.separate(output, &self.output)?;
+                found.packed_biases()?;
+            }
+        }
+        found.norms(heads)?;
+        found.complete_biases()?;
+        Ok(found.weights)
+    }
+}
+
+/// The weights of a layer under our names.
+#[derive(Default)]
+pub struct Weights {
+    /// By step.
+    pub tensors: HashMap<Name, Tensor>,
+    /// What was taken as what.
+    pub matches: Vec<Match>,
+    /// The number of heads, where the shapes tell.
+    pub heads: Option<usize>,
+}
+
+/// Reads a layer's tensors.
+struct LayerReader<'a, R> {
+    layer: &'a Layer,
+    read: &'a R,
+    weights: Weights,
+}
+
+impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
+    fn tensor(&self, name: &str) -> Result<Option<(String, Tensor)>> {
+        let name = format!("{}{name}", self.layer.prefix);
+        Ok((self.read)(&name)?.map(|tensor| (name, tensor)))
+    }
+
+    fn take(&mut self, step: Name, name: &str, tensor: Tensor, how: Option<String>) {
+        self.weights.matches.push(Match { how, ..Match::as_it_is(step.as_str(), name) });
+        self.weights.tensors.insert(step, tensor);
+    }
+
+    /// `nn.MultiheadAttention` with `add_bias_kv` appends a key and a value to those of the tokens.
+    fn refuse_added_keys(&self) -> Result<()> {
+        match self.tensor("bias_k")? {
+            Some((name, _)) => {
+                let what =
+                    "is a key added to those of the tokens (add_bias_kv), which is not traced";
+                Err(Error::tensor(name, what, "make the layer without add_bias_kv"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A projection of its own.
+    fn separate(&mut self, (weight, bias): Projection, names: &Names) -> Result<()> {
+        if let Some((name, tensor)) = self.tensor(&names.0)? {
+            let (tensor, how) = if self.layer.per_head {
+                let how = "heads side by side".to_owned();
+                if weight == Name::WQ {
+                    self.weights.heads = tensor.dims().first().copied();
+                }
+                (heads_side_by_side(&name, &tensor, weight)?, Some(how))
+            } else {
+                (tensor, None)
+            };
+            self.take(weight, &name, tensor, how);
+        }
+        if let Some((name, tensor)) = self.tensor(&names.1)? {
+            self.take(bias, &name, tensor.flatten_all()?, None);
+        }
+        Ok(())
+    }
+
+    /// Three projections in one matrix (out of all, in), or (out of all, in) transposed as GPT-2's `Conv1D` stores it: the
+    /// output projection's size tells which. Then the output projection is stored so too.
+    fn packed(&mut self, (weight, bias): &Names, heads: Heads) -> Result<()> {
+        let (output, output_bias) = &self.layer.output;
+        let (Some((name, matrix)), Some((output_name, output))) =
+            (self.tensor(weight)?, self.tensor(output)?)
+        else {
+            return Ok(());
+        };
+        let transposed = stored_in_out(&name, &matrix, &output)?;
+        let (matrix, output, how) = if transposed {
+            (matrix.t()?, output.t()?.contiguous()?, Some("transposed".to_owned()))
+        } else {
+            (matrix, output, None)
+        };
+        let parts = if self.layer.is_packed_by_heads() {
+            by_heads(&name, matrix.dim(0)?, output.dim(1)?, heads)?
+        } else {
+            in_blocks(matrix.dim(0)?, output.dim(1)?)
+        };
+        let stored = if transposed { "columns" } else { "rows" };
+        for part in &parts {
+            let rows = part.of(&matrix)?;
+            self.take(part.projection.0, &name, rows, Some(part.told(stored)));
+        }
+        if let Some((name, packed)) = self.tensor(bias)? {
+            let packed = packed.flatten_all()?;
+            if packed.elem_count() != matrix.dim(0)? {
+                let what =
+                    format!("is {:?}, and its weight has {} rows", packed.dims(), matrix.dim(0)?);
+                return Err(Error::tensor(name, what, "give a bias of that size"));
+            }
+            for part in &parts {
+                let entries = part.of(&packed)?;
+                self.take(part.projection.1, &name, entries, Some(part.told("entries")));
+            }
+        }
+        self.take(Name::WO, &output_name, output, how);
+        if let Some((name, bias)) = self.tensor(output_bias)? {
+            self.take(Name::BO, &name, bias, None);
+        }
+        Ok(())
+    }
+
+    /// The biases that `nn.MultiheadAttention` packs beside weights of their own, as `kdim` has it make.
+    fn packed_biases(&mut self) -> Result<()> {
+        let Some((name, packed)) = self.tensor("in_proj_bias")? else { return Ok(()) };
+        let size = packed.elem_count() / 3;
+        let [inputs @ .., _] = Name::PROJECTIONS;
+        for (at, projection) in inputs.into_iter().enumerate() {
+            let part = Part { projection, blocks: vec![(at * size, size)] };
+            let entries = part.of(&packed.flatten_all()?)?;
+            self.take(projection.1, &name, entries, Some(part.told("entries")));
+        }
+        Ok(())
+    }
+
+    /// The weights of the norms of every head's queries and keys.
+    fn norms(&mut self, heads: Heads) -> Result<()> {
+        for (step, projection) in [(Name::WQNorm, "q"), (Name::WKNorm, "k")] {
+            let names = NORMS.iter().map(|name| name.replace('*', projection));
+            for name in names {
+                let Some((full, weight)) = self.tensor(&format!("{name}.weight"))? else {
+                    continue;
+                };
+                let fix = "this is not traced: record q_norm and k_norm, or another layer";
+                if self.tensor(&format!("{name}.bias"))?.is_some() {
+                    return Err(Error::tensor(full, "has a bias beside it: a layer norm", fix));
+                }
+                // With one key head, a norm of it is as long as a norm of all.
+                let queries = self.weights.tensors.get(&Name::WQ).filter(|_| step == Name::WQNorm);
+                let width = queries.and_then(|w_q| w_q.dims().first());
+                if width.is_some() && weight.dims().first() == width && heads.queries != Some(1) {
+                    return Err(Error::tensor(full, "is a norm of all heads together", fix));
+                }
+                self.take(step, &full, weight, None);
+            }
+            if let Some((full, weight)) = self.tensor(step.as_str())? {
+                self.take(step, &full, weight, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeros for the projections that have no bias, where others have one.
+    fn complete_biases(&mut self) -> Result<()> {
+        let has = |step: Name| self.weights.tensors.contains_key(&step);
+        if !Name::PROJECTIONS.iter().any(|(_, bias)| has(*bias)) {
+            return Ok(());
+        }
+        for (weight, bias) in Name::PROJECTIONS {
+            let without = self
+                .weights
+                .tensors
+                .get(&weight)
+                .filter(|_| !self.weights.tensors.contains_key(&bias));
+            if let Some(weight) = without {
+                let size = weight.dims().first().copied().unwrap_or(0);
+                let zeros = Tensor::zeros(size, weight.dtype(), weight.device())?;
+                self.take(bias, "no tensor", zeros, Some("zeros".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What modules call the norms; `*` is q or k.
+const NORMS: &[&str] = &["*_norm", "*_layernorm", "*_ln"];
+
+/// The rows of a packed matrix that are of one projection, from where on and how many.
+struct Part {
+    projection: Projection,
+    blocks: Vec<(usize, usize)>,
+}
+
+impl Part {
+    fn of(&self, packed: &Tensor) -> Result<Tensor> {
+        let blocks = self.blocks.iter().map(|(from, count)| packed.narrow(0, *from, *count));
+        let blocks: Vec<Tensor> = blocks.collect::<Result<_, _>>()?;
+        Ok(Tensor::cat(&blocks, 0)?.contiguous()?)
+    }
+
+    /// `rows 0..12`; of several blocks the first two.
+    fn told(&self, stored: &str) -> String {
+        let range = |(from, count): &(usize, usize)| format!("{from}..{}", from + count);
+        let shown: Vec<String> = self.blocks.iter().take(2).map(range).collect();
+        let more = if self.blocks.len() > 2 { ", …" } else { "" };
+        format!("{stored} {}{more}", shown.join(", "))
+    }
+}
+
+/// All queries, all keys, all values; of the queries there are as many as the output projection reads.
+fn in_blocks(rows: usize, queries: usize) -> Vec<Part> {
+    let keys = rows.saturating_sub(queries) / 2;
+    let block = |projection, from, count| Part { projection, blocks: vec![(from, count)] };
+    let [q, k, v, _] = Name::PROJECTIONS;
+    vec![block(q, 0, queries), block(k, queries, keys), block(v, queries + keys, keys)]
+}
+
+/// Of every key head its query heads, itself and its value head, as GPT-NeoX, BLOOM and Falcon have them.
+fn by_heads(name: &str, rows: usize, queries: usize, heads: Heads) -> Result<Vec<Part>> {
+    let count = heads.queries.or_else(|| queries.checked_div(heads.head_dim?));
+    let Some(count) = count else {
+        let what = "packs q, k and v head by head, and nothing tells how many heads there are";
+        return Err(Error::tensor(name, what, "pass `heads=N`"));
+    };
+    let wrong = || {
+        let what = format!("has {rows} rows, which {count} heads of q, k and v do not share");
+        Error::tensor(name, what, "set heads to their number")
+    };
+    let head_dim = queries.checked_div(count).filter(|dim| *dim > 0 && dim * count == queries);
+    let head_dim = head_dim.ok_or_else(wrong)?;
+    let key_heads = rows.saturating_sub(queries) / (2 * head_dim);
+    if key_heads == 0 || (count + 2 * key_heads) * head_dim != rows || count % key_heads != 0 {
+        return Err(wrong());
+    }
+    let shared = count / key_heads;
+    let group = |at: usize| at * (shared + 2) * head_dim;
+    let part = |projection, offset: usize, heads: usize| {
+        let block = |at| (group(at) + offset * head_dim, heads * head_dim);
+        Part { projection, blocks: (0..key_heads).map(block).collect() }
+    };
+    let [q, k, v, _] = Name::PROJECTIONS;
+    Ok(vec![part(q, 0, shared), part(k, shared, 1), part(v, shared + 1, 1)])
+}
+
+/// Whether a packed matrix is stored as (in, out of all).
+fn stored_in_out(name: &str, matrix: &Tensor, output: &Tensor) -> Result<bool> {
+    let [d_model, queries] = *output.dims() else {
+        let what = format!("its output projection is {:?}, not a matrix", output.dims());
+        return Err(Error::tensor(name, what, "give a matrix (out, in)"));
+    };
+    let [rows, columns] = *matrix.dims() else {
+        let what = format!("is {:?}, not a matrix", matrix.dims());
+        return Err(Error::tensor(name, what, "give a matrix (out of q, k and v, in)"));
+    };
+    let packed = d_model.max(1).saturating_mul(3);
+    let is_conv = name.ends_with("c_attn.weight");
+    let is_grouped =
+        rows > queries && rows <= queries.saturating_mul(3) && (rows - queries).is_multiple_of(2);
+    match (rows == packed, columns == packed) {
+        (true, true) => Ok(is_conv),
+        (rows_fit, columns_fit) if rows_fit != columns_fit => Ok(columns_fit),
+        _ if is_grouped => Ok(false),
+        _ => {
+            let what = format!(
+                "is {:?}, and three projections to {d_model} features would be ({packed}, in)",
+                matrix.dims()
+            );
+            let fix = "give q, k and v packed below each other, k and v of one size";
+            Err(Error::tensor(name, what, fix))
+        }
+    }
+}
+
+/// (heads, in, `head_dim`) as (heads · `head_dim`, in); of the output projection, (heads, `head_dim`, out) as
+/// (out, heads · `head_dim`).
+fn heads_side_by_side(name: &str, tensor: &Tensor, step: Name) -> Result<Tensor> {
+    let [heads, rows, columns] = *tensor.dims() else {
+        let what = format!("is {:?}, not (heads, in, head_dim)", tensor.dims());
+        return Err(Error::tensor(name, what, "give a weight with an axis for the heads"));
+    };
+    Ok(if step == Name::WO {
+        tensor.reshape((heads * rows, columns))?.t()?.contiguous()?
+    } else {
+        tensor.transpose(1, 2)?.contiguous()?.reshape((heads * columns, rows))?
+    })
+}

@@ -1,0 +1,225 @@
+//! The names and layouts in which people's code keeps the weights of the four projections.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::layer::{Layer, Names, Weights};
+use crate::config::Settings;
+use crate::error::{Error, Result};
+use crate::file::Bundle;
+use crate::program::{Name, Projection};
+
+/// The three input projections as Linear modules, a row a way to name them; `.weight` and `.bias` follow.
+const MODULES: &[[&str; 3]] = &[
+    ["q_proj", "k_proj", "v_proj"],
+    ["query", "key", "value"],
+    ["W_q", "W_k", "W_v"],
+    ["w_q", "w_k", "w_v"],
+    ["W_query", "W_key", "W_value"],
+    ["wq", "wk", "wv"],
+    ["q_lin", "k_lin", "v_lin"],
+    ["q_linear", "k_linear", "v_linear"],
+    ["linear_q", "linear_k", "linear_v"],
+    ["to_q", "to_k", "to_v"],
+    ["self.query", "self.key", "self.value"],
+    ["attention.query", "attention.key", "attention.value"],
+    ["linears.0", "linears.1", "linears.2"],
+];
+
+/// The three input projections packed into one matrix, queries first; but `query_key_value` head by head.
+const PACKED: &[&str] =
+    &["c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv", "query_key_value"];
+
+/// The output projection.
+const OUTPUTS: &[&str] = &[
+    "o_proj",
+    "out_proj",
+    "out",
+    "W_o",
+    "w_o",
+    "wo",
+    "out_lin",
+    "linear_out",
+    "to_out.0",
+    "to_out",
+    "output.dense",
+    "dense",
+    "linears.3",
+    "c_proj",
+    "proj",
+];
+
+/// A way to keep the four projections of a layer.
+struct Scheme {
+    /// The input projections: one a projection, or one for all three.
+    inputs: Vec<Names>,
+    /// What the output projection may be called.
+    outputs: Vec<Names>,
+    /// Whether weights are (heads, in, `head_dim`), as `TransformerLens` has them.
+    per_head: bool,
+}
+
+fn module(name: &&str) -> Names {
+    (format!("{name}.weight"), format!("{name}.bias"))
+}
+
+fn raw((weight, bias): (&str, &str)) -> Names {
+    (weight.to_owned(), bias.to_owned())
+}
+
+/// Every known way. Where two fit under one prefix, the first is taken.
+fn schemes() -> Vec<Scheme> {
+    let outputs: Vec<Names> = OUTPUTS.iter().map(module).collect();
+    let scheme = |inputs| Scheme { inputs, outputs: outputs.clone(), per_head: false };
+    let name = |(weight, bias): Projection| raw((weight.as_str(), bias.as_str()));
+    let [inputs @ .., output] = Name::PROJECTIONS;
+    let ours =
+        Scheme { inputs: inputs.map(name).into(), outputs: vec![name(output)], per_head: false };
+    let per_head = Scheme {
+        inputs: [("W_Q", "b_Q"), ("W_K", "b_K"), ("W_V", "b_V")].map(raw).into(),
+        outputs: vec![raw(("W_O", "b_O"))],
+        per_head: true,
+    };
+    let three = MODULES.iter().map(|row| scheme(row.iter().map(module).collect()));
+    let packed = PACKED.iter().map(|name| scheme(vec![module(name)]));
+    let in_proj = scheme(vec![raw(("in_proj_weight", "in_proj_bias"))]);
+    // With kdim, whose biases stay packed.
+    let apart = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];
+    let apart = scheme(apart.map(|name| raw((name, "no bias of its own"))).into());
+    [ours, in_proj, apart].into_iter().chain(three).chain(packed).chain([per_head]).collect()
+}
+
+/// The layers whose four projections are all among these names, by prefix.
+fn layers(names: &[&str]) -> Vec<Layer> {
+    let mut found: BTreeMap<String, Layer> = BTreeMap::new();
+    for Scheme { inputs, outputs, per_head } in schemes() {
+        let Some((first, _)) = inputs.first() else { continue };
+        for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
+            let has = |(weight, _): &&Names| {
+                let name = format!("{prefix}{weight}");
+                names.contains(&name.as_str())
+            };
+            if found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
+                continue;
+            }
+            if let Some(output) = outputs.iter().find(has).cloned() {
+                let (inputs, prefix) = (inputs.clone(), prefix.to_owned());
+                found.insert(prefix.clone(), Layer { prefix, inputs, output, per_head });
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// What stands before `last` in `name`, if that is a whole segment or nothing.
+fn prefix_of<'a>(name: &'a str, last: &str) -> Option<&'a str> {
+    name.strip_suffix(last).filter(|before| {
+        before.chars().next_back().is_none_or(|end| matches!(end, '.' | '/' | '_' | ':'))
+    })
+}
+
+/// The layer that `--prefix` picks among a file's names; without one, the only one there is.
+///
+/// # Errors
+/// If no layer is under the prefix, or several are: the prefixes that would do are listed.
+pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
+    let all = layers(names);
+    let known: Vec<String> = all.iter().map(|layer| layer.shown_prefix().to_owned()).collect();
+    let asked = prefix.unwrap_or_default().trim_end_matches(['.', '/']);
+    let (mut under, others): (Vec<Layer>, Vec<Layer>) =
+        all.into_iter().partition(|layer| layer.is_under(asked));
+    if under.is_empty() {
+        under = others.into_iter().filter(|layer| layer.has_within(asked)).collect();
+    }
+    if let Some(at) = under.iter().position(|layer| layer.shown_prefix() == asked) {
+        return Ok(Some(under.swap_remove(at)));
+    }
+    let listed = |prefixes: Vec<&str>| match prefixes.as_slice() {
+        [shown @ .., _] if prefixes.len() > SHOWN => {
+            let shown = shown.get(..SHOWN).unwrap_or(shown).join(", ");
+            format!("{shown} and {} more", prefixes.len() - SHOWN)
+        }
+        all => all.join(", "),
+    };
+    if under.len() > 1 {
+        let what = format!("{} layers have them, and no prefix picks one", under.len());
+        let prefixes = under.iter().map(Layer::shown_prefix).collect();
+        let fix = format!("pick one with `prefix`: {}", listed(prefixes));
+        return Err(Error::tensor("weights", what, fix));
+    }
+    if under.is_empty() && !asked.is_empty() {
+        let what = format!("none under the prefix {asked}");
+        let fix = if known.is_empty() {
+            missing(names)
+        } else if known.iter().all(String::is_empty) {
+            "the only layer has no prefix: leave it out".to_owned()
+        } else {
+            format!("there are {}", listed(known.iter().map(String::as_str).collect()))
+        };
+        return Err(Error::tensor("weights", what, fix));
+    }
+    Ok(under.pop())
+}
+
+/// The weights of the layer that `--prefix` picks in a file; no other tensor of it is read.
+///
+/// # Errors
+/// If the file cannot be read, or holds no whole layer, or several.
+pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
+    let bundle = Bundle::open(path)?;
+    let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+    pick(&names, settings.prefix.as_deref())
+        .and_then(|layer| layer.ok_or_else(|| none_found(&names)))
+        .and_then(|layer| layer.weights(settings.into(), |name| bundle.tensor(name)))
+        .map_err(|error| error.in_file(path))
+}
+
+/// How many names a message lists.
+const SHOWN: usize = 12;
+
+/// The error for a file that holds no whole layer that is known by its names: what lacks, if a layer is nearly there.
+fn none_found(names: &[&str]) -> Error {
+    let what = match nearly(names) {
+        Some((there, missing)) => {
+            format!("no {} beside {}", missing.join(", no "), there.join(", "))
+        }
+        None => "no four projections among the file's tensors".to_owned(),
+    };
+    Error::tensor("weights", what, missing(names))
+}
+
+/// The names that are there and those that are missing of the layer that is the most complete.
+fn nearly(names: &[&str]) -> Option<(Vec<String>, Vec<String>)> {
+    let mut best: Option<(Vec<String>, Vec<String>)> = None;
+    for Scheme { inputs, outputs, .. } in schemes() {
+        let weights = inputs.iter().chain(&outputs).map(|(weight, _)| weight);
+        let prefixes = weights.flat_map(|last| names.iter().map(|name| prefix_of(name, last)));
+        for prefix in prefixes.flatten().collect::<BTreeSet<_>>() {
+            let has = |weight: &str| names.contains(&format!("{prefix}{weight}").as_str());
+            let output = outputs.iter().find(|(weight, _)| has(weight)).or(outputs.first());
+            let wanted = inputs.iter().chain(output).map(|(weight, _)| weight);
+            let (there, missing): (Vec<&String>, _) = wanted.partition(|weight| has(weight));
+            // The output projection's names are too common to tell a layer.
+            let is_layer = inputs.iter().any(|(weight, _)| has(weight));
+            if is_layer && best.as_ref().is_none_or(|(most, _)| there.len() > most.len()) {
+                let full = |weight: &String| format!("{prefix}{weight}");
+                best = Some((
+                    there.into_iter().map(full).collect(),
+                    missing.into_iter().map(full).collect(),
+                ));
+            }
+        }
+    }
+    best
+}
+
+fn missing(names: &[&str]) -> String {
+    let listed = match names {
+        [] => "nothing".to_owned(),
+        names if names.len() > SHOWN => {
+            format!("{}, …", names.get(..SHOWN).unwrap_or(names).join(", "))
+        }
+        names => names.join(", "),
+    };
+    format!("name them w_q, w_k, w_v, w_o or q_proj.weight …; the file holds {listed}")
+}

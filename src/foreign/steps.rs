@@ -1,0 +1,239 @@
+//! Files that other code wrote: whose tensor is which step of the run, and in which order its axes are.
+
+use candle_core::{DType, Tensor};
+
+use super::axis_order::AxisOrder;
+use super::hints::fill_in;
+use super::matched::Match;
+use super::names::{last_segment, meanings};
+use crate::error::{Error, Result};
+use crate::file::{Entry, Record};
+use crate::program::{Axis, Name, Step, Trace};
+
+/// How many of the readings that were not taken are named.
+const LISTED: usize = 2;
+
+/// A tensor of a file that is no step of its run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Unmatched {
+    /// The tensor's name in its file.
+    pub tensor: String,
+    /// Why it is none.
+    pub why: String,
+}
+
+/// A file's tensors under the names of the run's steps.
+pub struct Named {
+    /// The file, with its computed tensors named and ordered as the run has them.
+    pub record: Record,
+    /// What was taken as what.
+    pub matches: Vec<Match>,
+    /// The tensors that are no step, and why.
+    pub unmatched: Vec<Unmatched>,
+    /// The orders of axes that are known of the file, keys as queries.
+    orders: Vec<Vec<Axis>>,
+}
+
+/// Finds the step of every computed tensor, and the order of its axes: by its name and its shape where they allow one
+/// answer only, otherwise by the numbers. Where no answer gives the run's numbers, as in a faulty dump, the likeliest
+/// step is taken, in the order that the file's other tensors have; `tokens_first` says that of X.
+///
+/// # Errors
+/// If two tensors would be the same step.
+pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<Named> {
+    let given = |entry: &&Entry| Name::in_files(&entry.name).is_some_and(Name::is_given);
+    let (given, computed): (Vec<&Entry>, Vec<&Entry>) = record.entries.iter().partition(given);
+    let mut named = Named {
+        record: Record { config: None, entries: given.into_iter().cloned().collect() },
+        matches: Vec::new(),
+        unmatched: Vec::new(),
+        orders: if tokens_first {
+            vec![vec![Axis::Query, Axis::Batch, Axis::Model]]
+        } else {
+            vec![]
+        },
+    };
+    let mut open = Vec::new();
+    for entry in computed {
+        let options = options(entry, trace);
+        match options.as_slice() {
+            [] => named.leave(entry, trace),
+            [(step, reading)] => named.take(entry, step, reading, &[])?,
+            _ => open.push((entry, options)),
+        }
+    }
+    let mut unclear = Vec::new();
+    for (entry, mut options) in open {
+        options.retain(|(step, _)| named.record.tensor(step.name.as_str()).is_none());
+        let distances: Result<Vec<f64>> = options
+            .iter()
+            .map(|(step, reading)| distance(&reading.apply(&entry.tensor)?, &step.value))
+            .collect();
+        let distances = distances?;
+        let nearest = (0..options.len()).min_by(|a, b| distances[*a].total_cmp(&distances[*b]));
+        match nearest.filter(|at| distances[*at] <= FITS).and_then(|at| options.get(at)) {
+            Some((step, reading)) => named.take(entry, step, reading, &options)?,
+            None => unclear.push((entry, options)),
+        }
+    }
+    for (entry, mut options) in unclear {
+        options.retain(|(step, _)| named.record.tensor(step.name.as_str()).is_none());
+        let likeliest = options.first().map(|(step, _)| step.name);
+        let same_step = options.iter().filter(|(step, _)| Some(step.name) == likeliest);
+        // The first of equal ones, which is the plain order.
+        match same_step.min_by_key(|(_, reading)| named.strangeness(&entry.name, reading)) {
+            Some((step, reading)) => named.take(entry, step, reading, &options)?,
+            None => named.leave_out(entry, "its step is there already"),
+        }
+    }
+    Ok(named)
+}
+
+/// The [`distance`] of tensors that are the same but for the rounding of bf16, with room: a mistake gives more.
+const FITS: f64 = 0.02;
+
+/// The steps that a tensor can be, and how it is to be read then: the step of its very name if its shape fits.
+fn options<'a>(entry: &Entry, trace: &'a Trace) -> Vec<(&'a Step, AxisOrder)> {
+    let name = last_segment(&entry.name);
+    let dims = entry.tensor.dims();
+    let orders = |step: &'a Step| {
+        let mut orders = AxisOrder::all(&step.axes, dims);
+        // Axes that the file names are not to be guessed.
+        if let Some(named) = &entry.axes
+            && orders.iter().any(|order| order.names() == *named)
+        {
+            orders.retain(|order| order.names() == *named);
+        }
+        orders.into_iter().map(move |order| (step, order))
+    };
+    let is_masked = fill_in(entry).is_some() && trace.step(Name::MaskedScores).is_some();
+    let exact = Name::in_files(name).and_then(|name| trace.step(name));
+    let exact: Vec<_> = exact.into_iter().flat_map(orders).collect();
+    if !exact.is_empty() {
+        return exact;
+    }
+    let steps = meanings(name).into_iter();
+    let steps = steps.filter(|name| !is_masked || *name == Name::MaskedScores);
+    steps.filter_map(|name| trace.step(name)).flat_map(orders).collect()
+}
+
+/// The mean over the elements of |left − right| / (|left| + |right|): 0 where they agree, at most 1. So neither large
+/// numbers nor a mask's fill outweigh the rest.
+#[allow(clippy::cast_precision_loss, reason = "a mean")]
+fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
+    let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
+    let (left, right) = (values(left)?, values(right)?);
+    let apart = |(left, right): (&f64, &f64)| {
+        #[allow(clippy::float_cmp, reason = "equal infinities, and zeros")]
+        if left == right || (left.is_nan() && right.is_nan()) {
+            return 0.0;
+        }
+        let apart = (left - right).abs() / (left.abs() + right.abs());
+        if apart.is_nan() { 1.0 } else { apart }
+    };
+    Ok(left.iter().zip(&right).map(apart).sum::<f64>() / left.len().max(1) as f64)
+}
+
+impl Named {
+    /// A file of ours, which says itself what its tensors are.
+    #[must_use]
+    pub fn as_it_is(record: Record) -> Self {
+        Self { record, matches: Vec::new(), unmatched: Vec::new(), orders: Vec::new() }
+    }
+
+    /// How unlikely an order is: 0 if it is that of another tensor with those axes, or that of `TransformerLens`.
+    fn strangeness(&self, name: &str, reading: &AxisOrder) -> u8 {
+        let order = reading.order();
+        let hooked = [Axis::Batch, Axis::Query, Axis::Head, Axis::HeadDim];
+        let is_hook = last_segment(name).to_ascii_lowercase().starts_with("hook_");
+        let is_known = self.orders.contains(&order) || (is_hook && order == hooked);
+        u8::from(!is_known)
+    }
+
+    /// Takes a tensor as a step; `options` are those that it was chosen among.
+    fn take(
+        &mut self,
+        entry: &Entry,
+        step: &Step,
+        reading: &AxisOrder,
+        options: &[(&Step, AxisOrder)],
+    ) -> Result<()> {
+        if self.record.tensor(step.name.as_str()).is_some() {
+            let other = self.matches.iter().find(|matched| matched.step == step.name.as_str());
+            let other = other.map_or(step.name.as_str(), |matched| matched.tensor.as_str());
+            let what = format!("both {other} and {} may be {}", entry.name, step.name);
+            let fix =
+                "say which step the other is, as `map=THEIRS=OURS`, or pick a layer with `prefix`";
+            return Err(Error::config(what, fix));
+        }
+        self.orders.push(reading.order());
+        let tensor = reading.apply(&entry.tensor)?;
+        let axes = Some(step.axes.names());
+        self.record.entries.push(Entry { axes, ..Entry::of(step.name.as_str(), tensor) });
+        let others: Vec<String> = options
+            .iter()
+            .filter(|(other, way)| (other.name, way) != (step.name, reading))
+            .map(|(other, way)| {
+                let other = if other.name == step.name { "" } else { other.name.as_str() };
+                format!("{other} {way}").trim_start().to_owned()
+            })
+            .collect();
+        let mut taken = Match::as_it_is(step.name.as_str(), &entry.name);
+        if !others.is_empty() {
+            let more = match others.len().saturating_sub(LISTED) {
+                0 => String::new(),
+                more => format!(" or {more} more"),
+            };
+            let shown = others.into_iter().take(LISTED).collect::<Vec<_>>().join(" or ");
+            let how = format!("axes {reading}, which fits better than {shown}{more}");
+            taken = taken.read(how);
+        } else if !reading.is_plain() {
+            taken = taken.read(format!("axes {reading}"));
+        } else if step.name.as_str() == entry.name {
+            return Ok(());
+        }
+        self.matches.push(taken);
+        Ok(())
+    }
+
+    /// Leaves a tensor aside, unless its name is that of a step: then it is wrong that it does not fit.
+    fn leave(&mut self, entry: &Entry, trace: &Trace) {
+        let name = last_segment(&entry.name);
+        let is_average = |step: &&Step| {
+            let rest = step.axes.iter().filter(|(axis, size)| *axis != Axis::Head && *size > 1);
+            let dims = entry.tensor.dims().iter().copied().filter(|size| *size > 1);
+            step.axes.iter().any(|(axis, size)| axis == Axis::Head && size > 1)
+                && rest.map(|(_, size)| size).eq(dims)
+        };
+        let meanings = meanings(name);
+        let meant: Vec<&Step> = meanings.iter().filter_map(|name| trace.step(*name)).collect();
+        if meant.iter().any(is_average) {
+            self.leave_out(entry, "it has no axis for the heads; an average over them is no step");
+            return;
+        }
+        if Name::in_files(name).is_some() {
+            self.record.entries.push(Entry { name: name.to_owned(), ..entry.clone() });
+            return;
+        }
+        // Parameters of other layers are no steps.
+        if matches!(name, "weight" | "bias") {
+            return;
+        }
+        let why = match meant.as_slice() {
+            [] if name.contains("mask") => {
+                "a mask is given by `attn_mask=FILE:NAME`, where 1 means attend".to_owned()
+            }
+            [] => "no step is called so; `map=NAME=STEP` says which it is".to_owned(),
+            steps => {
+                let steps: Vec<String> =
+                    steps.iter().map(|step| format!("{} {}", step.name, step.axes)).collect();
+                format!("its shape {:?} is not that of {}", entry.tensor.dims(), steps.join(" or "))
+            }
+        };
+        self.leave_out(entry, why);
+    }
+
+    fn leave_out(&mut self, entry: &Entry, why: impl Into<String>) {
+        self.unmatched.push(Unmatched { tensor: entry.name.clone(), why: why.into() });
+    }
+}

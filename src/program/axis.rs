@@ -1,0 +1,184 @@
+//! Named axes: what every dimension of every tensor means, and how long it is.
+
+use std::fmt;
+
+/// What one dimension of a tensor runs over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Axis {
+    /// Items of the batch, B.
+    Batch,
+    /// Attention heads, H.
+    Head,
+    /// Positions that ask, T.
+    Query,
+    /// Positions that are attended to, S; as many as queries in self-attention.
+    Key,
+    /// Features of a projection, `d_model`.
+    Model,
+    /// Features of one head, `d_k`.
+    HeadDim,
+    /// Features of X, `d_in`.
+    Input,
+}
+
+impl Axis {
+    /// Every axis.
+    pub const ALL: [Self; 7] =
+        [Self::Batch, Self::Head, Self::Query, Self::Key, Self::Model, Self::HeadDim, Self::Input];
+
+    /// The name in files, tables and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Head => "head",
+            Self::Query => "query",
+            Self::Key => "key",
+            Self::Model => "model",
+            Self::HeadDim => "head_dim",
+            Self::Input => "input",
+        }
+    }
+
+    /// The axis of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|axis| axis.name() == name)
+    }
+
+    /// The letter that formulas use. Queries and keys share T where they are one sequence.
+    #[must_use]
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Batch => "B",
+            Self::Head => "H",
+            Self::Query | Self::Key => "T",
+            Self::Model => "d_model",
+            Self::HeadDim => "d_k",
+            Self::Input => "d_in",
+        }
+    }
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// An axis and its length.
+pub type Dim = (Axis, usize);
+
+/// A tensor's axes with their lengths, outermost first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axes(Vec<Dim>);
+
+impl Axes {
+    /// Axes with their lengths.
+    pub fn new(axes: impl Into<Vec<Dim>>) -> Self {
+        Self(axes.into())
+    }
+
+    /// The axes and lengths, outermost first.
+    #[must_use]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Dim> + DoubleEndedIterator + '_ {
+        self.0.iter().copied()
+    }
+
+    /// The number of axes.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The lengths alone.
+    #[must_use]
+    pub fn shape(&self) -> Vec<usize> {
+        self.iter().map(|(_, size)| size).collect()
+    }
+
+    /// The names alone.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.iter().map(|(axis, _)| axis.name().to_owned()).collect()
+    }
+
+    /// The length of the last axis; 1 where there is none.
+    #[must_use]
+    pub fn last_size(&self) -> u128 {
+        self.0.last().map_or(1, |(_, size)| *size as u128)
+    }
+
+    /// The number of elements; saturates where no number could hold it.
+    #[must_use]
+    pub fn count(&self) -> u128 {
+        self.iter().fold(1, |count, (_, size)| count.saturating_mul(size as u128))
+    }
+
+    /// The last axes of these, of the lengths that `shape` has.
+    #[must_use]
+    pub fn last_of(self, shape: &[usize]) -> Self {
+        let last = self.0.iter().rev().zip(shape.iter().rev());
+        let mut axes: Vec<Dim> = last.map(|((axis, _), size)| (*axis, *size)).collect();
+        axes.reverse();
+        Self(axes)
+    }
+
+    /// The batch item of an index: the first where all items share the tensor.
+    #[must_use]
+    pub fn item(&self, index: &[usize]) -> usize {
+        match (self.iter().next(), index.first()) {
+            (Some((Axis::Batch, _)), Some(item)) => *item,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Axes {
+    /// `(batch 1, head 2, query 4, key 4)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let axes: Vec<_> = self.iter().map(|(axis, size)| format!("{axis} {size}")).collect();
+        write!(f, "({})", axes.join(", "))
+    }
+}
+
+/// The index of the element that stands at `at` in row-major order.
+#[must_use]
+pub fn unravel(at: usize, dims: &[usize]) -> Vec<usize> {
+    let mut rest = at;
+    let mut index: Vec<usize> = dims
+        .iter()
+        .rev()
+        .map(|dim| {
+            let here = rest % dim.max(&1);
+            rest /= dim.max(&1);
+            here
+        })
+        .collect();
+    index.reverse();
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_show_names_and_lengths() {
+        let axes = Axes::new([(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)]);
+        assert_eq!(axes.to_string(), "(batch 2, head 3, query 5, key 5)");
+        assert_eq!((axes.count(), axes.rank()), (150, 4));
+    }
+
+    #[test]
+    fn names_read_back() {
+        for axis in Axis::ALL {
+            assert_eq!(Axis::named(axis.name()), Some(axis));
+        }
+    }
+
+    #[test]
+    fn a_count_beyond_any_number_saturates() {
+        assert_eq!(Axes::new(vec![(Axis::Batch, usize::MAX); 3]).count(), u128::MAX);
+    }
+}

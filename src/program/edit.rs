@@ -1,0 +1,216 @@
+//! Edits: the small changes of a program that mistakes in code amount to.
+
+use super::graph::{Program, Step};
+use super::name::{Name, Role};
+use super::op::Op;
+use super::ops::HandOn;
+use crate::error::{Error, Result};
+
+/// A change of one step of a program.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edit {
+    /// The step.
+    pub at: Name,
+    /// What is changed.
+    pub change: Change,
+}
+
+/// What is changed of a step.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Change {
+    /// Another operation on the same inputs.
+    Replace(Op),
+    /// The step is left out: what it reads first is handed on.
+    Omit,
+    /// Other inputs, for the same operation.
+    Read(Vec<Name>),
+    /// One more operation on the step's value, which reads these steps beside it.
+    After(Op, Vec<Name>),
+    /// One more operation on one of the inputs, counted from 0, which reads these steps beside it.
+    Before(usize, Op, Vec<Name>),
+}
+
+impl Edit {
+    /// An edit of a step.
+    #[must_use]
+    pub fn new(at: Name, change: Change) -> Self {
+        Self { at, change }
+    }
+}
+
+impl<V> Program<V> {
+    /// The program with these changes, made one after the other, and without values.
+    ///
+    /// # Errors
+    /// If a step is not there, reads one that comes later, or a computed one has other axes than before: such code would
+    /// have failed.
+    pub fn edited(&self, edits: &[Edit]) -> Result<Program> {
+        let unchanged = self.unrun();
+        edits.iter().try_fold(unchanged, |program, edit| program.edited_once(edit))
+    }
+}
+
+impl Program {
+    fn edited_once(&self, edit: &Edit) -> Result<Self> {
+        let mut edited = Edited { program: Self::default(), moved: Vec::new() };
+        let mut is_made = false;
+        for step in self.steps() {
+            if step.name == edit.at && !step.is_inserted {
+                edited.change(step, &edit.change)?;
+                is_made = true;
+            } else {
+                edited.keep(step)?;
+            }
+        }
+        if is_made {
+            return Ok(edited.program);
+        }
+        Err(Error::tensor(
+            edit.at.as_str(),
+            "is not there to be edited",
+            "edit a step that there is",
+        ))
+    }
+}
+
+/// A program that is being edited.
+struct Edited {
+    program: Program,
+    /// Where the steps of the program before stand now.
+    moved: Vec<usize>,
+}
+
+impl Edited {
+    fn keep(&mut self, step: &Step<()>) -> Result<()> {
+        let inputs = self.moved_inputs(step);
+        let at = self.add(step, step.op.clone(), &inputs, step.is_inserted)?;
+        self.moved_to(at, step)
+    }
+
+    /// The step stands there now; if it is computed, as long as before.
+    fn moved_to(&mut self, at: usize, step: &Step<()>) -> Result<()> {
+        let has_other_axes = self.program.steps().get(at).is_none_or(|new| new.axes != step.axes);
+        if has_other_axes && step.name.role() == Role::Computed {
+            return Err(misfit(step, "would have other axes"));
+        }
+        self.moved.push(at);
+        Ok(())
+    }
+
+    fn moved_inputs(&self, step: &Step<()>) -> Vec<usize> {
+        step.inputs.iter().filter_map(|at| self.moved.get(*at).copied()).collect()
+    }
+
+    fn change(&mut self, step: &Step<()>, change: &Change) -> Result<()> {
+        let mut inputs = self.moved_inputs(step);
+        let op = step.op.clone();
+        let at = match change {
+            Change::Replace(op) => self.add(step, op.clone(), &inputs, false)?,
+            Change::Omit => {
+                inputs.truncate(1);
+                self.add(step, HandOn.into(), &inputs, false)?
+            }
+            Change::Read(names) => {
+                let inputs = self.positions(names)?;
+                self.add(step, op, &inputs, false)?
+            }
+            Change::After(after, beside) => {
+                let own = self.add(step, op, &inputs, false)?;
+                let all = [vec![own], self.positions(beside)?].concat();
+                self.add(step, after.clone(), &all, true)?
+            }
+            Change::Before(slot, before, beside) => {
+                let beside = self.positions(beside)?;
+                let Some(input) = inputs.get_mut(*slot) else {
+                    return Err(misfit(step, "reads no such step"));
+                };
+                let all = [vec![*input], beside].concat();
+                *input = self.add(step, before.clone(), &all, true)?;
+                self.add(step, op, &inputs, false)?
+            }
+        };
+        self.moved_to(at, step)
+    }
+
+    fn add(
+        &mut self,
+        step: &Step<()>,
+        op: Op,
+        inputs: &[usize],
+        is_inserted: bool,
+    ) -> Result<usize> {
+        let at = if op == Op::Given {
+            self.program.given(step.name, step.axes.clone())
+        } else {
+            self.program.then(step.name, op, inputs)?
+        };
+        if let Some(added) = self.program.last_mut() {
+            added.is_inserted = is_inserted;
+        }
+        Ok(at)
+    }
+
+    fn positions(&self, names: &[Name]) -> Result<Vec<usize>> {
+        let find = |name: &Name| {
+            let missing =
+                || Error::tensor(name.as_str(), "does not come before", "read an earlier step");
+            self.program.position(*name).ok_or_else(missing)
+        };
+        names.iter().map(find).collect()
+    }
+}
+
+fn misfit(step: &Step<()>, what: &str) -> Error {
+    Error::tensor(step.name.as_str(), what, "make an edit that keeps every shape")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{Axes, Axis, EmptyRow, Name, Scale, ScaleBy, Softmax};
+
+    fn program() -> Program {
+        let mut program = Program::default();
+        let axes = [(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)];
+        let raw = program.given(Name::ScoresRaw, Axes::new(axes));
+        let scores = program.then(Name::Scores, Scale { head_dim: 4 }, &[raw]).expect("fits");
+        program.then(Name::Weights, Softmax::over_keys(EmptyRow::Nan), &[scores]).expect("fits");
+        program
+    }
+
+    fn formulas(edits: &[Edit]) -> Vec<String> {
+        let program = program().edited(edits).expect("fits");
+        let told = |step: &Step<()>| format!("{} = {}", step.name, program.formula(step));
+        program.steps().iter().map(told).collect()
+    }
+
+    #[test]
+    fn two_edits_meet_at_one_step() {
+        let twice = Edit::new(Name::Scores, Change::After(ScaleBy { factor: 0.5 }.into(), vec![]));
+        let other = Edit::new(Name::Scores, Change::Replace(ScaleBy { factor: 3.0 }.into()));
+        let wanted = [
+            "scores_raw = given",
+            "scores = scores_raw · 3",
+            "scores = scores · 0.5",
+            "weights = softmax(scores) over keys",
+        ];
+        assert_eq!(formulas(&[twice.clone(), other.clone()]), wanted);
+        assert_eq!(formulas(&[other, twice]), wanted);
+    }
+
+    #[test]
+    fn what_is_left_out_hands_on_what_it_reads() {
+        let left_out = formulas(&[Edit::new(Name::Scores, Change::Omit)]);
+        assert_eq!(left_out[1..], ["scores = scores_raw", "weights = softmax(scores) over keys"]);
+    }
+
+    #[test]
+    fn an_edit_keeps_shapes_and_order() {
+        let refused = |edit| program().edited(&[edit]).expect_err("must be refused").to_string();
+        let later = Edit::new(Name::Scores, Change::Read(vec![Name::Weights]));
+        assert_eq!(refused(later), "weights: does not come before");
+        let absent = Edit::new(Name::Output, Change::Omit);
+        assert_eq!(refused(absent), "output: is not there to be edited");
+    }
+}

@@ -1,0 +1,254 @@
+//! Programs and traces: a trace is a program that has been run.
+
+use std::collections::HashMap;
+
+use candle_core::{DType, Tensor};
+
+use super::axis::Axes;
+use super::name::Name;
+use super::op::Op;
+use crate::error::{Error, Result};
+
+/// Tensors by step: what a program is given from outside.
+pub type Given = HashMap<Name, Tensor>;
+
+/// One step: an operation, the earlier steps it reads, and (in a trace) its value.
+#[derive(Debug, Clone)]
+pub struct Step<V = Tensor> {
+    /// The name. In an edited program several steps can have it, of which the last is the one that is meant.
+    pub name: Name,
+    /// The operation.
+    pub op: Op,
+    /// The positions of the steps that it reads, all before its own.
+    pub inputs: Vec<usize>,
+    /// The axes of its value.
+    pub axes: Axes,
+    /// Whether an edit put it in, beside the step of its name.
+    pub is_inserted: bool,
+    /// Its value; nothing in a program that has not been run.
+    pub value: V,
+}
+
+impl<V> Step<V> {
+    /// The same step with another value.
+    pub(super) fn with<W>(&self, value: W) -> Step<W> {
+        Step {
+            name: self.name,
+            op: self.op.clone(),
+            inputs: self.inputs.clone(),
+            axes: self.axes.clone(),
+            is_inserted: self.is_inserted,
+            value,
+        }
+    }
+
+    /// Bytes of the step's value when it is computed in `dtype`; booleans take a byte each.
+    #[must_use]
+    pub fn bytes(&self, dtype: DType) -> u128 {
+        let size = if self.name.row().is_boolean { 1 } else { dtype.size_in_bytes() };
+        self.axes.count().saturating_mul(size as u128)
+    }
+}
+
+/// Steps in order of execution.
+#[derive(Debug, Clone)]
+pub struct Program<V = ()> {
+    steps: Vec<Step<V>>,
+}
+
+impl<V> Default for Program<V> {
+    fn default() -> Self {
+        Self { steps: Vec::new() }
+    }
+}
+
+/// A program that has been run: every step with its value.
+pub type Trace = Program<Tensor>;
+
+impl<V> Program<V> {
+    /// The steps in order of execution.
+    #[must_use]
+    pub fn steps(&self) -> &[Step<V>] {
+        &self.steps
+    }
+
+    /// The steps that are shown and written: all but those that stand for a part of another.
+    pub fn outer(&self) -> impl Iterator<Item = &Step<V>> {
+        self.steps.iter().filter(|step| !step.name.row().is_inner)
+    }
+
+    /// The position of the step of that name.
+    #[must_use]
+    pub fn position(&self, name: Name) -> Option<usize> {
+        self.steps.iter().rposition(|step| step.name == name)
+    }
+
+    /// The step of that name.
+    #[must_use]
+    pub fn step(&self, name: Name) -> Option<&Step<V>> {
+        self.steps.iter().rev().find(|step| step.name == name)
+    }
+
+    /// The steps that `step` reads.
+    #[must_use]
+    pub fn read_by(&self, step: &Step<V>) -> Vec<&Step<V>> {
+        step.inputs.iter().filter_map(|at| self.steps.get(*at)).collect()
+    }
+
+    /// The step's formula, with the names of the steps it reads.
+    #[must_use]
+    pub fn formula(&self, step: &Step<V>) -> String {
+        let names: Vec<&str> = self.read_by(step).iter().map(|read| read.name.as_str()).collect();
+        step.op.formula(&names)
+    }
+
+    /// Which steps the step at a position reads, directly or through others.
+    #[must_use]
+    pub fn ancestors(&self, at: usize) -> Vec<bool> {
+        let mut reached = vec![false; self.steps.len()];
+        let mut open = vec![at];
+        while let Some(at) = open.pop() {
+            for input in self.steps.get(at).into_iter().flat_map(|step| &step.inputs) {
+                if let Some(reached) = reached.get_mut(*input)
+                    && !std::mem::replace(reached, true)
+                {
+                    open.push(*input);
+                }
+            }
+        }
+        reached
+    }
+
+    /// Which steps read one of which this is true, directly or through others.
+    #[must_use]
+    pub fn descendants(&self, mut of: impl FnMut(&Step<V>) -> bool) -> Vec<bool> {
+        let is_start: Vec<bool> = self.steps.iter().map(&mut of).collect();
+        let mut reached: Vec<bool> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let is_changed = |at: &usize| {
+                let is = |list: &[bool]| list.get(*at).copied().unwrap_or(false);
+                is(&reached) || is(&is_start)
+            };
+            reached.push(step.inputs.iter().any(is_changed));
+        }
+        reached
+    }
+
+    /// The step at a position and all that it reads, as a program of their own.
+    #[must_use]
+    pub fn part(&self, at: usize) -> Program {
+        let needed = self.ancestors(at);
+        let mut moved = vec![0; self.steps.len()];
+        let mut part = Program::default();
+        for (place, step) in self.steps.iter().enumerate() {
+            if place == at || needed.get(place) == Some(&true) {
+                let moved_to = |at: &usize| moved.get(*at).copied().unwrap_or_default();
+                let inputs = step.inputs.iter().map(moved_to).collect();
+                if let Some(moved) = moved.get_mut(place) {
+                    *moved = part.steps.len();
+                }
+                part.steps.push(Step { inputs, ..step.with(()) });
+            }
+        }
+        part
+    }
+
+    /// Gives every step a value, in order of execution: `value` gets the step and the values of what it reads. This is
+    /// how programs are run, replayed and run with changes.
+    ///
+    /// # Errors
+    /// The first that `value` gives.
+    pub fn run_with<W, E>(
+        &self,
+        mut value: impl FnMut(&Step<V>, &[&W]) -> std::result::Result<W, E>,
+    ) -> std::result::Result<Program<W>, E> {
+        let mut steps: Vec<Step<W>> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let read = step.inputs.iter().filter_map(|at| steps.get(*at)).map(|read| &read.value);
+            let inputs: Vec<&W> = read.collect();
+            let value = value(step, &inputs)?;
+            steps.push(step.with(value));
+        }
+        Ok(Program { steps })
+    }
+
+    /// The same program without values.
+    #[must_use]
+    pub fn unrun(&self) -> Program {
+        Program { steps: self.steps.iter().map(|step| step.with(())).collect() }
+    }
+}
+
+impl Program {
+    /// Adds a tensor that comes from outside, and returns its position.
+    pub fn given(&mut self, name: Name, axes: Axes) -> usize {
+        self.push(name, Op::Given, Vec::new(), axes)
+    }
+
+    /// Adds an operation on earlier steps, and returns its position.
+    ///
+    /// # Errors
+    /// If the axes of the inputs do not fit the operation.
+    pub fn then(&mut self, name: Name, op: impl Into<Op>, inputs: &[usize]) -> Result<usize> {
+        let op = op.into();
+        let read = inputs.iter().map(|at| self.steps.get(*at).map(|step| &step.axes));
+        let unknown = || {
+            Error::tensor(name.as_str(), "reads a step that is not there", "add that step first")
+        };
+        let read: Vec<&Axes> = read.collect::<Option<_>>().ok_or_else(unknown)?;
+        let axes = op.axes(&read)?;
+        Ok(self.push(name, op, inputs.to_vec(), axes))
+    }
+
+    pub(super) fn push(&mut self, name: Name, op: Op, inputs: Vec<usize>, axes: Axes) -> usize {
+        self.steps.push(Step { name, op, inputs, axes, is_inserted: false, value: () });
+        self.steps.len() - 1
+    }
+
+    pub(super) fn last_mut(&mut self) -> Option<&mut Step<()>> {
+        self.steps.last_mut()
+    }
+
+    /// Runs every step. What follows from the settings can be given in place of that.
+    ///
+    /// # Errors
+    /// If a given tensor is missing or has another shape than its axes, or candle fails.
+    pub fn run(&self, given: &Given) -> Result<Trace> {
+        self.run_with(|step, inputs| match given.get(&step.name) {
+            Some(tensor) if step.name.is_given() && !step.is_inserted => outside(step, tensor),
+            _ if step.op == Op::Given => {
+                Err(Error::tensor(step.name.as_str(), "is not given", "give a tensor of that name"))
+            }
+            _ => step.op.eval(inputs),
+        })
+    }
+
+    /// Bytes that all values take together.
+    #[must_use]
+    pub fn bytes(&self, dtype: DType) -> u128 {
+        self.steps.iter().fold(0, |sum, step| sum.saturating_add(step.bytes(dtype)))
+    }
+}
+
+/// What is given for a step, if it has the step's shape.
+fn outside(step: &Step<()>, tensor: &Tensor) -> Result<Tensor> {
+    if tensor.dims() != step.axes.shape() {
+        let what = format!("is {:?}, and this run needs {}", tensor.dims(), step.axes);
+        return Err(Error::tensor(step.name.as_str(), what, "give a tensor of that shape"));
+    }
+    Ok(tensor.contiguous()?)
+}
+
+impl Trace {
+    /// The step's value, computed again from the values it reads; of what comes from outside, that.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn replay(&self, step: &Step) -> Result<Tensor> {
+        let inputs: Vec<&Tensor> = self.read_by(step).iter().map(|read| &read.value).collect();
+        match step.op {
+            Op::Given => Ok(step.value.clone()),
+            _ => step.op.eval(&inputs),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What computing is: steps with named axes, the operations between them, and the one interpreter that runs them.
+
+mod axis;
+mod blocked;
+mod choice;
+mod edit;
+mod graph;
+mod name;
+mod op;
+pub mod ops;
+mod terms;
+
+pub use axis::{Axes, Axis, Dim, unravel};
+pub use blocked::{Became, EmptyRows};
+pub(crate) use choice::choices;
+pub use edit::{Change, Edit};
+pub use graph::{Given, Program, Step, Trace};
+pub use name::{BlockedCells, Called, Name, Projection, Role, Row, Size};
+pub use op::{Misread, Op, Operation};
+pub use ops::*;
+pub(crate) use terms::broadcast;
+pub use terms::{Cell, Explanation, Factor, Reason, Term, Value};

@@ -1,0 +1,539 @@
+//! The steps that there can be: one row each, with all that there is to know of it by its name alone.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+
+use super::axis::Axis;
+
+/// What a step is to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Tokens that the run starts from.
+    Input,
+    /// What a model has learned: weights, biases.
+    Parameter,
+    /// Keys or values of earlier tokens.
+    Cache,
+    /// What is drawn as the run goes: the weights that dropout keeps.
+    Random,
+    /// What follows from the settings alone, unless a file gives it: masks, position biases, frequencies.
+    Setting,
+    /// What is computed from the others.
+    Computed,
+}
+
+/// A length that every run has, and that the axes of its steps are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// Items of the batch, B.
+    Batch,
+    /// Tokens of X, T.
+    Tokens,
+    /// Query rows that are computed.
+    Queries,
+    /// Keys that the run projects itself.
+    OwnKeys,
+    /// Keys of the cache, P.
+    PastKeys,
+    /// All keys, S.
+    Keys,
+    /// Features of X, `d_in`.
+    Input,
+    /// Features of the second input, `d_memory`.
+    Memory,
+    /// Features of the model, `d_model`.
+    Model,
+    /// Features of all query heads, H · `d_k`.
+    QueryWidth,
+    /// Features of all key heads, `H_kv` · `d_k`.
+    KeyWidth,
+    /// Query heads, H.
+    Heads,
+    /// Key heads, `H_kv`.
+    KeyHeads,
+    /// Features of a head, `d_k`.
+    HeadDim,
+    /// Pairs of features that are turned, r / 2.
+    Pairs,
+}
+
+impl Size {
+    /// The axis that has this length.
+    #[must_use]
+    pub fn axis(self) -> Axis {
+        match self {
+            Self::Batch => Axis::Batch,
+            Self::Tokens | Self::Queries => Axis::Query,
+            Self::OwnKeys | Self::PastKeys | Self::Keys => Axis::Key,
+            Self::Input | Self::Memory => Axis::Input,
+            Self::Model | Self::QueryWidth | Self::KeyWidth => Axis::Model,
+            Self::Heads | Self::KeyHeads => Axis::Head,
+            Self::HeadDim | Self::Pairs => Axis::HeadDim,
+        }
+    }
+}
+
+/// What the cells that a mask blocks are in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockedCells {
+    /// No mask has been applied.
+    Unknown,
+    /// Low scores: −∞ is no fault there.
+    Low,
+    /// Weights of 0.
+    Weightless,
+}
+
+/// Names that people's code gives to a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Called {
+    /// The names, in lower case.
+    pub names: &'static [&'static str],
+    /// How many other steps are likelier to be meant by them.
+    pub rank: u8,
+}
+
+/// All that there is to know of a step by its name.
+#[derive(Debug)]
+pub struct Row {
+    /// The name in files, tables and flags.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub title: &'static str,
+    /// What it is to a run.
+    pub role: Role,
+    /// The lengths of its axes, outermost first. Masks and biases have the last of them, each whole or 1.
+    pub sizes: &'static [Size],
+    /// Whether its values are booleans.
+    pub is_boolean: bool,
+    /// What a mask's blocked cells are in it.
+    pub blocked: BlockedCells,
+    /// Whether it is shown only when it is asked for.
+    pub is_detail: bool,
+    /// Whether it stands for a part of another step: computed and explained, and not written to files.
+    pub is_inner: bool,
+    /// The setting that brings it, as advice; empty if every run has it.
+    pub brought_by: &'static str,
+    /// The setting that names the file which it can come from.
+    pub file: Option<&'static str>,
+    /// What people's code calls it.
+    pub called: &'static [Called],
+    /// The steps that it can read; a run has some of them.
+    pub reads: &'static [Name],
+}
+
+impl Row {
+    const fn new(role: Role, sizes: &'static [Size]) -> Self {
+        Self {
+            name: "",
+            title: "",
+            role,
+            sizes,
+            is_boolean: false,
+            blocked: BlockedCells::Unknown,
+            is_detail: matches!(role, Role::Parameter | Role::Random),
+            is_inner: false,
+            brought_by: "",
+            file: None,
+            called: &[],
+            reads: &[],
+        }
+    }
+
+    const fn computed(sizes: &'static [Size], reads: &'static [Name]) -> Self {
+        Self { reads, ..Self::new(Role::Computed, sizes) }
+    }
+
+    const fn made_of(self, reads: &'static [Name]) -> Self {
+        Self { reads, ..self }
+    }
+
+    const fn named(self, name: &'static str, title: &'static str) -> Self {
+        Self { name, title, ..self }
+    }
+
+    const fn boolean(self) -> Self {
+        Self { is_boolean: true, ..self }
+    }
+
+    const fn blocked(self) -> Self {
+        Self { blocked: BlockedCells::Low, ..self }
+    }
+
+    const fn weightless(self) -> Self {
+        Self { blocked: BlockedCells::Weightless, ..self }
+    }
+
+    const fn detail(self) -> Self {
+        Self { is_detail: true, ..self }
+    }
+
+    const fn inner(self) -> Self {
+        Self { is_inner: true, is_detail: true, ..self }
+    }
+
+    const fn by(self, setting: &'static str) -> Self {
+        Self { brought_by: setting, ..self }
+    }
+
+    const fn file(self, key: &'static str) -> Self {
+        Self { file: Some(key), ..self }
+    }
+
+    const fn called(self, called: &'static [Called]) -> Self {
+        Self { called, ..self }
+    }
+
+    /// Whether its heads are those of the keys, which several query heads may share.
+    #[must_use]
+    pub fn has_key_heads(&self) -> bool {
+        self.sizes.contains(&Size::KeyHeads)
+    }
+
+    /// Whether it has a value for every query and key.
+    #[must_use]
+    pub fn is_of_scores(&self) -> bool {
+        self.sizes.ends_with(&[Size::Queries, Size::Keys])
+    }
+}
+
+const fn known(names: &'static [&'static str]) -> Called {
+    Called { names, rank: 0 }
+}
+
+const fn ranked(names: &'static [&'static str], rank: u8) -> Called {
+    Called { names, rank }
+}
+
+macro_rules! steps {
+    ($($variant:ident = $name:literal, $title:literal, $row:expr;)+) => {
+        /// The name of a step.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Name { $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)+ }
+
+        impl Name {
+            /// Every name there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// What there is to know of the step.
+            #[must_use]
+            pub fn row(self) -> &'static Row {
+                match self {
+                    $(Self::$variant => {
+                        const ROW: Row = $row.named($name, $title);
+                        &ROW
+                    })+
+                }
+            }
+        }
+    };
+}
+
+use Role::{Cache, Input, Parameter, Random, Setting};
+use Size::{
+    Batch, HeadDim, Heads, KeyHeads, KeyWidth, Keys, OwnKeys, Pairs, PastKeys, Queries, QueryWidth,
+    Tokens,
+};
+
+const SCORES: &[Size] = &[Batch, Heads, Queries, Keys];
+const OF_QUERIES: &[Size] = &[Batch, Heads, Queries, HeadDim];
+const OF_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, HeadDim];
+const OF_ALL_KEYS: &[Size] = &[Batch, KeyHeads, Keys, HeadDim];
+
+steps! {
+    X = "x", "input", Row::new(Input, &[Batch, Tokens, Size::Input]).file("x").called(INPUT);
+    Memory = "memory", "second input", Row::new(Input, &[Batch, OwnKeys, Size::Memory]).file("memory").called(MEMORY);
+    WQ = "w_q", "weight of the query projection", weight(&[QueryWidth, Size::Input]);
+    BQ = "b_q", "bias of the query projection", bias(&[QueryWidth]);
+    WK = "w_k", "weight of the key projection", weight(&[KeyWidth, Size::Memory]);
+    BK = "b_k", "bias of the key projection", bias(&[KeyWidth]);
+    WV = "w_v", "weight of the value projection", weight(&[KeyWidth, Size::Memory]);
+    BV = "b_v", "bias of the value projection", bias(&[KeyWidth]);
+    WO = "w_o", "weight of the output projection", weight(&[Size::Model, QueryWidth]);
+    BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
+    WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[HeadDim]).by("`qk_norm=rms`");
+    WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[HeadDim]).by("`qk_norm=rms`");
+    RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
+        Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
+    KPast = "k_past", "keys of the cache", past().called(K_PAST);
+    VPast = "v_past", "values of the cache", past().called(V_PAST);
+    CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
+    WindowMask = "mask_window", "keys before a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
+    KeyMask = "mask_keys", "keys that nobody may see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
+    LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, SCORES).boolean().inner();
+    FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, SCORES).boolean().inner().file("attn_mask");
+    Mask = "mask", "which keys a query may not see",
+        Row::new(Setting, SCORES).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask")
+            .made_of(&[Name::CausalMask, Name::WindowMask, Name::KeyMask, Name::LengthMask, Name::FileMask]);
+    AlibiSlopes = "alibi_slopes", "slopes of the heads' position biases", Row::new(Setting, &[Heads]).inner().by("`alibi`");
+    Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`")
+        .made_of(&[Name::AlibiSlopes]);
+    FileBias = "bias_file", "the file's float mask", Row::new(Setting, SCORES).blocked().inner().file("attn_mask");
+    AttnBias = "attn_bias", "position biases or float mask",
+        Row::new(Setting, SCORES).blocked().by("`alibi` or `attn_mask=FILE`").file("attn_mask")
+            .made_of(&[Name::Alibi, Name::FileBias]);
+    DropoutKeep = "dropout_keep", "weights that dropout keeps", Row::new(Random, SCORES).boolean().by("`dropout=P`");
+    DropoutScale = "dropout_scale", "what kept weights are multiplied by", Row::new(Setting, &[]).inner().by("`dropout=P`");
+    Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ]).called(&[known(QUERY)]);
+    K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK]).called(&[known(KEY)]);
+    V = "v", "values", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WV, Name::BV]).called(&[known(VALUE)]);
+    QHeads = "q_heads", "queries, split into heads",
+        Row::computed(OF_QUERIES, &[Name::Q]).called(&[known(&["q_heads", "q_split", "query_heads", "qh"]), ranked(QUERY, 1)]);
+    KHeads = "k_heads", "keys, split into heads",
+        Row::computed(OF_KEYS, &[Name::K]).called(&[known(&["k_heads", "k_split", "key_heads", "kh"]), ranked(KEY, 1)]);
+    VHeads = "v_heads", "values, split into heads",
+        Row::computed(OF_KEYS, &[Name::V]).called(&[known(&["v_heads", "v_split", "value_heads", "vh"]), ranked(VALUE, 1)]);
+    QNorm = "q_norm", "queries, every head normalised",
+        Row::computed(OF_QUERIES, &[Name::QHeads, Name::WQNorm]).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]);
+    KNorm = "k_norm", "keys, every head normalised",
+        Row::computed(OF_KEYS, &[Name::KHeads, Name::WKNorm]).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]);
+    QRot = "q_rot", "queries, turned by their positions",
+        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]);
+    KRot = "k_rot", "keys, turned by their positions",
+        Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]);
+    KCached = "k_cached", "keys behind those of the cache",
+        Row::computed(OF_ALL_KEYS, &[Name::KPast, Name::KHeads, Name::KNorm, Name::KRot]).by(CACHE).called(&[ranked(KEY, 4)]);
+    VCached = "v_cached", "values behind those of the cache",
+        Row::computed(OF_ALL_KEYS, &[Name::VPast, Name::VHeads]).by(CACHE).called(&[ranked(VALUE, 2)]);
+    KRepeated = "k_repeated", "keys, a head for every query head",
+        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KRot, Name::KCached]).by("`kv_heads=N`")
+            .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]);
+    VRepeated = "v_repeated", "values, a head for every query head",
+        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::VHeads, Name::VCached]).by("`kv_heads=N`")
+            .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
+    ScoresRaw = "scores_raw", "dot products of queries and keys",
+        Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QRot, Name::KHeads, Name::KNorm, Name::KRot, Name::KCached, Name::KRepeated]).called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+    Scores = "scores", "scaled scores",
+        Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
+    ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
+    ScoresBiased = "scores_biased", "scores plus position biases or a float mask",
+        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::AttnBias]).blocked().by("`alibi` or `attn_mask=FILE`")
+            .called(&[ranked(LOGITS, 1), ranked(HOOKED, 1), ranked(MASKED, 1)]);
+    MaskedScores = "masked_scores", "scores after the mask",
+        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::Mask]).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
+            .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]);
+    Weights = "weights", "attention weights", Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores]).weightless().called(&[known(WEIGHTS)]);
+    WeightsDropped = "weights_dropped", "attention weights after dropout",
+        Row::computed(SCORES, &[Name::Weights, Name::DropoutKeep, Name::DropoutScale]).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]);
+    HeadOutputs = "head_outputs", "output of every head",
+        Row::computed(OF_QUERIES, &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VCached, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
+    Concat = "concat", "heads side by side",
+        Row::computed(&[Batch, Queries, QueryWidth], &[Name::HeadOutputs])
+            .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]);
+    Output = "output", "output projection",
+        Row::computed(&[Batch, Queries, Size::Model], &[Name::Concat, Name::WO, Name::BO]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]);
+}
+
+const CACHE: &str = "`past=FILE`, or k_past and v_past in the file";
+
+const fn weight(sizes: &'static [Size]) -> Row {
+    Row::new(Parameter, sizes).file("weights")
+}
+
+const fn bias(sizes: &'static [Size]) -> Row {
+    weight(sizes).by("`bias`")
+}
+
+const fn past() -> Row {
+    Row::new(Cache, &[Batch, KeyHeads, PastKeys, HeadDim]).by("`past=FILE`").file("past")
+}
+
+const INPUT: &[Called] =
+    &[known(&["x", "input", "inputs", "hidden_states", "hidden_state", "embeddings", "embedding"])];
+const MEMORY: &[Called] = &[known(&[
+    "memory",
+    "encoder_hidden_states",
+    "key_value_states",
+    "encoder_output",
+    "encoder_outputs",
+])];
+const K_PAST: &[Called] = &[known(&["k_past", "past_key", "past_keys", "key_cache", "k_cache"])];
+const V_PAST: &[Called] =
+    &[known(&["v_past", "past_value", "past_values", "value_cache", "v_cache"])];
+const QUERY: &[&str] =
+    &["q", "query", "queries", "q_proj", "query_states", "query_layer", "hook_q"];
+const KEY: &[&str] = &["k", "key", "keys", "k_proj", "key_states", "key_layer", "hook_k"];
+const VALUE: &[&str] = &["v", "value", "values", "v_proj", "value_states", "value_layer", "hook_v"];
+const Q_ROT: &[&str] = &["q_rot", "q_rotary", "q_embed", "q_rope", "rotated_q", "hook_rot_q"];
+const K_ROT: &[&str] = &["k_rot", "k_rotary", "k_embed", "k_rope", "rotated_k", "hook_rot_k"];
+const DOT_PRODUCTS: &[&str] =
+    &["scores_raw", "qk", "qkt", "dot_products", "raw_scores", "unscaled_scores"];
+/// Scores at any stage.
+const LOGITS: &[&str] = &[
+    "attn_scores",
+    "attention_scores",
+    "attn_logits",
+    "attention_logits",
+    "logits",
+    "energy",
+    "dots",
+    "sim",
+];
+const SCALED: &[&str] =
+    &["scores", "scaled_scores", "scaled_attn_scores", "scaled_attention_scores", "scaled_logits"];
+/// `TransformerLens`' scores, which are masked and never unscaled.
+const HOOKED: &[&str] = &["hook_attn_scores"];
+const MASKED: &[&str] = &[
+    "masked_scores",
+    "scores_masked",
+    "masked_attn_scores",
+    "attn_scores_masked",
+    "masked_attention_scores",
+];
+const WEIGHTS: &[&str] = &[
+    "weights",
+    "attn_weights",
+    "attention_weights",
+    "attn",
+    "attention",
+    "attentions",
+    "attn_probs",
+    "attention_probs",
+    "probs",
+    "p_attn",
+    "alpha",
+    "pattern",
+    "hook_pattern",
+];
+const HEADS: &[&str] = &["head_outputs", "z", "hook_z", "head_out", "heads_out", "head_output"];
+/// Weighted values, of every head or side by side.
+const CONTEXT: &[&str] =
+    &["context", "contexts", "context_vec", "context_vector", "context_layer", "ctx"];
+const ATTN_OUTPUT: &[&str] = &["attn_output", "attention_output"];
+const CONCAT: &[&str] =
+    &["concat", "concatenated", "concat_heads", "concat_attention", "combined", "merged"];
+const OUTPUT: &[&str] = &[
+    "output",
+    "out",
+    "y",
+    "o_proj",
+    "out_proj",
+    "attn_out",
+    "hook_attn_out",
+    "final_output",
+    "result",
+];
+
+/// The weight and the bias of a projection.
+pub type Projection = (Name, Name);
+
+impl Name {
+    /// The parameters of the projections of queries, keys, values and heads.
+    pub const PROJECTIONS: [Projection; 4] =
+        [(Self::WQ, Self::BQ), (Self::WK, Self::BK), (Self::WV, Self::BV), (Self::WO, Self::BO)];
+
+    /// The name in files, tables and flags.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The step of that very name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|step| step.as_str() == name)
+    }
+
+    /// The step of that very name, if it is one that files hold.
+    #[must_use]
+    pub fn in_files(name: &str) -> Option<Self> {
+        Self::named(name).filter(|step| !step.row().is_inner)
+    }
+
+    /// What the step is to a run.
+    #[must_use]
+    pub fn role(self) -> Role {
+        self.row().role
+    }
+
+    /// The steps that can read one of these, directly or through others.
+    #[must_use]
+    pub fn descendants(from: &[Self]) -> HashSet<Self> {
+        let mut reached = HashSet::new();
+        // A step reads only such as stand before it.
+        for name in Self::ALL {
+            if name.row().reads.iter().any(|read| from.contains(read) || reached.contains(read)) {
+                reached.insert(*name);
+            }
+        }
+        reached
+    }
+
+    /// Whether the step can come from outside; a computed one cannot.
+    #[must_use]
+    pub fn is_given(self) -> bool {
+        self.role() != Role::Computed
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_str() == *other
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::named(text).ok_or_else(|| format!("no step is called `{text}`"))
+    }
+}
+
+impl serde::Serialize for Name {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn names_read_back_and_differ() {
+        let names: HashSet<&str> = Name::ALL.iter().map(|name| name.as_str()).collect();
+        assert_eq!(names.len(), Name::ALL.len());
+        for name in Name::ALL {
+            assert_eq!(name.as_str().parse(), Ok(*name));
+            assert!(!name.row().title.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_step_reads_such_as_stand_before_it() {
+        for name in Name::ALL {
+            assert!(name.row().reads.iter().all(|read| read < name), "{name}");
+        }
+    }
+
+    /// Of several steps that a foreign name may mean, each is likelier than the next.
+    #[test]
+    fn the_steps_of_a_foreign_name_have_an_order() {
+        let mut ranks: HashMap<&str, Vec<u8>> = HashMap::new();
+        for called in Name::ALL.iter().flat_map(|name| name.row().called) {
+            called.names.iter().for_each(|name| ranks.entry(name).or_default().push(called.rank));
+        }
+        for (name, mut ranks) in ranks {
+            ranks.sort_unstable();
+            let expected: Vec<u8> = (0..).take(ranks.len()).collect();
+            assert_eq!(ranks, expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The frequencies of rotary positions, and how a checkpoint's config changes them.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "sizes and settings become 32-bit numbers where torch makes them so"
+)]
+
+use std::f64::consts::{PI, TAU};
+
+use candle_core::{DType, Device, Tensor};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::program::axis::Axis::HeadDim;
+use crate::program::axis::{Axes, Dim};
+use crate::program::op::{Misread, Operation, read};
+use crate::program::terms::{Term, Value, factor};
+
+/// What a checkpoint's config states as `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5): how the
+/// frequencies of the rotary position embedding are changed, so that a model sees farther than it was trained to.
+///
+/// Read from an object that names its kind as `rope_type` (or `type`, as older configs do). The kinds and their keys:
+///
+/// | kind | keys |
+/// |---|---|
+/// | `default` | |
+/// | `linear` | `factor` |
+/// | `dynamic` | `factor`, `max_position_embeddings` |
+/// | `llama3` | `factor`, `original_max_position_embeddings`, `low_freq_factor`, `high_freq_factor` |
+/// | `yarn` | `factor`, `original_max_position_embeddings`, `beta_fast`, `beta_slow`, `attention_factor`, `mscale`, `mscale_all_dim`, `truncate` |
+///
+/// A missing key that has no default, an unknown one and one that is stated twice are refused. A key that is null
+/// counts as missing. `rope_theta` and `partial_rotary_factor` are settings of their own, and skipped here.
+/// `original_max_position_embeddings` and `max_position_embeddings` stand in for each other, as a checkpoint states
+/// the latter outside this object.
+///
+/// ```
+/// use mha_trace::config::RopeScaling;
+///
+/// let scaling: RopeScaling = r#"{"type": "linear", "factor": 4}"#.parse()?;
+/// assert_eq!(scaling, RopeScaling::Linear { factor: 4.0 });
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "rope_type", rename_all = "lowercase")]
+pub enum RopeScaling {
+    /// The frequencies as they are.
+    Default,
+    /// All frequencies are divided by one number.
+    Linear {
+        /// What they are divided by.
+        factor: f64,
+    },
+    /// The base grows with the number of positions, once they are more than the model was trained with.
+    Dynamic {
+        /// How fast the base grows.
+        factor: f64,
+        /// The number of positions from which on it grows.
+        max_position_embeddings: usize,
+    },
+    /// Low frequencies are divided, high ones stay as they are, and those between are interpolated, as in Llama 3.1.
+    Llama3(Llama3),
+    /// Low frequencies are divided, high ones stay as they are, with a ramp between, and cos and sin are multiplied.
+    Yarn(Yarn),
+}
+
+/// The keys of [`RopeScaling::Llama3`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Llama3 {
+    /// What low frequencies are divided by.
+    pub factor: f64,
+    /// The number of positions that the model was trained with first, L.
+    pub original_max_position_embeddings: usize,
+    /// A frequency is low if its wave length is more than L / `low_freq_factor`.
+    pub low_freq_factor: f64,
+    /// A frequency is high if its wave length is less than L / `high_freq_factor`.
+    pub high_freq_factor: f64,
+}
+
+/// The keys of [`RopeScaling::Yarn`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Yarn {
+    /// What low frequencies are divided by: s, in the paper.
+    pub factor: f64,
+    /// The number of positions that the model was trained with first: L.
+    pub original_max_position_embeddings: usize,
+    /// A frequency is high if it makes more turns than this in L positions: β, 32 unless stated.
+    pub beta_fast: f64,
+    /// A frequency is low if it makes fewer turns than this in L positions: α, 1 unless stated.
+    pub beta_slow: f64,
+    /// What cos and sin are multiplied by; follows from `factor` unless stated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_factor: Option<f64>,
+    /// Multiplies the logarithm in the numerator of the attention factor, beside `mscale_all_dim`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mscale: Option<f64>,
+    /// Multiplies the logarithm in the denominator of the attention factor, beside `mscale`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mscale_all_dim: Option<f64>,
+    /// Whether the ramp begins and ends at whole features: true unless stated.
+    pub truncate: bool,
+}
+
+impl RopeScaling {
+    /// The name of the kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Linear { .. } => "linear",
+            Self::Dynamic { .. } => "dynamic",
+            Self::Llama3(_) => "llama3",
+            Self::Yarn(_) => "yarn",
+        }
+    }
+
+    /// What cos and sin are multiplied by: 1, but for `yarn`.
+    ///
+    /// There it is what is stated, or 0.1 · ln(factor) + 1 ("`YaRN`", Peng et al., 2023, section 3.4). With `mscale` and
+    /// `mscale_all_dim` it is (0.1 · mscale · ln(factor) + 1) / (0.1 · `mscale_all_dim` · ln(factor) + 1), as in
+    /// `DeepSeek`-V2's code. As in `transformers`, one of the two without the other, or beside a 0, does nothing.
+    #[must_use]
+    pub fn attention_factor(&self) -> f64 {
+        let Self::Yarn(yarn) = self else { return 1.0 };
+        let of = |mscale: f64| {
+            if yarn.factor <= 1.0 { 1.0 } else { 0.1 * mscale * yarn.factor.ln() + 1.0 }
+        };
+        match (yarn.attention_factor, yarn.mscale, yarn.mscale_all_dim) {
+            (Some(stated), ..) => stated,
+            (None, Some(mscale), Some(all)) if mscale != 0.0 && all != 0.0 => of(mscale) / of(all),
+            _ => of(1.0),
+        }
+    }
+}
+
+/// (pairs): the frequencies of a run's rotary positions.
+///
+/// They are the inverse frequencies of `dims` rotated features, one a pair: θᵢ = base^(−2i / dims) (`RoFormer`, Su et al.,
+/// 2021, section 3.2.2), scaled as a checkpoint's config says.
+///
+/// - `linear`: θᵢ / factor (Position Interpolation, Chen et al., 2023, section 2.3).
+/// - `dynamic`: the base is multiplied by (factor · n / L − (factor − 1))^(dims / (dims − 2)) where the run's n positions
+///   are more than L (`YaRN`, Peng et al., 2023, sections 3.1, which has the exponent, and 3.3; the rest is
+///   emozilla's code, as `transformers` has it).
+/// - `llama3`: divided, kept or between by the wave length (`apply_scaling` in the code released with Llama 3.1).
+/// - `yarn`: divided, kept or between by the turns that a pair makes in L positions (`YaRN`, section 3.2, with the ramp
+///   over features as in the paper's code).
+///
+/// The arithmetic is in 32 bits and in the order of `transformers` 5.23 (`modeling_rope_utils.py`). With torch's vector
+/// instructions off the same bits come out (glibc). With AVX2 it raises 16 numbers at a time (32 with AVX-512) by an
+/// approximation of Sleef's, and calls `powf` for fewer and for those left over: from that many frequencies on, about 1
+/// in 80 differs in its last bits. Raising in 64 bits and rounding is no nearer to either.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frequencies {
+    /// The number of features that are turned.
+    pub dims: usize,
+    /// What the frequencies are powers of.
+    pub base: f64,
+    /// How they are changed.
+    pub scaling: Option<RopeScaling>,
+    /// The number of positions of the run, by which some scalings go.
+    pub positions: usize,
+    /// The type of the run.
+    pub dtype: DType,
+}
+
+impl Frequencies {
+    /// The numbers, in the 32 bits that they are computed in.
+    ///
+    /// # Errors
+    /// If the base gives frequencies that are no numbers, or is 1 beside `yarn`.
+    pub fn numbers(&self) -> Result<Vec<f32>> {
+        let &Self { dims, base, positions, .. } = self;
+        let values: Vec<f32> = match &self.scaling {
+            None | Some(RopeScaling::Default) => inverses(dims, base as f32).collect(),
+            Some(RopeScaling::Linear { factor }) => {
+                inverses(dims, base as f32).map(|frequency| frequency / *factor as f32).collect()
+            }
+            Some(RopeScaling::Dynamic { factor, max_position_embeddings }) => {
+                let base = dynamic_base(dims, base, *factor, *max_position_embeddings, positions);
+                inverses(dims, base).collect()
+            }
+            Some(RopeScaling::Llama3(scaling)) => {
+                inverses(dims, base as f32).map(|frequency| llama3(frequency, scaling)).collect()
+            }
+            Some(RopeScaling::Yarn(scaling)) => yarn(dims, base, scaling),
+        };
+        // Logarithms to base 1, which say where the ramp of yarn is, are no numbers either.
+        let is_flat = matches!(self.scaling, Some(RopeScaling::Yarn(_))) && base.ln() == 0.0;
+        if is_flat || values.iter().any(|value| !value.is_finite()) {
+            let what = format!("rope_base {base} gives frequencies that are no numbers");
+            return Err(Error::config(what, "give a base above 1, such as 10000"));
+        }
+        Ok(values)
+    }
+}
+
+impl Operation for Frequencies {
+    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let [] = read(inputs)?;
+        Ok(Tensor::new(self.numbers()?, &Device::Cpu)?.to_dtype(self.dtype)?)
+    }
+
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        let [] = read(inputs)?;
+        Ok(vec![(HeadDim, self.dims / 2)])
+    }
+
+    fn formula(&self, _: &[&str]) -> Result<String, Misread> {
+        let Self { dims, base, .. } = self;
+        let scaling = self.scaling.as_ref().map(|scaling| format!(", scaled {}", scaling.kind()));
+        Ok(format!("{base}^(−2i / {dims}){}", scaling.unwrap_or_default()))
+    }
+
+    fn terms(&self, _: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        let pair = *cell.first().ok_or(Misread)?;
+        let numbers = self.numbers()?;
+        let number = f64::from(*numbers.get(pair).ok_or(Misread)?);
+        let power = inverses(self.dims, self.base as f32).nth(pair).map_or(number, f64::from);
+        let mut factors =
+            vec![factor(format!("{}^(−{} / {})", self.base, 2 * pair, self.dims), power)];
+        factors.extend(
+            self.scaling
+                .as_ref()
+                .map(|scaling| factor(format!("{} scaling", scaling.kind()), number / power)),
+        );
+        Ok(vec![Term(factors)])
+    }
+
+    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
+        0
+    }
+}
+
+/// base^(2i / dims) for every pair.
+fn powers(dims: usize, base: f32) -> impl Iterator<Item = f32> {
+    (0..dims).step_by(2).map(move |feature| base.powf(feature as f32 / dims as f32))
+}
+
+/// base^(−2i / dims) for every pair.
+fn inverses(dims: usize, base: f32) -> impl Iterator<Item = f32> {
+    powers(dims, base).map(f32::recip)
+}
+
+/// The base that `dynamic` scaling has in place of the model's, for a run of so many positions.
+///
+/// A model computes it in 64 bits as it is made, and again in 32 bits as it sees more positions than `max`; there torch
+/// raises a tensor to a number in 64 bits. With two dims the exponent is infinite and the base too, and the one frequency
+/// is 1, as ever.
+fn dynamic_base(dims: usize, base: f64, factor: f64, max: usize, positions: usize) -> f32 {
+    let exponent = dims as f64 / (dims as f64 - 2.0);
+    if positions <= max {
+        let stretch = factor * max as f64 / max as f64 - (factor - 1.0);
+        return (base * stretch.powf(exponent)) as f32;
+    }
+    let stretch = factor as f32 * positions as f32 / max as f32 - (factor - 1.0) as f32;
+    base as f32 * f64::from(stretch).powf(exponent) as f32
+}
+
+/// A frequency θ of wave length w = 2π/θ under `llama3` scaling: θ where w < L / high, θ / factor where w > L / low, and
+/// (1 − t) · θ / factor + t · θ between, t = (L / w − low) / (high − low).
+///
+/// Torch divides a number by a tensor as the tensor's reciprocal times the number.
+fn llama3(frequency: f32, scaling: &Llama3) -> f32 {
+    let &Llama3 { factor, low_freq_factor: low, high_freq_factor: high, .. } = scaling;
+    let trained = scaling.original_max_position_embeddings as f64;
+    let wave_length = frequency.recip() * TAU as f32;
+    if wave_length > (trained / low) as f32 {
+        return frequency / factor as f32;
+    }
+    if wave_length < (trained / high) as f32 {
+        return frequency;
+    }
+    let smooth = (wave_length.recip() * trained as f32 - low as f32) / (high - low) as f32;
+    (1.0 - smooth) * frequency / factor as f32 + smooth * frequency
+}
+
+/// θ / factor · (1 − kept) + θ · kept for every pair, where `kept` falls from 1 to 0 between the pair that makes
+/// `beta_fast` turns in L positions and the one that makes `beta_slow`.
+fn yarn(dims: usize, base: f64, scaling: &Yarn) -> Vec<f32> {
+    let trained = scaling.original_max_position_embeddings as f64;
+    // The pair that makes so many turns: 2π · turns = L · base^(−2 · pair / dims), solved for the pair.
+    let pair = |turns: f64| (dims as f64 * (trained / (turns * 2.0 * PI)).ln()) / (2.0 * base.ln());
+    let (mut low, mut high) = (pair(scaling.beta_fast), pair(scaling.beta_slow));
+    if scaling.truncate {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    low = low.max(0.0);
+    high = high.min(dims as f64 - 1.0);
+    #[allow(clippy::float_cmp, reason = "only equal ones divide by 0")]
+    if low == high {
+        high += 0.001;
+    }
+    let of_pair = |(at, power): (usize, f32)| {
+        let ramp = ((at as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+        let kept = 1.0 - ramp;
+        (scaling.factor as f32 * power).recip() * (1.0 - kept) + power.recip() * kept
+    };
+    powers(dims, base as f32).enumerate().map(of_pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(dims: usize, base: f64, scaling: &str, positions: usize) -> Vec<f32> {
+        let scaling: RopeScaling = scaling.parse().expect("reads");
+        numbers(dims, base, Some(scaling), positions).expect("numbers")
+    }
+
+    fn numbers(
+        dims: usize,
+        base: f64,
+        scaling: Option<RopeScaling>,
+        positions: usize,
+    ) -> Result<Vec<f32>> {
+        Frequencies { dims, base, scaling, positions, dtype: DType::F32 }.numbers()
+    }
+
+    #[test]
+    fn without_scaling_they_are_powers_of_the_base() {
+        let plain = numbers(8, 10_000.0, None, 4).expect("numbers");
+        assert_eq!(plain, [1.0, 0.1, 0.01, 0.001]);
+        assert_eq!(values(8, 10_000.0, "{}", 4), plain);
+        assert!(numbers(0, 10_000.0, None, 4).expect("none").is_empty());
+    }
+
+    #[test]
+    fn dynamic_scaling_begins_beyond_the_trained_positions() {
+        let scaling = r#"{"type": "dynamic", "factor": 2.0, "max_position_embeddings": 16}"#;
+        let plain = numbers(8, 10_000.0, None, 4).expect("numbers");
+        assert_eq!(values(8, 10_000.0, scaling, 16), plain);
+        let longer = values(8, 10_000.0, scaling, 17);
+        assert_eq!(longer[0].to_bits(), plain[0].to_bits());
+        assert!(longer[1..].iter().zip(&plain[1..]).all(|(longer, plain)| longer < plain));
+        assert_eq!(values(2, 10_000.0, scaling, 17), [1.0]);
+    }
+
+    #[test]
+    fn a_base_that_gives_no_numbers_is_refused() {
+        for base in [-1.0, 0.0, f64::NAN] {
+            let error = numbers(8, base, None, 4).expect_err("must be refused");
+            assert!(
+                error.to_string().starts_with(&format!("rope_base {base} gives frequencies that"))
+            );
+        }
+        let yarn = r#"{"type": "yarn", "factor": 2, "original_max_position_embeddings": 16}"#;
+        let yarn: RopeScaling = yarn.parse().expect("reads");
+        assert!(numbers(8, 1.0, Some(yarn), 4).is_err());
+    }
+}

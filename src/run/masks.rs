@@ -1,0 +1,101 @@
+//! Masks from files.
+
+use candle_core::{DType, Tensor};
+
+use crate::config::{AttnMaskTrue, Config, Sizes};
+use crate::error::{Error, Result};
+use crate::file::one_tensor;
+use crate::foreign::meanings;
+use crate::program::{Name, unravel};
+
+/// The mask of a file as the step that it is: what it blocks, or what it adds to the scores.
+///
+/// # Errors
+/// If it does not broadcast to (batch, head, query, key), is neither float nor 0 and 1, or is float though it should say
+/// what is blocked.
+pub fn of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
+    let (name, mask) = shape_of_file(config, mask)?;
+    let meaning = config.masks.attn_mask_true.unwrap_or_default();
+    if name == Name::FileBias {
+        if meaning == AttnMaskTrue::Block {
+            let what = "holds floats, which are added to the scores, and attn_mask_true is block";
+            let fix = "leave attn_mask_true out, or give a mask of 0 and 1";
+            return Err(Error::tensor("attn_mask", what, fix));
+        }
+        return Ok((name, mask));
+    }
+    let ones = zeros_and_ones("attn_mask", &mask)?;
+    Ok((name, if meaning == AttnMaskTrue::Block { ones } else { ones.eq(0_u8)? }))
+}
+
+/// The same without a look at its numbers, for its shape.
+pub fn shape_of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
+    check_shape(config, "attn_mask", mask, config.sizes.seq_len)?;
+    let name = if mask.dtype().is_float() { Name::FileBias } else { Name::FileMask };
+    Ok((name, of_queries(config, mask)?))
+}
+
+/// The rows of an attention mask that are of the computed queries.
+fn of_queries(config: &Config, mask: &Tensor) -> Result<Tensor> {
+    let axis = mask.rank().checked_sub(2).filter(|axis| mask.dims().get(*axis) != Some(&1));
+    Ok(match (config.sizes.queries, axis) {
+        (Some(rows), Some(axis)) => mask.narrow(axis, rows.first, rows.count)?.contiguous()?,
+        _ => mask.clone(),
+    })
+}
+
+/// A tensor of any type as a boolean one (`U8`).
+///
+/// # Errors
+/// If it holds anything but 0 and 1.
+pub fn zeros_and_ones(name: &str, tensor: &Tensor) -> Result<Tensor> {
+    let values = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
+    let other = values.iter().enumerate().find(|(_, value)| **value != 0.0 && **value != 1.0);
+    if let Some((at, value)) = other {
+        let what = format!("holds {value} at {:?}, neither 0 nor 1", unravel(at, tensor.dims()));
+        return Err(Error::tensor(name, what, "give 0 and 1, or booleans"));
+    }
+    Ok(tensor.to_dtype(DType::U8)?)
+}
+
+/// Refuses a mask that does not broadcast to (batch, head, query, key) from the right, for so many queries.
+pub fn check_shape(config: &Config, name: &str, mask: &Tensor, queries: usize) -> Result<()> {
+    let Sizes { batch, heads, .. } = config.sizes;
+    let keys = config.sizes.keys();
+    let full = [batch, heads, queries, keys];
+    let dims = mask.dims();
+    let fits = |(size, full): (&usize, &usize)| size == full || *size == 1;
+    if (1..=full.len()).contains(&dims.len()) && dims.iter().rev().zip(full.iter().rev()).all(fits)
+    {
+        return Ok(());
+    }
+    let what = format!(
+        "is {dims:?}, which does not broadcast to (batch {batch}, head {heads}, query {queries}, key {keys})"
+    );
+    let fix = format!(
+        "give the last of these axes, each whole or 1, as [{queries}, {keys}] or [{batch}, 1, 1, {keys}]"
+    );
+    Err(Error::tensor(name, what, fix))
+}
+
+/// The rows of a key mask (batch, key), as a config states them, from `FILE` or `FILE:TENSOR`.
+///
+/// # Errors
+/// If the file cannot be read, or does not hold such a tensor of 0 and 1.
+pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
+    let may_be = |name: &str| meanings(name).contains(&Name::KeyMask);
+    let (mask, _) = one_tensor(place, "key_mask", may_be)?;
+    let [_, _] = dims(&mask, "key_mask", "(batch, key)")?;
+    let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
+    let text = |row: Vec<u8>| row.into_iter().map(|bit| if bit == 1 { '1' } else { '0' }).collect();
+    Ok(rows.into_iter().map(text).collect())
+}
+
+/// The lengths of a tensor's axes, as many as `axes` names.
+pub fn dims<const N: usize>(tensor: &Tensor, name: &str, axes: &str) -> Result<[usize; N]> {
+    <[usize; N]>::try_from(tensor.dims()).map_err(|_| {
+        let what = format!("is {:?}, {} axes where {axes} is needed", tensor.dims(), tensor.rank());
+        Error::tensor(name, what, format!("give a tensor of shape {axes}"))
+    })
+}

@@ -1,0 +1,115 @@
+//! From settings and sources to a run, and from a run to a trace.
+
+mod masks;
+mod memory;
+mod record;
+mod sizes;
+mod sources;
+
+pub use masks::key_mask_rows;
+pub use record::to_record;
+pub use sources::Sources;
+
+use candle_core::{DType, Tensor};
+
+use crate::attention::attention;
+use crate::config::{Config, Settings};
+use crate::error::Result;
+use crate::foreign::Match;
+use crate::program::{Given, Name, Op, Program, Role, Trace};
+
+/// A run that is decided and checked, and not yet started.
+#[derive(Debug, Clone)]
+pub struct Run {
+    config: Config,
+    program: Program,
+    sources: Sources,
+}
+
+impl Run {
+    /// Decides the config from the settings and the sources' sizes, and lays out the program. Nothing is
+    /// allocated, so any size works.
+    ///
+    /// # Errors
+    /// If the settings contradict themselves or a tensor.
+    pub fn new(settings: &Settings, mut sources: Sources) -> Result<Self> {
+        let config = sources.resolve(settings)?;
+        sources.drop_what_follows(&config)?;
+        let program = attention(&config, &sources.outside(&config)?)?;
+        Ok(Self { config, program, sources })
+    }
+
+    /// The setting.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What was taken as what from the files that the run is given.
+    #[must_use]
+    pub fn matches(&self) -> &[Match] {
+        self.sources.matches()
+    }
+
+    /// Draws, loads and computes everything.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::Error::TooLarge) before anything is drawn; or if a given tensor does not fit.
+    pub fn trace(&self) -> Result<Trace> {
+        memory::fits(&self.program, self.config.dtype.into())?;
+        self.program.run(&self.given()?)
+    }
+
+    /// Every tensor that comes from outside: from the sources, or drawn.
+    fn given(&self) -> Result<Given> {
+        let own = self.sources.given(&self.config)?;
+        let is_drawn =
+            |name: Name| matches!(name.role(), Role::Input | Role::Parameter | Role::Random);
+        let mut needed = self.program.steps().iter().filter(|step| step.op == Op::Given);
+        let lacks = needed.any(|step| is_drawn(step.name) && !own.contains_key(&step.name));
+        let mut given = if lacks { crate::torch::draw(&self.config)? } else { Given::new() };
+        given.extend(own);
+        Ok(given)
+    }
+}
+
+impl Sources {
+    /// Drops given masks, biases and frequencies that are what follows from the settings anyway, so that the run knows
+    /// how they are made. Frequencies stay as numbers: their last bits differ from machine to machine.
+    fn drop_what_follows(&mut self, config: &Config) -> Result<()> {
+        for name in [Name::Mask, Name::AttnBias, Name::RopeFreqs] {
+            let Some(own) = self.tensor(name).cloned() else { continue };
+            let others = self.without(name);
+            let program = attention(config, &others.outside(config)?)?;
+            let Some(at) = program.position(name).filter(|at| program.steps()[*at].op != Op::Given)
+            else {
+                continue;
+            };
+            let follows = program.part(at).run(&others.given(config)?)?;
+            let Some(follows) = follows.step(name) else { continue };
+            if alike(&own, &follows.value) {
+                self.follow(name, follows.value.dims());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two tensors broadcast to the same numbers, but for the last bits of an f32.
+fn alike(left: &Tensor, right: &Tensor) -> bool {
+    let shape = if left.elem_count() > right.elem_count() { left.shape() } else { right.shape() };
+    let values = |tensor: &Tensor| {
+        tensor.to_dtype(DType::F64)?.broadcast_as(shape)?.flatten_all()?.to_vec1::<f64>()
+    };
+    let (Ok(left), Ok(right)) = (values(left), values(right)) else { return false };
+    let near = 4.0 * f64::from(f32::EPSILON);
+    #[allow(clippy::float_cmp, reason = "equal infinities")]
+    let is_near = |(l, r): (&f64, &f64)| l == r || (l - r).abs() <= near * r.abs();
+    left.iter().zip(&right).all(is_near)
+}

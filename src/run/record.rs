@@ -1,0 +1,18 @@
+//! Traces as records, for files.
+
+use crate::config::Config;
+use crate::file::{Entry, Record};
+use crate::program::Trace;
+
+/// The trace as a file holds it: the config, and every step with its formula and axes. Steps that stand for a part of
+/// another are left out: they follow from the config.
+#[must_use]
+pub fn to_record(trace: &Trace, config: &Config) -> Record {
+    let entries = trace.outer().map(|step| Entry {
+        name: step.name.as_str().to_owned(),
+        formula: Some(trace.formula(step)),
+        axes: Some(step.axes.names()),
+        tensor: step.value.clone(),
+    });
+    Record { config: Some(config.into()), entries: entries.collect() }
+}

@@ -1,0 +1,141 @@
+//! What the shapes of given tensors say of a run.
+
+use super::masks::dims;
+use super::sources::Sources;
+use crate::config::{Config, DEFAULT_HEADS, QkNorm, Settings};
+use crate::error::{Error, Result};
+use crate::program::Name;
+
+impl Sources {
+    /// The settings completed by the sizes of the tensors, and decided.
+    ///
+    /// # Errors
+    /// If a tensor has the wrong number of axes, or contradicts a setting, or [`Config::resolve`] refuses.
+    pub fn resolve(&self, settings: &Settings) -> Result<Config> {
+        let sizes = self.sizes(settings)?;
+        let of_x = |otherwise| if self.has(Name::X) { Name::X } else { otherwise };
+        let of_w_o = if self.has(Name::WO) { Name::WO } else { Name::WQ };
+        let stated = [
+            ("batch", settings.batch, sizes.batch, of_x(Name::Memory)),
+            ("seq_len", settings.seq_len, sizes.seq_len, Name::X),
+            ("d_in", settings.d_in, sizes.d_in, of_x(Name::WQ)),
+            ("d_model", settings.d_model, sizes.d_model, of_w_o),
+            ("heads", settings.heads, sizes.heads, Name::WQ),
+            ("head_dim", settings.head_dim, sizes.head_dim, Name::WQ),
+            ("kv_heads", settings.kv_heads, sizes.kv_heads, Name::WK),
+            ("kv_len", settings.kv_len, sizes.kv_len, Name::Memory),
+            ("d_memory", settings.d_memory, sizes.d_memory, Name::Memory),
+        ];
+        for (name, stated, found, tensor) in stated {
+            if let (Some(stated), Some(found)) = (stated, found)
+                && stated != found
+            {
+                let dims = self.tensor(tensor).map(|tensor| tensor.dims().to_vec());
+                let what = format!(
+                    "is {:?}, which makes {name} {found}, and the settings say {stated}",
+                    dims.unwrap_or_default()
+                );
+                let fix =
+                    format!("set {name} to {found} or nowhere, or give a tensor of that size");
+                return Err(Error::tensor(tensor.as_str(), what, fix));
+            }
+        }
+        if settings.bias == Some(true) && sizes.bias == Some(false) {
+            let fix = "pass `bias=false`, or give all four biases; zeros will do";
+            return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
+        }
+        Config::resolve(&settings.clone().over(sizes))
+    }
+
+    /// What the tensors' shapes say of the run, where the settings say the rest.
+    fn sizes(&self, settings: &Settings) -> Result<Settings> {
+        let mut sizes = self.weight_sizes(settings)?;
+        if let Some(x) = self.tensor(Name::X) {
+            let [batch, tokens, inputs] = dims(x, "x", "(batch, seq_len, d_in)")?;
+            sizes.batch = Some(batch);
+            sizes.seq_len = Some(tokens);
+            sizes.d_in = Some(inputs);
+        }
+        if let Some(memory) = self.tensor(Name::Memory) {
+            let [batch, tokens, width] = dims(memory, "memory", "(batch, kv_len, d_memory)")?;
+            as_many_items("memory", batch, sizes.batch)?;
+            sizes.batch = Some(batch);
+            sizes.kv_len = Some(tokens);
+            sizes.d_memory = Some(width);
+        }
+        if let Some(past) = self.tensor(Name::KPast) {
+            let axes = "(batch, kv_heads, key, head_dim)";
+            let [batch, kv_heads, keys, head_dim] = dims(past, "k_past", axes)?;
+            as_many_items("k_past", batch, sizes.batch)?;
+            sizes.batch = Some(batch);
+            sizes.kv_heads = sizes.kv_heads.or(Some(kv_heads));
+            sizes.head_dim = sizes.head_dim.or(Some(head_dim));
+            sizes.past_len = Some(keys);
+        }
+        if let Some(freqs) = self.tensor(Name::RopeFreqs) {
+            let [pairs] = dims(freqs, "rope_freqs", "(rope_dims / 2)")?;
+            sizes.rope_dims = settings.rope.map(|_| 2 * pairs);
+        }
+        Ok(sizes)
+    }
+
+    /// What the weights' shapes say: of the heads only how many features they share, unless the weights have an axis for
+    /// them.
+    fn weight_sizes(&self, settings: &Settings) -> Result<Settings> {
+        let mut sizes = Settings::default();
+        let Some(w_q) = self.tensor(Name::WQ) else { return Ok(sizes) };
+        let [width, inputs] = dims(w_q, "w_q", "(heads · head_dim, d_in)")?;
+        sizes.d_in = Some(inputs);
+        sizes.d_model = Some(width);
+        sizes.bias = Some(self.has(Name::BQ));
+        sizes.heads = self.heads();
+        sizes.qk_norm = self.has(Name::WQNorm).then(QkNorm::default);
+        if let Some(w_o) = self.tensor(Name::WO) {
+            let [outputs, _] = dims(w_o, "w_o", "(d_model, heads · head_dim)")?;
+            sizes.d_model = Some(outputs);
+        }
+        let norm = self.tensor(Name::WQNorm).and_then(|norm| norm.dims().first());
+        let known = settings.clone().over(sizes.clone());
+        let (heads, head_dim) = match (known.heads, known.head_dim.or(norm.copied())) {
+            (None, Some(head_dim)) => (width.checked_div(head_dim), Some(head_dim)),
+            (heads, _) => {
+                let preset = settings.preset.unwrap_or_default().settings();
+                let heads = heads.or(preset.heads).unwrap_or(DEFAULT_HEADS);
+                (Some(heads), width.checked_div(heads))
+            }
+        };
+        let (Some(heads), Some(head_dim)) = (heads, head_dim) else { return Ok(sizes) };
+        if heads.checked_mul(head_dim) != Some(width) {
+            // A width that is d_model is told of as such.
+            if sizes.d_model == Some(width) && known.head_dim.is_none() {
+                return Ok(sizes);
+            }
+            let what = format!("has {width} rows, which {heads} heads do not share");
+            return Err(Error::tensor("w_q", what, "set heads, or head_dim, to a divisor"));
+        }
+        sizes.heads = known.heads.or(Some(heads));
+        sizes.head_dim = Some(head_dim);
+        if let Some(w_k) = self.tensor(Name::WK) {
+            let [rows, memory_width] = dims(w_k, "w_k", "(kv_heads · head_dim, d_in)")?;
+            if !rows.is_multiple_of(head_dim) {
+                let what = format!("has {rows} rows, which are no heads of {head_dim} features");
+                let fix = "set heads, so that head_dim is right: w_q has heads · head_dim rows";
+                return Err(Error::tensor("w_k", what, fix));
+            }
+            sizes.kv_heads = Some(rows / head_dim);
+            sizes.d_memory = known.kv_len.map(|_| memory_width);
+        }
+        Ok(sizes)
+    }
+}
+
+/// Refuses another number of batch items than X has.
+fn as_many_items(name: &str, batch: usize, of_x: Option<usize>) -> Result<()> {
+    match of_x {
+        Some(of_x) if of_x != batch => {
+            let what = format!("has {batch} batch items, and x has {of_x}");
+            Err(Error::tensor(name, what, "give as many of both"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,272 @@
+//! Tensors from files, in place of drawn ones.
+
+use std::path::Path;
+
+use candle_core::Tensor;
+
+use super::masks::{self, check_shape, zeros_and_ones};
+use crate::attention::Outside;
+use crate::config::{Config, Place, Setting, Settings};
+use crate::error::{Error, Result};
+use crate::file::{Bundle, Record, one_tensor};
+use crate::foreign::{Match, meanings, read_weights, with_batch};
+use crate::program::{Given, Name, Role};
+
+/// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    tensors: Given,
+    /// The steps whose tensors are what follows from the settings anyway.
+    following: Vec<Name>,
+    attn_mask: Option<Tensor>,
+    heads: Option<usize>,
+    matches: Vec<Match>,
+}
+
+impl Sources {
+    /// Reads the files that the settings name: `x`, `memory`, `weights`, `past`, `rope_freqs` and `attn_mask`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or does not hold what it should.
+    pub fn load(settings: &Settings) -> Result<Self> {
+        let mut sources = Self::default();
+        for (name, place) in [(Name::X, &settings.x), (Name::Memory, &settings.memory)] {
+            if let Some(tokens) = sources.read(name, place)? {
+                sources.tensors.insert(name, with_batch(&tokens)?);
+            }
+        }
+        if let Some(freqs) = sources.read(Name::RopeFreqs, &settings.rope_freqs)? {
+            sources.tensors.insert(Name::RopeFreqs, freqs);
+        }
+        if let Some(place) = &settings.past {
+            sources.read_past(Path::new(&place.0))?;
+        }
+        if let Some(place) = &settings.weights {
+            let weights = read_weights(Path::new(&place.0), settings)?;
+            sources.tensors.extend(weights.tensors);
+            sources.heads = weights.heads;
+            sources.matches.extend(weights.matches);
+        }
+        sources.attn_mask = sources.read(Name::FileMask, &settings.attn_mask)?;
+        Ok(sources)
+    }
+
+    /// The tensor of a place that is to be a step.
+    fn read(&mut self, step: Name, place: &Option<Place>) -> Result<Option<Tensor>> {
+        let Some(Place(place)) = place else { return Ok(None) };
+        // A mask is called what its setting is called.
+        let name = step.row().file.unwrap_or(step.as_str());
+        let (tensor, found) = one_tensor(place, name, |other| meanings(other).contains(&step))?;
+        let found = if found.is_empty() { place } else { &found };
+        self.matches.push(Match::as_it_is(name, found));
+        Ok(Some(tensor))
+    }
+
+    /// Adds the keys and values of a cache.
+    fn read_past(&mut self, path: &Path) -> Result<()> {
+        let bundle = Bundle::open(path)?;
+        let names = || bundle.infos().iter().map(|info| info.name.as_str());
+        for name in [Name::KPast, Name::VPast] {
+            let exact = names().find(|other| *other == name.as_str());
+            let found = exact.or_else(|| names().find(|other| meanings(other).contains(&name)));
+            let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
+            let (Some(found), Some(past)) = (found, past) else {
+                let fix = "a cache is k_past and v_past, each (batch, kv_heads, key, head_dim)";
+                return Err(Error::file(path, format!("holds no tensor {name}"), fix));
+            };
+            self.matches.push(Match::as_it_is(name.as_str(), found));
+            self.tensors.insert(name, past);
+        }
+        Ok(())
+    }
+
+    /// What was taken as what from the files.
+    #[must_use]
+    pub fn matches(&self) -> &[Match] {
+        &self.matches
+    }
+
+    /// The settings and sources that check a record: `flags` over its config, and its own given tensors but for
+    /// those that the flags replace. What its config takes from a file that the record lacks is read.
+    ///
+    /// # Errors
+    /// If such a file cannot be read; or if the record has no config to draw by, and lacks X or a weight.
+    pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
+        let (settings, sources) = Self::over_record(record, flags, |_| true)?;
+        let weights = Name::PROJECTIONS.map(|(weight, _)| weight);
+        let missing = [Name::X].into_iter().chain(weights).find(|name| !sources.has(*name));
+        match (missing, &record.config) {
+            (Some(name), None) => {
+                let fix = "record it too, or give it by `x` or `weights`";
+                Err(Error::tensor(name.as_str(), "is neither recorded nor given", fix))
+            }
+            _ => Ok((settings, sources)),
+        }
+    }
+
+    /// The settings and sources that run a record again: `flags` over its config, what is drawn is drawn again, and
+    /// what its config takes from files is taken from the record.
+    ///
+    /// # Errors
+    /// If the flags or the config name a file that cannot be read.
+    pub fn again(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
+        let config = record.config.clone().unwrap_or_default();
+        let is_from_file = |name: Name| {
+            let file = name.row().file.and_then(Setting::named);
+            // There is no other place that a cache could come from.
+            name.role() == Role::Cache || file.is_some_and(|file| file.is_set(&config))
+        };
+        Self::over_record(record, flags, is_from_file)
+    }
+
+    fn over_record(
+        record: &Record,
+        flags: &Settings,
+        wanted: impl Fn(Name) -> bool,
+    ) -> Result<(Settings, Self)> {
+        let own = Self::recorded(record, |name| wanted(name) && !replaces(record, flags, name));
+        let settings = flags.clone().over(record.config.clone().unwrap_or_default());
+        let lacks = |names: &[Name]| !names.iter().any(|name| own.has(*name));
+        let to_read = Settings {
+            x: settings.x.clone().filter(|_| lacks(&[Name::X])),
+            weights: settings.weights.clone().filter(|_| lacks(&[Name::WQ])),
+            attn_mask: settings.attn_mask.clone().filter(|_| lacks(&[Name::Mask, Name::AttnBias])),
+            memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
+            past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
+            rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
+            prefix: settings.prefix.clone(),
+            heads: settings.heads,
+            head_dim: settings.head_dim,
+            ..Settings::default()
+        };
+        let sources = own.with(Self::load(&to_read)?);
+        Ok((settings, sources))
+    }
+
+    /// The number of heads, where the weights' shapes tell it.
+    #[must_use]
+    pub fn heads(&self) -> Option<usize> {
+        self.heads
+    }
+
+    /// Whether a step is given.
+    #[must_use]
+    pub fn has(&self, step: Name) -> bool {
+        self.tensors.contains_key(&step)
+    }
+
+    /// The tensor of a step.
+    #[must_use]
+    pub fn tensor(&self, step: Name) -> Option<&Tensor> {
+        self.tensors.get(&step)
+    }
+
+    /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`), and memory likewise; nothing
+    /// where that is the same.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn with_tokens_first(&self) -> Result<Option<(Self, Match)>> {
+        let mut turned = self.clone();
+        for name in [Name::X, Name::Memory] {
+            match self.tensor(name) {
+                Some(tokens) if tokens.rank() == 3 => {
+                    turned.tensors.insert(name, tokens.transpose(0, 1)?.contiguous()?);
+                }
+                Some(_) => return Ok(None),
+                None if name == Name::X => return Ok(None),
+                None => {}
+            }
+        }
+        let seen = Match::as_it_is("x", "x").read("axes (query, batch, input)");
+        Ok(Some((turned, seen)))
+    }
+
+    /// The given tensors of a recorded trace that are `wanted`.
+    #[must_use]
+    pub fn recorded(record: &Record, wanted: impl Fn(Name) -> bool) -> Self {
+        let given = record.entries.iter().filter_map(|entry| {
+            let name =
+                Name::in_files(&entry.name).filter(|name| name.is_given() && wanted(*name))?;
+            Some((name, entry.tensor.clone()))
+        });
+        Self { tensors: given.collect(), ..Self::default() }
+    }
+
+    /// Adds what `other` has, in place of what stands under the same name.
+    fn with(mut self, other: Self) -> Self {
+        self.tensors.extend(other.tensors);
+        self.attn_mask = other.attn_mask.or(self.attn_mask);
+        self.heads = other.heads.or(self.heads);
+        self.matches.extend(other.matches);
+        self
+    }
+
+    /// The same without the tensor of a step.
+    pub(super) fn without(&self, step: Name) -> Self {
+        let mut others = self.clone();
+        others.tensors.remove(&step);
+        others
+    }
+
+    /// Marks a step's tensor as what follows from the settings, in a value of this shape.
+    pub(super) fn follow(&mut self, step: Name, shape: &[usize]) {
+        self.following.push(step);
+        self.tensors.retain(|name, tensor| *name != step || tensor.dims() == shape);
+    }
+
+    /// The shapes of what is given in place of what would follow from the settings.
+    ///
+    /// # Errors
+    /// If a mask does not broadcast to (batch, head, query, key).
+    pub fn outside(&self, config: &Config) -> Result<Outside> {
+        let mut outside = Outside::new();
+        if let Some(mask) = &self.attn_mask {
+            let (name, mask) = masks::shape_of_file(config, mask)?;
+            outside.insert(name, mask.dims().to_vec());
+        }
+        for (name, tensor) in &self.tensors {
+            if name.role() == Role::Setting && !self.following.contains(name) {
+                if name.row().is_of_scores() {
+                    check_shape(config, name.as_str(), tensor, config.sizes.query_count())?;
+                }
+                outside.insert(*name, tensor.dims().to_vec());
+            }
+        }
+        Ok(outside)
+    }
+
+    /// The tensors that the run is given from here, in its type.
+    ///
+    /// # Errors
+    /// If a mask does not fit, or a tensor cannot be made.
+    pub fn given(&self, config: &Config) -> Result<Given> {
+        let mut given = Given::new();
+        if let Some(mask) = &self.attn_mask {
+            let (name, mask) = masks::of_file(config, mask)?;
+            given.insert(name, mask);
+        }
+        for (name, tensor) in &self.tensors {
+            let tensor = if name.row().is_boolean {
+                zeros_and_ones(name.as_str(), tensor)?
+            } else {
+                tensor.to_dtype(config.dtype.into())?
+            };
+            given.insert(*name, tensor);
+        }
+        Ok(given)
+    }
+}
+
+/// Whether the flags say something else of a step than the record holds.
+fn replaces(record: &Record, flags: &Settings, step: Name) -> bool {
+    let Some(file) = step.row().file else { return false };
+    if record.config.is_some() {
+        return flags.replace(file);
+    }
+    // Flags that say what was meant say nothing against frequencies and rows that the file holds.
+    match step {
+        Name::RopeFreqs => flags.rope_freqs.is_some(),
+        _ => Settings { queries: None, ..flags.clone() }.replace(file),
+    }
+}

@@ -1,0 +1,124 @@
+//! Everything a run draws, in the order in which the notebooks draw it.
+
+use candle_core::{Device, Tensor};
+
+use super::generator::Generator;
+use crate::config::{Config, Init, Input, Sizes};
+use crate::error::Result;
+use crate::program::{Given, Name, Projection};
+
+/// Draws X (batch, `seq_len`, `d_in`), in cross attention the memory (batch, `kv_len`, `d_memory`), the weights (out, in)
+/// and biases (out) of the four projections and, with dropout, the keep-mask (batch, heads, query, key), bit for bit as
+/// PyTorch does after `torch.manual_seed`.
+///
+/// X comes first, then the memory. With [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass.
+/// With [`Init::XavierUniform`] q, k and v are constructed, their weights redrawn, and o comes after dropout.
+///
+/// # Errors
+/// If a tensor cannot be made.
+pub fn draw(config: &Config) -> Result<Given> {
+    let [query, key, value, output] = Name::PROJECTIONS;
+    let generator = Generator::new(config.draws.seed.0);
+    let mut drawn = Drawn { generator, config, tensors: Given::new() };
+    drawn.tokens(Name::X)?;
+    if config.sizes.is_cross {
+        drawn.tokens(Name::Memory)?;
+    }
+    for projection in [query, key, value] {
+        drawn.linear(projection)?;
+    }
+    match config.draws.init {
+        Init::Linear => {
+            drawn.linear(output)?;
+            drawn.dropout_keep()?;
+        }
+        Init::XavierUniform => {
+            for (weight, _) in [query, key, value] {
+                drawn.xavier(weight)?;
+            }
+            drawn.dropout_keep()?;
+            drawn.linear(output)?;
+            drawn.xavier(output.0)?;
+        }
+    }
+    if config.norm.is_some() {
+        // As nn.RMSNorm starts; they draw nothing.
+        for name in [Name::WQNorm, Name::WKNorm] {
+            let ones = vec![1.0; drawn.shape(name).iter().product()];
+            drawn.put(name, ones)?;
+        }
+    }
+    Ok(drawn.tensors)
+}
+
+struct Drawn<'a> {
+    generator: Generator,
+    config: &'a Config,
+    tensors: Given,
+}
+
+impl Drawn<'_> {
+    /// The shape that a step has in every run of the config.
+    fn shape(&self, name: Name) -> Vec<usize> {
+        name.row().sizes.iter().map(|size| self.config.sizes.of(*size)).collect()
+    }
+
+    fn tokens(&mut self, name: Name) -> Result<()> {
+        let count = self.shape(name).iter().product();
+        let values = match self.config.draws.input {
+            Input::Randn => self.generator.randn(count),
+            Input::Rand => self.generator.rand(count),
+        };
+        self.put(name, values)
+    }
+
+    /// The outputs and inputs of a projection.
+    fn features(&self, weight: Name) -> (usize, usize) {
+        match self.shape(weight)[..] {
+            [outputs, inputs] => (outputs, inputs),
+            _ => (0, 0),
+        }
+    }
+
+    /// The construction of `nn.Linear`: weight, then bias.
+    fn linear(&mut self, (weight, bias): Projection) -> Result<()> {
+        let (outputs, inputs) = self.features(weight);
+        let values = self.generator.linear_weight(inputs, outputs);
+        self.put(weight, values)?;
+        if self.config.bias {
+            let values = self.generator.linear_bias(inputs, outputs);
+            self.put(bias, values)?;
+        }
+        Ok(())
+    }
+
+    fn xavier(&mut self, weight: Name) -> Result<()> {
+        let (outputs, inputs) = self.features(weight);
+        let values = self.generator.xavier_uniform(inputs, outputs);
+        self.put(weight, values)
+    }
+
+    /// Dropout of the weights of all queries, of which the computed ones' are kept: those rows are as in a whole run.
+    fn dropout_keep(&mut self) -> Result<()> {
+        let (sizes, dropout) = (&self.config.sizes, self.config.dropout);
+        if dropout == 0.0 {
+            return Ok(());
+        }
+        let Sizes { batch, heads, seq_len, .. } = *sizes;
+        let shape = [batch, heads, seq_len, sizes.keys()];
+        let keep = self.generator.dropout_keep(shape.iter().product(), dropout);
+        let bits: Vec<u8> = keep.into_iter().map(u8::from).collect();
+        let mut keep = Tensor::from_vec(bits, &shape, &Device::Cpu)?;
+        if let Some(rows) = sizes.queries {
+            keep = keep.narrow(2, rows.first, rows.count)?.contiguous()?;
+        }
+        self.tensors.insert(Name::DropoutKeep, keep);
+        Ok(())
+    }
+
+    fn put(&mut self, name: Name, values: Vec<f32>) -> Result<()> {
+        let tensor = Tensor::from_vec(values, self.shape(name), &Device::Cpu)?;
+        self.tensors.insert(name, tensor.to_dtype(self.config.dtype.into())?);
+        Ok(())
+    }
+}

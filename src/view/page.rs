@@ -1,0 +1,98 @@
+//! What is shown, before it is text: a page is a list of blocks.
+
+/// A part of a page.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Block {
+    /// What the page is about.
+    Title(String),
+    /// A fact about all of it.
+    Fact(String),
+    /// A step, and what there is to say of it before its numbers.
+    Step(Head),
+    /// What stands above the next grid: a place on each of the outer axes.
+    Caption(Vec<String>),
+    /// Numbers with a label for every row and column.
+    Grid(Grid),
+    /// A table of texts.
+    Table(Table),
+    /// A sentence, indented by so many steps.
+    Text(usize, String),
+    /// Nothing: what follows is another thing.
+    Gap,
+}
+
+impl Block {
+    /// A sentence.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(0, text.into())
+    }
+}
+
+/// What there is to say of a step before its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The step's name.
+    pub name: String,
+    /// What it is.
+    pub title: String,
+    /// How it is computed, and a number in that; nothing for what is given.
+    pub formula: Option<(String, Option<String>)>,
+    /// Its axes and their lengths.
+    pub shape: String,
+    /// What the signs in its tables mean.
+    pub legend: Option<String>,
+}
+
+/// The text of a cell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Text {
+    /// What it says.
+    pub text: String,
+    /// Whether it is a number, which stands to the right.
+    pub is_number: bool,
+    /// Whether it stands back, as a masked cell does.
+    pub is_faint: bool,
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self { text, is_number: false, is_faint: false }
+    }
+}
+
+impl Text {
+    /// A number.
+    pub fn number(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_number: true, is_faint: false }
+    }
+}
+
+/// A grid of numbers with a label for every row and column.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grid {
+    /// What its shades mean, if it has any.
+    pub legend: Option<String>,
+    /// The labels of the columns.
+    pub columns: Vec<String>,
+    /// The rows: label and cells.
+    pub rows: Vec<(String, Vec<Text>)>,
+}
+
+/// A table of texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table {
+    /// The names of the columns.
+    pub header: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<Text>>,
+    /// The column whose texts may be broken into lines to fit.
+    pub wraps: usize,
+    /// Whether it stands in by a column, under a line that says what it is of.
+    pub is_inner: bool,
+}
