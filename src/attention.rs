@@ -7,10 +7,8 @@ use candle_core::DType;
 use crate::config::{Config, Mask};
 use crate::error::Result;
 use crate::program::{
-    AddMask, Alibi, AlibiSlopes, AnyOf, Append, Axes, Axis, Blocked, BlockedKeys, Causal,
-    DotProduct, Dropout, DropoutScale, Frequencies, Hidden, MaskFill, MergeHeads, Name, Op,
-    Program, Project, RepeatHeads, RmsNorm, Rotate, Scale, ScaleBy, Size, SoftCap, Softmax,
-    SplitHeads, SumBiases, WeightedSum, Window, alibi_slopes,
+    Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Frequencies, Heads, Hides, Linear,
+    Masking, Name, Op, Program, Rotary, Rotate, Scaling, Size, Weighting, alibi_slopes,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -34,71 +32,71 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let mask = p.mask()?;
     let attn_bias = p.attn_bias()?;
     let dropout = if config.dropout > 0.0 {
-        let scale = DropoutScale { p: config.dropout };
+        let scale = Weighting::DropoutScale { p: config.dropout };
         Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
     } else {
         None
     };
 
-    let of_queries = Project { tokens: Axis::Query, rows: sizes.queries };
-    let of_keys = Project { tokens: Axis::Key, rows: None };
+    let of_queries = Linear::Project { tokens: Axis::Query, rows: sizes.queries };
+    let of_keys = Linear::Project { tokens: Axis::Key, rows: None };
     let q = p.then(Name::Q, of_queries, &after(x, &w_q))?;
     let k = p.then(Name::K, of_keys.clone(), &after(memory, &w_k))?;
     let v = p.then(Name::V, of_keys, &after(memory, &w_v))?;
 
-    let split = |heads| SplitHeads { heads };
+    let split = |heads| Heads::Split { heads };
     let mut queries = p.then(Name::QHeads, split(sizes.heads), &[q])?;
     let mut keys = p.then(Name::KHeads, split(sizes.kv_heads), &[k])?;
     let mut values = p.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
 
     if let Some((norm, w_q_norm, w_k_norm)) = norm {
-        let norm = RmsNorm { eps: norm.eps };
+        let norm = Scaling::RmsNorm { eps: norm.eps };
         queries = p.then(Name::QNorm, norm.clone(), &[queries, w_q_norm])?;
         keys = p.then(Name::KNorm, norm, &[keys, w_k_norm])?;
     }
     if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
         let (pairing, factor) = (rope.pairing, rope.factor());
-        let rotate = |first| Rotate { pairing, first, factor };
+        let rotate = |first| Rotary::Rotate(Rotate { pairing, first, factor });
         queries =
             p.then(Name::QRot, rotate(rope.offset + sizes.first_query()), &[queries, freqs])?;
         keys = p.then(Name::KRot, rotate(rope.offset), &[keys, freqs])?;
     }
     if let Some((k_past, v_past)) = past {
-        keys = p.then(Name::KCached, Append, &[k_past, keys])?;
-        values = p.then(Name::VCached, Append, &[v_past, values])?;
+        keys = p.then(Name::KCached, Heads::Append, &[k_past, keys])?;
+        values = p.then(Name::VCached, Heads::Append, &[v_past, values])?;
     }
     if sizes.kv_heads < sizes.heads {
-        let repeat = RepeatHeads { times: sizes.shared(), is_tiled: false };
+        let repeat = Heads::Repeat { times: sizes.shared(), is_tiled: false };
         keys = p.then(Name::KRepeated, repeat.clone(), &[keys])?;
         values = p.then(Name::VRepeated, repeat, &[values])?;
     }
 
-    let mut scores = p.then(Name::ScoresRaw, DotProduct, &[queries, keys])?;
+    let mut scores = p.then(Name::ScoresRaw, Linear::DotProduct, &[queries, keys])?;
     let scale = match config.scale {
-        Some(factor) => Op::from(ScaleBy { factor }),
-        None => Scale { head_dim: sizes.head_dim }.into(),
+        Some(factor) => Scaling::By { factor },
+        None => Scaling::Root { head_dim: sizes.head_dim },
     };
     scores = p.then(Name::Scores, scale, &[scores])?;
     if let Some(cap) = config.softcap {
-        scores = p.then(Name::ScoresCapped, SoftCap { cap }, &[scores])?;
+        scores = p.then(Name::ScoresCapped, Scaling::SoftCap { cap }, &[scores])?;
     }
     if let Some(attn_bias) = attn_bias {
-        scores = p.then(Name::ScoresBiased, AddMask, &[scores, attn_bias])?;
+        scores = p.then(Name::ScoresBiased, Biasing::Add, &[scores, attn_bias])?;
     }
     if let Some(mask) = mask {
-        let fill = MaskFill { fill: config.masks.fill };
+        let fill = Masking::Fill { fill: config.masks.fill };
         scores = p.then(Name::MaskedScores, fill, &[scores, mask])?;
     }
 
-    let mut weights = p.then(Name::Weights, Softmax::over_keys(config.empty_rows), &[scores])?;
+    let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &[scores])?;
     if let Some((keep, scale)) = dropout {
-        let dropout = Dropout { p: config.dropout };
+        let dropout = Weighting::Dropout { p: config.dropout };
         weights = p.then(Name::WeightsDropped, dropout, &[weights, keep, scale])?;
     }
 
-    let head_outputs = p.then(Name::HeadOutputs, WeightedSum, &[weights, values])?;
-    let concat = p.then(Name::Concat, MergeHeads, &[head_outputs])?;
-    let to_model = Project { tokens: Axis::Query, rows: None };
+    let head_outputs = p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?;
+    let concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
+    let to_model = Linear::Project { tokens: Axis::Query, rows: None };
     p.then(Name::Output, to_model, &after(concat, &w_o))?;
     Ok(p.program)
 }
@@ -160,7 +158,7 @@ impl Builder<'_> {
             positions: rope.offset.saturating_add(config.sizes.seq_len),
             dtype: config.dtype.into(),
         };
-        self.setting(Name::RopeFreqs, frequencies, &[]).map(Some)
+        self.setting(Name::RopeFreqs, Rotary::Frequencies(frequencies), &[]).map(Some)
     }
 
     /// The boolean mask: what any of its parts blocks.
@@ -174,10 +172,11 @@ impl Builder<'_> {
         let mut parts = Vec::new();
         if masks.between == Mask::Causal {
             let first = config.first_seen(config.align());
-            let causal = Causal { first, queries, keys, hidden: Hidden::Future };
-            parts.push(self.setting(Name::CausalMask, causal, &[])?);
+            let by_position =
+                |hides| Masking::ByPosition(ByPosition { first, queries, keys, hides });
+            parts.push(self.setting(Name::CausalMask, by_position(Hides::Future), &[])?);
             if let Some(window) = masks.window {
-                let window = Window { first, queries, keys, window };
+                let window = by_position(Hides::BeforeWindow(window));
                 parts.push(self.setting(Name::WindowMask, window, &[])?);
             }
         }
@@ -188,14 +187,14 @@ impl Builder<'_> {
         for (name, by) in by_key {
             if let Some(by) = by {
                 let blocked = BlockedKeys { by, keys, as_queries: None };
-                parts.push(self.setting(name, blocked, &[])?);
+                parts.push(self.setting(name, Masking::Keys(blocked), &[])?);
             }
         }
         parts.extend(self.given_outside(Name::FileMask));
         if parts.is_empty() {
             return Ok(None);
         }
-        self.then(Name::Mask, AnyOf, &parts).map(Some)
+        self.then(Name::Mask, Masking::AnyOf, &parts).map(Some)
     }
 
     /// What is added to the scores: position biases, and a float mask.
@@ -206,17 +205,17 @@ impl Builder<'_> {
         let (config, sizes) = (self.config, &self.config.sizes);
         let mut parts = Vec::new();
         if config.alibi {
-            let slopes = AlibiSlopes { slopes: alibi_slopes(sizes.heads) };
+            let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
             let (queries, keys) = (sizes.query_count(), sizes.keys());
-            let alibi = Alibi { first: sizes.first_position(), queries, keys };
+            let alibi = Biasing::Distances { first: sizes.first_position(), queries, keys };
             parts.push(self.setting(Name::Alibi, alibi, &[slopes])?);
         }
         parts.extend(self.given_outside(Name::FileBias));
         if parts.is_empty() {
             return Ok(None);
         }
-        let sum = SumBiases { dtype: DType::from(config.dtype) };
+        let sum = Biasing::Sum { dtype: DType::from(config.dtype) };
         self.then(Name::AttnBias, sum, &parts).map(Some)
     }
 }

@@ -4,7 +4,7 @@ use candle_core::{D, DType, IndexOp, Storage, Tensor, WithDType};
 
 use crate::error::Result;
 use crate::file::Record;
-use crate::program::{Axes, Axis, BlockedCells, Name, Op, Role, Step, Trace, unravel};
+use crate::program::{Axes, Axis, BlockedCells, Name, Op, Role, Step, Trace, Weighting, unravel};
 
 /// The first recorded value that is NaN, or an infinity that does not belong there. The −∞ of a masked score does.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,7 +134,9 @@ impl Search<'_> {
 
     /// The cause where all that the step reads is there.
     fn cause_in_inputs(&self, step: &Step, index: &[usize], inputs: &[&Tensor]) -> Result<Cause> {
-        if let (Op::Softmax(_), [scores, ..], [row @ .., _]) = (&step.op, inputs, index) {
+        if let (Op::Weighting(Weighting::Softmax { .. }), [scores, ..], [row @ .., _]) =
+            (&step.op, inputs, index)
+        {
             let scores = row.iter().try_fold((*scores).clone(), |scores, at| scores.get(*at))?;
             if position(&scores, |score| score != f64::NEG_INFINITY)?.is_none() {
                 return Ok(Cause::FullyMasked);

@@ -3,7 +3,7 @@
 use super::graph::{Program, Step};
 use super::name::{Name, Role};
 use super::op::Op;
-use super::ops::HandOn;
+use super::ops::Heads;
 use crate::error::{Error, Result};
 
 /// A change of one step of a program.
@@ -109,7 +109,7 @@ impl Edited {
             Change::Replace(op) => self.add(step, op.clone(), &inputs, false)?,
             Change::Omit => {
                 inputs.truncate(1);
-                self.add(step, HandOn.into(), &inputs, false)?
+                self.add(step, Heads::HandOn.into(), &inputs, false)?
             }
             Change::Read(names) => {
                 let inputs = self.positions(names)?;
@@ -168,14 +168,15 @@ fn misfit(step: &Step<()>, what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Axes, Axis, EmptyRow, Name, Scale, ScaleBy, Softmax};
+    use crate::program::{Axes, Axis, EmptyRow, Scaling, Weighting};
 
     fn program() -> Program {
         let mut program = Program::default();
         let axes = [(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)];
         let raw = program.given(Name::ScoresRaw, Axes::new(axes));
-        let scores = program.then(Name::Scores, Scale { head_dim: 4 }, &[raw]).expect("fits");
-        program.then(Name::Weights, Softmax::over_keys(EmptyRow::Nan), &[scores]).expect("fits");
+        let scores =
+            program.then(Name::Scores, Scaling::Root { head_dim: 4 }, &[raw]).expect("fits");
+        program.then(Name::Weights, Weighting::softmax(EmptyRow::Nan), &[scores]).expect("fits");
         program
     }
 
@@ -187,8 +188,9 @@ mod tests {
 
     #[test]
     fn two_edits_meet_at_one_step() {
-        let twice = Edit::new(Name::Scores, Change::After(ScaleBy { factor: 0.5 }.into(), vec![]));
-        let other = Edit::new(Name::Scores, Change::Replace(ScaleBy { factor: 3.0 }.into()));
+        let twice =
+            Edit::new(Name::Scores, Change::After(Scaling::By { factor: 0.5 }.into(), vec![]));
+        let other = Edit::new(Name::Scores, Change::Replace(Scaling::By { factor: 3.0 }.into()));
         let wanted = [
             "scores_raw = given",
             "scores = scores_raw · 3",

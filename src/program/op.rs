@@ -5,12 +5,7 @@ use std::fmt::Debug;
 use candle_core::Tensor;
 
 use super::axis::{Axes, Dim};
-use super::ops::{
-    AddMask, Alibi, AlibiSlopes, AnyOf, Append, BlockedKeys, Causal, DotProduct, Dropout,
-    DropoutScale, Frequencies, HandOn, KeepSome, MaskFill, MergeHeads, Not, Project, Rearrange,
-    RepeatHeads, RmsNorm, Rotate, Scale, ScaleBy, SoftCap, Softmax, SplitHeads, SumBiases,
-    SumHeads, WeightedSum, Window, ZeroEmptyRows,
-};
+use super::ops::{Biasing, Heads, Linear, Masking, Rotary, Scaling, Weighting};
 use super::terms::{Reason, Term, Value};
 use crate::error::{Error, Result};
 
@@ -103,21 +98,34 @@ pub(super) fn read<const N: usize, T: Copy>(inputs: &[T]) -> Result<[T; N], Misr
     inputs.try_into().map_err(|_| Misread)
 }
 
-macro_rules! ops {
-    ($($(#[$about:meta])* $name:ident,)+) => {
-        /// One step's operation. The formulas are those of "Attention Is All You Need" (Vaswani et al., 2017), section
-        /// 3.2, unless an operation names another source.
-        #[derive(Debug, Clone, PartialEq)]
-        #[non_exhaustive]
-        pub enum Op {
-            /// An input, a weight or a mask: its value comes from outside.
-            Given,
-            $($(#[$about])* $name($name),)+
-        }
+/// One step's operation, by its family. The formulas are those of "Attention Is All You Need" (Vaswani et al., 2017),
+/// section 3.2, unless an operation names another source.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Op {
+    /// An input, a weight or a mask: its value comes from outside.
+    Given,
+    /// A matrix product.
+    Linear(Linear),
+    /// Numbers that move: heads split, shared, side by side.
+    Heads(Heads),
+    /// Numbers scaled, each or by rows.
+    Scaling(Scaling),
+    /// Rotary positions.
+    Rotary(Rotary),
+    /// A mask, or its use.
+    Masking(Masking),
+    /// A bias of scores, or its use.
+    Biasing(Biasing),
+    /// Weights, from scores or from other weights.
+    Weighting(Weighting),
+}
 
-        $(impl From<$name> for Op {
-            fn from(operation: $name) -> Self {
-                Self::$name(operation)
+macro_rules! families {
+    ($($family:ident),+) => {
+        $(impl From<$family> for Op {
+            fn from(operation: $family) -> Self {
+                Self::$family(operation)
             }
         })+
 
@@ -127,86 +135,13 @@ macro_rules! ops {
             pub fn operation(&self) -> &dyn Operation {
                 match self {
                     Self::Given => &Outside,
-                    $(Self::$name(operation) => operation,)+
-                }
-            }
-
-            /// The operation's name, without its parameters.
-            #[must_use]
-            pub fn name(&self) -> &'static str {
-                match self {
-                    Self::Given => "Given",
-                    $(Self::$name(_) => stringify!($name),)+
+                    $(Self::$family(operation) => operation,)+
                 }
             }
         }
     };
 }
-
-ops! {
-    /// x · Wᵀ (+ b), as `nn.Linear`.
-    Project,
-    /// (batch, token, model) to (batch, head, token, `head_dim`).
-    SplitHeads,
-    /// Every head to a root mean square of 1, times a weight.
-    RmsNorm,
-    /// The frequencies of rotary positions.
-    Frequencies,
-    /// Pairs of features turned by their positions.
-    Rotate,
-    /// The keys or values of a cache, and behind them the run's own.
-    Append,
-    /// Every head so many times, one after the other.
-    RepeatHeads,
-    /// Q · Kᵀ of every head.
-    DotProduct,
-    /// Scores / √`d_k`.
-    Scale,
-    /// Scores · a factor.
-    ScaleBy,
-    /// C · tanh(scores / C).
-    SoftCap,
-    /// True where a key lies after the query.
-    Causal,
-    /// True where a key lies before the query's window.
-    Window,
-    /// True where a row of 0 and 1 has a 0, or from an item's length on.
-    BlockedKeys,
-    /// True where any of several masks is.
-    AnyOf,
-    /// The slopes of linear position biases.
-    AlibiSlopes,
-    /// −slope · distance.
-    Alibi,
-    /// Position biases and a float mask, added up.
-    SumBiases,
-    /// Scores + a float mask.
-    AddMask,
-    /// The fill where the mask is true, the score elsewhere.
-    MaskFill,
-    /// exp(s) / Σ exp(s) over the keys of every row.
-    Softmax,
-    /// 1 / (1 − p).
-    DropoutScale,
-    /// Weights · keep / (1 − p).
-    Dropout,
-    /// Weights · V of every head.
-    WeightedSum,
-    /// (batch, head, query, `head_dim`) to (batch, query, model): the heads side by side.
-    MergeHeads,
-    /// The heads added up.
-    SumHeads,
-    /// True where a mask is not.
-    Not,
-    /// Zeros in the rows whose keys are all blocked.
-    ZeroEmptyRows,
-    /// Some weights · a factor, the others 0.
-    KeepSome,
-    /// Its first input as it is.
-    HandOn,
-    /// The same numbers in other places.
-    Rearrange,
-}
+families! { Linear, Heads, Scaling, Rotary, Masking, Biasing, Weighting }
 
 impl Op {
     /// The operation's value for these inputs. Replaying a trace's steps gives their values again; f64 inputs
@@ -228,14 +163,18 @@ impl Op {
         self.operation().axes(&dims).map(Axes::new).map_err(|Misread| {
             let found: Vec<_> = inputs.iter().map(ToString::to_string).collect();
             let what = format!("does not fit {}", found.join(" and "));
-            Error::tensor(self.name(), what, "read the inputs that the operation's page names")
+            Error::tensor(
+                format!("{self:?}"),
+                what,
+                "read the inputs that the operation's page names",
+            )
         })
     }
 
     /// The formula with the names of the tensors in it: `scores_raw / √d_k`.
     #[must_use]
     pub fn formula(&self, names: &[&str]) -> String {
-        self.operation().formula(names).unwrap_or_else(|Misread| self.name().to_owned())
+        self.operation().formula(names).unwrap_or_else(|Misread| format!("{self:?}"))
     }
 
     /// Floating-point operations of the step, as [`Operation::flops`] counts them.

@@ -6,7 +6,7 @@ use candle_core::{DType, IndexOp, Tensor};
 
 use super::graph::{Program, Step, Trace};
 use super::name::Name;
-use super::op::Op;
+use super::op::{Misread, Op};
 use crate::error::{Error, Result, near_miss, shown};
 
 /// A factor of a term.
@@ -32,6 +32,11 @@ impl Term {
 
 pub(super) fn factor(name: impl Into<String>, value: f64) -> Factor {
     Factor { name: name.into(), value }
+}
+
+/// The index of a cell of so many axes.
+pub(super) fn at<const N: usize>(cell: &[usize]) -> Result<[usize; N], Misread> {
+    cell.try_into().map_err(|_| Misread)
 }
 
 /// Why a key is blocked for a query. Places are counted from 0.

@@ -174,7 +174,7 @@ impl Generator {
     ///
     /// `p` in [0, 1] is the probability of being dropped. With p = 0 everything is kept, with p = 1
     /// nothing, and neither draws. The kept elements are then multiplied by
-    /// [`DropoutScale`](crate::program::DropoutScale), the others by 0.
+    /// [`dropout_scale`](crate::program::dropout_scale), the others by 0.
     ///
     /// Formula: `bernoulli_distribution<double>` in `ATen/core/DistributionsHelper.h` for the probability
     /// 1 − p: kept is what draws less than that, uniformly on [0, 1) in steps of 2⁻⁵³.

@@ -109,7 +109,10 @@ fn flow(rows: &[Row]) -> Vec<Block> {
         |row: &&Row| matches!(row.step.name.role(), Role::Computed | Role::Input | Role::Cache);
     let story: Vec<&Row> = rows.iter().filter(is_story).collect();
     let together = |left: &&Row, right: &&Row| {
-        left.step.op.name() == right.step.op.name()
+        let family = |row: &Row| std::mem::discriminant(&row.step.op);
+        let reads = right.step.name.row().reads.contains(&left.step.name);
+        family(left) == family(right)
+            && !reads
             && left.symbols == right.symbols
             && left.step.axes.shape() == right.step.axes.shape()
     };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use mha_trace::program::DropoutScale;
+use mha_trace::program::dropout_scale;
 use mha_trace::torch::Generator;
 use serde::Deserialize;
 
@@ -79,7 +79,7 @@ fn check(generator: &mut Generator, draw: &Draw, place: &str) {
     assert_eq!(ends, (&draw.first[..], &draw.last[..]), "{place}");
     assert_eq!(fnv1a(&bytes(&drawn, &draw.call)), draw.hash, "{place}");
     if let (Call::Keep { p, .. }, Some(scale)) = (&draw.call, draw.scale) {
-        assert_eq!(DropoutScale { p: *p }.number().to_bits(), scale, "{place}");
+        assert_eq!(dropout_scale(*p).to_bits(), scale, "{place}");
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use mha_trace::config::{CausalAlign, Config, DType, EmptyRow, Mask, Pairing, Sizes};
-use mha_trace::program::DropoutScale;
+use mha_trace::program::dropout_scale;
 use mha_trace::{Run, Trace};
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ impl<'a> Slow<'a> {
         for (pair, freq) in freqs.iter().enumerate() {
             let (first, second) = match rope.pairing {
                 Pairing::Half => (pair, pair + freqs.len()),
-                _ => (2 * pair, 2 * pair + 1),
+                Pairing::Interleaved => (2 * pair, 2 * pair + 1),
             };
             let angle = (rope.offset + token) as f64 * freq;
             let (a, b) = (vector[first], vector[second]);
@@ -167,8 +167,7 @@ impl<'a> Slow<'a> {
         let mut output = vec![0.0; c.sizes.head_dim];
         for (at, weight) in self.weights(&scores).into_iter().enumerate() {
             let keep = self.masked("dropout_keep", [item, head, row, at]);
-            let kept =
-                keep.map_or(1.0, |keep| keep * f64::from(DropoutScale { p: c.dropout }.number()));
+            let kept = keep.map_or(1.0, |keep| keep * f64::from(dropout_scale(c.dropout)));
             for (feature, sum) in output.iter_mut().enumerate() {
                 *sum += weight * kept * values[at][feature];
             }

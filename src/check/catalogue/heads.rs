@@ -2,7 +2,7 @@
 
 use super::{Edits, Mistake, Situation, Way, none, one, replace};
 use crate::error::Result;
-use crate::program::{Edit, Name, Op, Rearrange, RepeatHeads, SumHeads};
+use crate::program::{Edit, Heads, Name, Op, Rearrange};
 
 const SPLIT: [Name; 3] = [Name::QHeads, Name::KHeads, Name::VHeads];
 const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";
@@ -88,7 +88,7 @@ pub const ALL: &[Mistake] = &[
             summary: "the heads are added where they should stand side by side",
             wrong: "concat = head_outputs.sum(dim=1).repeat(1, 1, H)",
             right: RIGHT_MERGE,
-            edits: |_| one([replace(Name::Concat, SumHeads)]),
+            edits: |_| one([replace(Name::Concat, Heads::Sum)]),
         }],
         seen: &["awf/functional-transformer#8"],
     },
@@ -97,7 +97,7 @@ pub const ALL: &[Mistake] = &[
 /// The step's numbers viewed as another shape, with its axes in another order.
 fn rearranged(run: &Situation, at: Name, view: Vec<usize>, order: Vec<usize>) -> Edit {
     let result = run.right.step(at).map(|step| step.axes.iter().collect()).unwrap_or_default();
-    replace(at, Rearrange { blocks: vec![], view, order, result })
+    replace(at, Heads::Rearrange(Rearrange { blocks: vec![], view, order, result }))
 }
 
 /// The shape that numbers are viewed as, and the order of its axes, of a step of these sizes.
@@ -119,8 +119,8 @@ fn split(run: &Situation, view: View) -> Result<Vec<Edits>> {
 
 fn tiled(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
     let edit = |at: &Name| match run.op(*at) {
-        Some(Op::RepeatHeads(repeat)) => {
-            Some(replace(*at, RepeatHeads { is_tiled: true, ..repeat.clone() }))
+        Some(Op::Heads(Heads::Repeat { times, .. })) => {
+            Some(replace(*at, Heads::Repeat { times: *times, is_tiled: true }))
         }
         _ => None,
     };

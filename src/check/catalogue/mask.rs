@@ -8,7 +8,7 @@ use super::{
 use crate::config::CausalAlign;
 use crate::error::Result;
 use crate::program::{
-    Axis, BlockedKeys, Causal, Fill, Hidden, MaskFill, Name, Not, Op, QueryRows, Rearrange, Window,
+    Axis, BlockedKeys, ByPosition, Fill, Heads, Hides, Masking, Name, Op, QueryRows, Rearrange,
 };
 
 const FUTURE: &str =
@@ -40,7 +40,11 @@ pub const ALL: &[Mistake] = &[
             wrong: "scores = scores.masked_fill(mask == 0, -1e9)  # where true means blocked",
             right: "scores = scores.masked_fill(mask, -1e9)",
             edits: |run| {
-                if run.has(Name::Mask) { one([after(Name::Mask, Not, &[])]) } else { none() }
+                if run.has(Name::Mask) {
+                    one([after(Name::Mask, Masking::Not, &[])])
+                } else {
+                    none()
+                }
             },
         }],
         seen: &["rasbt/LLMs-from-scratch#1061", "InseeFrLab/torchTextClassifiers#92"],
@@ -52,7 +56,7 @@ pub const ALL: &[Mistake] = &[
             summary: "the diagonal is blocked as well: no token sees itself",
             wrong: "mask = torch.triu(torch.ones(T, T)).bool()",
             right: TRIANGLE,
-            edits: |run| causal(run, |causal| Causal { first: causal.first - 1, ..causal }),
+            edits: |run| causal(run, |own| ByPosition { first: own.first - 1, ..own }),
         }],
         seen: &["karpathy/nanoGPT#170", "pytorch/tutorials#2250"],
     },
@@ -63,7 +67,7 @@ pub const ALL: &[Mistake] = &[
             summary: "one key too many is visible: a token sees the next one",
             wrong: "mask = torch.triu(torch.ones(T, T), diagonal=2).bool()",
             right: TRIANGLE,
-            edits: |run| causal(run, |causal| Causal { first: causal.first + 1, ..causal }),
+            edits: |run| causal(run, |own| ByPosition { first: own.first + 1, ..own }),
         }],
         seen: &[],
     },
@@ -96,7 +100,7 @@ pub const ALL: &[Mistake] = &[
             summary: "the past is blocked in place of the future",
             wrong: "mask = torch.tril(torch.ones(T, T), diagonal=-1).bool()",
             right: TRIANGLE,
-            edits: |run| causal(run, |causal| Causal { hidden: Hidden::Past, ..causal }),
+            edits: |run| causal(run, |own| ByPosition { hides: Hides::Past, ..own }),
         }],
         seen: &[],
     },
@@ -139,7 +143,7 @@ pub const ALL: &[Mistake] = &[
             wrong: "weights = torch.softmax(scores, dim=-1).masked_fill(mask, 0.0)",
             right: "weights = torch.softmax(scores.masked_fill(mask, -1e9), dim=-1)",
             edits: |run| {
-                let zero = MaskFill { fill: Fill(0.0) };
+                let zero = Masking::Fill { fill: Fill(0.0) };
                 if !run.has(Name::MaskedScores) {
                     return none();
                 }
@@ -176,33 +180,36 @@ fn is_padding(mask: Name) -> bool {
     matches!(mask, Name::KeyMask | Name::LengthMask)
 }
 
-/// The run with another causal mask; none where it has none of its own.
-fn causal(run: &Situation, faulty: impl Fn(Causal) -> Causal) -> Result<Vec<Edits>> {
-    match run.op(Name::CausalMask) {
-        Some(Op::Causal(causal)) => one([replace(Name::CausalMask, faulty(causal.clone()))]),
-        _ => none(),
+/// A mask by positions that the run has.
+pub fn by_position<'a>(run: &'a Situation, at: Name) -> Option<&'a ByPosition> {
+    match run.op(at) {
+        Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask),
+        _ => None,
     }
+}
+
+/// The run with another causal mask; none where it has none of its own.
+fn causal(run: &Situation, faulty: impl Fn(ByPosition) -> ByPosition) -> Result<Vec<Edits>> {
+    let Some(own) = by_position(run, Name::CausalMask) else { return none() };
+    one([replace(Name::CausalMask, Masking::ByPosition(faulty(own.clone())))])
 }
 
 /// A causal mask of the other corner, also that of the computed queries alone. Its window goes with it.
 fn other_corner(run: &Situation, align: CausalAlign) -> Result<Vec<Edits>> {
-    let Some(Op::Causal(causal)) = run.op(Name::CausalMask) else { return none() };
+    let Some(causal) = by_position(run, Name::CausalMask) else { return none() };
     let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let of_rows = match align {
         CausalAlign::BottomRight => signed(causal.keys) - signed(causal.queries),
-        _ => 0,
+        CausalAlign::TopLeft => 0,
     };
     let mut starts = vec![run.config.first_seen(align), of_rows];
     starts.dedup();
     let at = |first: i64| {
-        let mask = replace(Name::CausalMask, Causal { first, ..causal.clone() });
-        let window = match run.op(Name::WindowMask) {
-            Some(Op::Window(window)) => {
-                Some(replace(Name::WindowMask, Window { first, ..window.clone() }))
-            }
-            _ => None,
+        let moved = |name: Name| {
+            let own = by_position(run, name)?.clone();
+            Some(replace(name, Masking::ByPosition(ByPosition { first, ..own })))
         };
-        [mask].into_iter().chain(window).collect()
+        [Name::CausalMask, Name::WindowMask].into_iter().filter_map(moved).collect()
     };
     Ok(starts.into_iter().filter(|first| *first != causal.first).map(at).collect())
 }
@@ -211,8 +218,7 @@ fn padding_on_queries(run: &Situation) -> Result<Vec<Edits>> {
     let sizes = &run.config.sizes;
     let rows = QueryRows { first: sizes.first_position(), count: sizes.query_count() };
     let on_queries = |name: Name| match run.op(name) {
-        Some(Op::BlockedKeys(blocked)) if !sizes.is_cross => {
-            // The mask keeps its shape for the other keys: what blocks rows blocks all of their columns.
+        Some(Op::Masking(Masking::Keys(blocked))) if !sizes.is_cross => {
             Some((name, BlockedKeys { as_queries: Some(rows), ..blocked.clone() }))
         }
         _ => None,
@@ -221,8 +227,11 @@ fn padding_on_queries(run: &Situation) -> Result<Vec<Edits>> {
     if parts.contains(&Name::FileMask) {
         return none();
     }
-    let edits: Edits =
-        parts.into_iter().filter_map(on_queries).map(|(name, op)| replace(name, op)).collect();
+    let edits: Edits = parts
+        .into_iter()
+        .filter_map(on_queries)
+        .map(|(name, mask)| replace(name, Masking::Keys(mask)))
+        .collect();
     if edits.is_empty() { none() } else { Ok(vec![edits]) }
 }
 
@@ -244,7 +253,7 @@ fn batch_head_mixed(run: &Situation) -> Result<Vec<Edits>> {
             (Axis::Key, keys),
         ],
     };
-    one([before(Name::MaskedScores, 1, tiled, &[])])
+    one([before(Name::MaskedScores, 1, Heads::Rearrange(tiled), &[])])
 }
 
 /// The fills that people write; where the step was recorded, the number that it really has in a masked cell.
@@ -263,7 +272,7 @@ fn fill_too_small(run: &Situation) -> Result<Vec<Edits>> {
     let right = run.config.masks.fill.0;
     let mut faulty = Vec::new();
     for fill in fills.into_iter().filter(|fill| fill.is_finite() && *fill > right) {
-        let op = Op::from(MaskFill { fill: Fill(fill) });
+        let op = Op::from(Masking::Fill { fill: Fill(fill) });
         if leaves_weight(&op.eval(&[scores, mask])?, mask)? {
             faulty.push(vec![replace(Name::MaskedScores, op)]);
         }

@@ -3,7 +3,7 @@
 use super::{Edits, Mistake, Situation, Way, before, none, omitted, one, read};
 use crate::config::Sizes;
 use crate::error::Result;
-use crate::program::{Edit, Name, Projection, Rearrange};
+use crate::program::{Edit, Heads, Name, Projection, Rearrange};
 
 const SWAPPED: &str = "All three projections have one shape.";
 
@@ -147,7 +147,8 @@ fn transposed(run: &Situation, at: Name) -> Result<Vec<Edits>> {
         return none();
     }
     let result = step.axes.iter().collect();
-    one([before(at, 1, Rearrange { blocks: vec![], view: shape, order: vec![1, 0], result }, &[])])
+    let turned = Rearrange { blocks: vec![], view: shape, order: vec![1, 0], result };
+    one([before(at, 1, Heads::Rearrange(turned), &[])])
 }
 
 fn without_bias(run: &Situation, at: Name) -> Result<Vec<Edits>> {
@@ -238,5 +239,5 @@ fn of_blocks(
     let result = run.right.step(own).map(|step| step.axes.iter().collect()).unwrap_or_default();
     let order = (0..shape.len()).collect();
     let beside: Vec<Name> = others.iter().map(|other| which(PROJECTED[*other].1)).collect();
-    before(at, slot, Rearrange { blocks, view: shape, order, result }, &beside)
+    before(at, slot, Heads::Rearrange(Rearrange { blocks, view: shape, order, result }), &beside)
 }

@@ -2,7 +2,7 @@
 
 use super::{Edits, Mistake, Situation, Way, after, before, none, omit, omitted, one, replace};
 use crate::error::Result;
-use crate::program::{Edit, Name, Op, Pairing, Rotate};
+use crate::program::{Edit, Name, Op, Pairing, Rotary, Rotate};
 
 const BOTH: &[Name] = &[Name::QRot, Name::KRot];
 const PAIRS: &str =
@@ -135,7 +135,7 @@ pub const ALL: &[Mistake] = &[
 /// The rotation at a step.
 fn rotation<'a>(run: &'a Situation, at: Name) -> Option<&'a Rotate> {
     match run.op(at) {
-        Some(Op::Rotate(rotate)) => Some(rotate),
+        Some(Op::Rotary(Rotary::Rotate(rotate))) => Some(rotate),
         _ => None,
     }
 }
@@ -144,7 +144,7 @@ fn rotation<'a>(run: &'a Situation, at: Name) -> Option<&'a Rotate> {
 fn in_pairs(run: &Situation, pairing: Pairing) -> Result<Vec<Edits>> {
     let other = |at: &Name| {
         let rotate = rotation(run, *at).filter(|rotate| rotate.pairing != pairing)?;
-        Some(replace(*at, Rotate { pairing, ..rotate.clone() }))
+        Some(replace(*at, Rotary::Rotate(Rotate { pairing, ..rotate.clone() })))
     };
     let both: Vec<Edit> = BOTH.iter().filter_map(other).collect();
     if both.is_empty() {
@@ -174,7 +174,7 @@ fn shifted(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
         let edit = |at: &Name| {
             let rotate = rotation(run, *at)?;
             let first = usize::try_from(i64::try_from(rotate.first).ok()? + shift).ok()?;
-            Some(replace(*at, Rotate { first, ..rotate.clone() }))
+            Some(replace(*at, Rotary::Rotate(Rotate { first, ..rotate.clone() })))
         };
         steps.iter().map(edit).collect::<Option<Edits>>()
     };
@@ -189,6 +189,7 @@ fn turned(run: &Situation, at: Name, slot: Option<usize>) -> Result<Vec<Edits>> 
         return none();
     }
     let rotate = Rotate { pairing: rope.pairing, first: rope.offset, factor: rope.factor() };
+    let rotate = Rotary::Rotate(rotate);
     one([match slot {
         Some(slot) => before(at, slot, rotate, &[Name::RopeFreqs]),
         None => after(at, rotate, &[Name::RopeFreqs]),

@@ -2,7 +2,7 @@
 
 use super::{Edits, Mistake, Situation, Way, after, none, one, replace};
 use crate::error::Result;
-use crate::program::{Name, ScaleBy};
+use crate::program::{Name, Scaling};
 
 const SILENT: &str = "The weights still sum to 1; they are only too flat or too sharp.";
 const RIGHT: &str = "scores = q @ k.transpose(-2, -1) / math.sqrt(head_dim)";
@@ -92,12 +92,12 @@ fn root(size: usize) -> f64 {
 }
 
 fn times(factor: f64) -> Result<Vec<Edits>> {
-    one([replace(Name::Scores, ScaleBy { factor })])
+    one([replace(Name::Scores, Scaling::By { factor })])
 }
 
 fn again(run: &Situation, at: Name) -> Result<Vec<Edits>> {
     if !run.has(at) {
         return none();
     }
-    one([after(at, ScaleBy { factor: run.config.scale_factor() }, &[])])
+    one([after(at, Scaling::By { factor: run.config.scale_factor() }, &[])])
 }

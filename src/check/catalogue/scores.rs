@@ -1,8 +1,9 @@
 //! Mistakes of what later models added to the scores: windows, position biases, soft caps.
 
+use super::mask::by_position;
 use super::{Edits, Mistake, Situation, Way, after, none, omit, omitted, one, replace};
 use crate::error::Result;
-use crate::program::{AlibiSlopes, Name, Op, Window, alibi_slopes};
+use crate::program::{Biasing, ByPosition, Hides, Masking, Name, Op, alibi_slopes};
 
 pub const ALL: &[Mistake] = &[
     Mistake {
@@ -13,9 +14,14 @@ pub const ALL: &[Mistake] = &[
             wrong: "mask = causal | (query - key > window)",
             right: "mask = causal | (query - key >= window)  # the last window keys, itself included",
             edits: |run| {
-                let Some(Op::Window(own)) = run.op(Name::WindowMask) else { return none() };
-                let of = |window| vec![replace(Name::WindowMask, Window { window, ..own.clone() })];
-                Ok([own.window + 1, own.window - 1].map(of).to_vec())
+                let Some(own) = by_position(run, Name::WindowMask) else { return none() };
+                let Hides::BeforeWindow(window) = own.hides else { return none() };
+                let of = |window| {
+                    let hides = Hides::BeforeWindow(window);
+                    let mask = Masking::ByPosition(ByPosition { hides, ..own.clone() });
+                    vec![replace(Name::WindowMask, mask)]
+                };
+                Ok([window + 1, window - 1].map(of).to_vec())
             },
         }],
         seen: &["huggingface/transformers#39408", "huggingface/transformers#29623"],
@@ -63,7 +69,7 @@ pub const ALL: &[Mistake] = &[
 /// Other slopes: those of a plain geometric series, from its second or first term, in reverse, with the other sign, and
 /// those of the next power of two and of one more head.
 fn other_slopes(run: &Situation) -> Result<Vec<Edits>> {
-    let Some(Op::AlibiSlopes(AlibiSlopes { slopes: right })) = run.op(Name::AlibiSlopes) else {
+    let Some(Op::Biasing(Biasing::Slopes { slopes: right })) = run.op(Name::AlibiSlopes) else {
         return none();
     };
     let heads = right.len();
@@ -83,5 +89,5 @@ fn other_slopes(run: &Situation) -> Result<Vec<Edits>> {
         first_of(heads + 1),
     ];
     let others = all.into_iter().filter(|slopes| slopes != right);
-    Ok(others.map(|slopes| vec![replace(Name::AlibiSlopes, AlibiSlopes { slopes })]).collect())
+    Ok(others.map(|slopes| vec![replace(Name::AlibiSlopes, Biasing::Slopes { slopes })]).collect())
 }

@@ -5,7 +5,7 @@ use candle_core::{D, DType, Tensor};
 use super::{Edits, Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::config;
 use crate::error::Result;
-use crate::program::{EmptyRow, Fill, KeepSome, MaskFill, Name, Softmax, ZeroEmptyRows};
+use crate::program::{EmptyRow, Fill, KeepSome, Masking, Name, Weighting};
 
 const EMPTY: &str = "It shows only where every key of a query is masked.";
 const CHOOSE: &str = "choose one convention: `empty_rows` and `mask_fill` say which";
@@ -20,7 +20,7 @@ pub const ALL: &[Mistake] = &[
             wrong: "weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)",
             right: CHOOSE,
             edits: |run| {
-                let zero = after(Name::Weights, ZeroEmptyRows, &[Name::Mask]);
+                let zero = after(Name::Weights, Weighting::ZeroEmptyRows, &[Name::Mask]);
                 if has_empty_rows(run)? { one([zero]) } else { none() }
             },
         }],
@@ -35,7 +35,7 @@ pub const ALL: &[Mistake] = &[
                 wrong: "weights = torch.softmax(scores.masked_fill(mask, float(\"-inf\")), dim=-1)",
                 right: CHOOSE,
                 edits: |run| {
-                    let nan = replace(Name::Weights, Softmax::over_keys(EmptyRow::Nan));
+                    let nan = replace(Name::Weights, Weighting::softmax(EmptyRow::Nan));
                     if has_empty_rows(run)? { one([nan]) } else { none() }
                 },
             },
@@ -121,12 +121,12 @@ fn filled(run: &Situation, fills: &[f64]) -> Result<Vec<Edits>> {
     if !has_empty_rows(run)? || !run.has(Name::MaskedScores) {
         return none();
     }
-    let with = |fill: &f64| vec![replace(Name::MaskedScores, MaskFill { fill: Fill(*fill) })];
+    let with = |fill: &f64| vec![replace(Name::MaskedScores, Masking::Fill { fill: Fill(*fill) })];
     Ok(fills.iter().map(with).collect())
 }
 
 fn over(axis_from_last: usize) -> Result<Vec<Edits>> {
-    one([replace(Name::Weights, Softmax { empty_row: EmptyRow::Nan, axis_from_last })])
+    one([replace(Name::Weights, Weighting::Softmax { empty_row: EmptyRow::Nan, axis_from_last })])
 }
 
 /// Dropout by what was found, if each of its cells is 0 or the right weight times one factor above 1.
@@ -148,5 +148,5 @@ fn dropped(run: &Situation) -> Result<Vec<Edits>> {
     if factor <= 1.0 || visible().all(|(_, found)| *found > 0.0) {
         return none();
     }
-    one([after(Name::Weights, KeepSome { keep: found.gt(0.0)?, factor }, &[])])
+    one([after(Name::Weights, Weighting::KeepSome(KeepSome { keep: found.gt(0.0)?, factor }), &[])])
 }

@@ -7,13 +7,32 @@ use crate::error::Result;
 use crate::program::axis::Axis::{Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
 use crate::program::op::{Misread, Operation, read};
-use crate::program::terms::{Term, Value, factor};
+use crate::program::terms::{Term, Value, at, factor};
 
-/// (head): the slopes of the heads' position biases, in f64.
+/// Biases of scores.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AlibiSlopes {
-    /// A slope a head.
-    pub slopes: Vec<f64>,
+pub enum Biasing {
+    /// (head): the slopes of the heads' position biases, in f64.
+    Slopes {
+        /// A slope a head.
+        slopes: Vec<f64>,
+    },
+    /// (head, query, key): −slope · |position of the query − position of the key|, in f64. Reads the slopes.
+    Distances {
+        /// The position of the first query row.
+        first: usize,
+        /// Query rows.
+        queries: usize,
+        /// Keys.
+        keys: usize,
+    },
+    /// Position biases and a float mask added up in f64, as one number of the run's type. Reads one or more of them.
+    Sum {
+        /// The type of the run.
+        dtype: DType,
+    },
+    /// Scores + position biases or a float mask, broadcast from the right.
+    Add,
 }
 
 /// The slopes of so many heads: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise those of the
@@ -30,151 +49,88 @@ pub fn alibi_slopes(heads: usize) -> Vec<f64> {
     of_power(lower).chain(of_power(2 * lower).step_by(2)).take(heads).collect()
 }
 
-impl Operation for AlibiSlopes {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [] = read(inputs)?;
-        Ok(Tensor::new(self.slopes.as_slice(), &Device::Cpu)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        let [] = read(inputs)?;
-        Ok(vec![(Head, self.slopes.len())])
-    }
-
-    fn formula(&self, _: &[&str]) -> Result<String, Misread> {
-        let slopes: Vec<String> = self.slopes.iter().map(ToString::to_string).collect();
-        Ok(slopes.join(", "))
-    }
-
-    fn terms(&self, _: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let slope = cell.first().and_then(|head| self.slopes.get(*head)).ok_or(Misread)?;
-        Ok(vec![Term(vec![factor("slope", *slope)])])
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-}
-
-/// (head, query, key): −slope · |position of the query − position of the key|, in f64. Reads the slopes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Alibi {
-    /// The position of the first query row.
-    pub first: usize,
-    /// Query rows.
-    pub queries: usize,
-    /// Keys.
-    pub keys: usize,
-}
-
-impl Operation for Alibi {
+impl Operation for Biasing {
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [slopes] = read(inputs)?;
-        let slopes = slopes.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-        let count = slopes.len().saturating_mul(self.queries).saturating_mul(self.keys);
-        let mut biases = Vec::with_capacity(count);
-        for slope in &slopes {
-            for query in (self.first..).take(self.queries) {
-                biases.extend((0..self.keys).map(|key| -slope * query.abs_diff(key) as f64));
+        Ok(match (self, inputs) {
+            (Self::Slopes { slopes }, _) => Tensor::new(slopes.as_slice(), &Device::Cpu)?,
+            (Self::Distances { first, queries, keys }, [slopes]) => {
+                let slopes = slopes.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+                let count = slopes.len().saturating_mul(*queries).saturating_mul(*keys);
+                let mut biases = Vec::with_capacity(count);
+                for slope in &slopes {
+                    for query in (*first..).take(*queries) {
+                        biases.extend((0..*keys).map(|key| -slope * query.abs_diff(key) as f64));
+                    }
+                }
+                Tensor::from_vec(biases, (slopes.len(), *queries, *keys), &Device::Cpu)?
             }
-        }
-        Ok(Tensor::from_vec(biases, (slopes.len(), self.queries, self.keys), &Device::Cpu)?)
+            (Self::Sum { dtype }, [only]) => only.to_dtype(*dtype)?,
+            (Self::Sum { dtype }, [first, others @ ..]) => {
+                let wide = first.to_dtype(DType::F64)?;
+                let add =
+                    |sum: Tensor, bias: &&Tensor| sum.broadcast_add(&bias.to_dtype(DType::F64)?);
+                others.iter().try_fold(wide, add)?.to_dtype(*dtype)?
+            }
+            (Self::Add, [scores, bias]) => scores.broadcast_add(bias)?,
+            (Self::Distances { .. } | Self::Sum { .. } | Self::Add, _) => {
+                return Err(Misread.into());
+            }
+        })
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [[heads @ (Head, _)]] => Ok(vec![*heads, (Query, self.queries), (Key, self.keys)]),
-            _ => Err(Misread),
+        match (self, inputs) {
+            (Self::Slopes { slopes }, []) => Ok(vec![(Head, slopes.len())]),
+            (Self::Distances { queries, keys, .. }, [[heads @ (Head, _)]]) => {
+                Ok(vec![*heads, (Query, *queries), (Key, *keys)])
+            }
+            (Self::Sum { .. }, _) => joined(inputs),
+            (Self::Add, [scores, bias]) if broadcasts(bias, scores) => Ok(scores.to_vec()),
+            (Self::Slopes { .. } | Self::Distances { .. } | Self::Add, _) => Err(Misread),
         }
     }
 
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [slopes] = read(names)?;
-        Ok(match self.first {
-            0 => format!("−{slopes} · |query − key|"),
-            first => format!("−{slopes} · |query + {first} − key|"),
+        Ok(match self {
+            Self::Slopes { slopes } => {
+                let slopes: Vec<String> = slopes.iter().map(ToString::to_string).collect();
+                slopes.join(", ")
+            }
+            Self::Distances { first: 0, .. } => {
+                format!("−{} · |query − key|", read::<1, _>(names)?[0])
+            }
+            Self::Distances { first, .. } => {
+                format!("−{} · |query + {first} − key|", read::<1, _>(names)?[0])
+            }
+            Self::Sum { .. } | Self::Add => names.join(" + "),
         })
     }
 
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([slopes], &[head, query, key]) = (read(inputs)?, cell) else {
-            return Err(Misread.into());
-        };
-        let distance = (self.first + query).abs_diff(key);
-        Ok(vec![Term(vec![slopes.at(&[head])?, factor("−distance", -(distance as f64))])])
-    }
-
-    fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
-        output.count()
-    }
-}
-
-/// Position biases and a float mask added up in f64, as one number of the run's type. Reads one or more of them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SumBiases {
-    /// The type of the run.
-    pub dtype: DType,
-}
-
-impl Operation for SumBiases {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [first, others @ ..] = inputs else { return Err(Misread.into()) };
-        if others.is_empty() {
-            return Ok(first.to_dtype(self.dtype)?);
+        match self {
+            Self::Slopes { slopes } => {
+                let [head] = at(cell)?;
+                Ok(vec![Term(vec![factor("slope", *slopes.get(head).ok_or(Misread)?)])])
+            }
+            Self::Distances { first, .. } => {
+                let ([slopes], [head, query, key]) = (read(inputs)?, at(cell)?);
+                let distance = (first + query).abs_diff(key) as f64;
+                Ok(vec![Term(vec![slopes.at(&[head])?, factor("−distance", -distance)])])
+            }
+            Self::Sum { .. } | Self::Add => {
+                inputs.iter().map(|bias| Ok(Term(vec![bias.broadcast_at(cell)?]))).collect()
+            }
         }
-        let wide = first.to_dtype(DType::F64)?;
-        let add = |sum: Tensor, bias: &&Tensor| sum.broadcast_add(&bias.to_dtype(DType::F64)?);
-        Ok(others.iter().try_fold(wide, add)?.to_dtype(self.dtype)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        joined(inputs)
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        Ok(names.join(" + "))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        inputs.iter().map(|bias| Ok(Term(vec![bias.broadcast_at(cell)?]))).collect()
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
-        output.count().saturating_mul(inputs.len().saturating_sub(1) as u128)
-    }
-}
-
-/// Scores + position biases or a float mask, broadcast from the right.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AddMask;
-
-impl Operation for AddMask {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [scores, mask] = read(inputs)?;
-        Ok(scores.broadcast_add(mask)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [scores, mask] if broadcasts(mask, scores) => Ok(scores.to_vec()),
-            _ => Err(Misread),
-        }
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [scores, mask] = read(names)?;
-        Ok(format!("{scores} + {mask}"))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let [scores, mask] = read(inputs)?;
-        Ok(vec![Term(vec![scores.at(cell)?]), Term(vec![mask.broadcast_at(cell)?])])
-    }
-
-    fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
-        output.count()
+        output.count().saturating_mul(match self {
+            Self::Slopes { .. } => 0,
+            Self::Distances { .. } | Self::Add => 1,
+            Self::Sum { .. } => inputs.len().saturating_sub(1) as u128,
+        })
     }
 }
 

@@ -8,14 +8,10 @@
 
 use std::f64::consts::{PI, TAU};
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::DType;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::program::axis::Axis::HeadDim;
-use crate::program::axis::{Axes, Dim};
-use crate::program::op::{Misread, Operation, read};
-use crate::program::terms::{Term, Value, factor};
 
 /// What a checkpoint's config states as `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5): how the
 /// frequencies of the rotary position embedding are changed, so that a model sees farther than it was trained to.
@@ -166,6 +162,11 @@ pub struct Frequencies {
 }
 
 impl Frequencies {
+    /// The powers of the base, unscaled.
+    pub(super) fn powers(&self) -> impl Iterator<Item = f32> {
+        inverses(self.dims, self.base as f32)
+    }
+
     /// The numbers, in the 32 bits that they are computed in.
     ///
     /// # Errors
@@ -193,43 +194,6 @@ impl Frequencies {
             return Err(Error::config(what, "give a base above 1, such as 10000"));
         }
         Ok(values)
-    }
-}
-
-impl Operation for Frequencies {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [] = read(inputs)?;
-        Ok(Tensor::new(self.numbers()?, &Device::Cpu)?.to_dtype(self.dtype)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        let [] = read(inputs)?;
-        Ok(vec![(HeadDim, self.dims / 2)])
-    }
-
-    fn formula(&self, _: &[&str]) -> Result<String, Misread> {
-        let Self { dims, base, .. } = self;
-        let scaling = self.scaling.as_ref().map(|scaling| format!(", scaled {}", scaling.kind()));
-        Ok(format!("{base}^(−2i / {dims}){}", scaling.unwrap_or_default()))
-    }
-
-    fn terms(&self, _: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let pair = *cell.first().ok_or(Misread)?;
-        let numbers = self.numbers()?;
-        let number = f64::from(*numbers.get(pair).ok_or(Misread)?);
-        let power = inverses(self.dims, self.base as f32).nth(pair).map_or(number, f64::from);
-        let mut factors =
-            vec![factor(format!("{}^(−{} / {})", self.base, 2 * pair, self.dims), power)];
-        factors.extend(
-            self.scaling
-                .as_ref()
-                .map(|scaling| factor(format!("{} scaling", scaling.kind()), number / power)),
-        );
-        Ok(vec![Term(factors)])
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
     }
 }
 

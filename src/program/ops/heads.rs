@@ -1,204 +1,202 @@
-//! Splitting features into heads, sharing heads, and putting them side by side.
+//! Numbers that move: features split into heads, heads shared, a cache put before them, heads side by side.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use crate::error::Result;
 use crate::program::axis::Axis::{Batch, Head, HeadDim, Key, Model};
-use crate::program::axis::{Axes, Dim};
+use crate::program::axis::{Axes, Axis, Dim, unravel};
 use crate::program::op::{Misread, Operation, read};
-use crate::program::terms::{Term, Value};
+use crate::program::terms::{Term, Value, at};
 
-/// (batch, token, model) to (batch, head, token, `head_dim`): head h is features `h·d_k` … `(h+1)·d_k − 1`.
+/// Numbers that move to other places.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SplitHeads {
-    /// The number of heads.
-    pub heads: usize,
+pub enum Heads {
+    /// (batch, token, model) to (batch, head, token, `head_dim`): head h is features `h·d_k` … `(h+1)·d_k − 1`.
+    Split {
+        /// The number of heads.
+        heads: usize,
+    },
+    /// Every head so many times, one after the other: 0 0 1 1 ("GQA", Ainslie et al., 2023).
+    Repeat {
+        /// How many query heads share a key head.
+        times: usize,
+        /// Whether all heads are repeated together, 0 1 0 1, as they should not be.
+        is_tiled: bool,
+    },
+    /// The keys or values of a cache, and behind them the run's own.
+    Append,
+    /// (batch, head, query, `head_dim`) to (batch, query, model): the heads side by side.
+    Merge,
+    /// (batch, head, query, `head_dim`) to (batch, query, model): the heads added up, and the sum repeated to their width,
+    /// as it should not be.
+    Sum,
+    /// What its first input holds, as it is.
+    HandOn,
+    /// The same numbers in another order.
+    Rearrange(Rearrange),
 }
 
-impl Operation for SplitHeads {
+/// The numbers of the inputs, below each other along their first axis where there are several, viewed as another shape,
+/// with its axes in another order, and viewed as the shape of the result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rearrange {
+    /// The ranges of the first axis that are taken, in this order: from where on, and how many. None means all of it.
+    pub blocks: Vec<(usize, usize)>,
+    /// The shape that the numbers are viewed as.
+    pub view: Vec<usize>,
+    /// The order of that shape's axes.
+    pub order: Vec<usize>,
+    /// The axes of the result.
+    pub result: Vec<Dim>,
+}
+
+impl Operation for Heads {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [x] = read(inputs)?;
-        let (batch, tokens, model) = x.dims3()?;
-        let split = x.reshape((batch, tokens, self.heads, model / self.heads))?;
-        Ok(split.transpose(1, 2)?.contiguous()?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [[b, t, (Model, d)]] if self.heads > 0 && d.is_multiple_of(self.heads) => {
-                Ok(vec![*b, (Head, self.heads), *t, (HeadDim, d / self.heads)])
+        let [first, ..] = inputs else { return Err(Misread.into()) };
+        Ok(match self {
+            Self::Split { heads } => {
+                let (batch, tokens, model) = first.dims3()?;
+                let split = first.reshape((batch, tokens, *heads, model / heads))?;
+                split.transpose(1, 2)?.contiguous()?
             }
-            _ => Err(Misread),
-        }
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [x] = read(names)?;
-        Ok(match self.heads {
-            1 => format!("{x} as one head"),
-            heads => format!("{x} split into {heads} heads"),
+            Self::Repeat { times, is_tiled: true } => Tensor::cat(&vec![first; *times], 1)?,
+            Self::Repeat { times, is_tiled: false } => {
+                let (batch, count, tokens, head_dim) = first.dims4()?;
+                let shape = (batch, count, *times, tokens, head_dim);
+                first.unsqueeze(2)?.broadcast_as(shape)?.contiguous()?.flatten(1, 2)?
+            }
+            Self::Append => Tensor::cat(&read::<2, _>(inputs)?, 2)?,
+            Self::Merge => first.transpose(1, 2)?.contiguous()?.flatten_from(2)?,
+            Self::Sum => Tensor::cat(&vec![first.sum(1)?; first.dim(1)?], 2)?,
+            Self::HandOn => (*first).clone(),
+            Self::Rearrange(rearrange) => rearrange.value(inputs)?,
         })
     }
 
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([x], &[b, h, t, d]) = (read(inputs)?, cell) else { return Err(Misread.into()) };
-        let head_dim = x.tensor.dim(2)? / self.heads;
-        Ok(vec![Term(vec![x.at(&[b, t, h * head_dim + d])?])])
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-}
-
-/// (batch, head, query, `head_dim`) to (batch, query, model): the heads side by side.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MergeHeads;
-
-impl Operation for MergeHeads {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [heads] = read(inputs)?;
-        Ok(heads.transpose(1, 2)?.contiguous()?.flatten_from(2)?)
-    }
-
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [[b @ (Batch, _), (Head, h), q, (HeadDim, d)]] => {
-                Ok(vec![*b, *q, (Model, h.saturating_mul(*d))])
+        Ok(match (self, inputs) {
+            (Self::Split { heads }, [[b, t, (Model, d)]]) if *heads > 0 && d % heads == 0 => {
+                vec![*b, (Head, *heads), *t, (HeadDim, d / heads)]
             }
-            _ => Err(Misread),
+            (Self::Repeat { times, .. }, [[b, (Head, h), t, d]]) => {
+                vec![*b, (Head, h.saturating_mul(*times)), *t, *d]
+            }
+            (Self::Append, [[b, h, (Key, past), d], [o_b, o_h, (Key, own), o_d]])
+                if (b, h, d) == (o_b, o_h, o_d) =>
+            {
+                vec![*b, *h, (Key, past.saturating_add(*own)), *d]
+            }
+            (Self::Merge | Self::Sum, [[b @ (Batch, _), (Head, h), q, (HeadDim, d)]]) => {
+                vec![*b, *q, (Model, h.saturating_mul(*d))]
+            }
+            (Self::HandOn, [first, ..]) => first.to_vec(),
+            (Self::Rearrange(rearrange), _) => rearrange.axes(inputs)?,
+            (
+                Self::Split { .. }
+                | Self::Repeat { .. }
+                | Self::Append
+                | Self::Merge
+                | Self::Sum
+                | Self::HandOn,
+                _,
+            ) => {
+                return Err(Misread);
+            }
+        })
+    }
+
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        let [first, ..] = names else { return Err(Misread) };
+        Ok(match self {
+            Self::Split { heads: 1 } => format!("{first} as one head"),
+            Self::Split { heads } => format!("{first} split into {heads} heads"),
+            Self::Repeat { times, is_tiled: false } => {
+                format!("every head of {first} {times} times")
+            }
+            Self::Repeat { times, is_tiled: true } => format!("all heads of {first} {times} times"),
+            Self::Append => names.join(", then "),
+            Self::Merge => format!("{first} side by side"),
+            Self::Sum => format!("the heads of {first} added up"),
+            Self::HandOn => (*first).to_owned(),
+            Self::Rearrange(Rearrange { result, .. }) => {
+                let axes: Vec<&str> = result.iter().map(|(axis, _)| axis.name()).collect();
+                format!("{} read as ({})", names.join(" and "), axes.join(", "))
+            }
+        })
+    }
+
+    /// The cell that the number comes from: that of the inputs which ends there if they hold their places.
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        if let (Self::Sum, [heads, ..]) = (self, inputs) {
+            let ([b, t, model], head_dim) = (at(cell)?, heads.tensor.dim(3)?);
+            let term = |head| Ok(Term(vec![heads.at(&[b, head, t, model % head_dim])?]));
+            return (0..heads.tensor.dim(1)?).map(term).collect();
         }
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [heads] = read(names)?;
-        Ok(format!("{heads} side by side"))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([heads], &[b, t, model]) = (read(inputs)?, cell) else { return Err(Misread.into()) };
-        let head_dim = heads.tensor.dim(3)?;
-        Ok(vec![Term(vec![heads.at(&[b, model / head_dim, t, model % head_dim])?])])
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-}
-
-/// (batch, head, query, `head_dim`) to (batch, query, model): the heads added up, and the sum repeated to their width, as
-/// it should not be.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SumHeads;
-
-impl Operation for SumHeads {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [heads] = read(inputs)?;
-        Ok(Tensor::cat(&vec![heads.sum(1)?; heads.dim(1)?], 2)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        MergeHeads.axes(inputs)
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [heads] = read(names)?;
-        Ok(format!("the heads of {heads} added up"))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([heads], &[b, t, model]) = (read(inputs)?, cell) else { return Err(Misread.into()) };
-        let feature = model % heads.tensor.dim(3)?;
-        let term = |head| Ok(Term(vec![heads.at(&[b, head, t, feature])?]));
-        (0..heads.tensor.dim(1)?).map(term).collect()
+        let (mut places, mut start) = (Vec::new(), 0_u32);
+        for input in inputs {
+            let count = u32::try_from(input.tensor.elem_count()).map_err(|_| Misread)?;
+            let end = start.checked_add(count).ok_or(Misread)?;
+            let place = Tensor::arange(start, end, input.tensor.device())?;
+            places.push(place.to_dtype(DType::F64)?.reshape(input.tensor.shape())?);
+            start = end;
+        }
+        let mut from = self.value(&places.iter().collect::<Vec<_>>())?;
+        for at in cell {
+            from = from.get(*at)?;
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place")]
+        let mut from = from.to_scalar::<f64>()? as usize;
+        for input in inputs {
+            let count = input.tensor.elem_count();
+            if from < count {
+                return Ok(vec![Term(vec![input.at(&unravel(from, input.tensor.dims()))?])]);
+            }
+            from -= count;
+        }
+        Err(Misread.into())
     }
 
     fn flops(&self, inputs: &[&Axes], _: &Axes) -> u128 {
-        inputs.first().map_or(0, |heads| heads.count())
+        let adds = *self == Self::Sum;
+        inputs.first().filter(|_| adds).map_or(0, |heads| heads.count())
+    }
+
+    fn mixes_items(&self) -> bool {
+        let Self::Rearrange(Rearrange { blocks, view, order, result }) = self else { return false };
+        // The items stay where they are only as the outermost axis of the view, which no place leaves or enters.
+        let items = result.first().filter(|(axis, _)| *axis == Axis::Batch);
+        items.is_some_and(|(_, size)| {
+            !blocks.is_empty() || order.first() != Some(&0) || view.first() != Some(size)
+        })
     }
 }
 
-/// Every head so many times, one after the other: 0 0 1 1 ("GQA", Ainslie et al., 2023).
-#[derive(Debug, Clone, PartialEq)]
-pub struct RepeatHeads {
-    /// How many query heads share a key head.
-    pub times: usize,
-    /// Whether all heads are repeated together, 0 1 0 1, as they should not be.
-    pub is_tiled: bool,
-}
-
-impl Operation for RepeatHeads {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [heads] = read(inputs)?;
-        if self.is_tiled {
-            return Ok(Tensor::cat(&vec![heads; self.times], 1)?);
-        }
-        let (batch, count, tokens, head_dim) = heads.dims4()?;
-        let shared =
-            heads.unsqueeze(2)?.broadcast_as((batch, count, self.times, tokens, head_dim))?;
-        Ok(shared.contiguous()?.flatten(1, 2)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [[b, (Head, h), t, d]] => Ok(vec![*b, (Head, h.saturating_mul(self.times)), *t, *d]),
-            _ => Err(Misread),
-        }
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [heads] = read(names)?;
-        let each = if self.is_tiled { "all heads" } else { "every head" };
-        Ok(format!("{each} of {heads} {} times", self.times))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([heads], &[b, h, t, d]) = (read(inputs)?, cell) else { return Err(Misread.into()) };
-        let head = if self.is_tiled { h % heads.tensor.dim(1)? } else { h / self.times };
-        Ok(vec![Term(vec![heads.at(&[b, head, t, d])?])])
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-}
-
-/// The keys or values of a cache, and behind them the run's own.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Append;
-
-impl Operation for Append {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        Ok(Tensor::cat(&read::<2, _>(inputs)?, 2)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [[b, h, (Key, past), d], [o_b, o_h, (Key, own), o_d]]
-                if (b, h, d) == (o_b, o_h, o_d) =>
-            {
-                Ok(vec![*b, *h, (Key, past.saturating_add(*own)), *d])
-            }
-            _ => Err(Misread),
-        }
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [past, own] = read(names)?;
-        Ok(format!("{past}, then {own}"))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([past, own], &[b, h, t, d]) = (read(inputs)?, cell) else {
-            return Err(Misread.into());
+impl Rearrange {
+    fn value(&self, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+        let all = match inputs {
+            [only] => (*only).clone(),
+            several => Tensor::cat(several, 0)?,
         };
-        Ok(vec![Term(vec![match t.checked_sub(past.tensor.dim(2)?) {
-            None => past.at(cell)?,
-            Some(own_t) => own.at(&[b, h, own_t, d])?,
-        }])])
+        let blocks = self.blocks.iter().map(|(from, count)| all.narrow(0, *from, *count));
+        let blocks: Vec<Tensor> = blocks.collect::<Result<_, _>>()?;
+        let taken = if blocks.is_empty() { all } else { Tensor::cat(&blocks, 0)? };
+        let shape: Vec<usize> = self.result.iter().map(|(_, size)| *size).collect();
+        let viewed = taken.reshape(self.view.as_slice())?.permute(self.order.as_slice())?;
+        viewed.contiguous()?.reshape(shape)
     }
 
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        let count = |dims: &[Dim]| -> usize { dims.iter().map(|(_, size)| size).product() };
+        let read: usize = inputs.iter().map(|dims| count(dims)).sum();
+        let rows: usize = inputs.iter().filter_map(|dims| dims.first()).map(|(_, size)| size).sum();
+        let is_within = self.blocks.iter().all(|(from, count)| from + count <= rows);
+        let taken = match self.blocks.iter().map(|(_, count)| count).sum::<usize>() {
+            0 => read,
+            taken => read.checked_div(rows).ok_or(Misread)? * taken,
+        };
+        let fits = is_within
+            && taken == self.view.iter().product::<usize>()
+            && taken == count(&self.result);
+        if fits { Ok(self.result.clone()) } else { Err(Misread) }
     }
 }

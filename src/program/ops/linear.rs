@@ -1,11 +1,28 @@
-//! Projections.
+//! Matrix products: projections, dot products of queries and keys, values weighted and added up.
 
 use candle_core::Tensor;
 
 use crate::error::Result;
+use crate::program::axis::Axis::{Key, Model, Query};
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::op::{Misread, Operation};
-use crate::program::terms::{Term, Value};
+use crate::program::terms::{Term, Value, at};
+
+/// Matrix products.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Linear {
+    /// x · Wᵀ (+ b), as `nn.Linear`. Reads x (batch, token, in), W (out, in) and perhaps b (out).
+    Project {
+        /// What the rows of the result are: queries or keys.
+        tokens: Axis,
+        /// The rows of x that are projected, if not all are.
+        rows: Option<QueryRows>,
+    },
+    /// Q · Kᵀ of every head. Reads queries and keys (batch, head, token, `head_dim`).
+    DotProduct,
+    /// Weights · V of every head. Reads weights (batch, head, query, key) and values (batch, head, key, `head_dim`).
+    WeightedSum,
+}
 
 /// Rows that are computed of the queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,66 +33,76 @@ pub struct QueryRows {
     pub count: usize,
 }
 
-/// x · Wᵀ (+ b), as `nn.Linear`. Reads x (batch, token, in), W (out, in) and perhaps b (out).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Project {
-    /// What the rows of the result are: queries or keys.
-    pub tokens: Axis,
-    /// The rows of x that are projected, if not all are.
-    pub rows: Option<QueryRows>,
-}
-
-impl Operation for Project {
+impl Operation for Linear {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [x, weight, bias @ ..] = inputs else { return Err(Misread.into()) };
-        let x = match self.rows {
-            Some(rows) => &x.narrow(1, rows.first, rows.count)?.contiguous()?,
-            None => *x,
+        let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
+        let Self::Project { rows, .. } = self else {
+            let right = if *self == Self::DotProduct { &right.t()? } else { *right };
+            return Ok(left.matmul(right)?);
+        };
+        let x = match rows {
+            Some(rows) => &left.narrow(1, rows.first, rows.count)?.contiguous()?,
+            None => *left,
         };
         let (batch, tokens, inputs) = x.dims3()?;
-        let outputs = weight.dim(0)?;
         // One matrix product over all tokens.
-        let product = x.reshape((batch * tokens, inputs))?.matmul(&weight.t()?)?;
-        let product = product.reshape((batch, tokens, outputs))?;
-        Ok(match bias {
-            [] => product,
-            [bias] => product.broadcast_add(bias)?,
-            _ => return Err(Misread.into()),
-        })
+        let product = x.reshape((batch * tokens, inputs))?.matmul(&right.t()?)?;
+        let product = product.reshape((batch, tokens, right.dim(0)?))?;
+        Ok(bias.iter().try_fold(product, |product, bias| product.broadcast_add(bias))?)
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [[b, t, i], [o, w_i], bias @ ..]
+        match (self, inputs) {
+            (Self::Project { tokens, rows }, [[b, t, i], [o, w_i], bias @ ..])
                 if i.1 == w_i.1 && bias.len() <= 1 && bias.iter().all(|bias| *bias == [*o]) =>
             {
-                let tokens = self.rows.map_or(t.1, |rows| rows.count);
-                Ok(vec![*b, (self.tokens, tokens), (Axis::Model, o.1)])
+                Ok(vec![*b, (*tokens, rows.map_or(t.1, |rows| rows.count)), (Model, o.1)])
             }
-            _ => Err(Misread),
+            (Self::DotProduct, [[b, h, q @ (Query, _), d], [k_b, k_h, s @ (Key, _), k_d]])
+                if (b, h, d) == (k_b, k_h, k_d) =>
+            {
+                Ok(vec![*b, *h, *q, *s])
+            }
+            (Self::WeightedSum, [[b, h, q, s @ (Key, _)], [v_b, v_h, v_s, d]])
+                if (b, h, s) == (v_b, v_h, v_s) =>
+            {
+                Ok(vec![*b, *h, *q, *d])
+            }
+            (Self::Project { .. } | Self::DotProduct | Self::WeightedSum, _) => Err(Misread),
         }
     }
 
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [x, w, bias @ ..] = names else { return Err(Misread) };
-        let rows = self.rows.map(|rows| format!("[{}..{}]", rows.first, rows.first + rows.count));
-        let product = format!("{x}{} · {w}ᵀ", rows.unwrap_or_default());
+        let [left, right, bias @ ..] = names else { return Err(Misread) };
+        let product = match self {
+            Self::Project { rows: Some(QueryRows { first, count }), .. } => {
+                format!("{left}[{first}..{}] · {right}ᵀ", first + count)
+            }
+            Self::Project { .. } | Self::DotProduct => format!("{left} · {right}ᵀ"),
+            Self::WeightedSum => format!("{left} · {right}"),
+        };
         Ok([&[product.as_str()], bias].concat().join(" + "))
     }
 
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([x, w, bias @ ..], &[b, t, o]) = (inputs, cell) else { return Err(Misread.into()) };
-        let t = t + self.rows.map_or(0, |rows| rows.first);
-        let inner = 0..w.tensor.dim(1)?;
-        let terms = inner.map(|i| Ok(Term(vec![x.at(&[b, t, i])?, w.at(&[o, i])?])));
-        let bias = bias.iter().map(|bias| Ok(Term(vec![bias.at(&[o])?])));
-        terms.chain(bias).collect()
+        let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
+        let inner = 0..*left.tensor.dims().last().unwrap_or(&0);
+        if let Self::Project { rows, .. } = self {
+            let [b, t, o] = at(cell)?;
+            let t = t + rows.map_or(0, |rows| rows.first);
+            let terms = inner.map(|i| Ok(Term(vec![left.at(&[b, t, i])?, right.at(&[o, i])?])));
+            let bias = bias.iter().map(|bias| Ok(Term(vec![bias.at(&[o])?])));
+            return terms.chain(bias).collect();
+        }
+        let [b, h, row, column] = at(cell)?;
+        let other =
+            |i| if *self == Self::DotProduct { [b, h, column, i] } else { [b, h, i, column] };
+        inner.map(|i| Ok(Term(vec![left.at(&[b, h, row, i])?, right.at(&other(i))?]))).collect()
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
-        let count = output.count();
-        let bias = if inputs.len() == 3 { count } else { 0 };
-        let inner = inputs.first().map_or(0, |x| x.last_size());
-        count.saturating_mul(2 * inner).saturating_add(bias)
+        let inner = inputs.first().map_or(0, |left| left.last_size());
+        let biases = inputs.len().saturating_sub(2) as u128;
+        output.count().saturating_mul(2 * inner + biases)
     }
 }

@@ -1,144 +1,78 @@
 //! Which keys a query may not see, and what becomes of their scores.
 
-use std::fmt;
-use std::str::FromStr;
-
 use candle_core::{Device, Tensor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::fill::Fill;
 use super::linear::QueryRows;
-use super::scores::{number, same};
+use super::scaling::number;
 use crate::error::Result;
 use crate::program::axis::Axis::{Batch, Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
 use crate::program::op::{Misread, Op, Operation, read};
 use crate::program::terms::{Reason, Term, Value, factor};
 
-/// Which side of the diagonal a causal mask hides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hidden {
-    /// The keys after the query, as it should be.
-    Future,
-    /// The keys before it.
-    Past,
+/// Masks, true = blocked, and their use.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Masking {
+    /// (query, key): true where a key is hidden by its position.
+    ByPosition(ByPosition),
+    /// True where nobody may see the key: (batch, 1, 1, key).
+    Keys(BlockedKeys),
+    /// True where any of several masks is, broadcast from the right.
+    AnyOf,
+    /// True where a mask is not.
+    Not,
+    /// The fill where the mask is true, the score elsewhere. Reads scores and a boolean mask.
+    Fill {
+        /// What a masked score becomes.
+        fill: Fill,
+    },
 }
 
-/// (query, key): true where the key lies after the query. Query row r is at position r + `first`.
+/// Which keys are hidden from a query at a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hides {
+    /// Those after it.
+    Future,
+    /// Those before it: a causal mask the wrong way round.
+    Past,
+    /// Those before the last so many that it sees, itself included.
+    BeforeWindow(usize),
+}
+
+/// A mask by positions. Query row r is at position r + `first`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Causal {
-    /// The last key that the first row sees; below 0 where it sees none.
+pub struct ByPosition {
+    /// The position of the first row among the keys, which is the last key that it sees; below 0 where it sees none.
     pub first: i64,
     /// Query rows.
     pub queries: usize,
     /// Keys.
     pub keys: usize,
     /// Which keys are hidden.
-    pub hidden: Hidden,
+    pub hides: Hides,
 }
 
-impl Causal {
+impl ByPosition {
     fn hides(&self, position: i64, key: i64) -> bool {
-        match self.hidden {
-            Hidden::Future => key > position,
-            Hidden::Past => key < position,
+        match self.hides {
+            Hides::Future => key > position,
+            Hides::Past => key < position,
+            Hides::BeforeWindow(window) => {
+                let distance = usize::try_from(position.saturating_sub(key));
+                distance.is_ok_and(|distance| distance >= window)
+            }
         }
     }
-}
 
-impl Operation for Causal {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [] = read(inputs)?;
-        by_position(self.first, self.queries, self.keys, |position, key| self.hides(position, key))
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        let [] = read(inputs)?;
-        Ok(vec![(Query, self.queries), (Key, self.keys)])
-    }
-
-    fn formula(&self, _: &[&str]) -> Result<String, Misread> {
-        let sign = match self.hidden {
-            Hidden::Future => '>',
-            Hidden::Past => '<',
+    fn reason(&self, query: usize, key: usize) -> Option<Reason> {
+        let reason = match self.hides {
+            Hides::Future => Reason::LaterKey { query, key },
+            Hides::Past => Reason::EarlierKey { query, key },
+            Hides::BeforeWindow(window) => Reason::BeforeWindow { query, key, window },
         };
-        Ok(match self.first {
-            0 => format!("key {sign} query"),
-            first if first < 0 => format!("key {sign} query − {}", first.unsigned_abs()),
-            first => format!("key {sign} query + {first}"),
-        })
-    }
-
-    fn terms(&self, _: &[Value], _: &[usize]) -> Result<Vec<Term>> {
-        Ok(Vec::new())
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-
-    fn reason(&self, cell: &[usize]) -> Option<Reason> {
-        let &[query, key] = cell else { return None };
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let position = signed(query).saturating_add(self.first);
-        let reason = match self.hidden {
-            Hidden::Future => Reason::LaterKey { query, key },
-            Hidden::Past => Reason::EarlierKey { query, key },
-        };
-        self.hides(position, signed(key)).then_some(reason)
-    }
-}
-
-/// (query, key): true where the key lies before the last `window` that the query sees, itself included. Query row r is
-/// at position r + `first`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Window {
-    /// The last key that the first row sees.
-    pub first: i64,
-    /// Query rows.
-    pub queries: usize,
-    /// Keys.
-    pub keys: usize,
-    /// How many keys a query sees.
-    pub window: usize,
-}
-
-impl Window {
-    fn hides(&self, position: i64, key: i64) -> bool {
-        usize::try_from(position.saturating_sub(key)).is_ok_and(|distance| distance >= self.window)
-    }
-}
-
-impl Operation for Window {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [] = read(inputs)?;
-        by_position(self.first, self.queries, self.keys, |position, key| self.hides(position, key))
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        let [] = read(inputs)?;
-        Ok(vec![(Query, self.queries), (Key, self.keys)])
-    }
-
-    fn formula(&self, _: &[&str]) -> Result<String, Misread> {
-        let first = match self.first {
-            0 => String::new(),
-            first if first < 0 => format!(" − {}", first.unsigned_abs()),
-            first => format!(" + {first}"),
-        };
-        Ok(format!("query{first} − key ≥ {}", self.window))
-    }
-
-    fn terms(&self, _: &[Value], _: &[usize]) -> Result<Vec<Term>> {
-        Ok(Vec::new())
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-
-    fn reason(&self, cell: &[usize]) -> Option<Reason> {
-        let &[query, key] = cell else { return None };
-        let position = signed(query).saturating_add(self.first);
-        let reason = Reason::BeforeWindow { query, key, window: self.window };
         self.hides(position, signed(key)).then_some(reason)
     }
 }
@@ -152,10 +86,10 @@ pub enum Blocked {
     Lengths(Vec<usize>),
 }
 
-/// (batch, 1, 1, key): true where nobody may see the key.
+/// A mask of keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockedKeys {
-    /// What says so.
+    /// What says which.
     pub by: Blocked,
     /// Keys.
     pub keys: usize,
@@ -171,9 +105,12 @@ impl BlockedKeys {
         }
     }
 
-    /// The places that are shown: all keys, or those of some queries.
-    fn places(&self) -> QueryRows {
-        self.as_queries.unwrap_or(QueryRows { first: 0, count: self.keys })
+    /// The lengths of the axes.
+    fn shape(&self) -> (usize, usize, usize, usize) {
+        match self.as_queries {
+            Some(rows) => (self.items(), 1, rows.count, 1),
+            None => (self.items(), 1, 1, self.keys),
+        }
     }
 
     fn hides(&self, item: usize, key: usize) -> bool {
@@ -184,42 +121,106 @@ impl BlockedKeys {
             Blocked::Lengths(lengths) => lengths.get(item).is_some_and(|length| key >= *length),
         }
     }
+
+    fn reason(&self, item: usize, query: usize, key: usize) -> Option<Reason> {
+        let key = self.as_queries.map_or(key, |rows| rows.first + query);
+        let reason = match &self.by {
+            Blocked::Rows(_) => Reason::BlockedKey { item, key },
+            Blocked::Lengths(lengths) => {
+                Reason::BeyondLength { item, key, length: *lengths.get(item)? }
+            }
+        };
+        self.hides(item, key).then_some(reason)
+    }
 }
 
-impl Operation for BlockedKeys {
+impl Operation for Masking {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [] = read(inputs)?;
-        let QueryRows { first, count } = self.places();
-        let cells = |item| (first..first + count).map(move |key| u8::from(self.hides(item, key)));
-        let cells: Vec<u8> = (0..self.items()).flat_map(cells).collect();
-        let shape = match self.as_queries {
-            Some(_) => (self.items(), 1, count, 1),
-            None => (self.items(), 1, 1, count),
-        };
-        Ok(Tensor::from_vec(cells, shape, &Device::Cpu)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        let [] = read(inputs)?;
-        let (queries, keys) = match self.as_queries {
-            Some(rows) => (rows.count, 1),
-            None => (1, self.keys),
-        };
-        Ok(vec![(Batch, self.items()), (Head, 1), (Query, queries), (Key, keys)])
-    }
-
-    fn formula(&self, _: &[&str]) -> Result<String, Misread> {
-        Ok(match &self.by {
-            Blocked::Rows(rows) => format!("where {} has a 0", rows.join(",")),
-            Blocked::Lengths(lengths) => {
-                let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-                format!("key ≥ length, of {}", lengths.join(","))
+        Ok(match self {
+            Self::ByPosition(mask) => {
+                let [] = read(inputs)?;
+                let mut cells = Vec::with_capacity(mask.queries.saturating_mul(mask.keys));
+                for position in (mask.first..).take(mask.queries) {
+                    let hides = |key| u8::from(mask.hides(position, key));
+                    cells.extend((0_i64..).take(mask.keys).map(hides));
+                }
+                Tensor::from_vec(cells, (mask.queries, mask.keys), &Device::Cpu)?
+            }
+            Self::Keys(mask) => {
+                let [] = read(inputs)?;
+                let QueryRows { first, count } =
+                    mask.as_queries.unwrap_or(QueryRows { first: 0, count: mask.keys });
+                let places = first..first + count;
+                let hides = |item| places.clone().map(move |key| u8::from(mask.hides(item, key)));
+                let cells: Vec<u8> = (0..mask.items()).flat_map(hides).collect();
+                Tensor::from_vec(cells, mask.shape(), &Device::Cpu)?
+            }
+            Self::AnyOf => {
+                let [first, others @ ..] = inputs else { return Err(Misread.into()) };
+                let join = |all: Tensor, mask: &&Tensor| all.broadcast_maximum(mask);
+                others.iter().try_fold((*first).clone(), join)?
+            }
+            Self::Not => read::<1, _>(inputs)?[0].eq(0_u8)?,
+            Self::Fill { fill } => {
+                let [scores, mask] = read(inputs)?;
+                let (fill, shape) = (number(fill.0, scores)?, scores.shape());
+                mask.broadcast_as(shape)?.where_cond(&fill.broadcast_as(shape)?, scores)?
             }
         })
     }
 
-    fn terms(&self, _: &[Value], _: &[usize]) -> Result<Vec<Term>> {
-        Ok(Vec::new())
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        match (self, inputs) {
+            (Self::ByPosition(mask), []) => Ok(vec![(Query, mask.queries), (Key, mask.keys)]),
+            (Self::Keys(mask), []) => {
+                let (items, heads, queries, keys) = mask.shape();
+                Ok(vec![(Batch, items), (Head, heads), (Query, queries), (Key, keys)])
+            }
+            (Self::AnyOf, _) => joined(inputs),
+            (Self::Not, [mask]) => Ok(mask.to_vec()),
+            (Self::Fill { .. }, [scores, mask]) if broadcasts(mask, scores) => Ok(scores.to_vec()),
+            (Self::ByPosition(_) | Self::Keys(_) | Self::Not | Self::Fill { .. }, _) => {
+                Err(Misread)
+            }
+        }
+    }
+
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        Ok(match (self, names) {
+            (Self::ByPosition(ByPosition { first, hides, .. }), _) => {
+                let position = match first {
+                    0 => "query".to_owned(),
+                    first if *first < 0 => format!("query − {}", first.unsigned_abs()),
+                    first => format!("query + {first}"),
+                };
+                match hides {
+                    Hides::Future => format!("key > {position}"),
+                    Hides::Past => format!("key < {position}"),
+                    Hides::BeforeWindow(window) => format!("{position} − key ≥ {window}"),
+                }
+            }
+            (Self::Keys(BlockedKeys { by: Blocked::Rows(rows), .. }), _) => {
+                format!("where {} has a 0", rows.join(","))
+            }
+            (Self::Keys(BlockedKeys { by: Blocked::Lengths(lengths), .. }), _) => {
+                let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
+                format!("key ≥ length, of {}", lengths.join(","))
+            }
+            (Self::AnyOf, _) => names.join(" or "),
+            (Self::Not, _) => format!("not {}", names.join(", ")),
+            (Self::Fill { fill }, [scores, mask]) => format!("{fill} where {mask}, else {scores}"),
+            (Self::Fill { .. }, _) => return Err(Misread),
+        })
+    }
+
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        let (Self::Fill { fill }, [scores, mask]) = (self, inputs) else { return Ok(Vec::new()) };
+        let blocked = mask.broadcast_at(cell)?;
+        Ok(vec![Term(vec![if blocked.value == 0.0 {
+            scores.at(cell)?
+        } else {
+            factor(format!("mask_fill, as {} blocks", blocked.name), fill.0)
+        }])])
     }
 
     fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
@@ -227,79 +228,30 @@ impl Operation for BlockedKeys {
     }
 
     fn reason(&self, cell: &[usize]) -> Option<Reason> {
-        let &[item, _, query, key] = cell else { return None };
-        let place = if self.as_queries.is_some() { query } else { key } + self.places().first;
-        let reason = match &self.by {
-            Blocked::Rows(_) => Reason::BlockedKey { item, key: place },
-            Blocked::Lengths(lengths) => {
-                Reason::BeyondLength { item, key: place, length: *lengths.get(item)? }
-            }
-        };
-        self.hides(item, place).then_some(reason)
+        match (self, cell) {
+            (Self::ByPosition(mask), &[query, key]) => mask.reason(query, key),
+            (Self::Keys(mask), &[item, _, query, key]) => mask.reason(item, query, key),
+            (
+                Self::ByPosition(_) | Self::Keys(_) | Self::AnyOf | Self::Not | Self::Fill { .. },
+                _,
+            ) => None,
+        }
+    }
+
+    fn fill(&self) -> Option<f64> {
+        match self {
+            Self::Fill { fill } => Some(fill.0),
+            Self::ByPosition(_) | Self::Keys(_) | Self::AnyOf | Self::Not => None,
+        }
     }
 
     fn of_item(&self, item: usize) -> Option<Op> {
-        let by = match &self.by {
+        let Self::Keys(mask) = self else { return None };
+        let by = match &mask.by {
             Blocked::Rows(rows) => Blocked::Rows(vec![rows.get(item)?.clone()]),
             Blocked::Lengths(lengths) => Blocked::Lengths(vec![*lengths.get(item)?]),
         };
-        Some(Self { by, ..self.clone() }.into())
-    }
-}
-
-/// True where any of several masks is, broadcast from the right.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AnyOf;
-
-impl Operation for AnyOf {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [first, others @ ..] = inputs else { return Err(Misread.into()) };
-        let join = |all: Tensor, mask: &&Tensor| all.broadcast_maximum(mask);
-        Ok(others.iter().try_fold((*first).clone(), join)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        joined(inputs)
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        Ok(names.join(" or "))
-    }
-
-    fn terms(&self, _: &[Value], _: &[usize]) -> Result<Vec<Term>> {
-        Ok(Vec::new())
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-}
-
-/// True where a mask is not.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Not;
-
-impl Operation for Not {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [mask] = read(inputs)?;
-        Ok(mask.eq(0_u8)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        same(inputs)
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [mask] = read(names)?;
-        Ok(format!("not {mask}"))
-    }
-
-    fn terms(&self, _: &[Value], _: &[usize]) -> Result<Vec<Term>> {
-        Ok(Vec::new())
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
+        Some(Self::Keys(BlockedKeys { by, ..mask.clone() }).into())
     }
 }
 
@@ -322,158 +274,18 @@ pub(super) fn broadcasts(mask: &[Dim], scores: &[Dim]) -> bool {
     joined(&[mask, scores]).is_ok_and(|all| all == scores)
 }
 
-/// What a masked score becomes: a number or −∞.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fill(pub f64);
-
-impl Default for Fill {
-    fn default() -> Self {
-        Self(-1e9)
-    }
-}
-
-impl fmt::Display for Fill {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = self.0.abs();
-        if size.is_finite() && (size >= 1e5 || (size > 0.0 && size < 1e-4)) {
-            write!(f, "{:e}", self.0)
-        } else {
-            write!(f, "{}", self.0)
-        }
-    }
-}
-
-impl FromStr for Fill {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim().parse::<f64>() {
-            Ok(fill) if !fill.is_nan() => Ok(Self(fill)),
-            _ => Err(format!("`{text}` is neither a number nor -inf")),
-        }
-    }
-}
-
-impl Serialize for Fill {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_finite() {
-            serializer.serialize_f64(self.0)
-        } else {
-            serializer.collect_str(self)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Fill {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Fill;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number or \"-inf\"")
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Fill, E> {
-                Ok(Fill(value))
-            }
-            #[allow(clippy::cast_precision_loss, reason = "a fill is a floating-point number")]
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Fill, E> {
-                Ok(Fill(value as f64))
-            }
-            #[allow(clippy::cast_precision_loss, reason = "a fill is a floating-point number")]
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Fill, E> {
-                Ok(Fill(value as f64))
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Fill, E> {
-                value.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-/// The fill where the mask is true, the score elsewhere. Reads scores and a boolean mask.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MaskFill {
-    /// What a masked score becomes.
-    pub fill: Fill,
-}
-
-impl Operation for MaskFill {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [scores, mask] = read(inputs)?;
-        let (fill, shape) = (number(self.fill.0, scores)?, scores.shape());
-        Ok(mask.broadcast_as(shape)?.where_cond(&fill.broadcast_as(shape)?, scores)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [scores, mask] if broadcasts(mask, scores) => Ok(scores.to_vec()),
-            _ => Err(Misread),
-        }
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let [scores, mask] = read(names)?;
-        Ok(format!("{} where {mask}, else {scores}", self.fill))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let [scores, mask] = read(inputs)?;
-        let blocked = mask.broadcast_at(cell)?;
-        Ok(vec![Term(vec![if blocked.value == 0.0 {
-            scores.at(cell)?
-        } else {
-            factor(format!("mask_fill, as {} blocks", blocked.name), self.fill.0)
-        }])])
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
-    }
-
-    fn fill(&self) -> Option<f64> {
-        Some(self.fill.0)
-    }
-}
-
-fn signed(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// (query, key), true where `hides` says so of the query's position and the key.
-fn by_position(
-    first: i64,
-    queries: usize,
-    keys: usize,
-    hides: impl Fn(i64, i64) -> bool,
-) -> Result<Tensor> {
-    let mut cells = Vec::with_capacity(queries.saturating_mul(keys));
-    for position in (first..).take(queries) {
-        cells.extend((0_i64..).take(keys).map(|key| u8::from(hides(position, key))));
-    }
-    Ok(Tensor::from_vec(cells, (queries, keys), &Device::Cpu)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_window_holds_the_query_itself() {
-        let of = |window| Window { first: 0, queries: 5, keys: 5, window };
-        assert!(!of(1).hides(4, 4) && of(1).hides(4, 3));
-        assert!(!of(3).hides(4, 2) && of(3).hides(4, 1));
-        assert!(!of(400).hides(400, 1));
-    }
-
-    #[test]
-    fn a_fill_reads_and_prints_shortly() {
-        for (text, shown) in
-            [("-1e9", "-1e9"), ("-inf", "-inf"), ("0", "0"), ("-10000", "-10000"), ("1e-9", "1e-9")]
-        {
-            assert_eq!(text.parse::<Fill>().expect("reads").to_string(), shown);
-        }
-        assert!("nan".parse::<Fill>().is_err());
-        assert_eq!(serde_json::from_str::<Fill>("-5").ok(), Some(Fill(-5.0)));
+        let hides = |window, position, key| {
+            let hides = Hides::BeforeWindow(window);
+            ByPosition { first: 0, queries: 5, keys: 5, hides }.hides(position, key)
+        };
+        assert!(!hides(1, 4, 4) && hides(1, 4, 3));
+        assert!(!hides(3, 4, 2) && hides(3, 4, 1));
+        assert!(!hides(400, 400, 1));
     }
 }

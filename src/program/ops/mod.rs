@@ -1,25 +1,21 @@
 //! The operations, a family a file.
 
 mod bias;
-mod dropout;
+mod fill;
 mod frequencies;
 mod heads;
 mod linear;
 mod mask;
-mod norm;
-mod rearrange;
 mod rotary;
-mod scores;
-mod softmax;
+mod scaling;
+mod weights;
 
-pub use bias::{AddMask, Alibi, AlibiSlopes, SumBiases, alibi_slopes};
-pub use dropout::{Dropout, DropoutScale, KeepSome};
+pub use bias::{Biasing, alibi_slopes};
+pub use fill::Fill;
 pub use frequencies::{Frequencies, Llama3, RopeScaling, Yarn};
-pub use heads::{Append, MergeHeads, RepeatHeads, SplitHeads, SumHeads};
-pub use linear::{Project, QueryRows};
-pub use mask::{AnyOf, Blocked, BlockedKeys, Causal, Fill, Hidden, MaskFill, Not, Window};
-pub use norm::RmsNorm;
-pub use rearrange::{HandOn, Rearrange};
-pub use rotary::{Pairing, Rotate};
-pub use scores::{DotProduct, Scale, ScaleBy, SoftCap, WeightedSum};
-pub use softmax::{EmptyRow, Softmax, ZeroEmptyRows};
+pub use heads::{Heads, Rearrange};
+pub use linear::{Linear, QueryRows};
+pub use mask::{Blocked, BlockedKeys, ByPosition, Hides, Masking};
+pub use rotary::{Pairing, Rotary, Rotate};
+pub use scaling::Scaling;
+pub use weights::{EmptyRow, KeepSome, Weighting, dropout_scale};

@@ -1,14 +1,15 @@
 //! Rotary positions.
 
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i};
 
+use super::frequencies::Frequencies;
 use crate::error::Result;
 use crate::program::axis::Axis::HeadDim;
 use crate::program::axis::{Axes, Dim};
 use crate::program::choices;
 use crate::program::op::{Misread, Operation, read};
-use crate::program::terms::{Term, Value, factor};
+use crate::program::terms::{Term, Value, at, factor};
 
 choices! {
     /// Which features of a head rotary positions turn together ("`RoFormer`", Su et al., 2021, section 3.4).
@@ -21,8 +22,17 @@ choices! {
     }
 }
 
-/// Rotary positions ("`RoFormer`", Su et al., 2021, equation 34): the pair i of every head's features is turned by
-/// position · `θ_i`. Reads heads (batch, head, token, `head_dim`) and θ (one a pair); features beyond the pairs stay.
+/// Rotary positions, and what they are made of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rotary {
+    /// (pairs): the frequencies of the pairs.
+    Frequencies(Frequencies),
+    /// Pairs of features turned by their positions.
+    Rotate(Rotate),
+}
+
+/// The pair i of every head's features is turned by position · `θ_i` ("`RoFormer`", Su et al., 2021, equation 34). Reads
+/// heads (batch, head, token, `head_dim`) and θ (one a pair); features beyond the pairs stay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotate {
     /// Which features are a pair.
@@ -33,16 +43,94 @@ pub struct Rotate {
     pub factor: f64,
 }
 
-impl Rotate {
-    #[allow(clippy::float_cmp, reason = "1 exactly")]
-    fn has_factor(&self) -> bool {
-        self.factor != 1.0
+impl Operation for Rotary {
+    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        match self {
+            Self::Frequencies(frequencies) => {
+                let [] = read(inputs)?;
+                let numbers = Tensor::new(frequencies.numbers()?, &Device::Cpu)?;
+                Ok(numbers.to_dtype(frequencies.dtype)?)
+            }
+            Self::Rotate(rotate) => {
+                let [heads, freqs] = read(inputs)?;
+                Ok(rotate.value(heads, freqs)?)
+            }
+        }
+    }
+
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        match (self, inputs) {
+            (Self::Frequencies(frequencies), []) => Ok(vec![(HeadDim, frequencies.dims / 2)]),
+            (Self::Rotate(_), [heads @ [.., (HeadDim, d)], [(HeadDim, pairs)]])
+                if *pairs <= d / 2 =>
+            {
+                Ok(heads.to_vec())
+            }
+            (Self::Frequencies(_) | Self::Rotate(_), _) => Err(Misread),
+        }
+    }
+
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        match self {
+            Self::Frequencies(Frequencies { dims, base, scaling, .. }) => {
+                let scaling =
+                    scaling.as_ref().map(|scaling| format!(", scaled {}", scaling.kind()));
+                Ok(format!("{base}^(−2i / {dims}){}", scaling.unwrap_or_default()))
+            }
+            Self::Rotate(rotate) => {
+                let ([heads, freqs], first) = (read(names)?, rotate.first);
+                let pairs = match rotate.pairing {
+                    Pairing::Half => "(i, i + r/2)",
+                    Pairing::Interleaved => "(2i, 2i + 1)",
+                };
+                let by = rotate.own_factor().map(|factor| format!(" and times {factor}"));
+                let by = by.unwrap_or_default();
+                Ok(format!(
+                    "{heads}, pairs {pairs} turned by position · {freqs}, from position {first}{by}"
+                ))
+            }
+        }
+    }
+
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        match self {
+            Self::Frequencies(frequencies) => {
+                let [pair] = at(cell)?;
+                let number = f64::from(*frequencies.numbers()?.get(pair).ok_or(Misread)?);
+                let power = frequencies.powers().nth(pair).map_or(number, f64::from);
+                let Frequencies { dims, base, scaling, .. } = frequencies;
+                let scaling = scaling.as_ref().map(|scaling| format!("{} scaling", scaling.kind()));
+                let power_of = factor(format!("{base}^(−{} / {dims})", 2 * pair), power);
+                let scaled = scaling.map(|name| factor(name, number / power));
+                Ok(vec![Term([power_of].into_iter().chain(scaled).collect())])
+            }
+            Self::Rotate(rotate) => {
+                let [heads, freqs] = read(inputs)?;
+                rotate.terms(&heads, &freqs, cell)
+            }
+        }
+    }
+
+    /// Of every pair two products and a sum a feature; cosines and sines are few.
+    fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
+        match (self, inputs) {
+            (Self::Rotate(_), [heads, freqs]) => {
+                let rows = output.count().checked_div(heads.last_size()).unwrap_or(0);
+                rows.saturating_mul(6 * freqs.last_size())
+            }
+            (Self::Frequencies(_) | Self::Rotate(_), _) => 0,
+        }
     }
 }
 
-impl Operation for Rotate {
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let [heads, freqs] = read(inputs)?;
+impl Rotate {
+    /// What cosine and sine are multiplied by, if not by 1.
+    #[allow(clippy::float_cmp, reason = "1 exactly")]
+    fn own_factor(&self) -> Option<f64> {
+        Some(self.factor).filter(|factor| *factor != 1.0)
+    }
+
+    fn value(&self, heads: &Tensor, freqs: &Tensor) -> candle_core::Result<Tensor> {
         let (tokens, head_dim) = (heads.dim(2)?, heads.dim(3)?);
         let turned = 2 * freqs.dim(0)?;
         let end = u32::try_from(self.first + tokens).map_err(candle_core::Error::wrap)?;
@@ -60,37 +148,12 @@ impl Operation for Rotate {
             return Ok(part);
         }
         let rest = heads.narrow(3, turned, head_dim - turned)?.contiguous()?;
-        Ok(Tensor::cat(&[part, rest], 3)?)
-    }
-
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        match inputs {
-            [heads @ [.., (HeadDim, d)], [(HeadDim, pairs)]] if *pairs <= d / 2 => {
-                Ok(heads.to_vec())
-            }
-            _ => Err(Misread),
-        }
-    }
-
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let ([heads, freqs], first) = (read(names)?, self.first);
-        let pairs = match self.pairing {
-            Pairing::Half => "(i, i + r/2)",
-            Pairing::Interleaved => "(2i, 2i + 1)",
-        };
-        let by =
-            if self.has_factor() { format!(" and times {}", self.factor) } else { String::new() };
-        Ok(format!(
-            "{heads}, pairs {pairs} turned by position · {freqs}, from position {first}{by}"
-        ))
+        Tensor::cat(&[part, rest], 3)
     }
 
     /// A turned feature: itself times the cosine, and its partner times the sine, of the pair's angle.
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([heads, freqs], &[b, h, t, d]) = (read(inputs)?, cell) else {
-            return Err(Misread.into());
-        };
-        let pairs = freqs.tensor.dim(0)?;
+    fn terms(&self, heads: &Value, freqs: &Value, cell: &[usize]) -> Result<Vec<Term>> {
+        let ([b, h, t, d], pairs) = (at(cell)?, freqs.tensor.dim(0)?);
         if d >= 2 * pairs {
             return Ok(vec![Term(vec![heads.at(cell)?])]);
         }
@@ -109,25 +172,12 @@ impl Operation for Rotate {
         let angle = if is_narrow { f64::from(angle as f32) } else { angle };
         let name = format!("{position} · {}", frequency.name);
         let (sign, minus) = if is_first { (-1.0, "−") } else { (1.0, "") };
-        let mut terms = vec![
-            Term(vec![heads.at(cell)?, factor(format!("cos({name})"), angle.cos())]),
-            Term(vec![
-                heads.at(&[b, h, t, partner])?,
-                factor(format!("{minus}sin({name})"), sign * angle.sin()),
-            ]),
-        ];
-        if self.has_factor() {
-            for term in &mut terms {
-                term.0.push(factor("attention factor", self.factor));
-            }
-        }
-        Ok(terms)
-    }
-
-    /// Of every pair two products and a sum a feature; cosines and sines are few.
-    fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
-        let [heads, freqs] = inputs else { return 0 };
-        let rows = output.count().checked_div(heads.last_size()).unwrap_or(0);
-        rows.saturating_mul(6 * freqs.last_size())
+        let own = [heads.at(cell)?, factor(format!("cos({name})"), angle.cos())];
+        let other = heads.at(&[b, h, t, partner])?;
+        let others = [other, factor(format!("{minus}sin({name})"), sign * angle.sin())];
+        let by = self.own_factor().map(|by| factor("attention factor", by));
+        Ok([own, others]
+            .map(|factors| Term(factors.into_iter().chain(by.clone()).collect()))
+            .into())
     }
 }

@@ -1,0 +1,126 @@
+//! Numbers on their own: norms of heads, and the scale and cap of scores.
+
+use candle_core::{D, Tensor};
+
+use crate::error::Result;
+use crate::program::axis::Axis::HeadDim;
+use crate::program::axis::{Axes, Dim};
+use crate::program::op::{Misread, Operation};
+use crate::program::terms::{Term, Value, factor};
+
+/// Numbers that are scaled, each or by rows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scaling {
+    /// x / √(mean(x²) + ε) · w over the features of every head ("Root Mean Square Layer Normalization", Zhang and
+    /// Sennrich, 2019, equation 4). Reads heads (batch, head, token, `head_dim`) and w (`head_dim`).
+    RmsNorm {
+        /// ε.
+        eps: f64,
+    },
+    /// Scores / √`d_k`.
+    Root {
+        /// The features of a head, `d_k`.
+        head_dim: usize,
+    },
+    /// Scores · a factor, in place of 1/√`d_k`.
+    By {
+        /// The factor.
+        factor: f64,
+    },
+    /// C · tanh(scores / C): no score is beyond ±C ("Gemma 2", Gemma Team, 2024, section 2).
+    SoftCap {
+        /// C.
+        cap: f64,
+    },
+}
+
+impl Operation for Scaling {
+    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let [x, others @ ..] = inputs else { return Err(Misread.into()) };
+        Ok(match (self, others) {
+            (Self::RmsNorm { eps }, [weight]) => {
+                let root = (x.sqr()?.mean_keepdim(D::Minus1)? + *eps)?.sqrt()?;
+                x.broadcast_div(&root)?.broadcast_mul(weight)?
+            }
+            (Self::RmsNorm { .. }, _) => return Err(Misread.into()),
+            (Self::Root { head_dim }, _) => x.broadcast_div(&number(root(*head_dim), x)?)?,
+            (Self::By { factor }, _) => x.broadcast_mul(&number(*factor, x)?)?,
+            (Self::SoftCap { cap }, _) => {
+                let cap = number(*cap, x)?;
+                x.broadcast_div(&cap)?.tanh()?.broadcast_mul(&cap)?
+            }
+        })
+    }
+
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        match (self, inputs) {
+            (Self::RmsNorm { .. }, [heads @ [.., (HeadDim, d)], [(HeadDim, w)]]) if d == w => {
+                Ok(heads.to_vec())
+            }
+            (Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. }, [x]) => Ok(x.to_vec()),
+            (
+                Self::RmsNorm { .. } | Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. },
+                _,
+            ) => Err(Misread),
+        }
+    }
+
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        let [x, others @ ..] = names else { return Err(Misread) };
+        Ok(match self {
+            Self::RmsNorm { eps } => {
+                format!("{x} / √(mean({x}²) + {eps:e}) · {}", others.first().ok_or(Misread)?)
+            }
+            Self::Root { .. } => format!("{x} / √d_k"),
+            Self::By { factor } => format!("{x} · {factor}"),
+            Self::SoftCap { cap } => format!("{cap} · tanh({x} / {cap})"),
+        })
+    }
+
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        let ([x, others @ ..], [row @ .., d]) = (inputs, cell) else { return Err(Misread.into()) };
+        let own = x.at(cell)?;
+        Ok(vec![Term(match self {
+            Self::RmsNorm { eps } => {
+                let row = x.row(row)?;
+                #[allow(clippy::cast_precision_loss, reason = "a head has few features")]
+                let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+                let norm = factor("1 / √(mean of squares + ε)", (mean + eps).sqrt().recip());
+                vec![own, norm, others.first().ok_or(Misread)?.at(&[*d])?]
+            }
+            Self::Root { head_dim } => {
+                vec![own, factor(format!("1 / √{head_dim}"), root(*head_dim).recip())]
+            }
+            Self::By { factor: by } => vec![own, factor("scale", *by)],
+            Self::SoftCap { cap } => {
+                let name = format!("tanh({} / {cap})", own.name);
+                vec![factor("softcap", *cap), factor(name, (own.value / cap).tanh())]
+            }
+        })])
+    }
+
+    fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
+        output.count().saturating_mul(match self {
+            Self::RmsNorm { .. } => 4,
+            Self::Root { .. } | Self::By { .. } => 1,
+            Self::SoftCap { .. } => 3,
+        })
+    }
+
+    fn constant(&self) -> Option<(&'static str, String, f64)> {
+        match self {
+            Self::Root { head_dim } => Some(("√d_k", format!("√{head_dim}"), root(*head_dim))),
+            Self::RmsNorm { .. } | Self::By { .. } | Self::SoftCap { .. } => None,
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
+fn root(head_dim: usize) -> f64 {
+    (head_dim as f64).sqrt()
+}
+
+/// A number as a tensor of the type that it is to meet.
+pub(super) fn number(value: f64, beside: &Tensor) -> candle_core::Result<Tensor> {
+    Tensor::new(value, beside.device())?.to_dtype(beside.dtype())
+}

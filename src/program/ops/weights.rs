@@ -1,0 +1,241 @@
+//! From scores to weights: softmax, dropout, and what faulty code makes of them.
+
+use candle_core::{D, DType, Device, Tensor};
+
+use super::mask::broadcasts;
+use crate::error::Result;
+use crate::program::axis::{Axes, Dim};
+use crate::program::choices;
+use crate::program::op::{Misread, Operation};
+use crate::program::terms::{Term, Value, factor};
+
+choices! {
+    /// What softmax makes of a row that is −∞ throughout.
+    EmptyRow {
+        /// NaN, as PyTorch's softmax.
+        #[default]
+        Nan = "nan",
+        /// Zeros.
+        Zero = "zero",
+    }
+}
+
+/// Weights, from scores or from other weights.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Weighting {
+    /// exp(s) / Σ exp(s) over the keys of every row.
+    Softmax {
+        /// What a row that is −∞ throughout becomes.
+        empty_row: EmptyRow,
+        /// The axis that is summed over, counted from the last: 1 for the keys, as it should be.
+        axis_from_last: usize,
+    },
+    /// Zeros in the rows whose keys are all blocked, the weights elsewhere. Reads weights and a boolean mask.
+    ZeroEmptyRows,
+    /// What kept weights are multiplied by: 1 / (1 − p), and 0 for p = 1, which keeps none. It is an f32 in runs of any
+    /// type.
+    ///
+    /// Formula: `_dropout_impl` in `ATen/native/Dropout.cpp`, `noise.div_(1 - p)`: the difference in f64, rounded
+    /// to f32, then the division in f32.
+    DropoutScale {
+        /// The probability of dropping a weight.
+        p: f64,
+    },
+    /// Weights · keep · scale. Reads weights, a boolean keep-mask of their shape, and the scale, a single number.
+    Dropout {
+        /// The probability of dropping a weight, for the formula.
+        p: f64,
+    },
+    /// Weights · a factor where they are kept, and 0 elsewhere: dropout of which the draw is known from its result.
+    KeepSome(KeepSome),
+}
+
+/// Which weights are kept, and what they are multiplied by.
+#[derive(Debug, Clone)]
+pub struct KeepSome {
+    /// Which weights are kept: `U8`, of their shape.
+    pub keep: Tensor,
+    /// What they are multiplied by.
+    pub factor: f64,
+}
+
+impl PartialEq for KeepSome {
+    fn eq(&self, other: &Self) -> bool {
+        self.keep.id() == other.keep.id() && self.factor.total_cmp(&other.factor).is_eq()
+    }
+}
+
+/// What kept weights are multiplied by, as [`Weighting::DropoutScale`] has it.
+#[must_use]
+#[allow(clippy::float_cmp, reason = "PyTorch compares p with 1 for equality")]
+pub fn dropout_scale(p: f64) -> f32 {
+    if p == 1.0 {
+        return 0.0;
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "PyTorch rounds to the tensor's type")]
+    let divisor = (1.0 - p) as f32;
+    1.0 / divisor
+}
+
+impl Weighting {
+    /// Softmax over the keys.
+    #[must_use]
+    pub fn softmax(empty_row: EmptyRow) -> Self {
+        Self::Softmax { empty_row, axis_from_last: 1 }
+    }
+}
+
+impl Operation for Weighting {
+    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Ok(match (self, inputs) {
+            (Self::Softmax { empty_row, axis_from_last }, [scores]) => {
+                let weights = match axis_from_last {
+                    1 => candle_nn::ops::softmax_last_dim(scores)?,
+                    other => {
+                        let axis = scores.rank().checked_sub(*other).ok_or(Misread)?;
+                        candle_nn::ops::softmax(scores, axis)?
+                    }
+                };
+                match empty_row {
+                    EmptyRow::Nan => weights,
+                    EmptyRow::Zero => {
+                        let empty = scores.eq(f64::NEG_INFINITY)?.min_keepdim(D::Minus1)?;
+                        zero(&weights, &empty)?
+                    }
+                }
+            }
+            (Self::ZeroEmptyRows, [weights, mask]) => zero(weights, &mask.min_keepdim(D::Minus1)?)?,
+            (Self::DropoutScale { p }, []) => Tensor::new(dropout_scale(*p), &Device::Cpu)?,
+            (Self::Dropout { .. }, [weights, keep, scale]) => {
+                kept(weights, keep, scale.to_dtype(DType::F64)?.to_scalar::<f64>()?)?
+            }
+            (Self::KeepSome(KeepSome { keep, factor }), [weights]) => kept(weights, keep, *factor)?,
+            (
+                Self::Softmax { .. }
+                | Self::ZeroEmptyRows
+                | Self::DropoutScale { .. }
+                | Self::Dropout { .. }
+                | Self::KeepSome(_),
+                _,
+            ) => return Err(Misread.into()),
+        })
+    }
+
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        let (fits, axes): (bool, &[Dim]) = match (self, inputs) {
+            (Self::DropoutScale { .. }, []) => (true, &[]),
+            (_, []) => (false, &[]),
+            (Self::Softmax { .. }, [scores, others @ ..]) => (others.is_empty(), scores),
+            (Self::ZeroEmptyRows, [weights, others @ ..]) => {
+                (others.len() == 1 && others.iter().all(|mask| broadcasts(mask, weights)), weights)
+            }
+            (Self::Dropout { .. }, [weights, others @ ..]) => (others == [*weights, &[]], weights),
+            (Self::KeepSome(KeepSome { keep, .. }), [weights, ..]) => {
+                (weights.iter().map(|(_, size)| size).eq(keep.dims()), weights)
+            }
+            (Self::DropoutScale { .. }, _) => (false, &[]),
+        };
+        if fits { Ok(axes.to_vec()) } else { Err(Misread) }
+    }
+
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        let [first, second] = [0, 1].map(|at| names.get(at).copied().unwrap_or_default());
+        Ok(match self {
+            Self::Softmax { axis_from_last, .. } => {
+                let over = ["keys", "queries", "heads"].get(axis_from_last - 1);
+                format!("softmax({first}) over {}", over.unwrap_or(&"batch items"))
+            }
+            Self::ZeroEmptyRows => format!("0 where {second} blocks every key, else {first}"),
+            Self::DropoutScale { p } => format!("1 / (1 − {p})"),
+            Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
+            Self::KeepSome(KeepSome { factor, .. }) => {
+                format!("some of {first} · {factor}, the others 0")
+            }
+        })
+    }
+
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        let own = || inputs.first().ok_or(Misread)?.at(cell);
+        Ok(vec![Term(match (self, inputs, cell) {
+            (Self::Softmax { empty_row, .. }, [scores, ..], [row @ .., _]) => {
+                let row = scores.row(row)?;
+                if *empty_row == EmptyRow::Zero && row.iter().all(|s| *s == f64::NEG_INFINITY) {
+                    return Ok(vec![Term(vec![factor("0, as every key is blocked", 0.0)])]);
+                }
+                let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = row.iter().map(|score| (score - largest).exp()).sum();
+                let score = own()?;
+                let name = format!("exp({} − max)", score.name);
+                let exp = factor(name, (score.value - largest).exp());
+                vec![exp, factor("1 / Σ exp(s − max) over keys", sum.recip())]
+            }
+            (Self::DropoutScale { p }, ..) => vec![factor("1 / (1 − p)", dropout_scale(*p).into())],
+            (Self::Dropout { .. }, [_, keep, scale], _) => {
+                vec![own()?, keep.at(cell)?, factor("1 / (1 − p)", scale.at(&[])?.value)]
+            }
+            (Self::KeepSome(KeepSome { factor: by, .. }), ..) => vec![own()?, factor("kept", *by)],
+            (Self::ZeroEmptyRows, ..) => vec![own()?],
+            (Self::Softmax { .. } | Self::Dropout { .. }, ..) => return Err(Misread.into()),
+        })])
+    }
+
+    fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
+        output.count().saturating_mul(match self {
+            Self::Softmax { .. } => 5,
+            Self::ZeroEmptyRows => 0,
+            Self::DropoutScale { .. } => 2,
+            Self::Dropout { .. } | Self::KeepSome(_) => 1,
+        })
+    }
+
+    fn mixes_items(&self) -> bool {
+        matches!(self, Self::Softmax { axis_from_last: 4.., .. })
+    }
+
+    fn is_share(&self) -> bool {
+        matches!(self, Self::Softmax { .. })
+    }
+
+    fn range(&self) -> Option<(f64, f64)> {
+        Some((0.0, 1.0)).filter(|_| !matches!(self, Self::DropoutScale { .. }))
+    }
+}
+
+/// Weights with zeros in these rows.
+fn zero(weights: &Tensor, rows: &Tensor) -> candle_core::Result<Tensor> {
+    rows.broadcast_as(weights.shape())?.where_cond(&weights.zeros_like()?, weights)
+}
+
+/// Some weights times a factor, the others times 0, so that NaN stays NaN.
+fn kept(weights: &Tensor, keep: &Tensor, factor: f64) -> candle_core::Result<Tensor> {
+    weights.mul(&keep.to_dtype(weights.dtype())?.affine(factor, 0.0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_row_of_minus_infinity_alone_is_empty() {
+        let (nan, inf) = (f32::NAN, f32::NEG_INFINITY);
+        let rows = [[inf, inf], [inf, nan], [nan, inf], [inf, 0.0]];
+        let scores = Tensor::new(&rows, &Device::Cpu).expect("tensor");
+        let weights = Weighting::softmax(EmptyRow::Zero).value(&[&scores]);
+        let weights = weights.and_then(|weights| Ok(weights.to_vec2::<f32>()?)).expect("computes");
+        assert_eq!(
+            (weights[0].as_slice(), weights[3].as_slice()),
+            (&[0.0, 0.0][..], &[0.0, 1.0][..])
+        );
+        assert!(weights[1].iter().chain(&weights[2]).all(|weight| weight.is_nan()));
+    }
+
+    #[test]
+    fn the_scale_is_pytorchs() {
+        // The f32 nearest to 1 / (1 − p) would be 0x3fa5_cd99.
+        assert_eq!(dropout_scale(0.228).to_bits(), 0x3fa5_cd98);
+        assert_eq!(
+            [dropout_scale(0.0), dropout_scale(1.0)].map(f32::to_bits),
+            [1.0_f32, 0.0].map(f32::to_bits)
+        );
+    }
+}
