@@ -30,6 +30,9 @@ impl Info {
     }
 }
 
+/// What opens another file.
+pub type Opener = fn(&Path) -> Result<Bundle>;
+
 /// A file that has been opened. One layer of a checkpoint can be read from it without the others.
 pub struct Bundle {
     path: PathBuf,

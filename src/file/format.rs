@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use super::bundle::Bundle;
-use super::input::{Input, refuse_folder};
+use super::bundle::{Bundle, Opener};
+use super::input::{Input, extension, refuse_folder};
 use super::record::Record;
 use super::{json, npy, npz, safetensors, torch};
 use crate::error::{Error, Result};
@@ -21,9 +21,6 @@ pub struct Format {
     /// narrower floats are written as f32.
     pub write: Option<Write>,
 }
-
-/// What opens another file.
-pub type Opener = fn(&Path) -> Result<Bundle>;
 
 /// What writes a file.
 pub type Write = fn(&Record, &Path) -> io::Result<()>;
@@ -52,11 +49,6 @@ const FORMATS: &[Format] = &[
 fn extensions(only_written: bool) -> Vec<&'static str> {
     let formats = FORMATS.iter().filter(|format| !only_written || format.write.is_some());
     formats.flat_map(|format| format.extensions).copied().collect()
-}
-
-/// The extension of a file in lower case.
-pub fn extension(path: &Path) -> Option<String> {
-    path.extension()?.to_str().map(str::to_ascii_lowercase)
 }
 
 /// Whether the file's name is that of a recorded trace.

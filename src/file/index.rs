@@ -6,8 +6,8 @@ use std::path::{Component, Path};
 use candle_core::Tensor;
 use serde::Deserialize;
 
-use super::bundle::{Bundle, Info, Tensors};
-use super::format::{Opener, extension};
+use super::bundle::{Bundle, Info, Opener, Tensors};
+use super::input::extension;
 use super::text::parse;
 use crate::error::{Error, Result};
 

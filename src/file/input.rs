@@ -110,3 +110,8 @@ pub fn io_reason(error: &io::Error) -> String {
     let reason = text.split(" (os error").next().unwrap_or(&text);
     reason.to_lowercase()
 }
+
+/// The extension of a file in lower case.
+pub fn extension(path: &Path) -> Option<String> {
+    path.extension()?.to_str().map(str::to_ascii_lowercase)
+}

@@ -15,8 +15,7 @@ use serde_json::json;
 
 use super::array::{Array, Kind};
 use super::bare_words::quote_bare_words;
-use super::bundle::Bundle;
-use super::format::Opener;
+use super::bundle::{Bundle, Opener};
 use super::index;
 use super::input::{Input, unreadable};
 use super::record::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named};

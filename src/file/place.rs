@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use candle_core::Tensor;
 
 use super::bundle::{Bundle, Info};
-use super::format::{extension, is_recorded};
-use super::input::io_reason;
+use super::format::is_recorded;
+use super::input::{extension, io_reason};
 use super::record::Record;
 use crate::error::{Error, Result, shown};
 

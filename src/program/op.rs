@@ -93,6 +93,11 @@ impl From<Misread> for Error {
     }
 }
 
+/// The index of a cell of so many axes.
+pub(super) fn at<const N: usize>(cell: &[usize]) -> Result<[usize; N], Misread> {
+    cell.try_into().map_err(|_| Misread)
+}
+
 /// The inputs of an operation that reads so many.
 pub(super) fn read<const N: usize, T: Copy>(inputs: &[T]) -> Result<[T; N], Misread> {
     inputs.try_into().map_err(|_| Misread)

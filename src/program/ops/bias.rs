@@ -6,8 +6,8 @@ use super::mask::{broadcasts, joined};
 use crate::error::Result;
 use crate::program::axis::Axis::{Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
-use crate::program::op::{Misread, Operation, read};
-use crate::program::terms::{Term, Value, at, factor};
+use crate::program::op::{Misread, Operation, at, read};
+use crate::program::terms::{Term, Value, factor};
 
 /// Biases of scores.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use candle_core::{DType, Tensor};
 use crate::error::Result;
 use crate::program::axis::Axis::{Batch, Head, HeadDim, Key, Model};
 use crate::program::axis::{Axes, Axis, Dim, unravel};
-use crate::program::op::{Misread, Operation, read};
-use crate::program::terms::{Term, Value, at};
+use crate::program::op::{Misread, Operation, at, read};
+use crate::program::terms::{Term, Value};
 
 /// Numbers that move to other places.
 #[derive(Debug, Clone, PartialEq)]

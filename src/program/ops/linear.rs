@@ -5,8 +5,8 @@ use candle_core::Tensor;
 use crate::error::Result;
 use crate::program::axis::Axis::{Key, Model, Query};
 use crate::program::axis::{Axes, Axis, Dim};
-use crate::program::op::{Misread, Operation};
-use crate::program::terms::{Term, Value, at};
+use crate::program::op::{Misread, Operation, at};
+use crate::program::terms::{Term, Value};
 
 /// Matrix products.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::program::axis::Axis::HeadDim;
 use crate::program::axis::{Axes, Dim};
 use crate::program::choices;
-use crate::program::op::{Misread, Operation, read};
-use crate::program::terms::{Term, Value, at, factor};
+use crate::program::op::{Misread, Operation, at, read};
+use crate::program::terms::{Term, Value, factor};
 
 choices! {
     /// Which features of a head rotary positions turn together ("`RoFormer`", Su et al., 2021, section 3.4).
