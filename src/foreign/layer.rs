@@ -86,7 +86,7 @@ impl Layer {
                 found.packed_biases()?;
             }
         }
-        found.norms(heads)?;
+        found.others(heads)?;
         found.complete_biases()?;
         Ok(found.weights)
     }
@@ -210,29 +210,41 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         Ok(())
     }
 
-    /// The weights of the norms of every head's queries and keys.
-    fn norms(&mut self, heads: Heads) -> Result<()> {
-        for (step, projection) in [(Name::WQNorm, "q"), (Name::WKNorm, "k")] {
-            let names = NORMS.iter().map(|name| name.replace('*', projection));
-            for name in names {
-                let Some((full, weight)) = self.tensor(&format!("{name}.weight"))? else {
-                    continue;
-                };
-                let fix = "this is not traced: record q_norm and k_norm, or another layer";
-                if self.tensor(&format!("{name}.bias"))?.is_some() {
-                    return Err(Error::tensor(full, "has a bias beside it: a layer norm", fix));
+    /// The parameters beside the projections, as norms of every head's queries and keys.
+    fn others(&mut self, heads: Heads) -> Result<()> {
+        for step in Name::ALL.iter().filter(|step| !step.row().stored.is_empty()) {
+            let stored = step.row().stored.iter();
+            let modules = stored.clone().map(|name| format!("{name}.weight"));
+            let raw = stored.chain([&step.row().name]).map(ToString::to_string);
+            for name in modules.chain(raw) {
+                if let Some((full, tensor)) = self.tensor(&name)? {
+                    self.refuse_other_norms(*step, &full, &tensor, heads)?;
+                    self.take(*step, &full, tensor, None);
+                    break;
                 }
-                // With one key head, a norm of it is as long as a norm of all.
-                let queries = self.weights.tensors.get(&Name::WQ).filter(|_| step == Name::WQNorm);
-                let width = queries.and_then(|w_q| w_q.dims().first());
-                if width.is_some() && weight.dims().first() == width && heads.queries != Some(1) {
-                    return Err(Error::tensor(full, "is a norm of all heads together", fix));
-                }
-                self.take(step, &full, weight, None);
             }
-            if let Some((full, weight)) = self.tensor(step.as_str())? {
-                self.take(step, &full, weight, None);
-            }
+        }
+        Ok(())
+    }
+
+    /// Norms with a bias, and norms of all heads together.
+    fn refuse_other_norms(
+        &self,
+        step: Name,
+        full: &str,
+        weight: &Tensor,
+        heads: Heads,
+    ) -> Result<()> {
+        let fix = "this is not traced: record q_norm and k_norm, or another layer";
+        let bias = full.strip_suffix("weight").map(|module| format!("{module}bias"));
+        if bias.map(|bias| (self.read)(&bias)).transpose()?.flatten().is_some() {
+            return Err(Error::tensor(full, "has a bias beside it: a layer norm", fix));
+        }
+        // With one key head, a norm of it is as long as a norm of all.
+        let queries = self.weights.tensors.get(&Name::WQ).filter(|_| step == Name::WQNorm);
+        let width = queries.and_then(|w_q| w_q.dims().first());
+        if width.is_some() && weight.dims().first() == width && heads.queries != Some(1) {
+            return Err(Error::tensor(full, "is a norm of all heads together", fix));
         }
         Ok(())
     }
@@ -258,9 +270,6 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         Ok(())
     }
 }
-
-/// What modules call the norms; `*` is q or k.
-const NORMS: &[&str] = &["*_norm", "*_layernorm", "*_ln"];
 
 /// The rows of a packed matrix that are of one projection, from where on and how many.
 struct Part {

@@ -119,6 +119,10 @@ pub struct Row {
     pub file: Option<&'static str>,
     /// What people's code calls it.
     pub called: &'static [Called],
+    /// What checkpoints call it behind the layer's prefix, if it is a parameter beside the projections.
+    pub stored: &'static [&'static str],
+    /// What all its numbers are in a fresh model, if that draws none.
+    pub fresh: Option<f64>,
     /// The steps that it can read; a run has some of them.
     pub reads: &'static [Name],
 }
@@ -137,12 +141,18 @@ impl Row {
             brought_by: "",
             file: None,
             called: &[],
+            stored: &[],
+            fresh: None,
             reads: &[],
         }
     }
 
     const fn computed(sizes: &'static [Size], reads: &'static [Name]) -> Self {
         Self { reads, ..Self::new(Role::Computed, sizes) }
+    }
+
+    const fn stored(self, names: &'static [&'static str], fresh: f64) -> Self {
+        Self { stored: names, fresh: Some(fresh), ..self }
     }
 
     const fn made_of(self, reads: &'static [Name]) -> Self {
@@ -253,8 +263,10 @@ steps! {
     BV = "b_v", "bias of the value projection", bias(&[KeyWidth]);
     WO = "w_o", "weight of the output projection", weight(&[Size::Model, QueryWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
-    WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[HeadDim]).by("`qk_norm=rms`");
-    WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[HeadDim]).by("`qk_norm=rms`");
+    WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[HeadDim]).by("`qk_norm=rms`")
+        .stored(&["q_norm", "q_layernorm", "q_ln"], 1.0);
+    WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[HeadDim]).by("`qk_norm=rms`")
+        .stored(&["k_norm", "k_layernorm", "k_ln"], 1.0);
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past().called(K_PAST);

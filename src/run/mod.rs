@@ -10,7 +10,7 @@ pub use masks::key_mask_rows;
 pub use record::to_record;
 pub use sources::Sources;
 
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 
 use crate::attention::attention;
 use crate::config::{Config, Settings};
@@ -66,14 +66,25 @@ impl Run {
         self.program.run(&self.given()?)
     }
 
-    /// Every tensor that comes from outside: from the sources, or drawn.
+    /// Every tensor that comes from outside: from the sources, fresh, or drawn.
     fn given(&self) -> Result<Given> {
         let own = self.sources.given(&self.config)?;
-        let is_drawn =
-            |name: Name| matches!(name.role(), Role::Input | Role::Parameter | Role::Random);
-        let mut needed = self.program.steps().iter().filter(|step| step.op == Op::Given);
-        let lacks = needed.any(|step| is_drawn(step.name) && !own.contains_key(&step.name));
-        let mut given = if lacks { crate::torch::draw(&self.config)? } else { Given::new() };
+        let (mut given, mut is_drawn) = (Given::new(), false);
+        for step in self.program.steps().iter().filter(|step| step.op == Op::Given) {
+            let is_kept = own.contains_key(&step.name);
+            match (step.name.row().fresh, step.name.role()) {
+                _ if is_kept => {}
+                (Some(number), _) => {
+                    let fresh = Tensor::full(number, step.axes.shape(), &Device::Cpu)?;
+                    given.insert(step.name, fresh.to_dtype(self.config.dtype.into())?);
+                }
+                (None, Role::Input | Role::Parameter | Role::Random) => is_drawn = true,
+                (None, Role::Cache | Role::Setting | Role::Computed) => {}
+            }
+        }
+        if is_drawn {
+            given.extend(crate::torch::draw(&self.config)?);
+        }
         given.extend(own);
         Ok(given)
     }

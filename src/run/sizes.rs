@@ -2,8 +2,8 @@
 
 use super::masks::dims;
 use super::sources::Sources;
-use crate::config::{Config, DEFAULT_HEADS, QkNorm, Settings};
-use crate::error::{Error, Result};
+use crate::config::{Config, DEFAULT_HEADS, Setting, Settings};
+use crate::error::{Error, Message, Part, Result};
 use crate::program::Name;
 
 impl Sources {
@@ -79,6 +79,20 @@ impl Sources {
         Ok(sizes)
     }
 
+    /// Sets what brings a parameter beside the projections.
+    fn bring(&self, step: Name, sizes: &mut Settings) -> Result<()> {
+        let row = step.row();
+        let brought = Message::from(row.brought_by);
+        if let ([_, Part::Setting(key, value), ..], false) =
+            (&brought.parts()[..], row.stored.is_empty())
+            && let Some(setting) = Setting::named(key)
+        {
+            let set = setting.set(sizes, value.unwrap_or("true"));
+            set.map_err(|what| Error::tensor(step.as_str(), what, "set it otherwise"))?;
+        }
+        Ok(())
+    }
+
     /// What the weights' shapes say: of the heads only how many features they share, unless the weights have an axis for
     /// them.
     fn weight_sizes(&self, settings: &Settings) -> Result<Settings> {
@@ -89,7 +103,9 @@ impl Sources {
         sizes.d_model = Some(width);
         sizes.bias = Some(self.has(Name::BQ));
         sizes.heads = self.heads();
-        sizes.qk_norm = self.has(Name::WQNorm).then(QkNorm::default);
+        for name in Name::ALL.iter().filter(|name| self.has(**name)) {
+            self.bring(*name, &mut sizes)?;
+        }
         if let Some(w_o) = self.tensor(Name::WO) {
             let [outputs, _] = dims(w_o, "w_o", "(d_model, heads · head_dim)")?;
             sizes.d_model = Some(outputs);

@@ -41,13 +41,6 @@ pub fn draw(config: &Config) -> Result<Given> {
             drawn.xavier(output.0)?;
         }
     }
-    if config.norm.is_some() {
-        // As nn.RMSNorm starts; they draw nothing.
-        for name in [Name::WQNorm, Name::WKNorm] {
-            let ones = vec![1.0; drawn.shape(name).iter().product()];
-            drawn.put(name, ones)?;
-        }
-    }
     Ok(drawn.tensors)
 }
 
