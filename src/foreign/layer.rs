@@ -213,11 +213,8 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// The parameters beside the projections, as norms of every head's queries and keys.
     fn others(&mut self, heads: Heads) -> Result<()> {
         for step in Name::ALL.iter().filter(|step| !step.row().stored.is_empty()) {
-            let stored = step.row().stored.iter();
-            let modules = stored.clone().map(|name| format!("{name}.weight"));
-            let raw = stored.chain([&step.row().name]).map(ToString::to_string);
-            for name in modules.chain(raw) {
-                if let Some((full, tensor)) = self.tensor(&name)? {
+            for name in step.row().stored.iter().chain([&step.row().name]) {
+                if let Some((full, tensor)) = self.tensor(name)? {
                     self.refuse_other_norms(*step, &full, &tensor, heads)?;
                     self.take(*step, &full, tensor, None);
                     break;

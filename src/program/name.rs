@@ -264,9 +264,9 @@ steps! {
     WO = "w_o", "weight of the output projection", weight(&[Size::Model, QueryWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
     WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[HeadDim]).by("`qk_norm=rms`")
-        .stored(&["q_norm", "q_layernorm", "q_ln"], 1.0);
+        .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight"], 1.0);
     WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[HeadDim]).by("`qk_norm=rms`")
-        .stored(&["k_norm", "k_layernorm", "k_ln"], 1.0);
+        .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight"], 1.0);
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past().called(K_PAST);
