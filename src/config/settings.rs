@@ -38,6 +38,8 @@ pub struct Setting {
     pub of: Option<&'static str>,
     /// Whose values in a recorded run it replaces: the settings of the files that these can come from.
     pub replaces: &'static [&'static str],
+    /// Whether it changes what is computed so that the header of a page tells it, by its key and value.
+    pub is_told: bool,
     /// The words that it can be, if it is one of a few.
     pub choices: &'static [&'static str],
     /// Whether it is a list, with commas between.
@@ -59,12 +61,14 @@ struct About {
     is_newer: bool,
     of: Option<&'static str>,
     replaces: &'static [&'static str],
+    is_told: bool,
 }
 
 /// A setting with such a value.
 const fn takes(value: &'static str) -> About {
     let replaces: &[&str] = &[];
-    About { value, short: None, default: "", off: "", is_newer: false, of: None, replaces }
+    let (short, of) = (None, None);
+    About { value, short, default: "", off: "", is_newer: false, of, replaces, is_told: false }
 }
 
 /// A setting of later models.
@@ -87,6 +91,10 @@ impl About {
 
     const fn of(self, other: &'static str) -> Self {
         Self { of: Some(other), ..self }
+    }
+
+    const fn told(self) -> Self {
+        Self { is_told: true, ..self }
     }
 
     const fn replaces(self, files: &'static [&'static str]) -> Self {
@@ -120,6 +128,7 @@ macro_rules! settings {
                     is_newer: ABOUT.is_newer,
                     of: ABOUT.of,
                     replaces: ABOUT.replaces,
+                    is_told: ABOUT.is_told,
                     choices: <$of as FromText>::CHOICES,
                     is_list: <$of as FromText>::IS_LIST,
                     is_signed: <$of as FromText>::IS_SIGNED,
@@ -190,11 +199,11 @@ settings! {
     /// Give all four projections a bias
     bias: bool = takes("").off("Give none of the projections a bias (the default)");
     /// Normalise every head's queries and keys to a root mean square of 1, times a weight
-    qk_norm: QkNorm = newer("NAME");
+    qk_norm: QkNorm = newer("NAME").told();
     /// What that norm adds to the mean square
     qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6");
     /// Rotary positions: pairs of features (i, i + r/2), or (2i, 2i + 1)
-    rope: Pairing = newer("PAIRS").replaces(FREQUENCIES);
+    rope: Pairing = newer("PAIRS").replaces(FREQUENCIES).told();
     /// What their frequencies are powers of
     rope_base: f64 = newer("X").of("rope").default("10000").replaces(FREQUENCIES);
     /// Turn only the first N features of every head
@@ -234,11 +243,11 @@ settings! {
     /// Keys that a query sees under the causal mask: the last N, itself included
     window: usize = newer("N").default("all").replaces(MASKS);
     /// Add linear position biases to the scores: −slope · distance, a slope a head
-    alibi: bool = newer("").replaces(MASKS);
-    /// Cap the scores softly: C · tanh(scores / C)
-    softcap: f64 = newer("C");
+    alibi: bool = newer("").replaces(MASKS).told();
     /// What the dot products are multiplied by
-    scale: f64 = newer("S").default("1/√d_k");
+    scale: f64 = newer("S").default("1/√d_k").told();
+    /// Cap the scores softly: C · tanh(scores / C)
+    softcap: f64 = newer("C").told();
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training

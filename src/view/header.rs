@@ -1,6 +1,8 @@
 //! A run's setting in a few lines.
 
-use crate::config::{Config, Mask, Place, Queries, Rotary};
+use serde_json::Value;
+
+use crate::config::{Config, Mask, Place, Queries, Rotary, Setting, Settings};
 
 /// The sizes.
 pub fn sizes_line(c: &Config) -> String {
@@ -40,13 +42,19 @@ pub fn mask_line(c: &Config) -> String {
     } else {
         format!("mask {} · fill {}", masks.join(" and "), c.masks.fill)
     };
-    let norm = c.norm.map(|norm| format!("qk_norm {}", norm.kind));
-    let rope = c.rope.as_ref().map(|rope| rope_text(rope, c));
-    let alibi = c.alibi.then(|| "alibi".to_owned());
-    let scale = c.scale.map(|scale| format!("scale {scale}"));
-    let softcap = c.softcap.map(|cap| format!("softcap {cap}"));
-    let parts = [Some(mask), norm, rope, alibi, scale, softcap];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    std::iter::once(mask).chain(told(c)).collect::<Vec<_>>().join(" · ")
+}
+
+/// The settings that change what is computed.
+fn told(c: &Config) -> Vec<String> {
+    let stated = Settings::from(c).to_json();
+    let text = |setting: &Setting| match (setting.key, stated.get(setting.key)?, &c.rope) {
+        ("rope", _, Some(rope)) => Some(rope_text(rope, c)),
+        (key, Value::Bool(true), _) => Some(key.to_owned()),
+        (key, Value::String(word), _) => Some(format!("{key} {word}")),
+        (key, value, _) => Some(format!("{key} {}", value.as_f64()?)),
+    };
+    Setting::ALL.iter().filter(|setting| setting.is_told).filter_map(text).collect()
 }
 
 /// A base as people write it, unless that is very long.
