@@ -27,6 +27,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
     let norm = config.norm.map(|norm| (norm, p.given(Name::WQNorm), p.given(Name::WKNorm)));
+    let sinks = config.sinks.then(|| p.given(Name::Sinks));
     let freqs = p.frequencies()?;
     let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
     let mask = p.mask()?;
@@ -88,7 +89,8 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         scores = p.then(Name::MaskedScores, fill, &[scores, mask])?;
     }
 
-    let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &[scores])?;
+    let beside: Vec<usize> = std::iter::once(scores).chain(sinks).collect();
+    let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
     if let Some((keep, scale)) = dropout {
         let dropout = Weighting::Dropout { p: config.dropout };
         weights = p.then(Name::WeightsDropped, dropout, &[weights, keep, scale])?;

@@ -67,6 +67,8 @@ choices! {
         Scale = "scale",
         /// Position biases.
         Alibi = "alibi",
+        /// The scores that are no key's.
+        Sinks = "sinks",
     }
 }
 

@@ -52,6 +52,9 @@ pub struct Config {
     pub softcap: Option<f64>,
     /// What the dot products are multiplied by, in place of 1/√`d_k`.
     pub scale: Option<f64>,
+    /// Whether every head has a learned score that stands beside those of the keys and is dropped after the softmax, as in
+    /// gpt-oss.
+    pub sinks: bool,
     /// What softmax makes of a row that is −∞ throughout.
     pub empty_rows: EmptyRow,
     /// The probability of dropping a weight, in [0, 1].
@@ -156,6 +159,7 @@ impl Config {
             alibi: s.alibi.unwrap_or(false),
             softcap: s.softcap,
             scale: s.scale,
+            sinks: s.sinks.unwrap_or(false),
             empty_rows: s.empty_rows.unwrap_or_default(),
             dropout: s.dropout.unwrap_or(0.0),
             dtype: s.dtype.unwrap_or_default(),
@@ -195,6 +199,7 @@ impl Config {
             attn_mask_true: masks.attn_mask_true,
             mask_fill: Some(masks.fill),
             alibi: self.alibi.then_some(true),
+            sinks: self.sinks.then_some(true),
             empty_rows: Some(self.empty_rows),
             dropout: Some(self.dropout),
             dtype: Some(self.dtype),

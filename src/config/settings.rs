@@ -248,6 +248,8 @@ settings! {
     scale: f64 = newer("S").default("1/√d_k").told();
     /// Cap the scores softly: C · tanh(scores / C)
     softcap: f64 = newer("C").told();
+    /// Let every head's softmax also share its weight with a learned score that is no key's
+    sinks: bool = newer("").told();
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training

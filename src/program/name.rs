@@ -267,6 +267,8 @@ steps! {
         .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight"], 1.0);
     WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[HeadDim]).by("`qk_norm=rms`")
         .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight"], 1.0);
+    Sinks = "sinks", "scores that are no key's, one per head",
+        weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink"], 0.0);
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past().called(K_PAST);
@@ -326,7 +328,7 @@ steps! {
     MaskedScores = "masked_scores", "scores after the mask",
         Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::Mask]).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
             .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]);
-    Weights = "weights", "attention weights", Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores]).weightless().called(&[known(WEIGHTS)]);
+    Weights = "weights", "attention weights", Row::computed(SCORES, &[Name::Sinks, Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores]).weightless().called(&[known(WEIGHTS)]);
     WeightsDropped = "weights_dropped", "attention weights after dropout",
         Row::computed(SCORES, &[Name::Weights, Name::DropoutKeep, Name::DropoutScale]).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]);
     HeadOutputs = "head_outputs", "output of every head",

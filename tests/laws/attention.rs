@@ -1,12 +1,13 @@
 //! Laws of attention itself.
 
+use candle_core::{Device, Tensor};
 use mha_trace::config::Mask;
 use mha_trace::program::Op;
 use proptest::prelude::*;
 
 use super::common::{Named, bits, values};
 use super::reading::{blocked, entry, pick, rows, seen, value};
-use super::strategy::cases;
+use super::strategy::{Case, cases};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
@@ -34,6 +35,7 @@ proptest! {
 
     #[test]
     fn weights_sum_to_1_wherever_a_key_is_visible(case in cases()) {
+        prop_assume!(!case.has("sinks"));
         let trace = case.trace();
         for (row, blocked) in rows(value(&trace, "weights")).iter().zip(rows(&blocked(&trace))) {
             if blocked.contains(&0.0) {
@@ -43,6 +45,27 @@ proptest! {
                 let masked = row.iter().zip(&blocked).filter(|(_, blocked)| **blocked > 0.0);
                 prop_assert!(masked.into_iter().all(|(weight, _)| weight.abs() < f64::MIN_POSITIVE), "{row:?} {blocked:?}");
             }
+        }
+    }
+
+    #[test]
+    fn sinks_take_the_weight_that_the_keys_do_not(mut case in cases()) {
+        case.settings.sinks = Some(true);
+        let own = || case.given.iter().filter(|entry| entry.name != "sinks").cloned();
+        let weights_with = |sink: f32| {
+            let heads = case.settings.heads.expect("set");
+            let sinks = entry("sinks", Tensor::full(sink, heads, &Device::Cpu).expect("fits"));
+            let given = own().chain([sinks]).collect();
+            rows(value(&Case { given, ..case.clone() }.trace(), "weights"))
+        };
+        let (low, medium) = (weights_with(-1e30), weights_with(0.5));
+        let empty = rows(&blocked(&case.trace())).into_iter().map(|row| !row.contains(&0.0));
+        for (empty, (low, medium)) in empty.zip(low.iter().zip(&medium)) {
+            // With no sink to speak of, the keys have all the weight; with one, every key has the same part of what it had.
+            let sum: f64 = medium.iter().sum();
+            prop_assert!(empty || (low.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{low:?}");
+            prop_assert!(sum < 1.0 + 1e-6, "{medium:?}");
+            prop_assert!(empty || low.iter().zip(medium).all(|(low, weight)| (low * sum - weight).abs() < 1e-6), "{low:?} {medium:?}");
         }
     }
 

@@ -137,13 +137,15 @@ impl<'a> Slow<'a> {
         -slope * (self.config.sizes.past_len + token).abs_diff(key) as f64
     }
 
-    fn weights(&self, scores: &[f64]) -> Vec<f64> {
-        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    fn weights(&self, scores: &[f64], head: usize) -> Vec<f64> {
+        let sink = self.numbers("sinks").map(|sinks| sinks[head]);
+        let all: Vec<f64> = scores.iter().copied().chain(sink).collect();
+        let largest = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if largest == f64::NEG_INFINITY {
             let value = if self.config.empty_rows == EmptyRow::Zero { 0.0 } else { f64::NAN };
             return vec![value; scores.len()];
         }
-        let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
+        let sum: f64 = all.iter().map(|score| (score - largest).exp()).sum();
         scores.iter().map(|score| (score - largest).exp() / sum).collect()
     }
 
@@ -165,7 +167,7 @@ impl<'a> Slow<'a> {
         };
         let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
         let mut output = vec![0.0; c.sizes.head_dim];
-        for (at, weight) in self.weights(&scores).into_iter().enumerate() {
+        for (at, weight) in self.weights(&scores, head).into_iter().enumerate() {
             let keep = self.masked("dropout_keep", [item, head, row, at]);
             let kept = keep.map_or(1.0, |keep| keep * f64::from(dropout_scale(c.dropout)));
             for (feature, sum) in output.iter_mut().enumerate() {

@@ -18,7 +18,7 @@ use super::reading;
 #[derive(Debug, Clone)]
 pub struct Case {
     pub settings: Settings,
-    /// Norm weights, frequencies and a cache, where the run has them.
+    /// Norm weights, sinks, frequencies and a cache, where the run has them.
     pub given: Vec<Entry>,
     /// A float mask over (query, key) in some, for all queries, computed or not.
     pub attn_bias: Option<Vec<f32>>,
@@ -134,20 +134,20 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 pub fn cases() -> impl Strategy<Value = Case> {
     sizes().prop_flat_map(|sizes| {
         let parts = (choices(), masks(&sizes), scores(sizes.keys()));
-        let given = (norms(sizes.head_dim), rotation(&sizes), past(&sizes));
+        let given = (norms(sizes.head_dim), sinks(sizes.heads), rotation(&sizes), past(&sizes));
         (Just(sizes.settings()), parts, given).prop_map(
             |(base, (choices, masks, scores), given)| {
                 let (masks, attn_bias) = masks;
-                let ((norm, norms), (rope, freqs), past) = given;
+                let ((norm, norms), (sink, sinks), (rope, freqs), past) = given;
                 let mut settings =
-                    choices.over(masks).over(scores).over(norm).over(rope).over(base);
+                    choices.over(masks).over(scores).over(norm).over(sink).over(rope).over(base);
                 // The float mask is given as a run's whole attn_bias, and a window is one of a causal mask.
                 let is_causal = settings.mask == Some(Mask::Causal);
                 let is_cross = settings.kv_len.is_some();
                 settings.alibi = settings.alibi.filter(|_| attn_bias.is_none() && !is_cross);
                 settings.window = settings.window.filter(|_| is_causal);
                 settings.causal_align = settings.causal_align.filter(|_| is_causal);
-                Case { settings, given: [norms, freqs, past].concat(), attn_bias }
+                Case { settings, given: [norms, sinks, freqs, past].concat(), attn_bias }
             },
         )
     })
@@ -190,6 +190,15 @@ fn scores(keys: usize) -> impl Strategy<Value = Settings> {
             ..Settings::default()
         },
     )
+}
+
+/// A score a head that is no key's.
+fn sinks(heads: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
+    weighted(0.25, vec(-3.0..3.0_f32, heads)).prop_map(move |sinks| {
+        let Some(sinks) = sinks else { return Default::default() };
+        let settings = Settings { sinks: Some(true), ..Settings::default() };
+        (settings, vec![entry("sinks", &sinks, &[heads])])
+    })
 }
 
 fn key_row(row: &[bool]) -> String {

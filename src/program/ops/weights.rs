@@ -4,7 +4,7 @@ use candle_core::{D, DType, Device, Tensor};
 
 use super::mask::broadcasts;
 use crate::error::Result;
-use crate::program::axis::{Axes, Dim};
+use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::choices;
 use crate::program::op::{Misread, Operation};
 use crate::program::terms::{Term, Value, factor};
@@ -23,7 +23,8 @@ choices! {
 /// Weights, from scores or from other weights.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Weighting {
-    /// exp(s) / Σ exp(s) over the keys of every row.
+    /// exp(s) / Σ exp(s) over the keys of every row. Reads scores (batch, head, query, key), and perhaps sinks (head): one
+    /// score per head that stands beside those of the keys, takes its share and is dropped ("gpt-oss", `OpenAI`, 2025).
     Softmax {
         /// What a row that is −∞ throughout becomes.
         empty_row: EmptyRow,
@@ -88,10 +89,11 @@ impl Weighting {
 impl Operation for Weighting {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         Ok(match (self, inputs) {
-            (Self::Softmax { empty_row, axis_from_last }, [scores]) => {
-                let weights = match axis_from_last {
-                    1 => candle_nn::ops::softmax_last_dim(scores)?,
-                    other => {
+            (Self::Softmax { empty_row, axis_from_last }, [scores, sinks @ ..]) => {
+                let weights = match (axis_from_last, sinks) {
+                    (1, [sinks]) => beside_sinks(scores, sinks)?,
+                    (1, _) => candle_nn::ops::softmax_last_dim(scores)?,
+                    (other, _) => {
                         let axis = scores.rank().checked_sub(*other).ok_or(Misread)?;
                         candle_nn::ops::softmax(scores, axis)?
                     }
@@ -125,7 +127,11 @@ impl Operation for Weighting {
         let (fits, axes): (bool, &[Dim]) = match (self, inputs) {
             (Self::DropoutScale { .. }, []) => (true, &[]),
             (_, []) => (false, &[]),
-            (Self::Softmax { .. }, [scores, others @ ..]) => (others.is_empty(), scores),
+            (Self::Softmax { .. }, [scores, others @ ..]) => {
+                let heads = scores.iter().filter(|(axis, _)| *axis == Axis::Head);
+                let is_one_a_head = |sinks: &&[Dim]| sinks.iter().eq(heads.clone());
+                (others.len() <= 1 && others.iter().all(is_one_a_head), scores)
+            }
             (Self::ZeroEmptyRows, [weights, others @ ..]) => {
                 (others.len() == 1 && others.iter().all(|mask| broadcasts(mask, weights)), weights)
             }
@@ -143,7 +149,8 @@ impl Operation for Weighting {
         Ok(match self {
             Self::Softmax { axis_from_last, .. } => {
                 let over = ["keys", "queries", "heads"].get(axis_from_last - 1);
-                format!("softmax({first}) over {}", over.unwrap_or(&"batch items"))
+                let sinks = if names.len() == 2 { format!(" and {second}") } else { String::new() };
+                format!("softmax({first}) over {}{sinks}", over.unwrap_or(&"batch items"))
             }
             Self::ZeroEmptyRows => format!("0 where {second} blocks every key, else {first}"),
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
@@ -157,17 +164,22 @@ impl Operation for Weighting {
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
         let own = || inputs.first().ok_or(Misread)?.at(cell);
         Ok(vec![Term(match (self, inputs, cell) {
-            (Self::Softmax { empty_row, .. }, [scores, ..], [row @ .., _]) => {
-                let row = scores.row(row)?;
+            (Self::Softmax { empty_row, .. }, [scores, sinks @ ..], [row @ .., _]) => {
+                let head = row.get(1).copied().unwrap_or_default();
+                let mut row = scores.row(row)?;
                 if *empty_row == EmptyRow::Zero && row.iter().all(|s| *s == f64::NEG_INFINITY) {
                     return Ok(vec![Term(vec![factor("0, as every key is blocked", 0.0)])]);
+                }
+                for sinks in sinks {
+                    row.push(sinks.at(&[head])?.value);
                 }
                 let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = row.iter().map(|score| (score - largest).exp()).sum();
                 let score = own()?;
                 let name = format!("exp({} − max)", score.name);
                 let exp = factor(name, (score.value - largest).exp());
-                vec![exp, factor("1 / Σ exp(s − max) over keys", sum.recip())]
+                let over = if sinks.is_empty() { "keys" } else { "keys and the sink" };
+                vec![exp, factor(format!("1 / Σ exp(s − max) over {over}"), sum.recip())]
             }
             (Self::DropoutScale { p }, ..) => vec![factor("1 / (1 − p)", dropout_scale(*p).into())],
             (Self::Dropout { .. }, [_, keep, scale], _) => {
@@ -199,6 +211,14 @@ impl Operation for Weighting {
     fn range(&self) -> Option<(f64, f64)> {
         Some((0.0, 1.0)).filter(|_| !matches!(self, Self::DropoutScale { .. }))
     }
+}
+
+/// Softmax over the keys and a sink, which is dropped.
+fn beside_sinks(scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
+    let (batch, heads, queries, keys) = scores.dims4()?;
+    let sinks = sinks.reshape((1, heads, 1, 1))?.broadcast_as((batch, heads, queries, 1))?;
+    let all = Tensor::cat(&[scores, &sinks.contiguous()?], 3)?;
+    candle_nn::ops::softmax_last_dim(&all)?.narrow(3, 0, keys)?.contiguous()
 }
 
 /// Weights with zeros in these rows.
