@@ -38,7 +38,7 @@ impl Operation for Linear {
         let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
         let Self::Project { rows, .. } = self else {
             let right = if *self == Self::DotProduct { &right.t()? } else { *right };
-            return Ok(left.matmul(right)?);
+            return product(left, right);
         };
         let x = match rows {
             Some(rows) => &left.narrow(1, rows.first, rows.count)?.contiguous()?,
@@ -46,7 +46,7 @@ impl Operation for Linear {
         };
         let (batch, tokens, inputs) = x.dims3()?;
         // One matrix product over all tokens.
-        let product = x.reshape((batch * tokens, inputs))?.matmul(&right.t()?)?;
+        let product = product(&x.reshape((batch * tokens, inputs))?, &right.t()?)?;
         let product = product.reshape((batch, tokens, right.dim(0)?))?;
         Ok(bias.iter().try_fold(product, |product, bias| product.broadcast_add(bias))?)
     }
@@ -104,5 +104,45 @@ impl Operation for Linear {
         let inner = inputs.first().map_or(0, |left| left.last_size());
         let biases = inputs.len().saturating_sub(2) as u128;
         output.count().saturating_mul(2 * inner + biases)
+    }
+}
+
+/// A matrix product, in which a sum of zeros is +0 as in PyTorch: candle leaves −0 where one or two products are added.
+fn product(left: &Tensor, right: &Tensor) -> Result<Tensor> {
+    let product = left.matmul(right)?;
+    let is_short = left.dims().last().is_some_and(|inner| *inner <= 2);
+    Ok(if is_short { product.affine(1.0, 0.0)? } else { product })
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device, Tensor};
+
+    use super::*;
+
+    /// As `torch.zeros(1, 2, 4, keys) @ -torch.ones(1, 2, keys, 3)`, and as `F.linear` of two inputs and more.
+    #[test]
+    fn a_sum_of_zeros_has_no_sign() {
+        let tensor = |value: f64, shape: &[usize]| {
+            Tensor::full(value, shape, &Device::Cpu)
+                .and_then(|t| t.to_dtype(DType::F32))
+                .expect("fits")
+        };
+        let has_sign = |tensor: &Tensor| {
+            let values = tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>());
+            values.expect("f32").iter().any(|value| value.is_sign_negative())
+        };
+        for inner in 1..=5 {
+            let (weights, values) =
+                (tensor(0.0, &[1, 2, 4, inner]), tensor(-1.0, &[1, 2, inner, 3]));
+            let sum = Linear::WeightedSum.value(&[&weights, &values]).expect("fits");
+            assert!(!has_sign(&sum), "{inner} keys");
+            let dot = Linear::DotProduct.value(&[&weights, &tensor(-1.0, &[1, 2, 3, inner])]);
+            assert!(!has_sign(&dot.expect("fits")), "{inner} features of a head");
+            let project = Linear::Project { tokens: Query, rows: None };
+            let projected =
+                project.value(&[&tensor(0.0, &[2, 4, inner]), &tensor(-1.0, &[4, inner])]);
+            assert!(!has_sign(&projected.expect("fits")), "{inner} inputs");
+        }
     }
 }
