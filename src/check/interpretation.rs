@@ -31,7 +31,8 @@ pub struct Interpretation {
 /// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
 pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpretation>> {
     // Without a file of weights, the prefix picks a layer of this one, or nothing where it says which are its own.
-    let prefix = flags.prefix.clone().filter(|_| flags.weights.is_some());
+    let own = record.config.as_ref().and_then(|config| config.weights.as_ref());
+    let prefix = flags.prefix.clone().filter(|_| flags.weights.as_ref().or(own).is_some());
     let others = Settings { prefix, ..flags.clone() };
     if record.config.is_some() {
         let (settings, sources) = Sources::of_record(record, &others)?;

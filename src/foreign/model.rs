@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::config::{Mask, Pairing, QkNorm, RopeScaling, Settings};
+use crate::config::{Feature, Mask, Pairing, QkNorm, RopeScaling, Settings};
 use crate::error::{Error, Result};
 use crate::file::read_json;
 
@@ -24,7 +24,9 @@ impl Settings {
         if has_freqs {
             model.rope_base = None;
         }
-        Ok(self.over(model))
+        // A model says all of these: what it does without, a file below it does not add.
+        let without = Some(Feature::ALL.to_vec());
+        Ok(Settings { without, ..self.over(model) })
     }
 }
 

@@ -7,6 +7,7 @@ mod files;
 mod modern;
 mod reading;
 mod rows;
+mod settings;
 mod slow;
 mod strategy;
 mod terms;

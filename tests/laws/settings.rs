@@ -1,0 +1,141 @@
+//! A setting that is stated beside a recorded run holds in place of the recorded one.
+
+use std::path::Path;
+
+use mha_trace::check::{Tolerances, check};
+use mha_trace::config::Setting;
+use mha_trace::file::{Output, Record};
+use mha_trace::foreign::NameMap;
+use mha_trace::{Result, Run, Settings, Sources, to_record};
+use serde_json::{Value, json};
+
+fn settings(json: Value) -> Settings {
+    serde_json::from_value(json).expect("valid settings")
+}
+
+fn fixture(path: &str) -> String {
+    format!("{}/fixtures/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The settings of a recorded run, and what is stated beside it. A run without tensors draws what it needs.
+fn case(key: &str) -> (Value, Value) {
+    let cross = json!({"batch": 2, "seq_len": 4, "kv_len": 6, "d_memory": 9});
+    let rotary = json!({"d_model": 12, "rope": "half"});
+    let weights =
+        json!({"batch": 2, "seq_len": 5, "d_model": 12, "heads": 3, "d_in": 7, "bias": true});
+    let with = |mut base: Value, key: &str, value: Value| {
+        base[key] = value;
+        base
+    };
+    match key {
+        "batch" | "d_memory" => (cross, json!(3)),
+        "seq_len" | "kv_len" => (cross, json!(5)),
+        "d_model" | "d_in" => (json!({}), json!(16)),
+        "heads" => (json!({}), json!(4)),
+        "kv_heads" => (json!({}), json!(1)),
+        "head_dim" => (json!({}), json!(2)),
+        "seed" => (json!({}), json!(7)),
+        "input" => (json!({}), json!("rand")),
+        "init" => (json!({}), json!("linear")),
+        "bias" => (json!({}), json!(true)),
+        "qk_norm" => (json!({}), json!("rms")),
+        "qk_norm_eps" => (json!({"qk_norm": "rms"}), json!(0.5)),
+        "rope" => (rotary, json!("interleaved")),
+        "rope_base" => (rotary, json!(100.0)),
+        "rope_dims" => (rotary, json!(4)),
+        "rope_offset" => (rotary, json!(3)),
+        "rope_scaling" => (rotary, json!({"rope_type": "linear", "factor": 4.0})),
+        "rope_freqs" => (rotary, json!(fixture("inputs/freqs.json"))),
+        "rope_attention_factor" => {
+            (with(rotary, "rope_freqs", json!(fixture("inputs/freqs.json"))), json!(0.5))
+        }
+        "memory" => (cross, json!(fixture("inputs/memory.json"))),
+        "past" => {
+            let base = json!({"batch": 2, "heads": 3, "d_model": 18});
+            (base, json!(fixture("inputs/past.safetensors")))
+        }
+        "queries" => (json!({}), json!("1..3")),
+        "mask" => (json!({}), json!("none")),
+        "causal_align" => (with(cross, "mask", json!("causal")), json!("bottom-right")),
+        "key_mask" => (json!({}), json!(["0111"])),
+        "lengths" => (json!({}), json!([2])),
+        "attn_mask" => (weights, json!(fixture("masks/query-key.json"))),
+        "attn_mask_true" => {
+            (with(weights, "attn_mask", json!(fixture("masks/query-key.json"))), json!("block"))
+        }
+        "mask_fill" => (json!({}), json!("-inf")),
+        "window" => (json!({}), json!(2)),
+        "scale" => (json!({}), json!(0.3)),
+        "softcap" => (json!({}), json!(1.5)),
+        "alibi" | "sinks" => (json!({}), json!(true)),
+        "empty_rows" => (json!({"lengths": [0], "mask_fill": "-inf"}), json!("zero")),
+        "dropout" => (json!({}), json!(0.5)),
+        "dtype" => (json!({}), json!("f64")),
+        "x" => (weights, json!(fixture("inputs/x.json"))),
+        "weights" => (weights, json!(fixture("inputs/weights.safetensors"))),
+        "prefix" => {
+            let weights = with(weights, "weights", json!(fixture("inputs/layers.safetensors")));
+            (with(weights, "prefix", json!("layers.0.attn")), json!("layers.1.attn"))
+        }
+        "tokens" => (json!({}), json!(["the", "cat", "sat", "down"])),
+        "memory_tokens" => (cross, json!(["le", "chat", "est", "assis", "là", "."])),
+        "model_config" => {
+            let base = json!({"d_model": 36, "heads": 6, "kv_heads": 3, "head_dim": 6});
+            (base, json!(fixture("architectures/llama/config.json")))
+        }
+        // Every other layer of Gemma 2 has a window.
+        "layer" => {
+            let model = fixture("architectures/gemma2/config.json");
+            (json!({"seq_len": 9, "model_config": model, "layer": 0}), json!(1))
+        }
+        "without" => (rotary, json!(["rope"])),
+        other => panic!("say what `{other}` changes beside a recorded run"),
+    }
+}
+
+/// Those that say what is drawn, which is nothing where the numbers are recorded.
+const DRAWS: [&str; 4] = ["seed", "input", "init", "bias"];
+
+/// The settings with what their model says, of which nothing picks weights from a file that there is not.
+fn with_model(settings: Settings) -> Settings {
+    let settings = settings.with_model().expect("readable");
+    let prefix = settings.prefix.clone().filter(|_| settings.weights.is_some());
+    Settings { prefix, ..settings }
+}
+
+fn recorded(base: &Settings) -> Record {
+    let run = Run::new(base, Sources::load(base).expect("readable")).expect("valid");
+    to_record(&run.trace().expect("runs"), run.config())
+}
+
+/// Which of the cells differ, and by how much; how the cells are called.
+fn checked(path: &Path, flags: &Settings) -> Result<String> {
+    let flags = flags.clone().with_model()?;
+    let report = check(path, &flags, &NameMap::default(), &Tolerances::default())?;
+    Ok(format!("{:?} {:?}", report.steps, report.labels))
+}
+
+#[test]
+fn what_is_stated_beside_a_record_holds() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("run.safetensors");
+    // A preset is below every file.
+    for key in Setting::ALL.iter().map(|setting| setting.key).filter(|key| *key != "preset") {
+        let (base, value) = case(key);
+        let (base, mut flags) = (settings(base), settings(json!({key: value})));
+        if key == "layer" {
+            flags.model_config.clone_from(&base.model_config);
+        }
+        let mut record = recorded(&with_model(base));
+        if DRAWS.contains(&key) {
+            record.entries.retain(|entry| entry.name == "output");
+        }
+        Output::create(&path).and_then(|output| output.write(&record)).expect("written");
+        let before = checked(&path, &Settings::default()).expect("runs again");
+        match checked(&path, &flags) {
+            Ok(after) => assert_ne!(after, before, "{key}"),
+            // What contradicts the recorded tensors is refused.
+            Err(error) => assert!(error.to_string().contains(key), "{key}: {error}"),
+        }
+    }
+}
