@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mha_trace::Settings;
 use mha_trace::check::{Report, Tolerances, check};
 use mha_trace::foreign::NameMap;
-use serde_json::Value;
+use mha_trace::{Config, Settings};
+use serde_json::{Value, json};
 
 fn folders() -> Vec<PathBuf> {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/architectures");
@@ -162,4 +162,38 @@ fn older_configs_say_the_same() {
         tried += 1;
     }
     assert!(tried >= 10, "only {tried}");
+}
+
+/// What a config leaves unsaid is what transformers' own classes make of it: `defaults.json` is their word.
+#[test]
+fn brief_configs_have_the_defaults_of_their_library() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/architectures/defaults.json");
+    let cases: Vec<Value> =
+        serde_json::from_slice(&fs::read(path).expect("readable")).expect("JSON");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    for case in cases {
+        fs::write(&path, case["config"].to_string()).expect("written");
+        for (layer, window) in case["windows"].as_object().expect("an object") {
+            let what = format!("layer {layer} of {}", case["config"]);
+            let settings = Settings {
+                model_config: Some(path.to_string_lossy().into_owned().into()),
+                layer: layer.parse().ok(),
+                ..Settings::default()
+            };
+            let read = settings.with_model().unwrap_or_else(|error| panic!("{what}: {error}"));
+            let config = Config::resolve(&Settings { prefix: None, ..read }).expect("valid");
+            assert_eq!(json!(config.masks.window), *window, "window of {what}");
+            assert_eq!(json!(config.sizes.kv_heads), case["kv_heads"], "heads of {what}");
+            assert_eq!(json!(config.sizes.head_dim), case["head_dim"], "size of {what}");
+            assert_eq!(json!(config.softcap), case["softcap"], "cap of {what}");
+            let scale = case["scaled_by"].as_f64().map(|by| 1.0 / by.sqrt());
+            assert_eq!(config.scale, scale, "scale of {what}");
+            let rope = config.rope.expect("rotary");
+            assert_eq!(json!(rope.base), case["rope_base"], "base of {what}");
+            let whole = u32::try_from(config.sizes.head_dim).expect("small");
+            let part = u32::try_from(rope.dims).expect("small");
+            assert_eq!(json!(f64::from(part) / f64::from(whole)), case["rope_part"], "{what}");
+        }
+    }
 }
