@@ -168,20 +168,17 @@ fn rerun(
     round: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<HashMap<Name, Tensor>> {
     let rounded = trace.run_with(|step, inputs| {
-        let value = match step.name.role() {
-            Role::Computed => step.op.eval(inputs)?,
-            _ => step.value.clone(),
-        };
+        let is_computed = step.name.role() == Role::Computed;
+        let value = if is_computed { step.op.eval(inputs)? } else { step.value.clone() };
         let rounded = if value.dtype().is_float() { round(&value)? } else { value.clone() };
-        Ok::<_, crate::Error>(match (step.name, rounded.dtype()) {
-            // They are powers in f32, of which the last bit is not the same everywhere.
-            (Name::RopeFreqs, DType::F64) => {
-                value.to_dtype(DType::F64)?.affine(1.0 + f64::from(f32::EPSILON), 0.0)?
-            }
-            // Nobody keeps them in 16 bits: positions times them would be nowhere near.
-            (Name::RopeFreqs, dtype) => value.to_dtype(dtype)?,
-            _ => rounded,
-        })
+        if step.name != Name::RopeFreqs {
+            return Ok::<_, crate::Error>(rounded);
+        }
+        // Frequencies are powers in f32, of which the last bit is not the same everywhere. Nobody keeps them in 16 bits:
+        // positions times them would be nowhere near.
+        let wide = value.to_dtype(rounded.dtype())?;
+        let is_exact = wide.dtype() == DType::F64;
+        Ok(if is_exact { wide.affine(1.0 + f64::from(f32::EPSILON), 0.0)? } else { wide })
     })?;
     let computed = rounded.steps().iter().filter(|step| step.name.role() == Role::Computed);
     Ok(computed.map(|step| (step.name, step.value.clone())).collect())

@@ -221,9 +221,11 @@ impl<'a> Replay<'a> {
     }
 
     fn compute(&self, step: &Step<()>, inputs: &[&(Tensor, bool)]) -> Result<Tensor> {
-        match (&step.op, self.trace.step(step.name)) {
-            (Op::Given, Some(given)) => Ok(given.value.clone()),
-            (op, _) => op.eval(&inputs.iter().map(|(value, _)| value).collect::<Vec<_>>()),
+        match self.trace.step(step.name) {
+            Some(given) if step.op == Op::Given => Ok(given.value.clone()),
+            Some(_) | None => {
+                step.op.eval(&inputs.iter().map(|(value, _)| value).collect::<Vec<_>>())
+            }
         }
     }
 

@@ -158,7 +158,7 @@ fn find_input(record: &mut Record, name: Name) -> Result<Option<Match>> {
         let what = format!("may be {}", names.join(" or "));
         let fix =
             format!("say which, as `map={}={name}`", names.first().copied().unwrap_or_default());
-        return Err(Error::tensor(name.as_str(), what, fix));
+        return Err(Error::tensor(name, what, fix));
     }
     let Some(entry) = candidates.pop() else { return Ok(None) };
     let mut taken = Match::as_it_is(name.as_str(), &entry.name);

@@ -1,9 +1,10 @@
 //! Edits: the small changes of a program that mistakes in code amount to.
 
 use super::graph::{Program, Step};
-use super::name::{Name, Role};
+use super::name::Name;
 use super::op::Op;
 use super::ops::Heads;
+use super::role::Role;
 use crate::error::{Error, Result};
 
 /// A change of one step of a program.
@@ -153,8 +154,7 @@ impl Edited {
 
     fn positions(&self, names: &[Name]) -> Result<Vec<usize>> {
         let find = |name: &Name| {
-            let missing =
-                || Error::tensor(name.as_str(), "does not come before", "read an earlier step");
+            let missing = || Error::tensor(*name, "does not come before", "read an earlier step");
             self.program.position(*name).ok_or_else(missing)
         };
         names.iter().map(find).collect()
@@ -162,7 +162,7 @@ impl Edited {
 }
 
 fn misfit(step: &Step<()>, what: &str) -> Error {
-    Error::tensor(step.name.as_str(), what, "make an edit that keeps every shape")
+    Error::tensor(step.name, what, "make an edit that keeps every shape")
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Trace {
         if !is_there {
             let what = format!("has no cell {:?}: it is {}", cell.index, step.axes);
             let fix = "give an index an axis, counted from 0";
-            return Err(Error::tensor(step.name.as_str(), what, fix));
+            return Err(Error::tensor(step.name, what, fix));
         }
         let value = value_of(step).at(&cell.index)?.value;
         let inputs: Vec<Value> = self.read_by(step).into_iter().map(value_of).collect();

@@ -192,9 +192,8 @@ impl Program {
     pub fn then(&mut self, name: Name, op: impl Into<Op>, inputs: &[usize]) -> Result<usize> {
         let op = op.into();
         let read = inputs.iter().map(|at| self.steps.get(*at).map(|step| &step.axes));
-        let unknown = || {
-            Error::tensor(name.as_str(), "reads a step that is not there", "add that step first")
-        };
+        let unknown =
+            || Error::tensor(name, "reads a step that is not there", "add that step first");
         let read: Vec<&Axes> = read.collect::<Option<_>>().ok_or_else(unknown)?;
         let axes = op.axes(&read)?;
         Ok(self.push(name, op, inputs.to_vec(), axes))
@@ -216,10 +215,10 @@ impl Program {
     pub fn run(&self, given: &Given) -> Result<Trace> {
         self.run_with(|step, inputs| match given.get(&step.name) {
             Some(tensor) if step.name.is_given() && !step.is_inserted => outside(step, tensor),
-            _ if step.op == Op::Given => {
-                Err(Error::tensor(step.name.as_str(), "is not given", "give a tensor of that name"))
+            Some(_) | None if step.op == Op::Given => {
+                Err(Error::tensor(step.name, "is not given", "give a tensor of that name"))
             }
-            _ => step.op.eval(inputs),
+            Some(_) | None => step.op.eval(inputs),
         })
     }
 
@@ -234,7 +233,7 @@ impl Program {
 fn outside(step: &Step<()>, tensor: &Tensor) -> Result<Tensor> {
     if tensor.dims() != step.axes.shape() {
         let what = format!("is {:?}, and this run needs {}", tensor.dims(), step.axes);
-        return Err(Error::tensor(step.name.as_str(), what, "give a tensor of that shape"));
+        return Err(Error::tensor(step.name, what, "give a tensor of that shape"));
     }
     Ok(tensor.contiguous()?)
 }
@@ -246,9 +245,6 @@ impl Trace {
     /// If candle fails.
     pub fn replay(&self, step: &Step) -> Result<Tensor> {
         let inputs: Vec<&Tensor> = self.read_by(step).iter().map(|read| &read.value).collect();
-        match step.op {
-            Op::Given => Ok(step.value.clone()),
-            _ => step.op.eval(&inputs),
-        }
+        if step.op == Op::Given { Ok(step.value.clone()) } else { step.op.eval(&inputs) }
     }
 }

@@ -2,6 +2,7 @@
 
 mod axis;
 mod blocked;
+mod called;
 mod choice;
 mod edit;
 mod explain;
@@ -9,16 +10,19 @@ mod graph;
 mod name;
 mod op;
 pub mod ops;
+mod role;
 mod terms;
 
 pub use axis::{Axes, Axis, Dim, unravel};
 pub use blocked::{Became, EmptyRows};
+pub use called::Called;
 pub(crate) use choice::choices;
 pub use edit::{Change, Edit};
 pub use explain::{Cell, Explanation};
 pub use graph::{Given, Program, Step, Trace};
-pub use name::{BlockedCells, Called, Name, Projection, Role, Row, Size};
+pub use name::{Name, Projection, Row};
 pub use op::{Misread, Op, Operation};
 pub use ops::*;
+pub use role::{BlockedCells, Role, Size};
 pub(crate) use terms::broadcast;
 pub use terms::{Factor, Reason, Term, Value};

@@ -4,95 +4,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-use super::axis::Axis;
-
-/// What a step is to a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Tokens that the run starts from.
-    Input,
-    /// What a model has learned: weights, biases.
-    Parameter,
-    /// Keys or values of earlier tokens.
-    Cache,
-    /// What is drawn as the run goes: the weights that dropout keeps.
-    Random,
-    /// What follows from the settings alone, unless a file gives it: masks, position biases, frequencies.
-    Setting,
-    /// What is computed from the others.
-    Computed,
-}
-
-/// A length that every run has, and that the axes of its steps are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
-    /// Items of the batch, B.
-    Batch,
-    /// Tokens of X, T.
-    Tokens,
-    /// Query rows that are computed.
-    Queries,
-    /// Keys that the run projects itself.
-    OwnKeys,
-    /// Keys of the cache, P.
-    PastKeys,
-    /// All keys, S.
-    Keys,
-    /// Features of X, `d_in`.
-    Input,
-    /// Features of the second input, `d_memory`.
-    Memory,
-    /// Features of the model, `d_model`.
-    Model,
-    /// Features of all query heads, H · `d_k`.
-    QueryWidth,
-    /// Features of all key heads, `H_kv` · `d_k`.
-    KeyWidth,
-    /// Query heads, H.
-    Heads,
-    /// Key heads, `H_kv`.
-    KeyHeads,
-    /// Features of a head, `d_k`.
-    HeadDim,
-    /// Pairs of features that are turned, r / 2.
-    Pairs,
-}
-
-impl Size {
-    /// The axis that has this length.
-    #[must_use]
-    pub fn axis(self) -> Axis {
-        match self {
-            Self::Batch => Axis::Batch,
-            Self::Tokens | Self::Queries => Axis::Query,
-            Self::OwnKeys | Self::PastKeys | Self::Keys => Axis::Key,
-            Self::Input | Self::Memory => Axis::Input,
-            Self::Model | Self::QueryWidth | Self::KeyWidth => Axis::Model,
-            Self::Heads | Self::KeyHeads => Axis::Head,
-            Self::HeadDim | Self::Pairs => Axis::HeadDim,
-        }
-    }
-}
-
-/// What the cells that a mask blocks are in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockedCells {
-    /// No mask has been applied.
-    Unknown,
-    /// Low scores: −∞ is no fault there.
-    Low,
-    /// Weights of 0.
-    Weightless,
-}
-
-/// Names that people's code gives to a step.
-#[derive(Debug, Clone, Copy)]
-pub struct Called {
-    /// The names, in lower case.
-    pub names: &'static [&'static str],
-    /// How many other steps are likelier to be meant by them.
-    pub rank: u8,
-}
+use super::called::{
+    ATTN_OUTPUT, CONCAT, CONTEXT, Called, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY,
+    LOGITS, MASKED, MEMORY, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known, ranked,
+};
+use super::role::{BlockedCells, Role, Size};
 
 /// All that there is to know of a step by its name.
 #[derive(Debug)]
@@ -206,14 +122,6 @@ impl Row {
     pub fn is_of_scores(&self) -> bool {
         self.sizes.ends_with(&[Size::Queries, Size::Keys])
     }
-}
-
-const fn known(names: &'static [&'static str]) -> Called {
-    Called { names, rank: 0 }
-}
-
-const fn ranked(names: &'static [&'static str], rank: u8) -> Called {
-    Called { names, rank }
 }
 
 macro_rules! steps {
@@ -354,82 +262,6 @@ const fn past() -> Row {
     Row::new(Cache, &[Batch, KeyHeads, PastKeys, HeadDim]).by("`past=FILE`").file("past")
 }
 
-const INPUT: &[Called] =
-    &[known(&["x", "input", "inputs", "hidden_states", "hidden_state", "embeddings", "embedding"])];
-const MEMORY: &[Called] = &[known(&[
-    "memory",
-    "encoder_hidden_states",
-    "key_value_states",
-    "encoder_output",
-    "encoder_outputs",
-])];
-const K_PAST: &[Called] = &[known(&["k_past", "past_key", "past_keys", "key_cache", "k_cache"])];
-const V_PAST: &[Called] =
-    &[known(&["v_past", "past_value", "past_values", "value_cache", "v_cache"])];
-const QUERY: &[&str] =
-    &["q", "query", "queries", "q_proj", "query_states", "query_layer", "hook_q"];
-const KEY: &[&str] = &["k", "key", "keys", "k_proj", "key_states", "key_layer", "hook_k"];
-const VALUE: &[&str] = &["v", "value", "values", "v_proj", "value_states", "value_layer", "hook_v"];
-const Q_ROT: &[&str] = &["q_rot", "q_rotary", "q_embed", "q_rope", "rotated_q", "hook_rot_q"];
-const K_ROT: &[&str] = &["k_rot", "k_rotary", "k_embed", "k_rope", "rotated_k", "hook_rot_k"];
-const DOT_PRODUCTS: &[&str] =
-    &["scores_raw", "qk", "qkt", "dot_products", "raw_scores", "unscaled_scores"];
-/// Scores at any stage.
-const LOGITS: &[&str] = &[
-    "attn_scores",
-    "attention_scores",
-    "attn_logits",
-    "attention_logits",
-    "logits",
-    "energy",
-    "dots",
-    "sim",
-];
-const SCALED: &[&str] =
-    &["scores", "scaled_scores", "scaled_attn_scores", "scaled_attention_scores", "scaled_logits"];
-/// `TransformerLens`' scores, which are masked and never unscaled.
-const HOOKED: &[&str] = &["hook_attn_scores"];
-const MASKED: &[&str] = &[
-    "masked_scores",
-    "scores_masked",
-    "masked_attn_scores",
-    "attn_scores_masked",
-    "masked_attention_scores",
-];
-const WEIGHTS: &[&str] = &[
-    "weights",
-    "attn_weights",
-    "attention_weights",
-    "attn",
-    "attention",
-    "attentions",
-    "attn_probs",
-    "attention_probs",
-    "probs",
-    "p_attn",
-    "alpha",
-    "pattern",
-    "hook_pattern",
-];
-const HEADS: &[&str] = &["head_outputs", "z", "hook_z", "head_out", "heads_out", "head_output"];
-/// Weighted values, of every head or side by side.
-const CONTEXT: &[&str] =
-    &["context", "contexts", "context_vec", "context_vector", "context_layer", "ctx"];
-const ATTN_OUTPUT: &[&str] = &["attn_output", "attention_output"];
-const CONCAT: &[&str] =
-    &["concat", "concatenated", "concat_heads", "concat_attention", "combined", "merged"];
-const OUTPUT: &[&str] = &[
-    "output",
-    "out",
-    "y",
-    "o_proj",
-    "out_proj",
-    "attn_out",
-    "hook_attn_out",
-    "final_output",
-    "result",
-];
-
 /// The weight and the bias of a projection.
 pub type Projection = (Name, Name);
 
@@ -485,6 +317,12 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.as_str().to_owned()
     }
 }
 

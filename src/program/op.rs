@@ -68,7 +68,7 @@ pub trait Operation: Debug {
         false
     }
 
-    /// Whether every row sums to 1.
+    /// Whether the numbers of a row are shares of 1.
     fn is_share(&self) -> bool {
         false
     }

@@ -93,7 +93,11 @@ pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
 }
 
 /// The lengths of a tensor's axes, as many as `axes` names.
-pub fn dims<const N: usize>(tensor: &Tensor, name: &str, axes: &str) -> Result<[usize; N]> {
+pub fn dims<const N: usize>(
+    tensor: &Tensor,
+    name: impl Into<String>,
+    axes: &str,
+) -> Result<[usize; N]> {
     <[usize; N]>::try_from(tensor.dims()).map_err(|_| {
         let what = format!("is {:?}, {} axes where {axes} is needed", tensor.dims(), tensor.rank());
         Error::tensor(name, what, format!("give a tensor of shape {axes}"))

@@ -51,46 +51,32 @@ impl Sources {
     fn sizes(&self, settings: &Settings) -> Result<Settings> {
         let mut sizes = self.weight_sizes(settings)?;
         if let Some(x) = self.tensor(Name::X) {
-            let [batch, tokens, inputs] = dims(x, "x", "(batch, seq_len, d_in)")?;
+            let [batch, tokens, inputs] = dims(x, Name::X, "(batch, seq_len, d_in)")?;
             sizes.batch = Some(batch);
             sizes.seq_len = Some(tokens);
             sizes.d_in = Some(inputs);
         }
         if let Some(memory) = self.tensor(Name::Memory) {
-            let [batch, tokens, width] = dims(memory, "memory", "(batch, kv_len, d_memory)")?;
-            as_many_items("memory", batch, sizes.batch)?;
+            let [batch, tokens, width] = dims(memory, Name::Memory, "(batch, kv_len, d_memory)")?;
+            as_many_items(Name::Memory, batch, sizes.batch)?;
             sizes.batch = Some(batch);
             sizes.kv_len = Some(tokens);
             sizes.d_memory = Some(width);
         }
         if let Some(past) = self.tensor(Name::KPast) {
             let axes = "(batch, kv_heads, key, head_dim)";
-            let [batch, kv_heads, keys, head_dim] = dims(past, "k_past", axes)?;
-            as_many_items("k_past", batch, sizes.batch)?;
+            let [batch, kv_heads, keys, head_dim] = dims(past, Name::KPast, axes)?;
+            as_many_items(Name::KPast, batch, sizes.batch)?;
             sizes.batch = Some(batch);
             sizes.kv_heads = sizes.kv_heads.or(Some(kv_heads));
             sizes.head_dim = sizes.head_dim.or(Some(head_dim));
             sizes.past_len = Some(keys);
         }
         if let Some(freqs) = self.tensor(Name::RopeFreqs) {
-            let [pairs] = dims(freqs, "rope_freqs", "(rope_dims / 2)")?;
+            let [pairs] = dims(freqs, Name::RopeFreqs, "(rope_dims / 2)")?;
             sizes.rope_dims = settings.rope.map(|_| 2 * pairs);
         }
         Ok(sizes)
-    }
-
-    /// Sets what brings a parameter beside the projections.
-    fn bring(&self, step: Name, sizes: &mut Settings) -> Result<()> {
-        let row = step.row();
-        let brought = Message::from(row.brought_by);
-        if let ([_, Part::Setting(key, value), ..], false) =
-            (&brought.parts()[..], row.stored.is_empty())
-            && let Some(setting) = Setting::named(key)
-        {
-            let set = setting.set(sizes, value.unwrap_or("true"));
-            set.map_err(|what| Error::tensor(step.as_str(), what, "set it otherwise"))?;
-        }
-        Ok(())
     }
 
     /// What the weights' shapes say: of the heads only how many features they share, unless the weights have an axis for
@@ -98,16 +84,16 @@ impl Sources {
     fn weight_sizes(&self, settings: &Settings) -> Result<Settings> {
         let mut sizes = Settings::default();
         let Some(w_q) = self.tensor(Name::WQ) else { return Ok(sizes) };
-        let [width, inputs] = dims(w_q, "w_q", "(heads · head_dim, d_in)")?;
+        let [width, inputs] = dims(w_q, Name::WQ, "(heads · head_dim, d_in)")?;
         sizes.d_in = Some(inputs);
         sizes.d_model = Some(width);
         sizes.bias = Some(self.has(Name::BQ));
         sizes.heads = self.heads();
         for name in Name::ALL.iter().filter(|name| self.has(**name)) {
-            self.bring(*name, &mut sizes)?;
+            bring(*name, &mut sizes)?;
         }
         if let Some(w_o) = self.tensor(Name::WO) {
-            let [outputs, _] = dims(w_o, "w_o", "(d_model, heads · head_dim)")?;
+            let [outputs, _] = dims(w_o, Name::WO, "(d_model, heads · head_dim)")?;
             sizes.d_model = Some(outputs);
         }
         let norm = self.tensor(Name::WQNorm).and_then(|norm| norm.dims().first());
@@ -127,16 +113,16 @@ impl Sources {
                 return Ok(sizes);
             }
             let what = format!("has {width} rows, which {heads} heads do not share");
-            return Err(Error::tensor("w_q", what, "set heads, or head_dim, to a divisor"));
+            return Err(Error::tensor(Name::WQ, what, "set heads, or head_dim, to a divisor"));
         }
         sizes.heads = known.heads.or(Some(heads));
         sizes.head_dim = Some(head_dim);
         if let Some(w_k) = self.tensor(Name::WK) {
-            let [rows, memory_width] = dims(w_k, "w_k", "(kv_heads · head_dim, d_in)")?;
+            let [rows, memory_width] = dims(w_k, Name::WK, "(kv_heads · head_dim, d_in)")?;
             if !rows.is_multiple_of(head_dim) {
                 let what = format!("has {rows} rows, which are no heads of {head_dim} features");
                 let fix = "set heads, so that head_dim is right: w_q has heads · head_dim rows";
-                return Err(Error::tensor("w_k", what, fix));
+                return Err(Error::tensor(Name::WK, what, fix));
             }
             sizes.kv_heads = Some(rows / head_dim);
             sizes.d_memory = known.kv_len.map(|_| memory_width);
@@ -145,8 +131,22 @@ impl Sources {
     }
 }
 
+/// Sets what brings a parameter beside the projections.
+fn bring(step: Name, sizes: &mut Settings) -> Result<()> {
+    let row = step.row();
+    let brought = Message::from(row.brought_by);
+    if let ([_, Part::Setting(key, value), ..], false) =
+        (&brought.parts()[..], row.stored.is_empty())
+        && let Some(setting) = Setting::named(key)
+    {
+        let set = setting.set(sizes, value.unwrap_or("true"));
+        set.map_err(|what| Error::tensor(step, what, "set it otherwise"))?;
+    }
+    Ok(())
+}
+
 /// Refuses another number of batch items than X has.
-fn as_many_items(name: &str, batch: usize, of_x: Option<usize>) -> Result<()> {
+fn as_many_items(name: Name, batch: usize, of_x: Option<usize>) -> Result<()> {
     match of_x {
         Some(of_x) if of_x != batch => {
             let what = format!("has {batch} batch items, and x has {of_x}");

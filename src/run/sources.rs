@@ -30,12 +30,14 @@ impl Sources {
     /// If a file cannot be read, or does not hold what it should.
     pub fn load(settings: &Settings) -> Result<Self> {
         let mut sources = Self::default();
-        for (name, place) in [(Name::X, &settings.x), (Name::Memory, &settings.memory)] {
+        for (name, place) in
+            [(Name::X, settings.x.as_ref()), (Name::Memory, settings.memory.as_ref())]
+        {
             if let Some(tokens) = sources.read(name, place)? {
                 sources.tensors.insert(name, with_batch(&tokens)?);
             }
         }
-        if let Some(freqs) = sources.read(Name::RopeFreqs, &settings.rope_freqs)? {
+        if let Some(freqs) = sources.read(Name::RopeFreqs, settings.rope_freqs.as_ref())? {
             sources.tensors.insert(Name::RopeFreqs, freqs);
         }
         if let Some(place) = &settings.past {
@@ -47,12 +49,12 @@ impl Sources {
             sources.heads = weights.heads;
             sources.matches.extend(weights.matches);
         }
-        sources.attn_mask = sources.read(Name::FileMask, &settings.attn_mask)?;
+        sources.attn_mask = sources.read(Name::FileMask, settings.attn_mask.as_ref())?;
         Ok(sources)
     }
 
     /// The tensor of a place that is to be a step.
-    fn read(&mut self, step: Name, place: &Option<Place>) -> Result<Option<Tensor>> {
+    fn read(&mut self, step: Name, place: Option<&Place>) -> Result<Option<Tensor>> {
         let Some(Place(place)) = place else { return Ok(None) };
         // A mask is called what its setting is called.
         let name = step.row().file.unwrap_or(step.as_str());
@@ -98,7 +100,7 @@ impl Sources {
         match (missing, &record.config) {
             (Some(name), None) => {
                 let fix = "record it too, or give it by `x` or `weights`";
-                Err(Error::tensor(name.as_str(), "is neither recorded nor given", fix))
+                Err(Error::tensor(name, "is neither recorded nor given", fix))
             }
             _ => Ok((settings, sources)),
         }
@@ -265,8 +267,8 @@ fn replaces(record: &Record, flags: &Settings, step: Name) -> bool {
         return flags.replace(file);
     }
     // Flags that say what was meant say nothing against frequencies and rows that the file holds.
-    match step {
-        Name::RopeFreqs => flags.rope_freqs.is_some(),
-        _ => Settings { queries: None, ..flags.clone() }.replace(file),
+    if step == Name::RopeFreqs {
+        return flags.rope_freqs.is_some();
     }
+    Settings { queries: None, ..flags.clone() }.replace(file)
 }

@@ -23,9 +23,10 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     let Explanation { step, value, terms, reasons } = trace.explain(cell)?;
     let place = label::cell(config.labels().as_ref(), Some(step.name), &step.axes, &cell.index);
     let (name, what) = (step.name, step.name.row().title);
-    let value = match step.name.row().is_boolean {
-        true => (value != 0.0).to_string(),
-        false => shortest(value, step.value.dtype()),
+    let value = if step.name.row().is_boolean {
+        (value != 0.0).to_string()
+    } else {
+        shortest(value, step.value.dtype())
     };
     let mut blocks = vec![Block::text(format!("{name} at {place} = {value}"))];
     if step.op == Op::Given {

@@ -65,7 +65,7 @@ impl View {
     /// If a step, batch item or head is not one of the program's.
     pub fn check<V>(&self, config: &Config, program: &Program<V>) -> Result<()> {
         for name in self.steps.iter().flatten() {
-            if !Name::named(name).is_some_and(|name| program.step(name).is_some()) {
+            if Name::named(name).is_none_or(|name| program.step(name).is_none()) {
                 return Err(program.no_step(name));
             }
         }

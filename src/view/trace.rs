@@ -82,7 +82,7 @@ impl Page<'_> {
             formula: formula.map(|formula| (formula, constant)),
             shape: step.axes.to_string(),
             legend: (row.is_boolean && row.is_of_scores())
-                .then(|| self.boolean_legend(step).to_owned()),
+                .then(|| Self::boolean_legend(step).to_owned()),
         };
         let mut blocks = vec![Ok(Block::Step(head))];
         match self.tables(step) {
@@ -238,8 +238,8 @@ impl Page<'_> {
     }
 
     /// What the signs of a boolean table mean.
-    fn boolean_legend(&self, step: &Step) -> &'static str {
-        if step.name.row().is_detail && !step.name.row().is_inner {
+    fn boolean_legend(step: &Step) -> &'static str {
+        if step.name.role() == Role::Random {
             "■ kept, · dropped"
         } else {
             "■ blocked, · visible"

@@ -118,11 +118,9 @@ fn split(run: &Situation, view: View) -> Result<Vec<Edits>> {
 }
 
 fn tiled(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
-    let edit = |at: &Name| match run.op(*at) {
-        Some(Op::Heads(Heads::Repeat { times, .. })) => {
-            Some(replace(*at, Heads::Repeat { times: *times, is_tiled: true }))
-        }
-        _ => None,
+    let edit = |at: &Name| {
+        let Some(Op::Heads(Heads::Repeat { times, .. })) = run.op(*at) else { return None };
+        Some(replace(*at, Heads::Repeat { times: *times, is_tiled: true }))
     };
     match steps.iter().map(edit).collect::<Option<Edits>>() {
         Some(edits) => one(edits),

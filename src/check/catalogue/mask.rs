@@ -177,15 +177,13 @@ pub const ALL: &[Mistake] = &[
 ];
 
 fn is_padding(mask: Name) -> bool {
-    matches!(mask, Name::KeyMask | Name::LengthMask)
+    [Name::KeyMask, Name::LengthMask].contains(&mask)
 }
 
 /// A mask by positions that the run has.
 pub fn by_position<'a>(run: &'a Situation, at: Name) -> Option<&'a ByPosition> {
-    match run.op(at) {
-        Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask),
-        _ => None,
-    }
+    let Some(Op::Masking(Masking::ByPosition(mask))) = run.op(at) else { return None };
+    Some(mask)
 }
 
 /// The run with another causal mask; none where it has none of its own.
@@ -217,14 +215,12 @@ fn other_corner(run: &Situation, align: CausalAlign) -> Result<Vec<Edits>> {
 fn padding_on_queries(run: &Situation) -> Result<Vec<Edits>> {
     let sizes = &run.config.sizes;
     let rows = QueryRows { first: sizes.first_position(), count: sizes.query_count() };
-    let on_queries = |name: Name| match run.op(name) {
-        Some(Op::Masking(Masking::Keys(blocked))) if !sizes.is_cross => {
-            Some((name, BlockedKeys { as_queries: Some(rows), ..blocked.clone() }))
-        }
-        _ => None,
+    let on_queries = |name: Name| {
+        let Some(Op::Masking(Masking::Keys(blocked))) = run.op(name) else { return None };
+        Some((name, BlockedKeys { as_queries: Some(rows), ..blocked.clone() }))
     };
     let parts = run.inputs(Name::Mask);
-    if parts.contains(&Name::FileMask) {
+    if sizes.is_cross || parts.contains(&Name::FileMask) {
         return none();
     }
     let edits: Edits = parts

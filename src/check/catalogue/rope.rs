@@ -134,10 +134,8 @@ pub const ALL: &[Mistake] = &[
 
 /// The rotation at a step.
 fn rotation<'a>(run: &'a Situation, at: Name) -> Option<&'a Rotate> {
-    match run.op(at) {
-        Some(Op::Rotary(Rotary::Rotate(rotate))) => Some(rotate),
-        _ => None,
-    }
+    let Some(Op::Rotary(Rotary::Rotate(rotate))) = run.op(at) else { return None };
+    Some(rotate)
 }
 
 /// The rotation of other pairs, of both, of the queries, of the keys.
@@ -185,7 +183,7 @@ fn shifted(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
 fn turned(run: &Situation, at: Name, slot: Option<usize>) -> Result<Vec<Edits>> {
     let Some(rope) = run.config.rope.as_ref().filter(|_| run.has(at)) else { return none() };
     // Behind a cache, whose values came turned or not, only the run's own are.
-    if run.has(Name::VCached) && !matches!(at, Name::VHeads | Name::VCached) {
+    if run.has(Name::VCached) && ![Name::VHeads, Name::VCached].contains(&at) {
         return none();
     }
     let rotate = Rotate { pairing: rope.pairing, first: rope.offset, factor: rope.factor() };

@@ -55,11 +55,12 @@ pub const ALL: &[Mistake] = &[
             summary: "the scores are capped after the mask, which makes blocked ones −C",
             wrong: "scores = softcap * torch.tanh(scores.masked_fill(mask, -1e9) / softcap)",
             right: "scores = (softcap * torch.tanh(scores / softcap)).masked_fill(mask, -1e9)",
-            edits: |run| match run.op(Name::ScoresCapped) {
-                Some(cap) if run.has(Name::MaskedScores) => {
-                    one([omit(Name::ScoresCapped), after(Name::MaskedScores, cap.clone(), &[])])
+            edits: |run| {
+                let Some(cap) = run.op(Name::ScoresCapped) else { return none() };
+                if !run.has(Name::MaskedScores) {
+                    return none();
                 }
-                _ => none(),
+                one([omit(Name::ScoresCapped), after(Name::MaskedScores, cap.clone(), &[])])
             },
         }],
         seen: &["onnx/onnx#7865", "microsoft/onnxruntime#28370"],

@@ -57,7 +57,7 @@ pub const ALL: &[Mistake] = &[
             right: CHOOSE,
             edits: |run| match run.config.dtype {
                 config::DType::F64 => filled(run, &[f64::from(f32::MIN), -1e9, f64::MIN]),
-                _ => filled(run, &[f64::from(f32::MIN), -1e9]),
+                config::DType::F32 => filled(run, &[f64::from(f32::MIN), -1e9]),
             },
         }],
         seen: &["pytorch/pytorch#103749", "robertknight/rten#1321"],

@@ -36,19 +36,21 @@ pub struct QueryRows {
 impl Operation for Linear {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
-        let Self::Project { rows, .. } = self else {
-            let right = if *self == Self::DotProduct { &right.t()? } else { *right };
-            return product(left, right);
-        };
-        let x = match rows {
-            Some(rows) => &left.narrow(1, rows.first, rows.count)?.contiguous()?,
-            None => *left,
-        };
-        let (batch, tokens, inputs) = x.dims3()?;
-        // One matrix product over all tokens.
-        let product = product(&x.reshape((batch * tokens, inputs))?, &right.t()?)?;
-        let product = product.reshape((batch, tokens, right.dim(0)?))?;
-        Ok(bias.iter().try_fold(product, |product, bias| product.broadcast_add(bias))?)
+        match self {
+            Self::DotProduct => product(left, &right.t()?),
+            Self::WeightedSum => product(left, right),
+            Self::Project { rows, .. } => {
+                let x = match rows {
+                    Some(rows) => &left.narrow(1, rows.first, rows.count)?.contiguous()?,
+                    None => *left,
+                };
+                let (batch, tokens, inputs) = x.dims3()?;
+                // One matrix product over all tokens.
+                let product = product(&x.reshape((batch * tokens, inputs))?, &right.t()?)?;
+                let product = product.reshape((batch, tokens, right.dim(0)?))?;
+                Ok(bias.iter().try_fold(product, |product, bias| product.broadcast_add(bias))?)
+            }
+        }
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
@@ -87,17 +89,23 @@ impl Operation for Linear {
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
         let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
         let inner = 0..*left.tensor.dims().last().unwrap_or(&0);
-        if let Self::Project { rows, .. } = self {
-            let [b, t, o] = at(cell)?;
-            let t = t + rows.map_or(0, |rows| rows.first);
-            let terms = inner.map(|i| Ok(Term(vec![left.at(&[b, t, i])?, right.at(&[o, i])?])));
-            let bias = bias.iter().map(|bias| Ok(Term(vec![bias.at(&[o])?])));
-            return terms.chain(bias).collect();
+        let term = |own: &[usize], other: &[usize]| Ok(Term(vec![left.at(own)?, right.at(other)?]));
+        match self {
+            Self::Project { rows, .. } => {
+                let [b, t, o] = at(cell)?;
+                let t = t + rows.map_or(0, |rows| rows.first);
+                let bias = bias.iter().map(|bias| Ok(Term(vec![bias.at(&[o])?])));
+                inner.map(|i| term(&[b, t, i], &[o, i])).chain(bias).collect()
+            }
+            Self::DotProduct => {
+                let [b, h, query, key] = at(cell)?;
+                inner.map(|i| term(&[b, h, query, i], &[b, h, key, i])).collect()
+            }
+            Self::WeightedSum => {
+                let [b, h, query, d] = at(cell)?;
+                inner.map(|key| term(&[b, h, query, key], &[b, h, key, d])).collect()
+            }
         }
-        let [b, h, row, column] = at(cell)?;
-        let other =
-            |i| if *self == Self::DotProduct { [b, h, column, i] } else { [b, h, i, column] };
-        inner.map(|i| Ok(Term(vec![left.at(&[b, h, row, i])?, right.at(&other(i))?]))).collect()
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {

@@ -246,12 +246,16 @@ impl Operation for Masking {
     }
 
     fn of_item(&self, item: usize) -> Option<Op> {
-        let Self::Keys(mask) = self else { return None };
-        let by = match &mask.by {
-            Blocked::Rows(rows) => Blocked::Rows(vec![rows.get(item)?.clone()]),
-            Blocked::Lengths(lengths) => Blocked::Lengths(vec![*lengths.get(item)?]),
-        };
-        Some(Self::Keys(BlockedKeys { by, ..mask.clone() }).into())
+        match self {
+            Self::Keys(mask) => {
+                let by = match &mask.by {
+                    Blocked::Rows(rows) => Blocked::Rows(vec![rows.get(item)?.clone()]),
+                    Blocked::Lengths(lengths) => Blocked::Lengths(vec![*lengths.get(item)?]),
+                };
+                Some(Self::Keys(BlockedKeys { by, ..mask.clone() }).into())
+            }
+            Self::ByPosition(_) | Self::AnyOf | Self::Not | Self::Fill { .. } => None,
+        }
     }
 }
 

@@ -126,7 +126,6 @@ impl Operation for Weighting {
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         let (fits, axes): (bool, &[Dim]) = match (self, inputs) {
             (Self::DropoutScale { .. }, []) => (true, &[]),
-            (_, []) => (false, &[]),
             (Self::Softmax { .. }, [scores, others @ ..]) => {
                 let heads = scores.iter().filter(|(axis, _)| *axis == Axis::Head);
                 let is_one_a_head = |sinks: &&[Dim]| sinks.iter().eq(heads.clone());
@@ -139,7 +138,7 @@ impl Operation for Weighting {
             (Self::KeepSome(KeepSome { keep, .. }), [weights, ..]) => {
                 (weights.iter().map(|(_, size)| size).eq(keep.dims()), weights)
             }
-            (Self::DropoutScale { .. }, _) => (false, &[]),
+            (Self::DropoutScale { .. }, _) | (_, []) => (false, &[]),
         };
         if fits { Ok(axes.to_vec()) } else { Err(Misread) }
     }
@@ -201,15 +200,33 @@ impl Operation for Weighting {
     }
 
     fn mixes_items(&self) -> bool {
-        matches!(self, Self::Softmax { axis_from_last: 4.., .. })
+        match self {
+            Self::Softmax { axis_from_last, .. } => *axis_from_last >= 4,
+            Self::ZeroEmptyRows
+            | Self::DropoutScale { .. }
+            | Self::Dropout { .. }
+            | Self::KeepSome(_) => false,
+        }
     }
 
     fn is_share(&self) -> bool {
-        matches!(self, Self::Softmax { .. })
+        match self {
+            Self::Softmax { .. } => true,
+            Self::ZeroEmptyRows
+            | Self::DropoutScale { .. }
+            | Self::Dropout { .. }
+            | Self::KeepSome(_) => false,
+        }
     }
 
     fn range(&self) -> Option<(f64, f64)> {
-        Some((0.0, 1.0)).filter(|_| !matches!(self, Self::DropoutScale { .. }))
+        match self {
+            Self::DropoutScale { .. } => None,
+            Self::Softmax { .. }
+            | Self::ZeroEmptyRows
+            | Self::Dropout { .. }
+            | Self::KeepSome(_) => Some((0.0, 1.0)),
+        }
     }
 }
 

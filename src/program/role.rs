@@ -1,0 +1,82 @@
+//! What a step is to a run, which sizes it has, and what a mask makes of it.
+
+use super::axis::Axis;
+
+/// What a step is to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Tokens that the run starts from.
+    Input,
+    /// What a model has learned: weights, biases.
+    Parameter,
+    /// Keys or values of earlier tokens.
+    Cache,
+    /// What is drawn as the run goes: the weights that dropout keeps.
+    Random,
+    /// What follows from the settings alone, unless a file gives it: masks, position biases, frequencies.
+    Setting,
+    /// What is computed from the others.
+    Computed,
+}
+
+/// A length that every run has, and that the axes of its steps are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// Items of the batch, B.
+    Batch,
+    /// Tokens of X, T.
+    Tokens,
+    /// Query rows that are computed.
+    Queries,
+    /// Keys that the run projects itself.
+    OwnKeys,
+    /// Keys of the cache, P.
+    PastKeys,
+    /// All keys, S.
+    Keys,
+    /// Features of X, `d_in`.
+    Input,
+    /// Features of the second input, `d_memory`.
+    Memory,
+    /// Features of the model, `d_model`.
+    Model,
+    /// Features of all query heads, H · `d_k`.
+    QueryWidth,
+    /// Features of all key heads, `H_kv` · `d_k`.
+    KeyWidth,
+    /// Query heads, H.
+    Heads,
+    /// Key heads, `H_kv`.
+    KeyHeads,
+    /// Features of a head, `d_k`.
+    HeadDim,
+    /// Pairs of features that are turned, r / 2.
+    Pairs,
+}
+
+impl Size {
+    /// The axis that has this length.
+    #[must_use]
+    pub fn axis(self) -> Axis {
+        match self {
+            Self::Batch => Axis::Batch,
+            Self::Tokens | Self::Queries => Axis::Query,
+            Self::OwnKeys | Self::PastKeys | Self::Keys => Axis::Key,
+            Self::Input | Self::Memory => Axis::Input,
+            Self::Model | Self::QueryWidth | Self::KeyWidth => Axis::Model,
+            Self::Heads | Self::KeyHeads => Axis::Head,
+            Self::HeadDim | Self::Pairs => Axis::HeadDim,
+        }
+    }
+}
+
+/// What the cells that a mask blocks are in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockedCells {
+    /// No mask has been applied.
+    Unknown,
+    /// Low scores: −∞ is no fault there.
+    Low,
+    /// Weights of 0.
+    Weightless,
+}
