@@ -200,7 +200,7 @@ impl std::fmt::Display for Message {
 /// A number of bytes as people read it, in binary units: `1.5 GiB`.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
-pub fn bytes(count: u128) -> String {
+pub(crate) fn bytes(count: u128) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -225,7 +225,7 @@ pub fn bytes(count: u128) -> String {
 /// A text of a file, such as a tensor's name, as it can be shown: control characters are escaped, and those that turn
 /// the direction of what follows.
 #[must_use]
-pub fn shown(text: &str) -> std::borrow::Cow<'_, str> {
+pub(crate) fn shown(text: &str) -> std::borrow::Cow<'_, str> {
     let acts = |c: char| {
         let turns = '\u{202a}'..='\u{202e}';
         let isolates = '\u{2066}'..='\u{2069}';

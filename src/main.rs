@@ -1,6 +1,4 @@
-//! The command line: parses, calls, exits.
-
-mod cli;
+//! The command line.
 
 use std::process::ExitCode;
 
@@ -8,5 +6,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    cli::main()
+    mha_trace::cli::main()
 }

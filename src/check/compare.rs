@@ -8,6 +8,7 @@ use crate::program::unravel;
 
 /// How two tensors of one shape differ.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Comparison {
     /// The largest |left − right|; NaN where one side alone is NaN.
     pub max_abs: f64,

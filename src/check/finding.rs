@@ -6,6 +6,7 @@ use crate::program::Name;
 
 /// A known mistake that gives the numbers found, or the rounding that does.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The mistake's name; `noise` or `half-precision` for rounding.
     pub id: &'static str,
@@ -16,7 +17,7 @@ pub struct Finding {
     /// The second mistake, where only the two together give the numbers.
     pub with: Option<Box<Finding>>,
     /// Of rounding: the largest difference at a recorded step, in multiples of what rounding alone made of that step
-    /// in this run. At most [`ALLOWED`](super::ALLOWED), but for what the tolerances allow by themselves.
+    /// in this run. At most 16, but for what the tolerances allow by themselves.
     pub factor: Option<f64>,
 }
 
@@ -35,6 +36,7 @@ impl Finding {
 
 /// What is known of the differences of a recorded run.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Diagnosis {
     /// What gives these numbers, the simplest first; alternatives where several do.
     pub findings: Vec<Finding>,
@@ -46,6 +48,7 @@ pub struct Diagnosis {
 
 /// Whether pairs of known mistakes were tried, as they are where whole runs tell and no single mistake fits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Pairs {
     /// There was no need.
     #[default]

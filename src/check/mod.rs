@@ -19,11 +19,11 @@ mod tolerance;
 mod whole_runs;
 
 pub use check::check;
-pub use compare::{Comparison, compare};
+pub use compare::Comparison;
 pub use diff::diff;
 pub use finding::{Diagnosis, Finding, Pairs};
 pub use json::reports_json;
-pub use noise::ALLOWED;
+pub(crate) use noise::ALLOWED;
 pub use non_finite::{Cause, NonFinite, Place};
 pub use report::{Report, Status, StepReport};
 pub use tolerance::{PerStep, Tolerance, Tolerances};

@@ -8,6 +8,7 @@ use crate::program::{Axes, Axis, BlockedCells, Name, Op, Role, Step, Trace, Weig
 
 /// The first recorded value that is NaN, or an infinity that does not belong there. The −∞ of a masked score does.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct NonFinite {
     /// Where it is.
     pub place: Place,
@@ -32,6 +33,7 @@ pub struct Place {
 
 /// Why a value is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// It was given so.
     Given,

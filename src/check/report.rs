@@ -16,6 +16,7 @@ use crate::program::{Axes, Name};
 
 /// How a step came out of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Status {
     /// Every element agrees within the tolerance.
     Same,
@@ -42,6 +43,7 @@ impl Status {
 
 /// A step of a comparison.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct StepReport {
     /// The name that the files have for it.
     pub name: String,
@@ -59,6 +61,7 @@ pub struct StepReport {
 
 /// The comparison of a file with its recomputed self, or with another file.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Report {
     /// The file; of `diff`, the left one.
     pub path: String,

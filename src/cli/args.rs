@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::check::PerStep;
+use crate::foreign::NameMap;
+use crate::program::Cell;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mha_trace::check::PerStep;
-use mha_trace::foreign::NameMap;
-use mha_trace::program::Cell;
 
 use super::run::RunArgs;
 

@@ -3,16 +3,16 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use mha_trace::check::catalogue::find;
-use mha_trace::check::{self, Report, Tolerances, reports_json};
-use mha_trace::error::shown;
-use mha_trace::file::{Output, recorded_in, write_json};
-use mha_trace::foreign::{Match, NameMap};
-use mha_trace::view::{
+use crate::check::catalogue::find;
+use crate::check::{self, Report, Tolerances, reports_json};
+use crate::error::shown;
+use crate::file::{Output, recorded_in, write_json};
+use crate::foreign::{Match, NameMap};
+use crate::view::{
     Block, Sides, Style, Tables, View, bug_list, bug_page, explanation, explanation_json,
     report_page, shapes_json, shapes_page, trace_page, write_text,
 };
-use mha_trace::{Error, Run, Trace, to_record};
+use crate::{Error, Run, Trace, to_record};
 
 use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::error::{Message, shown};
 use args::{Cli, Command};
-use mha_trace::error::{Message, shown};
 
 /// How a command that could be carried out ended.
 pub enum Outcome {
@@ -24,6 +24,7 @@ pub enum Outcome {
 
 /// Parses the flags, carries out the command, and tells how it ended: 0 done and the same, 1 compared and
 /// different, 2 could not.
+#[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
@@ -48,7 +49,7 @@ pub fn main() -> ExitCode {
 /// Says on stderr what is wrong and, on a second line, what to do.
 fn report(error: &anyhow::Error) {
     let spelled = |message: Message| message.spelled(run::flag);
-    let (what, help) = match error.downcast_ref::<mha_trace::Error>() {
+    let (what, help) = match error.downcast_ref::<crate::Error>() {
         Some(error) => {
             let help = format!("\nhelp: {}", shown(&spelled(error.fix())));
             (spelled(error.what()), help)

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use mha_trace::config::{Setting, Settings};
-use mha_trace::error::Message;
-use mha_trace::file::{read_config, read_json};
-use mha_trace::{Error, Result, Run, Sources, key_mask_rows};
+use crate::config::{Setting, Settings};
+use crate::error::Message;
+use crate::file::{read_config, read_json};
+use crate::{Error, Result, Run, Sources, key_mask_rows};
 
 /// What is computed.
 #[derive(Default)]

@@ -73,6 +73,7 @@ pub struct Config {
 
 /// What is drawn, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Draws {
     /// The seed of PyTorch's generator (`torch.manual_seed`).
     pub seed: Seed,
@@ -84,6 +85,7 @@ pub struct Draws {
 
 /// The norm of every head's queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Norm {
     /// Its kind.
     pub kind: QkNorm,
@@ -93,6 +95,7 @@ pub struct Norm {
 
 /// What hides keys from queries.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Masks {
     /// The mask between positions.
     pub between: Mask,
@@ -113,6 +116,7 @@ pub struct Masks {
 
 /// The files that numbers come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Files {
     /// X.
     pub x: Option<Place>,

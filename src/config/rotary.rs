@@ -7,6 +7,7 @@ use crate::error::Result;
 /// Rotary positions of the queries and keys ("`RoFormer`", Su et al., 2021): of every head's first r features, the pairs
 /// are turned by position · frequency.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Rotary {
     /// Which features are a pair.
     pub pairing: Pairing,

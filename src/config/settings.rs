@@ -20,6 +20,7 @@ use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
 /// What there is to know of a setting: its key, and what a user interface needs to offer it.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a column of the table")]
+#[non_exhaustive]
 pub struct Setting {
     /// The key in config files. A flag has hyphens for its underscores.
     pub key: &'static str,

@@ -6,6 +6,7 @@ use crate::program::Size;
 
 /// How long the axes of a run are, every length decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Sizes {
     /// Items in the batch, B.
     pub batch: usize,

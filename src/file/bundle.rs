@@ -10,6 +10,7 @@ use crate::error::Result;
 
 /// What is known of a tensor before it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Info {
     /// Its name; empty where the file has none for it.
     pub name: String,

@@ -22,8 +22,11 @@ mod torch;
 
 pub use bundle::{Bundle, Info};
 pub use format::read_config;
-pub use json::{read_json, write as write_json};
-pub use number::{json_number, shortest};
+pub(crate) use json::read_json;
+pub use json::write as write_json;
+pub(crate) use number::{json_number, shortest};
 pub use output::Output;
-pub use place::{one_tensor, read_place, recorded_in, split_place};
-pub use record::{Entry, Record, dtype_name};
+pub(crate) use place::one_tensor;
+pub use place::{read_place, recorded_in};
+pub(crate) use record::dtype_name;
+pub use record::{Entry, Record};

@@ -11,11 +11,11 @@ mod model;
 mod names;
 mod steps;
 
-pub use axis_order::AxisOrder;
-pub use hints::{heads, mask_fill};
-pub use inputs::{Inputs, NameMap, find_inputs, with_batch};
-pub use layer::Weights;
-pub use layout::read_weights;
+pub(crate) use hints::{heads, mask_fill};
+pub use inputs::NameMap;
+pub(crate) use inputs::{Inputs, find_inputs, with_batch};
+pub(crate) use layout::read_weights;
 pub use matched::Match;
-pub use names::meanings;
-pub use steps::{Named, Unmatched, name_steps};
+pub(crate) use names::meanings;
+pub use steps::Unmatched;
+pub(crate) use steps::{Named, name_steps};

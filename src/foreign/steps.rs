@@ -15,6 +15,7 @@ const LISTED: usize = 2;
 
 /// A tensor of a file that is no step of its run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Unmatched {
     /// The tensor's name in its file.
     pub tensor: String,

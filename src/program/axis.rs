@@ -4,6 +4,7 @@ use std::fmt;
 
 /// What one dimension of a tensor runs over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Axis {
     /// Items of the batch, B.
     Batch,

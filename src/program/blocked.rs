@@ -12,6 +12,7 @@ use crate::error::Result;
 
 /// The wholly masked rows of a batch item.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EmptyRows {
     /// The batch item; all of them where the masks do not tell them apart.
     pub item: Option<usize>,
@@ -26,6 +27,7 @@ pub struct EmptyRows {
 }
 /// What softmax made of a wholly masked row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Became {
     /// NaN throughout.
     Nan,

@@ -4,6 +4,7 @@ macro_rules! choices {
     ($(#[$about:meta])* $name:ident { $($(#[$variant_about:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+        #[non_exhaustive]
         pub enum $name { $($(#[$variant_about])* #[serde(rename = $text)] $variant),+ }
 
         impl $name {

@@ -31,6 +31,7 @@ impl FromStr for Cell {
 
 /// How the number in a cell came about.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Explanation<'a> {
     /// The cell's step.
     pub step: &'a Step,

@@ -14,6 +14,7 @@ pub type Given = HashMap<Name, Tensor>;
 
 /// One step: an operation, the earlier steps it reads, and (in a trace) its value.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Step<V = Tensor> {
     /// The name. In an edited program several steps can have it, of which the last is the one that is meant.
     pub name: Name,

@@ -136,8 +136,7 @@ macro_rules! steps {
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// What there is to know of the step.
-            #[must_use]
-            pub fn row(self) -> &'static Row {
+            pub(crate) fn row(self) -> &'static Row {
                 match self {
                     $(Self::$variant => {
                         const ROW: Row = $row.named($name, $title);
@@ -286,6 +285,12 @@ impl Name {
     #[must_use]
     pub fn in_files(name: &str) -> Option<Self> {
         Self::named(name).filter(|step| !step.row().is_inner)
+    }
+
+    /// What it is, in a few words.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        self.row().title
     }
 
     /// What the step is to a run.

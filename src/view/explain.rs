@@ -22,7 +22,7 @@ const MOST: usize = 20;
 pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> Result<Vec<Block>> {
     let Explanation { step, value, terms, reasons } = trace.explain(cell)?;
     let place = label::cell(config.labels().as_ref(), Some(step.name), &step.axes, &cell.index);
-    let (name, what) = (step.name, step.name.row().title);
+    let (name, what) = (step.name, step.name.title());
     let value = if step.name.row().is_boolean {
         (value != 0.0).to_string()
     } else {

@@ -2,6 +2,7 @@
 
 /// A part of a page.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Block {
     /// What the page is about.
     Title(String),

@@ -141,7 +141,7 @@ fn table(header: &[&str], rows: Vec<Vec<Text>>, wraps: usize) -> Table {
 fn meanings(rows: &[Row]) -> Table {
     let cells = |row: &Row| {
         let name = row.step.name;
-        let texts = [name.as_str(), name.row().title, &row.symbols, &times(&row.step.axes)];
+        let texts = [name.as_str(), name.title(), &row.symbols, &times(&row.step.axes)];
         texts.map(Text::from).to_vec()
     };
     table(&["name", "meaning", "shape", "with numbers"], rows.iter().map(cells).collect(), 1)
@@ -174,7 +174,7 @@ pub fn shapes_json(run: &Run) -> Value {
     let steps = rows.iter().map(|row| {
         json!({
             "name": row.step.name,
-            "meaning": row.step.name.row().title,
+            "meaning": row.step.name.title(),
             "formula": row.formula,
             "axes": row.step.axes.names(),
             "symbols": row.symbols,

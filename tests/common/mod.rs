@@ -36,3 +36,12 @@ impl Named for Trace {
         self.step(Name::named(name)?)
     }
 }
+
+/// The place of an element in a tensor of this shape, from where it stands among all, row-major.
+pub fn unravel(mut at: usize, shape: &[usize]) -> Vec<usize> {
+    let mut place = vec![0; shape.len()];
+    for (index, size) in place.iter_mut().zip(shape).rev() {
+        (*index, at) = (at % size, at / size);
+    }
+    place
+}

@@ -6,11 +6,10 @@ use candle_core::{DType, Tensor};
 use mha_trace::Sources;
 use mha_trace::config::Preset;
 use mha_trace::file::{Entry, Record};
-use mha_trace::program::unravel;
 use mha_trace::program::{Role, Step, Trace};
 use mha_trace::{Config, Run, Settings};
 
-use super::common::{bits, values};
+use super::common::{bits, unravel, values};
 use super::{fixtures, name};
 
 #[test]

@@ -79,6 +79,7 @@ impl<'a> Slow<'a> {
             let (first, second) = match rope.pairing {
                 Pairing::Half => (pair, pair + freqs.len()),
                 Pairing::Interleaved => (2 * pair, 2 * pair + 1),
+                other => panic!("{other} pairs are not written here yet"),
             };
             let angle = (rope.offset + token) as f64 * freq;
             let (a, b) = (vector[first], vector[second]);

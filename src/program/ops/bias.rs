@@ -11,6 +11,7 @@ use crate::program::terms::{Term, Value, factor};
 
 /// Biases of scores.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Biasing {
     /// (head): the slopes of the heads' position biases, in f64.
     Slopes {

@@ -40,6 +40,7 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "rope_type", rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum RopeScaling {
     /// The frequencies as they are.
     Default,

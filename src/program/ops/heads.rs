@@ -10,6 +10,7 @@ use crate::program::terms::{Term, Value};
 
 /// Numbers that move to other places.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Heads {
     /// (batch, token, model) to (batch, head, token, `head_dim`): head h is features `h·d_k` … `(h+1)·d_k − 1`.
     Split {

@@ -10,6 +10,7 @@ use crate::program::terms::{Term, Value};
 
 /// Matrix products.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Linear {
     /// x · Wᵀ (+ b), as `nn.Linear`. Reads x (batch, token, in), W (out, in) and perhaps b (out).
     Project {

@@ -13,6 +13,7 @@ use crate::program::terms::{Reason, Term, Value, factor};
 
 /// Masks, true = blocked, and their use.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Masking {
     /// (query, key): true where a key is hidden by its position.
     ByPosition(ByPosition),
@@ -31,6 +32,7 @@ pub enum Masking {
 
 /// Which keys are hidden from a query at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Hides {
     /// Those after it.
     Future,
@@ -79,6 +81,7 @@ impl ByPosition {
 
 /// What says which keys of an item are blocked for all its queries.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Blocked {
     /// A string of 0 and 1 an item; 0 is blocked.
     Rows(Vec<String>),

@@ -24,6 +24,7 @@ choices! {
 
 /// Rotary positions, and what they are made of.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Rotary {
     /// (pairs): the frequencies of the pairs.
     Frequencies(Frequencies),

@@ -10,6 +10,7 @@ use crate::program::terms::{Term, Value, factor};
 
 /// Numbers that are scaled, each or by rows.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Scaling {
     /// x / √(mean(x²) + ε) · w over the features of every head ("Root Mean Square Layer Normalization", Zhang and
     /// Sennrich, 2019, equation 4). Reads heads (batch, head, token, `head_dim`) and w (`head_dim`).

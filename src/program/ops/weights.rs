@@ -22,6 +22,7 @@ choices! {
 
 /// Weights, from scores or from other weights.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Weighting {
     /// exp(s) / Σ exp(s) over the keys of every row. Reads scores (batch, head, query, key), and perhaps sinks (head): one
     /// score per head that stands beside those of the keys, takes its share and is dropped ("gpt-oss", `OpenAI`, 2025).
