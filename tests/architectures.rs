@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mha_trace::check::{Report, Tolerances, check};
+use mha_trace::error::Part;
 use mha_trace::foreign::NameMap;
 use mha_trace::{Config, Settings};
 use serde_json::{Value, json};
@@ -194,6 +195,52 @@ fn brief_configs_have_the_defaults_of_their_library() {
             let whole = u32::try_from(config.sizes.head_dim).expect("small");
             let part = u32::try_from(rope.dims).expect("small");
             assert_eq!(json!(f64::from(part) / f64::from(whole)), case["rope_part"], "{what}");
+        }
+    }
+}
+
+/// Of a model that is not known the common keys of its config are said as settings: what they say of one that is known,
+/// where it stands by itself and where it is part of a larger one.
+#[test]
+fn an_unknown_models_config_is_told_as_settings() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    let settings = || Settings {
+        model_config: Some(path.to_string_lossy().into_owned().into()),
+        layer: Some(0),
+        ..Settings::default()
+    };
+    for source in folders() {
+        let text = fs::read_to_string(source.join("config.json")).expect("readable");
+        let mut keys: Value = serde_json::from_str(&text).expect("JSON");
+        fs::write(&path, keys.to_string()).expect("written");
+        let known = json!(settings().with_model().expect("known"));
+        keys["model_type"] = json!("mystery");
+        let part = json!({"model_type": "mystery", "text_config": keys});
+        for config in [keys, part] {
+            fs::write(&path, config.to_string()).expect("written");
+            let error = settings().with_model().expect_err("not known");
+            let fix = error.fix();
+            let told = fix.parts().into_iter().filter_map(|part| match part {
+                Part::Setting(key, Some(value)) => Some((key.to_owned(), value.to_owned())),
+                _ => None,
+            });
+            let told: Vec<(String, String)> = told.collect();
+            let has = |key: &str| told.iter().any(|(told, _)| told == key);
+            for key in ["d_model", "heads", "kv_heads", "rope_base", "rope", "softcap"] {
+                let is_default = key == "rope_base" && known["rope"].is_null();
+                assert!(
+                    has(key) || known[key].is_null() || is_default,
+                    "{key} of {}",
+                    source.display()
+                );
+            }
+            for (key, value) in told {
+                let value: Value = serde_json::from_str(&value).unwrap_or(json!(value));
+                // Some layers have no window.
+                let is_it = value == known[&key] || (key == "window" && known[&key].is_null());
+                assert!(is_it, "{key} of {}: {value}", source.display());
+            }
         }
     }
 }

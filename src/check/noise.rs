@@ -189,6 +189,9 @@ mod tests {
     use super::*;
     use candle_core::Device;
 
+    use crate::config::{Pairing, Settings};
+    use crate::run::{Run, Sources};
+
     fn tensor(rows: [[f32; 3]; 3]) -> Tensor {
         Tensor::new(&rows, &Device::Cpu).expect("a tensor")
     }
@@ -213,5 +216,38 @@ mod tests {
         let wrong = tensor([[1.1, -1e9, -1e9], [1.0, 0.5, -1e9], [1.0, 0.0, 0.5]]);
         assert!(!noise(Some(-1e9)).agree(Name::Scores, &wrong, &right).expect("compares"));
         assert!(noise(None).agree(Name::Scores, &wrong, &right).expect("compares"));
+    }
+
+    /// In f64 as in f32: the frequencies are powers in f32 anyway. Nobody rounds them to 16 bits, which would excuse any.
+    #[test]
+    fn the_last_bit_of_a_frequency_is_rounding() {
+        for dtype in [crate::config::DType::F32, crate::config::DType::F64] {
+            let settings = Settings {
+                d_model: Some(12),
+                rope: Some(Pairing::Half),
+                rope_offset: Some(1000),
+                dtype: Some(dtype),
+                ..Settings::default()
+            };
+            let run = Run::new(&settings, Sources::default()).expect("valid");
+            let trace = run.trace().expect("runs");
+            let noise = Noise::of(&trace, None).expect("measures");
+            let with_factor = |factor: f64| {
+                let other = trace.run_with(|step, inputs| match step.name {
+                    Name::RopeFreqs => Ok(step.value.affine(factor, 0.0)?),
+                    _ if inputs.is_empty() => Ok(step.value.clone()),
+                    _ => step.op.eval(inputs),
+                });
+                let other: Result<Trace> = other;
+                other.expect("runs").step(Name::QRot).expect("there").value.clone()
+            };
+            let half = Noise::of(&trace, Some(DType::BF16)).expect("measures");
+            let agrees = |noise: &Noise, factor: f64| {
+                let value = &trace.step(Name::QRot).expect("there").value;
+                noise.agree(Name::QRot, &with_factor(factor), value).expect("compares")
+            };
+            assert!(agrees(&noise, 1.0 + f64::from(f32::EPSILON)), "{dtype}");
+            assert!(!agrees(&noise, 1.001) && !agrees(&half, 1.0003), "{dtype}");
+        }
     }
 }

@@ -348,11 +348,14 @@ impl Model {
             ("sliding_window", "window"),
             ("attn_logit_softcapping", "softcap"),
         ];
+        // Models of more than text have their sizes a level down.
+        let text = self.keys.get("text_config").and_then(Value::as_object);
+        let of_text = [Some(&self.keys), text].into_iter().flatten();
+        let rope = of_text.clone().filter_map(|keys| keys.get("rope_parameters")?.as_object());
+        let places: Vec<_> = of_text.chain(rope).collect();
         let setting = |(name, key): (&str, &str)| {
-            // Models of more than text have their sizes a level down.
-            let text = self.keys.get("text_config").and_then(Value::as_object);
-            let value = self.keys.get(name).or_else(|| text?.get(name));
-            let value = value.filter(|value| value.is_number())?;
+            let value = places.iter().find_map(|keys| keys.get(name))?;
+            let value = Some(value).filter(|value| value.is_number())?;
             let pairing = if key == "rope_base" { "`rope=half` " } else { "" };
             Some(format!("{pairing}`{key}={value}`"))
         };

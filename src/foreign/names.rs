@@ -32,4 +32,83 @@ mod tests {
         assert_eq!(meanings("Query"), [Name::Q, Name::QHeads, Name::QNorm, Name::QRot]);
         assert!(meanings("q_proj.weight").is_empty());
     }
+
+    /// What known code calls the steps, by the library or book that does.
+    #[test]
+    fn names_of_known_code_are_known() {
+        let all: &[(&str, &[(&str, Name)])] = &[
+            (
+                "transformers",
+                &[
+                    ("hidden_states", Name::X),
+                    ("encoder_hidden_states", Name::Memory),
+                    ("key_value_states", Name::Memory),
+                    ("query_states", Name::Q),
+                    ("key_states", Name::K),
+                    ("value_states", Name::V),
+                    ("query_layer", Name::Q),
+                    ("key_layer", Name::K),
+                    ("value_layer", Name::V),
+                    ("q_embed", Name::QRot),
+                    ("k_embed", Name::KRot),
+                    ("past_key", Name::KPast),
+                    ("past_value", Name::VPast),
+                    ("attention_scores", Name::Scores),
+                    ("attention_probs", Name::Weights),
+                    ("attn_weights", Name::Weights),
+                    ("attentions", Name::Weights),
+                    ("context_layer", Name::Concat),
+                    ("attn_output", Name::Output),
+                ],
+            ),
+            (
+                "TransformerLens",
+                &[
+                    ("hook_q", Name::Q),
+                    ("hook_k", Name::K),
+                    ("hook_v", Name::V),
+                    ("hook_rot_q", Name::QRot),
+                    ("hook_rot_k", Name::KRot),
+                    ("hook_attn_scores", Name::MaskedScores),
+                    ("hook_pattern", Name::Weights),
+                    ("hook_z", Name::HeadOutputs),
+                    ("hook_attn_out", Name::Output),
+                ],
+            ),
+            (
+                "notebooks and ports",
+                &[
+                    ("inputs", Name::X),
+                    ("queries", Name::Q),
+                    ("keys", Name::K),
+                    ("values", Name::V),
+                    ("k_cache", Name::KPast),
+                    ("v_cache", Name::VPast),
+                    ("q_rotary", Name::QRot),
+                    ("rotated_k", Name::KRot),
+                    ("qkt", Name::ScoresRaw),
+                    ("raw_scores", Name::ScoresRaw),
+                    ("energy", Name::Scores),
+                    ("dots", Name::Scores),
+                    ("sim", Name::Scores),
+                    ("logits", Name::Scores),
+                    ("scaled_scores", Name::Scores),
+                    ("masked_attn_scores", Name::MaskedScores),
+                    ("p_attn", Name::Weights),
+                    ("alpha", Name::Weights),
+                    ("heads_out", Name::HeadOutputs),
+                    ("context_vec", Name::Concat),
+                    ("ctx", Name::Concat),
+                    ("merged", Name::Concat),
+                    ("out_proj", Name::Output),
+                    ("y", Name::Output),
+                ],
+            ),
+        ];
+        for (code, names) in all {
+            for (name, step) in *names {
+                assert!(meanings(name).contains(step), "{name} of {code}: {:?}", meanings(name));
+            }
+        }
+    }
 }
