@@ -75,7 +75,7 @@ choices! {
 choices! {
     /// How the heads' queries and keys are normalised.
     QkNorm {
-        /// To a root mean square of 1, times a weight a feature ("Root Mean Square Layer Normalization", Zhang and
+        /// To a root mean square of 1, times one weight per feature ("Root Mean Square Layer Normalization", Zhang and
         /// Sennrich, 2019).
         #[default]
         Rms = "rms",

@@ -214,7 +214,7 @@ settings! {
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
     /// How a checkpoint's config scales the frequencies: {"rope_type": "linear", "factor": 4} (or a JSON file)
     rope_scaling: RopeScaling = newer("JSON|FILE").of("rope").replaces(FREQUENCIES);
-    /// The frequencies themselves, one a pair, from a file
+    /// The frequencies themselves, one per pair, from a file
     rope_freqs: Place = newer("FILE[:TENSOR]").of("rope").replaces(FREQUENCIES);
     /// What cosine and sine are multiplied by, beside `rope_freqs`
     rope_attention_factor: f64 = newer("X").of("rope_freqs").default("1");
@@ -232,7 +232,7 @@ settings! {
     mask: Mask = takes("NAME").short('m').default("causal; none in cross attention").replaces(MASKS);
     /// Where the causal mask starts if queries and keys differ in number
     causal_align: CausalAlign = newer("CORNER").default("by positions; top-left across").replaces(MASKS);
-    /// Keys to attend to, a string a batch item: 11,01,10 (or a file of 0 and 1; or none)
+    /// Keys to attend to, one string per batch item: 11,01,10 (or a file of 0 and 1; or none)
     key_mask: Vec<String> = takes("ROWS|FILE").replaces(MASKS);
     /// The same as valid lengths: 3,2
     lengths: Vec<usize> = takes("N,N,…").replaces(MASKS);
@@ -244,7 +244,7 @@ settings! {
     mask_fill: Fill = takes("X").default("-1e9");
     /// Keys that a query sees under the causal mask: the last N, itself included
     window: usize = newer("N").default("all").replaces(MASKS);
-    /// Add linear position biases to the scores: −slope · distance, a slope a head
+    /// Add linear position biases to the scores: −slope · distance, with one slope per head
     alibi: bool = newer("").replaces(MASKS).told();
     /// What the dot products are multiplied by
     scale: f64 = newer("S").default("1/√d_k").told();

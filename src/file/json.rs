@@ -158,7 +158,7 @@ fn plain(path: &Path, name: String, array: &Array) -> Result<Entry> {
     Ok(Entry { name, formula: None, axes: None, tensor })
 }
 
-/// Writes a record as JSON, a line a step.
+/// Writes a record as JSON, one line per step.
 ///
 /// # Errors
 /// If the writer fails, or candle cannot read a tensor.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::file::Bundle;
 use crate::program::{Name, Projection};
 
-/// The three input projections as Linear modules, a row a way to name them; `.weight` and `.bias` follow.
+/// The three input projections as Linear modules, one row for each way to name them; `.weight` and `.bias` follow.
 const MODULES: &[[&str; 3]] = &[
     ["q_proj", "k_proj", "v_proj"],
     ["query", "key", "value"],

@@ -1,4 +1,4 @@
-//! A trace step by step, as the notebooks print it: title, formula, shape, and a table a batch item and head.
+//! A trace step by step, as the notebooks print it: title, formula, shape, and one table per batch item and head.
 
 use std::rc::Rc;
 

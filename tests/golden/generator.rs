@@ -104,7 +104,7 @@ fn drawn(generator: &mut Generator, call: &Call) -> Vec<u32> {
     values.into_iter().map(f32::to_bits).collect()
 }
 
-/// What the hash runs over: a byte an element for [`Call::Keep`], little-endian f32 otherwise.
+/// What the hash runs over: one byte per element for [`Call::Keep`], little-endian f32 otherwise.
 fn bytes(drawn: &[u32], call: &Call) -> Vec<u8> {
     let width = if matches!(call, Call::Keep { .. }) { 1 } else { 4 };
     drawn.iter().flat_map(|bits| bits.to_le_bytes().into_iter().take(width)).collect()

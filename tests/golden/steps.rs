@@ -59,7 +59,7 @@ fn run(path: &Path, record: &Record) -> Trace {
     run.and_then(|run| run.trace()).unwrap_or_else(|error| panic!("{}: {error}", name(path)))
 }
 
-/// What differs between the file's steps and ours, a line a step.
+/// What differs between the file's steps and ours, one line per step.
 fn differences(path: &Path) -> Vec<String> {
     let record = read(path);
     let trace = run(path, &record);

@@ -41,7 +41,7 @@ proptest! {
         let run = case.run_with(Vec::new());
         let trace = run.trace().expect("the case runs");
         let factor = run.config().rope.as_ref().map_or(1.0, Rotary::factor);
-        let turned = 2 * value(&trace, "rope_freqs").dim(0).expect("one a pair");
+        let turned = 2 * value(&trace, "rope_freqs").dim(0).expect("one per pair");
         for (before, after) in [(["q_norm", "q_heads"], "q_rot"), (["k_norm", "k_heads"], "k_rot")] {
             for (before, after) in rows(first_of(&trace, &before)).iter().zip(rows(value(&trace, after))) {
                 let (pairs, rest) = before.split_at(turned);

@@ -43,7 +43,7 @@ impl FileMask {
     }
 }
 
-/// Whether the steps that have a row a query are those rows of the whole run, and the given steps that
+/// Whether the steps that have a row for every query are those rows of the whole run, and the given steps that
 /// are not of the tokens its very bits.
 fn assert_rows(part: &Trace, whole: &Trace, [tokens, first, count]: [usize; 3]) {
     for step in part.outer() {

@@ -192,7 +192,7 @@ fn scores(keys: usize) -> impl Strategy<Value = Settings> {
     )
 }
 
-/// A score a head that is no key's.
+/// One score per head that is no key's.
 fn sinks(heads: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
     weighted(0.25, vec(-3.0..3.0_f32, heads)).prop_map(move |sinks| {
         let Some(sinks) = sinks else { return Default::default() };

@@ -133,7 +133,7 @@ impl RopeScaling {
 
 /// (pairs): the frequencies of a run's rotary positions.
 ///
-/// They are the inverse frequencies of `dims` rotated features, one a pair: θᵢ = base^(−2i / dims) (`RoFormer`, Su et al.,
+/// They are the inverse frequencies of `dims` rotated features, one per pair: θᵢ = base^(−2i / dims) (`RoFormer`, Su et al.,
 /// 2021, section 3.2.2), scaled as a checkpoint's config says.
 ///
 /// - `linear`: θᵢ / factor (Position Interpolation, Chen et al., 2023, section 2.3).

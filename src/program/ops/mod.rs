@@ -1,4 +1,4 @@
-//! The operations, a family a file.
+//! The operations, one file per family.
 
 mod bias;
 mod fill;

@@ -33,7 +33,7 @@ pub enum Rotary {
 }
 
 /// The pair i of every head's features is turned by position · `θ_i` ("`RoFormer`", Su et al., 2021, equation 34). Reads
-/// heads (batch, head, token, `head_dim`) and θ (one a pair); features beyond the pairs stay.
+/// heads (batch, head, token, `head_dim`) and θ (one per pair); features beyond the pairs stay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotate {
     /// Which features are a pair.
@@ -112,7 +112,7 @@ impl Operation for Rotary {
         }
     }
 
-    /// Of every pair two products and a sum a feature; cosines and sines are few.
+    /// For each feature of a pair two products and a sum; cosines and sines are few.
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         match (self, inputs) {
             (Self::Rotate(_), [heads, freqs]) => {
