@@ -236,7 +236,7 @@ mod tests {
         let what = none_found(&names).to_string();
         assert!(what.starts_with("weights: no layers.0.k_proj.weight, no"), "{what}");
         let taken = start.elapsed();
-        assert!(taken.as_millis() < 5000, "{taken:?}");
+        assert!(taken.as_millis() < 1000, "{taken:?}");
     }
 
     #[test]
