@@ -119,7 +119,7 @@ impl From<candle_core::Error> for Error {
 }
 
 /// What is wrong or what to do, in a line. Settings in it are data: `` pass `heads=3` `` names the setting `heads` and a
-/// value, which whoever shows it spells as its users do. What comes from users stands in it as [`quoted`] has it, so that
+/// value, which whoever shows it spells as its users do. What comes from users stands in it as `quoted` has it, so that
 /// nothing of it is taken for a setting: a backtick is doubled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message(String);
