@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::DType;
 
-use crate::config::{Config, Mask};
+use crate::config::{Config, Mask, QkNorm};
 use crate::error::Result;
 use crate::program::{
     Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Frequencies, Heads, Hides, Linear,
@@ -51,7 +51,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let mut values = p.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
 
     if let Some((norm, w_q_norm, w_k_norm)) = norm {
-        let norm = Scaling::RmsNorm { eps: norm.eps };
+        let norm = match norm.kind {
+            QkNorm::Rms => Scaling::RmsNorm { eps: norm.eps },
+        };
         queries = p.then(Name::QNorm, norm.clone(), &[queries, w_q_norm])?;
         keys = p.then(Name::KNorm, norm, &[keys, w_k_norm])?;
     }

@@ -62,8 +62,8 @@ impl Error {
     pub fn what(&self) -> Message {
         match self {
             Self::Config { what, .. } => what.clone(),
-            Self::Tensor { tensor, what, .. } => Message(format!("{tensor}: {}", what.0)),
-            Self::File { path, what, .. } => Message(format!("{}: {}", path.display(), what.0)),
+            Self::Tensor { tensor, what, .. } => Message(format!("{}: {}", quoted(tensor), what.0)),
+            Self::File { path, what, .. } => Message(format!("{}: {}", quoted_path(path), what.0)),
             Self::TooLarge { .. } | Self::Compute(_) => self.to_string().into(),
         }
     }
@@ -119,7 +119,8 @@ impl From<candle_core::Error> for Error {
 }
 
 /// What is wrong or what to do, in a line. Settings in it are data: `` pass `heads=3` `` names the setting `heads` and a
-/// value, which whoever shows it spells as its users do.
+/// value, which whoever shows it spells as its users do. What comes from users stands in it as `quoted` has it, so that
+/// nothing of it is taken for a setting: a backtick is doubled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message(String);
 
@@ -152,7 +153,13 @@ impl Message {
         let (mut words, mut rest) = (0, 0);
         let text = self.0.as_str();
         while let Some(open) = text[rest..].find('`').map(|at| rest + at) {
-            let inside = text[open + 1..].find('`').map(|at| &text[open + 1..open + 1 + at]);
+            if text[open + 1..].starts_with('`') {
+                parts.push(Part::Words(&text[words..=open]));
+                rest = open + 2;
+                words = rest;
+                continue;
+            }
+            let inside = closing(&text[open + 1..]).map(|at| &text[open + 1..open + 1 + at]);
             let Some(setting) = inside.and_then(setting) else {
                 rest = open + 1;
                 continue;
@@ -171,9 +178,24 @@ impl Message {
     pub fn spelled(&self, spell: impl Fn(&str, Option<&str>) -> String) -> String {
         let text = |part: &Part| match part {
             Part::Words(words) => (*words).to_owned(),
-            Part::Setting(key, value) => spell(key, *value),
+            Part::Setting(key, value) => {
+                let value = value.map(|value| value.replace("``", "`"));
+                spell(key, value.as_deref())
+            }
         };
         self.parts().iter().map(text).collect()
+    }
+}
+
+/// Where the first backtick is that is not doubled.
+fn closing(text: &str) -> Option<usize> {
+    let mut rest = 0;
+    loop {
+        let at = rest + text[rest..].find('`')?;
+        if !text[at + 1..].starts_with('`') {
+            return Some(at);
+        }
+        rest = at + 2;
     }
 }
 
@@ -241,6 +263,31 @@ pub(crate) fn shown(text: &str) -> std::borrow::Cow<'_, str> {
     text.into()
 }
 
+/// A text of a user or a file as it can stand in a [`Message`]: [`shown`], with every backtick doubled.
+#[must_use]
+pub(crate) fn quoted(text: &str) -> String {
+    shown(text).replace('`', "``")
+}
+
+/// A path as it can stand in a [`Message`].
+#[must_use]
+pub(crate) fn quoted_path(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
+}
+
+/// The names as they can stand in a [`Message`], with commas between; `nothing` where there are none.
+#[must_use]
+pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
+    let quoted = |name: &T| match name.as_ref() {
+        "" => "a tensor without a name".to_owned(),
+        name => quoted(name),
+    };
+    match names {
+        [] => "nothing".to_owned(),
+        names => names.iter().map(quoted).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// The candidate that `name` begins, or is close enough to for a slip of the keyboard.
 pub(crate) fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let name = &name.to_lowercase();
@@ -272,6 +319,16 @@ mod tests {
             message.to_string(),
             "pass heads=3, or leave d_in out; `A` and ` are ` not settings"
         );
+    }
+
+    #[test]
+    fn what_users_write_is_no_setting() {
+        let spell = |key: &str, value: Option<&str>| format!("--{key} {}", value.unwrap_or("X"));
+        let path = "`seed=3`.json";
+        let error = Error::file(Path::new(path), "is empty", "pass `heads=3`");
+        assert_eq!(error.what().spelled(spell), "`seed=3`.json: is empty");
+        let map = format!("`map={}=weights`: {}", quoted("a`b``c"), quoted("``"));
+        assert_eq!(Message::from(map).spelled(spell), "--map a`b``c=weights: ``");
     }
 
     #[test]

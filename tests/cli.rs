@@ -234,3 +234,91 @@ fn a_link_stays_and_its_file_is_replaced() {
         fs::read_to_string(&file).expect("readable").starts_with("{\n\"format\": \"mha-trace\"")
     );
 }
+
+#[test]
+fn what_is_read_is_not_written_over() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let copied = |from: &str, name: &str| {
+        let to = path(folder.path(), name);
+        fs::copy(from, &to).expect("copied");
+        to
+    };
+    let x = copied("fixtures/inputs/x.json", "x.json");
+    let weights = copied("fixtures/inputs/weights.safetensors", "weights.safetensors");
+    let tokens = copied("tests/cli/inputs/tokens.json", "tokens.json");
+    let index = path(folder.path(), "model.safetensors.index.json");
+    let names = ["q_proj", "k_proj", "v_proj", "out_proj"];
+    let map: Vec<String> =
+        names.iter().map(|name| format!("\"{name}.weight\": \"weights.safetensors\"")).collect();
+    fs::write(&index, format!("{{\"weight_map\": {{{}}}}}", map.join(", "))).expect("written");
+    let config = path(folder.path(), "config.json");
+    let settings = r#"{"x": "x.json", "weights": "weights.safetensors", "heads": 3}"#;
+    fs::write(&config, settings).expect("written");
+    let around = path(folder.path(), "../").replace("../", "./x.json");
+    let given = ["--x", &x, "--weights", &weights, "-H", "3"];
+    let runs: [(&[&str], &[&String]); 4] = [
+        (&given, &[&x, &weights, &around]),
+        (&["--x", &x, "--weights", &index, "-H", "3"], &[&index, &weights]),
+        (&["--config", &config], &[&config, &x, &weights]),
+        (&["--tokens", &tokens], &[&tokens]),
+    ];
+    for (args, inputs) in runs {
+        for input in inputs {
+            let before = fs::read(input).expect("readable");
+            let output = run(&[args, &["-q", "-o", input]].concat());
+            let stderr = String::from_utf8(output.stderr).expect("text");
+            let said = format!("error: -o {input} is a file that the run reads\n");
+            assert!(stderr.starts_with(&said), "{args:?}: {stderr}");
+            assert_eq!(output.status.code(), Some(2));
+            assert_eq!(fs::read(input).expect("readable"), before);
+        }
+    }
+    let other = path(folder.path(), "other.json");
+    assert!(run(&[&given[..], &["-q", "-o", &other]].concat()).status.success());
+}
+
+#[test]
+fn a_folder_in_a_folder_is_not_checked() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(folder.path().join("older.json")).expect("made");
+    let file = path(folder.path(), "run.json");
+    assert!(run(&["-q", "-o", &file]).status.success());
+    let output = run(&["check", &path(folder.path(), "")]);
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+/// What a path holds is neither obeyed by the terminal nor taken for a setting.
+#[cfg(unix)]
+#[test]
+fn paths_are_shown_as_they_are() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = path(folder.path(), "\u{1b}[31m`heads=9`.json");
+    let x = path(folder.path(), "`seed=3`\u{7}.json");
+    fs::copy("fixtures/inputs/x.json", &x).expect("copied");
+    let made = run(&["--x", &x, "-d", "12", "-H", "3", "--steps", "x", "-o", &file]);
+    let stdout = String::from_utf8(made.stdout).expect("text");
+    assert!(stdout.contains("`seed=3`\\u{7}.json"), "{stdout}");
+    let mut told = vec![stdout];
+    for args in [vec!["check", &file], vec!["diff", &file, "missing.json"], vec!["--config", &x]] {
+        let output = run(&args);
+        told.extend(
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")),
+        );
+    }
+    assert!(told[1].contains("\\u{1b}[31m`heads=9`.json: same"), "{}", told[1]);
+    let all = told.concat();
+    assert!(!all.contains(['\u{1b}', '\u{7}']) && !all.contains("--"), "{all}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_as_other_errors_are() {
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
+    for args in [vec![], vec!["--format", "json"], vec!["shapes"], vec!["bugs"]] {
+        let output = command().args(&args).stdout(full()).output().expect("the binary runs");
+        let said = "error: the results cannot be written: no space left on device\n\
+                    help: free some space, or send them elsewhere\n";
+        assert_eq!(String::from_utf8_lossy(&output.stderr), said, "{args:?}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}

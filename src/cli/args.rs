@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::check::PerStep;
 use crate::foreign::NameMap;
 use crate::program::Cell;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::run::RunArgs;
@@ -156,7 +157,7 @@ pub struct ReportArgs {
 #[command(next_help_heading = "View")]
 pub struct ViewArgs {
     /// Only these steps: q,scores,weights [default: all but the parameters]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub steps: Option<Vec<String>>,
     /// Only this batch item
     #[arg(long, value_name = "N")]

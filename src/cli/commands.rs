@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::check::catalogue::find;
 use crate::check::{self, Report, Tolerances, reports_json};
-use crate::error::shown;
+use crate::error::{quoted_path, shown};
 use crate::file::{Output, recorded_in, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::view::{
@@ -26,13 +26,10 @@ const WIDTH: usize = 100;
 
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
-    let run = args.run()?;
+    let (run, files) = start(args)?;
     let view = shown.view()?;
     view.check(run.config(), run.program())?;
-    let outputs = open(output)?;
-    if args.is_verbose {
-        print_matches(run.matches());
-    }
+    let outputs = open(output, &files)?;
 
     let trace = run.trace()?;
     if !outputs.is_empty() {
@@ -40,6 +37,16 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
         outputs.into_iter().try_for_each(|output| output.write(&record))?;
     }
     if !shown.quiet {
+        let not_numbers = run.not_numbers()?;
+        if !not_numbers.is_empty() {
+            let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
+            let names = names.join(", ");
+            // As below.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: NaN stands in {names}, and so in what is computed from it"
+            );
+        }
         for rows in trace.empty_rows()? {
             // A warning that cannot be written keeps nothing from its place.
             let _ = writeln!(io::stderr(), "warning: {rows}");
@@ -47,6 +54,15 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
         print(|out| show(&run, &trace, &view, shown, out))?;
     }
     Ok(Outcome::Same)
+}
+
+/// The run that flags describe, and the files that it reads. With -v, what was taken as what is said.
+fn start(args: &RunArgs) -> Result<(Run, Vec<PathBuf>), Error> {
+    let (run, files) = args.run()?;
+    if args.is_verbose {
+        print_matches(run.matches());
+    }
+    Ok((run, files))
 }
 
 /// Says on stderr which tensor of a file was taken as what, but for what reports say anyway.
@@ -57,12 +73,18 @@ fn print_matches(matches: &[Match]) {
     }
 }
 
-fn open(paths: &[PathBuf]) -> Result<Vec<Output>, Error> {
+/// Opens the files to be written, of which none may be one that the run reads.
+fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
+    let read: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let mut outputs: Vec<Output> = Vec::new();
     for path in paths {
         let output = Output::create(path)?;
+        if read.iter().any(|read| read == output.path()) {
+            let what = format!("-o {} is a file that the run reads", quoted_path(path));
+            return Err(refusal(what, "write to another file"));
+        }
         if outputs.iter().any(|other| other.path() == output.path()) {
-            let what = format!("-o {} is given twice", path.display());
+            let what = format!("-o {} is given twice", quoted_path(path));
             return Err(refusal(what, "name every file once"));
         }
         outputs.push(output);
@@ -130,7 +152,7 @@ impl ReportArgs {
     }
 
     /// Writes a page of text.
-    fn print(&self, blocks: Vec<Block>) -> io::Result<()> {
+    fn print(&self, blocks: Vec<Block>) -> Result<(), Error> {
         print(|out| write_text(blocks, self.style(false), out))
     }
 }
@@ -152,7 +174,7 @@ impl Color {
 
 /// Shows how one number came about.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
-    let run = args.run.run()?;
+    let (run, _) = start(&args.run)?;
     let trace = run.trace()?;
     if args.report.format == Format::Json {
         let value = explanation_json(&trace, &args.cell)?;
@@ -177,7 +199,7 @@ pub fn bugs(args: &BugsArgs) -> anyhow::Result<Outcome> {
 
 /// Shows the shapes of a run.
 pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
-    let run = args.run.run()?;
+    let (run, _) = start(&args.run)?;
     match args.report.format {
         Format::Table => args.report.print(shapes_page(&run))?,
         Format::Json => print(|out| writeln!(out, "{:#}", shapes_json(&run)))?,
@@ -189,18 +211,24 @@ pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
 pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     if let Some(config) = &args.run.config {
         let what =
-            format!("--config {} beside a recorded file, which has its own", config.display());
+            format!("--config {} beside a recorded file, which has its own", quoted_path(config));
         return Err(refusal(what, "give single flags to override the file's config").into());
     }
     let flags = args.run.settings()?;
     let map = args.names.map();
     let tolerances =
         Tolerances { noise_counts: args.fail_on_noise, ..args.tolerances.tolerances() };
+    let (mut reports, mut failed) = (Vec::new(), false);
     let mut paths = Vec::new();
     for path in &args.paths {
-        if path.is_dir() { paths.extend(recorded_in(path)?) } else { paths.push(path.clone()) }
+        match if path.is_dir() { recorded_in(path) } else { Ok(vec![path.clone()]) } {
+            Ok(recorded) => paths.extend(recorded),
+            Err(error) => {
+                super::report(&error.into());
+                failed = true;
+            }
+        }
     }
-    let (mut reports, mut failed) = (Vec::new(), false);
     for path in &paths {
         match check::check(path, &flags, &map, &tolerances) {
             Ok(report) => {
@@ -235,7 +263,7 @@ fn show_reports(
     sides: Sides,
     quiet: bool,
     args: &ReportArgs,
-) -> io::Result<()> {
+) -> Result<(), Error> {
     let tables = match reports {
         _ if quiet => Tables::Hidden,
         [_] => Tables::Shown,

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::Error;
 use crate::error::{Message, shown};
+use crate::file::io_reason;
 use args::{Cli, Command};
 
 /// How a command that could be carried out ended.
@@ -49,7 +51,7 @@ pub fn main() -> ExitCode {
 /// Says on stderr what is wrong and, on a second line, what to do.
 fn report(error: &anyhow::Error) {
     let spelled = |message: Message| message.spelled(run::flag);
-    let (what, help) = match error.downcast_ref::<crate::Error>() {
+    let (what, help) = match error.downcast_ref::<Error>() {
         Some(error) => {
             let help = format!("\nhelp: {}", shown(&spelled(error.fix())));
             (spelled(error.what()), help)
@@ -61,14 +63,21 @@ fn report(error: &anyhow::Error) {
 }
 
 /// Writes results. Whoever reads them may stop early, as `head` does; that changes nothing else.
-fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
     let mut out = BufWriter::new(io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            // What is still in the buffer has no reader.
-            drop(out.into_parts());
-            Ok(())
-        }
-        result => result,
+    let result = write(&mut out).and_then(|()| out.flush());
+    // What is still in the buffer has no reader, or no room.
+    drop(out.into_parts());
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(error)),
+        _ => Ok(()),
     }
+}
+
+/// Why results were not written: what came about while they were made, or where they go.
+fn unwritten(error: io::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| Error::Config {
+        what: format!("the results cannot be written: {}", io_reason(&error)).into(),
+        fix: "free some space, or send them elsewhere".into(),
+    })
 }

@@ -6,8 +6,8 @@ use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::config::{Setting, Settings};
-use crate::error::Message;
-use crate::file::{read_config, read_json};
+use crate::error::{Message, quoted};
+use crate::file::{read_config, read_json, split_place};
 use crate::{Error, Result, Run, Sources, key_mask_rows};
 
 /// What is computed.
@@ -167,8 +167,9 @@ impl RunArgs {
         Ok(settings)
     }
 
-    /// The run that the flags, the config below them and the preset below that describe.
-    pub fn run(&self) -> Result<Run> {
+    /// The run that the flags, the config below them and the preset below that describe, and the files that it reads.
+    pub fn run(&self) -> Result<(Run, Vec<PathBuf>)> {
+        let mut files = self.files();
         let mut flags = self.flags()?;
         let is_of_model = flags.model_config.is_some();
         let own_prefix = flags.prefix.clone();
@@ -176,7 +177,10 @@ impl RunArgs {
             let mut record = read_config(path)?;
             let mut config = record.config.take().unwrap_or_default();
             // Another layer of the config's model.
-            if flags.model_config.is_none() && config.model_config.is_some() {
+            if flags.model_config.is_none()
+                && let Some(path) = &config.model_config
+            {
+                files.push(path.0.clone().into());
                 config.layer = flags.layer.take().or(config.layer);
             }
             record.config = Some(config.with_model()?);
@@ -193,7 +197,16 @@ impl RunArgs {
             let bias = settings.bias.or(Some(false));
             Settings { prefix: own_prefix, bias, ..settings }
         };
-        Run::new(&settings, sources)
+        let run = Run::new(&settings, sources)?;
+        files.extend_from_slice(run.files());
+        Ok((run, files))
+    }
+
+    /// The files that flags name, and what else stands where a file may.
+    fn files(&self) -> Vec<PathBuf> {
+        let stated = self.stated.iter().filter(|(setting, _)| setting.value.contains("FILE"));
+        let files = stated.map(|(_, text)| split_place(text).0);
+        self.config.iter().cloned().chain(files).collect()
     }
 }
 
@@ -202,6 +215,13 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
     match setting.key {
         "key_mask" if text == "none" => settings.key_mask = Some(Vec::new()),
         "key_mask" if !text.chars().all(|c| matches!(c, '0' | '1' | ',')) => {
+            let path = split_place(text).0;
+            if path.extension().is_none() && !path.exists() {
+                let what =
+                    format!("key_mask: {} is neither rows of 0 and 1 nor a file", quoted(text));
+                let fix = "give a row a batch item, as 1101,1000, or a file of them";
+                return Err(Error::Config { what: what.into(), fix: fix.into() });
+            }
             settings.key_mask = Some(key_mask_rows(text)?);
         }
         "tokens" if is_json_file(text) => settings.tokens = Some(read_json(Path::new(text))?),

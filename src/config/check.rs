@@ -1,7 +1,7 @@
 //! What settings are refused, and why.
 
 use super::{AttnMaskTrue, Config, DType, Mask, Norm, Setting, Settings, Sizes};
-use crate::error::{Error, Message, Result};
+use crate::error::{Error, Message, Result, quoted};
 
 /// Refuses settings: what is wrong, and what to do.
 pub fn refuse<T>(what: impl Into<Message>, fix: impl Into<Message>) -> Result<T> {
@@ -55,7 +55,7 @@ pub fn companions(s: &Settings) -> Result<()> {
         return refuse(what, "leave one of the two out");
     }
     if let Some(path) = &s.model_config {
-        let what = format!("model_config {path} has not been read");
+        let what = format!("model_config {} has not been read", quoted(&path.0));
         return refuse(what, "complete the settings by it first");
     }
     Ok(())
@@ -188,7 +188,11 @@ impl Config {
         }
         for (item, row) in rows.iter().enumerate() {
             if let Some(other) = row.chars().find(|c| !matches!(c, '0' | '1')) {
-                let what = format!("row {item} is \"{row}\", and '{other}' is neither 0 nor 1");
+                let what = format!(
+                    "row {item} is \"{}\", and '{}' is neither 0 nor 1",
+                    quoted(row),
+                    quoted(&other.to_string())
+                );
                 return Err(Error::tensor("key_mask", what, fix));
             }
             if row.len() != keys {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
 
-use crate::error::shown;
+use crate::error::quoted;
 
 /// Every kind, and the keys that it takes.
 pub const KINDS: [(&str, &[&str]); 5] = [
@@ -53,13 +53,13 @@ impl Keys {
         };
         match (word("rope_type")?, word("type")?) {
             (Some(kind), Some(older)) if kind != older => {
-                let (kind, older) = (shown(kind), shown(older));
+                let (kind, older) = (quoted(kind), quoted(older));
                 Err(format!("rope_type is {kind} and type is {older}: give one of the two"))
             }
             (Some(kind), _) | (None, Some(kind)) => Ok(kind),
             (None, None) => {
                 if let Some((key, _)) = self.0.iter().find(|(_, value)| value.is_object()) {
-                    let key = shown(key);
+                    let key = quoted(key);
                     return Err(format!(
                         "{key} is an object: where each kind of layer has its own frequencies, give the object of the \
                          layer to be traced alone"
@@ -164,7 +164,7 @@ fn told(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
-        short => shown(&short.to_string()).into_owned(),
+        short => quoted(&short.to_string()),
     }
 }
 
@@ -180,7 +180,7 @@ impl<'de> Deserialize<'de> for Keys {
                 let mut keys = Map::new();
                 while let Some((key, value)) = map.next_entry::<String, Value>()? {
                     if keys.contains_key(&key) {
-                        let key = shown(&key);
+                        let key = quoted(&key);
                         return Err(de::Error::custom(format!("{key} is stated twice")));
                     }
                     keys.insert(key, value);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, de};
 
 use super::rope_keys::{ANYWHERE, EXAMPLE, KINDS, Keys, MAX, ORIGINAL_MAX, kinds};
-use crate::error::shown;
+use crate::error::quoted;
 use crate::program::{Llama3, RopeScaling, Yarn};
 
 const ANY_FREQUENCIES: &str = "`rope_freqs=FILE` takes any frequencies, and `rope_attention_factor` the factor of cos and sin";
@@ -16,7 +16,7 @@ impl RopeScaling {
         let Some((kind, takes)) = KINDS.into_iter().find(|(name, _)| *name == kind) else {
             return Err(format!(
                 "rope_type {} is none of {}: {ANY_FREQUENCIES}",
-                shown(kind),
+                quoted(kind),
                 kinds()
             ));
         };
@@ -24,7 +24,7 @@ impl RopeScaling {
             |key: &&String| !takes.contains(&key.as_str()) && !ANYWHERE.contains(&key.as_str());
         if let Some(key) = keys.0.keys().find(other) {
             let known = if takes.is_empty() { "none".to_owned() } else { takes.join(", ") };
-            let key = shown(key);
+            let key = quoted(key);
             return Err(format!(
                 "rope_type {kind} has no key {key}; its keys are {known}: leave {key} out, or if it changes the \
                  frequencies, {ANY_FREQUENCIES}"
@@ -97,7 +97,7 @@ impl FromStr for RopeScaling {
     fn from_str(text: &str) -> Result<Self, String> {
         let keys: Keys = serde_json::from_str(text).map_err(|error| {
             let what = if error.is_data() { "no such object" } else { "not JSON" };
-            format!("{what} ({error}): give an object, such as {EXAMPLE}")
+            format!("{what} ({}): give an object, such as {EXAMPLE}", quoted(&error.to_string()))
         })?;
         Self::of(&keys)
     }

@@ -2,7 +2,7 @@
 
 use super::check::refuse;
 use super::{Pairing, Place, RopeScaling, Settings, Sizes};
-use crate::error::Result;
+use crate::error::{Result, quoted};
 
 /// Rotary positions of the queries and keys ("`RoFormer`", Su et al., 2021): of every head's first r features, the pairs
 /// are turned by position · frequency.
@@ -49,8 +49,11 @@ impl Rotary {
     pub(super) fn check(&self, head_dim: usize) -> Result<()> {
         let &Self { base, dims, offset, attention_factor, .. } = self;
         if let Some(path) = self.freqs.as_ref().filter(|_| dims == 0 || dims > head_dim) {
-            let what =
-                format!("rope_freqs {path} has {} frequencies for {head_dim} features", dims / 2);
+            let what = format!(
+                "rope_freqs {} has {} frequencies for {head_dim} features",
+                quoted(&path.0),
+                dims / 2
+            );
             return refuse(what, "give one for every pair that is turned, at most head_dim / 2");
         }
         if dims > head_dim {

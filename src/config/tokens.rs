@@ -1,9 +1,11 @@
 //! Labels of tokens.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::Config;
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result, quoted, shown};
 use crate::program::{Name, Role};
 
 /// What the tokens of a sequence are called: one list for all items of the batch, or one an item.
@@ -39,7 +41,15 @@ impl Tokens {
         for item in 0..batch {
             let count = self.of(item).len();
             if !sizes.contains(&count) {
-                let what = format!("{count} labels for {size} tokens");
+                if let [label] = self.of(item)
+                    && Path::new(label).extension().is_some()
+                {
+                    let what = format!("{} is taken as a label, for {size} tokens", quoted(label));
+                    let fix = "give the labels themselves, A,B,…, or a .json file of them";
+                    return Err(Error::tensor(name, what, fix));
+                }
+                let labels = if count == 1 { "label" } else { "labels" };
+                let what = format!("{count} {labels} for {size} tokens");
                 let fix = if size == with_cache {
                     format!("give {size}")
                 } else {
@@ -139,5 +149,9 @@ mod tests {
         let error = Config::resolve(&settings(3)).expect_err("is one short");
         assert_eq!(error.to_string(), "tokens: 3 labels for 4 tokens");
         assert!(Config::resolve(&settings(4)).is_ok());
+        let file = Some(Tokens::Same(vec!["words.npy".to_owned()]));
+        let error = Config::resolve(&Settings { tokens: file, ..Settings::default() });
+        let error = error.expect_err("is no label");
+        assert_eq!(error.to_string(), "tokens: words.npy is taken as a label, for 4 tokens");
     }
 }

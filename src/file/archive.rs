@@ -9,7 +9,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::element::DAMAGED;
 use super::input::{Input, TRUNCATED, unreadable};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 
 /// Deflate makes at most this much of a byte.
 const MAX_EXPANSION: u64 = 1032;
@@ -63,11 +63,13 @@ impl Archive {
             let lies = packed > there
                 || if stored { size != packed } else { size.div_ceil(MAX_EXPANSION) > packed };
             if lies {
-                let what = format!("member \"{name}\" says that it is larger than it can be");
+                let what =
+                    format!("member \"{}\" says that it is larger than it can be", quoted(&name));
                 return Err(Error::file(path, what, DAMAGED));
             }
             if !stored && packing != CompressionMethod::Deflated || member.encrypted() {
-                let what = format!("member \"{name}\" is encrypted, or packed by {packing}");
+                let what =
+                    format!("member \"{}\" is encrypted, or packed by {packing}", quoted(&name));
                 return Err(Error::file(path, what, "pack it without, or by deflate"));
             }
             members.push(Member { name, size, stored });

@@ -6,6 +6,7 @@ use candle_core::{DType, Device, Tensor};
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
+use super::record::dtype_name;
 
 /// What the elements of an array are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,12 @@ pub enum Kind {
     Integer,
     Float,
 }
+
+/// Whole numbers below this are read to the last digit.
+const WHOLE: f64 = 9_007_199_254_740_992.0;
+/// The least numbers that round to infinity: halfway from the largest number to the next power of two.
+const F16_INFINITE: f64 = 65520.0;
+const BF16_INFINITE: f64 = 3.396_177_529_230_495_7e38;
 
 /// A nested array, row-major.
 #[derive(Debug)]
@@ -25,20 +32,29 @@ pub struct Array {
 
 impl Array {
     /// Whether the elements can be of the type that they are said to be.
-    pub fn fits(&self, dtype: Option<DType>) -> Result<(), String> {
-        let beyond = |value: &f64| match dtype {
-            Some(DType::U8) => ![0.0, 1.0].contains(value),
-            None | Some(DType::F32) => value.is_finite() && narrow(*value).is_infinite(),
-            Some(_) => false,
+    pub fn fits(&self, dtype: DType) -> Result<(), String> {
+        let below = |bound: f64, value: &f64| !value.is_finite() || value.abs() < bound;
+        let fits = |value: &f64| match dtype {
+            DType::U8 => [0.0, 1.0].contains(value),
+            DType::I64 => value.fract() == 0.0 && value.abs() < WHOLE,
+            DType::F16 => below(F16_INFINITE, value),
+            DType::BF16 => below(BF16_INFINITE, value),
+            DType::F32 => !value.is_finite() || narrow(*value).is_finite(),
+            DType::F64 => true,
+            // No file is said to be of another; candle may add some.
+            _ => false,
         };
-        match self.values.iter().find(|value| beyond(value)) {
-            Some(value) if dtype == Some(DType::U8) => Err(format!("{value} is not a boolean")),
-            Some(value) => Err(format!("{value:e} does not fit f32")),
+        match self.values.iter().find(|value| !fits(value)) {
+            Some(value) if dtype == DType::U8 => Err(format!("{value} is not a boolean")),
+            Some(value) if dtype == DType::I64 && value.fract() != 0.0 => {
+                Err(format!("{value} is not a whole number"))
+            }
+            Some(value) => Err(format!("{value:e} does not fit {}", dtype_name(dtype))),
             None => Ok(()),
         }
     }
 
-    /// The array as a tensor of the given type. Integers beyond 2⁵³ are rounded.
+    /// The array as a tensor of the given type. Without a type, integers beyond 2⁵³ are rounded.
     pub fn tensor(&self, dtype: DType) -> candle_core::Result<Tensor> {
         let shape = self.shape.as_slice();
         match dtype {
@@ -216,6 +232,28 @@ mod tests {
             ("[\"one\"]", "\"one\" is not a number at line 1 column 6"),
         ] {
             assert_eq!(read(text).expect_err("refused"), reason);
+        }
+    }
+
+    #[test]
+    fn a_type_refuses_what_it_cannot_hold() {
+        for (text, dtype, said) in [
+            ("[1, 1.5]", DType::I64, "1.5 is not a whole number"),
+            ("[\"NaN\"]", DType::I64, "NaN is not a whole number"),
+            ("[1e16]", DType::I64, "1e16 does not fit i64"),
+            ("[65519, 65520]", DType::F16, "6.552e4 does not fit f16"),
+            ("[3.4e38]", DType::BF16, "3.4e38 does not fit bf16"),
+            ("[-3.5e38]", DType::F32, "-3.5e38 does not fit f32"),
+            ("[2]", DType::U8, "2 is not a boolean"),
+        ] {
+            assert_eq!(read(text).expect("reads").fits(dtype), Err(said.to_owned()));
+        }
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let array = read("[65519, \"NaN\", \"-Infinity\"]").expect("reads");
+            assert_eq!(array.fits(dtype), Ok(()));
+            let values = array.tensor(dtype).and_then(|tensor| tensor.to_dtype(DType::F64));
+            let values = values.and_then(|tensor| tensor.to_vec1::<f64>()).expect("a vector");
+            assert!(values[0].is_finite(), "{dtype:?}");
         }
     }
 

@@ -46,6 +46,11 @@ pub struct Bundle {
 pub(super) trait Tensors {
     /// Reads a tensor.
     fn read(&self, at: usize) -> Result<Tensor>;
+
+    /// The other files that they are read from.
+    fn others(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 impl Tensors for Vec<Tensor> {
@@ -83,6 +88,12 @@ impl Bundle {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file, and those that it says the tensors are in.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        std::iter::once(self.path.clone()).chain(self.tensors.others()).collect()
     }
 
     /// The setting of the run that the file records.

@@ -2,6 +2,8 @@
 
 use candle_core::{DType, Device, Tensor};
 
+use crate::error::quoted;
+
 /// More axes than numpy or PyTorch make of anything real.
 const MAX_RANK: usize = 32;
 
@@ -115,7 +117,9 @@ impl Fault {
     /// The fault of the tensor of that name in the file at `path`.
     pub fn of(self, path: &std::path::Path, name: &str) -> crate::Error {
         let Self { what, fix } = self;
-        let what = if name.is_empty() { what } else { format!("tensor \"{name}\": {what}") };
+        let what = quoted(&what);
+        let what =
+            if name.is_empty() { what } else { format!("tensor \"{}\": {what}", quoted(name)) };
         crate::Error::file(path, what, fix)
     }
 }

@@ -7,7 +7,7 @@ use super::bundle::{Bundle, Opener};
 use super::input::{Input, extension, refuse_folder};
 use super::record::Record;
 use super::{json, npy, npz, safetensors, torch};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 
 /// A format of files.
 pub struct Format {
@@ -17,7 +17,8 @@ pub struct Format {
     open: fn(&Path, Input, Opener) -> Result<Bundle>,
     /// Writes a file to a path, whatever is there, if the format is one that is written.
     ///
-    /// Writing and reading keep every bit of every bool, i64, f32 and f64, but for the sign and payload of a NaN in JSON;
+    /// Writing and reading keep every bit of every bool, i64, f32 and f64, but in JSON for the sign and payload of a
+    /// NaN, and for an i64 from 2⁵³ on, which is refused when it is read;
     /// narrower floats are written as f32.
     pub write: Option<Write>,
 }
@@ -73,7 +74,7 @@ fn unknown(path: &Path, extension: Option<&str>, only_written: bool) -> Error {
         Some(extension) if extensions(false).contains(&extension) => {
             format!("`.{extension}` is a format that is read, not written")
         }
-        Some(extension) => format!("`.{extension}` is not a known format"),
+        Some(extension) => format!("`.{}` is not a known format", quoted(extension)),
         None => "the name has no extension to tell the format".to_owned(),
     };
     let known = extensions(only_written);
@@ -121,10 +122,8 @@ impl Record {
 /// # Errors
 /// As [`Record::read`], and for unknown keys and wrong types with their line and column.
 pub fn read_config(path: &Path) -> Result<Record> {
-    if extension(path).as_deref() == Some("json") {
-        return json::read_config(path);
-    }
-    let record = Record::read(path)?;
+    let is_json = extension(path).as_deref() == Some("json");
+    let record = if is_json { json::read_config(path)? } else { Record::read(path)? };
     if record.config.is_none() {
         let fix = "give a JSON file of settings, or a trace written with -o";
         return Err(Error::file(path, "holds no config", fix));

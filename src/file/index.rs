@@ -1,7 +1,7 @@
 //! The index of a Hugging Face checkpoint in several files: `{"weight_map": {tensor: file beside the index}}`.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use candle_core::Tensor;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::bundle::{Bundle, Info, Opener, Tensors};
 use super::input::extension;
 use super::text::parse;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 
 #[derive(Deserialize)]
 struct Index {
@@ -27,6 +27,10 @@ impl Tensors for Shards {
         let (shard, name) = &self.places[at];
         let bundle = &self.bundles[*shard];
         bundle.tensor(name)?.ok_or_else(|| lacks(bundle.path(), name))
+    }
+
+    fn others(&self) -> Vec<PathBuf> {
+        self.bundles.iter().map(|bundle| bundle.path().to_owned()).collect()
     }
 }
 
@@ -56,17 +60,20 @@ fn open_shard(path: &Path, folder: &Path, file: &str, open: Opener) -> Result<Bu
     let beside =
         matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     if !beside || file.contains(['/', '\\']) {
+        let file = quoted(file);
         let what = format!("its weight_map names the file \"{file}\", which is not one beside it");
         return Err(Error::file(path, what, "put the files beside the index, and name them alone"));
     }
     // Another index could name this one.
     if !matches!(extension(Path::new(file)).as_deref(), Some("safetensors" | "bin" | "pt" | "pth"))
     {
+        let file = quoted(file);
         let what = format!("its weight_map names \"{file}\", which is not a file of tensors");
         return Err(Error::file(path, what, "name .safetensors or .bin files"));
     }
     let shard = folder.join(file);
     if !shard.exists() {
+        let file = quoted(file);
         let what = format!("\"{file}\", which its weight_map names, is missing beside it");
         return Err(Error::file(path, what, "download the whole checkpoint"));
     }
@@ -74,6 +81,6 @@ fn open_shard(path: &Path, folder: &Path, file: &str, open: Opener) -> Result<Bu
 }
 
 fn lacks(shard: &Path, name: &str) -> Error {
-    let what = format!("holds no tensor \"{name}\", which the index says it does");
+    let what = format!("holds no tensor \"{}\", which the index says it does", quoted(name));
     Error::file(shard, what, "download the index and its files again")
 }

@@ -4,13 +4,14 @@
 //! "NaN", "Infinity" and "-Infinity". A plain nested array, or an object of them, is read too.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use candle_core::{DType, Tensor, WithDType};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::json;
 
 use super::array::{Array, Kind};
@@ -19,9 +20,9 @@ use super::bundle::{Bundle, Opener};
 use super::index;
 use super::input::{Input, unreadable};
 use super::record::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named};
-use super::text::parse;
+use super::text::{Object, not_json, parse, parse_object};
 use crate::config::Settings;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 
 /// Opens a trace, a plain array, an object of them, or the index of a checkpoint in several files.
 pub fn open(path: &Path, input: Input, opener: Opener) -> Result<Bundle> {
@@ -37,8 +38,7 @@ pub fn open(path: &Path, input: Input, opener: Opener) -> Result<Bundle> {
     if head.weight_map.is_some_and(|map| map.is_object()) {
         return index::open(path, &text, opener);
     }
-    let arrays: BTreeMap<String, Array> = parse(path, &text)?;
-    let entries = arrays.into_iter().map(|(name, array)| plain(path, name, &array));
+    let entries = arrays(path, &text)?.into_iter().map(|(name, array)| plain(path, name, &array));
     let entries = entries.collect::<Result<_>>()?;
     Ok(Bundle::of_record(path, Record { config: None, entries }))
 }
@@ -68,24 +68,21 @@ pub fn read_config(path: &Path) -> Result<Record> {
     if head(path, &text)?.format.is_some() {
         return read_trace(path, &text);
     }
-    let settings: Settings = parse(path, &text)?;
+    let settings: Settings = parse_object(path, &text)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(Record { config: Some(settings.in_folder(folder)), entries: Vec::new() })
 }
 
 fn read_text(path: &Path, mut input: Input) -> Result<String> {
     let bytes = input.whole().map_err(|error| unreadable(path, &error))?;
-    let text = String::from_utf8(bytes).map_err(|_| {
-        let fix = "check the file, or give it the extension of its format";
-        Error::file(path, "is not JSON, though its name says so", fix)
-    })?;
+    let text = String::from_utf8(bytes).map_err(|_| not_json(path))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(quote_bare_words(text).into_owned())
 }
 
 /// What the object says that it is, of a version that is understood here.
 fn head(path: &Path, text: &str) -> Result<Head> {
-    let head: Head = parse(path, text)?;
+    let head: Head = parse_object(path, text)?;
     head.check(path)?;
     Ok(head)
 }
@@ -93,9 +90,9 @@ fn head(path: &Path, text: &str) -> Result<Head> {
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct TraceText {
-    config: Option<Settings>,
+    config: Option<Object<Settings>>,
     #[serde(default)]
-    steps: Vec<StepText>,
+    steps: Vec<Object<StepText>>,
 }
 
 #[derive(Deserialize)]
@@ -110,10 +107,12 @@ struct StepText {
 }
 
 fn read_trace(path: &Path, text: &str) -> Result<Record> {
-    let TraceText { config, steps } = parse(path, text)?;
+    let TraceText { config, steps } = parse_object(path, text)?;
     let mut names = HashSet::new();
+    let config = config.map(|Object(config)| config);
+    let steps: Vec<StepText> = steps.into_iter().map(|Object(step)| step).collect();
     if let Some(twice) = steps.iter().find(|step| !names.insert(step.name.as_str())) {
-        let what = format!("step \"{}\" is there twice", twice.name);
+        let what = format!("step \"{}\" is there twice", quoted(&twice.name));
         return Err(Error::file(path, what, "keep one of them"));
     }
     let entries = steps.into_iter().map(|step| entry(path, step)).collect::<Result<_>>()?;
@@ -122,11 +121,8 @@ fn read_trace(path: &Path, text: &str) -> Result<Record> {
 
 fn entry(path: &Path, step: StepText) -> Result<Entry> {
     let refuse = |what: String, fix: &str| {
-        Err(Error::file(path, format!("step \"{}\": {what}", step.name), fix))
+        Err(Error::file(path, format!("step \"{}\": {what}", quoted(&step.name)), fix))
     };
-    if let Err(what) = step.data.fits(step.dtype.as_deref().and_then(dtype_named)) {
-        return refuse(what, "correct the value, or the dtype");
-    }
     if let Some(shape) = &step.shape
         && *shape != step.data.shape
     {
@@ -138,11 +134,53 @@ fn entry(path: &Path, step: StepText) -> Result<Entry> {
         (None, _) => DType::F32,
         (Some(name), _) => match dtype_named(name) {
             Some(dtype) => dtype,
-            None => return refuse(format!("its dtype \"{name}\" is not known"), "use f32 or f64"),
+            None => {
+                return refuse(
+                    format!("its dtype \"{}\" is not known", quoted(name)),
+                    "use f32 or f64",
+                );
+            }
         },
     };
+    if let Err(what) = step.data.fits(dtype) {
+        return refuse(what, "correct the value, or the dtype");
+    }
     let tensor = step.data.tensor(dtype)?;
     Ok(Entry { name: step.name, formula: step.formula, axes: step.axes, tensor })
+}
+
+/// Arrays by name, as they stand in the file.
+struct Arrays(Vec<(String, Array)>);
+
+impl<'de> Deserialize<'de> for Arrays {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Arrays;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of arrays")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Arrays, A::Error> {
+                let members = std::iter::from_fn(|| members.next_entry().transpose());
+                members.collect::<Result<_, _>>().map(Arrays)
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// The arrays of an object, by name, of which there may be only one of each.
+fn arrays(path: &Path, text: &str) -> Result<BTreeMap<String, Array>> {
+    let Arrays(members) = parse(path, text)?;
+    let mut arrays = BTreeMap::new();
+    for (name, array) in members {
+        if arrays.contains_key(&name) {
+            let what = format!("array \"{}\" is there twice", quoted(&name));
+            return Err(Error::file(path, what, "keep one of them"));
+        }
+        arrays.insert(name, array);
+    }
+    Ok(arrays)
 }
 
 /// An array that stands alone, without a dtype: integers stay integers, to be told from a float mask.

@@ -97,7 +97,7 @@ fn read_config(
     let bytes = bytes.map_err(|error| unreadable(path, &error))?;
     let text = header.decode_text(&bytes);
     let text = text.ok_or_else(|| Error::file(path, "its config is not text", DAMAGED))?;
-    text::parse(path, &text)
+    text::parse_metadata(path, &text)
 }
 
 /// Writes a record to the file at `path`. numpy reads it without pickle.

@@ -8,7 +8,7 @@ use super::bundle::{Bundle, Info};
 use super::format::is_recorded;
 use super::input::{extension, io_reason};
 use super::record::Record;
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result, listed, quoted};
 
 /// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
 #[must_use]
@@ -54,9 +54,10 @@ pub fn one_tensor(
 fn lacks(path: &Path, asked: &str, names: &[&str]) -> Error {
     let fix = match names {
         [""] => "its one tensor has no name: leave out the colon and what follows it".to_owned(),
-        names => format!("name one of its tensors, as FILE:TENSOR: {}", names.join(", ")),
+        [] => "give a file that holds tensors: there are none in it".to_owned(),
+        names => format!("name one of its tensors, as FILE:TENSOR: {}", listed(names)),
     };
-    Error::file(path, format!("holds no tensor {}", shown(asked)), fix)
+    Error::file(path, format!("holds no tensor {}", quoted(asked)), fix)
 }
 
 /// Reads what is to be compared: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a tensor of
@@ -74,12 +75,8 @@ pub fn read_place(place: &Path) -> Result<Record> {
         let names: Vec<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();
         record.entries.retain(|entry| entry.name == asked);
         if record.entries.is_empty() {
-            let fix = if names.iter().all(String::is_empty) {
-                "its one tensor has no name: leave out the colon and what follows it".to_owned()
-            } else {
-                format!("it has {}", names.join(", "))
-            };
-            return Err(Error::file(&path, format!("holds no tensor {asked}"), fix));
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            return Err(lacks(&path, &asked, &names));
         }
     }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -126,7 +123,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
         Error::file(folder, what, "make it readable")
     })?;
     let paths = entries.filter_map(std::io::Result::ok).map(|entry| entry.path());
-    let mut paths: Vec<PathBuf> = paths.collect();
+    let mut paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
     paths.sort();
     Ok(paths)
 }

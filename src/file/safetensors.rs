@@ -17,18 +17,18 @@ use super::bundle::{Bundle, Info, Tensors};
 use super::element::{DAMAGED, Element, Fault, encode, written_as};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::record::{FORMAT, Head, Record, VERSION};
-use super::text::parse;
+use super::text::{Object, parse_metadata};
 use crate::config::Settings;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 
 /// As the safetensors crate has it.
 const MAX_HEADER: u64 = 100_000_000;
 
 #[derive(Deserialize)]
 struct About {
-    config: Option<Settings>,
+    config: Option<Object<Settings>>,
     #[serde(default)]
-    steps: Vec<StepAbout>,
+    steps: Vec<Object<StepAbout>>,
 }
 
 #[derive(Deserialize)]
@@ -70,8 +70,8 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     let about = header.metadata().as_ref().and_then(|metadata| metadata.get(FORMAT));
     let About { config, steps } = match about {
         Some(text) => {
-            parse::<Head>(path, text)?.check(path)?;
-            parse(path, text)?
+            parse_metadata::<Head>(path, text)?.check(path)?;
+            parse_metadata(path, text)?
         }
         None => About { config: None, steps: Vec::new() },
     };
@@ -91,9 +91,12 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         });
         infos.push(Info { name, formula, axes, dtype, shape: tensor.shape.clone() });
     };
-    for step in steps {
+    for Object(step) in steps {
         let Some(tensor) = tensors.remove(&step.name) else {
-            let what = format!("its metadata names \"{}\" and it holds no such tensor", step.name);
+            let what = format!(
+                "its metadata names \"{}\" and it holds no such tensor",
+                quoted(&step.name)
+            );
             return Err(Error::file(path, what, DAMAGED));
         };
         add(step, tensor);
@@ -104,6 +107,7 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         add(StepAbout { name, formula: None, axes: None }, tensor);
     }
     let opened = Opened { path: path.to_owned(), input: RefCell::new(input), slots };
+    let config = config.map(|Object(config)| config);
     Ok(Bundle::new(path, config, infos, Box::new(opened)))
 }
 
@@ -123,7 +127,7 @@ fn read_header(path: &Path, input: &mut Input) -> Result<(u64, Metadata)> {
     let header: Metadata = serde_json::from_slice(&text).map_err(|error| {
         let error = error.to_string();
         let reason = error.rsplit_once(" at line ").map_or(error.as_str(), |(reason, _)| reason);
-        Error::file(path, format!("its header is broken: {reason}"), DAMAGED)
+        Error::file(path, format!("its header is broken: {}", quoted(reason)), DAMAGED)
     })?;
     let needed = 8 + length + header.data_len() as u64;
     if input.length() < needed {

@@ -11,7 +11,7 @@ use super::bundle::{Bundle, Info, Tensors};
 use super::element::{DAMAGED, Element, Fault, byte_length, gather, row_major};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::pickle::{Id, Pickle, Value};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 
 /// The magic number that files from before PyTorch 1.6 begin with, as a pickle.
 const LEGACY: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19";
@@ -134,7 +134,7 @@ fn find_pickle(path: &Path, archive: &Archive) -> Result<(String, usize)> {
 fn refuse_unreasonable(path: &Path, views: &[View], file: u64) -> Result<()> {
     let mut names = HashSet::new();
     if let Some(twice) = views.iter().find(|view| !names.insert(view.name.as_str())) {
-        let what = format!("holds two tensors that are \"{}\"", twice.name);
+        let what = format!("holds two tensors that are \"{}\"", quoted(&twice.name));
         return Err(Error::file(path, what, "keep one of them"));
     }
     let (mut made, mut read) = (0_u64, 0_u64);

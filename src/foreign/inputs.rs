@@ -1,6 +1,6 @@
 //! A foreign file's X and weights under our names.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use candle_core::Tensor;
 
@@ -8,7 +8,7 @@ use super::layout::pick;
 use super::matched::Match;
 use super::names::meanings;
 use crate::config::Settings;
-use crate::error::{Error, Result, near_miss};
+use crate::error::{Error, Result, listed, near_miss, quoted};
 use crate::file::{Entry, Record};
 use crate::program::Name;
 
@@ -45,17 +45,25 @@ impl NameMap {
     pub fn apply(&self, records: &mut [&mut Record]) -> Result<Vec<Match>> {
         let outer = Name::ALL.iter().filter(|name| !name.row().is_inner);
         let steps: Vec<&str> = outer.map(|name| name.as_str()).collect();
+        let mut seen: HashMap<&str, &str> = HashMap::new();
         let mut taken = Vec::new();
         for (theirs, ours) in &self.0 {
+            if let Some(before) = seen.insert(theirs, ours) {
+                let (theirs, before) = (quoted(theirs), quoted(before));
+                let what =
+                    format!("`map`: {theirs} is mapped twice, to {before} and to {}", quoted(ours));
+                return Err(Error::config(what, "map it to one step"));
+            }
             let refuse = |what: String, fix: String| {
-                Err(Error::config(format!("`map={theirs}={ours}`: {what}"), fix))
+                let pair = format!("{}={}", quoted(theirs), quoted(ours));
+                Err(Error::config(format!("`map={pair}`: {what}"), fix))
             };
             if !steps.contains(&ours.as_str()) {
                 let fix = match near_miss(ours, &steps) {
                     Some(near) => format!("did you mean {near}?"),
                     None => format!("the steps are {}", steps.join(", ")),
                 };
-                return refuse(format!("no step is called {ours}"), fix);
+                return refuse(format!("no step is called {}", quoted(ours)), fix);
             }
             let mut found = false;
             for record in records.iter_mut().filter(|record| record.tensor(theirs).is_some()) {
@@ -70,8 +78,8 @@ impl NameMap {
             if !found {
                 let entries = records.iter().flat_map(|record| &record.entries);
                 let names: Vec<&str> = entries.map(|entry| entry.name.as_str()).collect();
-                let what = format!("the file has no tensor {theirs}");
-                return refuse(what, format!("it has {}", names.join(", ")));
+                let what = format!("the file has no tensor {}", quoted(theirs));
+                return refuse(what, format!("it has {}", listed(&names)));
             }
             taken.push(Match::as_it_is(ours, theirs));
         }
@@ -155,9 +163,9 @@ fn find_input(record: &mut Record, name: Name) -> Result<Option<Match>> {
     };
     if candidates.len() > 1 {
         let names: Vec<&str> = candidates.iter().map(|entry| entry.name.as_str()).collect();
-        let what = format!("may be {}", names.join(" or "));
-        let fix =
-            format!("say which, as `map={}={name}`", names.first().copied().unwrap_or_default());
+        let what = format!("may be {}", quoted(&names.join(" or ")));
+        let first = quoted(names.first().copied().unwrap_or_default());
+        let fix = format!("say which, as `map={first}={name}`");
         return Err(Error::tensor(name, what, fix));
     }
     let Some(entry) = candidates.pop() else { return Ok(None) };

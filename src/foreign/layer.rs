@@ -1,6 +1,7 @@
 //! A layer's four projections, read from the layout that a file has them in.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use candle_core::Tensor;
 
@@ -101,6 +102,8 @@ pub struct Weights {
     pub matches: Vec<Match>,
     /// The number of heads, where the shapes tell.
     pub heads: Option<usize>,
+    /// The files that they are read from.
+    pub files: Vec<PathBuf>,
 }
 
 /// Reads a layer's tensors.
@@ -180,11 +183,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         }
         if let Some((name, packed)) = self.tensor(bias)? {
             let packed = packed.flatten_all()?;
-            if packed.elem_count() != matrix.dim(0)? {
-                let what =
-                    format!("is {:?}, and its weight has {} rows", packed.dims(), matrix.dim(0)?);
-                return Err(Error::tensor(name, what, "give a bias of that size"));
-            }
+            refuse_other_size(&name, &packed, "its weight has", matrix.dim(0)?)?;
             for part in &parts {
                 let entries = part.of(&packed)?;
                 self.take(part.projection.1, &name, entries, Some(part.told("entries")));
@@ -200,10 +199,16 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// The biases that `nn.MultiheadAttention` packs beside weights of their own, as `kdim` has it make.
     fn packed_biases(&mut self) -> Result<()> {
         let Some((name, packed)) = self.tensor("in_proj_bias")? else { return Ok(()) };
-        let size = packed.elem_count() / 3;
         let [inputs @ .., _] = Name::PROJECTIONS;
-        for (at, projection) in inputs.into_iter().enumerate() {
-            let part = Part { projection, blocks: vec![(at * size, size)] };
+        let rows = inputs.map(|(weight, _)| {
+            let weight = self.weights.tensors.get(&weight);
+            weight.and_then(|weight| weight.dims().first().copied()).unwrap_or(0)
+        });
+        refuse_other_size(&name, &packed, "its weights have", rows.iter().sum())?;
+        let mut from = 0;
+        for (projection, rows) in inputs.into_iter().zip(rows) {
+            let part = Part { projection, blocks: vec![(from, rows)] };
+            from += rows;
             let entries = part.of(&packed.flatten_all()?)?;
             self.take(projection.1, &name, entries, Some(part.told("entries")));
         }
@@ -266,6 +271,15 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         }
         Ok(())
     }
+}
+
+/// Refuses a packed bias that has not as many entries as there are rows.
+fn refuse_other_size(name: &str, bias: &Tensor, have: &str, rows: usize) -> Result<()> {
+    if bias.elem_count() == rows {
+        return Ok(());
+    }
+    let what = format!("is {:?}, and {have} {rows} rows", bias.dims());
+    Err(Error::tensor(name, what, "give a bias of that size"))
 }
 
 /// The rows of a packed matrix that are of one projection, from where on and how many.
@@ -366,4 +380,40 @@ fn heads_side_by_side(name: &str, tensor: &Tensor, step: Name) -> Result<Tensor>
     } else {
         tensor.transpose(1, 2)?.contiguous()?.reshape((heads * columns, rows))?
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::foreign::layout::pick;
+
+    /// The weights of an `nn.MultiheadAttention` with `kdim`, and a packed bias of so many entries.
+    fn with_bias(entries: usize) -> Result<Weights> {
+        let shape = |name: &str| match name {
+            "a.q_proj_weight" | "a.out_proj.weight" => Some(vec![6, 6]),
+            "a.k_proj_weight" => Some(vec![6, 4]),
+            "a.v_proj_weight" => Some(vec![6, 5]),
+            "a.in_proj_bias" => Some(vec![entries]),
+            _ => None,
+        };
+        let names = ["q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"];
+        let names = names.map(|name| format!("a.{name}"));
+        let layer = pick(&names.each_ref().map(String::as_str), None)?.expect("a layer");
+        layer.weights(Heads::default(), |name| {
+            let zeros = |shape| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+            Ok(shape(name).map(zeros).transpose()?)
+        })
+    }
+
+    #[test]
+    fn a_packed_bias_beside_separate_weights_is_as_long_as_they_have_rows() {
+        assert!(with_bias(18).is_ok_and(|weights| weights.tensors.contains_key(&Name::BV)));
+        for entries in [17, 19, 20, 21] {
+            let error = with_bias(entries).err().expect("refused");
+            let said = format!("a.in_proj_bias: is [{entries}], and its weights have 18 rows");
+            assert_eq!(error.to_string(), said);
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! The names and layouts in which people's code keeps the weights of the four projections.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use super::layer::{Layer, Names, Weights};
 use crate::config::Settings;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, listed, quoted};
 use crate::file::Bundle;
 use crate::program::{Name, Projection};
 
@@ -92,13 +92,11 @@ fn schemes() -> Vec<Scheme> {
 /// The layers whose four projections are all among these names, by prefix.
 fn layers(names: &[&str]) -> Vec<Layer> {
     let mut found: BTreeMap<String, Layer> = BTreeMap::new();
+    let known: HashSet<&str> = names.iter().copied().collect();
     for Scheme { inputs, outputs, per_head } in schemes() {
         let Some((first, _)) = inputs.first() else { continue };
         for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
-            let has = |(weight, _): &&Names| {
-                let name = format!("{prefix}{weight}");
-                names.contains(&name.as_str())
-            };
+            let has = |(weight, _): &&Names| known.contains(format!("{prefix}{weight}").as_str());
             if found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
                 continue;
             }
@@ -134,27 +132,27 @@ pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
     if let Some(at) = under.iter().position(|layer| layer.shown_prefix() == asked) {
         return Ok(Some(under.swap_remove(at)));
     }
-    let listed = |prefixes: Vec<&str>| match prefixes.as_slice() {
+    let told = |prefixes: Vec<&str>| match prefixes.as_slice() {
         [shown @ .., _] if prefixes.len() > SHOWN => {
-            let shown = shown.get(..SHOWN).unwrap_or(shown).join(", ");
-            format!("{shown} and {} more", prefixes.len() - SHOWN)
+            let shown = shown.get(..SHOWN).unwrap_or(shown);
+            format!("{} and {} more", quoted(&shown.join(", ")), prefixes.len() - SHOWN)
         }
-        all => all.join(", "),
+        all => quoted(&all.join(", ")),
     };
     if under.len() > 1 {
         let what = format!("{} layers have them, and no prefix picks one", under.len());
         let prefixes = under.iter().map(Layer::shown_prefix).collect();
-        let fix = format!("pick one with `prefix`: {}", listed(prefixes));
+        let fix = format!("pick one with `prefix`: {}", told(prefixes));
         return Err(Error::tensor("weights", what, fix));
     }
     if under.is_empty() && !asked.is_empty() {
-        let what = format!("none under the prefix {asked}");
+        let what = format!("none under the prefix {}", quoted(asked));
         let fix = if known.is_empty() {
             missing(names)
         } else if known.iter().all(String::is_empty) {
             "the only layer has no prefix: leave it out".to_owned()
         } else {
-            format!("there are {}", listed(known.iter().map(String::as_str).collect()))
+            format!("there are {}", told(known.iter().map(String::as_str).collect()))
         };
         return Err(Error::tensor("weights", what, fix));
     }
@@ -171,6 +169,7 @@ pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
     pick(&names, settings.prefix.as_deref())
         .and_then(|layer| layer.ok_or_else(|| none_found(&names)))
         .and_then(|layer| layer.weights(settings.into(), |name| bundle.tensor(name)))
+        .map(|weights| Weights { files: bundle.files(), ..weights })
         .map_err(|error| error.in_file(path))
 }
 
@@ -181,7 +180,7 @@ const SHOWN: usize = 12;
 fn none_found(names: &[&str]) -> Error {
     let what = match nearly(names) {
         Some((there, missing)) => {
-            format!("no {} beside {}", missing.join(", no "), there.join(", "))
+            quoted(&format!("no {} beside {}", missing.join(", no "), there.join(", ")))
         }
         None => "no four projections among the file's tensors".to_owned(),
     };
@@ -191,17 +190,17 @@ fn none_found(names: &[&str]) -> Error {
 /// The names that are there and those that are missing of the layer that is the most complete.
 fn nearly(names: &[&str]) -> Option<(Vec<String>, Vec<String>)> {
     let mut best: Option<(Vec<String>, Vec<String>)> = None;
+    let known: HashSet<&str> = names.iter().copied().collect();
     for Scheme { inputs, outputs, .. } in schemes() {
-        let weights = inputs.iter().chain(&outputs).map(|(weight, _)| weight);
+        // The output projection's names are too common to tell a layer.
+        let weights = inputs.iter().map(|(weight, _)| weight);
         let prefixes = weights.flat_map(|last| names.iter().map(|name| prefix_of(name, last)));
         for prefix in prefixes.flatten().collect::<BTreeSet<_>>() {
-            let has = |weight: &str| names.contains(&format!("{prefix}{weight}").as_str());
+            let has = |weight: &str| known.contains(format!("{prefix}{weight}").as_str());
             let output = outputs.iter().find(|(weight, _)| has(weight)).or(outputs.first());
             let wanted = inputs.iter().chain(output).map(|(weight, _)| weight);
             let (there, missing): (Vec<&String>, _) = wanted.partition(|weight| has(weight));
-            // The output projection's names are too common to tell a layer.
-            let is_layer = inputs.iter().any(|(weight, _)| has(weight));
-            if is_layer && best.as_ref().is_none_or(|(most, _)| there.len() > most.len()) {
+            if best.as_ref().is_none_or(|(most, _)| there.len() > most.len()) {
                 let full = |weight: &String| format!("{prefix}{weight}");
                 best = Some((
                     there.into_iter().map(full).collect(),
@@ -214,12 +213,35 @@ fn nearly(names: &[&str]) -> Option<(Vec<String>, Vec<String>)> {
 }
 
 fn missing(names: &[&str]) -> String {
-    let listed = match names {
-        [] => "nothing".to_owned(),
-        names if names.len() > SHOWN => {
-            format!("{}, …", names.get(..SHOWN).unwrap_or(names).join(", "))
-        }
-        names => names.join(", "),
-    };
-    format!("name them w_q, w_k, w_v, w_o or q_proj.weight …; the file holds {listed}")
+    let shown = listed(names.get(..SHOWN).unwrap_or(names));
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    format!("name them w_q, w_k, w_v, w_o or q_proj.weight …; the file holds {shown}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with a file of these names, and how long it takes to say it.
+    #[test]
+    fn many_names_are_refused_at_once() {
+        let names: Vec<String> = (0..20_000)
+            .map(|at| {
+                format!("layers.{at}.{}", ["q_proj.weight", "query.weight", "out.weight"][at % 3])
+            })
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let start = std::time::Instant::now();
+        assert!(pick(&names, None).is_ok_and(|layer| layer.is_none()));
+        let what = none_found(&names).to_string();
+        assert!(what.starts_with("weights: no layers.0.k_proj.weight, no"), "{what}");
+        let taken = start.elapsed();
+        assert!(taken.as_millis() < 1000, "{taken:?}");
+    }
+
+    #[test]
+    fn no_name_is_listed_as_none() {
+        assert!(missing(&[]).ends_with("the file holds nothing"));
+        assert!(missing(&[""]).ends_with("the file holds a tensor without a name"));
+    }
 }

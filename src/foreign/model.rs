@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::config::{Feature, Mask, Pairing, QkNorm, RopeScaling, Settings};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 use crate::file::read_json;
 
 impl Settings {
@@ -49,7 +49,10 @@ struct Model {
 impl Model {
     fn settings(&self) -> Result<Settings> {
         let of_layers = |layers: &str| self.layer.map(|layer| format!("{layers}.{layer}"));
-        let kind = self.keys.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let kind = match self.keys.get("model_type") {
+            None | Some(Value::Null) => "",
+            Some(kind) => kind.as_str().ok_or_else(|| self.wrong("model_type", "a string"))?,
+        };
         let layers = self.size("num_hidden_layers")?.or(self.size("n_layer")?);
         if let (Some(layer), Some(layers)) = (self.layer, layers)
             && layer >= layers
@@ -204,7 +207,7 @@ impl Model {
         match self.keys.get("position_embedding_type").and_then(Value::as_str) {
             None | Some("absolute") => {}
             Some(kind) => {
-                let what = format!("position_embedding_type {kind} adds to the scores");
+                let what = format!("position_embedding_type {} adds to the scores", quoted(kind));
                 return Err(Error::file(&self.path, what, "this is not traced"));
             }
         }
@@ -363,7 +366,7 @@ impl Model {
         let kind = if kind.is_empty() {
             "has no model_type".to_owned()
         } else {
-            format!("is of model_type {kind}, which is not known")
+            format!("is of model_type {}, which is not known", quoted(kind))
         };
         let what = format!("{kind}; known are {}", KNOWN.join(", "));
         let settings =

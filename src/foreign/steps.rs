@@ -6,7 +6,7 @@ use super::axis_order::AxisOrder;
 use super::hints::fill_in;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
 use crate::program::{Axis, Name, Step, Trace};
 
@@ -162,7 +162,8 @@ impl Named {
         if self.record.tensor(step.name.as_str()).is_some() {
             let other = self.matches.iter().find(|matched| matched.step == step.name.as_str());
             let other = other.map_or(step.name.as_str(), |matched| matched.tensor.as_str());
-            let what = format!("both {other} and {} may be {}", entry.name, step.name);
+            let (other, name) = (quoted(other), quoted(&entry.name));
+            let what = format!("both {other} and {name} may be {}", step.name);
             let fix =
                 "say which step the other is, as `map=THEIRS=OURS`, or pick a layer with `prefix`";
             return Err(Error::config(what, fix));

@@ -10,6 +10,8 @@ pub use masks::key_mask_rows;
 pub use record::to_record;
 pub use sources::Sources;
 
+use std::path::PathBuf;
+
 use candle_core::{DType, Device, Tensor};
 
 use crate::attention::attention;
@@ -55,6 +57,28 @@ impl Run {
     #[must_use]
     pub fn matches(&self) -> &[Match] {
         self.sources.matches()
+    }
+
+    /// The files that the run's numbers were read from.
+    #[must_use]
+    pub fn files(&self) -> &[PathBuf] {
+        self.sources.files()
+    }
+
+    /// What files give to the run and holds NaN, which all becomes that is computed from it.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn not_numbers(&self) -> Result<Vec<Name>> {
+        let mut found = Vec::new();
+        for (name, tensor) in self.sources.given(&self.config)? {
+            let values = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+            if values.iter().any(|value| value.is_nan()) {
+                found.push(name);
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// Draws, loads and computes everything.

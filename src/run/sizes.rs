@@ -85,6 +85,10 @@ impl Sources {
         let mut sizes = Settings::default();
         let Some(w_q) = self.tensor(Name::WQ) else { return Ok(sizes) };
         let [width, inputs] = dims(w_q, Name::WQ, "(heads · head_dim, d_in)")?;
+        if width == 0 || inputs == 0 {
+            let what = format!("is {:?}, without a number in it", w_q.dims());
+            return Err(Error::tensor(Name::WQ, what, "give weights (heads · head_dim, d_in)"));
+        }
         sizes.d_in = Some(inputs);
         sizes.d_model = Some(width);
         sizes.bias = Some(self.has(Name::BQ));
@@ -153,5 +157,35 @@ fn as_many_items(name: Name, batch: usize, of_x: Option<usize>) -> Result<()> {
             Err(Error::tensor(name, what, "give as many of both"))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device, Tensor};
+
+    use super::*;
+    use crate::file::{Entry, Record};
+
+    /// Why a run of weights of these shapes is refused.
+    fn refusal(w_q: [usize; 2], others: [usize; 2]) -> String {
+        let entry = |(name, _): (Name, Name)| {
+            let shape = if name == Name::WQ { w_q } else { others };
+            let zeros = Tensor::zeros(&shape, DType::F32, &Device::Cpu).expect("a tensor");
+            Entry::of(name.as_str(), zeros)
+        };
+        let record = Record { config: None, entries: Name::PROJECTIONS.map(entry).into() };
+        let resolved = Sources::recorded(&record, |_| true).resolve(&Settings::default());
+        resolved.expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn empty_weights_are_refused() {
+        for (w_q, others) in
+            [([0, 0], [0, 0]), ([0, 0], [8, 8]), ([0, 8], [8, 8]), ([8, 0], [8, 8])]
+        {
+            let said = format!("w_q: is {w_q:?}, without a number in it");
+            assert_eq!(refusal(w_q, others), said);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Tensors from files, in place of drawn ones.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
@@ -8,7 +8,7 @@ use super::masks::{self, check_shape, zeros_and_ones};
 use crate::attention::Outside;
 use crate::config::{Config, Place, Setting, Settings};
 use crate::error::{Error, Result};
-use crate::file::{Bundle, Record, one_tensor};
+use crate::file::{Bundle, Record, one_tensor, split_place};
 use crate::foreign::{Match, meanings, read_weights, with_batch};
 use crate::program::{Given, Name, Role};
 
@@ -21,6 +21,8 @@ pub struct Sources {
     attn_mask: Option<Tensor>,
     heads: Option<usize>,
     matches: Vec<Match>,
+    /// The files that were read.
+    files: Vec<PathBuf>,
 }
 
 impl Sources {
@@ -48,6 +50,7 @@ impl Sources {
             sources.tensors.extend(weights.tensors);
             sources.heads = weights.heads;
             sources.matches.extend(weights.matches);
+            sources.files.extend(weights.files);
         }
         sources.attn_mask = sources.read(Name::FileMask, settings.attn_mask.as_ref())?;
         Ok(sources)
@@ -61,12 +64,14 @@ impl Sources {
         let (tensor, found) = one_tensor(place, name, |other| meanings(other).contains(&step))?;
         let found = if found.is_empty() { place } else { &found };
         self.matches.push(Match::as_it_is(name, found));
+        self.files.push(split_place(place).0);
         Ok(Some(tensor))
     }
 
     /// Adds the keys and values of a cache.
     fn read_past(&mut self, path: &Path) -> Result<()> {
         let bundle = Bundle::open(path)?;
+        self.files.extend(bundle.files());
         let names = || bundle.infos().iter().map(|info| info.name.as_str());
         for name in [Name::KPast, Name::VPast] {
             let exact = names().find(|other| *other == name.as_str());
@@ -86,6 +91,12 @@ impl Sources {
     #[must_use]
     pub fn matches(&self) -> &[Match] {
         &self.matches
+    }
+
+    /// The files that were read.
+    #[must_use]
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// The settings and sources that check a record: `flags` over its config, and its own given tensors but for
@@ -201,6 +212,7 @@ impl Sources {
         self.attn_mask = other.attn_mask.or(self.attn_mask);
         self.heads = other.heads.or(self.heads);
         self.matches.extend(other.matches);
+        self.files.extend(other.files);
         self
     }
 

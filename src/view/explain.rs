@@ -8,7 +8,7 @@ use super::label;
 use super::number::number;
 use super::page::{Block, Table, Text};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, quoted};
 use crate::file::{json_number, shortest};
 use crate::program::{Cell, Explanation, Op, Reason, Term, Trace};
 
@@ -22,6 +22,7 @@ const MOST: usize = 20;
 pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> Result<Vec<Block>> {
     let Explanation { step, value, terms, reasons } = trace.explain(cell)?;
     let place = label::cell(config.labels().as_ref(), Some(step.name), &step.axes, &cell.index);
+    let place = quoted(&place);
     let (name, what) = (step.name, step.name.title());
     let value = if step.name.row().is_boolean {
         (value != 0.0).to_string()

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::config::{Config, Mask, Place, Queries, Rotary, Setting, Settings};
+use crate::error::quoted;
 
 /// The sizes.
 pub fn sizes_line(c: &Config) -> String {
@@ -36,7 +37,7 @@ pub fn mask_line(c: &Config) -> String {
         let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
         masks.push(format!("lengths {}", lengths.join(",")));
     }
-    masks.extend(c.files.attn_mask.as_ref().map(ToString::to_string));
+    masks.extend(c.files.attn_mask.as_ref().map(|place| quoted(&place.0)));
     let mask = if masks.is_empty() {
         "no mask".to_owned()
     } else {
@@ -66,7 +67,7 @@ fn base(base: f64) -> String {
 fn rope_text(rope: &Rotary, c: &Config) -> String {
     let mut parts = vec![format!("rope {}", rope.pairing)];
     match &rope.freqs {
-        Some(path) => parts.push(format!("frequencies from {path}")),
+        Some(path) => parts.push(format!("frequencies from {}", quoted(&path.0))),
         None => parts.push(format!("base {}", base(rope.base))),
     }
     parts.extend(rope.scaling.as_ref().map(|scaling| format!("scaled {}", scaling.kind())));
@@ -82,7 +83,7 @@ fn rope_text(rope: &Rotary, c: &Config) -> String {
 /// Where the numbers come from.
 pub fn numbers_line(c: &Config) -> String {
     let from = |place: &Option<Place>, otherwise: &str| match place {
-        Some(place) => format!("from {place}"),
+        Some(place) => format!("from {}", quoted(&place.0)),
         None => otherwise.to_owned(),
     };
     let x = from(&c.files.x, c.draws.input.name());

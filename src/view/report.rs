@@ -7,7 +7,7 @@ use super::number::{magnitude, pair};
 use super::page::{Block, Table, Text};
 use crate::check::{Report, Status, StepReport};
 use crate::config::{Config, Queries};
-use crate::error::shown;
+use crate::error::{quoted, shown};
 
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);
@@ -32,22 +32,22 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         compared => format!("{compared} steps compared"),
     };
     let verdict = if report.is_same() { "same" } else { "differs" };
-    let mut blocks = vec![Block::text(format!("{}: {verdict}, {compared}", report.path))];
+    let mut blocks = vec![Block::text(format!("{}: {verdict}, {compared}", quoted(&report.path)))];
     if let Some(config) = &report.read_as {
         blocks.push(Block::Fact(format!("read as {} · {}", heads(config), mask_line(config))));
     }
     for matched in report.matches.iter().filter(|matched| matched.chosen) {
-        blocks.push(Block::Fact(shown(&matched.to_string()).into_owned()));
+        blocks.push(Block::Fact(quoted(&matched.to_string())));
     }
     for unmatched in &report.unmatched {
-        let (name, why) = (shown(&unmatched.tensor), &unmatched.why);
+        let (name, why) = (quoted(&unmatched.tensor), &unmatched.why);
         blocks.push(Block::Fact(format!("{name} was not checked: {why}")));
     }
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
     }
     let first = report.first_divergence();
-    blocks.extend(first.map(|first| Block::text(divergence(report, first))));
+    blocks.extend(first.map(|first| Block::text(quoted(&divergence(report, first)))));
     blocks.extend(missing(report).into_iter().map(Block::text));
     let found = report.diagnosis.iter().flat_map(diagnosis_lines);
     blocks.extend(found.map(Block::text));
@@ -58,8 +58,8 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     }
     let labels = report.labels.as_ref();
     let start = report.non_finite.as_ref().map(|found| start_of_non_finite(found, labels));
-    blocks.extend(start.map(Block::text));
-    blocks.extend(first.map(|first| Block::text(worst_cell(report, first, sides))));
+    blocks.extend(start.map(|start| Block::text(quoted(&start))));
+    blocks.extend(first.map(|first| Block::text(quoted(&worst_cell(report, first, sides)))));
     blocks
 }
 
@@ -70,7 +70,7 @@ fn missing(report: &Report) -> Vec<String> {
         return Vec::new();
     }
     let names: Vec<&str> = missing.iter().map(|step| step.name.as_str()).collect();
-    let mut lines = vec![format!("on one side only: {}", shown(&names.join(", ")))];
+    let mut lines = vec![format!("on one side only: {}", quoted(&names.join(", ")))];
     let brought = missing.iter().filter_map(|step| Some(step.step?.row().brought_by));
     let mut hints: Vec<&str> = brought.filter(|setting| !setting.is_empty()).collect();
     hints.dedup();
