@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use super::clues::clues;
 use super::evidence::Evidence;
-use super::finding::Diagnosis;
+use super::explain::explain;
+use super::finding::{Diagnosis, Finding};
 use super::report::{Status, StepReport, mark_inherited};
 use super::whole_runs::{PATIENCE, WholeRuns};
 use crate::error::Result;
-use crate::program::{Name, Program};
+use crate::program::{Kind, Name, Program};
 
 /// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistakes. Where all
 /// is rounding, the steps are the same, unless `noise_counts`.
@@ -59,9 +61,26 @@ pub fn diagnose(
         }
         return Ok(diagnosis);
     }
-    let (findings, unexplained) = evidence.explain(&at_fault)?;
+    let (findings, unexplained) = explain(evidence, &at_fault)?;
     diagnosis.findings.splice(..0, findings);
     diagnosis.unexplained.splice(..0, unexplained);
+    if !diagnosis.unexplained.is_empty()
+        && diagnosis.findings.iter().all(Finding::is_rounding)
+        && let Some(precision) = evidence.precision_of_products()?
+    {
+        let step = diagnosis.unexplained.first().copied().unwrap_or(Name::Output);
+        let told = format!("{step}: the matrix products are computed in {}", precision.name());
+        let finding = Finding::rounding(Kind::Precision.name(), step, &told);
+        diagnosis = Diagnosis::default();
+        diagnosis.findings.push(Finding { kind: Some(Kind::Precision), ..finding });
+    }
+    diagnosis.clues = clues(evidence, &diagnosis.unexplained)?;
+    let is_rounding = diagnosis.findings.iter().all(Finding::is_rounding);
+    if is_rounding && diagnosis.unexplained.is_empty() && !noise_counts {
+        let differing = steps.iter_mut().filter(|step| step.status == Status::Differs);
+        differing.for_each(|step| step.status = Status::Same);
+        return Ok(diagnosis);
+    }
     let wrong = [at_fault, hidden].concat();
     mark_inherited(steps, |from| inheriting(program, from), &wrong, &right_by_itself);
     Ok(diagnosis)

@@ -4,16 +4,14 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use super::catalogue::Situation;
 use super::compare::compare;
 use super::finding::Finding;
-use super::hypothesis::{Hypothesis, hypotheses};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::Record;
-use crate::program::{Name, Op, Program, Role, Step, Trace};
+use crate::program::{Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A recorded run beside its recomputed self.
 pub struct Evidence<'a> {
@@ -27,22 +25,6 @@ pub struct Evidence<'a> {
     pub noise: Noise,
     /// The 16-bit type that values were recorded in, if one was.
     half: Option<DType>,
-}
-
-/// The faulty steps that a mistake explains, and whether it fits those that are right.
-struct Explanation<'h> {
-    made: &'h Hypothesis,
-    steps: Vec<Name>,
-    consistent: bool,
-}
-
-impl Explanation<'_> {
-    /// Whether another explains all that this one does, and is better: it explains more, or fits what is right.
-    fn yields_to(&self, other: &Self) -> bool {
-        let covered = self.steps.iter().all(|step| other.steps.contains(step));
-        let more = other.steps.len() > self.steps.len() && other.consistent >= self.consistent;
-        covered && (more || (other.consistent && !self.consistent))
-    }
 }
 
 impl<'a> Evidence<'a> {
@@ -59,6 +41,21 @@ impl<'a> Evidence<'a> {
         let half = half(record)?;
         let noise = Noise::of(trace, half)?;
         Ok(Self { config, trace, recorded, noise, half })
+    }
+
+    /// The same evidence of a part of the run.
+    pub fn part<'p>(
+        &'p self,
+        trace: &'p Trace,
+        recorded: &'p HashMap<Name, Tensor>,
+    ) -> Evidence<'p> {
+        Evidence {
+            config: self.config,
+            trace,
+            recorded,
+            noise: self.noise.clone(),
+            half: self.half,
+        }
     }
 
     /// Whether the step's recorded value is what its recorded inputs give; nothing where one of them was not
@@ -101,72 +98,47 @@ impl<'a> Evidence<'a> {
         }
         let step = furthest.map_or(Name::Output, |(_, step)| step);
         let factor = furthest.map(|(factor, _)| factor);
-        Ok(Finding { factor, ..Finding::mistake(id, step, summary) })
+        Ok(Finding { factor, ..Finding::rounding(id, step, summary) })
     }
 
-    /// The mistakes that explain steps which are wrong though what they read is right, and the steps that none
-    /// explains. A mistake that explains fewer of them than another, or that would show at a step that is right,
-    /// gives way.
+    /// The type that the matrix products of the run were computed in, if that alone accounts for every recorded step.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn explain(&self, faulty: &[Name]) -> Result<(Vec<Finding>, Vec<Name>)> {
-        let situation =
-            Situation { config: self.config, right: self.trace, recorded: Some(self.recorded) };
-        let all = hypotheses(&situation)?;
-        let mut explained = Vec::new();
-        for made in &all {
-            let explanation = self.explanation(made, faulty)?;
-            if !explanation.steps.is_empty() {
-                explained.push(explanation);
+    pub fn precision_of_products(&self) -> Result<Option<Precision>> {
+        for precision in [Precision::Tf32, Precision::F16, Precision::Bf16] {
+            let noise = Noise::of_products(self.trace, precision)?;
+            let mut fits = true;
+            for step in self.trace.steps().iter().filter(|step| step.name.role() == Role::Computed)
+            {
+                let Some(found) = self.recorded.get(&step.name) else { continue };
+                let value = match self.inputs(step) {
+                    Some(inputs) => &step.op.eval(&inputs)?,
+                    None => &step.value,
+                };
+                fits = fits
+                    && (self.noise.agree(step.name, found, value)?
+                        || noise.accounts_for(step.name, found, value)?);
+            }
+            if fits {
+                return Ok(Some(precision));
             }
         }
-        let mut findings: Vec<Finding> = Vec::new();
-        for explanation in &explained {
-            if explained.iter().any(|other| explanation.yields_to(other)) {
-                continue;
-            }
-            let Some(step) = explanation.steps.first() else { continue };
-            let finding = explanation.made.finding(*step);
-            // Two ways of one mistake can give the same numbers.
-            let is_it = |found: &Finding| found.id == finding.id && found.step == finding.step;
-            if !findings.iter().any(is_it) {
-                findings.push(finding);
-            }
-        }
-        let is_explained =
-            |name: &Name| explained.iter().any(|explanation| explanation.steps.contains(name));
-        let unexplained = faulty.iter().copied().filter(|name| !is_explained(name)).collect();
-        Ok((findings, unexplained))
+        Ok(None)
     }
 
-    /// What a mistake explains of the faulty steps.
-    fn explanation<'h>(&self, made: &'h Hypothesis, faulty: &[Name]) -> Result<Explanation<'h>> {
-        let mut explanation = Explanation { made, steps: Vec::new(), consistent: true };
-        let (wrong, right): (Vec<Name>, Vec<Name>) =
-            made.sites.iter().partition(|site| faulty.contains(site));
-        for step in wrong {
-            match self.gives(&made.program, step)? {
-                Some(true) => explanation.steps.push(step),
-                Some(false) => explanation.consistent = false,
-                None => {}
-            }
-        }
-        // Most mistakes explain nothing, and need no comparison with what is right.
-        for step in right.into_iter().filter(|_| !explanation.steps.is_empty()) {
-            explanation.consistent &= self.gives(&made.program, step)?.unwrap_or(true);
-        }
-        Ok(explanation)
-    }
-
-    /// Whether a step of a faulty program, computed from what was recorded, gives what was recorded; nothing where that
-    /// cannot be told.
-    fn gives(&self, program: &Program, step: Name) -> Result<Option<bool>> {
-        let Some(found) = self.recorded.get(&step) else { return Ok(None) };
-        let Some(at) = program.position(step) else { return Ok(None) };
-        match self.local(program, at, step)? {
-            Some(value) => self.noise.agree(step, found, &value).map(Some),
-            None => Ok(None),
+    /// The value of a step of a faulty program, computed from what was recorded; nothing where too little was.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(&self, program: &Program, step: Name) -> Result<Option<Tensor>> {
+        match program.position(step) {
+            Some(at) if self.recorded.contains_key(&step) => match self.local(program, at, step) {
+                // Code that fails is no mistake that is shipped.
+                Err(Error::Compute(_) | Error::Tensor { .. }) => Ok(None),
+                value => value,
+            },
+            Some(_) | None => Ok(None),
         }
     }
 
@@ -175,9 +147,8 @@ impl<'a> Evidence<'a> {
         let step = &program.steps()[at];
         let right = self.trace.step(step.name);
         let is_as_it_was = right.is_some_and(|right| right.op == step.op) && !step.is_inserted;
-        if step.name != of
-            && (step.name.role() != Role::Setting || (is_as_it_was && step.inputs.is_empty()))
-        {
+        let is_made = matches!(step.name.role(), Role::Setting | Role::Random);
+        if step.name != of && (!is_made || (is_as_it_was && step.inputs.is_empty())) {
             return Ok(self.recorded.get(&step.name).cloned());
         }
         let mut inputs = Vec::new();
@@ -193,7 +164,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    fn inputs(&self, step: &Step) -> Option<Vec<&Tensor>> {
+    /// What a step reads, as it was recorded; nothing where some of it was not.
+    pub fn inputs(&self, step: &Step) -> Option<Vec<&Tensor>> {
         self.trace.read_by(step).iter().map(|read| self.recorded.get(&read.name)).collect()
     }
 }

@@ -1,19 +1,29 @@
-//! What a diagnosis says: known mistakes, rounding, and what nothing explains.
+//! What a diagnosis says: mistakes, rounding, and what can be said where nothing explains the numbers.
 
 use std::time::Duration;
 
-use crate::program::Name;
+use crate::program::{Axis, Kind, Name};
 
-/// A known mistake that gives the numbers found, or the rounding that does.
+/// A mistake that gives the numbers found, or the rounding that does.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The mistake's name; `noise` or `half-precision` for rounding.
+    /// The mistake's name in the catalogue, or else its kind; `noise` or `half-precision` for rounding.
     pub id: &'static str,
+    /// The kind of edit that the mistake is; nothing for rounding.
+    pub kind: Option<Kind>,
     /// The first step that it explains; of rounding, the one that it takes furthest.
     pub step: Name,
     /// What the faulty code does.
-    pub summary: &'static str,
+    pub summary: String,
+    /// The number that is wrong.
+    pub number: Option<Number>,
+    /// Where the mistake is made, if not everywhere: places of an axis.
+    pub part: Option<(Axis, Vec<usize>)>,
+    /// The step that is read in place of the right one.
+    pub instead: Option<Name>,
+    /// Other mistakes that give the same numbers here: their ids and what they are.
+    pub also: Vec<(&'static str, String)>,
     /// The second mistake, where only the two together give the numbers.
     pub with: Option<Box<Finding>>,
     /// Of rounding: the largest difference at a recorded step, in multiples of what rounding alone made of that step
@@ -21,17 +31,56 @@ pub struct Finding {
     pub factor: Option<f64>,
 }
 
+/// A number that is not what was meant.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Number {
+    /// What it is called.
+    pub parameter: &'static str,
+    /// What was meant.
+    pub meant: f64,
+    /// What gives the recorded values.
+    pub found: f64,
+}
+
 impl Finding {
-    /// A mistake by itself.
-    pub(super) fn mistake(id: &'static str, step: Name, summary: &'static str) -> Self {
-        Self { id, step, summary, with: None, factor: None }
+    /// Rounding, at the step that it takes furthest.
+    pub(super) fn rounding(id: &'static str, step: Name, summary: &str) -> Self {
+        Self {
+            id,
+            kind: None,
+            step,
+            summary: summary.to_owned(),
+            number: None,
+            part: None,
+            instead: None,
+            also: Vec::new(),
+            with: None,
+            factor: None,
+        }
     }
 
-    /// Whether this is no mistake but the rounding of f32 or of 16-bit arithmetic.
+    /// Whether the mistake has a name in the catalogue.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.kind.is_some_and(|kind| kind.name() != self.id)
+    }
+
+    /// Whether this is no mistake but the rounding of f32 or of a type with fewer bits.
     #[must_use]
     pub fn is_rounding(&self) -> bool {
-        matches!(self.id, "noise" | "half-precision")
+        matches!(self.kind, None | Some(Kind::Precision))
     }
+}
+
+/// What can be said of a step that nothing explains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Clue {
+    /// The step.
+    pub step: Name,
+    /// One true sentence about how it differs.
+    pub summary: String,
 }
 
 /// What is known of the differences of a recorded run.
@@ -42,6 +91,8 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// The steps that are wrong and that no finding explains, in order of execution.
     pub unexplained: Vec<Name>,
+    /// What can be said of those.
+    pub clues: Vec<Clue>,
     /// What became of pairs of mistakes.
     pub pairs: Pairs,
 }

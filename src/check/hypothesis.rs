@@ -1,34 +1,64 @@
-//! Known mistakes as programs: what the run would be with one of them in it.
+//! What may be wrong: programs that are a small edit away from the right one.
 
-use super::catalogue::{Edits, Mistake, Situation, Way, catalogue};
-use super::finding::Finding;
+use std::collections::HashMap;
+
+use super::catalogue::{Edits, Situation, catalogue};
+use super::finding::{Finding, Number};
+use super::grammar::grammar;
 use crate::error::Result;
-use crate::program::{Change, Name, Program, Role, Trace};
+use crate::program::{Axis, Change, Kind, Name, Program, Role, Step, Trace};
 
-/// A mistake in one of its ways, and the program that it makes of a run's.
+/// A mistake that may have been made: edits of the right program, and what to say of them.
 #[derive(Debug, Clone)]
 pub struct Hypothesis {
-    pub mistake: &'static Mistake,
-    pub way: &'static Way,
+    /// The catalogue's name, or else that of the kind.
+    pub id: &'static str,
+    pub kind: Kind,
     pub edits: Edits,
-    pub program: Program,
-    /// The computed steps that it makes wrong by themselves, in order of execution.
-    pub sites: Vec<Name>,
+    /// What the faulty code does.
+    pub summary: String,
+    pub number: Option<Number>,
+    pub part: Option<(Axis, Vec<usize>)>,
+    pub instead: Option<Name>,
+    /// How far-fetched it is: of two that give the same numbers the cheaper is told first.
+    pub cost: u32,
 }
 
-/// Every known mistake that can be made in a run, the simplest first.
+/// What a mistake with a name costs. Others cost more, so that the name is told.
+pub const KNOWN: u32 = 0;
+
+/// Every mistake that can be made in a run: those with a name first, then by cost.
 ///
 /// # Errors
 /// If candle fails.
 pub fn hypotheses(situation: &Situation) -> Result<Vec<Hypothesis>> {
+    let mut all = known(situation)?;
+    for made in grammar(situation.right, &situation.config.sizes) {
+        // One that has a name is told by it.
+        if !all.iter().any(|known| known.cost == KNOWN && known.edits == made.edits) {
+            all.push(made);
+        }
+    }
+    all.sort_by_key(|made| made.cost);
+    Ok(all)
+}
+
+/// The mistakes with a name.
+fn known(situation: &Situation) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
     for mistake in catalogue() {
         for way in mistake.ways {
             for edits in way.edits(situation)? {
-                // What does not fit would have failed, and is no mistake that is shipped.
-                let Ok(program) = situation.right.edited(&edits) else { continue };
-                let sites = sites(situation.right, &edits);
-                all.push(Hypothesis { mistake, way, edits, program, sites });
+                all.push(Hypothesis {
+                    id: mistake.id,
+                    kind: mistake.kind,
+                    edits,
+                    summary: way.summary.to_owned(),
+                    number: None,
+                    part: None,
+                    instead: None,
+                    cost: KNOWN,
+                });
             }
         }
     }
@@ -36,19 +66,35 @@ pub fn hypotheses(situation: &Situation) -> Result<Vec<Hypothesis>> {
 }
 
 impl Hypothesis {
+    /// The faulty program. Nothing where the edits do not fit: such code would have failed, and is no mistake that is
+    /// shipped.
+    pub fn program(&self, right: &Trace) -> Option<Program> {
+        right.edited(&self.edits).ok()
+    }
+
     /// What it says if it fits.
     pub fn finding(&self, step: Name) -> Finding {
-        Finding::mistake(self.mistake.id, step, self.way.summary)
+        Finding {
+            kind: Some(self.kind),
+            number: self.number.clone(),
+            part: self.part.clone(),
+            instead: self.instead,
+            ..Finding::rounding(self.id, step, &self.summary)
+        }
     }
 
-    /// The first step that it makes wrong.
-    pub fn first_site(&self) -> Option<Name> {
-        self.sites.first().copied()
+    /// Whether it has a name.
+    pub fn is_known(&self) -> bool {
+        self.cost == KNOWN
     }
 
-    /// Whether what it gives for one item of the batch depends on the others.
-    pub fn mixes_items(&self) -> bool {
-        self.program.steps().iter().any(|step| step.op.operation().mixes_items())
+    /// Whether it edits one of these steps, or a setting that they may read.
+    pub fn may_reach(&self, steps: &[Name]) -> bool {
+        self.edits.iter().any(|edit| {
+            edit.at.role() != Role::Computed
+                || edit.change == Change::Exchange
+                || steps.contains(&edit.at)
+        })
     }
 
     /// Whether both say what a step does, so that one would undo the other.
@@ -60,28 +106,76 @@ impl Hypothesis {
         })
     }
 
-    /// The same mistake, and another beside it.
-    pub fn and(&self, other: &Self) -> Option<Program> {
-        self.program.edited(&other.edits).ok()
+    /// The same mistake at these places of an axis alone.
+    pub fn confined(&self, axis: (usize, Axis), places: &[usize]) -> Option<Self> {
+        let [edit] = self.edits.as_slice() else { return None };
+        if edit.at.role() != Role::Computed || edit.change == Change::Exchange {
+            return None;
+        }
+        let mut made = self.clone();
+        let own = made.edits.first_mut()?;
+        own.change = Change::Confined(Box::new(edit.change.clone()), axis.0, places.to_vec());
+        made.summary = format!("{}, {}", self.summary, told(axis.1, places));
+        made.part = Some((axis.1, places.to_vec()));
+        made.cost += 4;
+        Some(made)
     }
 }
 
-/// The computed steps of a run that edits make wrong by themselves: those that are edited, and those that read an edited
-/// setting.
-fn sites(right: &Trace, edits: &Edits) -> Vec<Name> {
-    let is_edited = |name: Name| edits.iter().any(|edit| edit.at == name);
-    let mut changed = vec![false; right.steps().len()];
+/// Where a mistake is made: "in head 2 alone".
+pub fn told(axis: Axis, places: &[usize]) -> String {
+    let numbers: Vec<String> = places.iter().map(ToString::to_string).collect();
+    let several = places.len() > 1;
+    let what = match (axis, several) {
+        (Axis::Batch, false) => "item",
+        (Axis::Batch, true) => "items",
+        (Axis::Head, false) => "head",
+        (Axis::Head, true) => "heads",
+        (Axis::Query, false) => "query row",
+        (Axis::Query, true) => "query rows",
+        (Axis::Key, false) => "key",
+        (Axis::Key, true) => "keys",
+        (Axis::Model | Axis::HeadDim | Axis::Input, false) => "feature",
+        (Axis::Model | Axis::HeadDim | Axis::Input, true) => "features",
+    };
+    format!("in {what} {} alone", ranges(&numbers, places))
+}
+
+/// Places in a few words: "0, 2 to 5".
+fn ranges(numbers: &[String], places: &[usize]) -> String {
+    let is_run = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    match numbers {
+        [first, .., last] if is_run && numbers.len() > 2 => format!("{first} to {last}"),
+        _ => numbers.join(", "),
+    }
+}
+
+/// The computed steps that a faulty program makes wrong by themselves: those that do something else or read something
+/// else than in the right one, and those that read such a setting.
+pub fn sites(right: &Trace, program: &Program) -> Vec<Name> {
+    let mut counts: HashMap<Name, usize> = HashMap::new();
+    for step in program.steps() {
+        *counts.entry(step.name).or_default() += 1;
+    }
+    let mut is_changed = Vec::new();
     let mut sites = Vec::new();
-    for (at, step) in right.steps().iter().enumerate() {
-        let reads_changed = step.inputs.iter().any(|read| changed[*read]);
-        if !is_edited(step.name) && !reads_changed {
-            continue;
-        }
-        if step.name.role() == Role::Computed {
+    for step in program.steps() {
+        let reads_changed = step.inputs.iter().any(|at| {
+            let is_setting = program.steps()[*at].name.role() != Role::Computed;
+            is_setting && is_changed.get(*at) == Some(&true)
+        });
+        let own = right.step(step.name);
+        let is_as_it_was =
+            own.is_some_and(|own| own.op == step.op && reads(right, own) == reads(program, step));
+        let is_other = reads_changed || !is_as_it_was || counts.get(&step.name) != Some(&1);
+        is_changed.push(is_other);
+        if is_other && step.name.role() == Role::Computed && !sites.contains(&step.name) {
             sites.push(step.name);
-        } else {
-            changed[at] = true;
         }
     }
     sites
+}
+
+fn reads<V>(program: &Program<V>, step: &Step<V>) -> Vec<Name> {
+    program.read_by(step).iter().map(|read| read.name).collect()
 }

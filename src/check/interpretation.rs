@@ -80,6 +80,48 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
 }
 
+/// Which keys a query may not see.
+type Blocks<'b> = &'b dyn Fn(usize, usize) -> bool;
+
+/// What a mask that a file brings is, in words.
+///
+/// # Errors
+/// If candle fails.
+pub fn told_mask(mask: &Tensor) -> Result<String> {
+    let [queries, keys] = *mask.dims().last_chunk::<2>().unwrap_or(&[1, 1]);
+    let cells = mask.flatten_all()?.to_vec1::<u8>()?;
+    let all = |is_blocked: &dyn Fn(usize, usize) -> bool| {
+        let expected = |at: usize| is_blocked(at / keys % queries, at % keys);
+        cells.iter().enumerate().all(|(at, cell)| (*cell != 0) == expected(at))
+    };
+    // Behind a cache the last query sees the last key.
+    let seen = |query: usize| query + keys.saturating_sub(queries);
+    let known: [(&str, Blocks); 7] = [
+        ("none: it blocks nothing", &|_, _| false),
+        ("causal", &|query, key| key > seen(query)),
+        ("causal and strict: no token sees itself", &|query, key| key >= seen(query)),
+        ("causal, but for the next key, which is seen", &|query, key| key > seen(query) + 1),
+        ("an inverted causal one: it blocks the past and the token itself", &|query, key| {
+            key <= seen(query)
+        }),
+        ("a reversed causal one: it blocks the past", &|query, key| key < seen(query)),
+        ("causal, aligned to the first query and key", &|query, key| key > query),
+    ];
+    let found = known.iter().find(|(_, is_blocked)| all(*is_blocked));
+    let blocked = cells.iter().filter(|cell| **cell != 0).count();
+    let by_rows = cells
+        .chunks(keys * queries)
+        .all(|item| item.chunks(keys).all(|row| Some(row) == item.chunks(keys).next()));
+    Ok(match found {
+        Some((told, _)) => (*told).to_owned(),
+        None if by_rows => format!(
+            "one of keys alone, the same for every query ({blocked} of {} cells)",
+            cells.len()
+        ),
+        None => format!("none of the usual ones: it blocks {blocked} of {} cells", cells.len()),
+    })
+}
+
 /// Whether a tensor is there, and that axis of it has one place.
 fn is_one(tensor: Option<&Tensor>, axis: usize) -> bool {
     tensor.is_some_and(|tensor| tensor.dims().get(axis) == Some(&1))

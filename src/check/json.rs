@@ -8,6 +8,7 @@ use super::finding::{Diagnosis, Finding, Pairs};
 use super::non_finite::{NonFinite, Place};
 use super::report::{Report, StepReport};
 use crate::file::json_number;
+use crate::program::Kind;
 
 /// What `check` and `diff` found, as one JSON object: `{"format": "mha-trace-report", "version": 1, "files": […]}`.
 #[must_use]
@@ -27,10 +28,16 @@ impl Serialize for Report {
         let first = self.first_divergence().map(|step| &step.name);
         keys.serialize_entry("first_divergence", &first)?;
         keys.serialize_entry("fits_unmasked", &self.fits_unmasked)?;
+        if let Some(mask) = &self.mask_read {
+            keys.serialize_entry("mask_read", mask)?;
+        }
         keys.serialize_entry("taken", &self.matches)?;
         keys.serialize_entry("not_checked", &self.unmatched)?;
         keys.serialize_entry("diagnosis", &findings)?;
         keys.serialize_entry("unexplained", &diagnosis.unexplained)?;
+        let clues = diagnosis.clues.iter();
+        let clues = clues.map(|clue| json!({ "step": clue.step, "summary": clue.summary }));
+        keys.serialize_entry("clues", &clues.collect::<Vec<_>>())?;
         keys.serialize_entry("pairs", &pairs(diagnosis.pairs))?;
         keys.serialize_entry("non_finite", &self.non_finite)?;
         keys.serialize_entry("steps", &self.steps)?;
@@ -45,7 +52,25 @@ fn finding(found: &Finding) -> Vec<Value> {
         if let Some(with) = with {
             value["with"] = json!(with);
         }
-        if found.is_rounding() {
+        value["kind"] = json!(found.kind.map_or("noise", Kind::name));
+        if let Some(number) = &found.number {
+            value["parameter"] = json!(number.parameter);
+            value["meant"] = json_number(number.meant, DType::F64);
+            value["found"] = json_number(number.found, DType::F64);
+        }
+        if let Some((axis, places)) = &found.part {
+            value["part"] = json!({ axis.name(): places });
+        }
+        if let Some(instead) = found.instead {
+            value["instead"] = json!(instead);
+        }
+        if !found.also.is_empty() {
+            let ids: Vec<&str> = found.also.iter().map(|(id, _)| *id).collect();
+            let summaries: Vec<&str> = found.also.iter().map(|(_, told)| told.as_str()).collect();
+            value["also"] = json!(ids);
+            value["also_summaries"] = json!(summaries);
+        }
+        if found.kind.is_none() {
             value["factor"] = json!(found.factor);
         }
         value

@@ -3,11 +3,18 @@
 pub mod catalogue;
 #[allow(clippy::module_inception, reason = "the command of that name")]
 mod check;
+mod clues;
 mod compare;
 mod diagnose;
 mod diff;
 mod evidence;
+mod explain;
 mod finding;
+mod fit;
+mod fit_cells;
+mod fit_positions;
+mod fit_sums;
+mod grammar;
 mod hypothesis;
 mod interpretation;
 mod json;
@@ -21,7 +28,7 @@ mod whole_runs;
 pub use check::check;
 pub use compare::Comparison;
 pub use diff::diff;
-pub use finding::{Diagnosis, Finding, Pairs};
+pub use finding::{Clue, Diagnosis, Finding, Number, Pairs};
 pub use json::reports_json;
 pub(crate) use noise::ALLOWED;
 pub use non_finite::{Cause, NonFinite, Place};

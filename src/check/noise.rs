@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use super::compare::{CHUNK, chunk};
+use super::compare::{CHUNK, chunk, compare};
 use super::tolerance::Tolerance;
 use crate::error::Result;
-use crate::program::{Name, Role, Step, Trace};
+use crate::program::{Name, Op, Precision, Role, Step, Trace};
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
 /// the same size, and one run is a small sample of it. With it 1 of 2600 correct runs by PyTorch, in f64, f32, f16 and
@@ -16,6 +16,7 @@ use crate::program::{Name, Role, Step, Trace};
 pub const ALLOWED: f64 = 16.0;
 
 /// The noise of every step of one run.
+#[derive(Clone)]
 pub struct Noise {
     steps: HashMap<Name, StepNoise>,
     /// What numbers of the 16-bit type that was recorded may differ by.
@@ -58,11 +59,68 @@ impl Noise {
         Ok(Self { steps, half: half.map(Tolerance::of) })
     }
 
+    /// The noise of a run in which every matrix product is computed from numbers of fewer bits, as tensor cores do, and
+    /// sums are not.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of_products(trace: &Trace, precision: Precision) -> Result<Self> {
+        let exact = rerun(trace, |value| value.to_dtype(DType::F64))?;
+        let rounded: Trace = trace.run_with(|step, inputs| {
+            if step.name.role() != Role::Computed {
+                return Ok::<_, crate::Error>(step.value.clone());
+            }
+            let Op::Linear(_) = step.op else { return step.op.eval(inputs) };
+            let read: Vec<Tensor> = inputs
+                .iter()
+                .map(|input| precision.round(input))
+                .collect::<candle_core::Result<_>>()?;
+            step.op.eval(&read.iter().collect::<Vec<_>>())
+        })?;
+        let mut steps = HashMap::new();
+        for step in rounded.steps() {
+            if let Some(exact) = exact.get(&step.name) {
+                steps.insert(step.name, StepNoise::of(step, exact, &step.value)?);
+            }
+        }
+        Ok(Self { steps, half: None })
+    }
+
     /// Whether two values of a step are the same but for rounding.
     ///
     /// # Errors
     /// If candle fails.
     pub fn agree(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<bool> {
+        self.agree_within(step, left, right, ALLOWED)
+    }
+
+    /// Whether differences are those of this noise and of nothing else: at most four times as large, and in most rows. One
+    /// wrong number can be as small, but it is not everywhere.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn accounts_for(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<bool> {
+        if !self.agree_within(step, left, right, ALLOWED / 4.0)? {
+            return Ok(false);
+        }
+        let noise = self.at(step);
+        let mut rows = Vec::new();
+        for_rows(left, right, |left, right| {
+            rows.push(noise.difference(left, right));
+            true
+        })?;
+        let most = rows.iter().copied().fold(0.0, f64::max);
+        let many = rows.iter().filter(|row| **row >= most / 50.0).count();
+        Ok(2 * many >= rows.len())
+    }
+
+    fn agree_within(
+        &self,
+        step: Name,
+        left: &Tensor,
+        right: &Tensor,
+        allowed: f64,
+    ) -> Result<bool> {
         if left.dims() != right.dims() {
             return Ok(false);
         }
@@ -70,12 +128,51 @@ impl Noise {
         let by_type = Tolerance::of(left.dtype());
         let by_type = self.half.map_or(by_type, |half| by_type.looser(half));
         let noise = self.at(step);
-        for_rows(left, right, |left, right| {
+        let (mut is_within, mut trend) = (true, Trend::default());
+        let agrees = for_rows(left, right, |left, right| {
             let within = |tolerance: Tolerance| {
                 left.iter().zip(right).all(|(left, right)| tolerance.excess(*left, *right) <= 1.0)
             };
-            let rounding = || ALLOWED * noise.ratio * noise.size(right);
-            within(by_type) || within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
+            let rounding = || allowed * noise.ratio * noise.size(right);
+            trend.add(left, right, noise);
+            if within(by_type) {
+                return true;
+            }
+            is_within = false;
+            within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
+        })?;
+        Ok(agrees && (is_within || trend.has_no_direction(noise.ratio)))
+    }
+
+    /// Whether a value was computed in a type of fewer bits as this one was: all but where its last bit falls.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn agree_in(
+        &self,
+        step: Name,
+        left: &Tensor,
+        right: &Tensor,
+        precision: Precision,
+    ) -> Result<bool> {
+        if precision == Precision::Tf32 || self.agree(step, left, right)? {
+            return self.agree(step, left, right);
+        }
+        if left.dims() != right.dims() {
+            return Ok(false);
+        }
+        // Both must be numbers of that type; sums in another order can fall on the other side of a tie.
+        let is_of_type = |value: &Tensor| -> Result<bool> {
+            let rounded = precision.round(value)?;
+            let exact = Tolerance { rtol: 0.0, atol: 0.0 };
+            Ok(compare(value, &rounded, exact)?.mismatched == 0)
+        };
+        let one_apart = Tolerance { rtol: precision.spacing(), atol: 1e-5 };
+        Ok(is_of_type(left)? && is_of_type(right)? && {
+            let found = compare(left, right, one_apart)?;
+            let ties = compare(left, right, Tolerance { rtol: 1e-6, atol: 1e-7 })?;
+            // Ties are rare: most cells are the same to the bit.
+            found.mismatched == 0 && ties.mismatched * 20 <= ties.count
         })
     }
 
@@ -97,6 +194,51 @@ impl Noise {
 
     fn at(&self, step: Name) -> StepNoise {
         self.steps.get(&step).copied().unwrap_or_default()
+    }
+}
+
+/// What the differences of two values have in common. Rounding has a size and no direction: a factor or a shift that all
+/// numbers share is none at far smaller size.
+#[derive(Default)]
+struct Trend {
+    count: usize,
+    /// Sums of right · right, of left · right, and of the differences.
+    own: f64,
+    both: f64,
+    shift: f64,
+    size: f64,
+}
+
+/// From so many numbers on a factor that they share says something.
+const LEAST_NUMBERS: usize = 32;
+
+/// What a factor or a shift that all numbers share may be, in multiples of the noise of single rows. Over many numbers
+/// rounding cancels out, so that even 1 is generous; a quarter of what single cells may have leaves room for types whose
+/// rounding adds up one way.
+const DIRECTION: f64 = ALLOWED / 4.0;
+
+impl Trend {
+    fn add(&mut self, left: &[f64], right: &[f64], noise: StepNoise) {
+        let cells = left.iter().zip(right);
+        let cells = cells.filter(|(left, right)| {
+            left.is_finite() && right.is_finite() && !noise.is_masked(**right)
+        });
+        for (left, right) in cells {
+            self.count += 1;
+            self.own += right * right;
+            self.both += left * right;
+            self.shift += left - right;
+            self.size = self.size.max(right.abs());
+        }
+    }
+
+    fn has_no_direction(&self, ratio: f64) -> bool {
+        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+        let shift = self.shift / self.count as f64;
+        let slope = self.both / self.own - 1.0;
+        self.count < LEAST_NUMBERS
+            || self.own == 0.0
+            || (slope.abs() <= DIRECTION * ratio && shift.abs() <= DIRECTION * ratio * self.size)
     }
 }
 

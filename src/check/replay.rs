@@ -1,19 +1,18 @@
-//! Running a recorded run again with mistakes in it.
+//! Running a recorded run again with mistakes in it, whole or a part of it.
 
 use std::collections::{HashMap, HashSet};
 
 use candle_core::Tensor;
 
-use super::catalogue::Situation;
-use super::hypothesis::{Hypothesis, hypotheses};
+use super::compare::compare;
+use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
-use crate::config::Config;
+use super::tolerance::Tolerance;
 use crate::error::{Error, Result};
-use crate::program::{Axes, Axis, Dim, Name, Op, Program, Role, Step, Trace};
+use crate::program::{Name, Op, Part, Program, QueryRows, Role, Step, Trace};
 
-/// A recorded run, or one item of its batch, that is run again with mistakes in it.
+/// A recorded run, or a part of one, that is run again with mistakes in it.
 pub struct Replay<'a> {
-    config: Config,
     trace: Trace,
     /// The computed values that were recorded.
     recorded: HashMap<Name, Tensor>,
@@ -22,10 +21,41 @@ pub struct Replay<'a> {
     noise: &'a Noise,
 }
 
+/// A mistake that can be made in a run, and the program with it.
+pub struct Made<'h> {
+    pub hypothesis: &'h Hypothesis,
+    pub program: Program,
+    /// The computed steps that it makes wrong by themselves, in order of execution.
+    pub sites: Vec<Name>,
+}
+
+impl<'h> Made<'h> {
+    /// A mistake in a run; nothing where it cannot be made or changes no step.
+    pub fn of(hypothesis: &'h Hypothesis, right: &Trace) -> Option<Self> {
+        let program = hypothesis.program(right)?;
+        let sites = sites(right, &program);
+        (!sites.is_empty()).then_some(Self { hypothesis, program, sites })
+    }
+
+    /// The first step that it makes wrong.
+    pub fn first_site(&self) -> Name {
+        self.sites.first().copied().unwrap_or(Name::Output)
+    }
+}
+
+/// Which step of its name a step is: edits can put several in one's place.
+type Place = (Name, usize);
+
+/// A step of a run with mistakes.
+struct Done {
+    op: Op,
+    read: Vec<Place>,
+    value: Tensor,
+}
+
 /// A run with mistakes, as far as it agrees with what was recorded.
 pub struct Outcome {
-    /// The values of the steps, several where edits put more than one in a step's place.
-    values: HashMap<(Name, usize), Tensor>,
+    done: HashMap<Place, Done>,
     /// The computed steps that disagree with what was recorded, in order. A run with mistakes ends at the first of them.
     disagrees: Vec<Name>,
 }
@@ -33,7 +63,7 @@ pub struct Outcome {
 impl Outcome {
     /// The value of a step.
     pub fn value(&self, name: Name) -> Option<&Tensor> {
-        (0..).map_while(|at| self.values.get(&(name, at))).last()
+        (0..).map_while(|at| self.done.get(&(name, at))).last().map(|done| &done.value)
     }
 
     /// Whether every step is as it was recorded.
@@ -59,7 +89,6 @@ impl From<Error> for Stop {
 impl<'a> Replay<'a> {
     /// The whole run.
     pub fn new(
-        config: &Config,
         trace: &Trace,
         recorded: &HashMap<Name, Tensor>,
         settled: &'a HashSet<Name>,
@@ -67,68 +96,24 @@ impl<'a> Replay<'a> {
     ) -> Self {
         let is_computed = |(name, _): &(&Name, &Tensor)| name.role() == Role::Computed;
         let computed = recorded.iter().filter(is_computed);
-        Self {
-            config: config.clone(),
-            trace: trace.clone(),
-            recorded: computed.map(|(name, value)| (*name, value.clone())).collect(),
-            settled,
-            noise,
-        }
+        let recorded = computed.map(|(name, value)| (*name, value.clone())).collect();
+        Self { trace: trace.clone(), recorded, settled, noise }
     }
 
-    /// One item of the batch, computed anew. But for mistakes that mix the items of a batch it is to its own
-    /// recorded numbers what the whole run is to all.
+    /// A part of the run, computed anew. But for mistakes that mix it with the rest it is to its own recorded numbers
+    /// what the whole run is to all.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn item(&self, item: usize) -> Result<Self> {
-        let mut program = Program::default();
-        for step in self.trace.steps() {
-            if step.op == Op::Given {
-                let value = of_item(step, &step.value, item)?;
-                let sizes = step.axes.iter().zip(value.dims());
-                let axes: Vec<Dim> = sizes.map(|((axis, _), size)| (axis, *size)).collect();
-                program.given(step.name, Axes::new(axes));
-            } else {
-                let op = step.op.operation().of_item(item).unwrap_or_else(|| step.op.clone());
-                program.then(step.name, op, &step.inputs)?;
-            }
-        }
-        let mut positions = self.trace.steps().iter();
-        let trace = program.run_with(|step, inputs| {
-            let whole = positions.next();
-            match whole.filter(|whole| whole.name.is_given()) {
-                Some(whole) => of_item(whole, &whole.value, item),
-                None => step.op.eval(inputs),
-            }
-        })?;
-        let mut recorded = HashMap::new();
-        for (name, found) in &self.recorded {
-            if let Some(step) = self.trace.step(*name) {
-                recorded.insert(*name, of_item(step, found, item)?);
-            }
-        }
-        let mut config = self.config.clone();
-        config.sizes.batch = 1;
-        Ok(Self { config, trace, recorded, settled: self.settled, noise: self.noise })
+    pub fn narrowed(&self, part: Part) -> Result<Option<Self>> {
+        let Some(trace) = narrowed_trace(&self.trace, part)? else { return Ok(None) };
+        let recorded = narrowed_values(&self.trace, &self.recorded, part)?;
+        Ok(Some(Self { trace, recorded, settled: self.settled, noise: self.noise }))
     }
 
-    /// The number of items in the batch.
-    pub fn batch(&self) -> usize {
-        self.config.sizes.batch
-    }
-
-    /// Where a step stands in the run.
-    pub fn position(&self, name: Option<Name>) -> Option<usize> {
-        self.trace.position(name?)
-    }
-
-    /// Every known mistake that can be made in this run, the simplest first.
-    ///
-    /// # Errors
-    /// If candle fails.
-    pub fn hypotheses(&self) -> Result<Vec<Hypothesis>> {
-        hypotheses(&Situation { config: &self.config, right: &self.trace, recorded: None })
+    /// The run as it should be.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
     }
 
     /// The run without a mistake but for what the settled steps have recorded, to its end.
@@ -136,29 +121,26 @@ impl<'a> Replay<'a> {
     /// # Errors
     /// If candle fails.
     pub fn right(&self) -> Result<Outcome> {
-        self.go(&self.trace.unrun(), None, &[])
+        self.go(&self.trace.unrun(), None)
     }
 
-    /// The run of `base` with one more mistake, which the program has in it; nothing where it comes too late to change
-    /// anything: what disagrees before it is made stays as it is.
+    /// The run of `base` with one more mistake, first made at `site`, which the program has in it; nothing where it comes
+    /// too late to change anything: what disagrees before it is made stays as it is.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn with(
-        &self,
-        base: &Outcome,
-        made: &Hypothesis,
-        program: &Program,
-    ) -> Result<Option<Outcome>> {
-        let Some(first) = made.first_site() else { return Ok(None) };
+    pub fn with(&self, base: &Outcome, site: Name, program: &Program) -> Result<Option<Outcome>> {
         let at = |name: Name| self.trace.position(name);
-        let is_too_late =
-            base.disagrees.first().is_some_and(|disagrees| at(*disagrees) < at(first));
-        if is_too_late || self.settled.contains(&first) {
+        let is_too_late = base.disagrees.first().is_some_and(|disagrees| at(*disagrees) < at(site));
+        if is_too_late || self.settled.contains(&site) {
             return Ok(None);
         }
-        let edited: Vec<Name> = made.edits.iter().map(|edit| edit.at).collect();
-        self.go(program, Some(base), &edited).map(Some)
+        match self.go(program, Some(base)) {
+            Ok(run) => Ok(Some(run)),
+            // Code that fails is no mistake that is shipped.
+            Err(Error::Compute(_) | Error::Tensor { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether a run that fits owes it to a mistake that `without` lacks: where that one disagrees with what was
@@ -184,28 +166,34 @@ impl<'a> Replay<'a> {
         run.disagrees.iter().filter_map(found)
     }
 
-    /// Runs a program; what no edit reaches is as in `base`, if there is one.
-    fn go(&self, program: &Program, base: Option<&Outcome>, edited: &[Name]) -> Result<Outcome> {
-        let mut run = Outcome { values: HashMap::new(), disagrees: Vec::new() };
+    /// Runs a program; what is as in `base`, if there is one, or else as it should be, is not computed again.
+    fn go(&self, program: &Program, base: Option<&Outcome>) -> Result<Outcome> {
+        let mut run = Outcome { done: HashMap::new(), disagrees: Vec::new() };
         let places = places(program);
         let mut at = 0;
         let went = program.run_with(|step, inputs: &[&(Tensor, bool)]| {
             let (place, is_last) = places[at];
             at += 1;
+            let read: Vec<Place> = step.inputs.iter().map(|input| places[*input].0).collect();
             let is_settled = is_last && self.settled.contains(&step.name);
             let settled = self.recorded.get(&step.name).filter(|_| is_settled);
-            let is_reached =
-                edited.contains(&step.name) || inputs.iter().any(|(_, is_changed)| *is_changed);
+            let is_reached = inputs.iter().any(|(_, is_changed)| *is_changed);
             let known = match base {
-                Some(base) => base.values.get(&place),
+                Some(base) => {
+                    base.done.get(&place).filter(|done| done.op == step.op && done.read == read)
+                }
+                None => None,
+            };
+            let known = match base {
+                Some(_) => known.map(|done| &done.value),
                 None => self.trace.step(step.name).map(|step| &step.value),
             };
             let (value, is_changed) = match (settled, known) {
                 (Some(settled), _) => (settled.clone(), base.is_none()),
                 (None, Some(known)) if !is_reached => (known.clone(), false),
-                _ => (self.compute(step, inputs)?, true),
+                (None, _) => (self.compute(step, inputs)?, true),
             };
-            run.values.insert(place, value.clone());
+            run.done.insert(place, Done { op: step.op.clone(), read, value: value.clone() });
             if is_last && !is_settled {
                 self.compare(step.name, &value, is_changed, base, &mut run.disagrees)?;
             }
@@ -251,22 +239,77 @@ impl<'a> Replay<'a> {
 }
 
 /// Of every step of a program, which one of its name it is, and whether it is the last, whose value is the name's.
-fn places(program: &Program) -> Vec<((Name, usize), bool)> {
+fn places(program: &Program) -> Vec<(Place, bool)> {
     let mut counts: HashMap<Name, usize> = HashMap::new();
     let mut place = |step: &Step<()>| {
         let count = counts.entry(step.name).or_default();
         *count += 1;
         (step.name, *count - 1)
     };
-    let places: Vec<(Name, usize)> = program.steps().iter().map(&mut place).collect();
-    let is_last = |(name, at): &(Name, usize)| counts.get(name) == Some(&(at + 1));
+    let places: Vec<Place> = program.steps().iter().map(&mut place).collect();
+    let is_last = |(name, at): &Place| counts.get(name) == Some(&(at + 1));
     places.into_iter().map(|place| (place, is_last(&place))).collect()
 }
 
-/// The part of a step's value that belongs to one item of the batch: all of it where the items share it.
-fn of_item(step: &Step, value: &Tensor, item: usize) -> Result<Tensor> {
-    Ok(match step.axes.iter().next() {
-        Some((Axis::Batch, size)) if size > 1 => value.narrow(0, item, 1)?.contiguous()?,
-        _ => value.clone(),
-    })
+/// How many query rows are looked at first.
+const ROWS: usize = 8;
+
+/// The part of a run in which a step is furthest off: one item of several, or a few rows of many.
+///
+/// # Errors
+/// If candle fails.
+pub fn worst(step: &Step, found: &Tensor, value: &Tensor) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    if found.dims() != value.dims() {
+        return Ok(parts);
+    }
+    let worst = compare(found, value, Tolerance::of(found.dtype()))?.worst;
+    for part in [Part::Item(0), Part::Rows(QueryRows { first: 0, count: ROWS })] {
+        let Some(at) = part.within(step) else { continue };
+        let (Some(size), Some(place)) = (found.dims().get(at), worst.get(at)) else { continue };
+        match part {
+            Part::Item(_) => parts.push(Part::Item(*place)),
+            Part::Rows(_) if *size >= 2 * ROWS => {
+                let first = place.saturating_sub(ROWS / 2).min(size - ROWS);
+                parts.push(Part::Rows(QueryRows { first, count: ROWS }));
+            }
+            Part::Rows(_) => {}
+        }
+    }
+    Ok(parts)
+}
+
+/// A part of a run, computed anew from what is given; nothing if it depends on the rest.
+///
+/// # Errors
+/// If candle fails.
+pub fn narrowed_trace(trace: &Trace, part: Part) -> Result<Option<Trace>> {
+    let Some(program) = trace.unrun().narrowed(part) else { return Ok(None) };
+    let mut whole = trace.steps().iter();
+    let run =
+        program.run_with(|step, inputs| match whole.next().filter(|whole| whole.name.is_given()) {
+            Some(whole) => value_of(whole, &whole.value, part),
+            None => step.op.eval(inputs),
+        });
+    run.map(Some)
+}
+
+/// The part of recorded values.
+///
+/// # Errors
+/// If candle fails.
+pub fn narrowed_values(
+    trace: &Trace,
+    recorded: &HashMap<Name, Tensor>,
+    part: Part,
+) -> Result<HashMap<Name, Tensor>> {
+    let steps = recorded.iter().filter_map(|(name, value)| Some((trace.step(*name)?, value)));
+    steps.map(|(step, value)| Ok((step.name, value_of(step, value, part)?))).collect()
+}
+
+fn value_of(step: &Step, value: &Tensor, part: Part) -> Result<Tensor> {
+    match part.within(step) {
+        Some(axis) => Ok(part.of(value, axis)?),
+        None => Ok(value.clone()),
+    }
 }

@@ -71,6 +71,8 @@ pub struct Report {
     pub labels: Option<Labels>,
     /// The setting that a foreign file was read under; `None` for a file that says its own.
     pub read_as: Option<Config>,
+    /// What the mask is that such a file brings, where nothing else says which one was meant.
+    pub mask_read: Option<String>,
     /// Whether a foreign file that differs would be the same without the causal mask, which nobody asked for.
     pub fits_unmasked: bool,
     /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
@@ -136,6 +138,7 @@ impl Report {
             diagnosis: None,
             non_finite: None,
             read_as: None,
+            mask_read: None,
             fits_unmasked: false,
             matches: Vec::new(),
             unmatched: Vec::new(),

@@ -77,6 +77,13 @@ impl Record {
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.tensor)
     }
+
+    /// Puts another tensor in the place of one of that name.
+    pub(crate) fn replace(&mut self, name: &str, tensor: Tensor) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
+            entry.tensor = tensor;
+        }
+    }
 }
 
 /// The name of a tensor's type in files.

@@ -1,9 +1,10 @@
 //! Edits: the small changes of a program that mistakes in code amount to.
 
+use super::axis::Axes;
 use super::graph::{Program, Step};
 use super::name::Name;
 use super::op::Op;
-use super::ops::Heads;
+use super::ops::{Heads, Slip};
 use super::role::Role;
 use crate::error::{Error, Result};
 
@@ -30,6 +31,14 @@ pub enum Change {
     After(Op, Vec<Name>),
     /// One more operation on one of the inputs, counted from 0, which reads these steps beside it.
     Before(usize, Op, Vec<Name>),
+    /// Another operation on other inputs.
+    Become(Op, Vec<Name>),
+    /// One of the inputs, counted from 0, is what an operation makes of these steps.
+    Feed(usize, Op, Vec<Name>),
+    /// The step comes before the one that it reads first, which then reads it.
+    Exchange,
+    /// The change is made at these places of an axis alone, which is counted from the first.
+    Confined(Box<Change>, usize, Vec<usize>),
 }
 
 impl Edit {
@@ -54,6 +63,9 @@ impl<V> Program<V> {
 
 impl Program {
     fn edited_once(&self, edit: &Edit) -> Result<Self> {
+        if edit.change == Change::Exchange {
+            return self.exchanged(edit.at);
+        }
         let mut edited = Edited { program: Self::default(), moved: Vec::new() };
         let mut is_made = false;
         for step in self.steps() {
@@ -67,12 +79,39 @@ impl Program {
         if is_made {
             return Ok(edited.program);
         }
-        Err(Error::tensor(
-            edit.at.as_str(),
-            "is not there to be edited",
-            "edit a step that there is",
-        ))
+        Err(absent(edit.at))
     }
+
+    /// The program with a step before the one that it reads first.
+    fn exchanged(&self, name: Name) -> Result<Self> {
+        let at = self.position(name).ok_or_else(|| absent(name))?;
+        let mut edited = Edited { program: Self::default(), moved: Vec::new() };
+        let Some(later) = self.steps().get(at) else { return Err(absent(name)) };
+        let first = later.inputs.first().copied().ok_or_else(|| absent(name))?;
+        for (place, step) in self.steps().iter().enumerate() {
+            if place != first && place != at {
+                edited.keep(step)?;
+                continue;
+            }
+            // Each reads what the other read first, and has its own inputs beside it.
+            let (own, read) = if place == first { (later, step) } else { (self.at(first)?, later) };
+            let main = read.inputs.first().and_then(|from| edited.moved.get(*from)).copied();
+            let beside = own.inputs.iter().skip(1).map(|from| edited.moved.get(*from).copied());
+            let inputs: Option<Vec<usize>> = std::iter::once(main).chain(beside).collect();
+            let inputs = inputs.ok_or_else(|| misfit(own, "cannot come so early"))?;
+            let new = edited.add(own, own.op.clone(), &inputs, false)?;
+            edited.moved_to(new, own)?;
+        }
+        Ok(edited.program)
+    }
+
+    fn at(&self, place: usize) -> Result<&Step<()>> {
+        self.steps().get(place).ok_or_else(|| absent(Name::X))
+    }
+}
+
+fn absent(name: Name) -> Error {
+    Error::tensor(name.as_str(), "is not there to be edited", "edit a step that there is")
 }
 
 /// A program that is being edited.
@@ -104,22 +143,47 @@ impl Edited {
     }
 
     fn change(&mut self, step: &Step<()>, change: &Change) -> Result<()> {
+        let at = self.changed(step, change, false)?;
+        self.moved_to(at, step)
+    }
+
+    /// Adds what the change makes of a step.
+    fn changed(&mut self, step: &Step<()>, change: &Change, is_inserted: bool) -> Result<usize> {
         let mut inputs = self.moved_inputs(step);
         let op = step.op.clone();
-        let at = match change {
-            Change::Replace(op) => self.add(step, op.clone(), &inputs, false)?,
+        match change {
+            Change::Replace(op) => self.add(step, op.clone(), &inputs, is_inserted),
             Change::Omit => {
                 inputs.truncate(1);
-                self.add(step, Heads::HandOn.into(), &inputs, false)?
+                self.add(step, Heads::HandOn.into(), &inputs, is_inserted)
             }
             Change::Read(names) => {
-                let inputs = self.positions(names)?;
-                self.add(step, op, &inputs, false)?
+                let inputs = self.relabelled(step, names)?;
+                self.add(step, op, &inputs, is_inserted)
             }
+            Change::Become(op, names) => {
+                let inputs = self.positions(names)?;
+                self.add(step, op.clone(), &inputs, is_inserted)
+            }
+            Change::Feed(slot, fed, names) => {
+                let names = self.positions(names)?;
+                let Some(input) = inputs.get_mut(*slot) else {
+                    return Err(misfit(step, "reads no such step"));
+                };
+                *input = self.add(step, fed.clone(), &names, true)?;
+                self.add(step, op, &inputs, is_inserted)
+            }
+            Change::Confined(change, axis, places) => {
+                let right = self.add(step, op, &inputs, true)?;
+                let wrong = self.changed(step, change, true)?;
+                let only = Slip::Only { axis: *axis, places: places.clone() };
+                self.add(step, only.into(), &[right, wrong], is_inserted)
+            }
+            Change::Exchange => Err(misfit(step, "is not exchanged so")),
             Change::After(after, beside) => {
                 let own = self.add(step, op, &inputs, false)?;
                 let all = [vec![own], self.positions(beside)?].concat();
-                self.add(step, after.clone(), &all, true)?
+                self.add(step, after.clone(), &all, true)
             }
             Change::Before(slot, before, beside) => {
                 let beside = self.positions(beside)?;
@@ -128,10 +192,25 @@ impl Edited {
                 };
                 let all = [vec![*input], beside].concat();
                 *input = self.add(step, before.clone(), &all, true)?;
-                self.add(step, op, &inputs, false)?
+                self.add(step, op, &inputs, is_inserted)
             }
-        };
-        self.moved_to(at, step)
+        }
+    }
+
+    /// The positions of steps that a step reads in place of its own; one of the same shape passes for the one it stands
+    /// for, whatever its axes are called.
+    fn relabelled(&mut self, step: &Step<()>, names: &[Name]) -> Result<Vec<usize>> {
+        let own = self.moved_inputs(step);
+        let mut inputs = self.positions(names)?;
+        for (input, own) in inputs.iter_mut().zip(own) {
+            let axes = |at: usize| self.program.steps().get(at).map(|step| &step.axes);
+            let (new, right) = (axes(*input), axes(own));
+            let shapes = [new, right].map(|axes| axes.map(Axes::shape));
+            if new != right && shapes[0] == shapes[1] {
+                *input = self.add(step, Slip::Instead.into(), &[own, *input], true)?;
+            }
+        }
+        Ok(inputs)
     }
 
     fn add(

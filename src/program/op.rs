@@ -5,7 +5,9 @@ use std::fmt::Debug;
 use candle_core::Tensor;
 
 use super::axis::{Axes, Dim};
-use super::ops::{Biasing, Heads, Linear, Masking, Rotary, Scaling, Weighting};
+use super::narrow::{Narrowed, Part};
+use super::ops::{Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
+use super::slips::{Knob, Sibling};
 use super::terms::{Reason, Term, Value};
 use crate::error::{Error, Result};
 
@@ -58,14 +60,19 @@ pub trait Operation: Debug {
         None
     }
 
-    /// The operation for one item of the batch alone.
-    fn of_item(&self, _item: usize) -> Option<Op> {
-        None
+    /// The operation for a part of the run alone, whose inputs have these axes; `whole` are those of the whole value.
+    fn narrowed(&self, _part: Part, _inputs: &[&Axes], _whole: &Axes) -> Narrowed {
+        Narrowed::Same
     }
 
-    /// Whether the value for an item of the batch depends on other items.
-    fn mixes_items(&self) -> bool {
-        false
+    /// The numbers in it that code can have wrong.
+    fn knobs(&self) -> Vec<Knob> {
+        Vec::new()
+    }
+
+    /// What people write in its place, for inputs of these axes.
+    fn siblings(&self, _inputs: &[&Axes]) -> Vec<Sibling> {
+        Vec::new()
     }
 
     /// Whether the numbers of a row are shares of 1.
@@ -124,6 +131,8 @@ pub enum Op {
     Biasing(Biasing),
     /// Weights, from scores or from other weights.
     Weighting(Weighting),
+    /// What only faulty code computes.
+    Slip(Slip),
 }
 
 macro_rules! families {
@@ -146,7 +155,7 @@ macro_rules! families {
         }
     };
 }
-families! { Linear, Heads, Scaling, Rotary, Masking, Biasing, Weighting }
+families! { Linear, Heads, Scaling, Rotary, Masking, Biasing, Weighting, Slip }
 
 impl Op {
     /// The operation's value for these inputs. Replaying a trace's steps gives their values again; f64 inputs

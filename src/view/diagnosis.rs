@@ -8,6 +8,9 @@ use crate::config::Labels;
 use crate::file::dtype_name;
 use crate::program::Name;
 
+/// How many mistakes with the same numbers are told beside the first; all of them are in JSON.
+const MOST_OTHERS: usize = 4;
+
 /// What gives the numbers, and what does not, a line each.
 pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
     let mut lines: Vec<String> = diagnosis.findings.iter().map(finding).collect();
@@ -28,6 +31,8 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
             lines.push(format!("no known mistake gives {}", steps.join(", ")));
         }
     }
+    let clues = diagnosis.clues.iter().map(|clue| format!("{}: {}", clue.step, clue.summary));
+    lines.extend(clues);
     if let Pairs::TooLong(estimate) = diagnosis.pairs {
         let estimate = duration(estimate);
         lines.push(format!(
@@ -38,7 +43,12 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
 }
 
 fn finding(found: &Finding) -> String {
-    let Finding { id, step, summary, with, factor } = found;
+    let Finding { id, step, summary, with, factor, .. } = found;
+    let others = found.also.iter();
+    let others =
+        others.map(|(_, summary)| format!("\n  or, with the same numbers here: {summary}"));
+    let also: Vec<String> = others.take(MOST_OTHERS).collect();
+    let also = also.concat();
     match (with, factor) {
         (Some(other), _) => {
             let Finding { id: other_id, step: other_step, summary: other_summary, .. } = &**other;
@@ -49,8 +59,11 @@ fn finding(found: &Finding) -> String {
         (None, Some(factor)) => format!(
             "{id}: {summary}; at most {factor:.1} times this run's own rounding, at {step}, and {ALLOWED} are allowed"
         ),
-        (None, None) if found.is_rounding() => format!("{id}: {summary}"),
-        (None, None) => format!("known mistake {id}, at {step}: {summary}"),
+        (None, None) if found.kind.is_none() => format!("{id}: {summary}"),
+        (None, None) if found.is_known() => {
+            format!("known mistake {id}, at {step}: {summary}{also}")
+        }
+        (None, None) => format!("{id}, at {summary}{also}"),
     }
 }
 

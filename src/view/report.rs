@@ -34,7 +34,16 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     let verdict = if report.is_same() { "same" } else { "differs" };
     let mut blocks = vec![Block::text(format!("{}: {verdict}, {compared}", quoted(&report.path)))];
     if let Some(config) = &report.read_as {
-        blocks.push(Block::Fact(format!("read as {} · {}", heads(config), mask_line(config))));
+        let mask = report
+            .mask_read
+            .as_ref()
+            .map_or_else(|| mask_line(config), |_| "the file's mask".to_owned());
+        blocks.push(Block::Fact(format!("read as {} · {mask}", heads(config))));
+    }
+    if let Some(mask) = &report.mask_read {
+        let note =
+            "nothing says whether that is the one that was meant; `mask` and `lengths` state it";
+        blocks.push(Block::Fact(format!("the file's mask is {mask}; {note}")));
     }
     for matched in report.matches.iter().filter(|matched| matched.chosen) {
         blocks.push(Block::Fact(quoted(&matched.to_string())));

@@ -2,7 +2,7 @@
 
 use super::{Edits, Mistake, Situation, Way, none, one, replace};
 use crate::error::Result;
-use crate::program::{Edit, Heads, Name, Op, Rearrange};
+use crate::program::{Edit, Heads, Kind, Name, Op, Rearrange};
 
 const SPLIT: [Name; 3] = [Name::QHeads, Name::KHeads, Name::VHeads];
 const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";
@@ -14,6 +14,7 @@ const REPEATED: &str = "k = k.repeat_interleave(H // H_kv, dim=1)";
 pub const ALL: &[Mistake] = &[
     Mistake {
         id: "split-without-transpose",
+        kind: Kind::Axes,
         silent: SILENT,
         ways: &[Way {
             summary: "the features are viewed as (batch, head, token, d_k) directly",
@@ -29,6 +30,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "split-interleaved",
+        kind: Kind::Axes,
         silent: SILENT,
         ways: &[Way {
             summary: "head h takes every H-th feature in place of a block of d_k",
@@ -44,6 +46,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "gqa-tiled",
+        kind: Kind::Axes,
         silent: "There are as many heads as are needed; with one key head the two are the same.",
         ways: &[
             Way {
@@ -69,6 +72,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "merge-without-transpose",
+        kind: Kind::Axes,
         silent: SILENT,
         ways: &[Way {
             summary: "the heads' outputs are viewed as (batch, token, model) directly",
@@ -83,6 +87,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "heads-summed",
+        kind: Kind::Axes,
         silent: "Repeated to the width of the model, the sum fits the output projection.",
         ways: &[Way {
             summary: "the heads are added where they should stand side by side",

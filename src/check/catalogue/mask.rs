@@ -8,7 +8,8 @@ use super::{
 use crate::config::CausalAlign;
 use crate::error::Result;
 use crate::program::{
-    Axis, BlockedKeys, ByPosition, Fill, Heads, Hides, Masking, Name, Op, QueryRows, Rearrange,
+    Axis, BlockedKeys, ByPosition, Fill, Heads, Hides, Kind, Masking, Name, Op, QueryRows,
+    Rearrange,
 };
 
 const FUTURE: &str =
@@ -22,6 +23,7 @@ const FROM_FIRST: &str = "mask = torch.ones(T, S).bool().triu(1)";
 pub const ALL: &[Mistake] = &[
     Mistake {
         id: "mask-missing",
+        kind: Kind::Omitted,
         silent: FUTURE,
         ways: &[Way {
             summary: "the mask is built and never applied",
@@ -33,6 +35,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-inverted",
+        kind: Kind::Mask,
         silent: "Every row still sums to 1. True means attend in scaled_dot_product_attention, and blocked in \
                  nn.MultiheadAttention.",
         ways: &[Way {
@@ -51,6 +54,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-causal-excludes-self",
+        kind: Kind::Mask,
         silent: "Only the first row stands out, which sees nothing.",
         ways: &[Way {
             summary: "the diagonal is blocked as well: no token sees itself",
@@ -62,6 +66,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-causal-sees-next",
+        kind: Kind::Mask,
         silent: FUTURE,
         ways: &[Way {
             summary: "one key too many is visible: a token sees the next one",
@@ -73,6 +78,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-causal-bottom-right",
+        kind: Kind::Mask,
         silent: CORNER,
         ways: &[Way {
             summary: "the causal mask is aligned to the last query and key in place of the first",
@@ -84,6 +90,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-causal-top-left",
+        kind: Kind::Mask,
         silent: CORNER,
         ways: &[Way {
             summary: "the causal mask is aligned to the first query and key in place of the last",
@@ -95,6 +102,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-causal-reversed",
+        kind: Kind::Mask,
         silent: "Every row still sums to 1, and the mask is still a triangle.",
         ways: &[Way {
             summary: "the past is blocked in place of the future",
@@ -106,6 +114,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-padding-missing",
+        kind: Kind::Mask,
         silent: PADDED,
         ways: &[Way {
             summary: "only the causal half of the mask is applied, padding is attended to",
@@ -126,6 +135,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-padding-on-queries",
+        kind: Kind::Mask,
         silent: PADDED,
         ways: &[Way {
             summary: "padding blocks the rows of padded queries, not the columns of padded keys",
@@ -137,6 +147,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-after-softmax",
+        kind: Kind::Moved,
         silent: "The masked weights are zero, as they should be.",
         ways: &[Way {
             summary: "the weights are zeroed after softmax, so that their rows no longer sum to 1",
@@ -154,6 +165,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-batch-head-mixed",
+        kind: Kind::Mask,
         silent: "It shows only where the items' masks differ.",
         ways: &[Way {
             summary: "a mask tiled batch-major meets head-major scores: items get each other's mask",
@@ -165,6 +177,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "mask-fill-too-small",
+        kind: Kind::Parameter,
         silent: "With small scores the masked weights are tiny, and grow with the scores.",
         ways: &[Way {
             summary: "masked scores become a number that real scores exceed, or that leaves them weight",

@@ -16,7 +16,7 @@ use candle_core::Tensor;
 
 use crate::config::Config;
 use crate::error::{Error, Result, near_miss};
-use crate::program::{Change, Edit, Name, Op, Trace};
+use crate::program::{Change, Edit, Kind, Name, Op, Trace};
 
 /// A known mistake.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ use crate::program::{Change, Edit, Name, Op, Trace};
 pub struct Mistake {
     /// The name in reports.
     pub id: &'static str,
+    /// The kind of edit that it is.
+    pub kind: Kind,
     /// Why nothing fails.
     pub silent: &'static str,
     /// The ways in which it is made.

@@ -3,7 +3,7 @@
 use super::{Edits, Mistake, Situation, Way, before, none, omitted, one, read};
 use crate::config::Sizes;
 use crate::error::Result;
-use crate::program::{Edit, Heads, Name, Projection, Rearrange};
+use crate::program::{Edit, Heads, Kind, Name, Projection, Rearrange};
 
 const SWAPPED: &str = "All three projections have one shape.";
 
@@ -13,6 +13,7 @@ macro_rules! single {
         [
             Mistake {
                 id: $transposed,
+                kind: Kind::Axes,
                 silent: "A square weight fits either way round.",
                 ways: &[Way {
                     summary: concat!("the ", $name, " projection computes x·W in place of x·Wᵀ"),
@@ -24,6 +25,7 @@ macro_rules! single {
             },
             Mistake {
                 id: $missing,
+                kind: Kind::Omitted,
                 silent: "The shapes do not tell, and fresh models have small biases.",
                 ways: &[Way {
                     summary: concat!("the ", $name, " projection drops its bias"),
@@ -48,6 +50,7 @@ macro_rules! swapped {
     ($id:literal, $left:expr, $right:expr, $summary:literal, $wrong:literal, $correct:literal) => {
         Mistake {
             id: $id,
+            kind: Kind::Input,
             silent: SWAPPED,
             ways: &[Way {
                 summary: $summary,
@@ -87,6 +90,7 @@ const OTHERS: [Mistake; 5] = [
     ),
     Mistake {
         id: "packed-qkv-per-head",
+        kind: Kind::Input,
         silent: "The packed matrix has one shape in both layouts.",
         ways: &[
             Way {
@@ -106,6 +110,7 @@ const OTHERS: [Mistake; 5] = [
     },
     Mistake {
         id: "output-projection-missing",
+        kind: Kind::Omitted,
         silent: "Both have one shape.",
         ways: &[Way {
             summary: "the concatenated heads are returned as the output",

@@ -2,7 +2,7 @@
 
 use super::{Edits, Mistake, Situation, Way, after, before, none, omit, omitted, one, replace};
 use crate::error::Result;
-use crate::program::{Edit, Name, Op, Pairing, Rotary, Rotate};
+use crate::program::{Edit, Kind, Name, Op, Pairing, Rotary, Rotate};
 
 const BOTH: &[Name] = &[Name::QRot, Name::KRot];
 const PAIRS: &str =
@@ -18,6 +18,7 @@ const APPLIED: &str = "q, k = apply_rope(q, k)";
 pub const ALL: &[Mistake] = &[
     Mistake {
         id: "rope-interleaved",
+        kind: Kind::Replaced,
         silent: PAIRS,
         ways: &[Way {
             summary: "the neighbours 2i and 2i + 1 are turned, in place of i and i + r/2",
@@ -29,6 +30,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "rope-half",
+        kind: Kind::Replaced,
         silent: PAIRS,
         ways: &[Way {
             summary: "i and i + r/2 are turned, in place of the neighbours 2i and 2i + 1",
@@ -40,6 +42,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "rope-position-offset",
+        kind: Kind::Parameter,
         silent: "Queries and keys that are off alike give the right scores; only beside a cache, or where one of them \
                  is off, it shows.",
         ways: &[
@@ -66,6 +69,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "rope-on-values",
+        kind: Kind::Inserted,
         silent: "The values keep their norms.",
         ways: &[
             Way {
@@ -97,6 +101,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "rope-q-only",
+        kind: Kind::Omitted,
         silent: "The shapes do not tell, and the scores still depend on the position of the query.",
         ways: &[Way {
             summary: "the rotation reaches the queries alone",
@@ -108,6 +113,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "rope-k-only",
+        kind: Kind::Omitted,
         silent: "The shapes do not tell, and the scores still depend on the position of the key.",
         ways: &[Way {
             summary: "the rotation reaches the keys alone",
@@ -119,6 +125,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "rope-missing",
+        kind: Kind::Omitted,
         silent: "Short sequences do nearly as well without positions.",
         ways: &[Way {
             summary: "neither queries nor keys are turned by their positions",

@@ -2,7 +2,7 @@
 
 use super::{Edits, Mistake, Situation, Way, after, none, one, replace};
 use crate::error::Result;
-use crate::program::{Name, Scaling};
+use crate::program::{Kind, Name, Scaling};
 
 const SILENT: &str = "The weights still sum to 1; they are only too flat or too sharp.";
 const RIGHT: &str = "scores = q @ k.transpose(-2, -1) / math.sqrt(head_dim)";
@@ -12,6 +12,7 @@ const TWICE: &str = "q (or the dot products) is scaled, and so are the scores";
 pub const ALL: &[Mistake] = &[
     Mistake {
         id: "scale-missing",
+        kind: Kind::Omitted,
         silent: SILENT,
         ways: &[Way {
             summary: "the scores are not divided by √d_k",
@@ -23,6 +24,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "scale-sqrt-d-model",
+        kind: Kind::Parameter,
         silent: SILENT,
         ways: &[Way {
             summary: "the scores are divided by √d_model in place of √d_k",
@@ -34,6 +36,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "scale-sqrt-heads",
+        kind: Kind::Parameter,
         silent: SILENT,
         ways: &[Way {
             summary: "the scores are divided by √heads in place of √d_k",
@@ -45,6 +48,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "scale-d-k",
+        kind: Kind::Parameter,
         silent: SILENT,
         ways: &[Way {
             summary: "the scores are divided by d_k, not by its root",
@@ -56,6 +60,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "scale-inverted",
+        kind: Kind::Parameter,
         silent: SILENT,
         ways: &[Way {
             summary: "the scores are multiplied by √d_k",
@@ -67,8 +72,15 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "scale-twice",
+        kind: Kind::Repeated,
         silent: SILENT,
         ways: &[
+            Way {
+                summary: "the scores are scaled twice",
+                wrong: "scores = q @ k.transpose(-2, -1) / math.sqrt(head_dim) / math.sqrt(head_dim)",
+                right: ONCE,
+                edits: |run| again(run, Name::Scores),
+            },
             Way {
                 summary: TWICE,
                 wrong: "q = q * head_dim**-0.5  # and then: scores = q @ k.transpose(-2, -1) / math.sqrt(head_dim)",

@@ -3,11 +3,12 @@
 use super::mask::by_position;
 use super::{Edits, Mistake, Situation, Way, after, none, omit, omitted, one, replace};
 use crate::error::Result;
-use crate::program::{Biasing, ByPosition, Hides, Masking, Name, Op, alibi_slopes};
+use crate::program::{Biasing, ByPosition, Hides, Kind, Masking, Name, Op, alibi_slopes};
 
 pub const ALL: &[Mistake] = &[
     Mistake {
         id: "window-off-by-one",
+        kind: Kind::Parameter,
         silent: "Sequences shorter than the window do not show it.",
         ways: &[Way {
             summary: "the sliding window is one key wider or narrower",
@@ -28,6 +29,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "alibi-slopes",
+        kind: Kind::Parameter,
         silent: "Every head still has a slope, and the biases still grow with the distance.",
         ways: &[Way {
             summary: "the position biases have the slopes of another head count, order or sign",
@@ -39,6 +41,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "softcap-missing",
+        kind: Kind::Omitted,
         silent: "Only scores near the cap differ much.",
         ways: &[Way {
             summary: "the scores are not capped",
@@ -50,6 +53,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "softcap-after-mask",
+        kind: Kind::Moved,
         silent: "A cap of 50 leaves blocked keys next to no weight, unless a row's scores are all low.",
         ways: &[Way {
             summary: "the scores are capped after the mask, which makes blocked ones −C",

@@ -5,7 +5,7 @@ use candle_core::{D, DType, Tensor};
 use super::{Edits, Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::config;
 use crate::error::Result;
-use crate::program::{EmptyRow, Fill, KeepSome, Masking, Name, Weighting};
+use crate::program::{EmptyRow, Fill, KeepSome, Kind, Masking, Name, Weighting};
 
 const EMPTY: &str = "It shows only where every key of a query is masked.";
 const CHOOSE: &str = "choose one convention: `empty_rows` and `mask_fill` say which";
@@ -14,6 +14,7 @@ const NAN: &str = "a fully masked row becomes NaN";
 pub const ALL: &[Mistake] = &[
     Mistake {
         id: "empty-row-zero",
+        kind: Kind::Mask,
         silent: EMPTY,
         ways: &[Way {
             summary: "a fully masked row gets weights 0",
@@ -28,6 +29,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "empty-row-nan",
+        kind: Kind::Mask,
         silent: EMPTY,
         ways: &[
             Way {
@@ -50,6 +52,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "empty-row-uniform",
+        kind: Kind::Mask,
         silent: EMPTY,
         ways: &[Way {
             summary: "a fully masked row gets equal weights, as its keys share a finite fill",
@@ -64,6 +67,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "softmax-over-queries",
+        kind: Kind::Axes,
         silent: "All weights are in [0, 1], and with equal lengths every shape fits.",
         ways: &[Way {
             summary: "softmax runs over the queries: columns sum to 1, rows do not",
@@ -75,6 +79,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "softmax-over-heads",
+        kind: Kind::Axes,
         silent: "All weights are in [0, 1].",
         ways: &[Way {
             summary: "softmax runs over the heads",
@@ -86,6 +91,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "softmax-missing",
+        kind: Kind::Omitted,
         silent: "Nothing checks that weights are positive and sum to 1.",
         ways: &[Way {
             summary: "the raw scores are used as weights",
@@ -97,6 +103,7 @@ pub const ALL: &[Mistake] = &[
     },
     Mistake {
         id: "dropout-active",
+        kind: Kind::Random,
         silent: "The mean of the weights is right; the numbers differ from call to call.",
         ways: &[Way {
             summary: "dropout is left on in inference: some weights are 0, the others are scaled up",

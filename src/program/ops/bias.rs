@@ -3,10 +3,13 @@
 use candle_core::{DType, Device, Tensor};
 
 use super::mask::{broadcasts, joined};
+use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::Axis::{Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
+use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
+use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Term, Value, factor};
 
 /// Biases of scores.
@@ -123,6 +126,77 @@ impl Operation for Biasing {
             Self::Sum { .. } | Self::Add => {
                 inputs.iter().map(|bias| Ok(Term(vec![bias.broadcast_at(cell)?]))).collect()
             }
+        }
+    }
+
+    fn knobs(&self) -> Vec<Knob> {
+        if let Self::Distances { first, queries, keys } = self {
+            let (queries, keys) = (*queries, *keys);
+            let bound = i64::try_from(keys.max(queries)).unwrap_or(i64::MAX);
+            #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
+            let value = *first as f64;
+            return vec![Knob {
+                name: "position of the first query",
+                value,
+                range: Range::Whole(0, bound),
+                common: vec![0.0],
+                with: Box::new(move |first| {
+                    Some(Self::Distances { first: whole(first)?, queries, keys }.into())
+                }),
+            }];
+        }
+        let Self::Slopes { slopes } = self else { return Vec::new() };
+        let slopes = slopes.clone();
+        vec![Knob {
+            name: "factor of the slopes",
+            value: 1.0,
+            range: Range::Factor,
+            common: vec![-1.0, 0.5, 2.0],
+            with: Box::new(move |factor| {
+                let slopes = slopes.iter().map(|slope| slope * factor).collect();
+                Some(Self::Slopes { slopes }.into())
+            }),
+        }]
+    }
+
+    fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
+        match self {
+            Self::Add => vec![
+                Sibling::new(
+                    Slip::AddTimes { factor: -1.0, addend: 0.0 },
+                    Kind::Replaced,
+                    "the bias is subtracted",
+                ),
+                Sibling::new(
+                    Slip::Product,
+                    Kind::Replaced,
+                    "the scores are multiplied by the bias",
+                ),
+            ],
+            Self::Slopes { slopes } => {
+                let power = |power: f64, told: &str| {
+                    let slopes = slopes.iter().map(|slope| slope.powf(power)).collect();
+                    Sibling::new(Self::Slopes { slopes }, Kind::Parameter, told)
+                };
+                vec![
+                    power(0.5, "the slopes are powers of 2^(−4 / heads), not of 2^(−8 / heads)"),
+                    power(2.0, "the slopes are powers of 2^(−16 / heads), not of 2^(−8 / heads)"),
+                ]
+            }
+            Self::Distances { .. } | Self::Sum { .. } => Vec::new(),
+        }
+    }
+
+    fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Narrowed {
+        match (self, part) {
+            (Self::Distances { first, keys, .. }, Part::Rows(rows)) => {
+                let (first, queries) = (first + rows.first, rows.count);
+                Narrowed::To(Self::Distances { first, queries, keys: *keys }.into())
+            }
+            (
+                Self::Slopes { .. } | Self::Distances { .. } | Self::Sum { .. } | Self::Add,
+                Part::Item(_) | Part::Rows(_),
+            ) => Narrowed::Same,
         }
     }
 

@@ -3,6 +3,8 @@
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::cast_lossless,
     reason = "sizes and settings become 32-bit numbers where torch makes them so"
 )]
 
@@ -195,6 +197,64 @@ impl Frequencies {
             return Err(Error::config(what, "give a base above 1, such as 10000"));
         }
         Ok(values)
+    }
+}
+
+/// A number of a scaling: its name, its value, and the scaling with another one.
+type ScalingNumber = (&'static str, f64, fn(&RopeScaling, f64) -> RopeScaling);
+
+/// Changes one number of a scaling.
+macro_rules! numbers_of {
+    ($own:expr, $variant:ident, $($field:ident),+) => {
+        vec![$((
+            stringify!($field),
+            $own.$field as f64,
+            (|scaling: &RopeScaling, value: f64| match scaling {
+                RopeScaling::$variant(own) => {
+                    let mut own = own.clone();
+                    own.$field = value as _;
+                    RopeScaling::$variant(own)
+                }
+                other => other.clone(),
+            }) as fn(&RopeScaling, f64) -> RopeScaling,
+        )),+]
+    };
+}
+
+impl Frequencies {
+    /// The numbers of the scaling that code can have wrong.
+    pub(super) fn scaling_numbers(&self) -> Vec<ScalingNumber> {
+        match &self.scaling {
+            None | Some(RopeScaling::Default) => Vec::new(),
+            Some(RopeScaling::Linear { factor }) => {
+                vec![("factor", *factor, |_, factor| RopeScaling::Linear { factor })]
+            }
+            Some(RopeScaling::Dynamic { factor, .. }) => {
+                vec![("factor", *factor, |scaling, factor| match scaling {
+                    RopeScaling::Dynamic { max_position_embeddings, .. } => RopeScaling::Dynamic {
+                        factor,
+                        max_position_embeddings: *max_position_embeddings,
+                    },
+                    other => other.clone(),
+                })]
+            }
+            Some(RopeScaling::Llama3(own)) => numbers_of!(
+                own,
+                Llama3,
+                factor,
+                original_max_position_embeddings,
+                low_freq_factor,
+                high_freq_factor
+            ),
+            Some(RopeScaling::Yarn(own)) => numbers_of!(
+                own,
+                Yarn,
+                factor,
+                original_max_position_embeddings,
+                beta_fast,
+                beta_slow
+            ),
+        }
     }
 }
 

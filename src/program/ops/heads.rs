@@ -4,7 +4,8 @@ use candle_core::{DType, Tensor};
 
 use crate::error::Result;
 use crate::program::axis::Axis::{Batch, Head, HeadDim, Key, Model};
-use crate::program::axis::{Axes, Axis, Dim, unravel};
+use crate::program::axis::{Axes, Dim, unravel};
+use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
 use crate::program::terms::{Term, Value};
 
@@ -162,13 +163,30 @@ impl Operation for Heads {
         inputs.first().filter(|_| adds).map_or(0, |heads| heads.count())
     }
 
-    fn mixes_items(&self) -> bool {
-        let Self::Rearrange(Rearrange { blocks, view, order, result }) = self else { return false };
-        // The items stay where they are only as the outermost axis of the view, which no place leaves or enters.
-        let items = result.first().filter(|(axis, _)| *axis == Axis::Batch);
-        items.is_some_and(|(_, size)| {
-            !blocks.is_empty() || order.first() != Some(&0) || view.first() != Some(size)
-        })
+    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
+        let Self::Rearrange(own) = self else { return Narrowed::Same };
+        let Some(at) = part.position(whole) else { return Narrowed::Same };
+        // The places stay where they are only as an axis of the view that no order moves.
+        let size = own.result.get(at).map(|(_, size)| size);
+        let stays = own.order.get(at) == Some(&at) && own.view.get(at) == size;
+        let before = |shape: &[usize]| shape.iter().take(at).product::<usize>();
+        let sizes: Vec<usize> = own.result.iter().map(|(_, size)| *size).collect();
+        let is_first = own.order.iter().take(at).all(|from| *from < at);
+        let read = inputs.first().map_or_else(Vec::new, |read| read.shape());
+        let of_input =
+            inputs.first().and_then(|read| read.iter().position(|(axis, _)| axis == part.axis()));
+        let is_read =
+            of_input.is_some_and(|at| read.iter().take(at).product::<usize>() == before(&own.view));
+        let is_same = is_read && before(&own.view) == before(&sizes);
+        if !own.blocks.is_empty() || !stays || !is_first || !is_same {
+            return Narrowed::Mixed;
+        }
+        let mut narrow = own.clone();
+        if let (Some(view), Some((_, size))) = (narrow.view.get_mut(at), narrow.result.get_mut(at))
+        {
+            (*view, *size) = (part.places().1, part.places().1);
+        }
+        Narrowed::To(Self::Rearrange(narrow).into())
     }
 }
 

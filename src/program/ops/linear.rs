@@ -5,6 +5,7 @@ use candle_core::Tensor;
 use crate::error::Result;
 use crate::program::axis::Axis::{Key, Model, Query};
 use crate::program::axis::{Axes, Axis, Dim};
+use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at};
 use crate::program::terms::{Term, Value};
 
@@ -107,6 +108,21 @@ impl Operation for Linear {
                 inner.map(|key| term(&[b, h, query, key], &[b, h, key, d])).collect()
             }
         }
+    }
+
+    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
+        let (Self::Project { tokens: Query, rows }, Part::Rows(part)) = (self, part) else {
+            return Narrowed::Same;
+        };
+        let read = inputs.first().and_then(|x| x.iter().nth(1)).map(|(_, tokens)| tokens);
+        let all = whole.iter().nth(1).map(|(_, rows)| rows);
+        // What reads rows reads those of the part alone.
+        if read == Some(part.count) && all != Some(part.count) {
+            return Narrowed::Same;
+        }
+        let first = rows.map_or(0, |rows| rows.first) + part.first;
+        let rows = Some(QueryRows { first, count: part.count });
+        Narrowed::To(Self::Project { tokens: Query, rows }.into())
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {

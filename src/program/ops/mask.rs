@@ -8,7 +8,9 @@ use super::scaling::number;
 use crate::error::Result;
 use crate::program::axis::Axis::{Batch, Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
-use crate::program::op::{Misread, Op, Operation, read};
+use crate::program::narrow::{Narrowed, Part};
+use crate::program::op::{Misread, Operation, read};
+use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Reason, Term, Value, factor};
 
 /// Masks, true = blocked, and their use.
@@ -241,6 +243,61 @@ impl Operation for Masking {
         }
     }
 
+    #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
+    fn knobs(&self) -> Vec<Knob> {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        match self {
+            Self::ByPosition(own) => {
+                let (of_first, of_window) = (own.clone(), own.clone());
+                let bound = count(own.keys.max(own.queries));
+                let mut knobs = vec![Knob {
+                    name: "mask offset",
+                    value: own.first as f64,
+                    range: Range::Whole(-bound, bound),
+                    common: Vec::new(),
+                    with: Box::new(move |first| {
+                        #[allow(clippy::cast_possible_truncation, reason = "a whole number")]
+                        let mask = ByPosition { first: first as i64, ..of_first.clone() };
+                        Some(Self::ByPosition(mask).into())
+                    }),
+                }];
+                if let Hides::BeforeWindow(window) = own.hides {
+                    knobs = vec![Knob {
+                        name: "window",
+                        value: window as f64,
+                        range: Range::Whole(1, bound + 1),
+                        common: vec![window as f64 / 2.0, window as f64 * 2.0],
+                        with: Box::new(move |window| {
+                            let hides = Hides::BeforeWindow(whole(window)?);
+                            Some(Self::ByPosition(ByPosition { hides, ..of_window.clone() }).into())
+                        }),
+                    }];
+                }
+                knobs
+            }
+            Self::Fill { fill } => vec![Knob {
+                name: "fill",
+                value: fill.0,
+                range: Range::Cell,
+                common: vec![0.0, -1.0, -10.0, -100.0, -1e3, -1e4, 1e9, f64::INFINITY],
+                with: Box::new(|fill| Some(Self::Fill { fill: Fill(fill) }.into())),
+            }],
+            Self::Keys(_) | Self::AnyOf | Self::Not => Vec::new(),
+        }
+    }
+
+    fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
+        let mask = |op: Self, told: String| Sibling::new(op, Kind::Mask, told);
+        match self {
+            Self::Keys(own) => own
+                .siblings()
+                .into_iter()
+                .map(|(by, told)| mask(Self::Keys(BlockedKeys { by, ..own.clone() }), told))
+                .collect(),
+            Self::ByPosition(_) | Self::AnyOf | Self::Not | Self::Fill { .. } => Vec::new(),
+        }
+    }
+
     fn fill(&self) -> Option<f64> {
         match self {
             Self::Fill { fill } => Some(fill.0),
@@ -248,16 +305,35 @@ impl Operation for Masking {
         }
     }
 
-    fn of_item(&self, item: usize) -> Option<Op> {
-        match self {
-            Self::Keys(mask) => {
-                let by = match &mask.by {
-                    Blocked::Rows(rows) => Blocked::Rows(vec![rows.get(item)?.clone()]),
-                    Blocked::Lengths(lengths) => Blocked::Lengths(vec![*lengths.get(item)?]),
-                };
-                Some(Self::Keys(BlockedKeys { by, ..mask.clone() }).into())
+    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
+        match (self, part) {
+            (Self::ByPosition(own), Part::Rows(rows)) => {
+                let first = own.first.saturating_add_unsigned(rows.first as u64);
+                let mask = ByPosition { first, queries: rows.count, ..own.clone() };
+                Narrowed::To(Self::ByPosition(mask).into())
             }
-            Self::ByPosition(_) | Self::AnyOf | Self::Not | Self::Fill { .. } => None,
+            (Self::Keys(own), Part::Item(item)) => {
+                let by = match &own.by {
+                    Blocked::Rows(rows) => {
+                        rows.get(item).map(|row| Blocked::Rows(vec![row.clone()]))
+                    }
+                    Blocked::Lengths(all) => all.get(item).map(|own| Blocked::Lengths(vec![*own])),
+                };
+                match by {
+                    Some(by) => Narrowed::To(Self::Keys(BlockedKeys { by, ..own.clone() }).into()),
+                    None => Narrowed::Same,
+                }
+            }
+            (Self::Keys(own), Part::Rows(rows)) if part.position(whole).is_some() => {
+                let as_queries = own
+                    .as_queries
+                    .map(|all| QueryRows { first: all.first + rows.first, count: rows.count });
+                Narrowed::To(Self::Keys(BlockedKeys { as_queries, ..own.clone() }).into())
+            }
+            (
+                Self::ByPosition(_) | Self::Keys(_) | Self::AnyOf | Self::Not | Self::Fill { .. },
+                Part::Item(_) | Part::Rows(_),
+            ) => Narrowed::Same,
         }
     }
 }

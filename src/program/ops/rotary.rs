@@ -4,11 +4,16 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i};
 
 use super::frequencies::Frequencies;
+use super::precision::Precision;
+use super::slip::Slip;
+use super::turn::{Stage, Turn};
 use crate::error::Result;
 use crate::program::axis::Axis::HeadDim;
 use crate::program::axis::{Axes, Dim};
 use crate::program::choices;
+use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
+use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Term, Value, factor};
 
 choices! {
@@ -113,6 +118,175 @@ impl Operation for Rotary {
     }
 
     /// For each feature of a pair two products and a sum; cosines and sines are few.
+    fn knobs(&self) -> Vec<Knob> {
+        match self {
+            Self::Frequencies(own) => {
+                let (of_base, of_dims) = (own.clone(), own.clone());
+                let with_base = move |base: f64| {
+                    let frequencies = Frequencies { base, ..of_base.clone() };
+                    (base > 0.0).then(|| Self::Frequencies(frequencies).into())
+                };
+                let with_dims = move |dims: f64| {
+                    let dims = whole(dims).filter(|dims| *dims >= 2 && dims % 2 == 0)?;
+                    Some(Self::Frequencies(Frequencies { dims, ..of_dims.clone() }).into())
+                };
+                let most = i64::try_from(2 * own.dims).unwrap_or(i64::MAX);
+                #[allow(clippy::cast_precision_loss, reason = "features of a head are few")]
+                let dims = own.dims as f64;
+                let mut knobs = vec![
+                    Knob {
+                        name: "rope_base",
+                        value: own.base,
+                        range: Range::Positive,
+                        common: vec![1e4, 5e5, 1e6, 1e5, 1e3, 100.0, 1e7, 1e2, 1e8],
+                        with: Box::new(with_base),
+                    },
+                    Knob {
+                        name: "rope_dims",
+                        value: dims,
+                        range: Range::Whole(2, most),
+                        common: Vec::new(),
+                        with: Box::new(with_dims),
+                    },
+                ];
+                for (name, value, with) in own.scaling_numbers() {
+                    let own = own.clone();
+                    knobs.push(Knob {
+                        name,
+                        value,
+                        range: Range::Positive,
+                        common: vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0],
+                        with: Box::new(move |value| {
+                            let scaling = own.scaling.as_ref().map(|scaling| with(scaling, value));
+                            let other = Frequencies { scaling, ..own.clone() };
+                            Some(Self::Frequencies(other).into())
+                        }),
+                    });
+                }
+                knobs
+            }
+            Self::Rotate(own) => {
+                let (of_first, of_factor) = (own.clone(), own.clone());
+                let with_first = move |first: f64| {
+                    #[allow(clippy::cast_possible_truncation, reason = "a whole number")]
+                    let turn = Turn { first: vec![first as i64], ..of_first.turn() };
+                    Some(Slip::Turn(turn).into())
+                };
+                let first = i64::try_from(own.first).unwrap_or(i64::MAX);
+                #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
+                let value = first as f64;
+                vec![
+                    Knob {
+                        name: "first position",
+                        value,
+                        range: Range::Whole(-first.min(64) - 8, first.saturating_add(32)),
+                        common: vec![0.0, value + 1.0, value - 1.0],
+                        with: Box::new(with_first),
+                    },
+                    Knob {
+                        name: "attention factor",
+                        value: own.factor,
+                        range: Range::Factor,
+                        common: vec![1.0],
+                        with: Box::new(move |factor| {
+                            let rotate = Rotate { factor, ..of_factor.clone() };
+                            Some(Self::Rotate(rotate).into())
+                        }),
+                    },
+                ]
+            }
+        }
+    }
+
+    fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
+        match self {
+            Self::Frequencies(own) => {
+                let unscaled = Frequencies { scaling: None, ..own.clone() };
+                let unscaled = own.scaling.as_ref().map(|scaling| {
+                    let told = format!("the frequencies are not scaled ({})", scaling.kind());
+                    Sibling::new(Self::Frequencies(unscaled), Kind::Omitted, told)
+                });
+                unscaled.into_iter().collect()
+            }
+            Self::Rotate(own) => {
+                let turn =
+                    |turn: Turn, told: &str| Sibling::new(Slip::Turn(turn), Kind::Replaced, told);
+                let right = own.turn();
+                let other = match own.pairing {
+                    Pairing::Half => Pairing::Interleaved,
+                    Pairing::Interleaved => Pairing::Half,
+                };
+                let mut all = vec![
+                    turn(
+                        Turn { is_backwards: true, ..right.clone() },
+                        "the rotation goes the other way: the sine has the wrong sign",
+                    ),
+                    turn(
+                        Turn { is_exchanged: true, ..right.clone() },
+                        "sine and cosine change places",
+                    ),
+                    turn(
+                        Turn { angles: other, ..right.clone() },
+                        "the two pairings are mixed: cosines and sines are laid out for the other one",
+                    ),
+                    turn(
+                        Turn { partners: other, ..right.clone() },
+                        "the two pairings are mixed: partners are those of the other one",
+                    ),
+                    turn(
+                        Turn {
+                            is_backwards: true,
+                            partners: other,
+                            angles: other,
+                            ..right.clone()
+                        },
+                        "the other pairs are turned, and the other way",
+                    ),
+                    turn(
+                        Turn { is_unsigned: true, ..right.clone() },
+                        "the minus sign of the rotation is missing",
+                    ),
+                    turn(
+                        Turn { is_at_end: true, ..right.clone() },
+                        "the last features are turned, not the first",
+                    ),
+                    turn(Turn { step: -1.0, ..right.clone() }, "positions are counted backwards"),
+                    turn(
+                        Turn { step: 0.0, ..right.clone() },
+                        "every token has the position of the first",
+                    ),
+                    turn(
+                        Turn { is_by_head: true, ..right.clone() },
+                        "positions are those of the heads, not of the tokens",
+                    ),
+                ];
+                let stages = [
+                    (Stage::Positions, "positions"),
+                    (Stage::Angles, "angles"),
+                    (Stage::Tables, "cosines and sines"),
+                ];
+                for precision in Precision::ALL {
+                    for (stage, name) in stages {
+                        let turn = Turn { rounded: Some((stage, precision)), ..right.clone() };
+                        let told = format!("the {name} are computed in {}", precision.name());
+                        all.push(Sibling::new(Slip::Turn(turn), Kind::Precision, told));
+                    }
+                }
+                all
+            }
+        }
+    }
+
+    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
+        match (self, part, part.position(whole)) {
+            (Self::Rotate(own), Part::Rows(rows), Some(_)) => {
+                let first = own.first + rows.first;
+                Narrowed::To(Self::Rotate(Rotate { first, ..own.clone() }).into())
+            }
+            (Self::Rotate(_) | Self::Frequencies(_), ..) => Narrowed::Same,
+        }
+    }
+
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         match (self, inputs) {
             (Self::Rotate(_), [heads, freqs]) => {
@@ -125,6 +299,25 @@ impl Operation for Rotary {
 }
 
 impl Rotate {
+    /// The same, with every part of it open to mistakes.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        Turn {
+            partners: self.pairing,
+            angles: self.pairing,
+            first: vec![i64::try_from(self.first).unwrap_or(i64::MAX)],
+            factor: self.factor,
+            is_backwards: false,
+            is_exchanged: false,
+            step: 1.0,
+            is_by_head: false,
+            is_unsigned: false,
+            is_at_end: false,
+            rounded: None,
+            places: None,
+        }
+    }
+
     /// What cosine and sine are multiplied by, if not by 1.
     #[allow(clippy::float_cmp, reason = "1 exactly")]
     fn own_factor(&self) -> Option<f64> {

@@ -2,10 +2,13 @@
 
 use candle_core::{D, Tensor};
 
+use super::functions::{Map, Norm};
+use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::Axis::HeadDim;
 use crate::program::axis::{Axes, Dim};
-use crate::program::op::{Misread, Operation};
+use crate::program::op::{Misread, Op, Operation};
+use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
 
 /// Numbers that are scaled, each or by rows.
@@ -106,6 +109,92 @@ impl Operation for Scaling {
             Self::Root { .. } | Self::By { .. } => 1,
             Self::SoftCap { .. } => 3,
         })
+    }
+
+    fn knobs(&self) -> Vec<Knob> {
+        match self {
+            Self::RmsNorm { eps } => vec![Knob {
+                name: "eps",
+                value: *eps,
+                range: Range::Positive,
+                common: vec![0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 1e-2],
+                with: Box::new(|eps| Some(Self::RmsNorm { eps }.into())),
+            }],
+            Self::Root { .. } | Self::By { .. } => vec![Knob {
+                name: "scale",
+                value: match self {
+                    Self::Root { head_dim } => root(*head_dim).recip(),
+                    Self::By { factor } => *factor,
+                    Self::RmsNorm { .. } | Self::SoftCap { .. } => 1.0,
+                },
+                range: Range::Factor,
+                common: vec![1.0],
+                with: Box::new(|factor| Some(Self::By { factor }.into())),
+            }],
+            Self::SoftCap { cap } => vec![Knob {
+                name: "softcap",
+                value: *cap,
+                range: Range::Positive,
+                common: vec![1.0, 5.0, 10.0, 20.0, 30.0, 50.0, 100.0],
+                with: Box::new(|cap| (cap > 0.0).then(|| Self::SoftCap { cap }.into())),
+            }],
+        }
+    }
+
+    fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
+        let replaced = |op: Op, told: &str| Sibling::new(op, Kind::Replaced, told);
+        match self {
+            Self::RmsNorm { eps } => {
+                let own = Norm::rms(*eps);
+                let norm = |told: &str, norm: Norm| replaced(Slip::Norm(norm).into(), told);
+                let rank = inputs.first().map_or(0, |axes| axes.rank());
+                let mut all = vec![
+                    norm(
+                        "LayerNorm, which subtracts the mean, in place of the RMS norm",
+                        Norm { is_centred: true, ..own.clone() },
+                    ),
+                    norm(
+                        "the L2 norm, the root of the sum of squares, in place of their mean",
+                        Norm { is_mean: false, ..own.clone() },
+                    ),
+                    norm(
+                        "the mean is subtracted, and the squares are those of the numbers before",
+                        Norm { is_centred: true, is_of_raw: true, ..own.clone() },
+                    ),
+                    norm(
+                        "the root of the mean square is forgotten",
+                        Norm { power: 1.0, ..own.clone() },
+                    ),
+                    norm("the weight is 1 + w in place of w", Norm { offset: 1.0, ..own.clone() }),
+                    norm("the weight is w − 1 in place of w", Norm { offset: -1.0, ..own.clone() }),
+                    norm(
+                        "ε is added to the root, not below it",
+                        Norm { is_eps_outside: true, ..own.clone() },
+                    ),
+                ];
+                let axes = [(2, "tokens"), (3, "heads"), (4, "items")];
+                for (at, name) in axes.into_iter().filter(|(at, _)| *at <= rank) {
+                    let one = Norm { over: vec![at], ..own.clone() };
+                    let both = Norm { over: vec![1, at], ..own.clone() };
+                    let told = format!("the norm runs over the {name}, not over a head's features");
+                    all.push(Sibling::new(Slip::Norm(one), Kind::Axes, told));
+                    let told = format!("the norm runs over features and {name} together");
+                    all.push(Sibling::new(Slip::Norm(both), Kind::Axes, told));
+                }
+                all
+            }
+            Self::SoftCap { cap } => {
+                let cap = *cap;
+                vec![
+                    replaced(
+                        Slip::Clip { limit: cap }.into(),
+                        "the scores are clipped at the cap, without tanh",
+                    ),
+                    replaced(Slip::Map(Map::Tanh).into(), "tanh of the scores, without the cap"),
+                ]
+            }
+            Self::Root { .. } | Self::By { .. } => Vec::new(),
+        }
     }
 
     fn constant(&self) -> Option<(&'static str, String, f64)> {

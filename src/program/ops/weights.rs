@@ -2,11 +2,15 @@
 
 use candle_core::{D, DType, Device, Tensor};
 
+use super::functions::{Map, Weigh};
 use super::mask::broadcasts;
+use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::choices;
+use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation};
+use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value, factor};
 
 choices! {
@@ -200,14 +204,69 @@ impl Operation for Weighting {
         })
     }
 
-    fn mixes_items(&self) -> bool {
-        match self {
-            Self::Softmax { axis_from_last, .. } => *axis_from_last >= 4,
-            Self::ZeroEmptyRows
-            | Self::DropoutScale { .. }
-            | Self::Dropout { .. }
-            | Self::KeepSome(_) => false,
+    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
+        match (self, part.position(whole)) {
+            (Self::Softmax { axis_from_last, .. }, Some(at))
+                if whole.rank().checked_sub(*axis_from_last) == Some(at) =>
+            {
+                Narrowed::Mixed
+            }
+            (Self::KeepSome(KeepSome { keep, factor }), Some(at)) => match part.of(keep, at) {
+                Ok(keep) => Narrowed::To(Self::KeepSome(KeepSome { keep, factor: *factor }).into()),
+                Err(_) => Narrowed::Mixed,
+            },
+            (
+                Self::Softmax { .. }
+                | Self::ZeroEmptyRows
+                | Self::DropoutScale { .. }
+                | Self::Dropout { .. }
+                | Self::KeepSome(_),
+                _,
+            ) => Narrowed::Same,
         }
+    }
+
+    fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
+        let Self::Softmax { empty_row, axis_from_last: 1 } = self else { return Vec::new() };
+        let weigh =
+            |weigh: Weigh, told: &str| Sibling::new(Slip::Weigh(weigh), Kind::Replaced, told);
+        let mut all = vec![
+            weigh(Weigh::BaseTwo, "softmax has base 2 in place of e"),
+            weigh(Weigh::PlusOne, "1 is added to softmax's sum"),
+            weigh(Weigh::Log, "log-softmax in place of softmax"),
+            weigh(Weigh::Unnormalised, "the exponentials are not divided by their sum"),
+            weigh(Weigh::Linear, "the scores are divided by their sum, without exponentials"),
+            weigh(
+                Weigh::ByLargest,
+                "the scores are divided by their largest, without exponentials",
+            ),
+            weigh(Weigh::Largest, "the largest score takes all the weight"),
+            weigh(Weigh::Negative, "softmax of the scores with the other sign"),
+        ];
+        for map in [Map::Relu, Map::Softplus, Map::Absolute, Map::Square, Map::Sigmoid] {
+            let told =
+                format!("{} of the scores, divided by its sum, in place of softmax", map.name());
+            all.push(Sibling::new(Slip::Weigh(Weigh::Share(map)), Kind::Replaced, told));
+        }
+        all.push(weigh(Weigh::Equal, "every visible key has the same weight"));
+        for map in [Map::Sigmoid, Map::Exp, Map::Relu] {
+            let told = format!("{} in place of softmax", map.name());
+            all.push(Sibling::new(Slip::Map(map), Kind::Replaced, told));
+        }
+        let over = |over: &[usize], told: &str| {
+            Sibling::new(Slip::Weigh(Weigh::Over(over.to_vec())), Kind::Axes, told)
+        };
+        all.extend([
+            over(&[1, 2], "softmax runs over queries and keys together"),
+            over(&[1, 3], "softmax runs over heads and keys together"),
+            over(&[1, 2, 3], "softmax runs over heads, queries and keys together"),
+            over(&[1, 4], "softmax runs over items and keys together"),
+        ]);
+        if inputs.first().is_some_and(|scores| scores.rank() == 4) {
+            let softmax = Self::Softmax { empty_row: *empty_row, axis_from_last: 4 };
+            all.push(Sibling::new(softmax, Kind::Axes, "softmax runs over the items of the batch"));
+        }
+        all
     }
 
     fn is_share(&self) -> bool {

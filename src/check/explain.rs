@@ -1,0 +1,265 @@
+//! The mistakes that single steps show: each faulty step on its own recorded inputs.
+
+use std::collections::HashMap;
+
+use candle_core::Tensor;
+
+use super::catalogue::Situation;
+use super::clues::parts;
+use super::compare::compare;
+use super::evidence::Evidence;
+use super::finding::Finding;
+use super::hypothesis::{Hypothesis, hypotheses, sites};
+use super::replay::{narrowed_trace, narrowed_values, worst};
+use super::tolerance::Tolerance;
+use super::{fit, fit_cells};
+use crate::error::Result;
+use crate::program::{Axis, Kind, Name, Part, Precision, Program, Trace};
+
+/// The faulty steps that a mistake explains.
+struct Explanation {
+    made: Hypothesis,
+    steps: Vec<Name>,
+}
+
+/// The search for what explains steps that are wrong though what they read is right.
+struct Search<'e, 'a> {
+    evidence: &'e Evidence<'a>,
+    faulty: &'e [Name],
+    sieve: Option<Sieve>,
+    found: Vec<Explanation>,
+}
+
+/// A part of the record, on which most mistakes already fail.
+struct Sieve {
+    parts: Vec<Part>,
+    trace: Trace,
+    recorded: HashMap<Name, Tensor>,
+}
+
+impl Sieve {
+    /// The item and the rows that are furthest off at the first faulty step; nothing where that is all there is.
+    fn of(evidence: &Evidence, faulty: &[Name]) -> Result<Option<Self>> {
+        let step = faulty.first().and_then(|name| evidence.trace.step(*name));
+        let Some(step) = step else { return Ok(None) };
+        let (Some(value), Some(found)) =
+            (fit::right(evidence, step)?, evidence.recorded.get(&step.name))
+        else {
+            return Ok(None);
+        };
+        let parts = worst(step, found, &value)?;
+        let (mut trace, mut recorded) = (evidence.trace.clone(), evidence.recorded.clone());
+        for part in &parts {
+            let Some(narrow) = narrowed_trace(&trace, *part)? else { return Ok(None) };
+            recorded = narrowed_values(&trace, &recorded, *part)?;
+            trace = narrow;
+        }
+        Ok((!parts.is_empty()).then_some(Self { parts, trace, recorded }))
+    }
+
+    /// Whether a mistake's program may give what was recorded for a step.
+    fn lets_through(
+        &self,
+        evidence: &Evidence,
+        made: &Hypothesis,
+        program: &Program,
+        site: Name,
+    ) -> Result<bool> {
+        let mut parts = self.parts.iter();
+        let narrow = parts.try_fold(program.clone(), |program, part| program.narrowed(*part));
+        let small = evidence.part(&self.trace, &self.recorded);
+        let (Some(narrow), Some(found)) = (narrow, self.recorded.get(&site)) else {
+            return Ok(true);
+        };
+        match small.of(&narrow, site)? {
+            Some(value) => agrees(&small, made, site, found, &value),
+            None => Ok(true),
+        }
+    }
+}
+
+/// The mistakes that explain faulty steps, and the steps that none explains. What a mistake predicts must hold at every
+/// recorded step, the right ones too.
+///
+/// # Errors
+/// If candle fails.
+pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<(Vec<Finding>, Vec<Name>)> {
+    let situation = Situation {
+        config: evidence.config,
+        right: evidence.trace,
+        recorded: Some(evidence.recorded),
+    };
+    let all = hypotheses(&situation)?;
+    let mut search =
+        Search { evidence, faulty, sieve: Sieve::of(evidence, faulty)?, found: Vec::new() };
+    for made in all.iter().filter(|made| made.may_reach(faulty)) {
+        search.try_one(made)?;
+    }
+    for step in search.open() {
+        for made in fit::numbers(evidence, step)? {
+            search.try_one(&made)?;
+        }
+    }
+    for step in search.open() {
+        for made in fit_cells::cells_of(evidence, step)? {
+            search.try_one(&made)?;
+        }
+    }
+    for step in search.open() {
+        search.confined(step, &all)?;
+    }
+    let (mut findings, open) = search.findings();
+    let mut unexplained = Vec::new();
+    for step in open {
+        match fit::precision(evidence, step)? {
+            // Its numbers are those of that type: it was computed in it, or from here on.
+            Some((precision, true)) => {
+                let name = precision.name();
+                let told = format!(
+                    "{step}: it is computed in {name}: its numbers are of that type, and off by its rounding alone"
+                );
+                findings.push(Finding {
+                    kind: Some(Kind::Precision),
+                    ..Finding::rounding(Kind::Precision.name(), step, &told)
+                });
+            }
+            Some((_, false)) | None => unexplained.push(step),
+        }
+    }
+    Ok((findings, unexplained))
+}
+
+impl Search<'_, '_> {
+    /// The faulty steps that nothing explains yet.
+    fn open(&self) -> Vec<Name> {
+        let is_open = |name: &&Name| !self.found.iter().any(|found| found.steps.contains(name));
+        self.faulty.iter().filter(is_open).copied().collect()
+    }
+
+    /// Keeps a mistake that explains something, and contradicts nothing.
+    fn try_one(&mut self, made: &Hypothesis) -> Result<bool> {
+        let steps = self.explained(made)?;
+        let explains = !steps.is_empty();
+        if explains {
+            self.found.push(Explanation { made: made.clone(), steps });
+        }
+        Ok(explains)
+    }
+
+    /// The faulty steps that a mistake explains: none if it does not hold at all that it reaches.
+    fn explained(&self, made: &Hypothesis) -> Result<Vec<Name>> {
+        let Some(program) = made.program(self.evidence.trace) else { return Ok(Vec::new()) };
+        let sites = sites(self.evidence.trace, &program);
+        let mut steps = Vec::new();
+        let (wrong, right): (Vec<Name>, Vec<Name>) =
+            sites.iter().partition(|site| self.faulty.contains(site));
+        if wrong.is_empty() {
+            return Ok(steps);
+        }
+        // Most mistakes explain nothing, which a step that is wrong shows first.
+        for site in wrong.into_iter().chain(right) {
+            let Some(found) = self.evidence.recorded.get(&site) else { continue };
+            if let Some(sieve) = &self.sieve
+                && !sieve.lets_through(self.evidence, made, &program, site)?
+            {
+                return Ok(Vec::new());
+            }
+            let Some(value) = self.evidence.of(&program, site)? else { continue };
+            if !agrees(self.evidence, made, site, found, &value)? {
+                return Ok(Vec::new());
+            }
+            if self.faulty.contains(&site) {
+                steps.push(site);
+            }
+        }
+        Ok(steps)
+    }
+
+    /// Tries mistakes at the places where a step is wrong, if it is right elsewhere.
+    fn confined(&mut self, step: Name, all: &[Hypothesis]) -> Result<()> {
+        let Some(own) = self.evidence.trace.step(step) else { return Ok(()) };
+        let (Some(inputs), Some(found)) =
+            (self.evidence.inputs(own), self.evidence.recorded.get(&step))
+        else {
+            return Ok(());
+        };
+        let right = own.op.eval(&inputs)?;
+        // So few cells fit many a mistake.
+        let differing = compare(found, &right, Tolerance::of(found.dtype()))?.mismatched;
+        if found.dims() != right.dims() || differing < fit::LEAST_CELLS {
+            return Ok(());
+        }
+        let axes: Vec<(Axis, usize)> = own.axes.iter().collect();
+        for (at, places) in parts(&self.evidence.noise, own, found, &right)? {
+            let of = (at, axes[at].0);
+            let mut fitted = fit::numbers_at(self.evidence, step, Some((at, &places)))?;
+            let ready = all.iter().filter(|made| made.edits.iter().all(|edit| edit.at == step));
+            fitted.splice(..0, ready.cloned());
+            let mut best: Option<u32> = None;
+            for made in fitted {
+                if best.is_some_and(|best| made.cost > best) {
+                    continue;
+                }
+                let Some(confined) = made.confined(of, &places) else { continue };
+                if self.try_one(&confined)? {
+                    best = Some(made.cost);
+                }
+            }
+            if best.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The simplest mistakes that explain what can be explained.
+    fn findings(self) -> (Vec<Finding>, Vec<Name>) {
+        let mut findings: Vec<Finding> = Vec::new();
+        let mut open: Vec<Name> = self.faulty.to_vec();
+        while let Some(best) = self
+            .found
+            .iter()
+            .filter(|found| found.steps.iter().any(|step| open.contains(step)))
+            .min_by_key(|found| {
+                let covered = found.steps.iter().filter(|step| open.contains(step)).count();
+                (std::cmp::Reverse(covered), found.made.cost)
+            })
+        {
+            let Some(step) = best.steps.iter().find(|step| open.contains(step)) else { break };
+            let mut finding = best.made.finding(*step);
+            for other in &self.found {
+                let is_as_good = other.steps == best.steps && other.made.cost == best.made.cost;
+                let told = (other.made.id, other.made.summary.clone());
+                let is_new = other.made.summary != finding.summary && !finding.also.contains(&told);
+                // Ways of one mistake are no alternatives.
+                let is_other = !other.made.is_known() || other.made.id != finding.id;
+                if is_as_good && is_new && is_other {
+                    finding.also.push(told);
+                }
+            }
+            open.retain(|step| !best.steps.contains(step));
+            findings.push(finding);
+        }
+        findings.sort_by_key(|finding| self.faulty.iter().position(|step| *step == finding.step));
+        (findings, open)
+    }
+}
+
+/// Whether what a mistake gives is what was recorded: but for rounding, or if the mistake is one of precision, but for
+/// where the last bit of that type falls.
+///
+/// # Errors
+/// If candle fails.
+pub fn agrees(
+    evidence: &Evidence,
+    made: &Hypothesis,
+    step: Name,
+    found: &Tensor,
+    value: &Tensor,
+) -> Result<bool> {
+    let mut types = Precision::ALL.into_iter().filter(|_| made.kind == Kind::Precision);
+    match types.find(|precision| made.summary.contains(precision.name())) {
+        Some(precision) => evidence.noise.agree_in(step, found, value, precision),
+        None => evidence.noise.agree(step, found, value),
+    }
+}

@@ -1,0 +1,304 @@
+//! Numbers and cells that are read off the recorded values, not picked from a list.
+
+use candle_core::{DType, Tensor};
+
+use super::evidence::Evidence;
+use super::fit_cells::moved;
+use super::fit_positions::positions;
+use super::fit_sums::sums;
+use super::grammar::numbers::{plain, scaled, shifted, short, with_number};
+use super::hypothesis::Hypothesis;
+use crate::error::Result;
+use crate::program::{
+    Change, Edit, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
+};
+
+/// A fitted number must explain many more cells than it has freedoms.
+pub const LEAST_CELLS: usize = 8;
+
+/// Beyond so many places of an axis they are not looked for elsewhere.
+pub const MOST_PLACES: usize = 128;
+
+/// How many points of a range are tried before the best is refined.
+const GRID: i32 = 80;
+
+/// The mistakes that a number of a step is another one, for which the recorded value decides.
+///
+/// # Errors
+/// If candle fails.
+pub fn numbers(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+    let mut all = numbers_at(evidence, at, None)?;
+    all.extend(positions(evidence, at)?);
+    all.extend(read_times(evidence, at)?);
+    all.extend(sums(evidence, at)?);
+    all.extend(moved(evidence, at)?);
+    Ok(all)
+}
+
+/// A step that is no product, of which something that it reads is multiplied by a number.
+fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+    let mut all = Vec::new();
+    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
+    let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
+    let is_curved = matches!(step.op, Op::Weighting(Weighting::Softmax { .. }))
+        || matches!(step.op, Op::Scaling(Scaling::SoftCap { .. }))
+        || matches!(step.op, Op::Linear(Linear::Project { .. }));
+    if !is_curved {
+        return Ok(all);
+    }
+    for (slot, read) in evidence.trace.read_by(step).into_iter().enumerate() {
+        let with = |factor: f64| {
+            let op = Scaling::By { factor }.into();
+            let told = format!("{}, which it reads, is multiplied by {}", read.name, short(factor));
+            Hypothesis {
+                edits: vec![Edit::new(at, Change::Before(slot, op, Vec::new()))],
+                summary: format!("{at}: {told}"),
+                ..shifted(at, factor)
+            }
+        };
+        let error = |factor: f64| match with(factor).program(evidence.trace) {
+            Some(program) => match evidence.of(&program, at)? {
+                Some(value) => distance(found, &value, None),
+                None => Ok(f64::INFINITY),
+            },
+            None => Ok(f64::INFINITY),
+        };
+        if let Some(best) = refined(1.0, &error)? {
+            let near = [0.1, 0.125, 0.25, 0.5, 2.0, 4.0, 8.0, 10.0];
+            let near = near.into_iter().find(|value: &f64| (value - best).abs() < 1e-3 * best);
+            all.extend(near.map(with));
+            all.push(with(best));
+        }
+    }
+    Ok(all)
+}
+
+/// The same, from the cells at these places of an axis alone.
+///
+/// # Errors
+/// If candle fails.
+pub fn numbers_at(
+    evidence: &Evidence,
+    at: Name,
+    part: Option<(usize, &[usize])>,
+) -> Result<Vec<Hypothesis>> {
+    let mut all = Vec::new();
+    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
+    let sizes = &evidence.config.sizes;
+    let Some(right) = right(evidence, step)? else { return Ok(all) };
+    let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
+    if found.dims() != right.dims() || found.elem_count() < LEAST_CELLS {
+        return Ok(all);
+    }
+    let settings = evidence.trace.read_by(step).into_iter();
+    let settings = settings.filter(|read| read.name.role() == Role::Setting);
+    for owner in std::iter::once(step).chain(settings) {
+        for knob in owner.op.operation().knobs() {
+            let give = |value: f64| {
+                let Some(made) = with_number(owner.name, &knob, value, sizes) else {
+                    return Ok(None);
+                };
+                let Some(program) = made.program(evidence.trace) else { return Ok(None) };
+                evidence.of(&program, at)
+            };
+            let error = |value: f64| -> Result<f64> {
+                match give(value)? {
+                    Some(value) => distance(found, &value, part),
+                    None => Ok(f64::INFINITY),
+                }
+            };
+            for fitted in fit(&knob, found, part, &give, &error)? {
+                for value in [plain(fitted, &knob, sizes), fitted] {
+                    let made = with_number(owner.name, &knob, value, sizes);
+                    all.extend(made.into_iter().flat_map(|made| {
+                        let own = fed(&made, owner, step);
+                        own.into_iter().chain([made])
+                    }));
+                }
+            }
+        }
+    }
+    let (found, right) = (cells(found, part)?, cells(&right, part)?);
+    let factor = ratio(&found, &right);
+    let scale = Knob {
+        name: "factor",
+        value: 1.0,
+        range: Range::Factor,
+        common: vec![2.0, 0.5],
+        with: Box::new(|_| None),
+    };
+    for factor in [plain(factor, &scale, sizes), factor] {
+        all.extend(scaled(at, factor, sizes));
+    }
+    let differences: Vec<f64> = differences(&found, &right).collect();
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let mean = differences.iter().sum::<f64>() / differences.len().max(1) as f64;
+    if mean.is_finite() {
+        all.push(shifted(at, plain(mean, &scale, sizes)));
+        all.push(shifted(at, mean));
+    }
+    Ok(all)
+}
+
+/// The same mistake at one reader of a setting alone.
+fn fed(made: &Hypothesis, owner: &Step, reader: &Step) -> Option<Hypothesis> {
+    if owner.name == reader.name {
+        return None;
+    }
+    let [Edit { change: Change::Replace(op), .. }] = made.edits.as_slice() else { return None };
+    let slot = 1;
+    let change = Change::Feed(slot, op.clone(), Vec::new());
+    let summary = made.summary.replacen(owner.name.as_str(), reader.name.as_str(), 1);
+    Some(Hypothesis {
+        edits: vec![Edit::new(reader.name, change)],
+        summary,
+        cost: made.cost + 1,
+        ..made.clone()
+    })
+}
+
+/// The numbers that come nearest to what was recorded.
+fn fit(
+    knob: &Knob,
+    found: &Tensor,
+    part: Option<(usize, &[usize])>,
+    give: &dyn Fn(f64) -> Result<Option<Tensor>>,
+    error: &dyn Fn(f64) -> Result<f64>,
+) -> Result<Vec<f64>> {
+    Ok(match knob.range {
+        Range::Factor => {
+            let (Some(zero), Some(one)) = (give(0.0)?, give(1.0)?) else { return Ok(Vec::new()) };
+            let (found, zero) = (cells(found, part)?, cells(&zero, part)?);
+            let one = cells(&one, part)?;
+            let rise: Vec<f64> = one.iter().zip(&zero).map(|(one, zero)| one - zero).collect();
+            let own: Vec<f64> = found.iter().zip(&zero).map(|(own, zero)| own - zero).collect();
+            Some(ratio(&own, &rise)).filter(|value| value.is_finite()).into_iter().collect()
+        }
+        Range::Cell => {
+            let found = cells(found, part)?;
+            let least = found.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = found.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            vec![least, most]
+        }
+        Range::Positive => refined(knob.value, error)?.into_iter().collect(),
+        Range::Whole(least, most) => {
+            let mut best: Option<(f64, f64)> = None;
+            #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
+            for value in (least..=most).map(|value| value as f64) {
+                let error = error(value)?;
+                if best.is_none_or(|(least, _)| error < least) {
+                    best = Some((error, value));
+                }
+            }
+            best.map(|(_, value)| value).into_iter().collect()
+        }
+    })
+}
+
+/// The best of a wide range of positive numbers: the best of a grid, refined by thirds.
+///
+/// # Errors
+/// Those of `error`.
+pub fn refined(meant: f64, error: &dyn Fn(f64) -> Result<f64>) -> Result<Option<f64>> {
+    let centre = if meant > 0.0 { meant.ln() } else { 1e-6_f64.ln() };
+    let at = |place: f64| (centre + place * 0.25).exp();
+    let mut best = (f64::INFINITY, 0.0);
+    for place in -GRID..=GRID {
+        let error = error(at(f64::from(place)))?;
+        if error < best.0 {
+            best = (error, f64::from(place));
+        }
+    }
+    let (mut low, mut high) = (best.1 - 1.0, best.1 + 1.0);
+    for _ in 0..40 {
+        let (left, right) = (low + (high - low) / 3.0, high - (high - low) / 3.0);
+        if error(at(left))? < error(at(right))? {
+            high = right;
+        } else {
+            low = left;
+        }
+    }
+    Ok(best.0.is_finite().then(|| at(f64::midpoint(low, high))))
+}
+
+/// The type with fewer bits whose rounding alone can be what a step is off by: it holds every recorded number, none is
+/// further off than a few of its steps, and there is no direction in it.
+///
+/// # Errors
+/// If candle fails.
+pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, bool)>> {
+    let Some(step) = evidence.trace.step(at) else { return Ok(None) };
+    let (Some(found), Some(value)) = (evidence.recorded.get(&at), right(evidence, step)?) else {
+        return Ok(None);
+    };
+    if found.dims() != value.dims() {
+        return Ok(None);
+    }
+    let (own, meant) = (cells(found, None)?, cells(&value, None)?);
+    let is_number = |value: f64| value.is_finite() && value.abs() < 1e8;
+    let pairs =
+        || own.iter().zip(&meant).filter(|(own, meant)| is_number(**own) && is_number(**meant));
+    let size = pairs().map(|(_, meant)| meant.abs()).fold(0.0, f64::max);
+    let furthest = pairs().map(|(own, meant)| (own - meant).abs()).fold(0.0, f64::max);
+    let (own_pairs, meant_pairs): (Vec<f64>, Vec<f64>) =
+        pairs().map(|(own, meant)| (*own, *meant)).unzip();
+    let slope = ratio(&own_pairs, &meant_pairs);
+    for precision in [Precision::F16, Precision::Bf16] {
+        let spacing = precision.spacing();
+        if furthest <= 2.0 * spacing * size && (slope - 1.0).abs() <= spacing {
+            let rounded = cells(&precision.round(found)?, None)?;
+            return Ok(Some((precision, rounded == own)));
+        }
+    }
+    Ok(None)
+}
+
+/// The step's value as its recorded inputs give it.
+pub fn right(evidence: &Evidence, step: &Step) -> Result<Option<Tensor>> {
+    match evidence.inputs(step) {
+        Some(inputs) if step.op != Op::Given => step.op.eval(&inputs).map(Some),
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// A tensor's numbers, or those at these places of an axis.
+pub fn cells(tensor: &Tensor, part: Option<(usize, &[usize])>) -> Result<Vec<f64>> {
+    let tensor = match part {
+        Some((axis, places)) => {
+            let places: Vec<u32> = places.iter().filter_map(|at| u32::try_from(*at).ok()).collect();
+            tensor.contiguous()?.index_select(&Tensor::new(places, tensor.device())?, axis)?
+        }
+        None => tensor.clone(),
+    };
+    Ok(tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?)
+}
+
+/// How far two tensors are apart: the sum of the absolute differences, of which no single one counts much.
+///
+/// # Errors
+/// If candle fails.
+pub fn distance(found: &Tensor, value: &Tensor, part: Option<(usize, &[usize])>) -> Result<f64> {
+    if found.dims() != value.dims() {
+        return Ok(f64::INFINITY);
+    }
+    let (found, value) = (cells(found, part)?, cells(value, part)?);
+    let sum: f64 = differences(&found, &value).map(|difference| difference.abs().min(1e3)).sum();
+    Ok(if sum.is_nan() { f64::INFINITY } else { sum })
+}
+
+/// The finite differences.
+fn differences<'v>(found: &'v [f64], right: &'v [f64]) -> impl Iterator<Item = f64> + 'v {
+    // Equal infinities have no difference.
+    let pairs = found.iter().zip(right).filter(|(found, right)| found.total_cmp(right).is_ne());
+    pairs.map(|(found, right)| found - right).filter(|difference| !difference.is_infinite())
+}
+
+/// The factor that comes nearest, by least squares over what is finite and small enough to be no fill.
+pub fn ratio(found: &[f64], right: &[f64]) -> f64 {
+    let is_number = |value: f64| value.is_finite() && value.abs() < 1e8;
+    let pairs = found.iter().zip(right).filter(|(f, r)| is_number(**f) && is_number(**r));
+    let (above, below) = pairs.fold((0.0, 0.0), |(above, below), (found, right)| {
+        (above + found * right, below + right * right)
+    });
+    above / below
+}

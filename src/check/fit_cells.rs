@@ -1,0 +1,251 @@
+//! Cells that are read off the recorded values: numbers left out at random, masks, places that are mixed up.
+
+use candle_core::{DType, Tensor};
+
+use super::evidence::Evidence;
+use super::fit::{LEAST_CELLS, MOST_PLACES, cells, ratio, right};
+use super::grammar::numbers::short;
+use super::hypothesis::Hypothesis;
+use crate::error::Result;
+use crate::program::{Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
+
+/// Mistakes whose cells the recorded values show: numbers left out at random, and masks.
+///
+/// # Errors
+/// If candle fails.
+pub fn cells_of(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+    let mut all = Vec::new();
+    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
+    let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
+    if let Some(right) = right(evidence, step)?
+        && found.dims() == right.dims()
+    {
+        all.extend(dropped(at, found, &right)?);
+    }
+    if at == Name::MaskedScores || at == Name::Weights {
+        all.extend(blocked(evidence, step, found)?);
+    }
+    Ok(all)
+}
+
+/// Dropout, if each cell is 0 or the right one times one number.
+fn dropped(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Hypothesis>> {
+    let (cells_found, cells_right) = (cells(found, None)?, cells(right, None)?);
+    let pairs = || cells_found.iter().zip(&cells_right).filter(|(_, right)| right.abs() > 0.0);
+    let kept: Vec<(f64, f64)> =
+        pairs().filter(|(found, _)| **found != 0.0).map(|(f, r)| (*f, *r)).collect();
+    let (count, all) = (kept.len(), pairs().count());
+    if count < LEAST_CELLS.min(all / 4 + 1) || count == all || count * 20 < all {
+        return Ok(None);
+    }
+    let (found_kept, right_kept): (Vec<f64>, Vec<f64>) = kept.into_iter().unzip();
+    let factor = ratio(&found_kept, &right_kept);
+    let factor = if (factor - 1.0).abs() < 1e-4 { 1.0 } else { factor };
+    // Whole rows that are 0 are no dropout of single numbers, and what falls by its sign is an activation.
+    let dropped: Vec<f64> =
+        pairs().filter(|(found, _)| **found == 0.0).map(|(_, right)| *right).collect();
+    let has_both = cells_right.iter().any(|value| *value < 0.0);
+    let is_by_sign =
+        dropped.iter().all(|value| *value < 0.0) || dropped.iter().all(|value| *value > 0.0);
+    let keep = found.ne(0.0)?;
+    if (has_both && is_by_sign)
+        || has_empty_slice(&keep, right)?
+        || !is_scattered(&cells_found, &cells_right)
+    {
+        return Ok(None);
+    }
+    let change = Change::After(Weighting::KeepSome(KeepSome { keep, factor }).into(), Vec::new());
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let share = 1.0 - count as f64 / all as f64;
+    let scaled = match factor {
+        1.0 => "not scaled up".to_owned(),
+        factor => {
+            format!("multiplied by {}, as for p = {:.3}", short(factor), 1.0 - factor.recip())
+        }
+    };
+    let summary = format!(
+        "{at}: {:.0} % of its numbers are 0 and the others are {scaled}: dropout",
+        100.0 * share
+    );
+    Ok(Some(Hypothesis {
+        id: Kind::Random.name(),
+        kind: Kind::Random,
+        edits: vec![Edit::new(at, change)],
+        summary,
+        number: None,
+        part: None,
+        instead: None,
+        cost: 4,
+    }))
+}
+
+/// Whether what is left out changes from cell to cell about as often as by chance.
+fn is_scattered(found: &[f64], right: &[f64]) -> bool {
+    let kept: Vec<bool> = found
+        .iter()
+        .zip(right)
+        .filter(|(_, right)| **right != 0.0)
+        .map(|(found, _)| *found != 0.0)
+        .collect();
+    let changes = kept.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let (count, changes) = (kept.len() as f64, changes as f64);
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let share = kept.iter().filter(|kept| **kept).count() as f64 / count;
+    changes > count * share * (1.0 - share)
+}
+
+/// Whether all cells at a place of some axis are left out, of those that are not 0 anyway.
+fn has_empty_slice(keep: &Tensor, right: &Tensor) -> Result<bool> {
+    let there = right.ne(0.0)?;
+    let kept = (keep * &there)?;
+    for (axis, size) in keep.dims().iter().enumerate().filter(|(_, size)| **size > 1) {
+        for place in 0..*size {
+            let count = |mask: &Tensor| -> Result<f32> {
+                let part = mask.narrow(axis, place, 1)?.to_dtype(DType::F32)?;
+                Ok(part.sum_all()?.to_scalar::<f32>()?)
+            };
+            if count(&there)? >= 8.0 && count(&kept)? == 0.0 {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The cells that are really blocked, where they are not those of the mask.
+fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hypothesis>> {
+    let at = step.name;
+    let Some(scores) = evidence.trace.read_by(step).first().copied() else { return Ok(None) };
+    let Some(right) = evidence.recorded.get(&scores.name) else { return Ok(None) };
+    if found.dims() != right.dims() {
+        return Ok(None);
+    }
+    let own = if at == Name::MaskedScores { step.op.operation().fill() } else { None };
+    let cells_found = cells(found, None)?;
+    let least = cells_found.iter().copied().fold(f64::INFINITY, f64::min);
+    let (is_blocked, fill) = if at == Name::MaskedScores {
+        let fill = if cells_found.contains(&f64::NEG_INFINITY) { f64::NEG_INFINITY } else { least };
+        (found.eq(fill)?, fill)
+    } else {
+        (found.eq(0.0)?, f64::NEG_INFINITY)
+    };
+    let count = is_blocked.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?;
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^24 cells, and near enough beyond")]
+    let visible = found.elem_count() as f32 - count;
+    #[allow(clippy::cast_precision_loss, reason = "as above")]
+    let rows = found.elem_count() as f32 / *found.dims().last().unwrap_or(&1) as f32;
+    // A row with one visible key has weight 1 there whatever its scores are, and says nothing.
+    if count == 0.0 || visible < 2.0 * rows {
+        return Ok(None);
+    }
+    let told = told_cells(evidence, &is_blocked)?;
+    let block = Slip::Block(Block { cells: is_blocked, fill });
+    let change = if at == Name::MaskedScores {
+        Change::Become(block.into(), vec![scores.name])
+    } else {
+        Change::Before(0, block.into(), Vec::new())
+    };
+    let by = match own {
+        Some(own) if own.total_cmp(&fill).is_ne() => format!(", and they become {fill:e}"),
+        _ => String::new(),
+    };
+    Ok(Some(Hypothesis {
+        id: Kind::Mask.name(),
+        kind: Kind::Mask,
+        edits: vec![Edit::new(at, change)],
+        summary: format!("{at}: {told}{by}"),
+        number: None,
+        part: None,
+        instead: None,
+        cost: 5,
+    }))
+}
+
+/// How the cells that are blocked differ from those that should be.
+fn told_cells(evidence: &Evidence, blocked: &Tensor) -> Result<String> {
+    let meant = match evidence.trace.step(Name::Mask) {
+        Some(mask) => mask.value.broadcast_as(blocked.shape())?,
+        None => blocked.zeros_like()?,
+    };
+    let (found, meant) =
+        (blocked.flatten_all()?.to_vec1::<u8>()?, meant.flatten_all()?.to_vec1::<u8>()?);
+    let pairs = || found.iter().zip(&meant).enumerate();
+    let more = pairs().filter(|(_, (found, meant))| **found != 0 && **meant == 0).count();
+    let fewer = pairs().filter(|(_, (found, meant))| **found == 0 && **meant != 0).count();
+    let first = pairs().find(|(_, (found, meant))| (**found != 0) != (**meant != 0));
+    let first = first.map(|(at, _)| crate::program::unravel(at, blocked.dims()));
+    let place = match first.as_deref() {
+        Some([item, head, query, key]) => {
+            format!(", first at batch {item}, head {head}, query {query}, key {key}")
+        }
+        _ => String::new(),
+    };
+    Ok(match (more, fewer) {
+        (more, 0) => format!("{more} cells too many are blocked{place}"),
+        (0, fewer) => format!("{fewer} cells that should be blocked are not{place}"),
+        (more, fewer) => {
+            format!(
+                "other cells are blocked: {more} that should not be, and {fewer} are not that should{place}"
+            )
+        }
+    })
+}
+
+/// Steps whose rows, heads or features all stand somewhere else in the right value.
+pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+    let mut all = Vec::new();
+    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
+    let (Some(found), Some(value)) = (evidence.recorded.get(&at), right(evidence, step)?) else {
+        return Ok(all);
+    };
+    if found.dims() != value.dims() {
+        return Ok(all);
+    }
+    for (axis, (kind, size)) in step.axes.iter().enumerate() {
+        if !(2..=MOST_PLACES).contains(&size) {
+            continue;
+        }
+        let slices = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
+            (0..size).map(|place| cells(tensor, Some((axis, &[place])))).collect()
+        };
+        let (found, value) = (slices(found)?, slices(&value)?);
+        let is_near = |left: &[f64], right: &[f64]| {
+            let far =
+                |(left, right): (&f64, &f64)| (left - right).abs() > 1e-4 * (1e-2 + right.abs());
+            !left.iter().zip(right).any(far)
+        };
+        // A place that is where it should be stays there.
+        let from = |place: usize| {
+            let own = std::iter::once(place).chain(0..size);
+            own.into_iter().find(|other| is_near(&found[place], &value[*other]))
+        };
+        let Some(places) = (0..size).map(from).collect::<Option<Vec<usize>>>() else { continue };
+        let moved: Vec<String> = places
+            .iter()
+            .enumerate()
+            .filter(|(place, from)| place != *from)
+            .map(|(place, from)| format!("{place} has {from}"))
+            .collect();
+        let told = match moved.len() {
+            0 => continue,
+            1..=6 => moved.join(", "),
+            more => format!("{}, and {} more", moved[..4].join(", "), more - 4),
+        };
+        let summary = format!("{at}: places of the {kind} axis are mixed up: {told}");
+        all.push(Hypothesis {
+            id: Kind::Axes.name(),
+            kind: Kind::Axes,
+            edits: vec![Edit::new(
+                at,
+                Change::After(Slip::Take { axis, places }.into(), Vec::new()),
+            )],
+            summary,
+            number: None,
+            part: None,
+            instead: None,
+            cost: 5,
+        });
+    }
+    Ok(all)
+}

@@ -1,0 +1,95 @@
+//! Positions that are read off the recorded rotations.
+
+use candle_core::Tensor;
+
+use super::evidence::Evidence;
+use super::fit::{MOST_PLACES, distance};
+use super::hypothesis::Hypothesis;
+use crate::error::Result;
+use crate::program::{Change, Edit, Kind, Name, Op, Rotary, Rotate, Slip, Turn};
+
+/// Rotations of which every item starts at a position of its own.
+pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+    let mut all = Vec::new();
+    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
+    let Op::Rotary(Rotary::Rotate(rotate)) = &step.op else { return Ok(all) };
+    let (Some(found), Some(inputs)) = (evidence.recorded.get(&at), evidence.inputs(step)) else {
+        return Ok(all);
+    };
+    let items = found.dim(0)?;
+    let own = i64::try_from(rotate.first).unwrap_or_default();
+    let reach = i64::try_from(evidence.config.sizes.keys()).unwrap_or(64).min(256);
+    let mut firsts = Vec::new();
+    for item in 0..items {
+        let mut best: Option<(f64, i64)> = None;
+        for first in own - reach..=own + reach {
+            let turn = Slip::Turn(Turn { first: vec![first], ..rotate.turn() });
+            let heads = inputs[0].narrow(0, item, 1)?;
+            let value = Op::from(turn).eval(&[&heads, inputs[1]])?;
+            let error = distance(&found.narrow(0, item, 1)?, &value, None)?;
+            if best.is_none_or(|(least, _)| error < least) {
+                best = Some((error, first));
+            }
+        }
+        firsts.extend(best.map(|(_, first)| first));
+    }
+    all.extend(token_positions(evidence, at, rotate, found, &inputs)?);
+    let told: Vec<String> = firsts.iter().map(ToString::to_string).collect();
+    let summary =
+        format!("{at}: the items' first positions are {}, and {own} was meant", told.join(", "));
+    let turn = Slip::Turn(Turn { first: firsts, ..rotate.turn() });
+    all.push(Hypothesis {
+        id: Kind::Parameter.name(),
+        kind: Kind::Parameter,
+        edits: vec![Edit::new(at, Change::Replace(turn.into()))],
+        summary,
+        number: None,
+        part: None,
+        instead: None,
+        cost: 5,
+    });
+    Ok(all)
+}
+
+/// Rotations of which every token has a position of its own, as far as their numbers tell.
+fn token_positions(
+    evidence: &Evidence,
+    at: Name,
+    rotate: &Rotate,
+    found: &Tensor,
+    inputs: &[&Tensor],
+) -> Result<Option<Hypothesis>> {
+    let tokens = found.dim(2)?;
+    if tokens > MOST_PLACES {
+        return Ok(None);
+    }
+    let most = i64::try_from(2 * evidence.config.sizes.keys().max(rotate.first + tokens))
+        .unwrap_or(i64::MAX);
+    let mut places = Vec::new();
+    for token in 0..tokens {
+        let heads = inputs[0].narrow(2, token, 1)?.contiguous()?;
+        let found = found.narrow(2, token, 1)?.contiguous()?;
+        let mut best: Option<(f64, i64)> = None;
+        for place in 0..most {
+            let turn = Slip::Turn(Turn { first: vec![place], ..rotate.turn() });
+            let error = distance(&found, &Op::from(turn).eval(&[&heads, inputs[1]])?, None)?;
+            if best.is_none_or(|(least, _)| error < least) {
+                best = Some((error, place));
+            }
+        }
+        places.extend(best.map(|(_, place)| place));
+    }
+    let told: Vec<String> = places.iter().map(ToString::to_string).collect();
+    let summary = format!("{at}: the tokens' positions are {}", told.join(", "));
+    let turn = Slip::Turn(Turn { places: Some(places), ..rotate.turn() });
+    Ok(Some(Hypothesis {
+        id: Kind::Parameter.name(),
+        kind: Kind::Parameter,
+        edits: vec![Edit::new(at, Change::Replace(turn.into()))],
+        summary,
+        number: None,
+        part: None,
+        instead: None,
+        cost: 5,
+    }))
+}

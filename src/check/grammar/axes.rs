@@ -1,0 +1,214 @@
+//! Axes that are confused: numbers that stand in other places.
+
+use super::{Grammar, after, cost};
+use crate::program::{Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Slip, Step};
+
+impl Grammar<'_> {
+    pub(super) fn axes(&mut self, step: &Step) {
+        let name = step.name;
+        if let Op::Heads(Heads::Split { .. }) = step.op {
+            self.split(step);
+        }
+        if let Op::Heads(Heads::Merge) = step.op {
+            self.merged(step);
+        }
+        for (op, told, cost) in rearrangements(step) {
+            self.add(Kind::Axes, cost, name, after(op, &[]), format!("it is {told}"));
+        }
+        // Where an input is more than passed on, what reads it can read it wrongly.
+        let is_product = matches!(step.op, Op::Linear(_) | Op::Heads(Heads::Append));
+        let read = self.right.read_by(step);
+        let read: Vec<(usize, &Step)> = read.into_iter().enumerate().collect();
+        for (slot, input) in read {
+            let is_weight = input.name.role() == Role::Parameter;
+            let is_merged = step.op == Op::Heads(Heads::Merge);
+            if !is_product && !is_weight && !is_merged {
+                continue;
+            }
+            for (op, told, cost) in rearrangements(input) {
+                let change = Change::Before(slot, op, Vec::new());
+                let told = format!("it reads {} {told}", input.name);
+                self.add(Kind::Axes, cost, name, change, told);
+            }
+        }
+    }
+
+    /// Features that are split into heads with the axes in another order.
+    fn split(&mut self, step: &Step) {
+        let sizes = step.axes.shape();
+        let names = ["batch", "head", "token", "feature"];
+        for order in permutations(sizes.len()) {
+            if order == [0, 2, 1, 3] {
+                continue;
+            }
+            let view: Vec<usize> = order.iter().map(|at| sizes[*at]).collect();
+            let op = Self::viewed(step, view, inverse(&order));
+            let told: Vec<&str> = order.iter().map(|at| names[*at]).collect();
+            let told = format!("the features are viewed as ({})", told.join(", "));
+            let cost = if order[0] == 0 { cost::COMMON } else { cost::RARE };
+            self.add(Kind::Axes, cost, step.name, Change::Replace(op), told);
+        }
+    }
+
+    /// Heads that are put side by side with the axes in another order.
+    fn merged(&mut self, step: &Step) {
+        let Some(heads) = self.right.read_by(step).first().map(|read| read.axes.shape()) else {
+            return;
+        };
+        let names = ["batch", "head", "query", "feature"];
+        for order in permutations(heads.len()) {
+            if order == [0, 2, 1, 3] {
+                continue;
+            }
+            let op = Self::viewed(step, heads.clone(), order.clone());
+            let told: Vec<&str> = order.iter().map(|at| names[*at]).collect();
+            let told = format!("the heads are merged as ({})", told.join(", "));
+            let cost = if order[0] == 0 { cost::COMMON } else { cost::RARE };
+            self.add(Kind::Axes, cost, step.name, Change::Replace(op), told);
+        }
+        for axis in [0, 2] {
+            self.reduced(step, axis);
+        }
+    }
+
+    /// The mean of the heads where they should stand side by side.
+    fn reduced(&mut self, step: &Step, power: u32) {
+        if power == 0 {
+            #[allow(clippy::cast_precision_loss, reason = "heads are few")]
+            let factor = (self.sizes.heads as f64).recip();
+            let edits = vec![
+                Edit::new(step.name, Change::Replace(Heads::Sum.into())),
+                Edit::new(step.name, after(crate::program::Scaling::By { factor }, &[])),
+            ];
+            let told = "the mean of the heads stands in every head's place";
+            self.add_all(Kind::Axes, cost::PLAIN, edits, step.name, told);
+        }
+    }
+}
+
+/// The ways to put a step's numbers in other places of the same shape: an operation, words that go on behind "it is" or
+/// "it reads x", and what it costs.
+fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
+    let dims: Vec<(Axis, usize)> = step.axes.iter().collect();
+    let sizes = step.axes.shape();
+    let mut all = Vec::new();
+    let viewed = |view: &[usize], order: &[usize]| {
+        let (view, order) = (view.to_vec(), order.to_vec());
+        let rearrange = Rearrange { blocks: Vec::new(), view, order, result: dims.clone() };
+        Op::from(Heads::Rearrange(rearrange))
+    };
+    let label = |at: usize| word(step.name, dims[at].0);
+    for order in permutations(sizes.len()) {
+        let moved: Vec<usize> = (0..order.len()).filter(|at| order[*at] != *at).collect();
+        if moved.iter().all(|at| sizes[*at] == 1) || sizes.len() < 2 {
+            continue;
+        }
+        let names: Vec<&str> = order.iter().map(|at| label(*at)).collect();
+        let names = names.join(", ");
+        let permuted: Vec<usize> = order.iter().map(|at| sizes[*at]).collect();
+        let cost = if moved.len() == 2 { cost::PLAIN } else { cost::ODD };
+        if permuted == sizes {
+            let told = match moved[..] {
+                [first, second] => {
+                    format!("transposed: {} and {} change places", label(first), label(second))
+                }
+                _ => format!("transposed to ({names})"),
+            };
+            all.push((viewed(&sizes, &order), told, cost));
+        } else {
+            let told = format!("transposed to ({names}) and viewed in the old shape");
+            all.push((viewed(&sizes, &order), told, cost + 1));
+            let told = format!("viewed as ({names}), with no transposition");
+            all.push((viewed(&permuted, &inverse(&order)), told, cost + 1));
+        }
+    }
+    for (axis, size) in sizes.iter().copied().enumerate().filter(|(_, size)| *size > 1) {
+        let mut take = |places: Vec<usize>, told: String, cost: u32| {
+            all.push((Slip::Take { axis, places }.into(), told, cost));
+        };
+        let name = label(axis);
+        take((0..size).rev().collect(), format!("reversed along the {name} axis"), cost::PLAIN);
+        let later = (0..size).map(|at| (at + size - 1) % size).collect();
+        take(
+            later,
+            format!("shifted by one place along the {name} axis, around its end"),
+            cost::PLAIN,
+        );
+        let earlier = (0..size).map(|at| (at + 1) % size).collect();
+        take(
+            earlier,
+            format!("shifted back by one place along the {name} axis, around its end"),
+            cost::PLAIN,
+        );
+        let before = (0..size).map(|at: usize| at.saturating_sub(1)).collect();
+        take(before, format!("one place late along the {name} axis, the first twice"), cost::RARE);
+        let behind = (0..size).map(|at| (at + 1).min(size - 1)).collect();
+        take(behind, format!("one place early along the {name} axis, the last twice"), cost::RARE);
+        take(vec![0; size], format!("the first of the {name} axis everywhere"), cost::RARE);
+        take(vec![size - 1; size], format!("the last of the {name} axis everywhere"), cost::RARE);
+        let mut other = |op: Slip, told: String, cost: u32| all.push((op.into(), told, cost));
+        other(
+            Slip::Slide { axis },
+            format!("one place late along the {name} axis, with 0 first"),
+            cost::PLAIN,
+        );
+        for (places, which) in [(vec![size - 1], "last"), (vec![0], "first")] {
+            let told = format!("without the {which} place of the {name} axis, which is 0");
+            other(Slip::Zero { axis, places }, told, cost::PLAIN);
+        }
+        if dims[axis].0 != Axis::Key || !step.name.row().is_of_scores() {
+            let reduce = |is_mean| Slip::Reduce { axis, is_mean };
+            other(reduce(false), format!("summed over the {name} axis"), cost::PLAIN);
+            other(reduce(true), format!("averaged over the {name} axis"), cost::PLAIN);
+        }
+        let mut take = |places: Vec<usize>, told: String, cost: u32| {
+            all.push((Slip::Take { axis, places }.into(), told, cost));
+        };
+        if size > 2 && size % 2 == 0 {
+            let half = size / 2;
+            let halves = (0..size).map(|at| (at + half) % size).collect();
+            take(halves, format!("with the halves of the {name} axis exchanged"), cost::RARE);
+        }
+        for groups in (2..size).filter(|groups| size % groups == 0) {
+            let each = size / groups;
+            let tiled = (0..size).map(|at| at % groups * each + at / groups).collect();
+            let told = format!("with the {name} axis read as {groups} interleaved groups");
+            take(tiled, told, cost::RARE);
+        }
+    }
+    all
+}
+
+/// What an axis of a step is called.
+fn word(step: Name, axis: Axis) -> &'static str {
+    match axis {
+        Axis::Key | Axis::Query if !step.row().is_of_scores() => "token",
+        Axis::Model | Axis::HeadDim | Axis::Input => "feature",
+        Axis::Batch => "batch",
+        Axis::Head => "head",
+        Axis::Query => "query",
+        Axis::Key => "key",
+    }
+}
+
+/// Every order of so many axes but the one that they have.
+fn permutations(count: usize) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = vec![Vec::new()];
+    for _ in 0..count {
+        let longer = |order: &Vec<usize>| {
+            let rest = (0..count).filter(|at| !order.contains(at));
+            rest.map(|at| [order.as_slice(), &[at]].concat()).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all.retain(|order| order.iter().enumerate().any(|(at, axis)| at != *axis));
+    all
+}
+
+fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; order.len()];
+    for (at, axis) in order.iter().enumerate() {
+        inverse[*axis] = at;
+    }
+    inverse
+}

@@ -1,0 +1,55 @@
+//! The cells of masks.
+
+use candle_core::{Device, Tensor};
+
+use crate::error::Result;
+
+/// Beyond so many cells other masks are not drawn: a run of that size shows its mask in every part of it.
+const MOST_CELLS: usize = 1 << 22;
+
+/// The cells of a mask, of every item.
+#[derive(Clone)]
+pub struct Cells {
+    pub blocked: Vec<bool>,
+    pub items: usize,
+    pub queries: usize,
+    pub keys: usize,
+}
+
+impl Cells {
+    /// Those of which this is true: of an item, a query and a key.
+    pub fn of(&self, is_blocked: impl Fn(usize, usize, usize) -> bool) -> Self {
+        let mut blocked = Vec::with_capacity(self.blocked.len());
+        for item in 0..self.items {
+            for query in 0..self.queries {
+                blocked.extend((0..self.keys).map(|key| is_blocked(item, query, key)));
+            }
+        }
+        Self { blocked, ..*self }
+    }
+
+    pub fn at(&self, item: usize, query: usize, key: usize) -> bool {
+        let place = (item * self.queries + query) * self.keys + key;
+        self.blocked.get(place).copied().unwrap_or_default()
+    }
+
+    /// A mask's cells, if all heads share it.
+    pub fn read(mask: &Tensor, scores: &[usize]) -> Result<Option<Self>> {
+        let [items, _, queries, keys] = *scores else { return Ok(None) };
+        let cells = items.saturating_mul(queries).saturating_mul(keys);
+        let heads = mask.dims().len().checked_sub(3).and_then(|at| mask.dims().get(at));
+        if heads.is_some_and(|heads| *heads != 1) || cells > MOST_CELLS {
+            return Ok(None);
+        }
+        let mask = mask.broadcast_as((items, 1, queries, keys)).or_else(|_| {
+            mask.broadcast_as((1, 1, queries, keys))?.broadcast_as((items, 1, queries, keys))
+        })?;
+        let blocked = mask.flatten_all()?.to_vec1::<u8>()?.iter().map(|cell| *cell != 0).collect();
+        Ok(Some(Self { blocked, items, queries, keys }))
+    }
+
+    pub fn tensor(&self) -> Result<Tensor> {
+        let cells: Vec<u8> = self.blocked.iter().map(|blocked| u8::from(*blocked)).collect();
+        Ok(Tensor::from_vec(cells, (self.items, 1, self.queries, self.keys), &Device::Cpu)?)
+    }
+}

@@ -1,0 +1,145 @@
+//! Steps that read another tensor of the same shape.
+
+use super::{Grammar, cost};
+use crate::program::{Change, Edit, Heads, Kind, Name, Op, Role, Step};
+
+impl Grammar<'_> {
+    pub(super) fn inputs(&mut self, step: &Step) {
+        let read = self.read(step);
+        for (slot, own) in read.iter().enumerate() {
+            for other in self.of_shape_of(*own, step.name) {
+                let mut names = read.clone();
+                if let Some(name) = names.get_mut(slot) {
+                    *name = other;
+                }
+                // What stands further off is less likely to be taken for it.
+                let cost = if is_kin(*own, other) { cost::COMMON } else { cost::RARE };
+                let told = format!("it reads {other} in place of {own}");
+                self.add(Kind::Input, cost, step.name, Change::Read(names), told);
+                if let Some(made) = self.found.last_mut() {
+                    made.instead = Some(other);
+                }
+            }
+        }
+        self.two_exchanged(step, &read);
+        self.of_another(step, &read);
+        self.exchanged(step, &read);
+    }
+
+    /// A projection by the weight and the bias of another one.
+    fn of_another(&mut self, step: &Step, read: &[Name]) {
+        let [x, weight, bias] = read else { return };
+        for (other, other_bias) in Name::PROJECTIONS {
+            let shape = |name: Name| self.right.step(name).map(|step| step.axes.shape());
+            if other != *weight
+                && shape(other) == shape(*weight)
+                && shape(other_bias) == shape(*bias)
+                && shape(*bias).is_some()
+            {
+                let change = Change::Read(vec![*x, other, other_bias]);
+                let told =
+                    format!("it reads {other} and {other_bias} in place of {weight} and {bias}");
+                self.add(Kind::Input, cost::COMMON, step.name, change, told);
+            }
+        }
+    }
+
+    /// A step and an earlier one of the same sort, with each other's inputs in one slot.
+    fn exchanged(&mut self, step: &Step, read: &[Name]) {
+        let earlier: Vec<(Name, Vec<Name>)> = self
+            .right
+            .steps()
+            .iter()
+            .take_while(|other| other.name != step.name)
+            .filter(|other| other.name.role() == Role::Computed && is_sort(&other.op, &step.op))
+            .map(|other| (other.name, self.read(other)))
+            .collect();
+        for (other, other_read) in earlier {
+            for (slot, (own, others)) in read.iter().zip(&other_read).enumerate() {
+                let shape = |name: &Name| self.right.step(*name).map(|step| step.axes.shape());
+                if own == others || shape(own) != shape(others) || own.role() == Role::Computed {
+                    continue;
+                }
+                let with = |names: &[Name], name: Name| {
+                    let mut names = names.to_vec();
+                    if let Some(place) = names.get_mut(slot) {
+                        *place = name;
+                    }
+                    Change::Read(names)
+                };
+                let edits = vec![
+                    Edit::new(other, with(&other_read, *own)),
+                    Edit::new(step.name, with(read, *others)),
+                ];
+                let told = format!("{own} and {others} change places, at {other} and here");
+                self.add_all(Kind::Input, cost::COMMON, edits, step.name, told);
+            }
+        }
+    }
+
+    /// Two inputs of one step in each other's place.
+    fn two_exchanged(&mut self, step: &Step, read: &[Name]) {
+        for left in 0..read.len() {
+            for right in left + 1..read.len() {
+                let shape = |at: usize| {
+                    read.get(at)
+                        .and_then(|name| self.right.step(*name))
+                        .map(|step| step.axes.shape())
+                };
+                let is_append = step.op == Op::Heads(Heads::Append);
+                if shape(left) != shape(right) && !is_append {
+                    continue;
+                }
+                let mut names = read.to_vec();
+                names.swap(left, right);
+                let told = format!("{} and {} change places in it", read[left], read[right]);
+                self.add(Kind::Input, cost::PLAIN, step.name, Change::Read(names), told);
+            }
+        }
+    }
+
+    /// The steps before one that have the shape of what it reads, and are numbers or booleans like that.
+    fn of_shape_of(&self, own: Name, reader: Name) -> Vec<Name> {
+        let Some(right) = self.right.step(own) else { return Vec::new() };
+        let before = self.right.steps().iter().take_while(|other| other.name != reader);
+        let fits = |other: &&Step| {
+            other.name != own
+                && other.name.row().is_boolean == own.row().is_boolean
+                && (other.name.role() == Role::Computed || other.name.role() == own.role())
+                && other.axes.shape() == right.axes.shape()
+        };
+        before.filter(fits).map(|other| other.name).collect()
+    }
+
+    /// What x and memory may be to all that reads them.
+    pub(super) fn of_inputs(&mut self) {
+        let shape = |name| self.right.step(name).map(|step| step.axes.shape());
+        for (own, other) in [(Name::X, Name::Memory), (Name::Memory, Name::X)] {
+            if shape(own).is_none() || shape(own) != shape(other) {
+                continue;
+            }
+            let readers = self.right.steps().iter().filter(|step| self.read(step).contains(&own));
+            let mut edits = Vec::new();
+            for reader in readers {
+                let names = self.read(reader);
+                let names = names.iter().map(|name| if *name == own { other } else { *name });
+                edits.push(Edit::new(reader.name, Change::Read(names.collect())));
+            }
+            let Some(first) = edits.first().map(|edit| edit.at) else { continue };
+            if edits.len() > 1 {
+                let told = format!("{other} is read in place of {own}");
+                self.add_all(Kind::Input, cost::COMMON, edits, first, told);
+            }
+        }
+    }
+}
+
+/// Whether two operations are of one sort.
+fn is_sort(left: &Op, right: &Op) -> bool {
+    std::mem::discriminant(left) == std::mem::discriminant(right)
+}
+
+/// Whether one is easily taken for the other: parameters of one sort, or stages of one stream.
+fn is_kin(own: Name, other: Name) -> bool {
+    own.role() == other.role()
+}

@@ -1,0 +1,310 @@
+//! Other cells that are blocked, and other ways to block them.
+
+use candle_core::{Device, Tensor};
+
+use super::cells::Cells;
+use super::{Grammar, after, cost};
+use crate::program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step};
+
+impl Grammar<'_> {
+    pub(super) fn masks(&mut self) {
+        let Some(weights) = self.right.step(Name::Weights) else { return };
+        let (at, scores, fill) = match self.right.step(Name::MaskedScores) {
+            Some(step) => {
+                (step, self.right.read_by(step).first().copied(), step.op.operation().fill())
+            }
+            None => (weights, self.right.read_by(weights).first().copied(), None),
+        };
+        let Some(scores) = scores else { return };
+        let is_masked = at.name == Name::MaskedScores;
+        if is_masked {
+            self.applied(at, scores.name, fill.unwrap_or(f64::NEG_INFINITY));
+            self.parts();
+        }
+        let shape = scores.axes.shape();
+        let mask = self.right.step(Name::Mask).map(|mask| mask.value.clone());
+        let mask = mask.map_or_else(
+            || Ok(Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu)?),
+            Ok::<Tensor, crate::error::Error>,
+        );
+        let cells = mask.and_then(|mask| Cells::read(&mask, &shape)).ok().flatten();
+        let Some(own) = cells else { return };
+        self.padded_rows(&own);
+        for (cells, told, cost) in self.others(&own) {
+            if cells.blocked == own.blocked {
+                continue;
+            }
+            let Ok(cells) = cells.tensor() else { return };
+            let fill = fill.unwrap_or(f64::NEG_INFINITY);
+            let block = Slip::Block(Block { cells, fill });
+            let change = if is_masked {
+                Change::Become(block.into(), vec![scores.name])
+            } else {
+                Change::Before(0, block.into(), Vec::new())
+            };
+            self.add(Kind::Mask, cost, at.name, change, told);
+        }
+    }
+
+    /// One part of a mask of several, or all but one.
+    fn parts(&mut self) {
+        let Some(mask) = self.right.step(Name::Mask) else { return };
+        let parts = self.read(mask);
+        if parts.len() < 2 {
+            return;
+        }
+        for part in &parts {
+            let others: Vec<Name> = parts.iter().copied().filter(|other| other != part).collect();
+            let told = format!("{part} is left out of it");
+            self.add(Kind::Mask, cost::COMMON, Name::Mask, Change::Read(others), told);
+            let told = format!("it is {part} alone");
+            self.add(Kind::Mask, cost::COMMON, Name::Mask, Change::Read(vec![*part]), told);
+        }
+    }
+
+    /// Another way to apply the right mask.
+    fn applied(&mut self, step: &Step, scores: Name, fill: f64) {
+        for (factor, addend, told) in [
+            (1.0, 0.0, "the mask is added to the scores as 0 and 1"),
+            (-1.0, 0.0, "the mask is subtracted from the scores as 0 and 1"),
+            (-1.0, 1.0, "the mask of visible keys is added to the scores as 0 and 1"),
+        ] {
+            for mask in
+                [Name::Mask, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask]
+            {
+                if self.right.step(mask).is_none() {
+                    continue;
+                }
+                let add = Slip::AddTimes { factor, addend };
+                let change = Change::Become(add.into(), vec![scores, mask]);
+                let told = told.replacen("the mask", mask.as_str(), 1);
+                self.add(Kind::Mask, cost::COMMON, step.name, change, told);
+            }
+        }
+        for mask in [Name::Mask, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask]
+        {
+            if self.right.step(mask).is_none() {
+                continue;
+            }
+            let zero = Masking::Fill { fill: crate::program::Fill(0.0) };
+            let told = format!(
+                "what {mask} blocks becomes 0 after softmax, and the rest is not made up to 1"
+            );
+            self.add(Kind::Mask, cost::PLAIN, Name::Weights, after(zero, &[mask]), told);
+        }
+        let zero = Masking::Fill { fill: crate::program::Fill(0.0) };
+        let edits = vec![
+            Edit::new(step.name, Change::Replace(zero.clone().into())),
+            Edit::new(Name::Mask, after(Masking::Not, &[])),
+        ];
+        let told = "the scores are multiplied by the mask: what it blocks stays, the rest is 0";
+        self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
+        let told = "the mask is applied to the weights, after softmax, with its fill";
+        let late = Op::from(Masking::Fill { fill: crate::program::Fill(fill) });
+        let edits = vec![
+            Edit::new(step.name, Change::Omit),
+            Edit::new(Name::Weights, after(late, &[Name::Mask])),
+        ];
+        self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
+        let sign = Masking::Fill { fill: crate::program::Fill(-fill) };
+        let told = format!("blocked scores become {} in place of {fill:e}", -fill);
+        self.add(Kind::Mask, cost::COMMON, step.name, Change::Replace(sign.into()), told);
+    }
+
+    /// Padded tokens that become 0.
+    fn padded_rows(&mut self, own: &Cells) {
+        let Some(padding) = self.padding(own) else { return };
+        let first = self.sizes.first_position();
+        let rows = |count: usize, first: usize| {
+            let cells = (0..own.items)
+                .flat_map(|item| (0..count).map(move |row| (item, row)))
+                .map(|(item, row)| u8::from(padding.at(item, 0, first + row)));
+            Tensor::from_vec(cells.collect::<Vec<_>>(), (own.items, count, 1), &Device::Cpu)
+        };
+        let (Ok(queries), Ok(keys)) = (rows(own.queries, first), rows(own.keys, 0)) else { return };
+        for name in [
+            Name::Q,
+            Name::K,
+            Name::V,
+            Name::QHeads,
+            Name::KHeads,
+            Name::VHeads,
+            Name::HeadOutputs,
+            Name::Concat,
+            Name::Output,
+        ] {
+            let Some(step) = self.right.step(name) else { continue };
+            let tokens = if step.axes.rank() == 4 { 2 } else { 1 };
+            let count = step.axes.iter().nth(tokens).map(|(_, count)| count);
+            let cells = [&queries, &keys].into_iter().find(|cells| cells.dim(1).ok() == count);
+            let Some(cells) = cells else { continue };
+            let cells = if tokens == 2 { cells.unsqueeze(1) } else { Ok(cells.clone()) };
+            let Ok(cells) = cells else { continue };
+            let zero = Slip::Block(Block { cells, fill: 0.0 });
+            self.add(
+                Kind::Inserted,
+                cost::PLAIN,
+                name,
+                after(zero.clone(), &[]),
+                "padded tokens are set to 0",
+            );
+            if matches!(name, Name::Q | Name::K | Name::V | Name::Output) {
+                let change = Change::Before(0, zero.into(), Vec::new());
+                let told = "padded tokens are set to 0 in what it reads";
+                self.add(Kind::Inserted, cost::PLAIN, name, change, told);
+            }
+        }
+    }
+
+    /// Masks that people make in the place of one.
+    fn others(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
+        let first = i64::try_from(self.sizes.first_position()).unwrap_or_default();
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let distance = |query: usize, key: usize| signed(query) + first - signed(key);
+        let (queries, keys) = (own.queries, own.keys);
+        let mut all: Vec<(Cells, String, u32)> = Vec::new();
+        let mut add =
+            |cells: Cells, told: &str, cost: u32| all.push((cells, told.to_owned(), cost));
+        let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
+        if queries == keys {
+            add(of(&|b, q, k| own.at(b, k, q)), "the mask is transposed", cost::COMMON);
+        }
+        add(of(&|b, q, k| !own.at(b, q, k)), "the mask is inverted", cost::COMMON);
+        add(
+            of(&|b, q, k| own.at(b, q, keys - 1 - k)),
+            "the mask is reversed along the keys",
+            cost::PLAIN,
+        );
+        add(
+            of(&|b, q, k| own.at(b, queries - 1 - q, k)),
+            "the mask is reversed along the queries",
+            cost::PLAIN,
+        );
+        add(of(&|b, _, k| own.at(b, 0, k)), "every query has the mask of the first", cost::PLAIN);
+        add(
+            of(&|b, _, k| own.at(b, queries - 1, k)),
+            "every query has the mask of the last",
+            cost::PLAIN,
+        );
+        for by in [1, keys - 1] {
+            let told = if by == 1 {
+                "the mask is one key too far right"
+            } else {
+                "the mask is one key too far left"
+            };
+            add(of(&|b, q, k| own.at(b, q, (k + keys - by) % keys)), told, cost::PLAIN);
+        }
+        add(
+            of(&|b, q, k| own.at(b, q, k) && distance(q, k) != 0),
+            "no token is kept from itself",
+            cost::RARE,
+        );
+        add(
+            of(&|b, q, k| own.at(b, q, k) || distance(q, k) == 0),
+            "the diagonal is blocked as well",
+            cost::COMMON,
+        );
+        add(
+            of(&|b, q, k| own.at(b, q, k) || k == 0),
+            "the first key is blocked as well",
+            cost::RARE,
+        );
+        add(
+            of(&|b, q, k| own.at(b, q, k) || k + 1 == keys),
+            "the last key is blocked as well",
+            cost::RARE,
+        );
+        add(of(&|b, q, k| own.at(b, q, k) && q > 0), "the first query is not masked", cost::RARE);
+        add(
+            of(&|b, q, k| own.at(b, q, k) && q + 1 < queries),
+            "the last query is not masked",
+            cost::RARE,
+        );
+        for prefix in 1..keys.min(9) {
+            let told = format!("the first {prefix} keys are visible to every query");
+            add(of(&|b, q, k| own.at(b, q, k) && k >= prefix), &told, cost::RARE);
+        }
+        for by in [-3, -2, -1, 0, 1, 2, 3] {
+            let told = match by {
+                0 => "keys after the query are blocked as well".to_owned(),
+                by => format!("keys after the query's position {by:+} are blocked as well"),
+            };
+            add(
+                of(&|b, q, k| own.at(b, q, k) || distance(q, k) + by < 0),
+                &told,
+                cost::PLAIN + u32::from(by != 0),
+            );
+        }
+        add(
+            of(&|b, q, k| own.at(b, q, k) || distance(q, k) > 0),
+            "keys before the query are blocked as well",
+            cost::PLAIN,
+        );
+        of_items(own, &mut add);
+        self.windows(own, &mut |cells, told, cost| all.push((cells, told, cost)));
+        self.unions(own, &mut |cells, told, cost| all.push((cells, told, cost)));
+        all
+    }
+
+    /// What a mask of several parts blocks where all of them do.
+    fn unions(&self, own: &Cells, add: &mut dyn FnMut(Cells, String, u32)) {
+        let Some(mask) = self.right.step(Name::Mask) else { return };
+        let shape = [own.items, 1, own.queries, own.keys];
+        let parts: Vec<Cells> = self
+            .read(mask)
+            .into_iter()
+            .filter_map(|part| Cells::read(self.value(part)?, &shape).ok().flatten())
+            .collect();
+        if parts.len() > 1 {
+            let all = own.of(|b, q, k| parts.iter().all(|part| part.at(b, q, k)));
+            add(
+                all,
+                "only cells that every part of the mask blocks are blocked".to_owned(),
+                cost::COMMON,
+            );
+        }
+        let Some(padding) = self.padding(own) else { return };
+        let rows = QueryRows { first: self.sizes.first_position(), count: own.queries };
+        let on_rows = own.of(|b, q, k| own.at(b, q, k) || padding.at(b, 0, rows.first + q));
+        add(on_rows, "the rows of padded queries are blocked as well".to_owned(), cost::PLAIN);
+    }
+
+    fn value(&self, name: Name) -> Option<&Tensor> {
+        self.right.step(name).map(|step| &step.value)
+    }
+
+    /// What padding blocks.
+    pub(super) fn padding(&self, own: &Cells) -> Option<Cells> {
+        let shape = [own.items, 1, own.queries, own.keys];
+        let parts: Vec<Cells> = [Name::KeyMask, Name::LengthMask]
+            .into_iter()
+            .filter_map(|part| Cells::read(self.value(part)?, &shape).ok().flatten())
+            .collect();
+        let any = |b, q, k| parts.iter().any(|part: &Cells| part.at(b, q, k));
+        (!parts.is_empty()).then(|| own.of(any))
+    }
+}
+
+/// Masks of which items have each other's.
+fn of_items(own: &Cells, add: &mut dyn FnMut(Cells, &str, u32)) {
+    let items = own.items;
+    let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
+    for by in 1..items {
+        let told = format!("items have each other's mask, that of the item {by} further on");
+        add(of(&|b, q, k| own.at((b + by) % items, q, k)), &told, cost::COMMON);
+    }
+    if items > 1 {
+        add(of(&|_, q, k| own.at(0, q, k)), "every item has the mask of the first", cost::COMMON);
+        add(of(&|b, q, k| b == 0 && own.at(b, q, k)), "only the first item is masked", cost::PLAIN);
+        add(
+            of(&|_, q, k| (0..items).any(|b| own.at(b, q, k))),
+            "what any item's mask blocks is blocked in all",
+            cost::PLAIN,
+        );
+        add(
+            of(&|_, q, k| (0..items).all(|b| own.at(b, q, k))),
+            "only what every item's mask blocks is blocked",
+            cost::PLAIN,
+        );
+    }
+}

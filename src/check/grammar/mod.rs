@@ -1,0 +1,101 @@
+//! The mistakes that follow from a program: every small edit that someone could make without a shape failing.
+//!
+//! Nothing here is a list of stories. Operations say which of their numbers can be wrong and what people write in their
+//! place; the steps, their inputs and their axes give the rest.
+
+mod axes;
+mod cells;
+mod inputs;
+mod masks;
+pub mod numbers;
+mod steps;
+mod twins;
+mod windows;
+
+use super::catalogue::Edits;
+use super::hypothesis::Hypothesis;
+use crate::config::Sizes;
+use crate::program::{Change, Edit, Kind, Name, Op, Role, Step, Trace};
+
+/// A run whose mistakes are being listed.
+pub struct Grammar<'a> {
+    right: &'a Trace,
+    sizes: &'a Sizes,
+    found: Vec<Hypothesis>,
+}
+
+/// Every edit of a run that keeps its shapes.
+pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Hypothesis> {
+    let mut grammar = Grammar { right, sizes, found: Vec::new() };
+    for step in right.steps() {
+        match step.name.role() {
+            Role::Computed => grammar.computed(step),
+            Role::Setting => grammar.setting(step),
+            Role::Random => grammar.inserted_setting(step),
+            Role::Input | Role::Parameter | Role::Cache => {}
+        }
+    }
+    grammar.masks();
+    grammar.of_inputs();
+    grammar.twins();
+    grammar.found
+}
+
+impl Grammar<'_> {
+    /// What can be wrong at a computed step.
+    fn computed(&mut self, step: &Step) {
+        self.omitted(step);
+        self.repeated(step);
+        self.moved(step);
+        self.siblings(step);
+        self.numbers(step);
+        self.inputs(step);
+        self.axes(step);
+        self.inserted(step);
+        self.precision(step);
+    }
+
+    /// What can be wrong at a step that follows from the settings.
+    fn setting(&mut self, step: &Step) {
+        self.siblings(step);
+        self.numbers(step);
+        self.inserted_setting(step);
+    }
+
+    /// Notes a mistake of one step.
+    fn add(&mut self, kind: Kind, cost: u32, at: Name, change: Change, told: impl AsRef<str>) {
+        self.add_all(kind, cost, vec![Edit::new(at, change)], at, told);
+    }
+
+    /// Notes a mistake of several edits, as one of a step.
+    fn add_all(&mut self, kind: Kind, cost: u32, edits: Edits, at: Name, told: impl AsRef<str>) {
+        self.found.push(Hypothesis {
+            id: kind.name(),
+            kind,
+            edits,
+            summary: format!("{at}: {}", told.as_ref()),
+            number: None,
+            part: None,
+            instead: None,
+            cost,
+        });
+    }
+
+    /// The names of what a step reads.
+    fn read(&self, step: &Step) -> Vec<Name> {
+        self.right.read_by(step).iter().map(|read| read.name).collect()
+    }
+}
+
+/// What an edit costs: the likelier a mistake, the less.
+pub mod cost {
+    pub const COMMON: u32 = 2;
+    pub const PLAIN: u32 = 3;
+    pub const RARE: u32 = 4;
+    pub const ODD: u32 = 6;
+}
+
+/// One more operation on a step's value.
+fn after(op: impl Into<Op>, beside: &[Name]) -> Change {
+    Change::After(op.into(), beside.to_vec())
+}

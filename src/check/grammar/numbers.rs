@@ -1,0 +1,186 @@
+//! Numbers that are wrong: which ones people write, and what a number may come from.
+
+use super::{Grammar, cost};
+use crate::check::finding::Number;
+use crate::check::hypothesis::Hypothesis;
+use crate::config::Sizes;
+use crate::program::{Change, Edit, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
+
+impl Grammar<'_> {
+    /// The numbers of a step's operation as people write them.
+    pub(super) fn numbers(&mut self, step: &Step) {
+        for knob in step.op.operation().knobs() {
+            for value in candidates(&knob, self.sizes) {
+                self.found.extend(with_number(step.name, &knob, value, self.sizes));
+            }
+        }
+        if step.op.operation().knobs().iter().all(|knob| knob.name != "scale") {
+            for (value, _) in
+                of_sizes(self.sizes).into_iter().chain([(2.0, String::new()), (0.5, String::new())])
+            {
+                self.found.extend(scaled(step.name, value, self.sizes));
+            }
+        }
+    }
+}
+
+/// The mistake that a step's operation has this number.
+pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<Hypothesis> {
+    let op = (knob.with)(found)?;
+    let reading = told(found, knob.value, sizes);
+    let name = knob.name;
+    let told = format!("{name} is {} where {} was meant{reading}", short(found), short(knob.value));
+    Some(numbered(at, Change::Replace(op), &told, name, knob.value, found))
+}
+
+/// The mistake that a step's value is multiplied by a number.
+pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
+    #[allow(clippy::float_cmp, reason = "1 exactly is no factor")]
+    if factor == 1.0 || !factor.is_finite() {
+        return None;
+    }
+    let op = Op::from(Scaling::By { factor });
+    let told = match factor {
+        0.0 => "it is 0".to_owned(),
+        factor => format!("it is multiplied by {}{}", short(factor), told(factor, 1.0, sizes)),
+    };
+    let change = Change::After(op, Vec::new());
+    let made = numbered(at, change, &told, "factor", 1.0, factor);
+    Some(Hypothesis { kind: Kind::Inserted, id: Kind::Inserted.name(), cost: cost::PLAIN, ..made })
+}
+
+/// The mistake that a number is added to a step's value.
+pub fn shifted(at: Name, addend: f64) -> Hypothesis {
+    let change = Change::After(Slip::Shift { addend }.into(), Vec::new());
+    let told = format!("{} is added to it", short(addend));
+    let made = numbered(at, change, &told, "addend", 0.0, addend);
+    Hypothesis { kind: Kind::Inserted, id: Kind::Inserted.name(), cost: cost::RARE, ..made }
+}
+
+fn numbered(
+    at: Name,
+    change: Change,
+    told: &str,
+    parameter: &'static str,
+    meant: f64,
+    found: f64,
+) -> Hypothesis {
+    Hypothesis {
+        id: Kind::Parameter.name(),
+        kind: Kind::Parameter,
+        edits: vec![Edit::new(at, change)],
+        summary: format!("{at}: {told}"),
+        number: Some(Number { parameter, meant, found }),
+        part: None,
+        instead: None,
+        cost: cost::COMMON,
+    }
+}
+
+/// The numbers that people write where another was meant.
+fn candidates(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
+    let mut all = knob.common.clone();
+    #[allow(clippy::cast_precision_loss, reason = "bounds of places")]
+    match knob.range {
+        Range::Factor => {
+            all.extend(of_sizes(sizes).into_iter().map(|(value, _)| value));
+            let own = knob.value;
+            all.extend([own * own, own.recip(), own.sqrt(), 2.0 * own, own / 2.0, -own]);
+        }
+        Range::Cell => {}
+        Range::Positive => {
+            let own = knob.value;
+            all.extend([own * 10.0, own / 10.0, own * 2.0, own / 2.0, own.sqrt(), own * own]);
+        }
+        Range::Whole(least, most) => {
+            let near = (-4..=4).map(|by| knob.value + f64::from(by));
+            all.extend(near.chain([knob.value / 2.0, knob.value * 2.0]));
+            all.retain(|value| *value >= least as f64 && *value <= most as f64);
+        }
+    }
+    let mut distinct: Vec<f64> = Vec::new();
+    for value in all {
+        let is_new = |other: &f64| (value - other).abs() > 1e-12 * value.abs();
+        if value.is_finite() && is_new(&knob.value) && distinct.iter().all(is_new) {
+            distinct.push(value);
+        }
+    }
+    distinct
+}
+
+/// Roots and powers of a run's sizes, and their names.
+fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let named = [
+        ("d_k", sizes.head_dim as f64),
+        ("d_model", sizes.d_model as f64),
+        ("heads", sizes.heads as f64),
+        ("kv_heads", sizes.kv_heads as f64),
+        ("T", sizes.seq_len as f64),
+        ("keys", sizes.keys() as f64),
+        ("batch", sizes.batch as f64),
+        ("2·d_k", 2.0 * sizes.head_dim as f64),
+    ];
+    let mut all = Vec::new();
+    for (name, size) in named {
+        all.push((size.sqrt().recip(), format!("1/√{name}")));
+        all.push((size.recip(), format!("1/{name}")));
+        all.push((size.sqrt(), format!("√{name}")));
+        all.push((size, name.to_owned()));
+        all.push((size.powf(-0.25), format!("{name}^(−1/4)")));
+        all.push((size.powf(0.25), format!("{name}^(1/4)")));
+    }
+    all.retain(|(value, _)| (value - 1.0).abs() > 1e-9);
+    all
+}
+
+/// A fitted number, or the plain one that it stands for if there is one so near.
+pub fn plain(fitted: f64, knob: &Knob, sizes: &Sizes) -> f64 {
+    let near = |value: &f64| (value - fitted).abs() <= 2e-3 * value.abs();
+    let by_name = candidates(knob, sizes).into_iter().find(near);
+    by_name.or_else(|| rounded(fitted)).unwrap_or(fitted)
+}
+
+/// The number with few digits that is so near that the difference tells nothing.
+fn rounded(fitted: f64) -> Option<f64> {
+    (1..=3).find_map(|digits| {
+        let text = format!("{fitted:.*e}", digits - 1);
+        text.parse::<f64>().ok().filter(|value| (value - fitted).abs() <= 1e-4 * fitted.abs())
+    })
+}
+
+/// What a number may come from.
+fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
+    let is_it = |value: f64| (value - found).abs() <= 1e-6 * found.abs();
+    let mut names: Vec<String> = of_sizes(sizes)
+        .into_iter()
+        .filter(|(value, _)| is_it(*value))
+        .map(|(_, name)| name)
+        .collect();
+    if is_it(meant * meant) && (meant - 1.0).abs() > 1e-9 {
+        names.push("the meant number squared".to_owned());
+    }
+    if is_it(-meant) && meant != 0.0 {
+        names.push("the meant number with the other sign".to_owned());
+    }
+    names.dedup();
+    // More names than that say nothing.
+    names.truncate(3);
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("; {} is {}", short(found), names.join(", or "))
+    }
+}
+
+/// A number in at most six digits.
+pub fn short(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    if !value.is_finite() || value.abs() >= 1e6 || value.abs() < 1e-3 {
+        return format!("{value:e}");
+    }
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,360 @@
+//! Steps that are left out, made twice, exchanged, replaced, rounded, or that do not belong there.
+
+use super::numbers::short;
+use super::{Grammar, after, cost};
+use crate::program::{
+    Change, Heads, Kind, Linear, Map, Name, Norm, Op, Precision, Rearrange, Role, Slip, Step, Weigh,
+};
+
+impl Grammar<'_> {
+    pub(super) fn omitted(&mut self, step: &Step) {
+        let first = self.right.read_by(step).first().map(|read| read.axes.shape());
+        if first == Some(step.axes.shape()) {
+            let own = self.right.read_by(step);
+            let own = own.first().filter(|read| read.axes != step.axes).map(|read| read.name);
+            let change = match own {
+                None => Change::Omit,
+                // The axes have other names.
+                Some(first) => {
+                    let shape = step.axes.shape();
+                    let order = (0..shape.len()).collect();
+                    Change::Become(Self::viewed(step, shape, order), vec![first])
+                }
+            };
+            self.add(Kind::Omitted, cost::COMMON, step.name, change, "the step is left out");
+        }
+        // A bias or a second parameter that is not used.
+        let read = self.read(step);
+        if let ([first, second, _], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) {
+            let change = Change::Read(vec![*first, *second]);
+            self.add(Kind::Omitted, cost::COMMON, step.name, change, "the bias is not added");
+        }
+        if let ([x, weight], Op::Scaling(_)) = (&read[..], &step.op) {
+            for sibling in step.op.operation().siblings(&[&step.axes]) {
+                if let Op::Slip(Slip::Norm(norm)) = &sibling.op
+                    && norm.offset > 0.0
+                {
+                    let own = Norm { offset: 0.0, ..norm.clone() };
+                    let change = Change::Become(Slip::Norm(own).into(), vec![*x]);
+                    let told = format!("the norm's weight, {weight}, is not used");
+                    self.add(Kind::Omitted, cost::COMMON, step.name, change, told);
+                }
+            }
+        }
+        if let ([scores, _], Op::Weighting(_)) = (&read[..], &step.op)
+            && read.contains(&Name::Sinks)
+        {
+            let change = Change::Read(vec![*scores]);
+            self.add(Kind::Omitted, cost::COMMON, step.name, change, "the sinks are not used");
+        }
+    }
+
+    pub(super) fn repeated(&mut self, step: &Step) {
+        let read = self.read(step);
+        let [_, beside @ ..] = &read[..] else { return };
+        let change = after(step.op.clone(), beside);
+        self.add(Kind::Repeated, cost::COMMON, step.name, change, "the step is made twice");
+        if let ([_, _, bias], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) {
+            let twice = after(Slip::Sum, &[*bias]);
+            self.add(Kind::Repeated, cost::PLAIN, step.name, twice, "the bias is added twice");
+        }
+    }
+
+    /// A step before the one that it reads first: under its own name, and in that one's place.
+    pub(super) fn moved(&mut self, step: &Step) {
+        let Some(first) = self.right.read_by(step).first().copied() else { return };
+        if first.name.role() != Role::Computed || first.axes != step.axes {
+            return;
+        }
+        let told = format!("it comes before {}, and should come after it", first.name);
+        self.add(Kind::Moved, cost::PLAIN, step.name, Change::Exchange, &told);
+        let (own, others) = (self.read(step), self.read(first));
+        let ([_, own @ ..], [from, others @ ..]) = (&own[..], &others[..]) else { return };
+        let earlier = Change::Become(step.op.clone(), [&[*from], own].concat());
+        let later = Change::Become(first.op.clone(), [&[first.name], others].concat());
+        let edits = vec![
+            crate::program::Edit::new(first.name, earlier),
+            crate::program::Edit::new(step.name, later),
+        ];
+        self.add_all(Kind::Moved, cost::PLAIN, edits, step.name, told);
+    }
+
+    pub(super) fn siblings(&mut self, step: &Step) {
+        let read = self.right.read_by(step);
+        let axes: Vec<_> = read.iter().map(|read| &read.axes).collect();
+        for sibling in step.op.operation().siblings(&axes) {
+            let change = match &sibling.op {
+                // They read the scores alone.
+                Op::Slip(Slip::Weigh(_) | Slip::Map(_)) => {
+                    let first = read.first().map(|read| read.name).into_iter().collect();
+                    Change::Become(sibling.op.clone(), first)
+                }
+                op => Change::Replace(op.clone()),
+            };
+            self.add(sibling.kind, cost::COMMON, step.name, change, sibling.told);
+        }
+    }
+
+    /// What people put behind a step, or before it: activations, norms, residuals.
+    pub(super) fn inserted(&mut self, step: &Step) {
+        for (op, told) in functions() {
+            let told = format!("{told} is applied to it");
+            self.add(Kind::Inserted, cost::RARE, step.name, after(op, &[]), told);
+        }
+        self.before(step);
+        if step.name == Name::Weights || step.name == Name::WeightsDropped {
+            let softmax = crate::program::Weighting::softmax(crate::program::EmptyRow::Nan);
+            self.add(
+                Kind::Repeated,
+                cost::PLAIN,
+                step.name,
+                after(softmax, &[]),
+                "softmax is applied twice",
+            );
+            let linear = after(Slip::Weigh(Weigh::Linear), &[]);
+            let told = "each row is divided by its sum once more";
+            self.add(Kind::Inserted, cost::PLAIN, step.name, linear, told);
+        } else if step.axes.rank() == 4 {
+            let softmax = crate::program::Weighting::softmax(crate::program::EmptyRow::Nan);
+            self.add(
+                Kind::Inserted,
+                cost::RARE,
+                step.name,
+                after(softmax, &[]),
+                "softmax is applied to it",
+            );
+        }
+        for other in self.same_shape(step) {
+            let told = format!("{other} is added to it");
+            self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::Sum, &[other]), told);
+            let told = format!("it is multiplied by {other}");
+            self.add(Kind::Inserted, cost::ODD, step.name, after(Slip::Product, &[other]), told);
+        }
+        for parameter in self.read(step).into_iter().filter(|name| name.role() == Role::Parameter) {
+            let told = format!("it is multiplied by {parameter} once more");
+            self.add(
+                Kind::Repeated,
+                cost::PLAIN,
+                step.name,
+                after(Slip::Product, &[parameter]),
+                told,
+            );
+        }
+        for bias in Name::PROJECTIONS.map(|(_, bias)| bias) {
+            let own = self.read(step);
+            let fits = self.right.step(bias).is_some_and(|_| !own.contains(&bias));
+            if fits {
+                let told = format!("{bias} is added to it");
+                self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::Sum, &[bias]), told);
+            }
+        }
+        self.turned(step);
+    }
+
+    /// A rotation or a norm that belongs to other steps.
+    fn turned(&mut self, step: &Step) {
+        for name in [Name::QRot, Name::KRot, Name::QNorm, Name::KNorm] {
+            let Some(own) = self.right.step(name) else { continue };
+            let read = self.read(own);
+            let is_own = step.name == name || read.first() == Some(&step.name);
+            if let ([_, beside @ ..], false) = (&read[..], is_own) {
+                let told = format!("it goes through what makes {name}");
+                let change = after(own.op.clone(), beside);
+                self.add(Kind::Inserted, cost::PLAIN, step.name, change, told);
+            }
+        }
+    }
+
+    /// What people do to what a step reads: the same, where the step is more than that.
+    fn before(&mut self, step: &Step) {
+        let read = self.right.read_by(step);
+        let names: Vec<(usize, Name, bool)> = read
+            .iter()
+            .enumerate()
+            .map(|(slot, read)| (slot, read.name, read.name.row().is_boolean))
+            .collect();
+        let is_own = matches!(step.op, Op::Linear(_) | Op::Weighting(_) | Op::Scaling(_));
+        let names = names.into_iter().filter(|(_, _, is_boolean)| is_own && !is_boolean);
+        for (slot, name, _) in names.collect::<Vec<_>>() {
+            if name == Name::DropoutScale {
+                continue;
+            }
+            for (op, told) in functions() {
+                let told = format!("{told} is applied to {name}, which it reads");
+                let change = Change::Before(slot, op, Vec::new());
+                self.add(Kind::Inserted, cost::RARE, step.name, change, told);
+            }
+            self.added_before(step, slot, name);
+            for factor in [std::f64::consts::LN_2, std::f64::consts::LOG2_E] {
+                let told = format!("{name}, which it reads, is multiplied by {}", short(factor));
+                let op = crate::program::Scaling::By { factor }.into();
+                self.add(
+                    Kind::Inserted,
+                    cost::RARE,
+                    step.name,
+                    Change::Before(slot, op, Vec::new()),
+                    told,
+                );
+            }
+            if name == Name::Sinks
+                && let Some(cap) = self.right.step(Name::ScoresCapped)
+            {
+                let change = Change::Before(slot, cap.op.clone(), Vec::new());
+                self.add(Kind::Moved, cost::PLAIN, step.name, change, "the sinks are capped too");
+            }
+        }
+        if let Op::Linear(Linear::DotProduct) = step.op {
+            let norm = || Slip::Norm(Norm { is_mean: false, ..Norm::rms(0.0) }).into();
+            let edits = (0..2).map(|slot| {
+                crate::program::Edit::new(step.name, Change::Before(slot, norm(), Vec::new()))
+            });
+            let told =
+                "cosine similarity, the dot product over both norms, in place of the dot product";
+            self.add_all(Kind::Replaced, cost::PLAIN, edits.collect(), step.name, told);
+        }
+    }
+
+    /// What is added to what a step reads: another tensor of that shape, or a bias that belongs elsewhere.
+    fn added_before(&mut self, step: &Step, slot: usize, name: Name) {
+        let Op::Linear(Linear::Project { .. }) = step.op else { return };
+        if slot != 0 {
+            return;
+        }
+        let Some(read) = self.right.step(name) else { return };
+        let shape = read.axes.shape();
+        let own = self.read(step);
+        let before = self.right.steps().iter().take_while(|other| other.name != step.name);
+        let others: Vec<(Name, bool)> = before
+            .filter(|other| other.name != name && !other.name.row().is_boolean)
+            .filter(|other| {
+                let own = other.axes.shape();
+                own == shape || (own.len() == 1 && own.last() == shape.last())
+            })
+            .map(|other| (other.name, own.get(2) == Some(&other.name)))
+            .collect();
+        for (other, is_own_bias) in others {
+            let add = Change::Before(slot, Slip::Sum.into(), vec![other]);
+            let told = format!("{other} is added to {name}, which it reads");
+            if is_own_bias {
+                let without = Change::Read(own.iter().copied().take(2).collect());
+                let edits = vec![
+                    crate::program::Edit::new(step.name, without),
+                    crate::program::Edit::new(step.name, add),
+                ];
+                let told = format!("{other} is added before the projection, not after it");
+                self.add_all(Kind::Moved, cost::COMMON, edits, step.name, told);
+            } else {
+                self.add(Kind::Inserted, cost::RARE, step.name, add, told);
+            }
+        }
+    }
+
+    /// What goes wrong with masks and biases as a whole.
+    pub(super) fn inserted_setting(&mut self, step: &Step) {
+        if step.name.row().is_boolean || step.axes.rank() == 0 {
+            if step.name.role() == Role::Random {
+                let not = after(crate::program::Masking::Not, &[]);
+                self.add(
+                    Kind::Random,
+                    cost::PLAIN,
+                    step.name,
+                    not,
+                    "it is inverted: what it should keep is dropped",
+                );
+                self.axes(step);
+            }
+            return;
+        }
+        self.axes(step);
+        self.rounded(step);
+        let change = after(Slip::Map(Map::Negative), &[]);
+        self.add(Kind::Inserted, cost::PLAIN, step.name, change, "it has the other sign");
+    }
+
+    /// The steps before a step that have its shape.
+    fn same_shape(&self, step: &Step) -> Vec<Name> {
+        let shape = step.axes.shape();
+        let before = self.right.steps().iter().take_while(|other| other.name != step.name);
+        let fits = |other: &&Step| {
+            let is_number = !other.name.row().is_boolean && other.name.role() != Role::Setting;
+            is_number && other.axes.shape() == shape
+        };
+        before.filter(fits).map(|other| other.name).collect()
+    }
+
+    pub(super) fn precision(&mut self, step: &Step) {
+        let read = self.right.read_by(step);
+        let is_number = |step: &&Step| !step.name.row().is_boolean && step.axes.rank() > 0;
+        let slots: Vec<usize> =
+            (0..read.len()).filter(|slot| read.get(*slot).is_some_and(is_number)).collect();
+        let names: Vec<Name> = read.iter().map(|read| read.name).collect();
+        let is_product = matches!(step.op, Op::Linear(_));
+        for precision in Precision::ALL {
+            let round = |slot| Change::Before(slot, Slip::Round(precision).into(), Vec::new());
+            let name = precision.name();
+            let result = crate::program::Edit::new(step.name, after(Slip::Round(precision), &[]));
+            let is_type = matches!(precision, Precision::Bf16 | Precision::F16);
+            if is_type {
+                let told = format!("its result is rounded to {name}");
+                self.add_all(Kind::Precision, cost::RARE, vec![result.clone()], step.name, told);
+            }
+            for slot in &slots {
+                let Some(own) = names.get(*slot) else { continue };
+                let told = format!("{own}, which it reads, is rounded to {name}");
+                self.add(Kind::Precision, cost::ODD, step.name, round(*slot), told);
+            }
+            if is_product || is_type {
+                let inputs =
+                    slots.iter().map(|slot| crate::program::Edit::new(step.name, round(*slot)));
+                let products = inputs.clone().take(2).collect::<Vec<_>>();
+                let told = format!("the product is computed from {name} numbers");
+                if is_product {
+                    self.add_all(Kind::Precision, cost::RARE, products, step.name, &told);
+                }
+                let all = inputs.chain([result]).collect();
+                let told = format!("the step is computed in {name}");
+                if is_type {
+                    self.add_all(Kind::Precision, cost::RARE, all, step.name, &told);
+                }
+            }
+        }
+    }
+
+    /// Numbers of a setting that are kept in fewer bits.
+    fn rounded(&mut self, step: &Step) {
+        for precision in [Precision::Bf16, Precision::F16] {
+            let told = format!("it is rounded to {}", precision.name());
+            let change = after(Slip::Round(precision), &[]);
+            self.add(Kind::Precision, cost::RARE, step.name, change, told);
+        }
+    }
+
+    /// A rearrangement that only names axes otherwise.
+    pub(super) fn viewed(step: &Step, view: Vec<usize>, order: Vec<usize>) -> Op {
+        let result = step.axes.iter().collect();
+        Heads::Rearrange(Rearrange { blocks: Vec::new(), view, order, result }).into()
+    }
+}
+
+/// What people apply to tensors that need none of it.
+fn functions() -> Vec<(Op, String)> {
+    let maps = Map::ALL.into_iter().map(|map| (Slip::Map(map).into(), map.name().to_owned()));
+    let norms = [
+        ("an RMS norm", Norm::rms(1e-6)),
+        ("an RMS norm (ε 1e-5)", Norm::rms(1e-5)),
+        ("an RMS norm (ε 1e-8)", Norm::rms(1e-8)),
+        ("LayerNorm", Norm { is_centred: true, ..Norm::rms(1e-5) }),
+        ("LayerNorm (ε 1e-6)", Norm { is_centred: true, ..Norm::rms(1e-6) }),
+        ("an L2 norm", Norm { is_mean: false, ..Norm::rms(0.0) }),
+    ];
+    let norms = norms.into_iter().map(|(name, norm)| (Slip::Norm(norm).into(), name.to_owned()));
+    let clips = [1.0, 2.0, 5.0, 10.0, 30.0, 50.0].into_iter();
+    let clips = clips.map(|limit| (Slip::Clip { limit }.into(), format!("clipping at ±{limit}")));
+    let sinusoids = [false, true].map(|is_in_halves| {
+        (Slip::Sinusoid { is_in_halves }.into(), "a sum with sinusoidal positions".to_owned())
+    });
+    let factors = [2.0, 0.5].map(|factor| {
+        (crate::program::Scaling::By { factor }.into(), format!("a factor of {factor}"))
+    });
+    maps.chain(norms).chain(clips).chain(sinusoids).chain(factors).collect()
+}

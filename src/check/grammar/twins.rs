@@ -1,0 +1,76 @@
+//! The same mistake at queries, keys and values.
+
+use super::Grammar;
+use crate::check::hypothesis::Hypothesis;
+use crate::program::Name;
+
+/// Steps that code makes in one line or one function.
+const KIN: &[&[Name]] = &[
+    &[Name::Q, Name::K, Name::V],
+    &[Name::Q, Name::K],
+    &[Name::K, Name::V],
+    &[Name::QHeads, Name::KHeads, Name::VHeads],
+    &[Name::QHeads, Name::KHeads],
+    &[Name::KHeads, Name::VHeads],
+    &[Name::QNorm, Name::KNorm],
+    &[Name::QRot, Name::KRot],
+    &[Name::KCached, Name::VCached],
+    &[Name::KRepeated, Name::VRepeated],
+    &[Name::Q, Name::K, Name::V, Name::Output],
+];
+
+impl Grammar<'_> {
+    pub(super) fn twins(&mut self) {
+        let mut all = Vec::new();
+        for kin in KIN {
+            let [first, others @ ..] = kin else { continue };
+            for made in self.found.iter().filter(|made| is_at(made, *first)) {
+                let told = words(made, *first);
+                let alike = |name: &Name| {
+                    let is_it = |other: &&Hypothesis| {
+                        is_at(other, *name)
+                            && other.kind == made.kind
+                            && words(other, *name) == told
+                    };
+                    self.found.iter().find(is_it)
+                };
+                let Some(alike) = others.iter().map(alike).collect::<Option<Vec<_>>>() else {
+                    continue;
+                };
+                let edits = alike.iter().flat_map(|other| other.edits.clone());
+                let names: Vec<&str> = kin.iter().map(|name| name.as_str()).collect();
+                all.push(Hypothesis {
+                    edits: made.edits.iter().cloned().chain(edits).collect(),
+                    summary: format!("{}: {told}", names.join(", ")),
+                    // One line of code, made once.
+                    cost: made.cost,
+                    ..made.clone()
+                });
+            }
+        }
+        self.found.extend(all);
+    }
+}
+
+fn is_at(made: &Hypothesis, name: Name) -> bool {
+    made.edits.iter().all(|edit| edit.at == name)
+}
+
+/// What a mistake is, without the names of its stream.
+fn words(made: &Hypothesis, at: Name) -> String {
+    let told = made.summary.strip_prefix(at.as_str()).unwrap_or(&made.summary);
+    let told = told.strip_prefix(": ").unwrap_or(told);
+    let mut words = told.to_owned();
+    if let Some(letter) = at.as_str().chars().next() {
+        for place in ["heads", "norm", "rot", "cached", "repeated"] {
+            words = words.replace(&format!("{letter}_{place}"), place);
+        }
+        for parameter in ["w", "b"] {
+            for end in ["_norm", ""] {
+                words = words
+                    .replace(&format!("{parameter}_{letter}{end}"), &format!("{parameter}{end}"));
+            }
+        }
+    }
+    words
+}

@@ -1,0 +1,74 @@
+//! Windows and chunks that people make in the place of a sliding window.
+
+use super::cells::Cells;
+use super::{Grammar, cost};
+use crate::program::{Hides, Masking, Name, Op};
+
+impl Grammar<'_> {
+    /// Windows and chunks of other shapes.
+    pub(super) fn windows(&self, own: &Cells, add: &mut dyn FnMut(Cells, String, u32)) {
+        let first = i64::try_from(self.sizes.first_position()).unwrap_or_default();
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let distance = |query: usize, key: usize| signed(query) + first - signed(key);
+        let window = self.right.step(Name::WindowMask).map(|step| &step.op);
+        let Some(Op::Masking(Masking::ByPosition(mask))) = window else { return };
+        let Hides::BeforeWindow(size) = mask.hides else { return };
+        let size_signed = signed(size);
+        let is_future = |q: usize, k: usize| distance(q, k) < 0;
+        let padding = self.padding(own);
+        let is_padding = |b: usize, q: usize, k: usize| {
+            padding.as_ref().is_some_and(|padding| padding.at(b, q, k))
+        };
+        let of = |is_blocked: &dyn Fn(usize, usize) -> bool| {
+            own.of(|b, q, k| is_blocked(q, k) || is_padding(b, q, k))
+        };
+        add(
+            of(&|q, k| distance(q, k).abs() >= size_signed),
+            format!("the window of {size} reaches both ways, into later keys too"),
+            cost::COMMON,
+        );
+        add(
+            of(&|q, k| distance(q, k).abs() > size_signed / 2),
+            format!("half of the window of {size} lies on either side of the query"),
+            cost::COMMON,
+        );
+        add(
+            of(&|q, k| distance(q, k) < 0 || distance(q, k) > size_signed / 2),
+            format!("the window of {size} is half as long"),
+            cost::PLAIN,
+        );
+        add(
+            of(&|q, k| distance(q, k) < size_signed && distance(q, k) >= 0),
+            "the keys within the window are blocked".to_owned(),
+            cost::PLAIN,
+        );
+        add(
+            of(&|q, k| is_future(q, k) || distance(q, k) < size_signed),
+            "the keys within the window are blocked, and later ones".to_owned(),
+            cost::PLAIN,
+        );
+        add(
+            of(&|q, k| {
+                is_future(q, k) || (signed(q) + first) / size_signed != signed(k) / size_signed
+            }),
+            format!("chunks of {size} tokens in place of a sliding window"),
+            cost::COMMON,
+        );
+        add(
+            of(&|q, k| (signed(q) + first) / size_signed != signed(k) / size_signed),
+            format!("chunks of {size} tokens, not causal, in place of a sliding window"),
+            cost::PLAIN,
+        );
+        add(
+            of(&|q, k| is_future(q, k) || signed(k) >= size_signed),
+            format!("only the first {size} keys are visible"),
+            cost::PLAIN,
+        );
+        let last = signed(own.keys) - size_signed;
+        add(
+            of(&|q, k| is_future(q, k) || signed(k) < last),
+            format!("only the last {size} keys are visible, for every query"),
+            cost::PLAIN,
+        );
+    }
+}

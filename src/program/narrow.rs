@@ -1,0 +1,113 @@
+//! A part of a run: one item of its batch, or some of its query rows, which no others have a say in.
+
+use candle_core::Tensor;
+
+use super::axis::{Axes, Axis, Dim};
+use super::graph::{Program, Step};
+use super::name::Name;
+use super::op::Op;
+use super::ops::QueryRows;
+
+/// A part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// One item of the batch.
+    Item(usize),
+    /// Some of the query rows.
+    Rows(QueryRows),
+}
+
+/// An operation in a part of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Narrowed {
+    /// It does the same to the part as to the whole.
+    Same,
+    /// There is another for the part.
+    To(Op),
+    /// What it gives for the part depends on the rest.
+    Mixed,
+}
+
+impl Part {
+    /// The axis that it is a part of.
+    #[must_use]
+    pub fn axis(self) -> Axis {
+        match self {
+            Self::Item(_) => Axis::Batch,
+            Self::Rows(_) => Axis::Query,
+        }
+    }
+
+    /// The first place, and how many there are.
+    #[must_use]
+    pub fn places(self) -> (usize, usize) {
+        match self {
+            Self::Item(item) => (item, 1),
+            Self::Rows(rows) => (rows.first, rows.count),
+        }
+    }
+
+    /// Where an axis of the part stands among these, if it has more than one place there.
+    pub(super) fn position(self, axes: &Axes) -> Option<usize> {
+        axes.iter().position(|(axis, size)| axis == self.axis() && size > 1)
+    }
+
+    /// The part of a tensor that has the axis at this place; all of it where that is 1 long.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(self, tensor: &Tensor, axis: usize) -> candle_core::Result<Tensor> {
+        let (first, count) = self.places();
+        match tensor.dims().get(axis) {
+            Some(size) if *size > 1 => tensor.narrow(axis, first, count)?.contiguous(),
+            Some(_) | None => Ok(tensor.clone()),
+        }
+    }
+
+    /// The part of a step's value; nothing where it is all of it. Input tokens are all needed for any query.
+    #[must_use]
+    pub fn within<V>(self, step: &Step<V>) -> Option<usize> {
+        let is_tokens = self.axis() == Axis::Query && matches!(step.name, Name::X);
+        self.position(&step.axes).filter(|_| !is_tokens)
+    }
+
+    /// What is left in the part of places along its axis.
+    pub(super) fn left(self, places: &[usize]) -> Vec<usize> {
+        let (first, count) = self.places();
+        let within = places.iter().filter(|place| (first..first + count).contains(place));
+        within.map(|place| place - first).collect()
+    }
+}
+
+impl Program {
+    /// The program of a part of the run. Nothing where that depends on the rest.
+    #[must_use]
+    pub fn narrowed(&self, part: Part) -> Option<Self> {
+        let mut narrow = Self::default();
+        for step in self.steps() {
+            if step.op == Op::Given {
+                let mut dims: Vec<Dim> = step.axes.iter().collect();
+                if let Some((_, size)) = part.within(step).and_then(|at| dims.get_mut(at)) {
+                    *size = part.places().1;
+                }
+                narrow.given(step.name, Axes::new(dims));
+                continue;
+            }
+            let inputs: Vec<&Axes> = step
+                .inputs
+                .iter()
+                .filter_map(|at| narrow.steps().get(*at).map(|read| &read.axes))
+                .collect();
+            let op = match step.op.operation().narrowed(part, &inputs, &step.axes) {
+                Narrowed::Same => step.op.clone(),
+                Narrowed::To(op) => op,
+                Narrowed::Mixed => return None,
+            };
+            narrow.then(step.name, op, &step.inputs).ok()?;
+            if let Some(added) = narrow.last_mut() {
+                added.is_inserted = step.is_inserted;
+            }
+        }
+        Some(narrow)
+    }
+}

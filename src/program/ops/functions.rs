@@ -1,0 +1,245 @@
+//! Functions and norms that are applied where they do not belong, and what stands where softmax should.
+
+use candle_core::{D, Tensor};
+
+/// A function of every number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Map {
+    /// max(x, 0).
+    Relu,
+    /// x · Φ(x).
+    Gelu,
+    /// x · σ(x).
+    Silu,
+    /// tanh(x).
+    Tanh,
+    /// σ(x).
+    Sigmoid,
+    /// exp(x).
+    Exp,
+    /// −x.
+    Negative,
+    /// |x|.
+    Absolute,
+    /// x².
+    Square,
+    /// ln(1 + exp(x)).
+    Softplus,
+    /// x, and exp(x) − 1 below 0.
+    Elu,
+    /// x / (1 + |x|).
+    Softsign,
+    /// ln(x).
+    Log,
+}
+
+impl Map {
+    /// Every function.
+    pub const ALL: [Self; 13] = [
+        Self::Relu,
+        Self::Gelu,
+        Self::Silu,
+        Self::Tanh,
+        Self::Sigmoid,
+        Self::Exp,
+        Self::Negative,
+        Self::Absolute,
+        Self::Square,
+        Self::Softplus,
+        Self::Elu,
+        Self::Softsign,
+        Self::Log,
+    ];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Relu => "ReLU",
+            Self::Gelu => "GELU",
+            Self::Silu => "SiLU",
+            Self::Tanh => "tanh",
+            Self::Sigmoid => "sigmoid",
+            Self::Exp => "exp",
+            Self::Negative => "a minus sign",
+            Self::Absolute => "an absolute value",
+            Self::Square => "a square",
+            Self::Softplus => "softplus",
+            Self::Elu => "ELU",
+            Self::Softsign => "softsign",
+            Self::Log => "a logarithm",
+        }
+    }
+
+    pub(super) fn value(self, x: &Tensor) -> candle_core::Result<Tensor> {
+        match self {
+            Self::Relu => x.relu(),
+            Self::Gelu => x.gelu_erf(),
+            Self::Silu => x.silu(),
+            Self::Tanh => x.tanh(),
+            Self::Sigmoid => candle_nn::ops::sigmoid(x),
+            Self::Exp => x.exp(),
+            Self::Negative => x.neg(),
+            Self::Absolute => x.abs(),
+            Self::Square => x.sqr(),
+            Self::Softplus => x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?,
+            Self::Elu => x.elu(1.0),
+            Self::Softsign => x.broadcast_div(&(x.abs()? + 1.0)?),
+            Self::Log => x.log(),
+        }
+    }
+}
+
+/// A norm over some axes.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each can be wrong by itself")]
+pub struct Norm {
+    /// Whether the mean is subtracted first.
+    pub is_centred: bool,
+    /// Whether squares are averaged; else they are added up, as the L2 norm does.
+    pub is_mean: bool,
+    /// What is added to the mean of the squares.
+    pub eps: f64,
+    /// Whether ε is added to the root, not below it.
+    pub is_eps_outside: bool,
+    /// The axes that one norm runs over, counted from the last.
+    pub over: Vec<usize>,
+    /// What is added to the weight.
+    pub offset: f64,
+    /// What the mean of the squares is raised to: ½ for the root.
+    pub power: f64,
+    /// Whether the mean of the squares is that of the numbers before the mean was subtracted.
+    pub is_of_raw: bool,
+}
+
+impl Norm {
+    /// x / √(mean(x²) + ε) over the last axis.
+    #[must_use]
+    pub fn rms(eps: f64) -> Self {
+        let over = vec![1];
+        Self {
+            is_centred: false,
+            is_mean: true,
+            eps,
+            is_eps_outside: false,
+            over,
+            offset: 0.0,
+            power: 0.5,
+            is_of_raw: false,
+        }
+    }
+
+    pub(super) fn value(&self, x: &Tensor, others: &[&Tensor]) -> candle_core::Result<Tensor> {
+        let axes: Vec<usize> =
+            self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect();
+        let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
+        let raw = x;
+        let x = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
+        let mut squares = mean(&if self.is_of_raw { raw.sqr()? } else { x.sqr()? })?;
+        if !self.is_mean {
+            let count: usize = axes.iter().map(|axis| x.dims().get(*axis).unwrap_or(&1)).product();
+            #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+            let count = count as f64;
+            squares = (squares * count)?;
+        }
+        let root = if self.is_eps_outside {
+            (squares.powf(self.power)? + self.eps)?
+        } else {
+            (squares + self.eps)?.powf(self.power)?
+        };
+        let mut normed = x.broadcast_div(&root)?;
+        if let [weight, ..] = others {
+            normed = normed.broadcast_mul(&weight.affine(1.0, self.offset)?)?;
+        }
+        match others {
+            [_, bias] => normed.broadcast_add(bias),
+            _ => Ok(normed),
+        }
+    }
+}
+
+/// What stands where softmax should.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Weigh {
+    /// Softmax over several axes together, counted from the last.
+    Over(Vec<usize>),
+    /// 2^s / Σ 2^s.
+    BaseTwo,
+    /// The logarithm of softmax.
+    Log,
+    /// exp(s) / (1 + Σ exp(s)).
+    PlusOne,
+    /// exp(s − max), not divided by its sum.
+    Unnormalised,
+    /// s / Σ s.
+    Linear,
+    /// 1 for the largest score of a row, 0 elsewhere.
+    Largest,
+    /// softmax(−s).
+    Negative,
+    /// The scores of a row over their largest.
+    ByLargest,
+    /// A function of the scores, over its sum.
+    Share(Map),
+    /// The same weight for every score that is no fill.
+    Equal,
+}
+
+impl Weigh {
+    pub(super) fn value(&self, scores: &Tensor) -> candle_core::Result<Tensor> {
+        let softmax = candle_nn::ops::softmax_last_dim;
+        let largest = scores.max_keepdim(D::Minus1)?;
+        let shifted = || scores.broadcast_sub(&largest);
+        match self {
+            Self::Over(over) => {
+                let axes: Vec<usize> =
+                    over.iter().filter_map(|at| scores.rank().checked_sub(*at)).collect();
+                let largest =
+                    axes.iter().try_fold(scores.clone(), |x, axis| x.max_keepdim(*axis))?;
+                let exp = scores.broadcast_sub(&largest)?.exp()?;
+                let sum = axes.iter().try_fold(exp.clone(), |x, axis| x.sum_keepdim(*axis))?;
+                exp.broadcast_div(&sum)
+            }
+            Self::BaseTwo => softmax(&(scores * std::f64::consts::LN_2)?),
+            Self::Log => candle_nn::ops::log_softmax(scores, D::Minus1),
+            Self::PlusOne => {
+                let exp = shifted()?.exp()?;
+                let sum = (exp.sum_keepdim(D::Minus1)? + largest.neg()?.exp()?)?;
+                exp.broadcast_div(&sum)
+            }
+            Self::Unnormalised => shifted()?.exp(),
+            Self::Linear => scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?),
+            Self::Largest => scores.broadcast_eq(&largest)?.to_dtype(scores.dtype()),
+            Self::Negative => softmax(&scores.neg()?),
+            Self::ByLargest => scores.broadcast_div(&largest),
+            Self::Share(map) => {
+                let shares = map.value(scores)?;
+                shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)
+            }
+            Self::Equal => {
+                let seen = scores.gt(-1e8)?.to_dtype(scores.dtype())?;
+                seen.broadcast_div(&seen.sum_keepdim(D::Minus1)?)
+            }
+        }
+    }
+}
+
+/// sin and cos of position / 10000^(2i / features).
+#[allow(clippy::cast_precision_loss, reason = "positions and features are few")]
+pub(super) fn sinusoid(x: &Tensor, is_in_halves: bool) -> candle_core::Result<Tensor> {
+    let (_, tokens, features) = x.dims3()?;
+    let mut table = Vec::with_capacity(tokens * features);
+    for token in 0..tokens {
+        for feature in 0..features {
+            let half = features.div_ceil(2);
+            let (pair, is_sine) = if is_in_halves {
+                (feature % half, feature < half)
+            } else {
+                (feature / 2, feature.is_multiple_of(2))
+            };
+            let angle = token as f64 / 10000_f64.powf(2.0 * pair as f64 / features as f64);
+            table.push(if is_sine { angle.sin() } else { angle.cos() });
+        }
+    }
+    Tensor::from_vec(table, (1, tokens, features), x.device())?.to_dtype(x.dtype())
+}

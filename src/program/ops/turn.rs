@@ -1,0 +1,132 @@
+//! Rotations that go wrong.
+
+use candle_core::{DType, Tensor};
+
+use super::precision::Precision;
+use super::rotary::Pairing;
+use super::slip::taken;
+use crate::error::Result;
+use crate::program::narrow::Part;
+
+/// A rotation, every part of which can be wrong by itself.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each can be wrong by itself")]
+pub struct Turn {
+    /// Which features belong together.
+    pub partners: Pairing,
+    /// Which features have which frequency.
+    pub angles: Pairing,
+    /// The position of the first token: of all items, or of each.
+    pub first: Vec<i64>,
+    /// What cosines and sines are multiplied by.
+    pub factor: f64,
+    /// Whether it turns the other way.
+    pub is_backwards: bool,
+    /// Whether sine and cosine change places.
+    pub is_exchanged: bool,
+    /// Positions grow by this from token to token.
+    pub step: f64,
+    /// Whether the positions count the heads, not the tokens.
+    pub is_by_head: bool,
+    /// Whether neither partner has a minus sign.
+    pub is_unsigned: bool,
+    /// Whether the last features of a head are turned, not the first.
+    pub is_at_end: bool,
+    /// What is computed in fewer bits.
+    pub rounded: Option<(Stage, Precision)>,
+    /// The positions of the tokens, where they do not grow one by one.
+    pub places: Option<Vec<i64>>,
+}
+
+/// A stage of a rotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The positions.
+    Positions,
+    /// Positions times frequencies.
+    Angles,
+    /// Cosines and sines.
+    Tables,
+}
+
+impl Turn {
+    pub(super) fn narrowed(&self, part: Part) -> Self {
+        let mut turn = self.clone();
+        match part {
+            Part::Item(item) if turn.first.len() > 1 => {
+                turn.first = turn.first.get(item).copied().into_iter().collect();
+            }
+            Part::Rows(rows) if !turn.is_by_head => {
+                #[allow(clippy::cast_possible_truncation, reason = "a step of −1, 0 or 1")]
+                let by = turn.step as i64 * i64::try_from(rows.first).unwrap_or_default();
+                turn.first.iter_mut().for_each(|first| *first += by);
+            }
+            Part::Item(_) | Part::Rows(_) => {}
+        }
+        if let (Part::Rows(rows), Some(places)) = (part, &mut turn.places) {
+            *places = places.iter().copied().skip(rows.first).take(rows.count).collect();
+        }
+        turn
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
+    pub(super) fn value(&self, heads: &Tensor, freqs: &Tensor) -> Result<Tensor> {
+        let (_, head_count, tokens, head_dim) = heads.dims4()?;
+        let pairs = freqs.dim(0)?;
+        let freqs = freqs.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+        let place = |pairing: Pairing, feature: usize| match pairing {
+            Pairing::Half => (feature % pairs, feature < pairs),
+            Pairing::Interleaved => (feature / 2, feature.is_multiple_of(2)),
+        };
+        let partner = |feature: usize| match self.partners {
+            Pairing::Half => (feature + pairs) % (2 * pairs),
+            Pairing::Interleaved => feature ^ 1,
+        };
+        let is_narrow = heads.dtype() == DType::F32;
+        let (mut own, mut other) = (Vec::new(), Vec::new());
+        let (rows, columns) = if self.is_by_head { (head_count, 1) } else { (1, tokens) };
+        for first in &self.first {
+            for at in 0..rows * columns {
+                let stated = self.places.as_ref().and_then(|places| places.get(at));
+                let stated = stated.map_or(*first as f64 + at as f64 * self.step, |at| *at as f64);
+                let position = self.round(Stage::Positions, stated);
+                for feature in 0..2 * pairs {
+                    let frequency = freqs.get(place(self.angles, feature).0).copied();
+                    let angle = position * frequency.unwrap_or_default();
+                    #[allow(clippy::cast_possible_truncation, reason = "as it is multiplied")]
+                    let angle = if is_narrow { f64::from(angle as f32) } else { angle };
+                    let (sin, cos) = self.round(Stage::Angles, angle).sin_cos();
+                    let (sin, cos) = if self.is_exchanged { (cos, sin) } else { (sin, cos) };
+                    let is_minus =
+                        !self.is_unsigned && place(self.partners, feature).1 != self.is_backwards;
+                    let (sin, cos) =
+                        (self.round(Stage::Tables, sin), self.round(Stage::Tables, cos));
+                    own.push(cos * self.factor);
+                    other.push(if is_minus { -sin } else { sin } * self.factor);
+                }
+            }
+        }
+        let shape = (self.first.len(), rows, columns, 2 * pairs);
+        let table = |numbers: Vec<f64>| {
+            Tensor::from_vec(numbers, shape, heads.device())?.to_dtype(heads.dtype())
+        };
+        let rest = head_dim - 2 * pairs;
+        let start = if self.is_at_end { rest } else { 0 };
+        let part = heads.narrow(3, start, 2 * pairs)?.contiguous()?;
+        let partners = taken(&part, 3, &(0..2 * pairs).map(partner).collect::<Vec<_>>())?;
+        let turned =
+            part.broadcast_mul(&table(own)?)?.add(&partners.broadcast_mul(&table(other)?)?)?;
+        if self.is_at_end {
+            return Ok(Tensor::cat(&[heads.narrow(3, 0, rest)?.contiguous()?, turned], 3)?);
+        }
+        Ok(Tensor::cat(&[turned, heads.narrow(3, 2 * pairs, rest)?.contiguous()?], 3)?)
+    }
+
+    /// A number of a stage in the bits that it is computed in.
+    fn round(&self, stage: Stage, value: f64) -> f64 {
+        match self.rounded {
+            Some((own, precision)) if own == stage => precision.of(value),
+            Some(_) | None => value,
+        }
+    }
+}
