@@ -80,6 +80,7 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
         .collect();
     if let Some((slope, share)) = line(&finite)
         && share > 0.9
+        && (slope - 1.0).abs() > 0.02
     {
         let told = format!(
             "it is about {} times what it should be ({:.0} % of its size)",

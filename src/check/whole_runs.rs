@@ -15,7 +15,7 @@ use super::clues::parts;
 use super::evidence::Evidence;
 use super::finding::{Diagnosis, Finding, Pairs};
 use super::fit::{distance, refined};
-use super::grammar::cost::{COMMON, ODD, PLAIN};
+use super::grammar::cost::{COMMON, ODD};
 use super::grammar::numbers::{plain, with_number};
 use super::hypothesis::{Hypothesis, hypotheses};
 use super::replay::{Made, Outcome, Replay, worst};
@@ -172,7 +172,7 @@ impl<'a> WholeRuns<'a> {
         let rows = self.levels.first().filter(|level| level.parts.len() > 1);
         let scores = self.evidence.trace.step(Name::ScoresRaw);
         let is_large = scores.is_some_and(|scores| scores.axes.count() > LARGE);
-        let Some(rows) = rows.filter(|_| is_large && made.hypothesis.cost > PLAIN) else {
+        let Some(rows) = rows.filter(|_| is_large && made.hypothesis.cost > COMMON) else {
             return true;
         };
         rows.program(&made.program).is_some()
@@ -514,12 +514,8 @@ mod tests {
                             continue;
                         };
                         let mut wanted = HashMap::from([(*site, all.clone())]);
-                        let mut at = trace.clone();
                         for part in &level.parts {
-                            wanted = narrowed_values(&at, &wanted, *part).expect("narrows");
-                            at = crate::check::replay::narrowed_trace(&at, *part)
-                                .expect("narrows")
-                                .expect("is a part");
+                            wanted = narrowed_values(&trace, &wanted, *part).expect("narrows");
                         }
                         assert!(
                             is_near(own, &wanted[site]),

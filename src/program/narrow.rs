@@ -71,6 +71,17 @@ impl Part {
         self.position(&step.axes).filter(|_| !is_tokens)
     }
 
+    /// Where an axis of the part stands in a value that is made of a narrowed input. Nothing where the first input is
+    /// whole, as input tokens are.
+    pub(super) fn position_in(self, inputs: &[&Axes], whole: &Axes) -> Option<usize> {
+        let at = self.position(whole)?;
+        let size = |axes: &Axes| axes.iter().nth(at).map(|(_, size)| size);
+        let is_whole = inputs.first().is_some_and(|first| first.rank() == whole.rank())
+            && inputs.first().and_then(|first| size(first)) == size(whole)
+            && size(whole) != Some(self.places().1);
+        Some(at).filter(|_| !is_whole)
+    }
+
     /// What is left in the part of places along its axis.
     pub(super) fn left(self, places: &[usize]) -> Vec<usize> {
         let (first, count) = self.places();

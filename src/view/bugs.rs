@@ -2,8 +2,9 @@
 
 use super::page::Block;
 use crate::check::catalogue::{Mistake, catalogue};
+use crate::program::Kind;
 
-/// Every known mistake, a line each.
+/// Every known mistake, a line each, and the kinds of all others.
 #[must_use]
 pub fn bug_list() -> Vec<Block> {
     let all = catalogue();
@@ -12,7 +13,15 @@ pub fn bug_list() -> Vec<Block> {
         let summary = mistake.ways.first().map_or("", |way| way.summary);
         Block::text(format!("{:width$}  {summary}", mistake.id))
     };
-    all.iter().map(line).collect()
+    let mut blocks: Vec<Block> = all.iter().map(line).collect();
+    blocks.push(Block::Gap);
+    blocks.push(Block::text("mistakes without a name are told by their kind:"));
+    let kind = |kind: &Kind| {
+        let name = kind.name();
+        Block::text(format!("{name:width$}  {}", kind.example()))
+    };
+    blocks.extend(Kind::ALL.iter().map(kind));
+    blocks
 }
 
 /// What a mistake is, why it is silent, what it looks like and how it is mended, in each of its ways.

@@ -165,7 +165,7 @@ impl Operation for Heads {
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
         let Self::Rearrange(own) = self else { return Narrowed::Same };
-        let Some(at) = part.position(whole) else { return Narrowed::Same };
+        let Some(at) = part.position_in(inputs, whole) else { return Narrowed::Same };
         // The places stay where they are only as an axis of the view that no order moves.
         let size = own.result.get(at).map(|(_, size)| size);
         let stays = own.order.get(at) == Some(&at) && own.view.get(at) == size;

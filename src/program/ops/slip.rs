@@ -318,8 +318,8 @@ impl Operation for Slip {
         output.count()
     }
 
-    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
-        let Some(at) = part.position(whole) else { return Narrowed::Same };
+    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
+        let Some(at) = part.position_in(inputs, whole) else { return Narrowed::Same };
         let from_last = whole.rank() - at;
         match self {
             Self::Take { axis, .. } | Self::Slide { axis } | Self::Reduce { axis, .. }
