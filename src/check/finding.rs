@@ -109,6 +109,6 @@ pub enum Pairs {
         /// The number of pairs that fit and are not listed.
         unlisted: usize,
     },
-    /// They would have taken about so long, which is too long.
+    /// They, or mistakes without a name, would have taken about so long, which is too long.
     TooLong(Duration),
 }

@@ -125,31 +125,47 @@ impl<'a> WholeRuns<'a> {
         // Rounding shows at single steps; what is far-fetched there is not looked for where less was recorded.
         let likely: Vec<&Hypothesis> =
             all.iter().filter(|made| made.kind != Kind::Precision && made.cost < ODD).collect();
+        let (mut tried, mut spent) = (0_u32, Duration::ZERO);
+        let mut untried = None;
         for equal in likely.chunk_by(|left, right| left.cost == right.cost) {
+            let count = u32::try_from(equal.len()).unwrap_or(u32::MAX);
+            // Those with a name are tried however long it takes.
+            let estimate = (spent / tried.max(1)).saturating_mul(count);
+            if estimate > patience {
+                untried = Some(estimate);
+                break;
+            }
             for finding in self.fitting(equal)? {
                 add(&mut fitting, finding);
             }
+            (tried, spent) = (tried.saturating_add(count), started.elapsed());
             // What is further off than one that fits need not be tried.
             if !fitting.is_empty() {
                 break;
             }
         }
-        let (spent, tried) = (started.elapsed(), u32::try_from(likely.len()).unwrap_or(u32::MAX));
-        if fitting.is_empty() {
+        if fitting.is_empty() && untried.is_none() {
             fitting = self.fitted()?;
         }
-        if fitting.is_empty() {
+        if fitting.is_empty() && untried.is_none() {
             fitting = self.confined(&all)?;
         }
         if !fitting.is_empty() {
             return Ok(Diagnosis { findings: fitting, ..Diagnosis::default() });
+        }
+        let too_long = |estimate: Duration| {
+            let pairs = Pairs::TooLong(estimate);
+            Ok(Diagnosis { pairs, ..Diagnosis::default() })
+        };
+        if let Some(estimate) = untried {
+            return too_long(estimate);
         }
         let named = all.iter().filter(|made| made.is_known());
         let named: Vec<Made> = named.filter_map(|made| Made::of(made, trace)).collect();
         let pairs = u32::try_from(named.len() * named.len() / 2).unwrap_or(u32::MAX);
         let estimate = (spent / tried.max(1)).saturating_mul(pairs);
         if estimate > patience {
-            return Ok(Diagnosis { pairs: Pairs::TooLong(estimate), ..Diagnosis::default() });
+            return too_long(estimate);
         }
         let mut findings = self.pairs(&named)?;
         let unlisted = findings.len().saturating_sub(LISTED);

@@ -36,7 +36,7 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
     if let Pairs::TooLong(estimate) = diagnosis.pairs {
         let estimate = duration(estimate);
         lines.push(format!(
-            "two mistakes together were not tried: on runs of this size that takes about {estimate}"
+            "not all mistakes were tried, nor two together: on runs of this size that takes about {estimate} more"
         ));
     }
     lines
