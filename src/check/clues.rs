@@ -2,12 +2,14 @@
 
 use candle_core::{DType, Tensor};
 
+use super::compare::compare;
 use super::evidence::Evidence;
 use super::finding::Clue;
 use super::fit::{precision, right};
 use super::grammar::numbers::short;
 use super::hypothesis::told;
 use super::noise::Noise;
+use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::program::{Axis, Name, Role, Step};
 
@@ -99,6 +101,11 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
         ));
     }
     lines.extend(multiple_of(evidence, step, &own, &meant)?);
+    if lines.is_empty() {
+        let off = compare(found, right, Tolerance::of(found.dtype()))?;
+        let (off, all) = (off.mismatched, off.count);
+        lines.push(format!("{off} of its {all} numbers are off, along all of its axes"));
+    }
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
 }
 

@@ -27,7 +27,11 @@ impl Grammar<'_> {
 /// The mistake that a step's operation has this number.
 pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<Hypothesis> {
     let op = (knob.with)(found)?;
-    let reading = told(found, knob.value, sizes);
+    // Places and caps are no roots of sizes.
+    let reading = match knob.range {
+        Range::Factor => told(found, knob.value, sizes),
+        Range::Cell | Range::Positive | Range::Whole(..) => String::new(),
+    };
     let name = knob.name;
     let told = format!("{name} is {} where {} was meant{reading}", short(found), short(knob.value));
     Some(numbered(at, Change::Replace(op), &told, name, knob.value, found))
