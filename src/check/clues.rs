@@ -5,7 +5,7 @@ use candle_core::{DType, Tensor};
 use super::compare::compare;
 use super::evidence::Evidence;
 use super::finding::Clue;
-use super::fit::{precision, right};
+use super::fit::precision;
 use super::grammar::numbers::short;
 use super::hypothesis::told;
 use super::noise::Noise;
@@ -54,10 +54,7 @@ pub fn clues(evidence: &Evidence, unexplained: &[Name]) -> Result<Vec<Clue>> {
     for name in unexplained {
         let Some(step) = evidence.trace.step(*name) else { continue };
         let Some(found) = evidence.recorded.get(name) else { continue };
-        let value = match right(evidence, step)? {
-            Some(right) => right,
-            None => step.value.clone(),
-        };
+        let value = evidence.expected(step)?;
         if found.dims() != value.dims() {
             continue;
         }

@@ -1,6 +1,7 @@
 //! A recorded run beside its recomputed self, and the mistakes that single steps show.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
 
@@ -22,7 +23,7 @@ pub struct Evidence<'a> {
     /// Every value that was recorded, given ones included, in the type of the run.
     pub recorded: &'a HashMap<Name, Tensor>,
     /// How far rounding alone takes each step of this very run.
-    pub noise: Noise,
+    pub noise: Arc<Noise>,
     /// The 16-bit type that values were recorded in, if one was.
     half: Option<DType>,
 }
@@ -39,7 +40,7 @@ impl<'a> Evidence<'a> {
         record: &Record,
     ) -> Result<Self> {
         let half = half(record)?;
-        let noise = Noise::of(trace, half)?;
+        let noise = Arc::new(Noise::of(trace, half)?);
         Ok(Self { config, trace, recorded, noise, half })
     }
 
@@ -53,7 +54,7 @@ impl<'a> Evidence<'a> {
             config: self.config,
             trace,
             recorded,
-            noise: self.noise.clone(),
+            noise: Arc::clone(&self.noise),
             half: self.half,
         }
     }
@@ -86,11 +87,8 @@ impl<'a> Evidence<'a> {
         for step in self.trace.steps().iter().filter(|step| step.name.role() == Role::Computed) {
             let Some(found) = self.recorded.get(&step.name) else { continue };
             // As in the judgement of the step: by what was recorded before it, where that is all there.
-            let value = match self.inputs(step) {
-                Some(inputs) => &step.op.eval(&inputs)?,
-                None => &step.value,
-            };
-            if let Some(factor) = self.noise.multiple(step.name, found, value)?
+            let value = self.expected(step)?;
+            if let Some(factor) = self.noise.multiple(step.name, found, &value)?
                 && furthest.is_none_or(|(most, _)| factor > most)
             {
                 furthest = Some((factor, step.name));
@@ -112,13 +110,10 @@ impl<'a> Evidence<'a> {
             for step in self.trace.steps().iter().filter(|step| step.name.role() == Role::Computed)
             {
                 let Some(found) = self.recorded.get(&step.name) else { continue };
-                let value = match self.inputs(step) {
-                    Some(inputs) => &step.op.eval(&inputs)?,
-                    None => &step.value,
-                };
+                let value = self.expected(step)?;
                 fits = fits
-                    && (self.noise.agree(step.name, found, value)?
-                        || noise.accounts_for(step.name, found, value)?);
+                    && (self.noise.agree(step.name, found, &value)?
+                        || noise.accounts_for(step.name, found, &value)?);
             }
             if fits {
                 return Ok(Some(precision));
@@ -162,6 +157,25 @@ impl<'a> Evidence<'a> {
             Op::Given => Ok(self.recorded.get(&step.name).cloned()),
             op => op.eval(&inputs.iter().collect::<Vec<_>>()).map(Some),
         }
+    }
+
+    /// The step's value as its recorded inputs give it; nothing where one of them was not recorded.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn right(&self, step: &Step) -> Result<Option<Tensor>> {
+        match self.inputs(step) {
+            Some(inputs) if step.op != Op::Given => step.op.eval(&inputs).map(Some),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// The same, or the recomputed value where that cannot be told.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn expected(&self, step: &Step) -> Result<Tensor> {
+        Ok(self.right(step)?.unwrap_or_else(|| step.value.clone()))
     }
 
     /// What a step reads, as it was recorded; nothing where some of it was not.

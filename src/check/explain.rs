@@ -42,8 +42,7 @@ impl Sieve {
     fn of(evidence: &Evidence, faulty: &[Name]) -> Result<Option<Self>> {
         let step = faulty.first().and_then(|name| evidence.trace.step(*name));
         let Some(step) = step else { return Ok(None) };
-        let (Some(value), Some(found)) =
-            (fit::right(evidence, step)?, evidence.recorded.get(&step.name))
+        let (Some(value), Some(found)) = (evidence.right(step)?, evidence.recorded.get(&step.name))
         else {
             return Ok(None);
         };

@@ -3,14 +3,16 @@
 use candle_core::{DType, Tensor};
 
 use super::evidence::Evidence;
+use super::finding::Number;
 use super::fit_cells::moved;
 use super::fit_positions::positions;
 use super::fit_sums::sums;
-use super::grammar::numbers::{plain, scaled, shifted, short, with_number};
+use super::grammar::cost;
+use super::grammar::numbers::{numbered, plain, scaled, shifted, short, with_number};
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
 use crate::program::{
-    Change, Edit, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
+    Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
 };
 
 /// A fitted number must explain many more cells than it has freedoms.
@@ -50,11 +52,9 @@ fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         let with = |factor: f64| {
             let op = Scaling::By { factor }.into();
             let told = format!("{}, which it reads, is multiplied by {}", read.name, short(factor));
-            Hypothesis {
-                edits: vec![Edit::new(at, Change::Before(slot, op, Vec::new()))],
-                summary: format!("{at}: {told}"),
-                ..shifted(at, factor)
-            }
+            let number = Number { parameter: "factor", meant: 1.0, found: factor };
+            let change = Change::Before(slot, op, Vec::new());
+            numbered(Kind::Inserted, cost::RARE, at, change, &told, number)
         };
         let error = |factor: f64| match with(factor).program(evidence.trace) {
             Some(program) => match evidence.of(&program, at)? {
@@ -85,7 +85,7 @@ pub fn numbers_at(
     let mut all = Vec::new();
     let Some(step) = evidence.trace.step(at) else { return Ok(all) };
     let sizes = &evidence.config.sizes;
-    let Some(right) = right(evidence, step)? else { return Ok(all) };
+    let Some(right) = evidence.right(step)? else { return Ok(all) };
     let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
     if found.dims() != right.dims() || found.elem_count() < LEAST_CELLS {
         return Ok(all);
@@ -181,18 +181,30 @@ fn fit(
             vec![least, most]
         }
         Range::Positive => refined(knob.value, error)?.into_iter().collect(),
-        Range::Whole(least, most) => {
-            let mut best: Option<(f64, f64)> = None;
+        Range::Whole(from, to) => {
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
-            for value in (least..=most).map(|value| value as f64) {
-                let error = error(value)?;
-                if best.is_none_or(|(least, _)| error < least) {
-                    best = Some((error, value));
-                }
-            }
-            best.map(|(_, value)| value).into_iter().collect()
+            let values = (from..=to).map(|value| value as f64);
+            least(values, error)?.into_iter().collect()
         }
     })
+}
+
+/// Of some values, the first that has the least error.
+///
+/// # Errors
+/// Those of `error`.
+pub fn least<V: Copy>(
+    values: impl IntoIterator<Item = V>,
+    error: impl Fn(V) -> Result<f64>,
+) -> Result<Option<V>> {
+    let mut best: Option<(f64, V)> = None;
+    for value in values {
+        let error = error(value)?;
+        if best.is_none_or(|(least, _)| error < least) {
+            best = Some((error, value));
+        }
+    }
+    Ok(best.map(|(_, value)| value))
 }
 
 /// The best of a wide range of positive numbers: the best of a grid, refined by thirds.
@@ -228,21 +240,18 @@ pub fn refined(meant: f64, error: &dyn Fn(f64) -> Result<f64>) -> Result<Option<
 /// If candle fails.
 pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, bool)>> {
     let Some(step) = evidence.trace.step(at) else { return Ok(None) };
-    let (Some(found), Some(value)) = (evidence.recorded.get(&at), right(evidence, step)?) else {
+    let (Some(found), Some(value)) = (evidence.recorded.get(&at), evidence.right(step)?) else {
         return Ok(None);
     };
     if found.dims() != value.dims() {
         return Ok(None);
     }
     let (own, meant) = (cells(found, None)?, cells(&value, None)?);
-    let is_number = |value: f64| value.is_finite() && value.abs() < 1e8;
     let pairs =
         || own.iter().zip(&meant).filter(|(own, meant)| is_number(**own) && is_number(**meant));
     let size = pairs().map(|(_, meant)| meant.abs()).fold(0.0, f64::max);
     let furthest = pairs().map(|(own, meant)| (own - meant).abs()).fold(0.0, f64::max);
-    let (own_pairs, meant_pairs): (Vec<f64>, Vec<f64>) =
-        pairs().map(|(own, meant)| (*own, *meant)).unzip();
-    let slope = ratio(&own_pairs, &meant_pairs);
+    let slope = ratio(&own, &meant);
     for precision in [Precision::F16, Precision::Bf16] {
         let spacing = precision.spacing();
         if furthest <= 2.0 * spacing * size && (slope - 1.0).abs() <= spacing {
@@ -251,14 +260,6 @@ pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, boo
         }
     }
     Ok(None)
-}
-
-/// The step's value as its recorded inputs give it.
-pub fn right(evidence: &Evidence, step: &Step) -> Result<Option<Tensor>> {
-    match evidence.inputs(step) {
-        Some(inputs) if step.op != Op::Given => step.op.eval(&inputs).map(Some),
-        Some(_) | None => Ok(None),
-    }
 }
 
 /// A tensor's numbers, or those at these places of an axis.
@@ -293,9 +294,13 @@ fn differences<'v>(found: &'v [f64], right: &'v [f64]) -> impl Iterator<Item = f
     pairs.map(|(found, right)| found - right).filter(|difference| !difference.is_infinite())
 }
 
+/// Whether a value is finite, and small enough to be no fill.
+fn is_number(value: f64) -> bool {
+    value.is_finite() && value.abs() < 1e8
+}
+
 /// The factor that comes nearest, by least squares over what is finite and small enough to be no fill.
 pub fn ratio(found: &[f64], right: &[f64]) -> f64 {
-    let is_number = |value: f64| value.is_finite() && value.abs() < 1e8;
     let pairs = found.iter().zip(right).filter(|(f, r)| is_number(**f) && is_number(**r));
     let (above, below) = pairs.fold((0.0, 0.0), |(above, below), (found, right)| {
         (above + found * right, below + right * right)

@@ -3,11 +3,12 @@
 use candle_core::{DType, Tensor};
 
 use super::evidence::Evidence;
-use super::fit::{LEAST_CELLS, MOST_PLACES, cells, ratio, right};
+use super::fit::{LEAST_CELLS, MOST_PLACES, cells, ratio};
+use super::grammar::cost;
 use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
-use crate::program::{Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
+use crate::program::{Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting, unravel};
 
 /// Mistakes whose cells the recorded values show: numbers left out at random, and masks.
 ///
@@ -17,7 +18,7 @@ pub fn cells_of(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
     let Some(step) = evidence.trace.step(at) else { return Ok(all) };
     let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
-    if let Some(right) = right(evidence, step)?
+    if let Some(right) = evidence.right(step)?
         && found.dims() == right.dims()
     {
         all.extend(dropped(at, found, &right)?);
@@ -67,16 +68,7 @@ fn dropped(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Hypothesis
         "{at}: {:.0} % of its numbers are 0 and the others are {scaled}: dropout",
         100.0 * share
     );
-    Ok(Some(Hypothesis {
-        id: Kind::Random.name(),
-        kind: Kind::Random,
-        edits: vec![Edit::new(at, change)],
-        summary,
-        number: None,
-        part: None,
-        instead: None,
-        cost: 4,
-    }))
+    Ok(Some(Hypothesis::of_kind(Kind::Random, cost::RARE, vec![Edit::new(at, change)], summary)))
 }
 
 /// Whether what is left out changes from cell to cell about as often as by chance.
@@ -150,16 +142,12 @@ fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hy
         Some(own) if own.total_cmp(&fill).is_ne() => format!(", and they become {fill:e}"),
         _ => String::new(),
     };
-    Ok(Some(Hypothesis {
-        id: Kind::Mask.name(),
-        kind: Kind::Mask,
-        edits: vec![Edit::new(at, change)],
-        summary: format!("{at}: {told}{by}"),
-        number: None,
-        part: None,
-        instead: None,
-        cost: 5,
-    }))
+    Ok(Some(Hypothesis::of_kind(
+        Kind::Mask,
+        cost::FITTED,
+        vec![Edit::new(at, change)],
+        format!("{at}: {told}{by}"),
+    )))
 }
 
 /// How the cells that are blocked differ from those that should be.
@@ -174,7 +162,7 @@ fn told_cells(evidence: &Evidence, blocked: &Tensor) -> Result<String> {
     let more = pairs().filter(|(_, (found, meant))| **found != 0 && **meant == 0).count();
     let fewer = pairs().filter(|(_, (found, meant))| **found == 0 && **meant != 0).count();
     let first = pairs().find(|(_, (found, meant))| (**found != 0) != (**meant != 0));
-    let first = first.map(|(at, _)| crate::program::unravel(at, blocked.dims()));
+    let first = first.map(|(at, _)| unravel(at, blocked.dims()));
     let place = match first.as_deref() {
         Some([item, head, query, key]) => {
             format!(", first at batch {item}, head {head}, query {query}, key {key}")
@@ -196,7 +184,7 @@ fn told_cells(evidence: &Evidence, blocked: &Tensor) -> Result<String> {
 pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
     let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let (Some(found), Some(value)) = (evidence.recorded.get(&at), right(evidence, step)?) else {
+    let (Some(found), Some(value)) = (evidence.recorded.get(&at), evidence.right(step)?) else {
         return Ok(all);
     };
     if found.dims() != value.dims() {
@@ -233,19 +221,12 @@ pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             more => format!("{}, and {} more", moved[..4].join(", "), more - 4),
         };
         let summary = format!("{at}: places of the {kind} axis are mixed up: {told}");
-        all.push(Hypothesis {
-            id: Kind::Axes.name(),
-            kind: Kind::Axes,
-            edits: vec![Edit::new(
-                at,
-                Change::After(Slip::Take { axis, places }.into(), Vec::new()),
-            )],
+        all.push(Hypothesis::of_kind(
+            Kind::Axes,
+            cost::FITTED,
+            vec![Edit::new(at, Change::After(Slip::Take { axis, places }.into(), Vec::new()))],
             summary,
-            number: None,
-            part: None,
-            instead: None,
-            cost: 5,
-        });
+        ));
     }
     Ok(all)
 }

@@ -1,9 +1,12 @@
 //! Positions that are read off the recorded rotations.
 
+use std::ops::RangeInclusive;
+
 use candle_core::Tensor;
 
 use super::evidence::Evidence;
-use super::fit::{MOST_PLACES, distance};
+use super::fit::{MOST_PLACES, distance, least};
+use super::grammar::cost;
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
 use crate::program::{Change, Edit, Kind, Name, Op, Rotary, Rotate, Slip, Turn};
@@ -21,33 +24,27 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let reach = i64::try_from(evidence.config.sizes.keys()).unwrap_or(64).min(256);
     let mut firsts = Vec::new();
     for item in 0..items {
-        let mut best: Option<(f64, i64)> = None;
-        for first in own - reach..=own + reach {
-            let turn = Slip::Turn(Turn { first: vec![first], ..rotate.turn() });
-            let heads = inputs[0].narrow(0, item, 1)?;
-            let value = Op::from(turn).eval(&[&heads, inputs[1]])?;
-            let error = distance(&found.narrow(0, item, 1)?, &value, None)?;
-            if best.is_none_or(|(least, _)| error < least) {
-                best = Some((error, first));
-            }
-        }
-        firsts.extend(best.map(|(_, first)| first));
+        let heads = inputs[0].narrow(0, item, 1)?;
+        let found = found.narrow(0, item, 1)?;
+        firsts.extend(first_position(
+            rotate,
+            &heads,
+            inputs[1],
+            &found,
+            own - reach..=own + reach,
+        )?);
     }
     all.extend(token_positions(evidence, at, rotate, found, &inputs)?);
     let told: Vec<String> = firsts.iter().map(ToString::to_string).collect();
     let summary =
         format!("{at}: the items' first positions are {}, and {own} was meant", told.join(", "));
     let turn = Slip::Turn(Turn { first: firsts, ..rotate.turn() });
-    all.push(Hypothesis {
-        id: Kind::Parameter.name(),
-        kind: Kind::Parameter,
-        edits: vec![Edit::new(at, Change::Replace(turn.into()))],
+    all.push(Hypothesis::of_kind(
+        Kind::Parameter,
+        cost::FITTED,
+        vec![Edit::new(at, Change::Replace(turn.into()))],
         summary,
-        number: None,
-        part: None,
-        instead: None,
-        cost: 5,
-    });
+    ));
     Ok(all)
 }
 
@@ -69,27 +66,29 @@ fn token_positions(
     for token in 0..tokens {
         let heads = inputs[0].narrow(2, token, 1)?.contiguous()?;
         let found = found.narrow(2, token, 1)?.contiguous()?;
-        let mut best: Option<(f64, i64)> = None;
-        for place in 0..most {
-            let turn = Slip::Turn(Turn { first: vec![place], ..rotate.turn() });
-            let error = distance(&found, &Op::from(turn).eval(&[&heads, inputs[1]])?, None)?;
-            if best.is_none_or(|(least, _)| error < least) {
-                best = Some((error, place));
-            }
-        }
-        places.extend(best.map(|(_, place)| place));
+        places.extend(first_position(rotate, &heads, inputs[1], &found, 0..=most - 1)?);
     }
     let told: Vec<String> = places.iter().map(ToString::to_string).collect();
     let summary = format!("{at}: the tokens' positions are {}", told.join(", "));
     let turn = Slip::Turn(Turn { places: Some(places), ..rotate.turn() });
-    Ok(Some(Hypothesis {
-        id: Kind::Parameter.name(),
-        kind: Kind::Parameter,
-        edits: vec![Edit::new(at, Change::Replace(turn.into()))],
+    Ok(Some(Hypothesis::of_kind(
+        Kind::Parameter,
+        cost::FITTED,
+        vec![Edit::new(at, Change::Replace(turn.into()))],
         summary,
-        number: None,
-        part: None,
-        instead: None,
-        cost: 5,
-    }))
+    )))
+}
+
+/// The first position in a range that comes nearest to recorded heads.
+fn first_position(
+    rotate: &Rotate,
+    heads: &Tensor,
+    freqs: &Tensor,
+    found: &Tensor,
+    range: RangeInclusive<i64>,
+) -> Result<Option<i64>> {
+    least(range, |first| {
+        let turn = Slip::Turn(Turn { first: vec![first], ..rotate.turn() });
+        distance(found, &Op::from(turn).eval(&[heads, freqs])?, None)
+    })
 }

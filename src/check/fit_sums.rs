@@ -3,17 +3,19 @@
 use candle_core::Tensor;
 
 use super::evidence::Evidence;
-use super::fit::{LEAST_CELLS, cells, right};
-use super::grammar::numbers::{shifted, short};
+use super::finding::Number;
+use super::fit::{LEAST_CELLS, cells};
+use super::grammar::cost;
+use super::grammar::numbers::{numbered, short};
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
-use crate::program::{Change, Edit, Name, Op, Role, Slip};
+use crate::program::{Change, Kind, Name, Op, Role, Slip};
 
 /// Steps to which so many times another one is added, by least squares: to what they should be, or to what they read.
 pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
     let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let (Some(found), Some(value)) = (evidence.recorded.get(&at), right(evidence, step)?) else {
+    let (Some(found), Some(value)) = (evidence.recorded.get(&at), evidence.right(step)?) else {
         return Ok(all);
     };
     let first = evidence.trace.read_by(step).first().map(|read| read.name);
@@ -54,12 +56,8 @@ pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             let more =
                 if addend == 0.0 { String::new() } else { format!(", and {},", short(addend)) };
             let told = format!("{} times {}{more} is added to {what}", short(factor), other.name);
-            all.push(Hypothesis {
-                edits: vec![Edit::new(at, change)],
-                summary: format!("{at}: {told}"),
-                cost: 5,
-                ..shifted(at, factor)
-            });
+            let number = Number { parameter: "factor", meant: 0.0, found: factor };
+            all.push(numbered(Kind::Inserted, cost::FITTED, at, change, &told, number));
         }
     }
     Ok(all)

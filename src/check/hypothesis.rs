@@ -66,6 +66,12 @@ fn known(situation: &Situation) -> Result<Vec<Hypothesis>> {
 }
 
 impl Hypothesis {
+    /// A mistake without a name.
+    pub fn of_kind(kind: Kind, cost: u32, edits: Edits, summary: String) -> Self {
+        let (id, number, part, instead) = (kind.name(), None, None, None);
+        Self { id, kind, edits, summary, number, part, instead, cost }
+    }
+
     /// The faulty program. Nothing where the edits do not fit: such code would have failed, and is no mistake that is
     /// shipped.
     pub fn program(&self, right: &Trace) -> Option<Program> {

@@ -18,6 +18,7 @@ mod grammar;
 mod hypothesis;
 mod interpretation;
 mod json;
+mod level;
 mod noise;
 mod non_finite;
 mod replay;

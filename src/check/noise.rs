@@ -16,7 +16,6 @@ use crate::program::{Name, Op, Precision, Role, Step, Trace};
 pub const ALLOWED: f64 = 16.0;
 
 /// The noise of every step of one run.
-#[derive(Clone)]
 pub struct Noise {
     steps: HashMap<Name, StepNoise>,
     /// What numbers of the 16-bit type that was recorded may differ by.

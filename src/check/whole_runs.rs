@@ -4,8 +4,7 @@
 //! that have a name. All are tried on a few query rows of one item of the batch first, those that are furthest off: rows
 //! and items do not depend on each other, and what does not fit there need not be run whole.
 
-use std::collections::BTreeSet;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -18,9 +17,10 @@ use super::fit::{distance, refined};
 use super::grammar::cost::{COMMON, ODD};
 use super::grammar::numbers::{plain, with_number};
 use super::hypothesis::{Hypothesis, hypotheses};
-use super::replay::{Made, Outcome, Replay, worst};
+use super::level::Level;
+use super::replay::{Made, Outcome, Replay};
 use crate::error::Result;
-use crate::program::{Axis, Kind, Name, Part, Program, Range};
+use crate::program::{Axis, Kind, Name, Range};
 
 /// How long pairs of mistakes may take, as estimated beforehand.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,45 +36,6 @@ pub struct WholeRuns<'a> {
     evidence: &'a Evidence<'a>,
     /// The run, and parts of it, the smallest first and the whole last.
     levels: Vec<Level<'a>>,
-}
-
-/// A run or a part of it.
-struct Level<'a> {
-    /// How it is cut out of the whole run.
-    parts: Vec<Part>,
-    replay: Replay<'a>,
-    right: Outcome,
-}
-
-impl<'a> Level<'a> {
-    fn new(parts: Vec<Part>, replay: Replay<'a>) -> Result<Self> {
-        let right = replay.right()?;
-        Ok(Self { parts, replay, right })
-    }
-
-    /// The program of this part; nothing where that depends on the rest.
-    fn program(&self, whole: &Program) -> Option<Program> {
-        self.parts.iter().try_fold(whole.clone(), |program, part| program.narrowed(*part))
-    }
-
-    /// The run with a mistake; nothing where it cannot be made here, or comes too late.
-    fn run(&self, made: &Made) -> Result<Option<Outcome>> {
-        match self.program(&made.program) {
-            Some(program) => self.replay.with(&self.right, made.first_site(), &program),
-            None => Ok(None),
-        }
-    }
-
-    /// The part that is furthest off at the first step that disagrees: one item of several, or a few rows of many.
-    fn worst(&self) -> Result<Vec<Part>> {
-        let Some((name, found, value)) = self.replay.disagreeing(&self.right).next() else {
-            return Ok(Vec::new());
-        };
-        match self.replay.trace().step(name) {
-            Some(step) => worst(step, found, value),
-            None => Ok(Vec::new()),
-        }
-    }
 }
 
 impl<'a> WholeRuns<'a> {
@@ -121,29 +82,12 @@ impl<'a> WholeRuns<'a> {
         let Evidence { config, trace, .. } = self.evidence;
         let all = hypotheses(&Situation { config, right: trace, recorded: None })?;
         let started = Instant::now();
-        let mut fitting: Vec<Finding> = Vec::new();
         // Rounding shows at single steps; what is far-fetched there is not looked for where less was recorded.
         let likely: Vec<&Hypothesis> =
             all.iter().filter(|made| made.kind != Kind::Precision && made.cost < ODD).collect();
-        let (mut tried, mut spent) = (0_u32, Duration::ZERO);
-        let mut untried = None;
-        for equal in likely.chunk_by(|left, right| left.cost == right.cost) {
-            let count = u32::try_from(equal.len()).unwrap_or(u32::MAX);
-            // Those with a name are tried however long it takes.
-            let estimate = (spent / tried.max(1)).saturating_mul(count);
-            if estimate > patience {
-                untried = Some(estimate);
-                break;
-            }
-            for finding in self.fitting(equal)? {
-                add(&mut fitting, finding);
-            }
-            (tried, spent) = (tried.saturating_add(count), started.elapsed());
-            // What is further off than one that fits need not be tried.
-            if !fitting.is_empty() {
-                break;
-            }
-        }
+        let (mut fitting, untried) = self.cheapest(&likely, patience)?;
+        let spent = started.elapsed();
+        let tried = u32::try_from(likely.len().max(1)).unwrap_or(u32::MAX);
         if fitting.is_empty() && untried.is_none() {
             fitting = self.fitted()?;
         }
@@ -163,7 +107,7 @@ impl<'a> WholeRuns<'a> {
         let named = all.iter().filter(|made| made.is_known());
         let named: Vec<Made> = named.filter_map(|made| Made::of(made, trace)).collect();
         let pairs = u32::try_from(named.len() * named.len() / 2).unwrap_or(u32::MAX);
-        let estimate = (spent / tried.max(1)).saturating_mul(pairs);
+        let estimate = (spent / tried).saturating_mul(pairs);
         if estimate > patience {
             return too_long(estimate);
         }
@@ -177,28 +121,54 @@ impl<'a> WholeRuns<'a> {
     fn fitting(&self, all: &[&Hypothesis]) -> Result<Vec<Finding>> {
         let tried = all.par_iter().map(|hypothesis| {
             let Some(made) = Made::of(hypothesis, self.evidence.trace) else { return Ok(None) };
-            let fits = self.is_worth_it(&made) && self.fits(&made)?;
+            let fits = self.fits(&made)?;
             Ok(fits.then(|| hypothesis.finding(made.first_site())))
         });
         Ok(tried.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// Whether to try a mistake at all: in a large run, one that a few rows do not show must be likely.
-    fn is_worth_it(&self, made: &Made) -> bool {
-        let rows = self.levels.first().filter(|level| level.parts.len() > 1);
-        let scores = self.evidence.trace.step(Name::ScoresRaw);
-        let is_large = scores.is_some_and(|scores| scores.axes.count() > LARGE);
-        let Some(rows) = rows.filter(|_| is_large && made.hypothesis.cost > COMMON) else {
-            return true;
-        };
-        rows.program(&made.program).is_some()
+    /// The cheapest mistakes that fit, of some that are in order of cost; or else, where those left would take longer than
+    /// `patience`, how long. Those of the first cost are tried however long it takes.
+    fn cheapest(
+        &self,
+        all: &[&Hypothesis],
+        patience: Duration,
+    ) -> Result<(Vec<Finding>, Option<Duration>)> {
+        let (started, mut tried) = (Instant::now(), 0_u32);
+        let mut fitting = Vec::new();
+        for equal in all.chunk_by(|left, right| left.cost == right.cost) {
+            let count = u32::try_from(equal.len()).unwrap_or(u32::MAX);
+            if tried > 0 {
+                let estimate = (started.elapsed() / tried).saturating_mul(count);
+                if estimate > patience {
+                    return Ok((fitting, Some(estimate)));
+                }
+            }
+            for finding in self.fitting(equal)? {
+                add(&mut fitting, finding);
+            }
+            // What is further off than one that fits need not be tried.
+            if !fitting.is_empty() {
+                break;
+            }
+            tried = tried.saturating_add(count);
+        }
+        Ok((fitting, None))
     }
 
     /// Whether a run with one mistake gives every recorded step, and would not without it.
     fn fits(&self, made: &Made) -> Result<bool> {
         let Some((whole, parts)) = self.levels.split_last() else { return Ok(false) };
+        let scores = self.evidence.trace.step(Name::ScoresRaw);
+        let is_large = scores.is_some_and(|scores| scores.axes.count() > LARGE);
         for part in parts {
-            let Some(program) = part.program(&made.program) else { continue };
+            let Some(program) = part.program(&made.program) else {
+                // In a large run, one that a few rows do not show must be likely.
+                if is_large && part.parts.len() > 1 && made.hypothesis.cost > COMMON {
+                    return Ok(false);
+                }
+                continue;
+            };
             match part.replay.with(&part.right, made.first_site(), &program)? {
                 Some(run) if run.fits() => {}
                 Some(_) | None => return Ok(false),
@@ -244,13 +214,12 @@ impl<'a> WholeRuns<'a> {
     /// The mistakes that give every recorded step if they are made at some items, rows or heads alone. Items and rows are
     /// those that are off; heads are tried.
     fn confined(&self, all: &[Hypothesis]) -> Result<Vec<Finding>> {
-        let mut found = Vec::new();
-        let Some(whole) = self.whole() else { return Ok(found) };
+        let Some(whole) = self.whole() else { return Ok(Vec::new()) };
         let Some((name, recorded, value)) = whole.replay.disagreeing(&whole.right).next() else {
-            return Ok(found);
+            return Ok(Vec::new());
         };
         let trace = self.evidence.trace;
-        let Some(step) = trace.step(name) else { return Ok(found) };
+        let Some(step) = trace.step(name) else { return Ok(Vec::new()) };
         let off = parts(&self.evidence.noise, step, recorded, value)?;
         let off: Vec<(Axis, Vec<usize>)> = off
             .into_iter()
@@ -277,15 +246,7 @@ impl<'a> WholeRuns<'a> {
         }
         confined.sort_by_key(|made| made.cost);
         let confined: Vec<&Hypothesis> = confined.iter().collect();
-        for equal in confined.chunk_by(|left, right| left.cost == right.cost) {
-            for finding in self.fitting(equal)? {
-                add(&mut found, finding);
-            }
-            if !found.is_empty() {
-                break;
-            }
-        }
-        Ok(found)
+        Ok(self.cheapest(&confined, Duration::MAX)?.0)
     }
 
     /// How far a run with a mistake is from the first recorded step that the right run does not give, in the smallest
@@ -416,7 +377,7 @@ mod tests {
     use super::*;
     use crate::check::replay::{Replay, narrowed_values};
     use crate::config::{Pairing, QkNorm, Settings};
-    use crate::program::{QueryRows, Role, Trace};
+    use crate::program::{Part, QueryRows, Role, Trace};
     use crate::run::{Run, Sources, to_record};
 
     fn run(settings: &Settings) -> Run {

@@ -1,7 +1,9 @@
 //! Axes that are confused: numbers that stand in other places.
 
 use super::{Grammar, after, cost};
-use crate::program::{Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Slip, Step};
+use crate::program::{
+    Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Scaling, Slip, Step,
+};
 
 impl Grammar<'_> {
     pub(super) fn axes(&mut self, step: &Step) {
@@ -36,52 +38,41 @@ impl Grammar<'_> {
     /// Features that are split into heads with the axes in another order.
     fn split(&mut self, step: &Step) {
         let sizes = step.axes.shape();
-        let names = ["batch", "head", "token", "feature"];
-        for order in permutations(sizes.len()) {
-            if order == [0, 2, 1, 3] {
-                continue;
-            }
-            let view: Vec<usize> = order.iter().map(|at| sizes[*at]).collect();
-            let op = Self::viewed(step, view, inverse(&order));
-            let told: Vec<&str> = order.iter().map(|at| names[*at]).collect();
-            let told = format!("the features are viewed as ({})", told.join(", "));
-            let cost = if order[0] == 0 { cost::COMMON } else { cost::RARE };
-            self.add(Kind::Axes, cost, step.name, Change::Replace(op), told);
-        }
+        self.reordered(step, "token", "the features are viewed as", |order| {
+            let view = order.iter().map(|at| sizes[*at]).collect();
+            Self::viewed(step, view, inverse(order))
+        });
     }
 
-    /// Heads that are put side by side with the axes in another order.
+    /// Heads that are put side by side with the axes in another order, or as their mean.
     fn merged(&mut self, step: &Step) {
         let Some(heads) = self.right.read_by(step).first().map(|read| read.axes.shape()) else {
             return;
         };
-        let names = ["batch", "head", "query", "feature"];
-        for order in permutations(heads.len()) {
+        self.reordered(step, "query", "the heads are merged as", |order| {
+            Self::viewed(step, heads.clone(), order.to_vec())
+        });
+        #[allow(clippy::cast_precision_loss, reason = "heads are few")]
+        let factor = (self.sizes.heads as f64).recip();
+        let edits = vec![
+            Edit::new(step.name, Change::Replace(Heads::Sum.into())),
+            Edit::new(step.name, after(Scaling::By { factor }, &[])),
+        ];
+        let told = "the mean of the heads stands in every head's place";
+        self.add_all(Kind::Axes, cost::PLAIN, edits, step.name, told);
+    }
+
+    /// Every order of (batch, head, `tokens`, feature) but the right one.
+    fn reordered(&mut self, step: &Step, tokens: &str, told: &str, op: impl Fn(&[usize]) -> Op) {
+        let names = ["batch", "head", tokens, "feature"];
+        for order in permutations(names.len()) {
             if order == [0, 2, 1, 3] {
                 continue;
             }
-            let op = Self::viewed(step, heads.clone(), order.clone());
-            let told: Vec<&str> = order.iter().map(|at| names[*at]).collect();
-            let told = format!("the heads are merged as ({})", told.join(", "));
+            let axes: Vec<&str> = order.iter().map(|at| names[*at]).collect();
+            let told = format!("{told} ({})", axes.join(", "));
             let cost = if order[0] == 0 { cost::COMMON } else { cost::RARE };
-            self.add(Kind::Axes, cost, step.name, Change::Replace(op), told);
-        }
-        for axis in [0, 2] {
-            self.reduced(step, axis);
-        }
-    }
-
-    /// The mean of the heads where they should stand side by side.
-    fn reduced(&mut self, step: &Step, power: u32) {
-        if power == 0 {
-            #[allow(clippy::cast_precision_loss, reason = "heads are few")]
-            let factor = (self.sizes.heads as f64).recip();
-            let edits = vec![
-                Edit::new(step.name, Change::Replace(Heads::Sum.into())),
-                Edit::new(step.name, after(crate::program::Scaling::By { factor }, &[])),
-            ];
-            let told = "the mean of the heads stands in every head's place";
-            self.add_all(Kind::Axes, cost::PLAIN, edits, step.name, told);
+            self.add(Kind::Axes, cost, step.name, Change::Replace(op(&order)), told);
         }
     }
 }

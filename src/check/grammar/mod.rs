@@ -69,16 +69,8 @@ impl Grammar<'_> {
 
     /// Notes a mistake of several edits, as one of a step.
     fn add_all(&mut self, kind: Kind, cost: u32, edits: Edits, at: Name, told: impl AsRef<str>) {
-        self.found.push(Hypothesis {
-            id: kind.name(),
-            kind,
-            edits,
-            summary: format!("{at}: {}", told.as_ref()),
-            number: None,
-            part: None,
-            instead: None,
-            cost,
-        });
+        let summary = format!("{at}: {}", told.as_ref());
+        self.found.push(Hypothesis::of_kind(kind, cost, edits, summary));
     }
 
     /// The names of what a step reads.
@@ -92,6 +84,8 @@ pub mod cost {
     pub const COMMON: u32 = 2;
     pub const PLAIN: u32 = 3;
     pub const RARE: u32 = 4;
+    /// Read off the recorded values, and so likely to fit.
+    pub const FITTED: u32 = 5;
     pub const ODD: u32 = 6;
 }
 

@@ -34,7 +34,8 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<H
     };
     let name = knob.name;
     let told = format!("{name} is {} where {} was meant{reading}", short(found), short(knob.value));
-    Some(numbered(at, Change::Replace(op), &told, name, knob.value, found))
+    let number = Number { parameter: name, meant: knob.value, found };
+    Some(numbered(Kind::Parameter, cost::COMMON, at, Change::Replace(op), &told, number))
 }
 
 /// The mistake that a step's value is multiplied by a number.
@@ -49,36 +50,30 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
         factor => format!("it is multiplied by {}{}", short(factor), told(factor, 1.0, sizes)),
     };
     let change = Change::After(op, Vec::new());
-    let made = numbered(at, change, &told, "factor", 1.0, factor);
-    Some(Hypothesis { kind: Kind::Inserted, id: Kind::Inserted.name(), cost: cost::PLAIN, ..made })
+    let number = Number { parameter: "factor", meant: 1.0, found: factor };
+    Some(numbered(Kind::Inserted, cost::PLAIN, at, change, &told, number))
 }
 
 /// The mistake that a number is added to a step's value.
 pub fn shifted(at: Name, addend: f64) -> Hypothesis {
     let change = Change::After(Slip::Shift { addend }.into(), Vec::new());
     let told = format!("{} is added to it", short(addend));
-    let made = numbered(at, change, &told, "addend", 0.0, addend);
-    Hypothesis { kind: Kind::Inserted, id: Kind::Inserted.name(), cost: cost::RARE, ..made }
+    let number = Number { parameter: "addend", meant: 0.0, found: addend };
+    numbered(Kind::Inserted, cost::RARE, at, change, &told, number)
 }
 
-fn numbered(
+/// A mistake of one edit that comes with a number.
+pub fn numbered(
+    kind: Kind,
+    cost: u32,
     at: Name,
     change: Change,
     told: &str,
-    parameter: &'static str,
-    meant: f64,
-    found: f64,
+    number: Number,
 ) -> Hypothesis {
-    Hypothesis {
-        id: Kind::Parameter.name(),
-        kind: Kind::Parameter,
-        edits: vec![Edit::new(at, change)],
-        summary: format!("{at}: {told}"),
-        number: Some(Number { parameter, meant, found }),
-        part: None,
-        instead: None,
-        cost: cost::COMMON,
-    }
+    let edits = vec![Edit::new(at, change)];
+    let made = Hypothesis::of_kind(kind, cost, edits, format!("{at}: {told}"));
+    Hypothesis { number: Some(number), ..made }
 }
 
 /// The numbers that people write where another was meant.

@@ -3,7 +3,8 @@
 use super::numbers::short;
 use super::{Grammar, after, cost};
 use crate::program::{
-    Change, Heads, Kind, Linear, Map, Name, Norm, Op, Precision, Rearrange, Role, Slip, Step, Weigh,
+    Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Precision,
+    Rearrange, Role, Scaling, Slip, Step, Weigh, Weighting,
 };
 
 impl Grammar<'_> {
@@ -72,10 +73,7 @@ impl Grammar<'_> {
         let ([_, own @ ..], [from, others @ ..]) = (&own[..], &others[..]) else { return };
         let earlier = Change::Become(step.op.clone(), [&[*from], own].concat());
         let later = Change::Become(first.op.clone(), [&[first.name], others].concat());
-        let edits = vec![
-            crate::program::Edit::new(first.name, earlier),
-            crate::program::Edit::new(step.name, later),
-        ];
+        let edits = vec![Edit::new(first.name, earlier), Edit::new(step.name, later)];
         self.add_all(Kind::Moved, cost::PLAIN, edits, step.name, told);
     }
 
@@ -103,7 +101,7 @@ impl Grammar<'_> {
         }
         self.before(step);
         if step.name == Name::Weights || step.name == Name::WeightsDropped {
-            let softmax = crate::program::Weighting::softmax(crate::program::EmptyRow::Nan);
+            let softmax = Weighting::softmax(EmptyRow::Nan);
             self.add(
                 Kind::Repeated,
                 cost::PLAIN,
@@ -115,7 +113,7 @@ impl Grammar<'_> {
             let told = "each row is divided by its sum once more";
             self.add(Kind::Inserted, cost::PLAIN, step.name, linear, told);
         } else if step.axes.rank() == 4 {
-            let softmax = crate::program::Weighting::softmax(crate::program::EmptyRow::Nan);
+            let softmax = Weighting::softmax(EmptyRow::Nan);
             self.add(
                 Kind::Inserted,
                 cost::RARE,
@@ -187,7 +185,7 @@ impl Grammar<'_> {
             self.added_before(step, slot, name);
             for factor in [std::f64::consts::LN_2, std::f64::consts::LOG2_E] {
                 let told = format!("{name}, which it reads, is multiplied by {}", short(factor));
-                let op = crate::program::Scaling::By { factor }.into();
+                let op = Scaling::By { factor }.into();
                 self.add(
                     Kind::Inserted,
                     cost::RARE,
@@ -205,9 +203,8 @@ impl Grammar<'_> {
         }
         if let Op::Linear(Linear::DotProduct) = step.op {
             let norm = || Slip::Norm(Norm { is_mean: false, ..Norm::rms(0.0) }).into();
-            let edits = (0..2).map(|slot| {
-                crate::program::Edit::new(step.name, Change::Before(slot, norm(), Vec::new()))
-            });
+            let edits =
+                (0..2).map(|slot| Edit::new(step.name, Change::Before(slot, norm(), Vec::new())));
             let told =
                 "cosine similarity, the dot product over both norms, in place of the dot product";
             self.add_all(Kind::Replaced, cost::PLAIN, edits.collect(), step.name, told);
@@ -237,10 +234,7 @@ impl Grammar<'_> {
             let told = format!("{other} is added to {name}, which it reads");
             if is_own_bias {
                 let without = Change::Read(own.iter().copied().take(2).collect());
-                let edits = vec![
-                    crate::program::Edit::new(step.name, without),
-                    crate::program::Edit::new(step.name, add),
-                ];
+                let edits = vec![Edit::new(step.name, without), Edit::new(step.name, add)];
                 let told = format!("{other} is added before the projection, not after it");
                 self.add_all(Kind::Moved, cost::COMMON, edits, step.name, told);
             } else {
@@ -253,7 +247,7 @@ impl Grammar<'_> {
     pub(super) fn inserted_setting(&mut self, step: &Step) {
         if step.name.row().is_boolean || step.axes.rank() == 0 {
             if step.name.role() == Role::Random {
-                let not = after(crate::program::Masking::Not, &[]);
+                let not = after(Masking::Not, &[]);
                 self.add(
                     Kind::Random,
                     cost::PLAIN,
@@ -292,7 +286,7 @@ impl Grammar<'_> {
         for precision in Precision::ALL {
             let round = |slot| Change::Before(slot, Slip::Round(precision).into(), Vec::new());
             let name = precision.name();
-            let result = crate::program::Edit::new(step.name, after(Slip::Round(precision), &[]));
+            let result = Edit::new(step.name, after(Slip::Round(precision), &[]));
             let is_type = matches!(precision, Precision::Bf16 | Precision::F16);
             if is_type {
                 let told = format!("its result is rounded to {name}");
@@ -304,8 +298,7 @@ impl Grammar<'_> {
                 self.add(Kind::Precision, cost::ODD, step.name, round(*slot), told);
             }
             if is_product || is_type {
-                let inputs =
-                    slots.iter().map(|slot| crate::program::Edit::new(step.name, round(*slot)));
+                let inputs = slots.iter().map(|slot| Edit::new(step.name, round(*slot)));
                 let products = inputs.clone().take(2).collect::<Vec<_>>();
                 let told = format!("the product is computed from {name} numbers");
                 if is_product {
@@ -353,8 +346,7 @@ fn functions() -> Vec<(Op, String)> {
     let sinusoids = [false, true].map(|is_in_halves| {
         (Slip::Sinusoid { is_in_halves }.into(), "a sum with sinusoidal positions".to_owned())
     });
-    let factors = [2.0, 0.5].map(|factor| {
-        (crate::program::Scaling::By { factor }.into(), format!("a factor of {factor}"))
-    });
+    let factors =
+        [2.0, 0.5].map(|factor| (Scaling::By { factor }.into(), format!("a factor of {factor}")));
     maps.chain(norms).chain(clips).chain(sinusoids).chain(factors).collect()
 }
