@@ -10,13 +10,14 @@ use super::evidence::Evidence;
 use super::finding::Diagnosis;
 use super::interpretation::{Interpretation, interpretations, told_mask};
 use super::non_finite::NonFinite;
+use super::padding::{PaddedRows, Padding};
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
 use crate::config::{Mask, Settings};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};
-use crate::foreign::{Match, NameMap, Named, name_steps};
-use crate::program::{Name, Op, Role, Trace};
+use crate::foreign::{Match, NameMap, Named, Unmatched, name_steps};
+use crate::program::{Name, Op, Role, Step, Trace};
 use crate::run::Run;
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
@@ -35,7 +36,9 @@ pub fn check(
     let is_foreign = record.config.is_none();
     let mapped = map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
     let found = judged(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
-    let Recomputed { run, trace, named, mut steps, matches, diagnosis } = found;
+    let Recomputed {
+        run, trace, named, mut steps, matches, unmatched, padded_rows, diagnosis, ..
+    } = found;
     let is_of_run = |name: &str| {
         Name::in_files(name).is_some_and(|name| name.is_given() || trace.step(name).is_some())
     };
@@ -57,7 +60,8 @@ pub fn check(
         mask_read,
         fits_unmasked,
         matches,
-        unmatched: named.unmatched,
+        padded_rows,
+        unmatched,
         ..report
     })
 }
@@ -82,6 +86,10 @@ struct Recomputed {
     named: Named,
     steps: Vec<StepReport>,
     matches: Vec<Match>,
+    unmatched: Vec<Unmatched>,
+    /// The rows that are left out.
+    padding: Option<Padding>,
+    padded_rows: Option<PaddedRows>,
     diagnosis: Option<Diagnosis>,
 }
 
@@ -102,9 +110,15 @@ impl Recomputed {
     /// Explains what differs.
     fn judge(mut self, noise_counts: bool) -> Result<Self> {
         if self.same() < self.steps.len() {
-            let recorded = in_the_runs_type(&self.named.record, &self.trace)?;
+            let mut recorded = in_the_runs_type(&self.named.record, &self.trace)?;
             let config = self.run.config();
-            let evidence = Evidence::new(config, &self.trace, &recorded, &self.named.record)?;
+            if let Some(padding) = &self.padding {
+                padding.unrecorded(&self.trace, &mut recorded)?;
+            }
+            let mut evidence = Evidence::new(config, &self.trace, &recorded, &self.named.record)?;
+            if self.padding.is_some() {
+                evidence = evidence.with_gaps();
+            }
             self.diagnosis =
                 Some(diagnose(&mut self.steps, &evidence, self.run.program(), noise_counts)?);
         }
@@ -157,34 +171,98 @@ fn recompute(
     run: Run,
     tolerances: &Tolerances,
 ) -> Result<Recomputed> {
-    let Interpretation { record, matches, tokens_first, .. } = interpretation;
+    let Interpretation { record, matches, mut unmatched, tokens_first, .. } = interpretation;
+    unmatched.extend(run.unread().map(|name| Unmatched::unread(name.to_owned())));
     let trace = run.trace()?;
     let mut named = if record.config.is_some() {
         Named::as_it_is(record)
     } else {
         name_steps(&record, &trace, tokens_first)?
     };
+    let padding = Padding::of(run.config(), &trace)?;
     // What was not recorded is not asked for.
     let mut steps = Vec::new();
     for step in trace.steps().iter().filter(|step| step.name.role() == Role::Computed) {
-        if let Some(recorded) = named.record.tensor(step.name.as_str()) {
-            let (value, axes) = (&step.value, Some(&step.axes));
-            let report =
-                |recorded| StepReport::of(step.name.as_str(), recorded, value, axes, tolerances);
-            let mut found = report(recorded)?;
-            if found.status == Status::Differs
-                && let Some(seen) = where_seen(&trace, step.name, recorded, value)?
-            {
-                let by_seen = report(&seen)?;
-                if by_seen.status == Status::Same {
-                    named.record.replace(step.name.as_str(), seen);
-                    found = by_seen;
-                }
-            }
-            steps.push(found);
+        let Some(recorded) = named.record.tensor(step.name.as_str()) else { continue };
+        let left_out = padding.as_ref().filter(|_| tolerances.ignores_padding);
+        let filled = left_out.map(|padding| padding.replaced(step, recorded, &step.value));
+        if let Some(filled) = filled.transpose()?.flatten() {
+            named.record.replace(step.name.as_str(), filled);
+        }
+        let (report, seen) = compared(&trace, step, &named.record, tolerances)?;
+        if let Some(seen) = seen {
+            named.record.replace(step.name.as_str(), seen);
+        }
+        steps.extend(report);
+    }
+    let padded_rows = match &padding {
+        Some(padding) => padded_rows(padding, &trace, &named.record, &steps, tolerances)?,
+        None => None,
+    };
+    unmatched.append(&mut named.unmatched);
+    // An output that was there and not compared is not the same.
+    let is_compared = steps.iter().any(|step| step.step == Some(Name::Output));
+    if !is_compared && unmatched.iter().any(|tensor| tensor.may_be(Name::Output)) {
+        steps.push(StepReport::missing(Name::Output.as_str()));
+    }
+    let padding = padding.filter(|_| tolerances.ignores_padding);
+    Ok(Recomputed {
+        run,
+        trace,
+        named,
+        steps,
+        matches,
+        unmatched,
+        padding,
+        padded_rows,
+        diagnosis: None,
+    })
+}
+
+/// A recorded step beside the recomputed one, and the value that it was compared by where that is not the recorded one.
+fn compared(
+    trace: &Trace,
+    step: &Step,
+    record: &Record,
+    tolerances: &Tolerances,
+) -> Result<(Option<StepReport>, Option<Tensor>)> {
+    let (name, value) = (step.name.as_str(), &step.value);
+    let Some(recorded) = record.tensor(name) else { return Ok((None, None)) };
+    let report = |recorded| StepReport::of(name, recorded, value, Some(&step.axes), tolerances);
+    let found = report(recorded)?;
+    if found.status == Status::Differs
+        && let Some(seen) = where_seen(trace, step.name, recorded, value)?
+    {
+        let by_seen = report(&seen)?;
+        if by_seen.status == Status::Same {
+            return Ok((Some(by_seen), Some(seen)));
         }
     }
-    Ok(Recomputed { run, trace, named, steps, matches, diagnosis: None })
+    Ok((Some(found), None))
+}
+
+/// The rows of padded queries, if they were left out or are all that differs.
+fn padded_rows(
+    padding: &Padding,
+    trace: &Trace,
+    record: &Record,
+    steps: &[StepReport],
+    tolerances: &Tolerances,
+) -> Result<Option<PaddedRows>> {
+    let left_out = tolerances.ignores_padding;
+    let differing = steps.iter().filter(|step| step.status == Status::Differs);
+    let mut is_all = false;
+    for step in differing.filter_map(|found| trace.step(found.step?)) {
+        let recorded = record.tensor(step.name.as_str());
+        let filled = recorded.map(|recorded| padding.replaced(step, recorded, &step.value));
+        let Some(filled) = filled.transpose()?.flatten() else { return Ok(None) };
+        let found = StepReport::of(step.name.as_str(), &filled, &step.value, None, tolerances)?;
+        is_all = found.status == Status::Same;
+        if !is_all {
+            break;
+        }
+    }
+    Ok((left_out || is_all).then_some(PaddedRows { rows: padding.told()?, left_out }))
 }
 
 /// Scores before the mask, with the recomputed ones in the cells that it blocks: nothing reads those.

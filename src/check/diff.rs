@@ -1,63 +1,123 @@
 //! `diff` compares two files.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::report::{Report, StepReport, mark_inherited};
 use super::tolerance::Tolerances;
 use crate::error::Result;
 use crate::file::{Entry, Record, read_place};
-use crate::foreign::{Match, NameMap, meanings};
+use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
 use crate::program::{Axes, Axis, Dim, Name};
 use crate::run::Sources;
 
+/// What is done about the steps that one side alone has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OneSided {
+    /// They are a difference.
+    #[default]
+    Differ,
+    /// They are named, and left out.
+    LeftOut,
+}
+
 /// Compares two recorded files step by step; nothing is recomputed. Steps are paired by name, which `map` may give
-/// them, else by names that mean one step. Two files of one tensor each are compared whatever their names.
+/// them, else by names that mean one step, in whatever order of axes where a file names its axes. Two files of one
+/// tensor each are compared whatever their names.
 ///
 /// # Errors
 /// If a file cannot be read, or they have no step in common.
-pub fn diff(left: &Path, right: &Path, map: &NameMap, tolerances: &Tolerances) -> Result<Report> {
+pub fn diff(
+    left: &Path,
+    right: &Path,
+    map: &NameMap,
+    tolerances: &Tolerances,
+    one_sided: OneSided,
+) -> Result<Report> {
     let (mut record, mut other) = (read_place(left)?, read_place(right)?);
     let mut matches = map.apply(&mut [&mut record, &mut other])?;
-    matches.extend(pair_up(&record, &mut other));
-    let mut steps = Vec::new();
+    matches.extend(pair_up(&mut record, &mut other)?);
+    let (mut steps, mut unmatched) = (Vec::new(), Vec::new());
+    let mut lone = |name: &str, side: &str| match one_sided {
+        OneSided::Differ => Some(StepReport::missing(name)),
+        OneSided::LeftOut => {
+            let why = format!("only the {side} side has it");
+            unmatched.push(Unmatched { tensor: name.to_owned(), why });
+            None
+        }
+    };
     for Entry { name, axes, tensor, .. } in &record.entries {
         let axes = axes.as_ref().and_then(|axes| named_axes(axes, tensor.dims()));
-        steps.push(match other.tensor(name) {
-            Some(other) => StepReport::of(name, tensor, other, axes.as_ref(), tolerances)?,
-            None => StepReport::missing(name),
+        steps.extend(match other.tensor(name) {
+            Some(other) => Some(StepReport::of(name, tensor, other, axes.as_ref(), tolerances)?),
+            None => lone(name, "left"),
         });
     }
     let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
-    steps.extend(unknown.map(|entry| StepReport::missing(&entry.name)));
+    steps.extend(unknown.filter_map(|entry| lone(&entry.name, "right")));
     mark_inherited(&mut steps, Name::descendants, &[], &[]);
     let config = record
         .config
         .as_ref()
         .map(|settings| Sources::recorded(&record, |_| true).resolve(settings));
     let labels = config.and_then(Result::ok).and_then(|config| config.labels());
-    Ok(Report { labels, matches, ..Report::of(left, steps, tolerances)? })
+    Ok(Report { labels, matches, unmatched, ..Report::of(left, steps, tolerances)? })
 }
 
-/// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does.
-fn pair_up(record: &Record, other: &mut Record) -> Vec<Match> {
+/// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does, and both
+/// tensors of a step the order of axes that one of the files names.
+fn pair_up(record: &mut Record, other: &mut Record) -> Result<Vec<Match>> {
     let mut taken = Vec::new();
     let both_single = record.entries.len() == 1 && other.entries.len() == 1;
-    for Entry { name, tensor, .. } in &record.entries {
-        if other.tensor(name).is_some() {
-            continue;
+    let names: HashSet<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();
+    for entry in &mut record.entries {
+        let exact = other.entries.iter().position(|other| other.name == entry.name);
+        let found = exact.or_else(|| {
+            let fits = |other: &Entry| {
+                other.tensor.dims() == entry.tensor.dims() || !orders(entry, other).is_empty()
+            };
+            let may_be = |other: &Entry| {
+                let is_meant =
+                    both_single || mean_one_step(&other.name, &entry.name) && fits(other);
+                !names.contains(&other.name) && is_meant
+            };
+            let mut all = other.entries.iter().enumerate().filter(|(_, other)| may_be(other));
+            all.next().filter(|_| all.next().is_none()).map(|(at, _)| at)
+        });
+        let Some(partner) = found.and_then(|at| other.entries.get_mut(at)) else { continue };
+        let order = in_one_order(entry, partner)?;
+        if exact.is_none() || order.is_some() {
+            let taken_as = Match::as_it_is(&entry.name, &partner.name);
+            taken.push(match order {
+                Some(order) => taken_as.read(format!("axes {order}")),
+                None => taken_as.read("the name beside it"),
+            });
         }
-        let may_be = |entry: &&mut Entry| {
-            record.tensor(&entry.name).is_none()
-                && (both_single
-                    || entry.tensor.dims() == tensor.dims() && mean_one_step(&entry.name, name))
-        };
-        let mut candidates: Vec<&mut Entry> = other.entries.iter_mut().filter(may_be).collect();
-        if let [only] = candidates.as_mut_slice() {
-            taken.push(Match::as_it_is(name, &only.name).read("the name beside it"));
-            only.name.clone_from(name);
-        }
+        partner.name.clone_from(&entry.name);
     }
-    taken
+    Ok(taken)
+}
+
+/// The orders that the axes of one tensor can have where the other's are named.
+fn orders(named: &Entry, open: &Entry) -> Vec<AxisOrder> {
+    let axes = named.axes.as_ref().and_then(|axes| named_axes(axes, named.tensor.dims()));
+    let orders = axes.map(|axes| AxisOrder::all(&axes, open.tensor.dims())).unwrap_or_default();
+    let stated = |order: &AxisOrder| open.axes.as_ref().is_none_or(|axes| order.names() == *axes);
+    orders.into_iter().filter(stated).collect()
+}
+
+/// Brings one of two tensors into the order of axes that the other's file names, and tells which it had.
+fn in_one_order(left: &mut Entry, right: &mut Entry) -> Result<Option<AxisOrder>> {
+    let (named, open) = if left.axes.is_some() { (left, right) } else { (right, left) };
+    let orders = orders(named, open);
+    let read = orders.iter().map(|order| (order, &named.tensor));
+    let nearest = fitting(&open.tensor, read)?.unwrap_or(0);
+    let Some(order) = orders.into_iter().nth(nearest).filter(|order| !order.is_plain()) else {
+        return Ok(None);
+    };
+    open.tensor = order.apply(&open.tensor)?;
+    open.axes.clone_from(&named.axes);
+    Ok(Some(order))
 }
 
 /// Whether two names can mean one step.

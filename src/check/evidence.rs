@@ -44,6 +44,12 @@ impl<'a> Evidence<'a> {
         Ok(Self { config, trace, recorded, noise, half })
     }
 
+    /// The same where NaN among the recorded values stands for what was not recorded.
+    pub fn with_gaps(self) -> Self {
+        let noise = Arc::new(self.noise.with_gaps());
+        Self { noise, ..self }
+    }
+
     /// The same evidence of a part of the run.
     pub fn part<'p>(
         &'p self,

@@ -5,7 +5,7 @@ use candle_core::Tensor;
 use crate::config::{Fill, Settings};
 use crate::error::{Error, Result};
 use crate::file::Record;
-use crate::foreign::{self, Inputs, Match, find_inputs};
+use crate::foreign::{self, Inputs, Match, Unmatched, find_inputs};
 use crate::program::Name;
 use crate::run::{Run, Sources};
 
@@ -19,6 +19,8 @@ pub struct Interpretation {
     pub sources: Sources,
     /// What was taken as what so far.
     pub matches: Vec<Match>,
+    /// What was left out so far.
+    pub unmatched: Vec<Unmatched>,
     /// Whether X was turned from (`seq_len`, batch, `d_in`).
     pub tokens_first: bool,
 }
@@ -42,10 +44,11 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
             settings,
             sources,
             matches: Vec::new(),
+            unmatched: Vec::new(),
             tokens_first: false,
         }]);
     }
-    let Inputs { record, mut matches, heads } = find_inputs(record.clone(), flags)?;
+    let Inputs { record, mut matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
     let (mut settings, sources) = Sources::of_record(&record, &others)?;
     matches.extend(sources.matches().iter().cloned());
     if settings.heads.is_none() {
@@ -69,12 +72,14 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
         || settings.batch.is_some()
         || [Name::Memory, Name::KPast].iter().any(|name| sources.has(*name));
     let is_trivial = is_one(sources.tensor(Name::X), 1) && tokens_first.is_some() && !says_so;
-    let plain = Interpretation { record, settings, sources, matches, tokens_first: false };
+    let plain =
+        Interpretation { record, settings, sources, matches, unmatched, tokens_first: false };
     let turned = tokens_first.map(|(sources, seen)| Interpretation {
         record: plain.record.clone(),
         settings: plain.settings.clone(),
         sources,
         matches: plain.matches.iter().cloned().chain([seen]).collect(),
+        unmatched: plain.unmatched.clone(),
         tokens_first: true,
     });
     Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())

@@ -33,6 +33,9 @@ impl Serialize for Report {
         }
         keys.serialize_entry("taken", &self.matches)?;
         keys.serialize_entry("not_checked", &self.unmatched)?;
+        if let Some(padded) = &self.padded_rows {
+            keys.serialize_entry("padded_rows", padded)?;
+        }
         keys.serialize_entry("diagnosis", &findings)?;
         keys.serialize_entry("unexplained", &diagnosis.unexplained)?;
         let clues = diagnosis.clues.iter();

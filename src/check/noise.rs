@@ -16,10 +16,13 @@ use crate::program::{Name, Op, Precision, Role, Step, Trace};
 pub const ALLOWED: f64 = 16.0;
 
 /// The noise of every step of one run.
+#[derive(Clone)]
 pub struct Noise {
     steps: HashMap<Name, StepNoise>,
     /// What numbers of the 16-bit type that was recorded may differ by.
     half: Option<Tolerance>,
+    /// Whether NaN on the left stands for what was not recorded, which agrees with everything.
+    gaps: bool,
 }
 
 /// The noise of a step, relative to the size of its rows, a row being what the last axis runs over. So the rounding of
@@ -55,7 +58,13 @@ impl Noise {
                 steps.insert(step.name, StepNoise::of(step, exact, rounded)?);
             }
         }
-        Ok(Self { steps, half: half.map(Tolerance::of) })
+        Ok(Self { steps, half: half.map(Tolerance::of), gaps: false })
+    }
+
+    /// The same where NaN on the left stands for what was not recorded.
+    #[must_use]
+    pub fn with_gaps(&self) -> Self {
+        Self { gaps: true, ..self.clone() }
     }
 
     /// The noise of a run in which every matrix product is computed from numbers of fewer bits, as tensor cores do, and
@@ -82,7 +91,7 @@ impl Noise {
                 steps.insert(step.name, StepNoise::of(step, exact, &step.value)?);
             }
         }
-        Ok(Self { steps, half: None })
+        Ok(Self { steps, half: None, gaps: false })
     }
 
     /// Whether two values of a step are the same but for rounding.
@@ -130,7 +139,9 @@ impl Noise {
         let (mut is_within, mut trend) = (true, Trend::default());
         let agrees = for_rows(left, right, |left, right| {
             let within = |tolerance: Tolerance| {
-                left.iter().zip(right).all(|(left, right)| tolerance.excess(*left, *right) <= 1.0)
+                left.iter().zip(right).all(|(left, right)| {
+                    tolerance.excess(*left, *right) <= 1.0 || (self.gaps && left.is_nan())
+                })
             };
             let rounding = || allowed * noise.ratio * noise.size(right);
             trend.add(left, right, noise);
@@ -339,7 +350,7 @@ mod tests {
 
     fn noise(fill: Option<f64>) -> Noise {
         let step = StepNoise { ratio: 0.001, least: 1.0, fill };
-        Noise { steps: HashMap::from([(Name::Scores, step)]), half: None }
+        Noise { steps: HashMap::from([(Name::Scores, step)]), half: None, gaps: false }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use candle_core::Tensor;
 use super::compare::{Comparison, compare};
 use super::finding::Diagnosis;
 use super::non_finite::NonFinite;
+use super::padding::PaddedRows;
 use super::tolerance::{Tolerance, Tolerances};
 use crate::config::{Config, Labels};
 use crate::error::{Error, Result};
@@ -77,6 +78,8 @@ pub struct Report {
     pub fits_unmasked: bool,
     /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
     pub matches: Vec<Match>,
+    /// The rows of padded queries, where they were left out or are all that differs.
+    pub padded_rows: Option<PaddedRows>,
     /// The tensors of a foreign file that are no step, and why.
     pub unmatched: Vec<Unmatched>,
     /// What gives these numbers; `None` where nothing was to be explained.
@@ -141,6 +144,7 @@ impl Report {
             mask_read: None,
             fits_unmasked: false,
             matches: Vec::new(),
+            padded_rows: None,
             unmatched: Vec::new(),
         };
         if report.compared() == 0 {

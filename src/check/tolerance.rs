@@ -60,6 +60,8 @@ pub struct Tolerances {
     pub atol: PerStep,
     /// Whether differences beyond these count that are noise.
     pub noise_counts: bool,
+    /// Whether the rows of padded queries are left out.
+    pub ignores_padding: bool,
 }
 
 impl Tolerances {

@@ -66,6 +66,9 @@ pub struct CheckArgs {
     /// Let differences count that rounding explains: they are noise, and the exit code is 1
     #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
     pub fail_on_noise: bool,
+    /// Leave out the rows of padded queries, which nothing reads
+    #[arg(long)]
+    pub ignore_padding: bool,
     #[command(flatten)]
     pub report: ReportArgs,
     #[command(flatten)]
@@ -82,6 +85,9 @@ pub struct DiffArgs {
     pub right: PathBuf,
     #[command(flatten)]
     pub names: NameArgs,
+    /// Leave out the steps that one side alone has; they are named
+    #[arg(long)]
+    pub ignore_missing: bool,
     /// Leave out the table of the steps
     #[arg(short, long)]
     pub quiet: bool,

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use crate::check::catalogue::find;
-use crate::check::{self, Report, Tolerances, reports_json};
-use crate::error::{quoted_path, shown};
+use crate::check::{self, OneSided, Report, Tolerances, reports_json};
+use crate::error::{quoted, quoted_path, shown};
 use crate::file::{Output, recorded_in, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::view::{
@@ -45,6 +45,15 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
             let _ = writeln!(
                 io::stderr(),
                 "warning: NaN stands in {names}, and so in what is computed from it"
+            );
+        }
+        let unread: Vec<&str> = run.unread().collect();
+        if !unread.is_empty() {
+            let names = quoted(&unread.join(", "));
+            // As below.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: the layer has parameters that no step of this run reads: {names}"
             );
         }
         for rows in trace.empty_rows()? {
@@ -216,8 +225,11 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     }
     let flags = args.run.settings()?;
     let map = args.names.map();
-    let tolerances =
-        Tolerances { noise_counts: args.fail_on_noise, ..args.tolerances.tolerances() };
+    let tolerances = Tolerances {
+        noise_counts: args.fail_on_noise,
+        ignores_padding: args.ignore_padding,
+        ..args.tolerances.tolerances()
+    };
     let (mut reports, mut failed) = (Vec::new(), false);
     let mut paths = Vec::new();
     for path in &args.paths {
@@ -251,8 +263,9 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
 
 /// Compares two recorded files.
 pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
-    let report =
-        check::diff(&args.left, &args.right, &args.names.map(), &args.tolerances.tolerances())?;
+    let one_sided = if args.ignore_missing { OneSided::LeftOut } else { OneSided::Differ };
+    let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
+    let report = check::diff(&args.left, &args.right, &map, &tolerances, one_sided)?;
     let reports = [report];
     show_reports(&reports, ("left", "right"), args.quiet, &args.report)?;
     Ok(outcome(&reports))
@@ -294,6 +307,7 @@ impl ToleranceArgs {
             rtol: self.rtol.clone().unwrap_or_default(),
             atol: self.atol.clone().unwrap_or_default(),
             noise_counts: false,
+            ignores_padding: false,
         }
     }
 }

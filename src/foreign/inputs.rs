@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use candle_core::Tensor;
 
+use super::layer::is_parameter;
 use super::layout::pick;
 use super::matched::Match;
 use super::names::meanings;
+use super::steps::Unmatched;
 use crate::config::Settings;
 use crate::error::{Error, Result, listed, near_miss, quoted};
 use crate::file::{Entry, Record};
@@ -95,6 +97,8 @@ pub struct Inputs {
     pub matches: Vec<Match>,
     /// The number of heads, where the weights tell it.
     pub heads: Option<usize>,
+    /// The tensors that were left out, and why.
+    pub unmatched: Vec<Unmatched>,
 }
 
 /// Gives X and the weights of a file that is not one of ours the names that steps have. What `flags` replace is not
@@ -105,7 +109,9 @@ pub struct Inputs {
 pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     let (mut matches, mut heads) = (Vec::new(), None);
     let prefix = flags.prefix.as_deref();
-    let picks_steps = prefix.is_some_and(|prefix| keep_layer(&mut record, prefix));
+    let hidden = prefix.and_then(|prefix| keep_layer(&mut record, prefix));
+    let picks_steps = hidden.is_some();
+    let mut unmatched = hidden.unwrap_or_default();
     let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
     let layer = if flags.weights.is_some() {
         None
@@ -118,6 +124,8 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     };
     if let Some(layer) = layer {
         let weights = layer.weights(flags.into(), |name| Ok(record.tensor(name).cloned()))?;
+        let unread = layer.unread(&names, &weights).into_iter();
+        unmatched.extend(unread.filter(|name| is_parameter(name)).map(Unmatched::unread));
         let used: HashSet<&str> =
             weights.matches.iter().map(|matched| matched.tensor.as_str()).collect();
         record.entries.retain(|entry| !used.contains(entry.name.as_str()));
@@ -136,21 +144,27 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     for (name, _) in inputs.into_iter().filter(|(_, is_replaced)| !is_replaced) {
         matches.extend(find_input(&mut record, name)?);
     }
-    Ok(Inputs { record, matches, heads })
+    Ok(Inputs { record, matches, heads, unmatched })
 }
 
-/// Leaves the tensors of other layers out, if some are under the prefix, and tells whether they are; those without
-/// any prefix stay.
-fn keep_layer(record: &mut Record, prefix: &str) -> bool {
+/// Leaves the tensors of other layers out, if some are under the prefix; those without any prefix stay. Tells which
+/// of them may be steps.
+fn keep_layer(record: &mut Record, prefix: &str) -> Option<Vec<Unmatched>> {
     let prefix = prefix.trim_end_matches(['.', '/']);
     let is_under =
         |name: &str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(['.', '/']));
-    let any = record.entries.iter().any(|entry| is_under(&entry.name));
-    if any {
-        let is_bare = |name: &str| !name.contains(['.', '/']);
-        record.entries.retain(|entry| is_bare(&entry.name) || is_under(&entry.name));
+    let is_kept = |entry: &Entry| !entry.name.contains(['.', '/']) || is_under(&entry.name);
+    if !record.entries.iter().any(|entry| is_under(&entry.name)) {
+        return None;
     }
-    any
+    let others = record.entries.iter().filter(|entry| !is_kept(entry));
+    let hidden = others.filter(|entry| !meanings(&entry.name).is_empty()).map(|entry| {
+        let why = format!("it is not under the prefix {}", quoted(prefix));
+        Unmatched { tensor: entry.name.clone(), why }
+    });
+    let hidden = hidden.collect();
+    record.entries.retain(is_kept);
+    Some(hidden)
 }
 
 /// Calls the one tensor that may be this input so, and gives tokens a batch axis where they have none.

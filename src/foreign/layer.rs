@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use candle_core::Tensor;
 
 use super::matched::Match;
+use super::names::last_segment;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 use crate::program::{Name, Projection};
@@ -50,6 +51,22 @@ impl Layer {
     pub fn is_under(&self, asked: &str) -> bool {
         let rest = self.shown_prefix().strip_prefix(asked);
         asked.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+    }
+
+    /// The parameters among a file's names that stand in the layer's module, and of which none of `weights` was read.
+    /// What stands in the module of the output projection comes after attention.
+    pub fn unread(&self, names: &[&str], weights: &Weights) -> Vec<String> {
+        let read = |name: &str| weights.matches.iter().any(|matched| matched.tensor == name);
+        let projection = self.output.0.strip_suffix(".weight").unwrap_or(&self.output.0);
+        let after = projection.rsplit_once('.').map(|(module, _)| format!("{module}."));
+        let is_of_layer = |name: &str| {
+            name.strip_prefix(self.prefix.as_str()).is_some_and(|rest| {
+                let is_after = after.as_ref().is_some_and(|after| rest.starts_with(after));
+                !is_after && (!self.prefix.is_empty() || is_parameter(rest))
+            })
+        };
+        let names = names.iter().filter(|name| is_of_layer(name) && !read(name));
+        names.map(|name| (*name).to_owned()).collect()
     }
 
     /// Whether its packed matrix has q, k and v of one head after the other, as modules of that name have.
@@ -104,6 +121,13 @@ pub struct Weights {
     pub heads: Option<usize>,
     /// The files that they are read from.
     pub files: Vec<PathBuf>,
+    /// The layer's parameters beside them.
+    pub unread: Vec<String>,
+}
+
+/// Whether modules have parameters of that name.
+pub fn is_parameter(name: &str) -> bool {
+    matches!(last_segment(name), "weight" | "bias")
 }
 
 /// Reads a layer's tensors.

@@ -166,11 +166,13 @@ pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
 pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
     let bundle = Bundle::open(path)?;
     let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
-    pick(&names, settings.prefix.as_deref())
-        .and_then(|layer| layer.ok_or_else(|| none_found(&names)))
-        .and_then(|layer| layer.weights(settings.into(), |name| bundle.tensor(name)))
-        .map(|weights| Weights { files: bundle.files(), ..weights })
-        .map_err(|error| error.in_file(path))
+    let read = || {
+        let layer = pick(&names, settings.prefix.as_deref())?;
+        let layer = layer.ok_or_else(|| none_found(&names))?;
+        let weights = layer.weights(settings.into(), |name| bundle.tensor(name))?;
+        Ok(Weights { files: bundle.files(), unread: layer.unread(&names, &weights), ..weights })
+    };
+    read().map_err(|error: Error| error.in_file(path))
 }
 
 /// How many names a message lists.

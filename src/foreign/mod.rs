@@ -11,6 +11,7 @@ mod model;
 mod names;
 mod steps;
 
+pub(crate) use axis_order::AxisOrder;
 pub(crate) use hints::{heads, mask_fill};
 pub use inputs::NameMap;
 pub(crate) use inputs::{Inputs, find_inputs, with_batch};
@@ -18,4 +19,4 @@ pub(crate) use layout::read_weights;
 pub use matched::Match;
 pub(crate) use names::meanings;
 pub use steps::Unmatched;
-pub(crate) use steps::{Named, name_steps};
+pub(crate) use steps::{Named, fitting, name_steps};

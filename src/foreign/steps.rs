@@ -4,6 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::axis_order::AxisOrder;
 use super::hints::fill_in;
+use super::layer::is_parameter;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
 use crate::error::{Error, Result, quoted};
@@ -66,13 +67,8 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
     let mut unclear = Vec::new();
     for (entry, mut options) in open {
         options.retain(|(step, _)| named.record.tensor(step.name.as_str()).is_none());
-        let distances: Result<Vec<f64>> = options
-            .iter()
-            .map(|(step, reading)| distance(&reading.apply(&entry.tensor)?, &step.value))
-            .collect();
-        let distances = distances?;
-        let nearest = (0..options.len()).min_by(|a, b| distances[*a].total_cmp(&distances[*b]));
-        match nearest.filter(|at| distances[*at] <= FITS).and_then(|at| options.get(at)) {
+        let read = options.iter().map(|(step, reading)| (reading, &step.value));
+        match fitting(&entry.tensor, read)?.and_then(|at| options.get(at)) {
             Some((step, reading)) => named.take(entry, step, reading, &options)?,
             None => unclear.push((entry, options)),
         }
@@ -88,6 +84,20 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
         }
     }
     Ok(named)
+}
+
+/// Which of these readings of a tensor gives the value beside it best, if one gives it but for rounding.
+///
+/// # Errors
+/// If candle fails.
+pub fn fitting<'a>(
+    tensor: &Tensor,
+    readings: impl Iterator<Item = (&'a AxisOrder, &'a Tensor)>,
+) -> Result<Option<usize>> {
+    let apart = readings.map(|(reading, value)| distance(&reading.apply(tensor)?, value));
+    let apart: Vec<f64> = apart.collect::<Result<_>>()?;
+    let nearest = apart.iter().enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b));
+    Ok(nearest.filter(|(_, apart)| **apart <= FITS).map(|(at, _)| at))
 }
 
 /// The [`distance`] of tensors that are the same but for the rounding of bf16, with room: a mistake gives more.
@@ -133,6 +143,20 @@ fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
         if apart.is_nan() { 1.0 } else { apart }
     };
     Ok(left.iter().zip(&right).map(apart).sum::<f64>() / left.len().max(1) as f64)
+}
+
+impl Unmatched {
+    /// A parameter that the file holds in vain.
+    #[must_use]
+    pub fn unread(tensor: String) -> Self {
+        Self { tensor, why: "no step of this run reads it".to_owned() }
+    }
+
+    /// Whether its name is one that people give to that step.
+    #[must_use]
+    pub fn may_be(&self, step: Name) -> bool {
+        meanings(&self.tensor).contains(&step)
+    }
 }
 
 impl Named {
@@ -218,7 +242,7 @@ impl Named {
             return;
         }
         // Parameters of other layers are no steps.
-        if matches!(name, "weight" | "bias") {
+        if is_parameter(name) {
             return;
         }
         let why = match meant.as_slice() {

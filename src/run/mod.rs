@@ -65,6 +65,11 @@ impl Run {
         self.sources.files()
     }
 
+    /// The parameters of the layer that no step reads, as their files call them.
+    pub fn unread(&self) -> impl Iterator<Item = &str> {
+        self.sources.unread(&self.program)
+    }
+
     /// What files give to the run and holds NaN, which all becomes that is computed from it.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::config::{Config, Place, Setting, Settings};
 use crate::error::{Error, Result};
 use crate::file::{Bundle, Record, one_tensor, split_place};
 use crate::foreign::{Match, meanings, read_weights, with_batch};
-use crate::program::{Given, Name, Role};
+use crate::program::{Given, Name, Program, Role};
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,8 @@ pub struct Sources {
     matches: Vec<Match>,
     /// The files that were read.
     files: Vec<PathBuf>,
+    /// Parameters of the layer that were not read.
+    unread: Vec<String>,
 }
 
 impl Sources {
@@ -51,6 +53,7 @@ impl Sources {
             sources.heads = weights.heads;
             sources.matches.extend(weights.matches);
             sources.files.extend(weights.files);
+            sources.unread.extend(weights.unread);
         }
         sources.attn_mask = sources.read(Name::FileMask, settings.attn_mask.as_ref())?;
         Ok(sources)
@@ -97,6 +100,15 @@ impl Sources {
     #[must_use]
     pub fn files(&self) -> &[PathBuf] {
         &self.files
+    }
+
+    /// The parameters of the layer that no step of a program reads, as their files call them.
+    pub fn unread<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = &'a str> {
+        let is_read =
+            |step: &str| Name::in_files(step).is_none_or(|name| program.step(name).is_some());
+        let idle = self.matches.iter().filter(move |matched| !is_read(&matched.step));
+        let idle = idle.map(|matched| matched.tensor.as_str());
+        self.unread.iter().map(String::as_str).chain(idle)
     }
 
     /// The settings and sources that check a record: `flags` over its config, and its own given tensors but for
@@ -213,6 +225,7 @@ impl Sources {
         self.heads = other.heads.or(self.heads);
         self.matches.extend(other.matches);
         self.files.extend(other.files);
+        self.unread.extend(other.unread);
         self
     }
 

@@ -8,6 +8,7 @@ use super::page::{Block, Table, Text};
 use crate::check::{Report, Status, StepReport};
 use crate::config::{Config, Queries};
 use crate::error::{quoted, shown};
+use crate::foreign::Unmatched;
 
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);
@@ -48,9 +49,11 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     for matched in report.matches.iter().filter(|matched| matched.chosen) {
         blocks.push(Block::Fact(quoted(&matched.to_string())));
     }
-    for unmatched in &report.unmatched {
-        let (name, why) = (quoted(&unmatched.tensor), &unmatched.why);
-        blocks.push(Block::Fact(format!("{name} was not checked: {why}")));
+    blocks.extend(not_checked(&report.unmatched).into_iter().map(Block::Fact));
+    if let Some(padded) = &report.padded_rows
+        && padded.left_out
+    {
+        blocks.push(Block::Fact(format!("padded queries are left out: {}", padded.rows)));
     }
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
@@ -58,6 +61,11 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     let first = report.first_divergence();
     blocks.extend(first.map(|first| Block::text(quoted(&divergence(report, first)))));
     blocks.extend(missing(report).into_iter().map(Block::text));
+    if let Some(padded) = report.padded_rows.as_ref().filter(|padded| !padded.left_out) {
+        let rows = &padded.rows;
+        let note = format!("all that differs is in the rows of padded queries ({rows})");
+        blocks.push(Block::text(format!("{note}; `ignore_padding` leaves them out")));
+    }
     let found = report.diagnosis.iter().flat_map(diagnosis_lines);
     blocks.extend(found.map(Block::text));
     if report.fits_unmasked {
@@ -71,6 +79,25 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     blocks.extend(first.map(|first| Block::text(quoted(&worst_cell(report, first, sides)))));
     blocks
 }
+
+/// The tensors that were left out, those for one reason in one line.
+fn not_checked(unmatched: &[Unmatched]) -> Vec<String> {
+    let line = |same: &[Unmatched]| {
+        let shown = same.get(..NAMED).unwrap_or(same);
+        let names: Vec<&str> = shown.iter().map(|tensor| tensor.tensor.as_str()).collect();
+        let more = match same.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let were = if same.len() == 1 { "was" } else { "were" };
+        let why = same.first().map_or("", |first| first.why.as_str());
+        format!("{}{more} {were} not checked: {why}", quoted(&names.join(", ")))
+    };
+    unmatched.chunk_by(|one, other| one.why == other.why).map(line).collect()
+}
+
+/// How many tensors that were left out for one reason are named.
+const NAMED: usize = 4;
 
 /// The steps that one side alone has, and what brings such steps.
 fn missing(report: &Report) -> Vec<String> {

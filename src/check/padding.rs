@@ -1,0 +1,117 @@
+//! The rows of padded queries, whose numbers nothing reads.
+
+use std::collections::HashMap;
+
+use candle_core::{DType, Device, Tensor};
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::program::{Axis, Name, Step, Trace};
+
+/// What became of the rows of padded queries.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct PaddedRows {
+    /// Which they are: `batch 1, queries 4 to 6`.
+    pub rows: String,
+    /// Whether they were left out, as asked for; otherwise all that differs is in them.
+    pub left_out: bool,
+}
+
+/// The queries of a run that are padding: those of tokens that are no key to any query.
+pub struct Padding {
+    /// 1 where the query is padding: (batch, query).
+    padded: Tensor,
+}
+
+impl Padding {
+    /// The padding of self-attention; nothing where there is none.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(config: &Config, trace: &Trace) -> Result<Option<Self>> {
+        let (Some(blocked), Some(weights)) = (trace.blocked()?, trace.step(Name::Weights)) else {
+            return Ok(None);
+        };
+        if config.sizes.is_cross {
+            return Ok(None);
+        }
+        let blocked = blocked.broadcast_as(weights.value.shape())?;
+        let keys = blocked.min(2)?.min(1)?;
+        // The own key of the first query.
+        let (first, queries) = (config.sizes.first_position(), config.sizes.query_count());
+        let padded = keys.narrow(1, first, queries)?.contiguous()?;
+        let count = padded.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()?;
+        Ok((count > 0).then_some(Self { padded }))
+    }
+
+    /// A recorded value with `other` in the rows of padded queries; nothing for a step without such rows.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn replaced(
+        &self,
+        step: &Step,
+        recorded: &Tensor,
+        other: &Tensor,
+    ) -> Result<Option<Tensor>> {
+        let axes: Vec<Axis> = step.axes.iter().map(|(axis, _)| axis).collect();
+        let has = |axis| axes.contains(&axis);
+        if !has(Axis::Batch) || !has(Axis::Query) || recorded.dims() != step.value.dims() {
+            return Ok(None);
+        }
+        let (batch, queries) = self.padded.dims2()?;
+        let shape: Vec<usize> = axes
+            .iter()
+            .map(|axis| match axis {
+                Axis::Batch => batch,
+                Axis::Query => queries,
+                _ => 1,
+            })
+            .collect();
+        let padded = self.padded.reshape(shape)?.broadcast_as(recorded.shape())?;
+        let other = other.to_dtype(recorded.dtype())?.broadcast_as(recorded.shape())?;
+        Ok(Some(padded.where_cond(&other, recorded)?))
+    }
+
+    /// Marks the rows of padded queries as not recorded, by NaN.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn unrecorded(&self, trace: &Trace, recorded: &mut HashMap<Name, Tensor>) -> Result<()> {
+        for step in trace.steps().iter().filter(|step| !step.name.is_given()) {
+            let Some(value) = recorded.get_mut(&step.name) else { continue };
+            let nan = Tensor::new(f32::NAN, &Device::Cpu)?;
+            if let Some(blank) = self.replaced(step, value, &nan)? {
+                *value = blank;
+            }
+        }
+        Ok(())
+    }
+
+    /// `batch 1, queries 4 to 6`.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn told(&self) -> Result<String> {
+        let mut told = Vec::new();
+        for (item, row) in self.padded.to_vec2::<u8>()?.iter().enumerate() {
+            let mut spans: Vec<(usize, usize)> = Vec::new();
+            for (at, _) in row.iter().enumerate().filter(|(_, padded)| **padded == 1) {
+                match spans.last_mut() {
+                    Some((_, last)) if *last + 1 == at => *last = at,
+                    _ => spans.push((at, at)),
+                }
+            }
+            let span = |(first, last): &(usize, usize)| match last - first {
+                0 => format!("query {first}"),
+                _ => format!("queries {first} to {last}"),
+            };
+            let spans: Vec<String> = spans.iter().map(span).collect();
+            if !spans.is_empty() {
+                told.push(format!("batch {item}, {}", spans.join(", ")));
+            }
+        }
+        Ok(told.join("; "))
+    }
+}
