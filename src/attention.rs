@@ -7,8 +7,8 @@ use candle_core::DType;
 use crate::config::{Config, Mask, QkNorm};
 use crate::error::Result;
 use crate::program::{
-    Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Frequencies, Heads, Hides, Linear,
-    Masking, Name, Op, Program, Rotary, Rotate, Scaling, Size, Weighting, alibi_slopes,
+    Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distance, Frequencies, Heads, Hides,
+    Linear, Masking, Name, Op, Program, Rotary, Rotate, Scaling, Size, Weighting, alibi_slopes,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -212,7 +212,8 @@ impl Builder<'_> {
             let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
             let (queries, keys) = (sizes.query_count(), sizes.keys());
-            let alibi = Biasing::Distances { first: sizes.first_position(), queries, keys };
+            let (sort, first) = (Distance::Absolute, sizes.first_position());
+            let alibi = Biasing::Distances { sort, first, queries, keys };
             parts.push(self.setting(Name::Alibi, alibi, &[slopes])?);
         }
         parts.extend(self.given_outside(Name::FileBias));

@@ -13,6 +13,7 @@ use super::non_finite::NonFinite;
 use super::padding::{PaddedRows, Padding};
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
+use super::unread::where_seen;
 use crate::config::{Mask, Settings};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};
@@ -153,10 +154,11 @@ fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
     found.sort_by_key(|recomputed| recomputed.steps.is_empty());
     for recomputed in found {
         let judged = recomputed.judge(tolerances.noise_counts)?;
-        if judged.unexplained() == 0 {
+        // One that needs nothing but rounding is the one that was meant.
+        if judged.is_same() {
             return Ok(judged);
         }
-        // A reading that needs less to be wrong is likelier; of equal ones the plain one.
+        // One that needs less to be wrong is likelier; of equal ones the plain one.
         let is_better = |best: &Recomputed| judged.unexplained() < best.unexplained();
         if best.as_ref().is_none_or(is_better) {
             best = Some(judged);
@@ -263,24 +265,6 @@ fn padded_rows(
         }
     }
     Ok((left_out || is_all).then_some(PaddedRows { rows: padding.told()?, left_out }))
-}
-
-/// Scores before the mask, with the recomputed ones in the cells that it blocks: nothing reads those.
-fn where_seen(
-    trace: &Trace,
-    name: Name,
-    recorded: &Tensor,
-    value: &Tensor,
-) -> Result<Option<Tensor>> {
-    let is_before = trace.position(name) < trace.position(Name::MaskedScores);
-    let mask = trace.step(Name::Mask).filter(|_| name.row().is_of_scores() && is_before);
-    match mask {
-        Some(mask) if recorded.dims() == value.dims() => {
-            let value = value.to_dtype(recorded.dtype())?;
-            Ok(Some(mask.value.broadcast_as(value.shape())?.where_cond(&value, recorded)?))
-        }
-        Some(_) | None => Ok(None),
-    }
 }
 
 /// The recorded values, and the trace's own of what is not computed, in the type that the run is computed in.

@@ -66,10 +66,10 @@ pub fn diagnose(
     diagnosis.unexplained.splice(..0, unexplained);
     if !diagnosis.unexplained.is_empty()
         && diagnosis.findings.iter().all(Finding::is_rounding)
-        && let Some(precision) = evidence.precision_of_products()?
+        && let Some(products) = evidence.precision_of_products()?
     {
         let step = diagnosis.unexplained.first().copied().unwrap_or(Name::Output);
-        let told = format!("{step}: the matrix products are computed in {}", precision.name());
+        let told = format!("{step}: {}", products.told());
         let finding = Finding::rounding(Kind::Precision.name(), step, &told);
         diagnosis = Diagnosis::default();
         diagnosis.findings.push(Finding { kind: Some(Kind::Precision), ..finding });

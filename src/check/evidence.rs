@@ -8,11 +8,13 @@ use candle_core::{DType, Tensor};
 use super::compare::compare;
 use super::finding::Finding;
 use super::noise::Noise;
+use super::products::{Products, goes_with};
 use super::tolerance::Tolerance;
+use super::unread::where_seen;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::file::Record;
-use crate::program::{Name, Op, Precision, Program, Role, Step, Trace};
+use crate::program::{Name, Op, Program, Role, Step, Trace};
 
 /// A recorded run beside its recomputed self.
 pub struct Evidence<'a> {
@@ -73,7 +75,9 @@ impl<'a> Evidence<'a> {
     pub fn is_right(&self, step: &Step) -> Result<Option<bool>> {
         match (self.inputs(step), self.recorded.get(&step.name)) {
             (Some(inputs), Some(found)) => {
-                self.noise.agree(step.name, found, &step.op.eval(&inputs)?).map(Some)
+                let value = step.op.eval(&inputs)?;
+                let seen = where_seen(self.trace, step.name, found, &value)?;
+                self.noise.agree(step.name, seen.as_ref().unwrap_or(found), &value).map(Some)
             }
             (_, None) => Ok(Some(false)),
             (None, _) => Ok(None),
@@ -105,24 +109,39 @@ impl<'a> Evidence<'a> {
         Ok(Finding { factor, ..Finding::rounding(id, step, summary) })
     }
 
-    /// The type that the matrix products of the run were computed in, if that alone accounts for every recorded step.
+    /// What the matrix products of the run were computed in, if that alone accounts for every recorded step: what each
+    /// is off by is as large as such rounding makes it, and goes the same way cell by cell.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn precision_of_products(&self) -> Result<Option<Precision>> {
-        for precision in [Precision::Tf32, Precision::F16, Precision::Bf16] {
-            let noise = Noise::of_products(self.trace, precision)?;
+    pub fn precision_of_products(&self) -> Result<Option<Products>> {
+        for products in Products::all() {
+            let run: Trace = self.trace.run_with(|step, inputs| {
+                if step.name.role() != Role::Computed {
+                    return Ok::<_, Error>(step.value.clone());
+                }
+                products.eval(step, inputs)
+            })?;
+            let noise = Noise::of_run(self.trace, &run)?;
             let mut fits = true;
-            for step in self.trace.steps().iter().filter(|step| step.name.role() == Role::Computed)
-            {
-                let Some(found) = self.recorded.get(&step.name) else { continue };
-                let value = self.expected(step)?;
-                fits = fits
-                    && (self.noise.agree(step.name, found, &value)?
-                        || noise.accounts_for(step.name, found, &value)?);
+            for (step, rounded) in self.trace.steps().iter().zip(run.steps()) {
+                let found = self.recorded.get(&step.name);
+                let Some(found) = found.filter(|_| step.name.role() == Role::Computed) else {
+                    continue;
+                };
+                let (value, rounded) = match self.inputs(step) {
+                    Some(inputs) => (step.op.eval(&inputs)?, products.eval(step, &inputs)?),
+                    None => (step.value.clone(), rounded.value.clone()),
+                };
+                fits = self.noise.agree(step.name, found, &value)?
+                    || (noise.accounts_for(step.name, found, &value)?
+                        && goes_with(found, &value, &rounded)?);
+                if !fits {
+                    break;
+                }
             }
             if fits {
-                return Ok(Some(precision));
+                return Ok(Some(products));
             }
         }
         Ok(None)

@@ -12,6 +12,7 @@ use super::finding::Finding;
 use super::hypothesis::{Hypothesis, hypotheses, sites};
 use super::replay::{narrowed_trace, narrowed_values, worst};
 use super::tolerance::Tolerance;
+use super::unread::where_seen;
 use super::{fit, fit_cells};
 use crate::error::Result;
 use crate::program::{Axis, Kind, Name, Part, Precision, Program, Trace};
@@ -100,12 +101,12 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<(Vec<Finding>, Ve
         }
     }
     for step in search.open() {
+        search.confined(step, &all)?;
+    }
+    for step in search.open() {
         for made in fit_cells::cells_of(evidence, step)? {
             search.try_one(&made)?;
         }
-    }
-    for step in search.open() {
-        search.confined(step, &all)?;
     }
     let (mut findings, open) = search.findings();
     let mut unexplained = Vec::new();
@@ -229,7 +230,9 @@ impl Search<'_, '_> {
             for other in &self.found {
                 let is_as_good = other.steps == best.steps && other.made.cost == best.made.cost;
                 let told = (other.made.id, other.made.summary.clone());
-                let is_new = other.made.summary != finding.summary && !finding.also.contains(&told);
+                let is_new = other.made.summary != finding.summary
+                    && !finding.also.contains(&told)
+                    && !is_same_number(&other.made, &best.made);
                 // Ways of one mistake are no alternatives.
                 let is_other = !other.made.is_known() || other.made.id != finding.id;
                 if is_as_good && is_new && is_other {
@@ -244,6 +247,15 @@ impl Search<'_, '_> {
     }
 }
 
+/// Whether two mistakes have the same number, but for where its digits end.
+fn is_same_number(one: &Hypothesis, other: &Hypothesis) -> bool {
+    one.edits.iter().map(|edit| edit.at).eq(other.edits.iter().map(|edit| edit.at))
+        && one.number.as_ref().zip(other.number.as_ref()).is_some_and(|(one, other)| {
+            one.parameter == other.parameter
+                && (one.found - other.found).abs() <= 1e-3 * other.found.abs()
+        })
+}
+
 /// Whether what a mistake gives is what was recorded: but for rounding, or if the mistake is one of precision, but for
 /// where the last bit of that type falls.
 ///
@@ -256,6 +268,8 @@ pub fn agrees(
     found: &Tensor,
     value: &Tensor,
 ) -> Result<bool> {
+    let seen = where_seen(evidence.trace, step, found, value)?;
+    let found = seen.as_ref().unwrap_or(found);
     let mut types = Precision::ALL.into_iter().filter(|_| made.kind == Kind::Precision);
     match types.find(|precision| made.summary.contains(precision.name())) {
         Some(precision) => evidence.noise.agree_in(step, found, value, precision),

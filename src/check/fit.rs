@@ -5,10 +5,12 @@ use candle_core::{DType, Tensor};
 use super::evidence::Evidence;
 use super::finding::Number;
 use super::fit_cells::moved;
+use super::fit_frequencies::frequencies;
+use super::fit_parts::{packed, part_of_sum};
 use super::fit_positions::positions;
 use super::fit_sums::sums;
 use super::grammar::cost;
-use super::grammar::numbers::{numbered, plain, scaled, shifted, short, with_number};
+use super::grammar::numbers::{numbered, plain, scaled, shifted, short, stated, with_number};
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
 use crate::program::{
@@ -34,6 +36,9 @@ pub fn numbers(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     all.extend(read_times(evidence, at)?);
     all.extend(sums(evidence, at)?);
     all.extend(moved(evidence, at)?);
+    all.extend(frequencies(evidence, at)?);
+    all.extend(packed(evidence, at)?);
+    all.extend(part_of_sum(evidence, at)?);
     Ok(all)
 }
 
@@ -181,6 +186,7 @@ fn fit(
             vec![least, most]
         }
         Range::Positive => refined(knob.value, error)?.into_iter().collect(),
+        Range::Stated => refined(knob.value, error)?.and_then(stated).into_iter().collect(),
         Range::Whole(from, to) => {
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
             let values = (from..=to).map(|value| value as f64);

@@ -7,8 +7,9 @@ use super::fit::{LEAST_CELLS, MOST_PLACES, cells, ratio};
 use super::grammar::cost;
 use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
+use super::told_cells::told_cells;
 use crate::error::Result;
-use crate::program::{Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting, unravel};
+use crate::program::{Along, Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
 
 /// Mistakes whose cells the recorded values show: numbers left out at random, and masks.
 ///
@@ -150,36 +151,6 @@ fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hy
     )))
 }
 
-/// How the cells that are blocked differ from those that should be.
-fn told_cells(evidence: &Evidence, blocked: &Tensor) -> Result<String> {
-    let meant = match evidence.trace.step(Name::Mask) {
-        Some(mask) => mask.value.broadcast_as(blocked.shape())?,
-        None => blocked.zeros_like()?,
-    };
-    let (found, meant) =
-        (blocked.flatten_all()?.to_vec1::<u8>()?, meant.flatten_all()?.to_vec1::<u8>()?);
-    let pairs = || found.iter().zip(&meant).enumerate();
-    let more = pairs().filter(|(_, (found, meant))| **found != 0 && **meant == 0).count();
-    let fewer = pairs().filter(|(_, (found, meant))| **found == 0 && **meant != 0).count();
-    let first = pairs().find(|(_, (found, meant))| (**found != 0) != (**meant != 0));
-    let first = first.map(|(at, _)| unravel(at, blocked.dims()));
-    let place = match first.as_deref() {
-        Some([item, head, query, key]) => {
-            format!(", first at batch {item}, head {head}, query {query}, key {key}")
-        }
-        _ => String::new(),
-    };
-    Ok(match (more, fewer) {
-        (more, 0) => format!("{more} cells too many are blocked{place}"),
-        (0, fewer) => format!("{fewer} cells that should be blocked are not{place}"),
-        (more, fewer) => {
-            format!(
-                "other cells are blocked: {more} that should not be, and {fewer} are not that should{place}"
-            )
-        }
-    })
-}
-
 /// Steps whose rows, heads or features all stand somewhere else in the right value.
 pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
@@ -224,7 +195,10 @@ pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         all.push(Hypothesis::of_kind(
             Kind::Axes,
             cost::FITTED,
-            vec![Edit::new(at, Change::After(Slip::Take { axis, places }.into(), Vec::new()))],
+            vec![Edit::new(
+                at,
+                Change::After(Slip::Along(axis, Along::Take(places)).into(), Vec::new()),
+            )],
             summary,
         ));
     }

@@ -57,20 +57,35 @@ fn token_positions(
     inputs: &[&Tensor],
 ) -> Result<Option<Hypothesis>> {
     let tokens = found.dim(2)?;
-    if tokens > MOST_PLACES {
+    if tokens * found.dim(0)? > MOST_PLACES {
         return Ok(None);
     }
     let most = i64::try_from(2 * evidence.config.sizes.keys().max(rotate.first + tokens))
         .unwrap_or(i64::MAX);
+    let items = found.dim(0)?;
     let mut places = Vec::new();
-    for token in 0..tokens {
-        let heads = inputs[0].narrow(2, token, 1)?.contiguous()?;
-        let found = found.narrow(2, token, 1)?.contiguous()?;
-        places.extend(first_position(rotate, &heads, inputs[1], &found, 0..=most - 1)?);
+    for item in 0..items {
+        let mut own = Vec::new();
+        for token in 0..tokens {
+            let one = |tensor: &Tensor| -> Result<Tensor> {
+                Ok(tensor.narrow(0, item, 1)?.narrow(2, token, 1)?.contiguous()?)
+            };
+            let (heads, found) = (one(inputs[0])?, one(found)?);
+            own.extend(first_position(rotate, &heads, inputs[1], &found, 0..=most - 1)?);
+        }
+        places.push(own);
     }
-    let told: Vec<String> = places.iter().map(ToString::to_string).collect();
-    let summary = format!("{at}: the tokens' positions are {}", told.join(", "));
-    let turn = Slip::Turn(Turn { places: Some(places), ..rotate.turn() });
+    let list = |own: &Vec<i64>| own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let told = if places.windows(2).all(|pair| pair[0] == pair[1]) {
+        places.truncate(1);
+        places.first().map(list).unwrap_or_default()
+    } else {
+        let items = places.iter().enumerate();
+        let items = items.map(|(item, own)| format!("{} of item {item}", list(own)));
+        items.collect::<Vec<_>>().join("; ")
+    };
+    let summary = format!("{at}: the tokens' positions are {told}");
+    let turn = Slip::Turn(Turn { places, ..rotate.turn() });
     Ok(Some(Hypothesis::of_kind(
         Kind::Parameter,
         cost::FITTED,

@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 use super::compare::{CHUNK, chunk, compare};
 use super::tolerance::Tolerance;
 use crate::error::Result;
-use crate::program::{Name, Op, Precision, Role, Step, Trace};
+use crate::program::{Name, Precision, Role, Step, Trace};
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
 /// the same size, and one run is a small sample of it. With it 1 of 2600 correct runs by PyTorch, in f64, f32, f16 and
@@ -67,24 +67,12 @@ impl Noise {
         Self { gaps: true, ..self.clone() }
     }
 
-    /// The noise of a run in which every matrix product is computed from numbers of fewer bits, as tensor cores do, and
-    /// sums are not.
+    /// The noise of a run in another arithmetic, whose values `rounded` has.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn of_products(trace: &Trace, precision: Precision) -> Result<Self> {
+    pub fn of_run(trace: &Trace, rounded: &Trace) -> Result<Self> {
         let exact = rerun(trace, |value| value.to_dtype(DType::F64))?;
-        let rounded: Trace = trace.run_with(|step, inputs| {
-            if step.name.role() != Role::Computed {
-                return Ok::<_, crate::Error>(step.value.clone());
-            }
-            let Op::Linear(_) = step.op else { return step.op.eval(inputs) };
-            let read: Vec<Tensor> = inputs
-                .iter()
-                .map(|input| precision.round(input))
-                .collect::<candle_core::Result<_>>()?;
-            step.op.eval(&read.iter().collect::<Vec<_>>())
-        })?;
         let mut steps = HashMap::new();
         for step in rounded.steps() {
             if let Some(exact) = exact.get(&step.name) {
@@ -290,11 +278,15 @@ impl StepNoise {
         differences.filter(|difference| difference.is_finite()).fold(0.0, f64::max)
     }
 
-    /// Whether a value is the mask's fill, rounded or not.
+    /// Whether a value is the mask's fill, rounded or not, or lies beyond it where no score does.
     fn is_masked(&self, value: f64) -> bool {
-        self.fill.is_some_and(|fill| (value - fill).abs() <= fill.abs() / 100.0)
+        let is_beyond = |fill: f64| fill.abs() >= BEYOND_SCORES && value / fill >= 0.5;
+        self.fill.is_some_and(|fill| (value - fill).abs() <= fill.abs() / 100.0 || is_beyond(fill))
     }
 }
+
+/// No score is as large as that.
+const BEYOND_SCORES: f64 = 1e6;
 
 /// Shows two tensors of one shape row by row, until `go_on` says no; whether it never did.
 fn for_rows(

@@ -8,6 +8,7 @@ use super::compare::compare;
 use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
+use super::unread::where_seen;
 use crate::error::{Error, Result};
 use crate::program::{Name, Op, Part, Program, QueryRows, Role, Step, Trace};
 
@@ -229,7 +230,10 @@ impl<'a> Replay<'a> {
         let Some(found) = self.recorded.get(&name) else { return Ok(()) };
         let agrees = match base {
             Some(base) if !is_changed => !base.disagrees.contains(&name),
-            _ => self.noise.agree(name, found, value)?,
+            _ => {
+                let seen = where_seen(&self.trace, name, found, value)?;
+                self.noise.agree(name, seen.as_ref().unwrap_or(found), value)?
+            }
         };
         if !agrees {
             disagrees.push(name);

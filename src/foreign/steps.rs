@@ -100,6 +100,9 @@ pub fn fitting<'a>(
     Ok(nearest.filter(|(_, apart)| **apart <= FITS).map(|(at, _)| at))
 }
 
+/// The smallest number above 0 of f16, 2^−24.
+const SMALLEST: f64 = 5.960_464_5e-8;
+
 /// The [`distance`] of tensors that are the same but for the rounding of bf16, with room: a mistake gives more.
 const FITS: f64 = 0.02;
 
@@ -137,6 +140,10 @@ fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
     let apart = |(left, right): (&f64, &f64)| {
         #[allow(clippy::float_cmp, reason = "equal infinities, and zeros")]
         if left == right || (left.is_nan() && right.is_nan()) {
+            return 0.0;
+        }
+        // What f16 cannot tell from 0 is no difference.
+        if (left - right).abs() < SMALLEST {
             return 0.0;
         }
         let apart = (left - right).abs() / (left.abs() + right.abs());

@@ -75,6 +75,8 @@ pub enum Range {
     Cell,
     /// Above 0.
     Positive,
+    /// Above 0, and one that configs state: whole, or of few digits.
+    Stated,
     /// Whole numbers within these bounds.
     Whole(i64, i64),
 }

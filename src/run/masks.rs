@@ -31,8 +31,12 @@ pub fn of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
 /// The same without a look at its numbers, for its shape.
 pub fn shape_of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
     check_shape(config, "attn_mask", mask, config.sizes.seq_len)?;
-    let name = if mask.dtype().is_float() { Name::FileBias } else { Name::FileMask };
-    Ok((name, of_queries(config, mask)?))
+    Ok((sort_of_file(mask), of_queries(config, mask)?))
+}
+
+/// Which step the mask of a file is.
+pub fn sort_of_file(mask: &Tensor) -> Name {
+    if mask.dtype().is_float() { Name::FileBias } else { Name::FileMask }
 }
 
 /// The rows of an attention mask that are of the computed queries.

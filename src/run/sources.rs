@@ -152,10 +152,18 @@ impl Sources {
         let own = Self::recorded(record, |name| wanted(name) && !replaces(record, flags, name));
         let settings = flags.clone().over(record.config.clone().unwrap_or_default());
         let lacks = |names: &[Name]| !names.iter().any(|name| own.has(*name));
+        // A record may have one of the two and the file be the other. One that we wrote whole needs no file.
+        let both = [Name::Mask, Name::AttnBias];
+        let is_there = |place: &Place| split_place(&place.0).0.exists();
+        let may_need = |place: &Place| match both.iter().filter(|name| own.has(**name)).count() {
+            0 => true,
+            1 => record.config.is_none() || is_there(place),
+            _ => false,
+        };
         let to_read = Settings {
             x: settings.x.clone().filter(|_| lacks(&[Name::X])),
             weights: settings.weights.clone().filter(|_| lacks(&[Name::WQ])),
-            attn_mask: settings.attn_mask.clone().filter(|_| lacks(&[Name::Mask, Name::AttnBias])),
+            attn_mask: settings.attn_mask.clone().filter(may_need),
             memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
             past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
             rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
@@ -164,7 +172,14 @@ impl Sources {
             head_dim: settings.head_dim,
             ..Settings::default()
         };
-        let sources = own.with(Self::load(&to_read)?);
+        let mut sources = own.with(Self::load(&to_read)?);
+        // What the record holds is not taken from the file once more.
+        let name = sources.attn_mask.as_ref().map(masks::sort_of_file);
+        let is_recorded = name.is_some_and(|name| match name {
+            Name::FileMask => sources.has(Name::Mask),
+            _ => sources.has(Name::AttnBias),
+        });
+        sources.attn_mask = sources.attn_mask.filter(|_| !is_recorded);
         Ok((settings, sources))
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Grammar, after, cost};
 use crate::program::{
-    Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Scaling, Slip, Step,
+    Along, Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Scaling, Slip, Step,
 };
 
 impl Grammar<'_> {
@@ -14,6 +14,7 @@ impl Grammar<'_> {
         if let Op::Heads(Heads::Merge) = step.op {
             self.merged(step);
         }
+        self.weights(step);
         for (op, told, cost) in rearrangements(step) {
             self.add(Kind::Axes, cost, name, after(op, &[]), format!("it is {told}"));
         }
@@ -31,6 +32,36 @@ impl Grammar<'_> {
                 let change = Change::Before(slot, op, Vec::new());
                 let told = format!("it reads {} {told}", input.name);
                 self.add(Kind::Axes, cost, name, change, told);
+            }
+        }
+    }
+
+    /// Weights and biases whose rows are those of heads, laid out with the axes in another order.
+    fn weights(&mut self, step: &Step) {
+        let head_dim = self.sizes.head_dim.max(1);
+        for (slot, name) in self.read(step).into_iter().enumerate() {
+            let read = self.right.step(name).filter(|_| name.role() == Role::Parameter);
+            let Some(dims) = read.map(|read| read.axes.iter().collect::<Vec<_>>()) else {
+                continue;
+            };
+            let sizes: Vec<usize> = dims.iter().map(|(_, size)| *size).collect();
+            let Some((rows, rest)) = sizes.split_first() else { continue };
+            if !matches!(step.name, Name::Q | Name::K | Name::V) || rows % head_dim != 0 {
+                continue;
+            }
+            let view = [&[rows / head_dim, head_dim], rest].concat();
+            let names = &["head", "feature", "input"][..view.len()];
+            for order in permutations(view.len()) {
+                let told: Vec<&str> = order.iter().map(|at| names[*at]).collect();
+                let told = format!("it reads {name} as if it were stored as ({})", told.join(", "));
+                let stored: Vec<usize> = order.iter().map(|at| view[*at]).collect();
+                for (view, order) in [(view.clone(), order.clone()), (stored, inverse(&order))] {
+                    let rearrange =
+                        Rearrange { blocks: Vec::new(), view, order, result: dims.clone() };
+                    let change =
+                        Change::Before(slot, Heads::Rearrange(rearrange).into(), Vec::new());
+                    self.add(Kind::Axes, cost::RARE, step.name, change, &told);
+                }
             }
         }
     }
@@ -115,7 +146,7 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
     }
     for (axis, size) in sizes.iter().copied().enumerate().filter(|(_, size)| *size > 1) {
         let mut take = |places: Vec<usize>, told: String, cost: u32| {
-            all.push((Slip::Take { axis, places }.into(), told, cost));
+            all.push((Slip::Along(axis, Along::Take(places)).into(), told, cost));
         };
         let name = label(axis);
         take((0..size).rev().collect(), format!("reversed along the {name} axis"), cost::PLAIN);
@@ -132,33 +163,43 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
             cost::PLAIN,
         );
         let before = (0..size).map(|at: usize| at.saturating_sub(1)).collect();
-        take(before, format!("one place late along the {name} axis, the first twice"), cost::RARE);
+        take(before, format!("one place late along the {name} axis, the first twice"), cost::ODD);
         let behind = (0..size).map(|at| (at + 1).min(size - 1)).collect();
-        take(behind, format!("one place early along the {name} axis, the last twice"), cost::RARE);
+        take(behind, format!("one place early along the {name} axis, the last twice"), cost::ODD);
         take(vec![0; size], format!("the first of the {name} axis everywhere"), cost::RARE);
         take(vec![size - 1; size], format!("the last of the {name} axis everywhere"), cost::RARE);
-        let mut other = |op: Slip, told: String, cost: u32| all.push((op.into(), told, cost));
+        let mut other = |along: Along, told: String, cost: u32| {
+            all.push((Slip::Along(axis, along).into(), told, cost));
+        };
         other(
-            Slip::Slide { axis },
+            Along::Slide,
             format!("one place late along the {name} axis, with 0 first"),
             cost::PLAIN,
         );
         for (places, which) in [(vec![size - 1], "last"), (vec![0], "first")] {
             let told = format!("without the {which} place of the {name} axis, which is 0");
-            other(Slip::Zero { axis, places }, told, cost::PLAIN);
+            other(Along::Zero(places), told, cost::PLAIN);
         }
         if dims[axis].0 != Axis::Key || !step.name.row().is_of_scores() {
-            let reduce = |is_mean| Slip::Reduce { axis, is_mean };
+            let reduce = |is_mean| Along::Reduce { is_mean };
             other(reduce(false), format!("summed over the {name} axis"), cost::PLAIN);
             other(reduce(true), format!("averaged over the {name} axis"), cost::PLAIN);
+            let told = format!("added up along the {name} axis, each place to those before");
+            other(Along::Accumulate, told, cost::RARE);
         }
         let mut take = |places: Vec<usize>, told: String, cost: u32| {
-            all.push((Slip::Take { axis, places }.into(), told, cost));
+            all.push((Slip::Along(axis, Along::Take(places)).into(), told, cost));
         };
         if size > 2 && size % 2 == 0 {
             let half = size / 2;
             let halves = (0..size).map(|at| (at + half) % size).collect();
             take(halves, format!("with the halves of the {name} axis exchanged"), cost::RARE);
+            for (from, which) in [(0, "first"), (half, "second")] {
+                let twice = (0..size).map(|at| from + at % half).collect();
+                take(twice, format!("the {which} half of the {name} axis twice"), cost::RARE);
+            }
+            let pairs = (0..size).map(|at| at ^ 1).collect();
+            take(pairs, format!("with neighbours of the {name} axis exchanged"), cost::RARE);
         }
         for groups in (2..size).filter(|groups| size % groups == 0) {
             let each = size / groups;

@@ -1,7 +1,8 @@
 //! Steps that read another tensor of the same shape.
 
+use super::numbers::of_sizes;
 use super::{Grammar, cost};
-use crate::program::{Change, Edit, Heads, Kind, Name, Op, Role, Step};
+use crate::program::{Change, Edit, Heads, Kind, Name, Op, Role, Scaling, Step};
 
 impl Grammar<'_> {
     pub(super) fn inputs(&mut self, step: &Step) {
@@ -111,8 +112,33 @@ impl Grammar<'_> {
         before.filter(fits).map(|other| other.name).collect()
     }
 
+    /// Tokens that are multiplied by a root of a size, as embeddings are, for all that reads them.
+    fn scaled_inputs(&mut self) {
+        let factors = of_sizes(self.sizes);
+        for input in [Name::X, Name::Memory] {
+            let readers: Vec<Name> = self
+                .right
+                .steps()
+                .iter()
+                .filter(|step| self.read(step).first() == Some(&input))
+                .map(|step| step.name)
+                .collect();
+            let Some(first) = readers.first().copied() else { continue };
+            for (factor, name) in &factors {
+                let scaled = |reader: &Name| {
+                    let op = Scaling::By { factor: *factor }.into();
+                    Edit::new(*reader, Change::Before(0, op, Vec::new()))
+                };
+                let told = format!("{input} is multiplied by {name} for all that reads it");
+                let edits = readers.iter().map(scaled).collect();
+                self.add_all(Kind::Inserted, cost::RARE, edits, first, told);
+            }
+        }
+    }
+
     /// What x and memory may be to all that reads them.
     pub(super) fn of_inputs(&mut self) {
+        self.scaled_inputs();
         let shape = |name| self.right.step(name).map(|step| step.axes.shape());
         for (own, other) in [(Name::X, Name::Memory), (Name::Memory, Name::X)] {
             if shape(own).is_none() || shape(own) != shape(other) {

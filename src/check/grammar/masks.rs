@@ -170,6 +170,7 @@ impl Grammar<'_> {
             add(of(&|b, q, k| own.at(b, k, q)), "the mask is transposed", cost::COMMON);
         }
         add(of(&|b, q, k| !own.at(b, q, k)), "the mask is inverted", cost::COMMON);
+        add(of(&|_, _, _| true), "every key is blocked", cost::COMMON);
         add(
             of(&|b, q, k| own.at(b, q, keys - 1 - k)),
             "the mask is reversed along the keys",

@@ -4,10 +4,13 @@
 //! place; the steps, their inputs and their axes give the rest.
 
 mod axes;
+mod bits;
 mod cells;
 mod inputs;
+pub mod kernels;
 mod masks;
 pub mod numbers;
+mod scores;
 mod steps;
 mod twins;
 mod windows;
@@ -52,7 +55,10 @@ impl Grammar<'_> {
         self.inputs(step);
         self.axes(step);
         self.inserted(step);
+        self.kernels(step);
+        self.of_scores(step);
         self.precision(step);
+        self.quantised(step);
     }
 
     /// What can be wrong at a step that follows from the settings.
@@ -81,6 +87,8 @@ impl Grammar<'_> {
 
 /// What an edit costs: the likelier a mistake, the less.
 pub mod cost {
+    /// Something is 0.
+    pub const NOTHING: u32 = 1;
     pub const COMMON: u32 = 2;
     pub const PLAIN: u32 = 3;
     pub const RARE: u32 = 4;

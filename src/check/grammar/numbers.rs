@@ -30,12 +30,15 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<H
     // Places and caps are no roots of sizes.
     let reading = match knob.range {
         Range::Factor => told(found, knob.value, sizes),
-        Range::Cell | Range::Positive | Range::Whole(..) => String::new(),
+        Range::Cell | Range::Positive | Range::Stated | Range::Whole(..) => String::new(),
     };
     let name = knob.name;
     let told = format!("{name} is {} where {} was meant{reading}", short(found), short(knob.value));
     let number = Number { parameter: name, meant: knob.value, found };
-    Some(numbered(Kind::Parameter, cost::COMMON, at, Change::Replace(op), &told, number))
+    let is_usual = |usual: &f64| (usual - found).abs() <= 1e-9 * found.abs();
+    let is_usual = !reading.is_empty() || knob.common.iter().any(is_usual);
+    let cost = if is_usual { cost::COMMON } else { cost::PLAIN };
+    Some(numbered(Kind::Parameter, cost, at, Change::Replace(op), &told, number))
 }
 
 /// The mistake that a step's value is multiplied by a number.
@@ -51,7 +54,9 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
     };
     let change = Change::After(op, Vec::new());
     let number = Number { parameter: "factor", meant: 1.0, found: factor };
-    Some(numbered(Kind::Inserted, cost::PLAIN, at, change, &told, number))
+    // Nothing is simpler than nothing.
+    let cost = if factor == 0.0 { cost::NOTHING } else { cost::PLAIN };
+    Some(numbered(Kind::Inserted, cost, at, change, &told, number))
 }
 
 /// The mistake that a number is added to a step's value.
@@ -87,7 +92,7 @@ fn candidates(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
             all.extend([own * own, own.recip(), own.sqrt(), 2.0 * own, own / 2.0, -own]);
         }
         Range::Cell => {}
-        Range::Positive => {
+        Range::Positive | Range::Stated => {
             let own = knob.value;
             all.extend([own * 10.0, own / 10.0, own * 2.0, own / 2.0, own.sqrt(), own * own]);
         }
@@ -108,7 +113,7 @@ fn candidates(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
 }
 
 /// Roots and powers of a run's sizes, and their names.
-fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
+pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
     let named = [
         ("d_k", sizes.head_dim as f64),
@@ -148,6 +153,13 @@ fn rounded(fitted: f64) -> Option<f64> {
     })
 }
 
+/// The number of a config that a fitted one stands for: whole, or of few digits. One that is neither is none, as a few
+/// frequencies would fit any number.
+pub fn stated(fitted: f64) -> Option<f64> {
+    let whole = Some(fitted.round()).filter(|whole| (whole - fitted).abs() <= 1e-3 * fitted.abs());
+    whole.filter(|whole| *whole >= 1.0).or_else(|| rounded(fitted))
+}
+
 /// What a number may come from.
 fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
     let is_it = |value: f64| (value - found).abs() <= 1e-6 * found.abs();
@@ -178,7 +190,8 @@ pub fn short(value: f64) -> String {
         return "0".to_owned();
     }
     if !value.is_finite() || value.abs() >= 1e6 || value.abs() < 1e-3 {
-        return format!("{value:e}");
+        let rounded = format!("{value:.6e}").parse().unwrap_or(value);
+        return format!("{rounded:e}");
     }
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

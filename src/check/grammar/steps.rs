@@ -3,8 +3,8 @@
 use super::numbers::short;
 use super::{Grammar, after, cost};
 use crate::program::{
-    Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Precision,
-    Rearrange, Role, Scaling, Slip, Step, Weigh, Weighting,
+    Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing, Rearrange,
+    Role, Rotary, Rotate, Scaling, ScoreSlip, Slip, Step, Weigh, Weighting,
 };
 
 impl Grammar<'_> {
@@ -23,6 +23,13 @@ impl Grammar<'_> {
                 }
             };
             self.add(Kind::Omitted, cost::COMMON, step.name, change, "the step is left out");
+        }
+        if step.op == Op::Linear(Linear::WeightedSum)
+            && self.sizes.query_count() == self.sizes.keys()
+        {
+            let change = Change::Before(0, Slip::Scores(ScoreSlip::Identity).into(), Vec::new());
+            let told = "the step is left out: it is the values as they are";
+            self.add(Kind::Omitted, cost::PLAIN, step.name, change, told);
         }
         // A bias or a second parameter that is not used.
         let read = self.read(step);
@@ -68,13 +75,13 @@ impl Grammar<'_> {
             return;
         }
         let told = format!("it comes before {}, and should come after it", first.name);
-        self.add(Kind::Moved, cost::PLAIN, step.name, Change::Exchange, &told);
+        self.add(Kind::Moved, cost::COMMON, step.name, Change::Exchange, &told);
         let (own, others) = (self.read(step), self.read(first));
         let ([_, own @ ..], [from, others @ ..]) = (&own[..], &others[..]) else { return };
         let earlier = Change::Become(step.op.clone(), [&[*from], own].concat());
         let later = Change::Become(first.op.clone(), [&[first.name], others].concat());
         let edits = vec![Edit::new(first.name, earlier), Edit::new(step.name, later)];
-        self.add_all(Kind::Moved, cost::PLAIN, edits, step.name, told);
+        self.add_all(Kind::Moved, cost::COMMON, edits, step.name, told);
     }
 
     pub(super) fn siblings(&mut self, step: &Step) {
@@ -83,7 +90,7 @@ impl Grammar<'_> {
         for sibling in step.op.operation().siblings(&axes) {
             let change = match &sibling.op {
                 // They read the scores alone.
-                Op::Slip(Slip::Weigh(_) | Slip::Map(_)) => {
+                Op::Slip(Slip::Weigh(_) | Slip::Map(_) | Slip::Scores(ScoreSlip::Cap { .. })) => {
                     let first = read.first().map(|read| read.name).into_iter().collect();
                     Change::Become(sibling.op.clone(), first)
                 }
@@ -146,19 +153,36 @@ impl Grammar<'_> {
                 self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::Sum, &[bias]), told);
             }
         }
-        self.turned(step);
+        self.of_others(step);
+        self.gated(step);
     }
 
-    /// A rotation or a norm that belongs to other steps.
-    fn turned(&mut self, step: &Step) {
-        for name in [Name::QRot, Name::KRot, Name::QNorm, Name::KNorm] {
-            let Some(own) = self.right.step(name) else { continue };
+    /// Operations of other steps of the run, on the step's value and on what it reads.
+    fn of_others(&mut self, step: &Step) {
+        let reads = self.read(step);
+        for own in self.right.steps().iter().filter(|own| own.name != step.name) {
+            let is_function = matches!(own.op, Op::Rotary(Rotary::Rotate(_)) | Op::Scaling(_))
+                || matches!(own.op, Op::Weighting(Weighting::Dropout { .. }));
             let read = self.read(own);
-            let is_own = step.name == name || read.first() == Some(&step.name);
-            if let ([_, beside @ ..], false) = (&read[..], is_own) {
-                let told = format!("it goes through what makes {name}");
-                let change = after(own.op.clone(), beside);
-                self.add(Kind::Inserted, cost::PLAIN, step.name, change, told);
+            let [first, beside @ ..] = &read[..] else { continue };
+            if !is_function {
+                continue;
+            }
+            if *first != step.name && !step.name.row().is_boolean {
+                for op in from_start(&own.op, step.op == Op::Heads(Heads::Append)) {
+                    let told = format!("it goes through what makes {}", own.name);
+                    self.add(Kind::Inserted, cost::PLAIN, step.name, after(op, beside), told);
+                }
+            }
+            let numbers = reads.iter().enumerate();
+            let numbers = numbers.filter(|(_, input)| *input != first && !input.row().is_boolean);
+            for (slot, input) in numbers {
+                for op in from_start(&own.op, input.role() == Role::Cache) {
+                    let told =
+                        format!("{input}, which it reads, goes through what makes {}", own.name);
+                    let change = Change::Before(slot, op, beside.to_vec());
+                    self.add(Kind::Inserted, cost::RARE, step.name, change, told);
+                }
             }
         }
     }
@@ -171,7 +195,8 @@ impl Grammar<'_> {
             .enumerate()
             .map(|(slot, read)| (slot, read.name, read.name.row().is_boolean))
             .collect();
-        let is_own = matches!(step.op, Op::Linear(_) | Op::Weighting(_) | Op::Scaling(_));
+        let is_own = matches!(step.op, Op::Linear(_) | Op::Weighting(_) | Op::Scaling(_))
+            || step.op == Op::Heads(Heads::Merge);
         let names = names.into_iter().filter(|(_, _, is_boolean)| is_own && !is_boolean);
         for (slot, name, _) in names.collect::<Vec<_>>() {
             if name == Name::DropoutScale {
@@ -194,6 +219,11 @@ impl Grammar<'_> {
                     told,
                 );
             }
+            if name == Name::Sinks {
+                let twice = Slip::Shift { addend: std::f64::consts::LN_2 }.into();
+                let change = Change::Before(slot, twice, Vec::new());
+                self.add(Kind::Repeated, cost::PLAIN, step.name, change, "the sinks count twice");
+            }
             if name == Name::Sinks
                 && let Some(cap) = self.right.step(Name::ScoresCapped)
             {
@@ -208,6 +238,39 @@ impl Grammar<'_> {
             let told =
                 "cosine similarity, the dot product over both norms, in place of the dot product";
             self.add_all(Kind::Replaced, cost::PLAIN, edits.collect(), step.name, told);
+            self.turned_anyway(step);
+        }
+    }
+
+    /// Queries and keys that are turned by their positions in a run that has no rotation.
+    fn turned_anyway(&mut self, step: &Step) {
+        if self.right.step(Name::QRot).is_some() {
+            return;
+        }
+        for pairing in [Pairing::Half, Pairing::Interleaved] {
+            let turn = |slot| {
+                Edit::new(step.name, Change::Before(slot, Slip::Rope(pairing).into(), Vec::new()))
+            };
+            let pairs = pairing.name();
+            let told = format!(
+                "queries and keys are turned by their positions ({pairs} pairs, base 10000)"
+            );
+            let edits = vec![turn(0), turn(1)];
+            self.add_all(Kind::Inserted, cost::PLAIN, edits, step.name, told);
+        }
+    }
+
+    /// Heads side by side that are gated by another step, as gated attention does.
+    fn gated(&mut self, step: &Step) {
+        if step.op != Op::Heads(Heads::Merge) && step.name != Name::Output {
+            return;
+        }
+        for other in self.same_shape(step) {
+            for map in [Map::Sigmoid, Map::Silu] {
+                let told = format!("it is multiplied by {} of {other}", map.name());
+                let change = after(Slip::Gate(map), &[other]);
+                self.add(Kind::Inserted, cost::RARE, step.name, change, told);
+            }
         }
     }
 
@@ -276,57 +339,20 @@ impl Grammar<'_> {
         before.filter(fits).map(|other| other.name).collect()
     }
 
-    pub(super) fn precision(&mut self, step: &Step) {
-        let read = self.right.read_by(step);
-        let is_number = |step: &&Step| !step.name.row().is_boolean && step.axes.rank() > 0;
-        let slots: Vec<usize> =
-            (0..read.len()).filter(|slot| read.get(*slot).is_some_and(is_number)).collect();
-        let names: Vec<Name> = read.iter().map(|read| read.name).collect();
-        let is_product = matches!(step.op, Op::Linear(_));
-        for precision in Precision::ALL {
-            let round = |slot| Change::Before(slot, Slip::Round(precision).into(), Vec::new());
-            let name = precision.name();
-            let result = Edit::new(step.name, after(Slip::Round(precision), &[]));
-            let is_type = matches!(precision, Precision::Bf16 | Precision::F16);
-            if is_type {
-                let told = format!("its result is rounded to {name}");
-                self.add_all(Kind::Precision, cost::RARE, vec![result.clone()], step.name, told);
-            }
-            for slot in &slots {
-                let Some(own) = names.get(*slot) else { continue };
-                let told = format!("{own}, which it reads, is rounded to {name}");
-                self.add(Kind::Precision, cost::ODD, step.name, round(*slot), told);
-            }
-            if is_product || is_type {
-                let inputs = slots.iter().map(|slot| Edit::new(step.name, round(*slot)));
-                let products = inputs.clone().take(2).collect::<Vec<_>>();
-                let told = format!("the product is computed from {name} numbers");
-                if is_product {
-                    self.add_all(Kind::Precision, cost::RARE, products, step.name, &told);
-                }
-                let all = inputs.chain([result]).collect();
-                let told = format!("the step is computed in {name}");
-                if is_type {
-                    self.add_all(Kind::Precision, cost::RARE, all, step.name, &told);
-                }
-            }
-        }
-    }
-
-    /// Numbers of a setting that are kept in fewer bits.
-    fn rounded(&mut self, step: &Step) {
-        for precision in [Precision::Bf16, Precision::F16] {
-            let told = format!("it is rounded to {}", precision.name());
-            let change = after(Slip::Round(precision), &[]);
-            self.add(Kind::Precision, cost::RARE, step.name, change, told);
-        }
-    }
-
     /// A rearrangement that only names axes otherwise.
     pub(super) fn viewed(step: &Step, view: Vec<usize>, order: Vec<usize>) -> Op {
         let result = step.axes.iter().collect();
         Heads::Rearrange(Rearrange { blocks: Vec::new(), view, order, result }).into()
     }
+}
+
+/// An operation, and where all keys are meant, a rotation that begins at the first of them.
+fn from_start(op: &Op, is_of_all: bool) -> Vec<Op> {
+    let mut all = vec![op.clone()];
+    if let (Op::Rotary(Rotary::Rotate(rotate)), true) = (op, is_of_all) {
+        all.push(Rotary::Rotate(Rotate { first: 0, ..rotate.clone() }).into());
+    }
+    all
 }
 
 /// What people apply to tensors that need none of it.
@@ -348,5 +374,9 @@ fn functions() -> Vec<(Op, String)> {
     });
     let factors =
         [2.0, 0.5].map(|factor| (Scaling::By { factor }.into(), format!("a factor of {factor}")));
-    maps.chain(norms).chain(clips).chain(sinusoids).chain(factors).collect()
+    let caps = [1.0, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0].into_iter().map(|cap| {
+        let slip = Slip::Scores(ScoreSlip::Cap { outer: cap, inner: f64::recip(cap) });
+        (slip.into(), format!("a soft cap at {cap}"))
+    });
+    maps.chain(norms).chain(clips).chain(caps).chain(sinusoids).chain(factors).collect()
 }

@@ -23,6 +23,8 @@ pub enum Biasing {
     },
     /// (head, query, key): −slope · |position of the query − position of the key|, in f64. Reads the slopes.
     Distances {
+        /// Which distance that is.
+        sort: Distance,
         /// The position of the first query row.
         first: usize,
         /// Query rows.
@@ -37,6 +39,30 @@ pub enum Biasing {
     },
     /// Scores + position biases or a float mask, broadcast from the right.
     Add,
+}
+
+/// Which distance of a query and a key a position bias grows with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Distance {
+    /// |query − key|.
+    #[default]
+    Absolute,
+    /// query − key, below 0 for keys to come.
+    Signed,
+    /// last key − key, the same for every query.
+    FromLast,
+}
+
+impl Distance {
+    /// The distance of the two among so many keys.
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
+    fn of(self, query: usize, key: usize, keys: usize) -> f64 {
+        match self {
+            Self::Absolute => query.abs_diff(key) as f64,
+            Self::Signed => query as f64 - key as f64,
+            Self::FromLast => keys as f64 - 1.0 - key as f64,
+        }
+    }
 }
 
 /// The slopes of so many heads: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise those of the
@@ -58,13 +84,13 @@ impl Operation for Biasing {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         Ok(match (self, inputs) {
             (Self::Slopes { slopes }, _) => Tensor::new(slopes.as_slice(), &Device::Cpu)?,
-            (Self::Distances { first, queries, keys }, [slopes]) => {
+            (Self::Distances { sort, first, queries, keys }, [slopes]) => {
                 let slopes = slopes.to_dtype(DType::F64)?.to_vec1::<f64>()?;
                 let count = slopes.len().saturating_mul(*queries).saturating_mul(*keys);
                 let mut biases = Vec::with_capacity(count);
                 for slope in &slopes {
                     for query in (*first..).take(*queries) {
-                        biases.extend((0..*keys).map(|key| -slope * query.abs_diff(key) as f64));
+                        biases.extend((0..*keys).map(|key| -slope * sort.of(query, key, *keys)));
                     }
                 }
                 Tensor::from_vec(biases, (slopes.len(), *queries, *keys), &Device::Cpu)?
@@ -101,11 +127,15 @@ impl Operation for Biasing {
                 let slopes: Vec<String> = slopes.iter().map(ToString::to_string).collect();
                 slopes.join(", ")
             }
-            Self::Distances { first: 0, .. } => {
-                format!("−{} · |query − key|", read::<1, _>(names)?[0])
-            }
-            Self::Distances { first, .. } => {
-                format!("−{} · |query + {first} − key|", read::<1, _>(names)?[0])
+            Self::Distances { sort, first, keys, .. } => {
+                let query =
+                    if *first == 0 { "query".to_owned() } else { format!("query + {first}") };
+                let distance = match sort {
+                    Distance::Absolute => format!("|{query} − key|"),
+                    Distance::Signed => format!("({query} − key)"),
+                    Distance::FromLast => format!("({} − key)", keys.saturating_sub(1)),
+                };
+                format!("−{} · {distance}", read::<1, _>(names)?[0])
             }
             Self::Sum { .. } | Self::Add => names.join(" + "),
         })
@@ -118,9 +148,9 @@ impl Operation for Biasing {
                 let [head] = at(cell)?;
                 Ok(vec![Term(vec![factor("slope", *slopes.get(head).ok_or(Misread)?)])])
             }
-            Self::Distances { first, .. } => {
+            Self::Distances { sort, first, keys, .. } => {
                 let ([slopes], [head, query, key]) = (read(inputs)?, at(cell)?);
-                let distance = (first + query).abs_diff(key) as f64;
+                let distance = sort.of(first + query, key, *keys);
                 Ok(vec![Term(vec![slopes.at(&[head])?, factor("−distance", -distance)])])
             }
             Self::Sum { .. } | Self::Add => {
@@ -130,8 +160,8 @@ impl Operation for Biasing {
     }
 
     fn knobs(&self) -> Vec<Knob> {
-        if let Self::Distances { first, queries, keys } = self {
-            let (queries, keys) = (*queries, *keys);
+        if let Self::Distances { sort, first, queries, keys } = self {
+            let (sort, queries, keys) = (*sort, *queries, *keys);
             let bound = i64::try_from(keys.max(queries)).unwrap_or(i64::MAX);
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
             let value = *first as f64;
@@ -141,7 +171,7 @@ impl Operation for Biasing {
                 range: Range::Whole(0, bound),
                 common: vec![0.0],
                 with: Box::new(move |first| {
-                    Some(Self::Distances { first: whole(first)?, queries, keys }.into())
+                    Some(Self::Distances { sort, first: whole(first)?, queries, keys }.into())
                 }),
             }];
         }
@@ -178,20 +208,59 @@ impl Operation for Biasing {
                     let slopes = slopes.iter().map(|slope| slope.powf(power)).collect();
                     Sibling::new(Self::Slopes { slopes }, Kind::Parameter, told)
                 };
-                vec![
+                let of = |slopes: Vec<f64>, told: &str| {
+                    Sibling::new(Self::Slopes { slopes }, Kind::Parameter, told)
+                };
+                let heads = slopes.len();
+                #[allow(clippy::cast_precision_loss, reason = "heads are few")]
+                let powers = |first: usize| {
+                    let slope = |at: usize| (-8.0 * at as f64 / heads as f64).exp2();
+                    (first..first + heads).map(slope).collect::<Vec<f64>>()
+                };
+                let of_ranks = |ranks: usize| alibi_slopes(heads / ranks).repeat(ranks);
+                let mut all = vec![
+                    of(powers(0), "the slopes begin with 2^0, not with 2^(−8 / heads)"),
+                    of(powers(1), "the slopes are those of a power of two, 2^(−8 i / heads)"),
+                ];
+                for ranks in [2, 4].into_iter().filter(|ranks| heads % ranks == 0 && heads > *ranks)
+                {
+                    let told =
+                        format!("the slopes are those of heads / {ranks}, {ranks} times over");
+                    all.push(of(of_ranks(ranks), &told));
+                }
+                all.extend([
                     power(0.5, "the slopes are powers of 2^(−4 / heads), not of 2^(−8 / heads)"),
                     power(2.0, "the slopes are powers of 2^(−16 / heads), not of 2^(−8 / heads)"),
+                ]);
+                all
+            }
+            Self::Distances { first, queries, keys, .. } => {
+                let distances = |sort: Distance, told: &str| {
+                    let (first, queries, keys) = (*first, *queries, *keys);
+                    let other = Self::Distances { sort, first, queries, keys };
+                    Sibling::new(other, Kind::Replaced, told)
+                };
+                vec![
+                    distances(
+                        Distance::Signed,
+                        "the distance has a sign: keys to come are favoured, not disfavoured",
+                    ),
+                    distances(
+                        Distance::FromLast,
+                        "the distance is that from the last key, the same for every query",
+                    ),
                 ]
             }
-            Self::Distances { .. } | Self::Sum { .. } => Vec::new(),
+            Self::Sum { .. } => Vec::new(),
         }
     }
 
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Narrowed {
         match (self, part) {
-            (Self::Distances { first, keys, .. }, Part::Rows(rows)) => {
+            (Self::Distances { sort, first, keys, .. }, Part::Rows(rows)) => {
                 let (first, queries) = (first + rows.first, rows.count);
-                Narrowed::To(Self::Distances { first, queries, keys: *keys }.into())
+                let (sort, keys) = (*sort, *keys);
+                Narrowed::To(Self::Distances { sort, first, queries, keys }.into())
             }
             (
                 Self::Slopes { .. } | Self::Distances { .. } | Self::Sum { .. } | Self::Add,

@@ -108,8 +108,21 @@ pub struct Norm {
     pub offset: f64,
     /// What the mean of the squares is raised to: ½ for the root.
     pub power: f64,
-    /// Whether the mean of the squares is that of the numbers before the mean was subtracted.
-    pub is_of_raw: bool,
+    /// Which squares are averaged.
+    pub squares: Squares,
+}
+
+/// Which squares a norm averages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Squares {
+    /// Those of the numbers that it divides.
+    Own,
+    /// Those of the numbers before the mean was subtracted.
+    Raw,
+    /// Those of the numbers less their mean.
+    Variance,
+    /// The same, divided by their number less 1, as `torch.std` does.
+    Unbiased,
 }
 
 impl Norm {
@@ -125,7 +138,7 @@ impl Norm {
             over,
             offset: 0.0,
             power: 0.5,
-            is_of_raw: false,
+            squares: Squares::Own,
         }
     }
 
@@ -135,12 +148,18 @@ impl Norm {
         let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
         let raw = x;
         let x = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
-        let mut squares = mean(&if self.is_of_raw { raw.sqr()? } else { x.sqr()? })?;
+        let count: usize = axes.iter().map(|axis| x.dims().get(*axis).unwrap_or(&1)).product();
+        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+        let count = count as f64;
+        let mut squares = mean(&match self.squares {
+            Squares::Own => x.sqr()?,
+            Squares::Raw => raw.sqr()?,
+            Squares::Variance | Squares::Unbiased => raw.broadcast_sub(&mean(raw)?)?.sqr()?,
+        })?;
         if !self.is_mean {
-            let count: usize = axes.iter().map(|axis| x.dims().get(*axis).unwrap_or(&1)).product();
-            #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-            let count = count as f64;
             squares = (squares * count)?;
+        } else if self.squares == Squares::Unbiased {
+            squares = (squares * (count / (count - 1.0)))?;
         }
         let root = if self.is_eps_outside {
             (squares.powf(self.power)? + self.eps)?
@@ -167,8 +186,12 @@ pub enum Weigh {
     BaseTwo,
     /// The logarithm of softmax.
     Log,
-    /// exp(s) / (1 + Σ exp(s)).
-    PlusOne,
+    /// exp(s) / (n + Σ exp(s)).
+    Plus(f64),
+    /// Softmax over the k largest scores of a row, 0 elsewhere.
+    Top(usize),
+    /// A function of the scores, over their number.
+    Mean(Map),
     /// exp(s − max), not divided by its sum.
     Unnormalised,
     /// s / Σ s.
@@ -202,10 +225,22 @@ impl Weigh {
             }
             Self::BaseTwo => softmax(&(scores * std::f64::consts::LN_2)?),
             Self::Log => candle_nn::ops::log_softmax(scores, D::Minus1),
-            Self::PlusOne => {
+            Self::Plus(more) => {
                 let exp = shifted()?.exp()?;
-                let sum = (exp.sum_keepdim(D::Minus1)? + largest.neg()?.exp()?)?;
+                let sum = (exp.sum_keepdim(D::Minus1)? + (largest.neg()?.exp()? * *more)?)?;
                 exp.broadcast_div(&sum)
+            }
+            Self::Top(count) => {
+                let (sorted, _) = scores.contiguous()?.sort_last_dim(false)?;
+                let at = count.saturating_sub(1).min(scores.dim(D::Minus1)?.saturating_sub(1));
+                let is_lower = scores.broadcast_lt(&sorted.narrow(D::Minus1, at, 1)?)?;
+                let none = (scores.zeros_like()? - f64::INFINITY)?;
+                softmax(&is_lower.where_cond(&none, scores)?)
+            }
+            Self::Mean(map) => {
+                #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+                let keys = scores.dim(D::Minus1)? as f64;
+                map.value(scores)? / keys
             }
             Self::Unnormalised => shifted()?.exp(),
             Self::Linear => scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?),

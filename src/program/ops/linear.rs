@@ -2,11 +2,13 @@
 
 use candle_core::Tensor;
 
+use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::Axis::{Key, Model, Query};
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at};
+use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value};
 
 /// Matrix products.
@@ -123,6 +125,17 @@ impl Operation for Linear {
         let first = rows.map_or(0, |rows| rows.first) + part.first;
         let rows = Some(QueryRows { first, count: part.count });
         Narrowed::To(Self::Project { tokens: Query, rows }.into())
+    }
+
+    fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
+        match self {
+            Self::DotProduct => vec![Sibling::new(
+                Slip::SquaredDistance,
+                Kind::Replaced,
+                "the negative squared distance in place of the dot product",
+            )],
+            Self::Project { .. } | Self::WeightedSum => Vec::new(),
+        }
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {

@@ -254,7 +254,7 @@ impl Operation for Masking {
                     name: "mask offset",
                     value: own.first as f64,
                     range: Range::Whole(-bound, bound),
-                    common: Vec::new(),
+                    common: vec![own.first as f64 + 1.0, own.first as f64 - 1.0],
                     with: Box::new(move |first| {
                         #[allow(clippy::cast_possible_truncation, reason = "a whole number")]
                         let mask = ByPosition { first: first as i64, ..of_first.clone() };
@@ -266,7 +266,7 @@ impl Operation for Masking {
                         name: "window",
                         value: window as f64,
                         range: Range::Whole(1, bound + 1),
-                        common: vec![window as f64 / 2.0, window as f64 * 2.0],
+                        common: [-1.0, 1.0].map(|by| window as f64 + by).to_vec(),
                         with: Box::new(move |window| {
                             let hides = Hides::BeforeWindow(whole(window)?);
                             Some(Self::ByPosition(ByPosition { hides, ..of_window.clone() }).into())

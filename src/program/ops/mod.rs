@@ -1,5 +1,6 @@
 //! The operations, one file per family.
 
+mod along;
 mod bias;
 mod fill;
 mod frequencies;
@@ -11,20 +12,25 @@ mod other_keys;
 mod precision;
 mod rotary;
 mod scaling;
+mod score_slips;
 mod slip;
+mod stream;
 mod turn;
 mod weights;
 
-pub use bias::{Biasing, alibi_slopes};
+pub use along::Along;
+pub use bias::{Biasing, Distance, alibi_slopes};
 pub use fill::Fill;
 pub use frequencies::{Frequencies, Llama3, RopeScaling, Yarn};
-pub use functions::{Map, Norm, Weigh};
+pub use functions::{Map, Norm, Squares, Weigh};
 pub use heads::{Heads, Rearrange};
 pub use linear::{Linear, QueryRows};
 pub use mask::{Blocked, BlockedKeys, ByPosition, Hides, Masking};
 pub use precision::Precision;
 pub use rotary::{Pairing, Rotary, Rotate};
 pub use scaling::Scaling;
+pub use score_slips::{Cells, ScoreSlip, SinkSlip};
 pub use slip::{Block, Slip};
+pub use stream::{Stream, StreamSlip};
 pub use turn::{Stage, Turn};
 pub use weights::{EmptyRow, KeepSome, Weighting, dropout_scale};

@@ -13,11 +13,16 @@ pub enum Precision {
     Tf32,
     /// The same, with the other bits cut off, not rounded.
     CutTf32,
+    /// 4 bits of significand in 8, nothing beyond 448 ("FP8 Formats for Deep Learning", Micikevicius et al., 2022).
+    E4m3,
+    /// 3 bits of significand in 8, nothing beyond 57344.
+    E5m2,
 }
 
 impl Precision {
     /// Every type, the coarsest first.
-    pub const ALL: [Self; 4] = [Self::Bf16, Self::F16, Self::Tf32, Self::CutTf32];
+    pub const ALL: [Self; 6] =
+        [Self::E5m2, Self::E4m3, Self::Bf16, Self::F16, Self::Tf32, Self::CutTf32];
 
     /// The name.
     #[must_use]
@@ -27,6 +32,8 @@ impl Precision {
             Self::F16 => "f16",
             Self::Tf32 => "TF32",
             Self::CutTf32 => "TF32 (cut, not rounded)",
+            Self::E4m3 => "fp8 (e4m3)",
+            Self::E5m2 => "fp8 (e5m2)",
         }
     }
 
@@ -34,6 +41,8 @@ impl Precision {
     #[must_use]
     pub fn spacing(self) -> f64 {
         match self {
+            Self::E5m2 => 1.0 / 4.0,
+            Self::E4m3 => 1.0 / 8.0,
             Self::Bf16 => 1.0 / 128.0,
             Self::F16 | Self::Tf32 | Self::CutTf32 => 1.0 / 1024.0,
         }
@@ -50,6 +59,8 @@ impl Precision {
             Self::F16 => half::f16::from_f64(value).to_f64(),
             Self::Tf32 => f64::from(tf32(value as f32)),
             Self::CutTf32 => f64::from(f32::from_bits((value as f32).to_bits() & !0x1fff)),
+            Self::E4m3 => eight_bits(value, 3, -6, 448.0),
+            Self::E5m2 => eight_bits(value, 2, -14, 57_344.0),
         }
     }
 
@@ -61,7 +72,7 @@ impl Precision {
         let narrow = match self {
             Self::Bf16 => x.to_dtype(DType::BF16)?,
             Self::F16 => x.to_dtype(DType::F16)?,
-            Self::Tf32 | Self::CutTf32 => {
+            Self::Tf32 | Self::CutTf32 | Self::E4m3 | Self::E5m2 => {
                 let numbers = x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
                 #[allow(clippy::cast_possible_truncation, reason = "it is an f32")]
                 let round = |number: f32| self.of(f64::from(number)) as f32;
@@ -73,6 +84,18 @@ impl Precision {
     }
 }
 
+/// The nearest number of so many bits behind the leading one, ties to even: below the exponent `least` the steps stay,
+/// and what is beyond `most` is none.
+fn eight_bits(value: f64, bits: i32, least: i32, most: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let exponent = i32::try_from(value.to_bits() >> 52 & 0x7ff).unwrap_or_default() - 1023;
+    let step = f64::from(exponent.max(least) - bits).exp2();
+    let rounded = (value / step).round_ties_even() * step;
+    if rounded.abs() > most { f64::NAN } else { rounded }
+}
+
 /// The nearest number of 11 bits, ties to even.
 fn tf32(x: f32) -> f32 {
     if !x.is_finite() {
@@ -81,4 +104,23 @@ fn tf32(x: f32) -> f32 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff;
     f32::from_bits(rounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `torch.tensor(x).to(torch.float8_e4m3fn).float()` has them, and e5m2.
+    #[test]
+    fn eight_bits_are_torchs() {
+        let given = [0.1, -0.3, 1.0625, 1.1875, 17.5, 300.0, 0.001, 0.003, -0.0];
+        let e4m3 =
+            [0.101_562_5, -0.3125, 1.0, 1.25, 18.0, 288.0, 0.001_953_125, 0.003_906_25, -0.0];
+        let e5m2 =
+            [0.09375, -0.3125, 1.0, 1.25, 16.0, 320.0, 0.000_976_562_5, 0.002_929_687_5, -0.0];
+        for (at, value) in given.into_iter().enumerate() {
+            let found = [Precision::E4m3.of(value), Precision::E5m2.of(value)];
+            assert_eq!(found.map(f64::to_bits), [e4m3[at], e5m2[at]].map(f64::to_bits), "{value}");
+        }
+    }
 }

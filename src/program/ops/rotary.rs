@@ -154,7 +154,7 @@ impl Operation for Rotary {
                     knobs.push(Knob {
                         name,
                         value,
-                        range: Range::Positive,
+                        range: Range::Stated,
                         common: vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0],
                         with: Box::new(move |value| {
                             let scaling = own.scaling.as_ref().map(|scaling| with(scaling, value));
@@ -250,6 +250,10 @@ impl Operation for Rotary {
                         Turn { is_at_end: true, ..right.clone() },
                         "the last features are turned, not the first",
                     ),
+                    turn(
+                        Turn { is_in_place: true, ..right.clone() },
+                        "the rotation is made in place: the second partner reads the first as that has become",
+                    ),
                     turn(Turn { step: -1.0, ..right.clone() }, "positions are counted backwards"),
                     turn(
                         Turn { step: 0.0, ..right.clone() },
@@ -263,6 +267,7 @@ impl Operation for Rotary {
                 let stages = [
                     (Stage::Positions, "positions"),
                     (Stage::Angles, "angles"),
+                    (Stage::Whole, "positions, frequencies and angles"),
                     (Stage::Tables, "cosines and sines"),
                 ];
                 for precision in Precision::ALL {
@@ -313,8 +318,9 @@ impl Rotate {
             is_by_head: false,
             is_unsigned: false,
             is_at_end: false,
+            is_in_place: false,
             rounded: None,
-            places: None,
+            places: Vec::new(),
         }
     }
 

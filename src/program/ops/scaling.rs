@@ -2,7 +2,8 @@
 
 use candle_core::{D, Tensor};
 
-use super::functions::{Map, Norm};
+use super::functions::{Map, Norm, Squares};
+use super::score_slips::ScoreSlip;
 use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::Axis::HeadDim;
@@ -159,7 +160,7 @@ impl Operation for Scaling {
                     ),
                     norm(
                         "the mean is subtracted, and the squares are those of the numbers before",
-                        Norm { is_centred: true, is_of_raw: true, ..own.clone() },
+                        Norm { is_centred: true, squares: Squares::Raw, ..own.clone() },
                     ),
                     norm(
                         "the root of the mean square is forgotten",
@@ -172,6 +173,21 @@ impl Operation for Scaling {
                         Norm { is_eps_outside: true, ..own.clone() },
                     ),
                 ];
+                let deviations = [(Squares::Variance, "biased"), (Squares::Unbiased, "unbiased")];
+                // That is what LayerNorm adds unless another number is stated.
+                let usual = Norm { is_centred: true, eps: 1e-5, ..own.clone() };
+                all.push(norm("LayerNorm (ε 1e-5) in place of the RMS norm", usual));
+                for (squares, which) in deviations {
+                    for (is_eps_outside, place) in [(false, "below"), (true, "beside")] {
+                        let own = Norm { is_eps_outside, squares, ..own.clone() };
+                        let by = format!("by the {which} standard deviation, ε {place} the root");
+                        all.push(norm(&format!("it divides {by}"), own.clone()));
+                        let layer_norm = Norm { is_centred: true, ..own };
+                        let told =
+                            format!("LayerNorm, which divides {by}, in place of the RMS norm");
+                        all.push(norm(&told, layer_norm));
+                    }
+                }
                 let axes = [(2, "tokens"), (3, "heads"), (4, "items")];
                 for (at, name) in axes.into_iter().filter(|(at, _)| *at <= rank) {
                     let one = Norm { over: vec![at], ..own.clone() };
@@ -185,12 +201,18 @@ impl Operation for Scaling {
             }
             Self::SoftCap { cap } => {
                 let cap = *cap;
+                let part = |outer: f64, inner: f64, told: &str| {
+                    let slip = Slip::Scores(ScoreSlip::Cap { outer, inner });
+                    Sibling::new(slip, Kind::Omitted, told)
+                };
                 vec![
                     replaced(
                         Slip::Clip { limit: cap }.into(),
                         "the scores are clipped at the cap, without tanh",
                     ),
                     replaced(Slip::Map(Map::Tanh).into(), "tanh of the scores, without the cap"),
+                    part(1.0, cap.recip(), "tanh is not multiplied by the cap"),
+                    part(cap, 1.0, "the scores are not divided by the cap before tanh"),
                 ]
             }
             Self::Root { .. } | Self::By { .. } => Vec::new(),

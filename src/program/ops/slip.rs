@@ -1,11 +1,16 @@
 //! What faulty code computes and right code never does. No run has these steps; edits put them in.
 
-use candle_core::Tensor;
+use candle_core::{D, Tensor};
 
+use super::along::{Along, taken};
 use super::functions::{Map, Norm, Weigh, sinusoid};
+use super::linear::Linear;
 use super::mask::broadcasts;
 use super::precision::Precision;
+use super::rotary::{Pairing, Rotate};
 use super::scaling::number;
+use super::score_slips::{ScoreSlip, SinkSlip};
+use super::stream::Stream;
 use super::turn::Turn;
 use crate::error::Result;
 use crate::program::axis::{Axes, Dim};
@@ -39,31 +44,22 @@ pub enum Slip {
         /// What is added to all.
         addend: f64,
     },
-    /// The places of one axis in another order, some perhaps twice.
-    Take {
-        /// The axis, counted from the first.
-        axis: usize,
-        /// The place that each one takes its numbers from.
-        places: Vec<usize>,
-    },
-    /// Zeros at these places of an axis.
-    Zero {
-        /// The axis, counted from the first.
-        axis: usize,
-        /// The places.
-        places: Vec<usize>,
-    },
-    /// Every place of an axis has what stands before it, and the first has 0.
-    Slide {
-        /// The axis, counted from the first.
-        axis: usize,
-    },
-    /// The sum or the mean over an axis, at every place of it.
-    Reduce {
-        /// The axis, counted from the first.
-        axis: usize,
-        /// Whether it is the mean.
-        is_mean: bool,
+    /// The places of an axis, counted from the first, change.
+    Along(usize, Along),
+    /// The weighted sum over blocks of keys, whose shape it has; of scores alone, the weights that it comes to.
+    Stream(Stream),
+    /// −|q − k|² of queries and keys, in place of their dot product.
+    SquaredDistance,
+    /// A rotation by positions from 0 on, with the usual frequencies of base 10000, where there should be none.
+    Rope(Pairing),
+    /// The first input times a function of the second.
+    Gate(Map),
+    /// Every number rounded to so many bits between ± the largest, as symmetric quantisation does.
+    Quantise {
+        /// Bits of the whole numbers.
+        bits: u32,
+        /// Whether the largest is that of a row, and not of all numbers.
+        is_by_row: bool,
     },
     /// Sinusoidal positions are added to (batch, token, feature) ("Attention Is All You Need", section 3.5).
     Sinusoid {
@@ -74,6 +70,8 @@ pub enum Slip {
     Turn(Turn),
     /// What stands where softmax should.
     Weigh(Weigh),
+    /// What else becomes of scores.
+    Scores(ScoreSlip),
     /// The second input at these places of an axis, and the first elsewhere.
     Only {
         /// The axis, counted from the first.
@@ -125,32 +123,22 @@ impl Operation for Slip {
                 let other = other.to_dtype(x.dtype())?.affine(*factor, *addend)?;
                 x.broadcast_add(&spread(x, &other)?)?
             }
-            (Self::Take { axis, places }, _) => taken(x, *axis, places)?,
-            (Self::Zero { axis, places }, _) => {
-                let size = *x.dims().get(*axis).ok_or(Misread)?;
-                let kept: Vec<f64> =
-                    (0..size).map(|at| if places.contains(&at) { 0.0 } else { 1.0 }).collect();
-                let mut shape = vec![1; x.rank()];
-                if let Some(own) = shape.get_mut(*axis) {
-                    *own = size;
-                }
-                let kept = Tensor::from_vec(kept, shape, x.device())?.to_dtype(x.dtype())?;
-                x.broadcast_mul(&kept)?
+            (Self::Along(axis, along), _) => along.value(x, *axis)?,
+            (Self::Stream(stream), []) => stream.weights(x)?,
+            (Self::Stream(stream), [values]) => stream.value(x, values)?,
+            (Self::SquaredDistance, [keys]) => squared_distance(x, keys)?,
+            (Self::Rope(pairing), _) => {
+                let rotate = Rotate { pairing: *pairing, first: 0, factor: 1.0 };
+                rotate.turn().value(x, &usual_frequencies(x)?)?
             }
-            (Self::Slide { axis }, _) => {
-                let size = *x.dims().get(*axis).ok_or(Misread)?;
-                let first = x.narrow(*axis, 0, 1)?.zeros_like()?;
-                Tensor::cat(&[first, x.narrow(*axis, 0, size - 1)?], *axis)?
-            }
-            (Self::Reduce { axis, is_mean }, _) => {
-                let all = if *is_mean { x.mean_keepdim(*axis)? } else { x.sum_keepdim(*axis)? };
-                all.broadcast_as(x.shape())?.contiguous()?
-            }
+            (Self::Gate(map), [gate]) => x.mul(&map.value(gate)?)?,
+            (Self::Quantise { bits, is_by_row }, _) => quantised(x, *bits, *is_by_row)?,
             (Self::Sinusoid { is_in_halves }, _) => {
                 x.broadcast_add(&sinusoid(x, *is_in_halves)?)?
             }
             (Self::Turn(turn), [freqs]) => turn.value(x, freqs)?,
             (Self::Weigh(weigh), _) => weigh.value(x)?,
+            (Self::Scores(slip), _) => slip.value(x, others)?,
             (Self::Only { axis, places }, [other]) => {
                 let size = *x.dims().get(*axis).ok_or(Misread)?;
                 let both = Tensor::cat(&[*x, *other], *axis)?;
@@ -169,6 +157,9 @@ impl Operation for Slip {
                 | Self::AddTimes { .. }
                 | Self::Turn(_)
                 | Self::Only { .. }
+                | Self::Stream(_)
+                | Self::SquaredDistance
+                | Self::Gate(_)
                 | Self::Instead,
                 _,
             ) => return Err(Misread.into()),
@@ -184,6 +175,7 @@ impl Operation for Slip {
             | Self::Clip { .. }
             | Self::Round(_)
             | Self::Weigh(_)
+            | Self::Quantise { .. }
             | Self::Shift { .. } => others.is_empty(),
             Self::Norm(norm) => {
                 norm.over.iter().all(|at| (1..=x.len()).contains(at))
@@ -196,12 +188,13 @@ impl Operation for Slip {
                         .iter()
                         .all(|m| broadcasts(m, x) || fits_last(x, m) || fits_heads(x, m))
             }
-            Self::Take { axis, places } => size(axis).is_some_and(|size| {
-                places.len() == size && places.iter().all(|place| *place < size)
-            }),
-            Self::Zero { axis, .. } | Self::Slide { axis } | Self::Reduce { axis, .. } => {
-                others.is_empty() && *axis < x.len()
-            }
+            Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
+            Self::Scores(slip) => slip.fits(x, others),
+            Self::Stream(_) if others.is_empty() => x.len() == 4,
+            Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
+            Self::SquaredDistance => return Linear::DotProduct.axes(inputs),
+            Self::Rope(_) => x.len() == 4 && size(&3).is_some_and(|d| d > 1 && d % 2 == 0),
+            Self::Gate(_) => others.len() == 1 && others.iter().all(|o| sizes(o) == sizes(x)),
             Self::Sinusoid { .. } => others.is_empty() && x.len() == 3,
             Self::Turn(_) => {
                 let pairs = others.first().and_then(|freqs| freqs.first()).map(|(_, pairs)| *pairs);
@@ -234,16 +227,17 @@ impl Operation for Slip {
             Self::Sum => names.join(" + "),
             Self::Product => names.join(" · "),
             Self::AddTimes { factor, .. } => names.join(&format!(" + {factor} · ")),
-            Self::Zero { places, .. } => format!("{all}, 0 at {places:?}"),
-            Self::Slide { .. } => format!("{all}, one place later"),
-            Self::Reduce { is_mean: true, .. } => format!("mean of {all}"),
-            Self::Reduce { is_mean: false, .. } => format!("sum of {all}"),
+            Self::Along(_, along) => along.formula(&all),
+            Self::Stream(Stream { block, .. }) => format!("{all} in blocks of {block} keys"),
+            Self::SquaredDistance => format!("−|{}|²", names.join(" − ")),
+            Self::Rope(_) => format!("{all}, turned by positions"),
+            Self::Gate(map) => names.join(&format!(" · {} of ", map.name())),
+            Self::Quantise { bits, .. } => format!("{all} in {bits} bits"),
             Self::Sinusoid { .. } => format!("{all} + sinusoidal positions"),
             Self::Turn(_) => format!("{all}, turned"),
             Self::Weigh(_) => format!("weights of {all}"),
-            Self::Take { places, .. } | Self::Only { places, .. } => {
-                format!("{all} at {places:?}")
-            }
+            Self::Scores(slip) => slip.formula(names.first().copied().unwrap_or_default()),
+            Self::Only { places, .. } => format!("{all} at {places:?}"),
             Self::Block(Block { fill, .. }) => format!("{fill} in some cells of {all}"),
             Self::Shift { addend } => format!("{all} + {addend}"),
             Self::Instead => names.last().copied().unwrap_or_default().to_owned(),
@@ -263,21 +257,30 @@ impl Operation for Slip {
         let Some(at) = part.position_in(inputs, whole) else { return Narrowed::Same };
         let from_last = whole.rank() - at;
         match self {
-            Self::Take { axis, .. } | Self::Slide { axis } | Self::Reduce { axis, .. }
-                if *axis == at =>
-            {
+            Self::Along(axis, along) if *axis == at => match along.narrowed(part) {
+                Some(along) => Narrowed::To(Self::Along(*axis, along).into()),
+                None => Narrowed::Mixed,
+            },
+            Self::Quantise { is_by_row, .. } if !is_by_row || from_last == 1 => Narrowed::Mixed,
+            Self::Sinusoid { .. } | Self::Rope(_) if matches!(part, Part::Rows(_)) => {
                 Narrowed::Mixed
             }
-            Self::Zero { axis, places } if *axis == at => {
-                Narrowed::To(Self::Zero { axis: *axis, places: part.left(places) }.into())
-            }
-            Self::Sinusoid { .. } if matches!(part, Part::Rows(_)) => Narrowed::Mixed,
             Self::Norm(norm) if norm.over.contains(&from_last) => Narrowed::Mixed,
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => Narrowed::Mixed,
             Self::Only { axis, places } if *axis == at => {
                 Narrowed::To(Self::Only { axis: *axis, places: part.left(places) }.into())
             }
             Self::Turn(turn) => Narrowed::To(Self::Turn(turn.narrowed(part)).into()),
+            Self::Scores(slip) => match (slip, part) {
+                (ScoreSlip::Alibi { first }, Part::Rows(rows)) => {
+                    let first = first + rows.first;
+                    Narrowed::To(Self::Scores(ScoreSlip::Alibi { first }).into())
+                }
+                (ScoreSlip::Sinks(SinkSlip::OverQueries) | ScoreSlip::Identity, Part::Rows(_)) => {
+                    Narrowed::Mixed
+                }
+                _ => Narrowed::Same,
+            },
             Self::Block(block) => {
                 // Its cells have the last axes of the scores.
                 let own = (at + block.cells.rank()).checked_sub(whole.rank());
@@ -294,10 +297,12 @@ impl Operation for Slip {
             | Self::Sum
             | Self::Product
             | Self::AddTimes { .. }
-            | Self::Take { .. }
-            | Self::Zero { .. }
-            | Self::Slide { .. }
-            | Self::Reduce { .. }
+            | Self::Along(..)
+            | Self::Stream(_)
+            | Self::SquaredDistance
+            | Self::Rope(_)
+            | Self::Gate(_)
+            | Self::Quantise { .. }
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
             | Self::Only { .. }
@@ -331,9 +336,36 @@ fn spread(x: &Tensor, other: &Tensor) -> candle_core::Result<Tensor> {
     }
 }
 
-pub(super) fn taken(x: &Tensor, axis: usize, places: &[usize]) -> candle_core::Result<Tensor> {
-    let places: std::result::Result<Vec<u32>, _> =
-        places.iter().map(|at| u32::try_from(*at)).collect();
-    let places = Tensor::new(places.map_err(candle_core::Error::wrap)?, x.device())?;
-    x.contiguous()?.index_select(&places, axis)
+/// −|q − k|² for every query and key of (batch, head, token, feature).
+fn squared_distance(queries: &Tensor, keys: &Tensor) -> candle_core::Result<Tensor> {
+    let products = (queries.matmul(&keys.t()?.contiguous()?)? * 2.0)?;
+    let own = queries.sqr()?.sum_keepdim(D::Minus1)?;
+    let others = keys.sqr()?.sum_keepdim(D::Minus1)?.transpose(2, 3)?;
+    products.broadcast_sub(&own)?.broadcast_sub(&others)
+}
+
+/// 10000^(−2i / d) for every pair i of the d features ("`RoFormer`", Su et al., 2021, section 3.2.2).
+#[allow(clippy::cast_precision_loss, reason = "features of a head are few")]
+fn usual_frequencies(heads: &Tensor) -> candle_core::Result<Tensor> {
+    let features = heads.dim(D::Minus1)?;
+    let frequency = |pair: usize| 10_000_f64.powf(-2.0 * pair as f64 / features as f64);
+    let all: Vec<f32> = (0..features / 2)
+        .map(|pair| {
+            #[allow(clippy::cast_possible_truncation, reason = "models have them in f32")]
+            let narrow = frequency(pair) as f32;
+            narrow
+        })
+        .collect();
+    Tensor::new(all, heads.device())
+}
+
+/// Numbers in so many bits, by the largest of a row or of all.
+fn quantised(x: &Tensor, bits: u32, is_by_row: bool) -> candle_core::Result<Tensor> {
+    let size = x.abs()?;
+    let largest = if is_by_row { size.max_keepdim(D::Minus1)? } else { size.max_all()? };
+    let most = f64::from((1_u32 << (bits - 1)) - 1);
+    let step = (largest / most)?.broadcast_as(x.shape())?;
+    let whole = x.div(&step)?.round()?.mul(&step)?;
+    // A row of zeros stays one.
+    step.eq(0.0)?.where_cond(x, &whole)
 }

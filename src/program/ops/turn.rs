@@ -2,9 +2,9 @@
 
 use candle_core::{DType, Tensor};
 
+use super::along::taken;
 use super::precision::Precision;
 use super::rotary::Pairing;
-use super::slip::taken;
 use crate::error::Result;
 use crate::program::narrow::Part;
 
@@ -32,10 +32,12 @@ pub struct Turn {
     pub is_unsigned: bool,
     /// Whether the last features of a head are turned, not the first.
     pub is_at_end: bool,
+    /// Whether it is made in place: the second partner is turned by the first one as that has become.
+    pub is_in_place: bool,
     /// What is computed in fewer bits.
     pub rounded: Option<(Stage, Precision)>,
-    /// The positions of the tokens, where they do not grow one by one.
-    pub places: Option<Vec<i64>>,
+    /// The positions of the tokens, where they do not grow one by one: of all items, or of each.
+    pub places: Vec<Vec<i64>>,
 }
 
 /// A stage of a rotation.
@@ -45,6 +47,8 @@ pub enum Stage {
     Positions,
     /// Positions times frequencies.
     Angles,
+    /// Positions, frequencies, and their products.
+    Whole,
     /// Cosines and sines.
     Tables,
 }
@@ -63,8 +67,16 @@ impl Turn {
             }
             Part::Item(_) | Part::Rows(_) => {}
         }
-        if let (Part::Rows(rows), Some(places)) = (part, &mut turn.places) {
-            *places = places.iter().copied().skip(rows.first).take(rows.count).collect();
+        match part {
+            Part::Item(item) if turn.places.len() > 1 => {
+                turn.places = turn.places.get(item).cloned().into_iter().collect();
+            }
+            Part::Item(_) => {}
+            Part::Rows(rows) => {
+                for places in &mut turn.places {
+                    *places = places.iter().copied().skip(rows.first).take(rows.count).collect();
+                }
+            }
         }
         turn
     }
@@ -85,14 +97,19 @@ impl Turn {
         let is_narrow = heads.dtype() == DType::F32;
         let (mut own, mut other) = (Vec::new(), Vec::new());
         let (rows, columns) = if self.is_by_head { (head_count, 1) } else { (1, tokens) };
-        for first in &self.first {
+        let items = self.first.len().max(self.places.len());
+        for item in 0..items {
+            let first = self.first.get(item).or(self.first.first()).copied().unwrap_or_default();
+            let places = self.places.get(item).or(self.places.first());
             for at in 0..rows * columns {
-                let stated = self.places.as_ref().and_then(|places| places.get(at));
-                let stated = stated.map_or(*first as f64 + at as f64 * self.step, |at| *at as f64);
+                let stated = places.and_then(|places| places.get(at));
+                let stated = stated.map_or(first as f64 + at as f64 * self.step, |at| *at as f64);
                 let position = self.round(Stage::Positions, stated);
                 for feature in 0..2 * pairs {
                     let frequency = freqs.get(place(self.angles, feature).0).copied();
-                    let angle = position * frequency.unwrap_or_default();
+                    let frequency = self.round(Stage::Whole, frequency.unwrap_or_default());
+                    let angle = self.round(Stage::Whole, position) * frequency;
+                    let angle = self.round(Stage::Whole, angle);
                     #[allow(clippy::cast_possible_truncation, reason = "as it is multiplied")]
                     let angle = if is_narrow { f64::from(angle as f32) } else { angle };
                     let (sin, cos) = self.round(Stage::Angles, angle).sin_cos();
@@ -106,7 +123,7 @@ impl Turn {
                 }
             }
         }
-        let shape = (self.first.len(), rows, columns, 2 * pairs);
+        let shape = (items, rows, columns, 2 * pairs);
         let table = |numbers: Vec<f64>| {
             Tensor::from_vec(numbers, shape, heads.device())?.to_dtype(heads.dtype())
         };
@@ -114,8 +131,16 @@ impl Turn {
         let start = if self.is_at_end { rest } else { 0 };
         let part = heads.narrow(3, start, 2 * pairs)?.contiguous()?;
         let partners = taken(&part, 3, &(0..2 * pairs).map(partner).collect::<Vec<_>>())?;
-        let turned =
-            part.broadcast_mul(&table(own)?)?.add(&partners.broadcast_mul(&table(other)?)?)?;
+        let (own, other) = (part.broadcast_mul(&table(own)?)?, table(other)?);
+        let mut turned = own.add(&partners.broadcast_mul(&other)?)?;
+        if self.is_in_place {
+            let all: Vec<usize> = (0..2 * pairs).collect();
+            let becomes: Vec<usize> = all.iter().map(|feature| partner(*feature)).collect();
+            let again = own.add(&taken(&turned, 3, &becomes)?.broadcast_mul(&other)?)?;
+            let from = |at: &usize| if place(self.partners, *at).1 { *at } else { 2 * pairs + at };
+            let from: Vec<usize> = all.iter().map(from).collect();
+            turned = taken(&Tensor::cat(&[turned, again], 3)?, 3, &from)?;
+        }
         if self.is_at_end {
             return Ok(Tensor::cat(&[heads.narrow(3, 0, rest)?.contiguous()?, turned], 3)?);
         }

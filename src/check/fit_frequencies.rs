@@ -1,0 +1,148 @@
+//! Rotary frequencies that are read off the recorded rotations.
+
+use std::f64::consts::{PI, TAU};
+
+use candle_core::{DType, Tensor};
+
+use super::evidence::Evidence;
+use super::fit::LEAST_CELLS;
+use super::grammar::cost;
+use super::grammar::numbers::short;
+use super::hypothesis::Hypothesis;
+use crate::error::Result;
+use crate::program::{Along, Change, Edit, Kind, Name, Op, Pairing, Rotary, Rotate, Slip};
+
+/// Factors that people put on frequencies, and what they are.
+const FACTORS: [(f64, &str); 6] = [
+    (TAU, "2π"),
+    (1.0 / TAU, "1/(2π)"),
+    (PI, "π"),
+    (1.0 / PI, "1/π"),
+    (PI / 180.0, "π/180"),
+    (180.0 / PI, "180/π"),
+];
+
+/// Rotations by other frequencies: each pair of features shows its own.
+///
+/// # Errors
+/// If candle fails.
+pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+    let mut all = Vec::new();
+    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
+    let Op::Rotary(Rotary::Rotate(rotate)) = &step.op else { return Ok(all) };
+    let (Some(found), Some(inputs)) = (evidence.recorded.get(&at), evidence.inputs(step)) else {
+        return Ok(all);
+    };
+    let [heads, freqs] = inputs[..] else { return Ok(all) };
+    let meant = freqs.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let mut told = Vec::new();
+    for (factor, name) in FACTORS {
+        let told_so = format!("multiplied by {name}");
+        told.push((vec![factor; meant.len()], told_so, cost::FITTED));
+    }
+    if let Some(found) = of_pairs(rotate, heads, found, &meant)? {
+        told.push((ratios(&found, &meant), tell(&found, &meant), cost::FITTED + 1));
+    }
+    for (factors, told, cost) in told {
+        let slip = || Op::from(Slip::Along(0, Along::Each(factors.clone())));
+        let edits = [
+            (Name::RopeFreqs, Change::After(slip(), Vec::new()), cost),
+            (at, Change::Before(1, slip(), Vec::new()), cost + 2),
+        ];
+        for (edited, change, cost) in edits {
+            let summary = format!("{edited}: the frequencies are {told}");
+            let edits = vec![Edit::new(edited, change)];
+            all.push(Hypothesis::of_kind(Kind::Parameter, cost, edits, summary));
+        }
+    }
+    Ok(all)
+}
+
+/// The frequency of each pair, if the pairs are turned by angles that grow evenly from token to token.
+fn of_pairs(
+    rotate: &Rotate,
+    heads: &Tensor,
+    found: &Tensor,
+    meant: &[f64],
+) -> Result<Option<Vec<f64>>> {
+    let (batch, count, tokens, width) = heads.dims4()?;
+    // A frequency must hold for more angles than one.
+    if found.dims() != heads.dims() || tokens < 3 || batch * count * tokens < LEAST_CELLS {
+        return Ok(None);
+    }
+    let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
+    let (heads, found) = (values(heads)?, values(found)?);
+    let pairs = meant.len();
+    let angle = |pair: usize, token: usize| {
+        let (first, second) = match rotate.pairing {
+            Pairing::Half => (pair, pair + pairs),
+            Pairing::Interleaved => (2 * pair, 2 * pair + 1),
+        };
+        let (mut cosine, mut sine) = (0.0, 0.0);
+        for head in 0..batch * count {
+            let row = (head * tokens + token) * width;
+            let (x, y) = (heads[row + first], heads[row + second]);
+            let (u, v) = (found[row + first], found[row + second]);
+            cosine += x * u + y * v;
+            sine += x * v - y * u;
+        }
+        sine.atan2(cosine)
+    };
+    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
+    let frequency = |pair: usize| {
+        let near = |angle: f64, expected: f64| angle + TAU * ((expected - angle) / TAU).round();
+        // The first token's angle says nothing at position 0: each further one says it more exactly.
+        let mut frequency = near(angle(pair, 1) - angle(pair, 0), 0.0);
+        let start = near(angle(pair, 0), frequency * rotate.first as f64);
+        for token in 2..tokens {
+            let by = token as f64;
+            frequency = (near(angle(pair, token), start + frequency * by) - start) / by;
+        }
+        if rotate.first > 0 {
+            let last = (rotate.first + tokens - 1) as f64;
+            frequency = near(angle(pair, tokens - 1), frequency * last) / last;
+        }
+        frequency
+    };
+    let found: Vec<f64> = (0..pairs).map(frequency).collect();
+    Ok(found.iter().all(|frequency| frequency.is_finite()).then_some(found))
+}
+
+/// What each frequency is multiplied by.
+fn ratios(found: &[f64], meant: &[f64]) -> Vec<f64> {
+    found.iter().zip(meant).map(|(found, meant)| found / meant).collect()
+}
+
+/// What the frequencies are, in words: those of another base, or each by itself.
+fn tell(found: &[f64], meant: &[f64]) -> String {
+    let is_near = |left: f64, right: f64| (left - right).abs() <= 1e-4 * right.abs();
+    #[allow(clippy::cast_precision_loss, reason = "pairs are few")]
+    let pairs = found.len() as f64;
+    if let [first, second, rest @ ..] = found
+        && is_near(*first, 1.0)
+        && *second > 0.0
+        && !rest.is_empty()
+    {
+        let base = second.powf(-pairs);
+        let of_base = (0_i32..).map(|pair| second.powi(pair));
+        if found.iter().zip(of_base).all(|(found, own)| is_near(*found, own)) {
+            return format!("those of base {}, without scaling", short(base.round()));
+        }
+    }
+    let others: Vec<(usize, f64, f64)> = (0..found.len())
+        .map(|pair| (pair, found[pair], meant[pair]))
+        .filter(|(_, found, meant)| !is_near(*found, *meant))
+        .collect();
+    let shown: Vec<String> = others
+        .iter()
+        .take(4)
+        .map(|(pair, found, meant)| {
+            format!("{} where {} was meant (pair {pair})", short(*found), short(*meant))
+        })
+        .collect();
+    let more = match others.len().saturating_sub(shown.len()) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!("{}{more}", shown.join(", "))
+}

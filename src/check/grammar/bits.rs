@@ -1,0 +1,75 @@
+//! Steps that are computed in fewer bits, and numbers that are kept in fewer.
+
+use super::{Grammar, after, cost};
+use crate::program::{Change, Edit, Heads, Kind, Linear, Name, Op, Precision, Slip, Step};
+
+impl Grammar<'_> {
+    pub(super) fn precision(&mut self, step: &Step) {
+        let read = self.right.read_by(step);
+        let is_number = |step: &&Step| !step.name.row().is_boolean && step.axes.rank() > 0;
+        let slots: Vec<usize> =
+            (0..read.len()).filter(|slot| read.get(*slot).is_some_and(is_number)).collect();
+        let names: Vec<Name> = read.iter().map(|read| read.name).collect();
+        let is_product = matches!(step.op, Op::Linear(_));
+        for precision in Precision::ALL {
+            let round = |slot| Change::Before(slot, Slip::Round(precision).into(), Vec::new());
+            let name = precision.name();
+            let result = Edit::new(step.name, after(Slip::Round(precision), &[]));
+            let is_type = matches!(precision, Precision::Bf16 | Precision::F16);
+            if is_type {
+                let told = format!("its result is rounded to {name}");
+                self.add_all(Kind::Precision, cost::RARE, vec![result.clone()], step.name, told);
+            }
+            for slot in &slots {
+                let Some(own) = names.get(*slot) else { continue };
+                let told = format!("{own}, which it reads, is rounded to {name}");
+                self.add(Kind::Precision, cost::ODD, step.name, round(*slot), told);
+            }
+            if is_product || is_type {
+                let inputs = slots.iter().map(|slot| Edit::new(step.name, round(*slot)));
+                let products = inputs.clone().take(2).collect::<Vec<_>>();
+                let told = format!("the product is computed from {name} numbers");
+                if is_product {
+                    // What runs in f32 has products in TF32 sooner than in f16, whose numbers have as many bits.
+                    let is_usual = precision == Precision::Tf32;
+                    let cost = if is_usual { cost::PLAIN } else { cost::RARE };
+                    self.add_all(Kind::Precision, cost, products, step.name, &told);
+                }
+                let all = inputs.chain([result]).collect();
+                let told = format!("the step is computed in {name}");
+                if is_type {
+                    self.add_all(Kind::Precision, cost::RARE, all, step.name, &told);
+                }
+            }
+        }
+    }
+
+    /// Numbers of a setting that are kept in fewer bits.
+    pub(super) fn rounded(&mut self, step: &Step) {
+        for precision in [Precision::Bf16, Precision::F16] {
+            let told = format!("it is rounded to {}", precision.name());
+            let change = after(Slip::Round(precision), &[]);
+            self.add(Kind::Precision, cost::RARE, step.name, change, told);
+        }
+    }
+
+    /// Weights and caches in whole numbers of so many bits, by their largest number.
+    pub(super) fn quantised(&mut self, step: &Step) {
+        if !matches!(step.op, Op::Linear(Linear::Project { .. }) | Op::Heads(Heads::Append)) {
+            return;
+        }
+        let read = self.read(step);
+        for (slot, own) in read.into_iter().enumerate().take(2) {
+            for bits in [8, 4] {
+                for (is_by_row, by) in [(true, "each row"), (false, "all")] {
+                    let op = Slip::Quantise { bits, is_by_row }.into();
+                    let told = format!(
+                        "{own}, which it reads, is rounded to {bits} bits, by the largest number of {by}"
+                    );
+                    let change = Change::Before(slot, op, Vec::new());
+                    self.add(Kind::Precision, cost::RARE, step.name, change, told);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What goes wrong in loops over blocks, in buffers and in slots: mistakes of kernels and caches.
+
+use super::{Grammar, after, cost};
+use crate::program::{
+    Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip, Step, Stream, StreamSlip,
+    Weighting,
+};
+
+/// The sizes of blocks that kernels have.
+const BLOCKS: [usize; 9] = [1, 2, 3, 4, 8, 16, 32, 64, 128];
+
+impl Grammar<'_> {
+    pub(super) fn kernels(&mut self, step: &Step) {
+        match &step.op {
+            Op::Linear(linear) => {
+                self.part_of_sum(step);
+                if *linear == Linear::WeightedSum {
+                    self.streamed(step);
+                }
+            }
+            Op::Weighting(Weighting::Softmax { .. }) => self.streamed(step),
+            Op::Heads(Heads::Append) => self.slots(step),
+            Op::Heads(Heads::Repeat { times, .. }) => self.repeated_behind(step, *times),
+            _ => {}
+        }
+    }
+
+    /// Softmax and the weighted sum in one pass over blocks of keys: at the weights, or at the sum.
+    fn streamed(&mut self, step: &Step) {
+        let read = self.right.read_by(step);
+        let (weights, values) = match read[..] {
+            [weights, values] => (weights, Some(values.name)),
+            _ => (step, None),
+        };
+        // Dropout or a sink would have to be in the kernel too.
+        let [scores] = self.read(weights)[..] else { return };
+        if weights.name != Name::Weights {
+            return;
+        }
+        let keys = weights.axes.last_size();
+        let halves = self.sizes.keys().div_ceil(2);
+        let mut blocks = BLOCKS.to_vec();
+        blocks.push(halves);
+        blocks.sort_unstable();
+        blocks.dedup();
+        for (slip, told) in StreamSlip::ALL {
+            for block in blocks.iter().copied().filter(|block| (*block as u128) < keys) {
+                // That gives the same numbers in blocks of any size.
+                let is_one_way = slip == StreamSlip::Undivided;
+                let told = if is_one_way {
+                    told.to_owned()
+                } else {
+                    format!("{told} (blocks of {block} keys)")
+                };
+                let op = Slip::Stream(Stream { block, slip }).into();
+                let read = std::iter::once(scores).chain(values).collect();
+                let change = Change::Become(op, read);
+                self.add(Kind::Replaced, cost::RARE, step.name, change, told);
+                if is_one_way {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Products of which a part of the sum is left out: the rest of a vector loop, or what another worker has.
+    fn part_of_sum(&mut self, step: &Step) {
+        let Some(inner) = self.right.read_by(step).first().map(|read| read.axes.shape()) else {
+            return;
+        };
+        let Some((size, axis)) = inner.last().map(|size| (*size, inner.len() - 1)) else { return };
+        let mut counts: Vec<usize> =
+            [2, 4, 8, 16, 32].into_iter().map(|by| size / by * by).collect();
+        counts.push(size / 2);
+        counts.retain(|count| (1..size - 1).contains(count));
+        counts.sort_unstable();
+        counts.dedup();
+        for count in counts {
+            let told = format!("only the first {count} of {size} products are added up");
+            let change = partial(axis, count..size);
+            self.add(Kind::Axes, cost::RARE, step.name, change, told);
+            let told = format!("only the last {} of {size} products are added up", size - count);
+            let change = partial(axis, 0..count);
+            self.add(Kind::Axes, cost::RARE, step.name, change, told);
+        }
+    }
+
+    /// New keys and values that are written one slot too early or too late.
+    fn slots(&mut self, step: &Step) {
+        let Some(axis) = step.axes.iter().position(|(axis, _)| axis == crate::program::Axis::Key)
+        else {
+            return;
+        };
+        let (past, keys) = (self.sizes.past_len, self.sizes.keys());
+        if past == 0 || keys <= past {
+            return;
+        }
+        let early: Vec<usize> = (0..past - 1).chain(past..keys).chain([keys - 1]).collect();
+        let late: Vec<usize> = (0..past).chain([past]).chain(past..keys - 1).collect();
+        for (places, empty, told) in [
+            (
+                early,
+                keys - 1,
+                "new keys are written one slot too early, and the last slot is empty",
+            ),
+            (late, past, "new keys are written one slot too late, and a slot before them is empty"),
+        ] {
+            let along = |along| Edit::new(step.name, after(Slip::Along(axis, along), &[]));
+            // The later edit is made closer to the step.
+            let edits = vec![along(Along::Zero(vec![empty])), along(Along::Take(places))];
+            self.add_all(Kind::Axes, cost::PLAIN, edits, step.name, told);
+        }
+    }
+
+    /// Heads that are repeated behind the token axis, and viewed as heads.
+    fn repeated_behind(&mut self, step: &Step, times: usize) {
+        let shape = step.axes.shape();
+        let [batch, heads, tokens, features] = shape[..] else { return };
+        let rearrange = Rearrange {
+            blocks: Vec::new(),
+            view: vec![batch, heads / times.max(1), times, tokens, features],
+            order: vec![0, 1, 3, 2, 4],
+            result: step.axes.iter().collect(),
+        };
+        let told = "each token is repeated, not each head, and the result viewed as heads";
+        let change = after(Heads::Rearrange(rearrange), &[]);
+        self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
+    }
+}
+
+/// The products at these places left out of a sum.
+pub fn partial(axis: usize, places: std::ops::Range<usize>) -> Change {
+    Change::Before(0, Slip::Along(axis, Along::Zero(places.collect())).into(), Vec::new())
+}

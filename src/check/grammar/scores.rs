@@ -1,0 +1,43 @@
+//! What becomes of scores and sinks that the right operations have no number for.
+
+use super::{Grammar, after, cost};
+use crate::program::{Biasing, Cells, Change, Kind, Name, Op, ScoreSlip, SinkSlip, Slip, Step};
+
+impl Grammar<'_> {
+    pub(super) fn of_scores(&mut self, step: &Step) {
+        let read = self.read(step);
+        if step.name == Name::Scores && self.right.step(Name::AttnBias).is_none() {
+            let first = self.sizes.first_position();
+            let change = after(Slip::Scores(ScoreSlip::Alibi { first }), &[]);
+            let told = "position biases (ALiBi) are added to it";
+            self.add(Kind::Inserted, cost::PLAIN, step.name, change, told);
+        }
+        if let ([_, mask], Op::Biasing(Biasing::Add)) = (&read[..], &step.op) {
+            let cells = [
+                (Cells::NotPositive, "what is not above 0"),
+                (Cells::Zero, "what is 0"),
+                (Cells::NotZero, "what is not 0"),
+            ];
+            for (cells, which) in cells {
+                for fill in [-1e9, f64::NEG_INFINITY] {
+                    let slip = Slip::Scores(ScoreSlip::FillWhere(cells, fill));
+                    let told =
+                        format!("{mask} is taken as a boolean mask: {which} blocks ({fill:e})");
+                    self.add(
+                        Kind::Mask,
+                        cost::PLAIN,
+                        step.name,
+                        Change::Replace(slip.into()),
+                        told,
+                    );
+                }
+            }
+        }
+        if read.contains(&Name::Sinks) {
+            for (slip, told) in SinkSlip::ALL {
+                let change = Change::Replace(Slip::Scores(ScoreSlip::Sinks(slip)).into());
+                self.add(Kind::Replaced, cost::PLAIN, step.name, change, told);
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Numbers that faulty code takes from another place of an axis, or adds up along it.
+
+use candle_core::Tensor;
+
+use crate::program::axis::Dim;
+use crate::program::narrow::Part;
+
+/// What becomes of the places of one axis.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Along {
+    /// Each takes its numbers from the place that stands here, some perhaps twice.
+    Take(Vec<usize>),
+    /// These are 0.
+    Zero(Vec<usize>),
+    /// Each has what stands before it, and the first has 0.
+    Slide,
+    /// Each has the sum or the mean of all.
+    Reduce {
+        /// Whether it is the mean.
+        is_mean: bool,
+    },
+    /// Each has the sum of all up to it.
+    Accumulate,
+    /// Each is multiplied by its own number.
+    Each(Vec<f64>),
+}
+
+impl Along {
+    pub(super) fn value(&self, x: &Tensor, axis: usize) -> candle_core::Result<Tensor> {
+        let size = x.dim(axis)?;
+        match self {
+            Self::Take(places) => taken(x, axis, places),
+            Self::Zero(places) => {
+                let kept = |at| if places.contains(&at) { 0.0 } else { 1.0 };
+                each(x, axis, (0..size).map(kept).collect())
+            }
+            Self::Slide => {
+                let first = x.narrow(axis, 0, 1)?.zeros_like()?;
+                Tensor::cat(&[first, x.narrow(axis, 0, size - 1)?], axis)
+            }
+            Self::Reduce { is_mean } => {
+                let all = if *is_mean { x.mean_keepdim(axis)? } else { x.sum_keepdim(axis)? };
+                all.broadcast_as(x.shape())?.contiguous()
+            }
+            Self::Accumulate => x.cumsum(axis),
+            Self::Each(factors) => each(x, axis, factors.clone()),
+        }
+    }
+
+    pub(super) fn fits(&self, x: &[Dim], axis: usize) -> bool {
+        let Some((_, size)) = x.get(axis) else { return false };
+        match self {
+            Self::Take(places) => places.len() == *size && places.iter().all(|place| place < size),
+            Self::Each(factors) => factors.len() == *size,
+            Self::Zero(_) | Self::Slide | Self::Reduce { .. } | Self::Accumulate => true,
+        }
+    }
+
+    pub(super) fn formula(&self, x: &str) -> String {
+        match self {
+            Self::Take(places) => format!("{x} at {places:?}"),
+            Self::Zero(places) => format!("{x}, 0 at {places:?}"),
+            Self::Slide => format!("{x}, one place later"),
+            Self::Reduce { is_mean: true } => format!("mean of {x}"),
+            Self::Reduce { is_mean: false } => format!("sum of {x}"),
+            Self::Accumulate => format!("running sum of {x}"),
+            Self::Each(factors) => format!("{x} · {factors:?}"),
+        }
+    }
+
+    /// The same for a part of that axis; nothing where that depends on the rest.
+    pub(super) fn narrowed(&self, part: Part) -> Option<Self> {
+        match self {
+            Self::Zero(places) => Some(Self::Zero(part.left(places))),
+            Self::Each(factors) => {
+                let (first, count) = part.places();
+                Some(Self::Each(factors.iter().copied().skip(first).take(count).collect()))
+            }
+            Self::Take(_) | Self::Slide | Self::Reduce { .. } | Self::Accumulate => None,
+        }
+    }
+}
+
+/// Every place of an axis times its own number.
+fn each(x: &Tensor, axis: usize, factors: Vec<f64>) -> candle_core::Result<Tensor> {
+    let mut shape = vec![1; x.rank()];
+    if let Some(own) = shape.get_mut(axis) {
+        *own = factors.len();
+    }
+    x.broadcast_mul(&Tensor::from_vec(factors, shape, x.device())?.to_dtype(x.dtype())?)
+}
+
+/// The places of an axis in this order.
+pub(super) fn taken(x: &Tensor, axis: usize, places: &[usize]) -> candle_core::Result<Tensor> {
+    let places: std::result::Result<Vec<u32>, _> =
+        places.iter().map(|at| u32::try_from(*at)).collect();
+    let places = Tensor::new(places.map_err(candle_core::Error::wrap)?, x.device())?;
+    x.contiguous()?.index_select(&places, axis)
+}

@@ -1,0 +1,144 @@
+//! What faulty code makes of scores, beside the wrong numbers of the right operations.
+
+use candle_core::{D, Tensor};
+
+use super::bias::{Biasing, alibi_slopes};
+use super::mask::broadcasts;
+use super::scaling::number;
+use crate::error::Result;
+use crate::program::axis::{Axis, Dim};
+use crate::program::op::{Misread, Operation};
+
+/// What only faulty code makes of scores. Each keeps their shape.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ScoreSlip {
+    /// outer · tanh(inner · s): a soft cap of which a part is missing, or where there should be none.
+    Cap {
+        /// What tanh is multiplied by.
+        outer: f64,
+        /// What the scores are multiplied by before it.
+        inner: f64,
+    },
+    /// Position biases with the usual slopes are added where there should be none.
+    Alibi {
+        /// The position of the first query row.
+        first: usize,
+    },
+    /// A float mask read as a boolean one: these of its cells become the fill. Reads scores and the mask.
+    FillWhere(Cells, f64),
+    /// Weights by which every query takes the value of its own key.
+    Identity,
+    /// Softmax beside sinks that goes wrong. Reads scores and sinks.
+    Sinks(SinkSlip),
+}
+
+/// Cells of a float mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cells {
+    /// Those that are not above 0.
+    NotPositive,
+    /// Those that are 0.
+    Zero,
+    /// Those that are not 0.
+    NotZero,
+}
+
+/// What goes wrong with sinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkSlip {
+    /// They stand behind the keys, and the first column is dropped, not the last.
+    FirstDropped,
+    /// Their absolute value is added to the sum, not their exponential.
+    Raw,
+    /// There is one for every query, as many as heads.
+    OverQueries,
+    /// They are kept out of the maximum that is subtracted, and added as exp(sink) as they are.
+    Unshifted,
+}
+
+impl ScoreSlip {
+    pub(super) fn value(&self, scores: &Tensor, others: &[&Tensor]) -> Result<Tensor> {
+        Ok(match (self, others) {
+            (Self::Cap { outer, inner }, []) => ((scores * *inner)?.tanh()? * *outer)?,
+            (Self::Alibi { first }, []) => {
+                let (_, heads, queries, keys) = scores.dims4()?;
+                let slopes = Tensor::new(alibi_slopes(heads), scores.device())?;
+                let (sort, first) = (super::bias::Distance::Absolute, *first);
+                let biases = Biasing::Distances { sort, first, queries, keys }.value(&[&slopes])?;
+                scores.broadcast_add(&biases.to_dtype(scores.dtype())?)?
+            }
+            (Self::FillWhere(cells, fill), [mask]) => {
+                let is_filled = match cells {
+                    Cells::NotPositive => mask.le(0.0)?,
+                    Cells::Zero => mask.eq(0.0)?,
+                    Cells::NotZero => mask.ne(0.0)?,
+                };
+                let shape = scores.shape();
+                let fill = number(*fill, scores)?.broadcast_as(shape)?;
+                is_filled.broadcast_as(shape)?.where_cond(&fill, scores)?
+            }
+            (Self::Identity, []) => {
+                let keys = scores.dim(D::Minus1)?;
+                let one = Tensor::eye(keys, scores.dtype(), scores.device())?;
+                one.broadcast_as(scores.shape())?.contiguous()?
+            }
+            (Self::Sinks(slip), [sinks]) => slip.value(scores, sinks)?,
+            _ => return Err(Misread.into()),
+        })
+    }
+
+    pub(super) fn fits(&self, scores: &[Dim], others: &[&[Dim]]) -> bool {
+        let is_scores = matches!(scores, [_, (Axis::Head, _), (Axis::Query, _), (Axis::Key, _)]);
+        is_scores
+            && match (self, others) {
+                (Self::Cap { .. } | Self::Alibi { .. }, []) => true,
+                (Self::Identity, []) => scores[2].1 == scores[3].1,
+                (Self::FillWhere(..), [mask]) => broadcasts(mask, scores),
+                (Self::Sinks(slip), [[(Axis::Head, heads)]]) => {
+                    let along = if *slip == SinkSlip::OverQueries { 2 } else { 1 };
+                    scores.get(along).is_some_and(|(_, size)| size == heads)
+                }
+                _ => false,
+            }
+    }
+
+    pub(super) fn formula(&self, scores: &str) -> String {
+        match self {
+            Self::Cap { outer, inner } => format!("{outer} · tanh({inner} · {scores})"),
+            Self::Alibi { .. } => format!("{scores} − slope · |query − key|"),
+            Self::FillWhere(_, fill) => format!("{fill} in some cells of {scores}"),
+            Self::Identity => format!("the identity in place of {scores}"),
+            Self::Sinks(_) => format!("weights of {scores}"),
+        }
+    }
+}
+
+impl SinkSlip {
+    /// Every way, with a clause that tells it.
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::FirstDropped, "the sink stands behind the keys, and the first column is dropped"),
+        (Self::Raw, "the sink itself is added to softmax's sum, not its exponential"),
+        (Self::OverQueries, "there is a sink for every query, not for every head"),
+        (Self::Unshifted, "the maximum of the scores is not subtracted from the sink"),
+    ];
+
+    fn value(self, scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
+        let (batch, heads, queries, keys) = scores.dims4()?;
+        let shape = if self == Self::OverQueries { (1, 1, queries, 1) } else { (1, heads, 1, 1) };
+        let sinks = sinks.reshape(shape)?.broadcast_as((batch, heads, queries, 1))?.contiguous()?;
+        let softmax = candle_nn::ops::softmax_last_dim;
+        match self {
+            Self::FirstDropped => {
+                softmax(&Tensor::cat(&[scores, &sinks], 3)?)?.narrow(3, 1, keys)?.contiguous()
+            }
+            Self::OverQueries => {
+                softmax(&Tensor::cat(&[scores, &sinks], 3)?)?.narrow(3, 0, keys)?.contiguous()
+            }
+            Self::Raw | Self::Unshifted => {
+                let exps = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
+                let own = if self == Self::Raw { sinks.abs()? } else { sinks.exp()? };
+                exps.broadcast_div(&(exps.sum_keepdim(D::Minus1)? + own)?)
+            }
+        }
+    }
+}

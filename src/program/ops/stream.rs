@@ -1,0 +1,154 @@
+//! Softmax and the weighted sum in one pass over blocks of keys, as kernels have them, and what goes wrong there.
+
+use candle_core::{D, Tensor};
+
+/// The weighted sum over blocks of keys, with a running maximum and a running sum ("Online normalizer calculation for
+/// softmax", Milakov and Gimelshein, 2018, algorithm 3). Reads scores (batch, head, query, key) and values (batch, head,
+/// key, `head_dim`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// Keys in a block.
+    pub block: usize,
+    /// What goes wrong.
+    pub slip: StreamSlip,
+}
+
+/// What goes wrong in a pass over blocks of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamSlip {
+    /// What was added up so far is not rescaled when the maximum grows.
+    Output,
+    /// The sum of the exponentials so far is not.
+    Sum,
+    /// Neither is.
+    Both,
+    /// Both are rescaled by the inverse.
+    Inverse,
+    /// What was added up so far is rescaled by the inverse.
+    InverseOutput,
+    /// The result is not divided by the sum.
+    Undivided,
+    /// Every block is divided by its own sum, and the blocks are averaged.
+    Averaged,
+    /// Every block is divided by its own sum, and the blocks are added up.
+    Added,
+    /// The last block stands for all.
+    Last,
+    /// Keys behind the last full block are left out.
+    FullBlocks,
+    /// Zeros that fill the last block up count as scores.
+    Padded,
+}
+
+impl StreamSlip {
+    /// Every way, with a clause that tells it.
+    pub const ALL: [(Self, &'static str); 11] = [
+        (Self::Output, "what was added up is not rescaled when the running maximum grows"),
+        (Self::Sum, "the running sum is not rescaled when the running maximum grows"),
+        (Self::Both, "nothing is rescaled when the running maximum grows"),
+        (Self::Inverse, "the rescaling has the wrong sign: exp(new − old), not exp(old − new)"),
+        (
+            Self::InverseOutput,
+            "what was added up is rescaled by exp(new − old), not exp(old − new)",
+        ),
+        (Self::Undivided, "the result is not divided by the running sum"),
+        (Self::Averaged, "every block has its own softmax, and the blocks are averaged"),
+        (Self::Added, "every block has its own softmax, and the blocks are added up"),
+        (Self::Last, "the last block stands in for all: what came before is overwritten"),
+        (Self::FullBlocks, "the keys behind the last full block are left out"),
+        (Self::Padded, "the zeros that fill up the last block count as scores"),
+    ];
+}
+
+impl Stream {
+    /// What each value comes to be weighted by: the result for values of which each is 1 in a feature of its own.
+    pub(super) fn weights(self, scores: &Tensor) -> candle_core::Result<Tensor> {
+        let (batch, heads, _, keys) = scores.dims4()?;
+        let one = Tensor::eye(keys, scores.dtype(), scores.device())?;
+        self.value(scores, &one.broadcast_as((batch, heads, keys, keys))?.contiguous()?)
+    }
+
+    pub(super) fn value(self, scores: &Tensor, values: &Tensor) -> candle_core::Result<Tensor> {
+        let keys = scores.dim(D::Minus1)?;
+        let block = self.block.max(1);
+        let slip = self.slip;
+        let first = scores.narrow(3, 0, 1)?;
+        let zero = first.zeros_like()?;
+        // Far below every score, and finite, so that the difference of two maxima is a number.
+        let mut maximum = (&zero - 1e30)?;
+        let mut sum = zero.clone();
+        let mut output = values.narrow(2, 0, 1)?.zeros_like()?.broadcast_mul(&zero)?;
+        let mut blocks = 0;
+        for start in (0..keys).step_by(block) {
+            let count = block.min(keys - start);
+            if count < block && slip == StreamSlip::FullBlocks {
+                break;
+            }
+            let mut own = scores.narrow(3, start, count)?.contiguous()?;
+            if count < block && slip == StreamSlip::Padded {
+                own = own.pad_with_zeros(3, 0, block - count)?;
+            }
+            let largest = own.max_keepdim(D::Minus1)?.maximum(&maximum)?;
+            let alone = matches!(slip, StreamSlip::Averaged | StreamSlip::Added);
+            let largest = if alone { own.max_keepdim(D::Minus1)? } else { largest };
+            let exps = own.broadcast_sub(&largest)?.exp()?;
+            let of_values = exps.narrow(3, 0, count)?.contiguous()?;
+            let added = of_values.matmul(&values.narrow(2, start, count)?.contiguous()?)?;
+            let share = exps.sum_keepdim(D::Minus1)?;
+            let shrunk = (&maximum - &largest)?.exp()?;
+            blocks += 1;
+            (sum, output) = match slip {
+                StreamSlip::Averaged | StreamSlip::Added => {
+                    (share.ones_like()?, (output + added.broadcast_div(&share)?)?)
+                }
+                StreamSlip::Last => (share, added),
+                _ => {
+                    let inverse = if start == 0 { shrunk.clone() } else { shrunk.recip()? };
+                    let (of_sum, of_output) = match slip {
+                        StreamSlip::Output => (shrunk.clone(), shrunk.ones_like()?),
+                        StreamSlip::Sum => (shrunk.ones_like()?, shrunk.clone()),
+                        StreamSlip::Both => (shrunk.ones_like()?, shrunk.ones_like()?),
+                        StreamSlip::Inverse => (inverse.clone(), inverse),
+                        StreamSlip::InverseOutput => (shrunk.clone(), inverse),
+                        _ => (shrunk.clone(), shrunk.clone()),
+                    };
+                    ((sum * of_sum)?.add(&share)?, output.broadcast_mul(&of_output)?.add(&added)?)
+                }
+            };
+            maximum = largest;
+        }
+        match slip {
+            StreamSlip::Undivided | StreamSlip::Added => Ok(output),
+            StreamSlip::Averaged => output / f64::from(blocks),
+            _ => output.broadcast_div(&sum),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    /// With one block that holds all keys nothing can go wrong between blocks.
+    #[test]
+    fn one_block_is_softmax_and_a_weighted_sum() {
+        let tensor = |shape: (usize, usize, usize, usize)| {
+            Tensor::randn(0.0_f64, 2.0, shape, &Device::Cpu).expect("a tensor")
+        };
+        let (scores, values) = (tensor((2, 3, 4, 6)), tensor((2, 3, 6, 5)));
+        let weights = candle_nn::ops::softmax_last_dim(&scores).expect("weights");
+        let right = weights.matmul(&values).expect("outputs");
+        let distance = |slip: StreamSlip, block: usize| {
+            let found = Stream { block, slip }.value(&scores, &values).expect("computes");
+            let apart = (found - &right).and_then(|apart| apart.abs()?.max_all());
+            apart.and_then(|apart| apart.to_scalar::<f64>()).expect("a number")
+        };
+        for (slip, told) in StreamSlip::ALL {
+            let is_between = slip != StreamSlip::Undivided;
+            assert_eq!(distance(slip, 6) < 1e-12, is_between, "{told}");
+            assert!(distance(slip, 4) > 1e-3, "{told}");
+        }
+    }
+}

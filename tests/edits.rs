@@ -1,0 +1,186 @@
+//! Every kind of edit at every operation that can have it, made in PyTorch: what is wrong is told from all steps, and
+//! mostly from the output alone. Nothing else is told.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+
+use mha_trace::check::catalogue;
+use mha_trace::program::Name;
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+/// What `check` says of a dump, against what is wrong in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    /// The mistake is told.
+    Named,
+    /// Nothing is told, or steps are left unexplained.
+    Missed,
+    /// Another mistake is told, or none is seen.
+    Wrong,
+}
+
+/// A dump's mistake as `edits.json` describes it, and the report of `check`.
+struct Checked {
+    entry: Value,
+    report: Value,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/edits")
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}
+
+impl Checked {
+    /// The findings but for rounding; those that need each other together.
+    fn findings(&self) -> Vec<Vec<&Value>> {
+        let mut all = list(&self.report["diagnosis"]).iter();
+        let mut groups = Vec::new();
+        while let Some(one) = all.next() {
+            let second = if one["with"].is_null() { None } else { all.next() };
+            groups.push([one].into_iter().chain(second).collect::<Vec<_>>());
+        }
+        groups.retain(|group| group[0]["kind"] != "noise" || self.has_kind("noise"));
+        groups
+    }
+
+    /// Whether the mistake is of that kind, or can be told as one.
+    fn has_kind(&self, kind: &str) -> bool {
+        self.entry["kind"] == kind || list(&self.entry["or"]).iter().any(|other| other == kind)
+    }
+
+    /// Whether findings tell the mistake: its kind and its step, or a mistake that gives the same numbers.
+    fn is_told(&self, findings: &[&Value]) -> bool {
+        findings.iter().all(|finding| {
+            let also = list(&finding["also"]).iter().map(text);
+            let kinds = also.map(|id| catalogue::find(id).map_or(id, |known| known.kind.name()));
+            let is_of_step = list(&self.entry["steps"]).contains(&finding["step"]);
+            self.has_kind(text(&finding["kind"])) && is_of_step
+                || kinds.into_iter().any(|kind| self.has_kind(kind))
+        })
+    }
+
+    /// From all steps every finding must be right; from the output alone they are alternatives.
+    fn answer(&self, output_alone: bool) -> Answer {
+        let findings = self.findings();
+        let is_unseen = self.report["verdict"] == "same" && self.entry["kind"] != "precision";
+        if is_unseen {
+            return Answer::Wrong;
+        }
+        if findings.is_empty() || !list(&self.report["unexplained"]).is_empty() {
+            return Answer::Missed;
+        }
+        let mut told = findings.iter().map(|group| self.is_told(group));
+        let is_named = if output_alone { told.any(|told| told) } else { told.all(|told| told) };
+        if is_named { Answer::Named } else { Answer::Wrong }
+    }
+
+    /// Whether the first step that is off is found; rounding alone may be let through.
+    fn is_found(&self) -> bool {
+        list(&self.entry["first"]).contains(&self.report["first_divergence"])
+            || self.entry["kind"] == "precision" && self.report["verdict"] == "same"
+    }
+
+    fn told(&self) -> String {
+        let Self { entry, report } = self;
+        let said: Vec<_> = self.findings().concat().iter().map(|one| &one["summary"]).collect();
+        let (first, unexplained) = (&report["first_divergence"], &report["unexplained"]);
+        let mistake =
+            format!("{}: {}, {} at {}", entry["run"], entry["name"], entry["kind"], entry["steps"]);
+        format!("{mistake}: first off at {first}, told {said:?}, unexplained {unexplained}")
+    }
+}
+
+/// Writes a mistake's dump: what is given, and the right steps but for those that differ; or the output alone of them.
+fn write_dump(run: &SafeTensors, mistake: &str, output_alone: bool, path: &Path) {
+    let mut dump = BTreeMap::new();
+    for (name, tensor) in run.tensors() {
+        let (of, step) = name.split_once('/').unwrap_or((mistake, &name));
+        let Some(known) = Name::named(step).filter(|_| of == mistake) else { continue };
+        let is_left_out = output_alone && !known.is_given() && step != "output";
+        if !is_left_out && (name.contains('/') || !dump.contains_key(step)) {
+            dump.insert(step.to_owned(), tensor);
+        }
+    }
+    safetensors::serialize_to_file(dump, None, path).expect("written");
+}
+
+/// The dumps, checked with the flags that say what was meant.
+fn checked(output_alone: bool) -> Vec<Checked> {
+    let file = fs::read_to_string(folder().join("edits.json")).expect("readable");
+    let mut entries: Vec<Value> = serde_json::from_str(&file).expect("a list");
+    entries.retain(|entry| !output_alone || entry["alone"] == true);
+    let dumps = tempfile::tempdir().expect("a temporary folder");
+    let (queue, done) = (Mutex::new(entries), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let Some(entry) = queue.lock().expect("not poisoned").pop() else { break };
+                    let (run, mistake) = (text(&entry["run"]), text(&entry["name"]));
+                    let path = dumps.path().join(format!("{run}.{mistake}.safetensors"));
+                    let bytes = fs::read(folder().join(format!("{run}.safetensors")));
+                    let bytes = bytes.expect("readable");
+                    let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
+                    write_dump(&tensors, mistake, output_alone, &path);
+                    let output = Command::new(env!("CARGO_BIN_EXE_mha-trace"))
+                        .args(["check", "--format", "json"])
+                        .arg(&path)
+                        .args(list(&entry["args"]).iter().map(text))
+                        .current_dir(folder())
+                        .output()
+                        .expect("runs");
+                    let what = String::from_utf8_lossy(&output.stderr);
+                    let report: Value = serde_json::from_slice(&output.stdout)
+                        .unwrap_or_else(|error| panic!("{run}: {mistake}: {error}: {what}"));
+                    let report = report["files"][0].clone();
+                    done.lock().expect("not poisoned").push(Checked { entry, report });
+                }
+            });
+        }
+    });
+    done.into_inner().expect("not poisoned")
+}
+
+/// Prints what is not named. Asserts that nothing wrong is told, and that so many of a hundred are named.
+fn assert_named(all: &[Checked], output_alone: bool, least: usize) {
+    let answers = all.iter().map(|one| (one.answer(output_alone), one));
+    let mut others: Vec<_> = answers.filter(|(answer, _)| *answer != Answer::Named).collect();
+    others.sort_by_key(|(answer, _)| *answer);
+    for (answer, one) in &others {
+        println!("{answer:?}: {}", one.told());
+    }
+    let (named, of) = (all.len() - others.len(), all.len());
+    let wrong = others.iter().filter(|(answer, _)| *answer == Answer::Wrong).count();
+    println!("{named} of {of} named, {wrong} wrong answers");
+    assert!(wrong == 0 && named * 100 >= of * least, "{named} of {of} named, {wrong} wrong");
+}
+
+#[test]
+fn every_edit_is_told_from_all_steps() {
+    let all = checked(false);
+    assert!(all.len() >= 900, "only {} dumps", all.len());
+    let elsewhere: Vec<_> = all.iter().filter(|one| !one.is_found()).map(Checked::told).collect();
+    println!("found elsewhere:\n{}", elsewhere.join("\n"));
+    assert_named(&all, false, 97);
+    assert!(elsewhere.is_empty(), "{} first steps are others", elsewhere.len());
+}
+
+/// One shape of each, as whole runs take longer.
+#[test]
+fn most_edits_are_told_from_the_output_alone() {
+    let all = checked(true);
+    assert!(all.len() >= 270, "only {} dumps", all.len());
+    assert_named(&all, true, 80);
+}
