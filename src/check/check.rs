@@ -5,6 +5,7 @@ use std::path::Path;
 
 use candle_core::Tensor;
 
+use super::blocked_scores::where_seen;
 use super::diagnose::diagnose;
 use super::evidence::Evidence;
 use super::finding::Diagnosis;
@@ -13,7 +14,6 @@ use super::non_finite::NonFinite;
 use super::padding::{PaddedRows, Padding};
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
-use super::unread::where_seen;
 use crate::config::{Mask, Settings};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};

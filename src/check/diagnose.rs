@@ -53,7 +53,7 @@ pub fn diagnose(
     }
     if at_fault.is_empty() && hidden.is_empty() {
         diagnosis.findings = vec![evidence.rounding()?];
-        let differing = steps.iter_mut().filter(|step| step.status == Status::Differs);
+        let differing = steps.iter_mut().filter(|step| is_off(step));
         if noise_counts {
             mark_inherited(steps, |from| inheriting(program, from), &[], &[]);
         } else {
@@ -66,6 +66,8 @@ pub fn diagnose(
     diagnosis.unexplained.splice(..0, unexplained);
     if !diagnosis.unexplained.is_empty()
         && diagnosis.findings.iter().all(Finding::is_rounding)
+        // What has another shape was not computed so, in whatever type.
+        && steps.iter().all(|step| step.shapes.is_none())
         && let Some(products) = evidence.precision_of_products()?
     {
         let step = diagnosis.unexplained.first().copied().unwrap_or(Name::Output);
@@ -77,13 +79,18 @@ pub fn diagnose(
     diagnosis.clues = clues(evidence, &diagnosis.unexplained)?;
     let is_rounding = diagnosis.findings.iter().all(Finding::is_rounding);
     if is_rounding && diagnosis.unexplained.is_empty() && !noise_counts {
-        let differing = steps.iter_mut().filter(|step| step.status == Status::Differs);
+        let differing = steps.iter_mut().filter(|step| is_off(step));
         differing.for_each(|step| step.status = Status::Same);
         return Ok(diagnosis);
     }
     let wrong = [at_fault, hidden].concat();
     mark_inherited(steps, |from| inheriting(program, from), &wrong, &right_by_itself);
     Ok(diagnosis)
+}
+
+/// Whether a step differs in its numbers, which rounding can do.
+fn is_off(step: &StepReport) -> bool {
+    step.status == Status::Differs && step.comparison.is_some()
 }
 
 /// The steps that read one of these, directly or through others.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
 
+use super::blocked_scores::where_seen;
 use super::compare::compare;
 use super::finding::Finding;
+use super::fit::cells;
 use super::noise::Noise;
 use super::products::{Products, goes_with};
 use super::tolerance::Tolerance;
-use super::unread::where_seen;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::file::Record;
@@ -29,6 +30,9 @@ pub struct Evidence<'a> {
     /// The 16-bit type that values were recorded in, if one was.
     half: Option<DType>,
 }
+
+/// So many numbers that are off tell why, or all where there are fewer.
+const LEAST_TOLD: usize = 4;
 
 impl<'a> Evidence<'a> {
     /// The evidence of a record, whose values `recorded` has in the type of the run.
@@ -123,7 +127,7 @@ impl<'a> Evidence<'a> {
                 products.eval(step, inputs)
             })?;
             let noise = Noise::of_run(self.trace, &run)?;
-            let mut fits = true;
+            let mut fits = !self.recorded.is_empty();
             for (step, rounded) in self.trace.steps().iter().zip(run.steps()) {
                 let found = self.recorded.get(&step.name);
                 let Some(found) = found.filter(|_| step.name.role() == Role::Computed) else {
@@ -201,6 +205,26 @@ impl<'a> Evidence<'a> {
     /// If candle fails.
     pub fn expected(&self, step: &Step) -> Result<Tensor> {
         Ok(self.right(step)?.unwrap_or_else(|| step.value.clone()))
+    }
+
+    /// Whether a step is off in enough finite numbers to tell why: NaN agrees with whatever becomes NaN.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn tells(&self, step: Name) -> Result<bool> {
+        let (Some(own), Some(found)) = (self.trace.step(step), self.recorded.get(&step)) else {
+            return Ok(false);
+        };
+        let value = self.expected(own)?;
+        if found.dims() != value.dims() {
+            return Ok(false);
+        }
+        let tolerance = Tolerance::of(found.dtype());
+        let (found, value) = (cells(found, None)?, cells(&value, None)?);
+        let off = found.iter().zip(&value).filter(|(found, value)| {
+            found.is_finite() && value.is_finite() && tolerance.excess(**found, **value) > 1.0
+        });
+        Ok(off.count() >= LEAST_TOLD.min(found.len()))
     }
 
     /// What a step reads, as it was recorded; nothing where some of it was not.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::Tensor;
 
+use super::blocked_scores::where_seen;
 use super::catalogue::Situation;
 use super::clues::parts;
 use super::compare::compare;
@@ -12,7 +13,6 @@ use super::finding::Finding;
 use super::hypothesis::{Hypothesis, hypotheses, sites};
 use super::replay::{narrowed_trace, narrowed_values, worst};
 use super::tolerance::Tolerance;
-use super::unread::where_seen;
 use super::{fit, fit_cells};
 use crate::error::Result;
 use crate::program::{Axis, Kind, Name, Part, Precision, Program, Trace};
@@ -27,6 +27,8 @@ struct Explanation {
 struct Search<'e, 'a> {
     evidence: &'e Evidence<'a>,
     faulty: &'e [Name],
+    /// Those that are off in finite numbers, by which alone a mistake without a name is known.
+    telling: Vec<Name>,
     sieve: Option<Sieve>,
     found: Vec<Explanation>,
 }
@@ -90,8 +92,14 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<(Vec<Finding>, Ve
         recorded: Some(evidence.recorded),
     };
     let all = hypotheses(&situation)?;
-    let mut search =
-        Search { evidence, faulty, sieve: Sieve::of(evidence, faulty)?, found: Vec::new() };
+    let mut telling = Vec::new();
+    for step in faulty {
+        if evidence.tells(*step)? {
+            telling.push(*step);
+        }
+    }
+    let sieve = Sieve::of(evidence, faulty)?;
+    let mut search = Search { evidence, faulty, telling, sieve, found: Vec::new() };
     for made in all.iter().filter(|made| made.may_reach(faulty)) {
         search.try_one(made)?;
     }
@@ -139,7 +147,8 @@ impl Search<'_, '_> {
     /// Keeps a mistake that explains something, and contradicts nothing.
     fn try_one(&mut self, made: &Hypothesis) -> Result<bool> {
         let steps = self.explained(made)?;
-        let explains = !steps.is_empty();
+        let is_told = made.is_known() || steps.iter().any(|step| self.telling.contains(step));
+        let explains = !steps.is_empty() && is_told;
         if explains {
             self.found.push(Explanation { made: made.clone(), steps });
         }
@@ -270,8 +279,10 @@ pub fn agrees(
 ) -> Result<bool> {
     let seen = where_seen(evidence.trace, step, found, value)?;
     let found = seen.as_ref().unwrap_or(found);
-    let mut types = Precision::ALL.into_iter().filter(|_| made.kind == Kind::Precision);
-    match types.find(|precision| made.summary.contains(precision.name())) {
+    let types = Precision::ALL.into_iter().filter(|_| made.kind == Kind::Precision);
+    // Of two names of which one begins the other, the longer.
+    let named = types.filter(|precision| made.summary.contains(precision.name()));
+    match named.max_by_key(|precision| precision.name().len()) {
         Some(precision) => evidence.noise.agree_in(step, found, value, precision),
         None => evidence.noise.agree(step, found, value),
     }

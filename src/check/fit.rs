@@ -253,6 +253,12 @@ pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, boo
         return Ok(None);
     }
     let (own, meant) = (cells(found, None)?, cells(&value, None)?);
+    // Rounding is in most numbers, and makes none that is not finite.
+    let off = own.iter().zip(&meant).filter(|(own, meant)| own.total_cmp(meant).is_ne()).count();
+    let is_finite = |values: &[f64]| values.iter().all(|value| !value.is_nan());
+    if 2 * off < own.len() || !is_finite(&own) {
+        return Ok(None);
+    }
     let pairs =
         || own.iter().zip(&meant).filter(|(own, meant)| is_number(**own) && is_number(**meant));
     let size = pairs().map(|(_, meant)| meant.abs()).fold(0.0, f64::max);

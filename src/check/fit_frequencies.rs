@@ -40,8 +40,10 @@ pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         let told_so = format!("multiplied by {name}");
         told.push((vec![factor; meant.len()], told_so, cost::FITTED));
     }
-    if let Some(found) = of_pairs(rotate, heads, found, &meant)? {
-        told.push((ratios(&found, &meant), tell(&found, &meant), cost::FITTED + 1));
+    if let Some(found) = of_pairs(rotate, heads, found, &meant)?
+        && let Some(words) = tell(&found, &meant)
+    {
+        told.push((ratios(&found, &meant), words, cost::FITTED + 1));
     }
     for (factors, told, cost) in told {
         let slip = || Op::from(Slip::Along(0, Along::Each(factors.clone())));
@@ -110,12 +112,22 @@ fn of_pairs(
 
 /// What each frequency is multiplied by.
 fn ratios(found: &[f64], meant: &[f64]) -> Vec<f64> {
-    found.iter().zip(meant).map(|(found, meant)| found / meant).collect()
+    let ratio = |(found, meant): (&f64, &f64)| if *meant == 0.0 { 1.0 } else { found / meant };
+    found.iter().zip(meant).map(ratio).collect()
 }
 
-/// What the frequencies are, in words: those of another base, or each by itself.
-fn tell(found: &[f64], meant: &[f64]) -> String {
-    let is_near = |left: f64, right: f64| (left - right).abs() <= 1e-4 * right.abs();
+/// What the frequencies are, in words: those of another base, or each by itself. Nothing where they are those that
+/// were meant, as far as angles tell.
+fn tell(found: &[f64], meant: &[f64]) -> Option<String> {
+    // Angles are f32 numbers of a few turns.
+    let is_near = |left: f64, right: f64| (left - right).abs() <= 1e-5 * right.abs().max(1e-3);
+    let others: Vec<(usize, f64, f64)> = (0..found.len())
+        .map(|pair| (pair, found[pair], meant[pair]))
+        .filter(|(_, found, meant)| !is_near(*found, *meant))
+        .collect();
+    if others.is_empty() {
+        return None;
+    }
     #[allow(clippy::cast_precision_loss, reason = "pairs are few")]
     let pairs = found.len() as f64;
     if let [first, second, rest @ ..] = found
@@ -126,13 +138,9 @@ fn tell(found: &[f64], meant: &[f64]) -> String {
         let base = second.powf(-pairs);
         let of_base = (0_i32..).map(|pair| second.powi(pair));
         if found.iter().zip(of_base).all(|(found, own)| is_near(*found, own)) {
-            return format!("those of base {}, without scaling", short(base.round()));
+            return Some(format!("those of base {}, without scaling", short(base.round())));
         }
     }
-    let others: Vec<(usize, f64, f64)> = (0..found.len())
-        .map(|pair| (pair, found[pair], meant[pair]))
-        .filter(|(_, found, meant)| !is_near(*found, *meant))
-        .collect();
     let shown: Vec<String> = others
         .iter()
         .take(4)
@@ -144,5 +152,5 @@ fn tell(found: &[f64], meant: &[f64]) -> String {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    format!("{}{more}", shown.join(", "))
+    Some(format!("{}{more}", shown.join(", ")))
 }

@@ -50,7 +50,8 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
     if own.first().is_none_or(|column| column.len() < 4) || made.len() > 8 * MOST_PLACES {
         return Ok(None);
     }
-    let first = matrices.iter().take_while(|(name, _)| Some(*name) != weight_of(at));
+    let own_weight = evidence.trace.read_by(step).get(1).map(|read| read.name);
+    let first = matrices.iter().take_while(|(name, _)| Some(*name) != own_weight);
     let first: usize = first.map(|(_, tensor)| tensor.dim(0).unwrap_or(0)).sum();
     let is_near = |left: &[f64], right: &[f64]| {
         let far = |(left, right): (&f64, &f64)| (left - right).abs() > 1e-4 * (1e-1 + right.abs());
@@ -91,18 +92,6 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
         vec![Edit::new(at, change)],
         format!("{at}: its weight is {told}"),
     )))
-}
-
-/// The weight of a projected step.
-fn weight_of(at: Name) -> Option<Name> {
-    let [q, k, v, o] = Name::PROJECTIONS.map(|(weight, _)| weight);
-    match at {
-        Name::Q => Some(q),
-        Name::K => Some(k),
-        Name::V => Some(v),
-        Name::Output => Some(o),
-        _ => None,
-    }
 }
 
 /// `4 to 7`.

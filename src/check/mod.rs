@@ -1,5 +1,6 @@
 //! Comparing traces: what differs, where it begins, by how much, and which mistake makes it.
 
+mod blocked_scores;
 pub mod catalogue;
 #[allow(clippy::module_inception, reason = "the command of that name")]
 mod check;
@@ -29,7 +30,6 @@ mod replay;
 mod report;
 mod told_cells;
 mod tolerance;
-mod unread;
 mod whole_runs;
 
 pub use check::check;

@@ -124,7 +124,7 @@ impl Noise {
         let by_type = Tolerance::of(left.dtype());
         let by_type = self.half.map_or(by_type, |half| by_type.looser(half));
         let noise = self.at(step);
-        let (mut is_within, mut trend) = (true, Trend::default());
+        let (mut is_within, mut trend, mut largest) = (true, Trend::default(), 0.0_f64);
         let agrees = for_rows(left, right, |left, right| {
             let within = |tolerance: Tolerance| {
                 left.iter().zip(right).all(|(left, right)| {
@@ -133,13 +133,21 @@ impl Noise {
             };
             let rounding = || allowed * noise.ratio * noise.size(right);
             trend.add(left, right, noise);
+            largest = left
+                .iter()
+                .copied()
+                .filter(|left| left.is_finite())
+                .map(f64::abs)
+                .fold(largest, f64::max);
             if within(by_type) {
                 return true;
             }
             is_within = false;
             within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
         })?;
-        Ok(agrees && (is_within || trend.has_no_direction(noise.ratio)))
+        // Noise that is larger than all that was recorded would excuse anything.
+        let is_told = is_within || allowed * noise.ratio * noise.least <= largest;
+        Ok(agrees && is_told && (is_within || trend.has_no_direction(noise.ratio)))
     }
 
     /// Whether a value was computed in a type of fewer bits as this one was: all but where its last bit falls.

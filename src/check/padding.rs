@@ -37,12 +37,26 @@ impl Padding {
             return Ok(None);
         }
         let blocked = blocked.broadcast_as(weights.value.shape())?;
-        let keys = blocked.min(2)?.min(1)?;
-        // The own key of the first query.
+        // Blocked in all heads and queries; and what a query may not see before it, none may.
+        let columns = blocked.min(2)?.min(1)?;
         let (first, queries) = (config.sizes.first_position(), config.sizes.query_count());
-        let padded = keys.narrow(1, first, queries)?.contiguous()?;
+        let keys = config.sizes.keys();
+        let cells = blocked.flatten_all()?.to_vec1::<u8>()?;
+        let column = columns.flatten_all()?.to_vec1::<u8>()?;
+        let heads = config.sizes.heads;
+        let is_of_keys = cells.iter().enumerate().all(|(at, cell)| {
+            let (item, query, key) = (at / keys / queries / heads, at / keys % queries, at % keys);
+            *cell == 0 || key > first + query || column.get(item * keys + key) == Some(&1)
+        });
+        if !is_of_keys {
+            return Ok(None);
+        }
+        // The own key of the first query.
+        let padded = columns.narrow(1, first, queries)?.contiguous()?;
         let count = padded.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()?;
-        Ok((count > 0).then_some(Self { padded }))
+        let all = padded.elem_count();
+        let is_part = count > 0 && usize::try_from(count).is_ok_and(|count| count < all);
+        Ok(is_part.then_some(Self { padded }))
     }
 
     /// A recorded value with `other` in the rows of padded queries; nothing for a step without such rows.

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use candle_core::Tensor;
 
+use super::blocked_scores::where_seen;
 use super::compare::compare;
 use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
-use super::unread::where_seen;
 use crate::error::{Error, Result};
 use crate::program::{Name, Op, Part, Program, QueryRows, Role, Step, Trace};
 

@@ -83,15 +83,21 @@ impl<'a> WholeRuns<'a> {
         let all = hypotheses(&Situation { config, right: trace, recorded: None })?;
         let started = Instant::now();
         // Rounding shows at single steps; what is far-fetched there is not looked for where less was recorded.
-        let likely: Vec<&Hypothesis> =
-            all.iter().filter(|made| made.kind != Kind::Precision && made.cost < ODD).collect();
+        let mut tells = false;
+        for step in self.unproven() {
+            tells = tells || self.evidence.tells(step)?;
+        }
+        let is_likely = |made: &&Hypothesis| {
+            made.kind != Kind::Precision && made.cost < ODD && (tells || made.is_known())
+        };
+        let likely: Vec<&Hypothesis> = all.iter().filter(is_likely).collect();
         let (mut fitting, untried) = self.cheapest(&likely, patience)?;
         let spent = started.elapsed();
         let tried = u32::try_from(likely.len().max(1)).unwrap_or(u32::MAX);
-        if fitting.is_empty() && untried.is_none() {
+        if fitting.is_empty() && untried.is_none() && tells {
             fitting = self.fitted()?;
         }
-        if fitting.is_empty() && untried.is_none() {
+        if fitting.is_empty() && untried.is_none() && tells {
             fitting = self.confined(&all)?;
         }
         if !fitting.is_empty() {
@@ -364,7 +370,10 @@ fn add(findings: &mut Vec<Finding>, other: Finding) {
         }
     } else if let Some(first) = findings.first_mut().filter(|first| first.summary != other.summary)
     {
-        first.also.push((other.id, other.summary));
+        let told = (other.id, other.summary);
+        if told.1 != first.summary && !first.also.contains(&told) {
+            first.also.push(told);
+        }
     }
 }
 

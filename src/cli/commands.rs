@@ -18,6 +18,7 @@ use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
     ToleranceArgs, ViewArgs,
 };
+use super::progress::Progress;
 use super::run::{RunArgs, flag};
 use super::{Outcome, print};
 
@@ -242,7 +243,10 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         }
     }
     for path in &paths {
-        match check::check(path, &flags, &map, &tolerances) {
+        let progress = Progress::of(format!("checking {}", quoted_path(path)));
+        let checked = check::check(path, &flags, &map, &tolerances);
+        drop(progress);
+        match checked {
             Ok(report) => {
                 if args.run.is_verbose {
                     print_matches(&report.matches);

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod progress;
 mod run;
 
 use std::io::{self, BufWriter, Write};

@@ -57,7 +57,14 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
     };
     let mut open = Vec::new();
     for entry in computed {
-        let options = options(entry, trace);
+        let mut options = options(entry, trace);
+        // Code has its tokens in one order: that of X, where the lengths leave it open.
+        let is_of_tokens = |(step, reading): &(&Step, AxisOrder)| {
+            step.axes.rank() != 3 || (reading.order().first() == Some(&Axis::Query)) == tokens_first
+        };
+        if options.iter().any(is_of_tokens) {
+            options.retain(is_of_tokens);
+        }
         match options.as_slice() {
             [] => named.leave(entry, trace),
             [(step, reading)] => named.take(entry, step, reading, &[])?,
@@ -235,7 +242,8 @@ impl Named {
         let is_average = |step: &&Step| {
             let rest = step.axes.iter().filter(|(axis, size)| *axis != Axis::Head && *size > 1);
             let dims = entry.tensor.dims().iter().copied().filter(|size| *size > 1);
-            step.axes.iter().any(|(axis, size)| axis == Axis::Head && size > 1)
+            entry.tensor.rank() < step.axes.rank()
+                && step.axes.iter().any(|(axis, size)| axis == Axis::Head && size > 1)
                 && rest.map(|(_, size)| size).eq(dims)
         };
         let meanings = meanings(name);

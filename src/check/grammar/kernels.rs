@@ -44,7 +44,13 @@ impl Grammar<'_> {
         blocks.sort_unstable();
         blocks.dedup();
         for (slip, told) in StreamSlip::ALL {
-            for block in blocks.iter().copied().filter(|block| (*block as u128) < keys) {
+            // Without a rest there is nothing to go wrong with it.
+            let is_of_rest = matches!(slip, StreamSlip::FullBlocks | StreamSlip::Padded);
+            let fits = |block: &usize| {
+                let block = *block as u128;
+                block < keys && !(is_of_rest && keys.is_multiple_of(block))
+            };
+            for block in blocks.iter().copied().filter(fits) {
                 // That gives the same numbers in blocks of any size.
                 let is_one_way = slip == StreamSlip::Undivided;
                 let told = if is_one_way {

@@ -2,7 +2,7 @@
 
 use candle_core::{D, Tensor};
 
-use super::bias::{Biasing, alibi_slopes};
+use super::bias::{Biasing, Distance, alibi_slopes};
 use super::mask::broadcasts;
 use super::scaling::number;
 use crate::error::Result;
@@ -63,7 +63,7 @@ impl ScoreSlip {
             (Self::Alibi { first }, []) => {
                 let (_, heads, queries, keys) = scores.dims4()?;
                 let slopes = Tensor::new(alibi_slopes(heads), scores.device())?;
-                let (sort, first) = (super::bias::Distance::Absolute, *first);
+                let (sort, first) = (Distance::Absolute, *first);
                 let biases = Biasing::Distances { sort, first, queries, keys }.value(&[&slopes])?;
                 scores.broadcast_add(&biases.to_dtype(scores.dtype())?)?
             }
