@@ -398,7 +398,7 @@ mod tests {
 
     /// What is given, and an output that no known mistake makes.
     fn recorded(trace: &Trace) -> HashMap<Name, Tensor> {
-        let steps = trace.steps().iter().filter(|step| step.name.role() != Role::Computed);
+        let steps = trace.steps().iter().filter(|step| !step.is_computed());
         let mut recorded: HashMap<_, _> =
             steps.map(|step| (step.name, step.value.clone())).collect();
         let output = &trace.step(Name::Output).expect("there").value;
