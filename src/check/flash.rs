@@ -1,4 +1,4 @@
-//! The tolerance of FlashAttention's own tests: a kernel may be off by twice as much as PyTorch in the same type.
+//! The tolerance of `FlashAttention`'s own tests: a kernel may be off by twice as much as PyTorch in the same type.
 
 use candle_core::{DType, Tensor};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::file::{Record, dtype_name};
 use crate::program::{Name, Trace};
 
-/// How many times PyTorch's error a kernel's may be (`tests/test_flash_attn.py` of FlashAttention: "Check that
+/// How many times PyTorch's error a kernel's may be (`tests/test_flash_attn.py` of `FlashAttention`: "Check that
 /// `FlashAttention`'s numerical error is at most twice the numerical error of a Pytorch implementation").
 pub const ALLOWED_FACTOR: f64 = 2.0;
 

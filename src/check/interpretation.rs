@@ -6,8 +6,7 @@ use crate::config::{End, Fill, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::foreign::{
-    self, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings, take_arguments,
-    take_mask,
+    self, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings, take_arguments, take_mask,
 };
 use crate::program::Name;
 use crate::run::{Run, Sources};
@@ -138,7 +137,12 @@ fn cores(
     settings.end.get_or_insert_default();
     let mask = if settings.attn_mask.is_none() { take_mask(&mut record) } else { None };
     if settings.q.is_some() {
-        return Ok(vec![Interpretation::of(record, &settings, (matches.clone(), unmatched.clone()), mask)?]);
+        return Ok(vec![Interpretation::of(
+            record,
+            &settings,
+            (matches.clone(), unmatched.clone()),
+            mask,
+        )?]);
     }
     // Attention to one key is none: whatever it lacks would seem right.
     let keys = |reading: &Qkv| {

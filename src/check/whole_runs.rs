@@ -377,7 +377,7 @@ mod tests {
     use super::*;
     use crate::check::replay::{Replay, narrowed_values};
     use crate::config::{Pairing, QkNorm, Settings};
-    use crate::program::{Part, QueryRows, Role, Trace};
+    use crate::program::{Part, QueryRows, Trace};
     use crate::run::{Run, Sources, to_record};
 
     fn run(settings: &Settings) -> Run {

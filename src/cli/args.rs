@@ -52,6 +52,7 @@ pub enum Command {
 }
 
 #[derive(Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct CheckArgs {
     /// Recorded files (FILE:TENSOR for one tensor), or folders of them
     #[arg(required = true, value_name = "FILE|DIR")]

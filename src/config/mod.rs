@@ -38,6 +38,7 @@ pub(crate) const DEFAULT_HEADS: usize = 2;
 ///
 /// Made from [`Settings`] by [`Config::resolve`]; as [`Settings`] again it is the `config` of a recorded trace.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a setting")]
 #[non_exhaustive]
 pub struct Config {
     /// How long the axes are.
@@ -277,9 +278,7 @@ impl Config {
     pub fn ends(&self) -> &'static [Name] {
         match self.start {
             Start::Inputs => &[Name::Output],
-            Start::Projections | Start::Heads => {
-                &[Name::Output, Name::Concat, Name::HeadOutputs]
-            }
+            Start::Projections | Start::Heads => &[Name::Output, Name::Concat, Name::HeadOutputs],
         }
     }
 

@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::matched::Match;
 use super::names::last_segment;
-use crate::config::{Mask, Segments, Setting, Settings};
+use crate::config::{Mask, Setting, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::Record;
 
@@ -14,48 +14,49 @@ struct Argument {
     key: &'static str,
     /// What kernels call it, in lower case.
     names: &'static [&'static str],
-    /// Sets what the numbers say; nothing where they can say no such thing.
-    set: fn(&mut Settings, &[f64]) -> Option<()>,
+    /// What the numbers say, as the setting's text, empty for nothing; `None` where they can say no such thing.
+    text: fn(&[f64]) -> Option<String>,
 }
 
 const ARGUMENTS: &[Argument] = &[
     Argument {
         key: "scale",
         names: &["scale", "softmax_scale", "sm_scale", "scaling"],
-        set: |settings, numbers| Some(settings.scale = Some(single(numbers)?)),
+        text: |numbers| single(numbers).map(|scale| scale.to_string()),
     },
     Argument {
         key: "softcap",
         names: &["softcap", "logits_soft_cap"],
         // 0 is none.
-        set: |settings, numbers| {
-            Some(settings.softcap = Some(single(numbers)?).filter(|cap| *cap != 0.0))
+        text: |numbers| match single(numbers)? {
+            0.0 => Some(String::new()),
+            cap => Some(cap.to_string()),
         },
     },
     Argument {
         key: "mask",
         names: &["is_causal", "causal"],
-        set: |settings, numbers| {
-            let is_causal = single(numbers)? != 0.0;
-            Some(settings.mask = Some(if is_causal { Mask::Causal } else { Mask::None }))
+        text: |numbers| match single(numbers)? {
+            0.0 => Some(Mask::None.to_string()),
+            _ => Some(Mask::Causal.to_string()),
         },
     },
     Argument {
         key: "segments",
         names: &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q"],
-        set: |settings, numbers| Some(settings.segments = Some(documents(numbers)?)),
+        text: documents,
     },
     Argument {
         key: "key_segments",
         names: &["cu_seqlens_k", "cu_seqlens_kv", "cu_seq_lens_k"],
-        set: |settings, numbers| Some(settings.key_segments = Some(documents(numbers)?)),
+        text: documents,
     },
     Argument {
         key: "lengths",
         names: &["cache_seqlens", "seqlens_k", "seqused_k", "nonpad_kv_seqlen", "context_lens"],
-        set: |settings, numbers| {
+        text: |numbers| {
             let all = numbers.iter().map(|number| count(*number));
-            Some(settings.lengths = Some(all.collect::<Option<_>>()?))
+            Some(listed(&all.collect::<Option<Vec<_>>>()?))
         },
     },
 ];
@@ -70,13 +71,17 @@ fn count(number: f64) -> Option<usize> {
 }
 
 /// The lengths of documents of which these are the starts, and the end of the last: 0, 3, 5, 9.
-fn documents(ends: &[f64]) -> Option<Segments> {
+fn documents(ends: &[f64]) -> Option<String> {
     let ends: Vec<usize> = ends.iter().map(|end| count(*end)).collect::<Option<_>>()?;
     if ends.first() != Some(&0) || ends.len() < 2 {
         return None;
     }
     let lengths = ends.windows(2).map(|pair| pair[1].checked_sub(pair[0]));
-    lengths.collect::<Option<Vec<_>>>().map(|lengths| Segments(vec![lengths]))
+    lengths.collect::<Option<Vec<_>>>().map(|lengths| listed(&lengths))
+}
+
+fn listed<T: ToString>(numbers: &[T]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Takes the arguments out of a file that the settings do not state, and sets them.
@@ -92,17 +97,19 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
             continue;
         };
         let entry = record.entries.remove(at);
-        if Setting::named(argument.key).is_some_and(|setting| setting.is_set(settings)) {
-            continue;
-        }
+        let setting = Setting::named(argument.key);
+        let Some(setting) = setting.filter(|setting| !setting.is_set(settings)) else { continue };
         let numbers = numbers(&entry.tensor)?;
-        if (argument.set)(settings, &numbers).is_none() {
-            let what = format!("holds {numbers:?}, which is no {}", argument.key);
+        let wrong = || {
+            let what = format!("holds {}, which is no {}", listed(&numbers), argument.key);
             let fix = format!("leave it out of the file, and state {}", argument.key);
-            return Err(Error::tensor(quoted(&entry.name), what, fix));
+            Error::tensor(quoted(&entry.name), what, fix)
+        };
+        let text = (argument.text)(&numbers).ok_or_else(wrong)?;
+        if !text.is_empty() {
+            setting.set(settings, &text).map_err(|_| wrong())?;
         }
-        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        let how = format!("which is {}", numbers.join(", "));
+        let how = format!("which is {}", listed(&numbers));
         matches.push(Match::as_it_is(argument.key, &entry.name).read(how));
     }
     // Without those of the queries they are those of both.

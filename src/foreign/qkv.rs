@@ -107,16 +107,16 @@ fn has_inputs(record: &Record) -> bool {
 }
 
 fn missing(found: &[Option<&Entry>; 3]) -> Error {
-    let names = ["q", "k", "v"];
-    let (there, lacking): (Vec<_>, Vec<_>) =
-        names.iter().zip(found).partition(|(_, entry)| entry.is_some());
-    let list = |of: Vec<(&&str, &Option<&Entry>)>| {
-        of.into_iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" and ")
+    let names = |is_there: bool| {
+        let slots = ["q", "k", "v"].into_iter().zip(found);
+        let names = slots.filter(|(_, entry)| entry.is_some() == is_there).map(|(name, _)| name);
+        names.collect::<Vec<_>>()
     };
+    let (there, lacking) = (names(true), names(false));
     let verb = if there.len() == 1 { "is" } else { "are" };
-    let (there, lacking) = (list(there), list(lacking));
-    let what = format!("not recorded, though {there} {verb}");
-    Error::tensor(lacking, what, "record all three: q, k and v; or x and the weights")
+    let what = format!("not recorded, though {} {verb}", there.join(" and "));
+    let fix = "record all three: q, k and v; or x and the weights";
+    Error::tensor(lacking.join(" and "), what, fix)
 }
 
 /// The tensors that are queries, keys and values.

@@ -107,7 +107,7 @@ fn not_checked(unmatched: &[Unmatched]) -> Vec<String> {
 /// How many tensors that were left out for one reason are named.
 const NAMED: usize = 4;
 
-/// A step's error as FlashAttention's tests judge it.
+/// A step's error as `FlashAttention`'s tests judge it.
 fn flash_line(found: &FlashError) -> String {
     let FlashError { step, dtype, .. } = found;
     let verdict = match found.factor() {

@@ -36,7 +36,7 @@ pub enum Weighting {
         /// The axis that is summed over, counted from the last: 1 for the keys, as it should be.
         axis_from_last: usize,
     },
-    /// log Σ exp(s) over the keys of every row, as kernels keep it for the backward pass ("FlashAttention", Dao et al.,
+    /// log Σ exp(s) over the keys of every row, as kernels keep it for the backward pass ("`FlashAttention`", Dao et al.,
     /// 2022, algorithm 1: L = m + log ℓ). Reads what softmax reads. −∞ where all scores are.
     LogSumExp {
         /// In faulty code, how the sum is gathered.
