@@ -18,7 +18,7 @@ use super::unread::where_seen;
 use crate::config::{Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};
-use crate::foreign::{Match, NameMap, Named, Unmatched, name_steps};
+use crate::foreign::{Match, NameMap, Named, Unmatched, distance, name_steps};
 use crate::program::{Name, Op, Step, Trace};
 use crate::run::Run;
 
@@ -125,6 +125,17 @@ impl Recomputed {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
     }
 
+    /// How far the recorded steps are from the recomputed ones, in the mean.
+    fn apart(&self) -> Result<f64> {
+        let mut sum = 0.0;
+        for step in self.steps.iter().filter_map(|found| self.trace.step(found.step?)) {
+            let recorded = self.named.record.tensor(step.name.as_str());
+            let recorded = recorded.filter(|recorded| recorded.dims() == step.value.dims());
+            sum += recorded.map_or(Ok(1.0), |recorded| distance(recorded, &step.value))?;
+        }
+        Ok(sum)
+    }
+
     /// How many steps are wrong for no known reason.
     fn unexplained(&self) -> usize {
         self.diagnosis.as_ref().map_or(0, |diagnosis| diagnosis.unexplained.len())
@@ -175,6 +186,11 @@ fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
     // A way that finds fewer steps in the file understands less of it.
     let most = found.iter().map(|recomputed| recomputed.steps.len()).max();
     found.retain(|recomputed| Some(recomputed.steps.len()) == most);
+    // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
+    let apart: Vec<f64> = found.iter().map(Recomputed::apart).collect::<Result<_>>()?;
+    let mut found: Vec<(f64, Recomputed)> = apart.into_iter().zip(found).collect();
+    found.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    let found = found.into_iter().map(|(_, recomputed)| recomputed);
     for recomputed in found {
         let judged = recomputed.judge(tolerances.noise_counts)?;
         // One that needs nothing but rounding is the one that was meant.

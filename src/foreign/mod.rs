@@ -23,4 +23,4 @@ pub use matched::Match;
 pub(crate) use names::meanings;
 pub(crate) use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;
-pub(crate) use steps::{Named, fitting, name_steps};
+pub(crate) use steps::{Named, distance, fitting, name_steps};

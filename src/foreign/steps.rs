@@ -148,8 +148,11 @@ fn meant(name: &str, trace: &Trace) -> Vec<Name> {
 
 /// The mean over the elements of |left − right| / (|left| + |right|): 0 where they agree, at most 1. So neither large
 /// numbers nor a mask's fill outweigh the rest.
+///
+/// # Errors
+/// If candle fails.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
-fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
+pub fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
     let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
     let (left, right) = (values(left)?, values(right)?);
     let apart = |(left, right): (&f64, &f64)| {

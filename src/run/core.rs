@@ -25,7 +25,8 @@ impl Sources {
             let (of, tensor) = arranged(name, &tensor, format, start)?;
             start = Some(of);
             let found = if found.is_empty() { text } else { &found };
-            self.take(of.given()[slot], tensor, Match::as_it_is(name, found), text);
+            let step = of.given()[slot];
+            self.take(step, tensor, Match::as_it_is(step.as_str(), found), text);
         }
         Ok(())
     }
