@@ -186,11 +186,14 @@ fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
     // A way that finds fewer steps in the file understands less of it.
     let most = found.iter().map(|recomputed| recomputed.steps.len()).max();
     found.retain(|recomputed| Some(recomputed.steps.len()) == most);
-    // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
-    let apart: Vec<f64> = found.iter().map(Recomputed::apart).collect::<Result<_>>()?;
-    let mut found: Vec<(f64, Recomputed)> = apart.into_iter().zip(found).collect();
-    found.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-    let found = found.into_iter().map(|(_, recomputed)| recomputed);
+    let of_core = |recomputed: &Recomputed| recomputed.run.config().start != Start::Inputs;
+    if found.len() > 1 && found.iter().all(of_core) {
+        // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
+        let apart: Vec<f64> = found.iter().map(Recomputed::apart).collect::<Result<_>>()?;
+        let mut pairs: Vec<(f64, Recomputed)> = apart.into_iter().zip(found).collect();
+        pairs.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+        found = pairs.into_iter().map(|(_, recomputed)| recomputed).collect();
+    }
     for recomputed in found {
         let judged = recomputed.judge(tolerances.noise_counts)?;
         // One that needs nothing but rounding is the one that was meant.

@@ -94,11 +94,14 @@ fn schemes() -> Vec<Scheme> {
 fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
     let mut found: BTreeMap<String, Layer> = BTreeMap::new();
     let known: HashSet<&str> = names.iter().copied().collect();
+    // Without the output projection a module's name may be of its projections or of the layer.
+    let mut taken: HashSet<String> = HashSet::new();
     for Scheme { inputs, outputs, per_head } in schemes() {
         let Some((first, _)) = inputs.first() else { continue };
         for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
             let has = |(weight, _): &&Names| known.contains(format!("{prefix}{weight}").as_str());
-            if found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
+            let is_taken = ends_before && !taken.insert(format!("{prefix}{first}"));
+            if is_taken || found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
                 continue;
             }
             let absent = outputs.first().filter(|_| ends_before && inputs.len() > 1);
@@ -124,7 +127,10 @@ fn prefix_of<'a>(name: &'a str, last: &str) -> Option<&'a str> {
 /// # Errors
 /// If no layer is under the prefix, or several are: the prefixes that would do are listed.
 pub fn pick(names: &[&str], prefix: Option<&str>, ends_before: bool) -> Result<Option<Layer>> {
-    let all = layers(names, ends_before);
+    let mut all = layers(names, false);
+    if all.is_empty() && ends_before {
+        all = layers(names, true);
+    }
     let known: Vec<String> = all.iter().map(|layer| layer.shown_prefix().to_owned()).collect();
     let asked = prefix.unwrap_or_default().trim_end_matches(['.', '/']);
     let (mut under, others): (Vec<Layer>, Vec<Layer>) =
