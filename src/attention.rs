@@ -97,7 +97,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
     let mut ends = vec![config.end.step()];
     if config.lse {
-        p.then(Name::Lse, Weighting::LogSumExp { running: None }, &beside)?;
+        p.then(Name::Lse, Weighting::LogSumExp, &beside)?;
         ends.push(Name::Lse);
     }
     if let Some((keep, scale)) = dropout {

@@ -1,41 +1,10 @@
-//! Mistakes of kernels: a softmax that runs over blocks of keys, what it keeps of a row, and packed documents.
+//! Mistakes of kernels: what they keep of a row, and packed documents.
 
 use super::{Edits, Mistake, Situation, Way, after, before, none, omit, one, read, replace};
 use crate::error::Result;
-use crate::program::{
-    ByPosition, Edit, Kind, Masking, Name, Running, Scaling, Slip, Weigh, Weighting,
-};
-
-const RESCALED: &str =
-    "acc = acc * alpha + p @ v; l = l * alpha + p.sum(-1)  # alpha = exp(m_old - m_new)";
+use crate::program::{ByPosition, Edit, Kind, Masking, Name, Scaling, Slip, Weigh};
 
 pub const ALL: &[Mistake] = &[
-    Mistake {
-        id: "running-maximum",
-        kind: Kind::Replaced,
-        silent: "It shows only in rows whose largest score is not in the first block of keys.",
-        ways: &[
-            Way {
-                summary: "the output gathered so far is not rescaled when the running maximum of the scores grows",
-                wrong: "acc = acc + p @ v; l = l * alpha + p.sum(-1)",
-                right: RESCALED,
-                edits: |run| running(run, false, true),
-            },
-            Way {
-                summary: "the sum gathered so far is not rescaled when the running maximum of the scores grows",
-                wrong: "acc = acc * alpha + p @ v; l = l + p.sum(-1)",
-                right: RESCALED,
-                edits: |run| running(run, true, false),
-            },
-            Way {
-                summary: "neither output nor sum is rescaled when the running maximum of the scores grows",
-                wrong: "acc = acc + p @ v; l = l + p.sum(-1)",
-                right: RESCALED,
-                edits: |run| running(run, false, false),
-            },
-        ],
-        seen: &[],
-    },
     Mistake {
         id: "lse-base-2",
         kind: Kind::Replaced,
@@ -76,27 +45,6 @@ pub const ALL: &[Mistake] = &[
         seen: &[],
     },
 ];
-
-/// The softmax of kernels with blocks of the usual sizes, from either end.
-fn running(run: &Situation, rescales_output: bool, rescales_sum: bool) -> Result<Vec<Edits>> {
-    // Sinks are no keys, of which kernels take care apart.
-    let (inputs, shape) = (run.inputs(Name::Weights), run.shape(Name::Weights));
-    let ([_], Some(keys)) = (&inputs[..], shape.last()) else { return none() };
-    let blocks: &[usize] = if *keys > 16 { &[16, 32, 64, 128, 256] } else { &[1, 2, 4, 8] };
-    let mut all = Vec::new();
-    for block in blocks.iter().copied().filter(|block| block < keys) {
-        for is_backward in [false, true] {
-            let running = Running { block, is_backward, rescales_output, rescales_sum };
-            let mut edits = vec![replace(Name::Weights, Slip::Weigh(Weigh::Running(running)))];
-            if run.has(Name::Lse) && !rescales_sum {
-                let log = Weighting::LogSumExp { running: Some(running) };
-                edits.push(replace(Name::Lse, log));
-            }
-            all.push(edits);
-        }
-    }
-    Ok(all)
-}
 
 fn of_lse(run: &Situation, edit: Edit) -> Result<Vec<Edits>> {
     if run.has(Name::Lse) { one([edit]) } else { none() }

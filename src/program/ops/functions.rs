@@ -208,73 +208,6 @@ pub enum Weigh {
     Equal,
     /// The scores of a row less their largest.
     LessLargest,
-    /// Softmax block by block of keys, of which something keeps the maximum of its time.
-    Running(Running),
-}
-
-/// A softmax that runs over the keys in blocks, with a running maximum ("Online normalizer calculation for softmax",
-/// Milakov and Gimelshein, 2018), and does not rescale all that it should when the maximum grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Running {
-    /// Keys in a block.
-    pub block: usize,
-    /// Whether the last block comes first.
-    pub is_backward: bool,
-    /// Whether the output that was gathered so far is rescaled.
-    pub rescales_output: bool,
-    /// Whether the sum that was gathered so far is rescaled.
-    pub rescales_sum: bool,
-}
-
-impl Running {
-    /// exp(s − the running maximum of its block), and exp(s − the largest of the row).
-    fn exponentials(self, scores: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
-        let keys = scores.dim(D::Minus1)?;
-        let block = self.block.max(1);
-        let mut starts: Vec<usize> = (0..keys).step_by(block).collect();
-        if self.is_backward {
-            starts.reverse();
-        }
-        let mut largest: Option<Tensor> = None;
-        let mut stale = Vec::new();
-        for start in starts {
-            let own = scores.narrow(D::Minus1, start, block.min(keys - start))?;
-            let of_own = own.max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
-            let so_far = match largest {
-                Some(largest) => largest.maximum(&of_own)?,
-                None => of_own,
-            };
-            stale.push(own.broadcast_sub(&so_far)?.exp()?);
-            largest = Some(so_far);
-        }
-        if self.is_backward {
-            stale.reverse();
-        }
-        let row = match largest {
-            Some(largest) => scores.broadcast_sub(&largest)?.exp()?,
-            None => scores.exp()?,
-        };
-        Ok((Tensor::cat(&stale, scores.rank().saturating_sub(1))?, row))
-    }
-
-    /// The sum that the rows are divided by.
-    fn sum(self, stale: &Tensor, row: &Tensor) -> candle_core::Result<Tensor> {
-        if self.rescales_sum { row } else { stale }.sum_keepdim(D::Minus1)
-    }
-
-    /// The logarithm of that sum, and the largest of the row: what such a kernel keeps of a row.
-    pub(super) fn log_sum(self, scores: &Tensor) -> candle_core::Result<Tensor> {
-        let (stale, row) = self.exponentials(scores)?;
-        let largest = scores.max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
-        (self.sum(&stale, &row)?.log()? + largest)?.squeeze(D::Minus1)
-    }
-
-    fn weights(self, scores: &Tensor) -> candle_core::Result<Tensor> {
-        let (stale, row) = self.exponentials(scores)?;
-        // A row without a visible key has weights 0.
-        let sum = self.sum(&stale, &row)?.maximum(f64::from(f32::MIN_POSITIVE))?;
-        if self.rescales_output { row } else { stale }.broadcast_div(&sum)
-    }
 }
 
 impl Weigh {
@@ -321,7 +254,6 @@ impl Weigh {
                 shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)
             }
             Self::LessLargest => shifted(),
-            Self::Running(running) => running.weights(scores),
             Self::Equal => {
                 let seen = scores.gt(-1e8)?.to_dtype(scores.dtype())?;
                 seen.broadcast_div(&seen.sum_keepdim(D::Minus1)?)

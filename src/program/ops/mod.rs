@@ -25,7 +25,7 @@ pub use bias::{Biasing, Distance, alibi_slopes};
 pub use documents::Documents;
 pub use fill::Fill;
 pub use frequencies::{Frequencies, Llama3, RopeScaling, Yarn};
-pub use functions::{Map, Norm, Running, Squares, Weigh};
+pub use functions::{Map, Norm, Squares, Weigh};
 pub use heads::{Heads, Rearrange};
 pub use linear::{Linear, QueryRows};
 pub use mask::{Blocked, BlockedKeys, Masking};

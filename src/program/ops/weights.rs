@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Device, Tensor};
 
-use super::functions::{Map, Running, Weigh};
+use super::functions::{Map, Weigh};
 use super::mask::broadcasts;
 use super::slip::Slip;
 use crate::error::Result;
@@ -38,10 +38,7 @@ pub enum Weighting {
     },
     /// log Σ exp(s) over the keys of every row, as kernels keep it for the backward pass ("`FlashAttention`", Dao et al.,
     /// 2022, algorithm 1: L = m + log ℓ). Reads what softmax reads. −∞ where all scores are.
-    LogSumExp {
-        /// In faulty code, how the sum is gathered.
-        running: Option<Running>,
-    },
+    LogSumExp,
     /// Zeros in the rows whose keys are all blocked, the weights elsewhere. Reads weights and a boolean mask.
     ZeroEmptyRows,
     /// What kept weights are multiplied by: 1 / (1 − p), and 0 for p = 1, which keeps none. It is an f32 in runs of any
@@ -120,10 +117,7 @@ impl Operation for Weighting {
                     }
                 }
             }
-            (Self::LogSumExp { running: Some(running) }, [scores, ..]) => {
-                running.log_sum(scores)?
-            }
-            (Self::LogSumExp { running: None }, [scores, sinks @ ..]) => {
+            (Self::LogSumExp, [scores, sinks @ ..]) => {
                 let scores = match sinks {
                     [sinks, ..] => &with_sinks(scores, sinks)?,
                     [] => scores,
@@ -141,7 +135,7 @@ impl Operation for Weighting {
             (Self::KeepSome(KeepSome { keep, factor }), [weights]) => kept(weights, keep, *factor)?,
             (
                 Self::Softmax { .. }
-                | Self::LogSumExp { .. }
+                | Self::LogSumExp
                 | Self::ZeroEmptyRows
                 | Self::DropoutScale { .. }
                 | Self::Dropout { .. }
@@ -154,11 +148,11 @@ impl Operation for Weighting {
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         let (fits, axes): (bool, &[Dim]) = match (self, inputs) {
             (Self::DropoutScale { .. }, []) => (true, &[]),
-            (Self::Softmax { .. } | Self::LogSumExp { .. }, [scores, others @ ..]) => {
+            (Self::Softmax { .. } | Self::LogSumExp, [scores, others @ ..]) => {
                 let heads = scores.iter().filter(|(axis, _)| *axis == Axis::Head);
                 let is_one_a_head = |sinks: &&[Dim]| sinks.iter().eq(heads.clone());
                 let axes = match (self, scores) {
-                    (Self::LogSumExp { .. }, [rows @ .., _]) => rows,
+                    (Self::LogSumExp, [rows @ .., _]) => rows,
                     _ => scores,
                 };
                 (others.len() <= 1 && others.iter().all(is_one_a_head), axes)
@@ -183,10 +177,10 @@ impl Operation for Weighting {
                 let sinks = if names.len() == 2 { format!(" and {second}") } else { String::new() };
                 format!("softmax({first}) over {}{sinks}", over.unwrap_or(&"batch items"))
             }
-            Self::LogSumExp { .. } if names.len() == 2 => {
+            Self::LogSumExp if names.len() == 2 => {
                 format!("log Σ exp({first}) over keys and {second}")
             }
-            Self::LogSumExp { .. } => format!("log Σ exp({first}) over keys"),
+            Self::LogSumExp => format!("log Σ exp({first}) over keys"),
             Self::ZeroEmptyRows => format!("0 where {second} blocks every key, else {first}"),
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
             Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
@@ -198,7 +192,7 @@ impl Operation for Weighting {
 
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
         let own = || inputs.first().ok_or(Misread)?.at(cell);
-        if let (Self::LogSumExp { .. }, [scores, sinks @ ..]) = (self, inputs) {
+        if let (Self::LogSumExp, [scores, sinks @ ..]) = (self, inputs) {
             let mut row = scores.row(cell)?;
             for sinks in sinks {
                 row.push(sinks.at(&[cell.get(1).copied().unwrap_or_default()])?.value);
@@ -237,7 +231,7 @@ impl Operation for Weighting {
             }
             (Self::KeepSome(KeepSome { factor: by, .. }), ..) => vec![own()?, factor("kept", *by)],
             (Self::ZeroEmptyRows, ..) => vec![own()?],
-            (Self::Softmax { .. } | Self::LogSumExp { .. } | Self::Dropout { .. }, ..) => {
+            (Self::Softmax { .. } | Self::LogSumExp | Self::Dropout { .. }, ..) => {
                 return Err(Misread.into());
             }
         })])
@@ -247,7 +241,7 @@ impl Operation for Weighting {
         output.count().saturating_mul(match self {
             Self::Softmax { .. } => 5,
             // The maximum, its subtraction, the exponential and the sum for every score, and the logarithm.
-            Self::LogSumExp { .. } => 4 * inputs.first().map_or(0, |scores| scores.last_size()) + 2,
+            Self::LogSumExp => 4 * inputs.first().map_or(0, |scores| scores.last_size()) + 2,
             Self::ZeroEmptyRows => 0,
             Self::DropoutScale { .. } => 2,
             Self::Dropout { .. } | Self::KeepSome(_) => 1,
@@ -267,7 +261,7 @@ impl Operation for Weighting {
             },
             (
                 Self::Softmax { .. }
-                | Self::LogSumExp { .. }
+                | Self::LogSumExp
                 | Self::ZeroEmptyRows
                 | Self::DropoutScale { .. }
                 | Self::Dropout { .. }
@@ -370,7 +364,7 @@ impl Operation for Weighting {
     fn is_share(&self) -> bool {
         match self {
             Self::Softmax { .. } => true,
-            Self::LogSumExp { .. }
+            Self::LogSumExp
             | Self::ZeroEmptyRows
             | Self::DropoutScale { .. }
             | Self::Dropout { .. }
@@ -380,7 +374,7 @@ impl Operation for Weighting {
 
     fn range(&self) -> Option<(f64, f64)> {
         match self {
-            Self::LogSumExp { .. } | Self::DropoutScale { .. } => None,
+            Self::LogSumExp | Self::DropoutScale { .. } => None,
             Self::Softmax { .. }
             | Self::ZeroEmptyRows
             | Self::Dropout { .. }
