@@ -7,15 +7,17 @@ use candle_core::DType;
 use crate::config::{Config, Mask, QkNorm};
 use crate::error::Result;
 use crate::program::{
-    Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distance, Frequencies, Heads, Hides,
-    Linear, Masking, Name, Op, Program, Rotary, Rotate, Scaling, Size, Weighting, alibi_slopes,
+    Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distance, Documents, Frequencies, Heads,
+    Hides, Linear, Masking, Name, Op, Program, QueryRows, Rotary, Rotate, Scaling, Size, Weighting,
+    alibi_slopes,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
 pub type Outside = HashMap<Name, Vec<usize>>;
 
 /// The program of multi-head attention ("Attention Is All You Need", section 3.2):
-/// softmax(Q·Kᵀ / √`d_k`) · V of every head, the heads side by side, times `w_oᵀ`.
+/// softmax(Q·Kᵀ / √`d_k`) · V of every head, the heads side by side, times `w_oᵀ`. Of it, what lies between the config's
+/// start and its end.
 ///
 /// # Errors
 /// If the sizes do not fit each other.
@@ -93,6 +95,11 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
 
     let beside: Vec<usize> = std::iter::once(scores).chain(sinks).collect();
     let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
+    let mut ends = vec![config.end.step()];
+    if config.lse {
+        p.then(Name::Lse, Weighting::LogSumExp, &beside)?;
+        ends.push(Name::Lse);
+    }
     if let Some((keep, scale)) = dropout {
         let dropout = Weighting::Dropout { p: config.dropout };
         weights = p.then(Name::WeightsDropped, dropout, &[weights, keep, scale])?;
@@ -102,7 +109,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
     p.then(Name::Output, to_model, &after(concat, &w_o))?;
-    Ok(p.program)
+    Ok(p.program.between(config.start.given(), &ends))
 }
 
 fn after(x: usize, parameters: &[usize]) -> Vec<usize> {
@@ -175,9 +182,12 @@ impl Builder<'_> {
         let masks = &config.masks;
         let mut parts = Vec::new();
         if masks.between == Mask::Causal {
-            let first = config.first_seen(config.align());
-            let by_position =
-                |hides| Masking::ByPosition(ByPosition { first, queries, keys, hides });
+            let (first, shifts) =
+                (config.first_seen(config.align()), config.shifts(config.align()));
+            let by_position = |hides| {
+                let shifts = shifts.clone();
+                Masking::ByPosition(ByPosition { first, queries, keys, hides, shifts })
+            };
             parts.push(self.setting(Name::CausalMask, by_position(Hides::Future), &[])?);
             if let Some(window) = masks.window {
                 let window = by_position(Hides::BeforeWindow(window));
@@ -193,6 +203,12 @@ impl Builder<'_> {
                 let blocked = BlockedKeys { by, keys, as_queries: None };
                 parts.push(self.setting(name, Masking::Keys(blocked), &[])?);
             }
+        }
+        if let Some(packed) = &masks.segments {
+            let rows = QueryRows { first: sizes.first_query(), count: queries };
+            let (queries, keys) = (packed.queries.0.clone(), packed.keys.0.clone());
+            let documents = Masking::Documents(Documents { queries, keys, rows });
+            parts.push(self.setting(Name::DocumentMask, documents, &[])?);
         }
         parts.extend(self.given_outside(Name::FileMask));
         if parts.is_empty() {

@@ -12,6 +12,12 @@ fn the_readme_shows_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let shown = [
         "fixtures/faulty/kv-swapped.output.safetensors",
+        "fixtures/core/sdpa-flash-causal.safetensors",
+        "fixtures/core/flash-varlen-cached.safetensors",
+        "fixtures/core/hooks-1.safetensors",
+        "fixtures/core/wrong-running-maximum-sum.safetensors",
+        "fixtures/core/wrong-documents.output.safetensors",
+        "fixtures/core/sdpa-flash-bfloat16.safetensors",
         "fixtures/modules",
         "fixtures/architectures/gemma2",
         "fixtures/architectures/llama",

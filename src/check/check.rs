@@ -9,16 +9,17 @@ use super::blocked_scores::where_seen;
 use super::diagnose::diagnose;
 use super::evidence::Evidence;
 use super::finding::Diagnosis;
+use super::flash::flash_errors;
 use super::interpretation::{Interpretation, interpretations, told_mask};
 use super::non_finite::NonFinite;
 use super::padding::{PaddedRows, Padding};
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
-use crate::config::{Mask, Settings};
+use crate::config::{Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};
-use crate::foreign::{Match, NameMap, Named, Unmatched, name_steps};
-use crate::program::{Name, Op, Role, Step, Trace};
+use crate::foreign::{Match, NameMap, Named, Unmatched, distance, name_steps};
+use crate::program::{Name, Op, Step, Trace};
 use crate::run::Run;
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
@@ -43,12 +44,26 @@ pub fn check(
     let is_of_run = |name: &str| {
         Name::in_files(name).is_some_and(|name| name.is_given() || trace.step(name).is_some())
     };
-    let others = named.record.entries.iter().filter(|entry| !is_of_run(&entry.name));
+    // What our own file has before the start or behind the end that a flag states is left aside.
+    let is_cut_off = |name: &str| {
+        let step = Name::in_files(name).filter(|_| !is_foreign);
+        step.is_some_and(|step| run.config().lies_outside(step))
+    };
+    let others = named.record.entries.iter();
+    let others = others.filter(|entry| !is_of_run(&entry.name) && !is_cut_off(&entry.name));
     steps.extend(others.map(|entry| StepReport::missing(&entry.name)));
     let non_finite = NonFinite::first(&named.record, &trace)?;
+    let flash = tolerances.flash.then(|| flash_errors(&named.record, &trace)).transpose()?;
+    for beyond in flash.iter().flatten().filter(|error| !error.is_within()) {
+        let beyond = steps.iter_mut().filter(|step| step.step == Some(beyond.step));
+        beyond
+            .filter(|step| step.status == Status::Same)
+            .for_each(|step| step.status = Status::Differs);
+    }
     let report = Report::of(path, steps, tolerances)?;
     let differs = report.first_divergence().is_some();
-    let fits_unmasked = differs && is_foreign && fits_unmasked(&record, flags, tolerances)?;
+    let other = if run.config().start == Start::Inputs { Mask::None } else { Mask::Causal };
+    let fits_other = differs && is_foreign && fits_under(other, &record, flags, tolerances)?;
     let read_as = is_foreign.then(|| run.config().clone());
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
     let mask_read = mask_read.map(|mask| told_mask(&mask.value)).transpose()?;
@@ -59,7 +74,9 @@ pub fn check(
         non_finite,
         read_as,
         mask_read,
-        fits_unmasked,
+        fits_unmasked: fits_other && other == Mask::None,
+        fits_causal: fits_other && other == Mask::Causal,
+        flash,
         matches,
         padded_rows,
         unmatched,
@@ -67,13 +84,18 @@ pub fn check(
     })
 }
 
-/// Whether the file is that of a run without the mask between positions that there is unless another is asked for.
-fn fits_unmasked(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<bool> {
+/// Whether the file is that of a run under another mask between positions than there is unless one is asked for.
+fn fits_under(
+    mask: Mask,
+    record: &Record,
+    flags: &Settings,
+    tolerances: &Tolerances,
+) -> Result<bool> {
     if flags.mask.is_some() || flags.preset.is_some() {
         return Ok(false);
     }
-    let unmasked = Settings { mask: Some(Mask::None), ..flags.clone() };
-    let found = interpretations(record, &unmasked)?.into_iter().map(|interpretation| {
+    let others = Settings { mask: Some(mask), ..flags.clone() };
+    let found = interpretations(record, &others)?.into_iter().map(|interpretation| {
         let run = interpretation.run()?;
         recompute(interpretation, run, tolerances)
     });
@@ -101,6 +123,17 @@ impl Recomputed {
 
     fn same(&self) -> usize {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
+    }
+
+    /// How far the recorded steps are from the recomputed ones, in the mean.
+    fn apart(&self) -> Result<f64> {
+        let mut sum = 0.0;
+        for step in self.steps.iter().filter_map(|found| self.trace.step(found.step?)) {
+            let recorded = self.named.record.tensor(step.name.as_str());
+            let recorded = recorded.filter(|recorded| recorded.dims() == step.value.dims());
+            sum += recorded.map_or(Ok(1.0), |recorded| distance(recorded, &step.value))?;
+        }
+        Ok(sum)
     }
 
     /// How many steps are wrong for no known reason.
@@ -150,8 +183,17 @@ fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
     let most = found.iter().map(Recomputed::same).max();
     let mut best = None;
     found.retain(|recomputed| Some(recomputed.same()) == most);
-    // A way that finds no step in the file does not understand it.
-    found.sort_by_key(|recomputed| recomputed.steps.is_empty());
+    // A way that finds fewer steps in the file understands less of it.
+    let most = found.iter().map(|recomputed| recomputed.steps.len()).max();
+    found.retain(|recomputed| Some(recomputed.steps.len()) == most);
+    let of_core = |recomputed: &Recomputed| recomputed.run.config().start != Start::Inputs;
+    if found.len() > 1 && found.iter().all(of_core) {
+        // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
+        let apart: Vec<f64> = found.iter().map(Recomputed::apart).collect::<Result<_>>()?;
+        let mut pairs: Vec<(f64, Recomputed)> = apart.into_iter().zip(found).collect();
+        pairs.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+        found = pairs.into_iter().map(|(_, recomputed)| recomputed).collect();
+    }
     for recomputed in found {
         let judged = recomputed.judge(tolerances.noise_counts)?;
         // One that needs nothing but rounding is the one that was meant.
@@ -184,7 +226,7 @@ fn recompute(
     let padding = Padding::of(run.config(), &trace)?;
     // What was not recorded is not asked for.
     let mut steps = Vec::new();
-    for step in trace.steps().iter().filter(|step| step.name.role() == Role::Computed) {
+    for step in trace.steps().iter().filter(|step| step.is_computed()) {
         let Some(recorded) = named.record.tensor(step.name.as_str()) else { continue };
         let left_out = padding.as_ref().filter(|_| tolerances.ignores_padding);
         let filled = left_out.map(|padding| padding.replaced(step, recorded, &step.value));
@@ -203,8 +245,10 @@ fn recompute(
     };
     unmatched.append(&mut named.unmatched);
     // An output that was there and not compared is not the same.
-    let is_compared = steps.iter().any(|step| step.step == Some(Name::Output));
-    if !is_compared && unmatched.iter().any(|tensor| tensor.may_be(Name::Output)) {
+    let ends = run.config().ends();
+    let is_compared = steps.iter().any(|step| step.step.is_some_and(|step| ends.contains(&step)));
+    let may_be = |tensor: &Unmatched| ends.iter().any(|end| tensor.may_be(*end));
+    if !is_compared && unmatched.iter().any(may_be) {
         steps.push(StepReport::missing(Name::Output.as_str()));
     }
     let padding = padding.filter(|_| tolerances.ignores_padding);
@@ -271,7 +315,7 @@ fn padded_rows(
 fn in_the_runs_type(record: &Record, trace: &Trace) -> Result<HashMap<Name, Tensor>> {
     let mut values = HashMap::new();
     for step in trace.steps() {
-        if step.name.role() != Role::Computed {
+        if !step.is_computed() {
             values.insert(step.name, step.value.clone());
         } else if let Some(recorded) = record.tensor(step.name.as_str())
             && recorded.dims() == step.value.dims()

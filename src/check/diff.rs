@@ -56,10 +56,10 @@ pub fn diff(
     let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
     steps.extend(unknown.filter_map(|entry| lone(&entry.name, "right")));
     mark_inherited(&mut steps, Name::descendants, &[], &[]);
-    let config = record
-        .config
-        .as_ref()
-        .map(|settings| Sources::recorded(&record, |_| true).resolve(settings));
+    let config = record.config.as_ref().map(|settings| {
+        let start = settings.start.unwrap_or_default();
+        Sources::recorded(&record, start, |_| true).resolve(settings)
+    });
     let labels = config.and_then(Result::ok).and_then(|config| config.labels());
     Ok(Report { labels, matches, unmatched, ..Report::of(left, steps, tolerances)? })
 }

@@ -45,7 +45,7 @@ impl<'a> Evidence<'a> {
         recorded: &'a HashMap<Name, Tensor>,
         record: &Record,
     ) -> Result<Self> {
-        let half = half(record)?;
+        let half = half(record, trace)?;
         let noise = Arc::new(Noise::of(trace, half)?);
         Ok(Self { config, trace, recorded, noise, half })
     }
@@ -98,7 +98,7 @@ impl<'a> Evidence<'a> {
             None => ("noise", "no bug: the differences are those of rounding, which adds up"),
         };
         let mut furthest: Option<(f64, Name)> = None;
-        for step in self.trace.steps().iter().filter(|step| step.name.role() == Role::Computed) {
+        for step in self.trace.steps().iter().filter(|step| step.is_computed()) {
             let Some(found) = self.recorded.get(&step.name) else { continue };
             // As in the judgement of the step: by what was recorded before it, where that is all there.
             let value = self.expected(step)?;
@@ -121,7 +121,7 @@ impl<'a> Evidence<'a> {
     pub fn precision_of_products(&self) -> Result<Option<Products>> {
         for products in Products::all() {
             let run: Trace = self.trace.run_with(|step, inputs| {
-                if step.name.role() != Role::Computed {
+                if !step.is_computed() {
                     return Ok::<_, Error>(step.value.clone());
                 }
                 products.eval(step, inputs)
@@ -130,7 +130,7 @@ impl<'a> Evidence<'a> {
             let mut fits = !self.recorded.is_empty();
             for (step, rounded) in self.trace.steps().iter().zip(run.steps()) {
                 let found = self.recorded.get(&step.name);
-                let Some(found) = found.filter(|_| step.name.role() == Role::Computed) else {
+                let Some(found) = found.filter(|_| step.is_computed()) else {
                     continue;
                 };
                 let (value, rounded) = match self.inputs(step) {
@@ -235,14 +235,19 @@ impl<'a> Evidence<'a> {
 
 /// The 16-bit type that a file's values were computed in: that of a tensor, or the one that all its computed values
 /// are numbers of, as `NumPy` has no bf16 and people widen what they record.
-fn half(record: &Record) -> Result<Option<DType>> {
+///
+/// # Errors
+/// If candle fails.
+pub fn half(record: &Record, trace: &Trace) -> Result<Option<DType>> {
     let is_half = |dtype: &DType| matches!(dtype, DType::F16 | DType::BF16);
     let mut dtypes = record.entries.iter().map(|entry| entry.tensor.dtype());
     if let Some(dtype) = dtypes.find(is_half) {
         return Ok(Some(dtype));
     }
     let computed = record.entries.iter().filter(|entry| {
-        Name::in_files(&entry.name).is_none_or(|name| name.role() == Role::Computed)
+        Name::in_files(&entry.name).is_none_or(|name| {
+            trace.step(name).map_or(name.role() == Role::Computed, Step::is_computed)
+        })
     });
     let computed: Vec<&Tensor> = computed.map(|entry| &entry.tensor).collect();
     for dtype in [DType::BF16, DType::F16] {

@@ -100,7 +100,7 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<(Vec<Finding>, Ve
     }
     let sieve = Sieve::of(evidence, faulty)?;
     let mut search = Search { evidence, faulty, telling, sieve, found: Vec::new() };
-    for made in all.iter().filter(|made| made.may_reach(faulty)) {
+    for made in all.iter().filter(|made| made.may_reach(evidence.trace, faulty)) {
         search.try_one(made)?;
     }
     for step in search.open() {

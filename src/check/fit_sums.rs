@@ -19,7 +19,7 @@ pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         return Ok(all);
     };
     let first = evidence.trace.read_by(step).first().map(|read| read.name);
-    let first = first.filter(|name| name.role() == Role::Computed);
+    let first = first.filter(|name| evidence.trace.computes(*name));
     let bases =
         [(None, Some(&value)), (first, first.and_then(|name| evidence.recorded.get(&name)))];
     for (name, base) in bases {

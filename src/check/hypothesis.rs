@@ -94,12 +94,10 @@ impl Hypothesis {
         self.cost == KNOWN
     }
 
-    /// Whether it edits one of these steps, or a setting that they may read.
-    pub fn may_reach(&self, steps: &[Name]) -> bool {
+    /// Whether it edits one of these steps, or what is given and they may read.
+    pub fn may_reach(&self, right: &Trace, steps: &[Name]) -> bool {
         self.edits.iter().any(|edit| {
-            edit.at.role() != Role::Computed
-                || edit.change == Change::Exchange
-                || steps.contains(&edit.at)
+            !right.computes(edit.at) || edit.change == Change::Exchange || steps.contains(&edit.at)
         })
     }
 
@@ -167,7 +165,7 @@ pub fn sites(right: &Trace, program: &Program) -> Vec<Name> {
     let mut sites = Vec::new();
     for step in program.steps() {
         let reads_changed = step.inputs.iter().any(|at| {
-            let is_setting = program.steps()[*at].name.role() != Role::Computed;
+            let is_setting = !right.computes(program.steps()[*at].name);
             is_setting && is_changed.get(*at) == Some(&true)
         });
         let own = right.step(step.name);
@@ -175,7 +173,7 @@ pub fn sites(right: &Trace, program: &Program) -> Vec<Name> {
             own.is_some_and(|own| own.op == step.op && reads(right, own) == reads(program, step));
         let is_other = reads_changed || !is_as_it_was || counts.get(&step.name) != Some(&1);
         is_changed.push(is_other);
-        if is_other && step.name.role() == Role::Computed && !sites.contains(&step.name) {
+        if is_other && right.computes(step.name) && !sites.contains(&step.name) {
             sites.push(step.name);
         }
     }

@@ -2,10 +2,12 @@
 
 use candle_core::Tensor;
 
-use crate::config::{Fill, Settings};
+use crate::config::{End, Fill, Settings, Start};
 use crate::error::{Error, Result};
-use crate::file::Record;
-use crate::foreign::{self, Inputs, Match, Unmatched, find_inputs};
+use crate::file::{Entry, Record};
+use crate::foreign::{
+    self, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings, take_arguments, take_mask,
+};
 use crate::program::Name;
 use crate::run::{Run, Sources};
 
@@ -48,18 +50,29 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
             tokens_first: false,
         }]);
     }
-    let Inputs { record, mut matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
-    let (mut settings, sources) = Sources::of_record(&record, &others)?;
-    matches.extend(sources.matches().iter().cloned());
+    let Inputs { mut record, mut matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
+    let mut settings = others;
+    if record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::Lse)) {
+        settings.lse.get_or_insert(true);
+    }
+    let is_core = starts_behind_inputs(&record, &settings);
+    if is_core {
+        matches.extend(take_arguments(&mut record, &mut settings)?);
+        let qkv = match settings.q {
+            Some(_) => Vec::new(),
+            None => find_qkv(&record, &settings)?,
+        };
+        if settings.q.is_some() || !qkv.is_empty() {
+            return cores(&record, &settings, &(matches, unmatched), qkv);
+        }
+    }
+    if settings.end.is_none() && ends_before_output(&record, &settings) {
+        settings.end = Some(End::Concat);
+    }
+    let plain = Interpretation::of(record, &settings, (matches, unmatched), None)?;
+    let Interpretation { mut settings, sources, mut matches, unmatched, record, .. } = plain;
     if settings.heads.is_none() {
         settings.heads = heads;
-    }
-    if settings.mask_fill.is_none()
-        && let Some((fill, tensor)) = foreign::mask_fill(&record)
-    {
-        settings.mask_fill = Some(Fill(fill));
-        matches
-            .push(Match::as_it_is("mask_fill", tensor).read(format!("whose lowest is {fill:e}")));
     }
     let tokens_first = sources.with_tokens_first()?;
     if sources.tensor(Name::Mask).is_some() {
@@ -83,6 +96,90 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
         tokens_first: true,
     });
     Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
+}
+
+/// Whether a file is of a run that starts behind its inputs: it is said so, or X or the weights are missing.
+fn starts_behind_inputs(record: &Record, flags: &Settings) -> bool {
+    let has = |name: Name| record.tensor(name.as_str()).is_some();
+    match flags.start {
+        Some(start) => start != Start::Inputs,
+        None if flags.q.is_some() => true,
+        None => {
+            let has_x = flags.x.is_some() || has(Name::X);
+            !has_x || !(flags.weights.is_some() || has(Name::WQ))
+        }
+    }
+}
+
+/// Whether a file has neither the output projection's weight nor its result.
+fn ends_before_output(record: &Record, flags: &Settings) -> bool {
+    let is_output = |entry: &Entry| meanings(&entry.name) == [Name::Output];
+    let has_weight = flags.weights.is_some() || record.tensor(Name::WO.as_str()).is_some();
+    !has_weight && !record.entries.iter().any(is_output)
+}
+
+/// What was taken as what, and what was left out, so far.
+type Seen = (Vec<Match>, Vec<Unmatched>);
+
+/// The ways to understand a file as that of a run which starts at queries, keys and values.
+fn cores(
+    record: &Record,
+    settings: &Settings,
+    (matches, unmatched): &Seen,
+    readings: Vec<Qkv>,
+) -> Result<Vec<Interpretation>> {
+    let mut record = record.clone();
+    let mut settings = settings.clone();
+    let has_output = settings.weights.is_some() || record.tensor(Name::WO.as_str()).is_some();
+    if !has_output {
+        settings.end.get_or_insert(End::Concat);
+    }
+    settings.end.get_or_insert_default();
+    let mask = if settings.attn_mask.is_none() { take_mask(&mut record) } else { None };
+    if settings.q.is_some() {
+        return Ok(vec![Interpretation::of(
+            record,
+            &settings,
+            (matches.clone(), unmatched.clone()),
+            mask,
+        )?]);
+    }
+    // Attention to one key is none: whatever it lacks would seem right.
+    let keys = |reading: &Qkv| {
+        let axis = if reading.start == Start::Heads { 2 } else { 1 };
+        reading.tensors.get(1).and_then(|(_, tensor)| tensor.dims().get(axis).copied())
+    };
+    let most = readings.iter().map(keys).max().flatten();
+    let (mut all, mut refused) = (Vec::new(), None);
+    for reading in
+        readings.into_iter().filter(|reading| keys(reading) != Some(1) || most == Some(1))
+    {
+        let mut record = record.clone();
+        let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
+        record.entries.retain(|entry| !taken(&entry.name));
+        let entry = |(name, tensor): (Name, Tensor)| Entry::of(name.as_str(), tensor);
+        record.entries.extend(reading.tensors.into_iter().map(entry));
+        let mut settings = settings.clone();
+        settings.start = Some(reading.start);
+        settings.heads = settings.heads.or(reading.heads);
+        // What is a cache by its name may be all the keys.
+        let (caches, others): (Vec<Match>, Vec<Match>) =
+            matches.iter().cloned().partition(|other| taken(&other.step));
+        let by_its_name = |own: &Match| {
+            let cache = caches.iter().find(|cache| cache.step == own.tensor);
+            let tensor = cache.map_or_else(|| own.tensor.clone(), |cache| cache.tensor.clone());
+            Match { tensor, ..own.clone() }
+        };
+        let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name)).collect();
+        match Interpretation::of(record, &settings, (matches, unmatched.clone()), mask.clone()) {
+            Ok(interpretation) => all.push(interpretation),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    match refused {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
 }
 
 /// Which keys a query may not see.
@@ -133,6 +230,35 @@ fn is_one(tensor: Option<&Tensor>, axis: usize) -> bool {
 }
 
 impl Interpretation {
+    /// A file that is understood so far, with what its other tensors tell of its run.
+    fn of(
+        record: Record,
+        settings: &Settings,
+        (mut matches, unmatched): Seen,
+        mask: Option<(String, Tensor)>,
+    ) -> Result<Self> {
+        let (mut settings, mut sources) = Sources::of_record(&record, settings)?;
+        matches.extend(sources.matches().iter().cloned());
+        if settings.mask_fill.is_none()
+            && let Some((fill, tensor)) = foreign::mask_fill(&record)
+        {
+            settings.mask_fill = Some(Fill(fill));
+            // Kernels fill with −∞ anyway.
+            if fill.is_finite() || settings.start.unwrap_or_default() == Start::Inputs {
+                let how = format!("whose lowest is {fill:e}");
+                matches.push(Match::as_it_is("mask_fill", tensor).read(how));
+            }
+        }
+        if let Some((name, mask)) = mask {
+            let how =
+                if mask.dtype().is_float() { "added to the scores" } else { "true means attend" };
+            matches.push(Match::as_it_is("attn_mask", &name).read(how));
+            sources = sources.with_mask(mask);
+            settings.attn_mask = Some(name.into());
+        }
+        Ok(Self { record, settings, sources, matches, unmatched, tokens_first: false })
+    }
+
     /// The run, not yet started.
     ///
     /// # Errors
@@ -145,7 +271,8 @@ impl Interpretation {
     fn decided(&self) -> Result<Settings> {
         let settings = self.settings.clone();
         let stated = settings.heads.is_some() || settings.preset.is_some();
-        if stated || self.record.config.is_some() || self.sources.heads().is_some() {
+        let is_told = self.sources.heads().is_some() || self.sources.start().is_some();
+        if stated || self.record.config.is_some() || is_told {
             return Ok(settings);
         }
         let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();

@@ -28,6 +28,10 @@ impl Serialize for Report {
         let first = self.first_divergence().map(|step| &step.name);
         keys.serialize_entry("first_divergence", &first)?;
         keys.serialize_entry("fits_unmasked", &self.fits_unmasked)?;
+        keys.serialize_entry("fits_causal", &self.fits_causal)?;
+        if let Some(errors) = &self.flash {
+            keys.serialize_entry("flash_tolerance", errors)?;
+        }
         if let Some(mask) = &self.mask_read {
             keys.serialize_entry("mask_read", mask)?;
         }

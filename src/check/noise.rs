@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 use super::compare::{CHUNK, chunk, compare};
 use super::tolerance::Tolerance;
 use crate::error::Result;
-use crate::program::{Name, Precision, Role, Step, Trace};
+use crate::program::{Name, Precision, Step, Trace};
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
 /// the same size, and one run is a small sample of it. With it 1 of 2600 correct runs by PyTorch, in f64, f32, f16 and
@@ -45,9 +45,9 @@ impl Noise {
     /// # Errors
     /// If candle fails.
     pub fn of(trace: &Trace, half: Option<DType>) -> Result<Self> {
-        let exact = rerun(trace, |value| value.to_dtype(DType::F64))?;
+        let exact = exact(trace)?;
         let rounded = match half {
-            Some(half) => rerun(trace, |value| value.to_dtype(half)?.to_dtype(DType::F32))?,
+            Some(half) => rounded(trace, half)?,
             None => HashMap::new(),
         };
         let mut steps = HashMap::new();
@@ -72,7 +72,7 @@ impl Noise {
     /// # Errors
     /// If candle fails.
     pub fn of_run(trace: &Trace, rounded: &Trace) -> Result<Self> {
-        let exact = rerun(trace, |value| value.to_dtype(DType::F64))?;
+        let exact = exact(trace)?;
         let mut steps = HashMap::new();
         for step in rounded.steps() {
             if let Some(exact) = exact.get(&step.name) {
@@ -314,13 +314,29 @@ fn for_rows(
     Ok(true)
 }
 
+/// The computed values of the run in f64.
+///
+/// # Errors
+/// If candle fails.
+pub fn exact(trace: &Trace) -> Result<HashMap<Name, Tensor>> {
+    rerun(trace, |value| value.to_dtype(DType::F64))
+}
+
+/// The computed values of the run, every number rounded to a 16-bit type as it is made.
+///
+/// # Errors
+/// If candle fails.
+pub fn rounded(trace: &Trace, half: DType) -> Result<HashMap<Name, Tensor>> {
+    rerun(trace, |value| value.to_dtype(half)?.to_dtype(DType::F32))
+}
+
 /// The computed values of the run, each number rounded as it is made; booleans stay.
 fn rerun(
     trace: &Trace,
     round: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<HashMap<Name, Tensor>> {
     let rounded = trace.run_with(|step, inputs| {
-        let is_computed = step.name.role() == Role::Computed;
+        let is_computed = step.is_computed();
         let value = if is_computed { step.op.eval(inputs)? } else { step.value.clone() };
         let rounded = if value.dtype().is_float() { round(&value)? } else { value.clone() };
         if step.name != Name::RopeFreqs {
@@ -332,7 +348,7 @@ fn rerun(
         let is_exact = wide.dtype() == DType::F64;
         Ok(if is_exact { wide.affine(1.0 + f64::from(f32::EPSILON), 0.0)? } else { wide })
     })?;
-    let computed = rounded.steps().iter().filter(|step| step.name.role() == Role::Computed);
+    let computed = rounded.steps().iter().filter(|step| step.is_computed());
     Ok(computed.map(|step| (step.name, step.value.clone())).collect())
 }
 

@@ -4,7 +4,7 @@ use candle_core::{D, DType, IndexOp, Storage, Tensor, WithDType};
 
 use crate::error::Result;
 use crate::file::Record;
-use crate::program::{Axes, Axis, BlockedCells, Name, Op, Role, Step, Trace, Weighting, unravel};
+use crate::program::{Axes, Axis, BlockedCells, Name, Op, Step, Trace, Weighting, unravel};
 
 /// The first recorded value that is NaN, or an infinity that does not belong there. The −∞ of a masked score does.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,7 +112,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn cause(&self, step: &Step, index: &[usize], value: f64) -> Result<(Cause, Option<Place>)> {
-        if step.name.role() != Role::Computed {
+        if !step.is_computed() {
             return Ok((Cause::Given, None));
         }
         let inputs: Option<Vec<&Tensor>> =
@@ -190,9 +190,7 @@ impl Search<'_> {
             return Ok((Cause::FullyMasked, None));
         }
         let limit = largest(self.dtype);
-        for step in
-            before.iter().copied().chain([step]).filter(|step| step.name.role() == Role::Computed)
-        {
+        for step in before.iter().copied().chain([step]).filter(|step| step.is_computed()) {
             // A fill below the smallest number means −∞.
             let is_masked = step.name.row().blocked == BlockedCells::Low;
             let beyond = |value: f64| value > limit || (value < -limit && !is_masked);
@@ -235,7 +233,7 @@ impl Search<'_> {
 
 /// The value of a step that is not recorded because it comes from outside.
 fn outside(step: &Step) -> Option<&Tensor> {
-    Some(&step.value).filter(|_| step.name.role() != Role::Computed)
+    Some(&step.value).filter(|_| !step.is_computed())
 }
 
 fn is_amiss(step: Option<Name>, value: f64) -> bool {

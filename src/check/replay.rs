@@ -10,7 +10,7 @@ use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
 use crate::error::{Error, Result};
-use crate::program::{Name, Op, Part, Program, QueryRows, Role, Step, Trace};
+use crate::program::{Name, Op, Part, Program, QueryRows, Step, Trace};
 
 /// A recorded run, or a part of one, that is run again with mistakes in it.
 pub struct Replay<'a> {
@@ -95,7 +95,7 @@ impl<'a> Replay<'a> {
         settled: &'a HashSet<Name>,
         noise: &'a Noise,
     ) -> Self {
-        let is_computed = |(name, _): &(&Name, &Tensor)| name.role() == Role::Computed;
+        let is_computed = |(name, _): &(&Name, &Tensor)| trace.computes(**name);
         let computed = recorded.iter().filter(is_computed);
         let recorded = computed.map(|(name, value)| (*name, value.clone())).collect();
         Self { trace: trace.clone(), recorded, settled, noise }
@@ -291,7 +291,7 @@ pub fn narrowed_trace(trace: &Trace, part: Part) -> Result<Option<Trace>> {
     let Some(program) = trace.unrun().narrowed(part) else { return Ok(None) };
     let mut whole = trace.steps().iter();
     let run =
-        program.run_with(|step, inputs| match whole.next().filter(|whole| whole.name.is_given()) {
+        program.run_with(|step, inputs| match whole.next().filter(|whole| !whole.is_computed()) {
             Some(whole) => value_of(whole, &whole.value, part),
             None => step.op.eval(inputs),
         });

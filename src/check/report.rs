@@ -7,6 +7,7 @@ use candle_core::Tensor;
 
 use super::compare::{Comparison, compare};
 use super::finding::Diagnosis;
+use super::flash::FlashError;
 use super::non_finite::NonFinite;
 use super::padding::PaddedRows;
 use super::tolerance::{Tolerance, Tolerances};
@@ -76,6 +77,11 @@ pub struct Report {
     pub mask_read: Option<String>,
     /// Whether a foreign file that differs would be the same without the causal mask, which nobody asked for.
     pub fits_unmasked: bool,
+    /// Whether a foreign file that starts at queries, keys and values and differs would be the same under a causal mask,
+    /// where nothing was said of masks.
+    pub fits_causal: bool,
+    /// How the errors of a file in 16 bits compare with PyTorch's, if that was asked for.
+    pub flash: Option<Vec<FlashError>>,
     /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
     pub matches: Vec<Match>,
     /// The rows of padded queries, where they were left out or are all that differs.
@@ -143,6 +149,8 @@ impl Report {
             read_as: None,
             mask_read: None,
             fits_unmasked: false,
+            fits_causal: false,
+            flash: None,
             matches: Vec::new(),
             padded_rows: None,
             unmatched: Vec::new(),

@@ -386,7 +386,7 @@ mod tests {
     use super::*;
     use crate::check::replay::{Replay, narrowed_values};
     use crate::config::{Pairing, QkNorm, Settings};
-    use crate::program::{Part, QueryRows, Role, Trace};
+    use crate::program::{Part, QueryRows, Trace};
     use crate::run::{Run, Sources, to_record};
 
     fn run(settings: &Settings) -> Run {
@@ -407,7 +407,7 @@ mod tests {
 
     /// What is given, and an output that no known mistake makes.
     fn recorded(trace: &Trace) -> HashMap<Name, Tensor> {
-        let steps = trace.steps().iter().filter(|step| step.name.role() != Role::Computed);
+        let steps = trace.steps().iter().filter(|step| !step.is_computed());
         let mut recorded: HashMap<_, _> =
             steps.map(|step| (step.name, step.value.clone())).collect();
         let output = &trace.step(Name::Output).expect("there").value;

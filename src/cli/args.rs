@@ -52,6 +52,7 @@ pub enum Command {
 }
 
 #[derive(Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct CheckArgs {
     /// Recorded files (FILE:TENSOR for one tensor), or folders of them
     #[arg(required = true, value_name = "FILE|DIR")]
@@ -69,6 +70,10 @@ pub struct CheckArgs {
     /// Leave out the rows of padded queries, which nothing reads
     #[arg(long)]
     pub ignore_padding: bool,
+    /// Hold outputs in bf16 or f16 to the tolerance of FlashAttention's tests too: at most twice PyTorch's error in that
+    /// type, both against f64
+    #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
+    pub flash_tolerance: bool,
     #[command(flatten)]
     pub report: ReportArgs,
     #[command(flatten)]

@@ -229,6 +229,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let tolerances = Tolerances {
         noise_counts: args.fail_on_noise,
         ignores_padding: args.ignore_padding,
+        flash: args.flash_tolerance,
         ..args.tolerances.tolerances()
     };
     let (mut reports, mut failed) = (Vec::new(), false);
@@ -310,8 +311,7 @@ impl ToleranceArgs {
         Tolerances {
             rtol: self.rtol.clone().unwrap_or_default(),
             atol: self.atol.clone().unwrap_or_default(),
-            noise_counts: false,
-            ignores_padding: false,
+            ..Tolerances::default()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What settings are refused, and why.
 
-use super::{AttnMaskTrue, Config, DType, Mask, Norm, Setting, Settings, Sizes};
+use super::{AttnMaskTrue, Config, DType, Mask, Norm, Packed, Setting, Settings, Sizes, Start};
 use crate::error::{Error, Message, Result, quoted};
 
 /// Refuses settings: what is wrong, and what to do.
@@ -48,6 +48,23 @@ pub fn companions(s: &Settings) -> Result<()> {
             let name = setting.key;
             let what = format!("{name} is set, and {needed}, which it belongs to, is not");
             return refuse(what, format!("give {needed}, or leave {name} out"));
+        }
+    }
+    if s.q.is_some() {
+        if let Some((missing, _)) =
+            [("k", &s.k), ("v", &s.v)].into_iter().find(|(_, place)| place.is_none())
+        {
+            let what = format!("q is given, and {missing} is not");
+            return refuse(what, format!("give `{missing}=FILE` too"));
+        }
+        if let Some((other, _)) =
+            [("x", &s.x), ("memory", &s.memory)].into_iter().find(|(_, place)| place.is_some())
+        {
+            let what = format!("{other} is given, and so is q, at which the run starts");
+            return refuse(what, format!("leave out {other}, or q, k and v"));
+        }
+        if s.start == Some(Start::Inputs) {
+            return refuse("q is given, and start is inputs", "leave one of the two out");
         }
     }
     if s.rope_scaling.is_some() && s.rope_freqs.is_some() {
@@ -99,6 +116,7 @@ impl Config {
         self.check_fill()?;
         self.check_key_mask()?;
         self.check_lengths()?;
+        self.check_segments()?;
         self.check_tokens()
     }
 
@@ -222,6 +240,28 @@ impl Config {
             }
             None => Ok(()),
         }
+    }
+
+    fn check_segments(&self) -> Result<()> {
+        let Some(Packed { queries, keys }) = &self.masks.segments else { return Ok(()) };
+        queries.check("segments", &self.sizes, self.sizes.seq_len)?;
+        let name = if queries == keys { "segments" } else { "key_segments" };
+        keys.check(name, &self.sizes, self.sizes.keys())?;
+        let count = |rows: &[Vec<usize>]| rows.iter().map(Vec::len).max();
+        if count(&queries.0) != count(&keys.0) {
+            let what = format!("documents of {keys} keys are not as many as those of {queries}");
+            return Err(Error::tensor(
+                name,
+                what,
+                "give every document a number of keys; 0 will do",
+            ));
+        }
+        if self.masks.between == Mask::Causal && queries != keys && queries.0.len() > 1 {
+            let what =
+                "queries and keys of documents differ in number, by item, under a causal mask";
+            return Err(Error::tensor(name, what, "give the mask by `attn_mask=FILE`"));
+        }
+        Ok(())
     }
 
     /// What the number of keys is called.

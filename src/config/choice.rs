@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::program::choices;
+use crate::program::{Name, choices};
 
 choices! {
     /// The distribution that X is drawn from.
@@ -90,6 +90,73 @@ choices! {
         Attend = "attend",
         /// The query is kept from the key, as in `nn.MultiheadAttention`.
         Block = "block",
+    }
+}
+
+choices! {
+    /// Where a run starts: what is given to it in place of being computed.
+    Start {
+        /// X and the weights of the projections.
+        #[default]
+        Inputs = "inputs",
+        /// Queries, keys and values (batch, token, heads · `head_dim`), not yet split into heads.
+        Projections = "projections",
+        /// Queries, keys and values of every head (batch, head, token, `head_dim`), as `scaled_dot_product_attention` has
+        /// them.
+        Heads = "heads",
+    }
+}
+
+impl Start {
+    /// The computed steps that are given: those of queries, keys and values.
+    #[must_use]
+    pub fn given(self) -> &'static [Name] {
+        match self {
+            Self::Inputs => &[],
+            Self::Projections => &[Name::Q, Name::K, Name::V],
+            Self::Heads => &[Name::QHeads, Name::KHeads, Name::VHeads],
+        }
+    }
+}
+
+choices! {
+    /// The last step of a run.
+    End {
+        /// The output projection.
+        #[default]
+        Output = "output",
+        /// The heads side by side.
+        Concat = "concat",
+        /// The output of every head.
+        Heads = "heads",
+    }
+}
+
+impl End {
+    /// The step.
+    #[must_use]
+    pub fn step(self) -> Name {
+        match self {
+            Self::Output => Name::Output,
+            Self::Concat => Name::Concat,
+            Self::Heads => Name::HeadOutputs,
+        }
+    }
+}
+
+choices! {
+    /// The axes of queries, keys and values in files, by the letters that kernels use: b for batch items, s for tokens, h
+    /// for heads, d for the features of a head.
+    QkvFormat {
+        /// (batch, head, token, feature), as `scaled_dot_product_attention` has them.
+        #[default]
+        Bhsd = "bhsd",
+        /// (batch, token, head, feature), as `FlashAttention` has them.
+        Bshd = "bshd",
+        /// (token, batch, head, feature), as Megatron has them.
+        Sbhd = "sbhd",
+        /// (token, head, feature): the tokens of all documents in one row, as `flash_attn_varlen_func` has them.
+        Thd = "thd",
     }
 }
 

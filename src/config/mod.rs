@@ -7,23 +7,29 @@ mod queries;
 mod rope_keys;
 mod rope_scaling;
 mod rotary;
+mod segments;
 mod settings;
 mod sizes;
 mod text;
 mod tokens;
 
-pub use choice::{AttnMaskTrue, CausalAlign, DType, Feature, Init, Input, Mask, QkNorm, Seed};
+pub use choice::{
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, QkNorm, QkvFormat, Seed,
+    Start,
+};
 pub use preset::Preset;
 pub use queries::Queries;
 pub use rotary::Rotary;
+pub use segments::Segments;
 pub use settings::{Setting, Settings};
 pub use sizes::Sizes;
 pub use text::Place;
 pub use tokens::{Labels, Tokens};
 
-pub use crate::program::{EmptyRow, Fill, Pairing, QueryRows, RopeScaling};
+pub use crate::program::{EmptyRow, Fill, Pairing, QueryRows, RopeScaling, Shift};
 
 use crate::error::Result;
+use crate::program::Name;
 
 /// The number of heads where nothing says it.
 pub(crate) const DEFAULT_HEADS: usize = 2;
@@ -32,10 +38,17 @@ pub(crate) const DEFAULT_HEADS: usize = 2;
 ///
 /// Made from [`Settings`] by [`Config::resolve`]; as [`Settings`] again it is the `config` of a recorded trace.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a setting")]
 #[non_exhaustive]
 pub struct Config {
     /// How long the axes are.
     pub sizes: Sizes,
+    /// Where the run starts.
+    pub start: Start,
+    /// Where it ends.
+    pub end: End,
+    /// Whether the logarithms of the rows' sums of exponentials are computed too.
+    pub lse: bool,
     /// What is drawn, and how.
     pub draws: Draws,
     /// Whether the four projections have a bias.
@@ -108,10 +121,22 @@ pub struct Masks {
     pub key_mask: Option<Vec<String>>,
     /// The number of valid keys of every batch item.
     pub lengths: Option<Vec<usize>>,
+    /// The documents that the queries' and the keys' rows are packed from.
+    pub segments: Option<Packed>,
     /// What a true (or 1) in the mask of a file means.
     pub attn_mask_true: Option<AttnMaskTrue>,
     /// What a masked score becomes.
     pub fill: Fill,
+}
+
+/// The documents that rows are packed from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Packed {
+    /// How many queries each has.
+    pub queries: Segments,
+    /// How many keys each has.
+    pub keys: Segments,
 }
 
 /// The files that numbers come from.
@@ -122,6 +147,12 @@ pub struct Files {
     pub x: Option<Place>,
     /// The second input.
     pub memory: Option<Place>,
+    /// The queries that the run starts at.
+    pub q: Option<Place>,
+    /// The keys.
+    pub k: Option<Place>,
+    /// The values.
+    pub v: Option<Place>,
     /// The weights.
     pub weights: Option<Place>,
     /// The cache.
@@ -140,7 +171,10 @@ impl Config {
         let s = settings.clone().over(preset.settings());
         check::companions(&s)?;
         let sizes = Sizes::resolve(&s)?;
-        let otherwise = if sizes.is_cross { Mask::None } else { Mask::Causal };
+        let start = s.start.unwrap_or_default();
+        // What is left open is as `scaled_dot_product_attention` has it.
+        let is_core = start != Start::Inputs;
+        let otherwise = if sizes.is_cross || is_core { Mask::None } else { Mask::Causal };
         let norm = s.qk_norm.map(|kind| Norm { kind, eps: s.qk_norm_eps.unwrap_or(1e-6) });
         let mut config = Self {
             draws: Draws {
@@ -148,6 +182,13 @@ impl Config {
                 input: s.input.unwrap_or_default(),
                 init: s.init.unwrap_or_default(),
             },
+            start,
+            end: s.end.unwrap_or(match start {
+                Start::Inputs => End::Output,
+                Start::Projections => End::Concat,
+                Start::Heads => End::Heads,
+            }),
+            lse: s.lse.unwrap_or(false),
             bias: s.bias.unwrap_or(false),
             norm,
             rope: Rotary::resolve(&s, &sizes),
@@ -157,19 +198,34 @@ impl Config {
                 window: s.window,
                 key_mask: s.key_mask.clone().filter(|rows| !rows.is_empty()),
                 lengths: s.lengths.clone(),
+                segments: s.segments.clone().map(|queries| Packed {
+                    keys: s.key_segments.clone().unwrap_or_else(|| queries.clone()),
+                    queries,
+                }),
                 attn_mask_true: s.attn_mask.as_ref().map(|_| s.attn_mask_true.unwrap_or_default()),
-                fill: s.mask_fill.unwrap_or_default(),
+                fill: s.mask_fill.unwrap_or(if is_core {
+                    Fill(f64::NEG_INFINITY)
+                } else {
+                    Fill::default()
+                }),
             },
             alibi: s.alibi.unwrap_or(false),
             softcap: s.softcap,
             scale: s.scale,
             sinks: s.sinks.unwrap_or(false),
-            empty_rows: s.empty_rows.unwrap_or_default(),
+            empty_rows: s.empty_rows.unwrap_or(if is_core {
+                EmptyRow::Zero
+            } else {
+                EmptyRow::Nan
+            }),
             dropout: s.dropout.unwrap_or(0.0),
             dtype: s.dtype.unwrap_or_default(),
             files: Files {
                 x: s.x.clone(),
                 memory: s.memory.clone(),
+                q: s.q.clone(),
+                k: s.k.clone(),
+                v: s.v.clone(),
                 weights: s.weights.clone(),
                 past: s.past.clone(),
                 attn_mask: s.attn_mask.clone(),
@@ -190,6 +246,9 @@ impl Config {
         let masks = &self.masks;
         Settings {
             preset: None,
+            start: Some(self.start).filter(|start| *start != Start::Inputs),
+            end: Some(self.end).filter(|end| *end != End::Output),
+            lse: self.lse.then_some(true),
             seed: Some(self.draws.seed),
             input: Some(self.draws.input),
             init: Some(self.draws.init),
@@ -214,6 +273,23 @@ impl Config {
         }
     }
 
+    /// The steps that are called the output: of a run that starts at its heads, all that follow them.
+    #[must_use]
+    pub fn ends(&self) -> &'static [Name] {
+        match self.start {
+            Start::Inputs => &[Name::Output],
+            Start::Projections | Start::Heads => &[Name::Output, Name::Concat, Name::HeadOutputs],
+        }
+    }
+
+    /// Whether a step comes before what the run is given, or behind its end.
+    #[must_use]
+    pub fn lies_outside(&self, step: Name) -> bool {
+        let leads_to = Name::descendants(&[step]);
+        Name::descendants(&[self.end.step()]).contains(&step)
+            || self.start.given().iter().any(|given| leads_to.contains(given))
+    }
+
     /// What the dot products are multiplied by: 1/√`d_k`, unless something else is set.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
@@ -222,12 +298,29 @@ impl Config {
     }
 
     /// How the causal mask is aligned: as was said; otherwise by positions, or top-left where queries and keys are of two
-    /// sequences.
+    /// sequences. In packed documents it is bottom-right, as in `flash_attn_varlen_func`.
     #[must_use]
     pub fn align(&self) -> CausalAlign {
-        let otherwise =
-            if self.sizes.is_cross { CausalAlign::TopLeft } else { CausalAlign::BottomRight };
+        let is_apart = self.sizes.is_cross && self.masks.segments.is_none();
+        let otherwise = if is_apart { CausalAlign::TopLeft } else { CausalAlign::BottomRight };
         self.masks.causal_align.unwrap_or(otherwise)
+    }
+
+    /// In packed rows whose documents have other numbers of keys than queries: from which computed row on the keys are how
+    /// much further on, under a causal mask of that alignment.
+    #[must_use]
+    pub fn shifts(&self, align: CausalAlign) -> Vec<Shift> {
+        let Some(Packed { queries, keys }) = &self.masks.segments else { return Vec::new() };
+        let first = i64::try_from(self.sizes.first_query()).unwrap_or(i64::MAX);
+        let shift = |((row, row_end), (key, key_end)): ((i64, i64), (i64, i64))| {
+            let by = match align {
+                CausalAlign::TopLeft => key - row,
+                CausalAlign::BottomRight => key_end - row_end,
+            };
+            Shift { row: row.saturating_sub(first), by }
+        };
+        let all: Vec<Shift> = queries.spans().into_iter().zip(keys.spans()).map(shift).collect();
+        if all.iter().all(|shift| shift.by == 0) { Vec::new() } else { all }
     }
 
     /// The last key that the first computed query sees under a causal mask of that alignment; below 0 where it sees none.
@@ -236,6 +329,8 @@ impl Config {
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let first = signed(self.sizes.first_query());
         match align {
+            // Each document has a shift of its own.
+            _ if self.masks.segments.is_some() => first,
             CausalAlign::TopLeft => first,
             CausalAlign::BottomRight => {
                 first + signed(self.sizes.keys()) - signed(self.sizes.seq_len)

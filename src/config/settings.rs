@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::text::FromText;
 use super::{
-    AttnMaskTrue, CausalAlign, DType, Feature, Init, Input, Mask, Place, Preset, QkNorm, Queries,
-    Seed, Tokens,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, Place, Preset, QkNorm,
+    QkvFormat, Queries, Seed, Segments, Start, Tokens,
 };
 use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
 
@@ -256,6 +256,24 @@ settings! {
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training
     dropout: f64 = takes("P").default("0");
+    /// Where the run starts: at X, or at given queries, keys and values, projected or also split into heads
+    start: Start = newer("STEP").default("inputs; what q, k and v of files are");
+    /// Where it ends: at the output projection, at the heads side by side, or at every head's output
+    end: End = newer("STEP").default("output; heads where it starts there");
+    /// Queries from a file: the run starts at them, without X and projections
+    q: Place = newer("FILE[:TENSOR]").replaces(&["q"]);
+    /// Keys from a file
+    k: Place = newer("FILE[:TENSOR]").of("q").replaces(&["k"]);
+    /// Values from a file
+    v: Place = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
+    /// Axes of q, k and v in files: batch, head, sequence and head_dim, or token, head, head_dim of packed documents
+    qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
+    /// Documents packed into one row, by their lengths: 3,2,4 (or 3,2/4,1 by batch item); a token sees its own alone
+    segments: Segments = newer("N,N,…").replaces(MASKS);
+    /// The same of the keys, where they are others
+    key_segments: Segments = newer("N,N,…").of("segments").default("segments").replaces(MASKS);
+    /// Also compute the logarithm of the sum of exponentials of every row of scores
+    lse: bool = newer("");
     /// Type to compute in: f32, or f64 from the same drawn numbers
     dtype: DType = takes("NAME").default("f32");
     /// X (batch, seq_len, d_in) from a file in place of the drawn one
@@ -276,6 +294,8 @@ settings! {
     without: Vec<Feature> = takes("NAME,…");
 }
 
+/// Queries, keys and values.
+const CORE: &[&str] = &["q", "k", "v"];
 const FREQUENCIES: &[&str] = &["rope_freqs"];
 /// Masks and position biases.
 const MASKS: &[&str] = &["attn_mask"];

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AttnMaskTrue, CausalAlign, DType, Feature, Init, Input, Mask, Preset, QkNorm, Queries, Seed,
-    Tokens,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, Preset, QkNorm, QkvFormat,
+    Queries, Seed, Segments, Start, Tokens,
 };
 use crate::error::shown;
 use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
@@ -118,7 +118,7 @@ macro_rules! parsed {
         }
     )+};
 }
-parsed! { Seed = true, Fill = true, Queries = false, RopeScaling = false }
+parsed! { Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false }
 
 macro_rules! chosen {
     ($($of:ty),+) => {$(
@@ -131,5 +131,6 @@ macro_rules! chosen {
     )+};
 }
 chosen! {
-    Preset, Input, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing
+    Preset, Input, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
+    Start, End, QkvFormat
 }

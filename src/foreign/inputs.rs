@@ -116,9 +116,9 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     let layer = if flags.weights.is_some() {
         None
     } else {
-        match pick(&names, prefix) {
+        match pick(&names, prefix, true) {
             // The prefix may be of the steps alone.
-            Err(_) if picks_steps => pick(&names, None)?,
+            Err(_) if picks_steps => pick(&names, None, true)?,
             picked => picked?,
         }
     };

@@ -424,7 +424,7 @@ mod tests {
         };
         let names = ["q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"];
         let names = names.map(|name| format!("a.{name}"));
-        let layer = pick(&names.each_ref().map(String::as_str), None)?.expect("a layer");
+        let layer = pick(&names.each_ref().map(String::as_str), None, false)?.expect("a layer");
         layer.weights(Heads::default(), |name| {
             let zeros = |shape| Tensor::zeros(shape, DType::F32, &Device::Cpu);
             Ok(shape(name).map(zeros).transpose()?)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use super::layer::{Layer, Names, Weights};
-use crate::config::Settings;
+use crate::config::{End, Settings};
 use crate::error::{Error, Result, listed, quoted};
 use crate::file::Bundle;
 use crate::program::{Name, Projection};
@@ -89,18 +89,23 @@ fn schemes() -> Vec<Scheme> {
     [ours, in_proj, apart].into_iter().chain(three).chain(packed).chain([per_head]).collect()
 }
 
-/// The layers whose four projections are all among these names, by prefix.
-fn layers(names: &[&str]) -> Vec<Layer> {
+/// The layers whose four projections are all among these names, by prefix. Where runs may end before the output projection,
+/// it may be missing beside three that are separate.
+fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
     let mut found: BTreeMap<String, Layer> = BTreeMap::new();
     let known: HashSet<&str> = names.iter().copied().collect();
+    // Without the output projection a module's name may be of its projections or of the layer.
+    let mut taken: HashSet<String> = HashSet::new();
     for Scheme { inputs, outputs, per_head } in schemes() {
         let Some((first, _)) = inputs.first() else { continue };
         for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
             let has = |(weight, _): &&Names| known.contains(format!("{prefix}{weight}").as_str());
-            if found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
+            let is_taken = ends_before && !taken.insert(format!("{prefix}{first}"));
+            if is_taken || found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
                 continue;
             }
-            if let Some(output) = outputs.iter().find(has).cloned() {
+            let absent = outputs.first().filter(|_| ends_before && inputs.len() > 1);
+            if let Some(output) = outputs.iter().find(has).or(absent).cloned() {
                 let (inputs, prefix) = (inputs.clone(), prefix.to_owned());
                 found.insert(prefix.clone(), Layer { prefix, inputs, output, per_head });
             }
@@ -116,12 +121,16 @@ fn prefix_of<'a>(name: &'a str, last: &str) -> Option<&'a str> {
     })
 }
 
-/// The layer that `--prefix` picks among a file's names; without one, the only one there is.
+/// The layer that `--prefix` picks among a file's names; without one, the only one there is. `ends_before` says that the
+/// output projection may be missing.
 ///
 /// # Errors
 /// If no layer is under the prefix, or several are: the prefixes that would do are listed.
-pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
-    let all = layers(names);
+pub fn pick(names: &[&str], prefix: Option<&str>, ends_before: bool) -> Result<Option<Layer>> {
+    let mut all = layers(names, false);
+    if all.is_empty() && ends_before {
+        all = layers(names, true);
+    }
     let known: Vec<String> = all.iter().map(|layer| layer.shown_prefix().to_owned()).collect();
     let asked = prefix.unwrap_or_default().trim_end_matches(['.', '/']);
     let (mut under, others): (Vec<Layer>, Vec<Layer>) =
@@ -166,8 +175,9 @@ pub fn pick(names: &[&str], prefix: Option<&str>) -> Result<Option<Layer>> {
 pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
     let bundle = Bundle::open(path)?;
     let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+    let ends_before = settings.end.is_some_and(|end| end != End::Output);
     let read = || {
-        let layer = pick(&names, settings.prefix.as_deref())?;
+        let layer = pick(&names, settings.prefix.as_deref(), ends_before)?;
         let layer = layer.ok_or_else(|| none_found(&names))?;
         let weights = layer.weights(settings.into(), |name| bundle.tensor(name))?;
         Ok(Weights { files: bundle.files(), unread: layer.unread(&names, &weights), ..weights })
@@ -234,7 +244,7 @@ mod tests {
             .collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let start = std::time::Instant::now();
-        assert!(pick(&names, None).is_ok_and(|layer| layer.is_none()));
+        assert!(pick(&names, None, false).is_ok_and(|layer| layer.is_none()));
         let what = none_found(&names).to_string();
         assert!(what.starts_with("weights: no layers.0.k_proj.weight, no"), "{what}");
         let taken = start.elapsed();

@@ -1,6 +1,7 @@
 //! Other people's files: the names of their tensors, the layouts of their weights, the orders of their axes, the
 //! configs of their models.
 
+mod arguments;
 mod axis_order;
 mod hints;
 mod inputs;
@@ -9,8 +10,10 @@ mod layout;
 mod matched;
 mod model;
 mod names;
+mod qkv;
 mod steps;
 
+pub(crate) use arguments::{take_arguments, take_mask};
 pub(crate) use axis_order::AxisOrder;
 pub(crate) use hints::{heads, mask_fill};
 pub use inputs::NameMap;
@@ -18,5 +21,6 @@ pub(crate) use inputs::{Inputs, find_inputs, with_batch};
 pub(crate) use layout::read_weights;
 pub use matched::Match;
 pub(crate) use names::meanings;
+pub(crate) use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;
-pub(crate) use steps::{Named, fitting, name_steps};
+pub(crate) use steps::{Named, distance, fitting, name_steps};

@@ -9,7 +9,7 @@ use super::matched::Match;
 use super::names::{last_segment, meanings};
 use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
-use crate::program::{Axis, Name, Step, Trace};
+use crate::program::{Axis, Name, Op, Step, Trace};
 
 /// How many of the readings that were not taken are named.
 const LISTED: usize = 2;
@@ -43,7 +43,10 @@ pub struct Named {
 /// # Errors
 /// If two tensors would be the same step.
 pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<Named> {
-    let given = |entry: &&Entry| Name::in_files(&entry.name).is_some_and(Name::is_given);
+    let given = |entry: &&Entry| {
+        let starts = |name: Name| trace.step(name).is_some_and(|step| step.op == Op::Given);
+        Name::in_files(&entry.name).is_some_and(|name| name.is_given() || starts(name))
+    };
     let (given, computed): (Vec<&Entry>, Vec<&Entry>) = record.entries.iter().partition(given);
     let mut named = Named {
         record: Record { config: None, entries: given.into_iter().cloned().collect() },
@@ -127,21 +130,36 @@ fn options<'a>(entry: &Entry, trace: &'a Trace) -> Vec<(&'a Step, AxisOrder)> {
         }
         orders.into_iter().map(move |order| (step, order))
     };
+    // What the run is given is there already.
+    let computed = |name: Name| trace.step(name).filter(|step| step.is_computed());
     let is_masked = fill_in(entry).is_some() && trace.step(Name::MaskedScores).is_some();
-    let exact = Name::in_files(name).and_then(|name| trace.step(name));
+    let exact = Name::in_files(name).and_then(computed);
     let exact: Vec<_> = exact.into_iter().flat_map(orders).collect();
     if !exact.is_empty() {
         return exact;
     }
-    let steps = meanings(name).into_iter();
+    let steps = meant(name, trace).into_iter();
     let steps = steps.filter(|name| !is_masked || *name == Name::MaskedScores);
-    steps.filter_map(|name| trace.step(name)).flat_map(orders).collect()
+    steps.filter_map(computed).flat_map(orders).collect()
+}
+
+/// The steps that a name may mean in a run: of one that ends before the output projection, what it ends at is the output.
+fn meant(name: &str, trace: &Trace) -> Vec<Name> {
+    let mut steps = meanings(name);
+    if steps.contains(&Name::Output) && trace.step(Name::Output).is_none() {
+        let ends = [Name::HeadOutputs, Name::Concat].into_iter();
+        steps.extend(ends.filter(|end| !meanings(name).contains(end)));
+    }
+    steps
 }
 
 /// The mean over the elements of |left − right| / (|left| + |right|): 0 where they agree, at most 1. So neither large
 /// numbers nor a mask's fill outweigh the rest.
+///
+/// # Errors
+/// If candle fails.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
-fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
+pub fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
     let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
     let (left, right) = (values(left)?, values(right)?);
     let apart = |(left, right): (&f64, &f64)| {
@@ -246,13 +264,20 @@ impl Named {
                 && step.axes.iter().any(|(axis, size)| axis == Axis::Head && size > 1)
                 && rest.map(|(_, size)| size).eq(dims)
         };
-        let meanings = meanings(name);
-        let meant: Vec<&Step> = meanings.iter().filter_map(|name| trace.step(*name)).collect();
+        let meant = meant(name, trace);
+        let meant: Vec<&Step> = meant.iter().filter_map(|name| trace.step(*name)).collect();
+        if !meant.is_empty() && meant.iter().all(|step| !step.is_computed()) {
+            self.leave_out(entry, "it is no step of a run that starts at queries, keys and values");
+            return;
+        }
         if meant.iter().any(is_average) {
             self.leave_out(entry, "it has no axis for the heads; an average over them is no step");
             return;
         }
         if Name::in_files(name).is_some() {
+            if !meant.is_empty() {
+                self.leave_out(entry, of_other_shape(entry, &meant));
+            }
             self.record.entries.push(Entry { name: name.to_owned(), ..entry.clone() });
             return;
         }
@@ -265,11 +290,7 @@ impl Named {
                 "a mask is given by `attn_mask=FILE:NAME`, where 1 means attend".to_owned()
             }
             [] => "no step is called so; `map=NAME=STEP` says which it is".to_owned(),
-            steps => {
-                let steps: Vec<String> =
-                    steps.iter().map(|step| format!("{} {}", step.name, step.axes)).collect();
-                format!("its shape {:?} is not that of {}", entry.tensor.dims(), steps.join(" or "))
-            }
+            steps => of_other_shape(entry, steps),
         };
         self.leave_out(entry, why);
     }
@@ -277,4 +298,11 @@ impl Named {
     fn leave_out(&mut self, entry: &Entry, why: impl Into<String>) {
         self.unmatched.push(Unmatched { tensor: entry.name.clone(), why: why.into() });
     }
+}
+
+/// Why a tensor is none of these steps.
+fn of_other_shape(entry: &Entry, steps: &[&Step]) -> String {
+    let steps: Vec<String> =
+        steps.iter().map(|step| format!("{} {}", step.name, step.axes)).collect();
+    format!("its shape {:?} is not that of {}", entry.tensor.dims(), steps.join(" or "))
 }

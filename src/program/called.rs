@@ -91,6 +91,8 @@ pub const WEIGHTS: &[&str] = &[
     "pattern",
     "hook_pattern",
 ];
+/// Logarithms of the rows' sums of exponentials.
+pub const LSE: &[&str] = &["lse", "softmax_lse", "logsumexp", "log_sum_exp", "softmax_logsumexp"];
 /// Outputs of single heads.
 pub const HEADS: &[&str] = &["head_outputs", "z", "hook_z", "head_out", "heads_out", "head_output"];
 /// Weighted values, of every head or side by side.

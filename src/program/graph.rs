@@ -7,6 +7,7 @@ use candle_core::{DType, Tensor};
 use super::axis::Axes;
 use super::name::Name;
 use super::op::Op;
+use super::role::Role;
 use crate::error::{Error, Result};
 
 /// Tensors by step: what a program is given from outside.
@@ -41,6 +42,12 @@ impl<V> Step<V> {
             is_inserted: self.is_inserted,
             value,
         }
+    }
+
+    /// Whether the run computes it from other steps: it is neither given, nor made of the settings.
+    #[must_use]
+    pub fn is_computed(&self) -> bool {
+        self.name.role() == Role::Computed && self.op != Op::Given
     }
 
     /// Bytes of the step's value when it is computed in `dtype`; booleans take a byte each.
@@ -88,6 +95,12 @@ impl<V> Program<V> {
     #[must_use]
     pub fn step(&self, name: Name) -> Option<&Step<V>> {
         self.steps.iter().rev().find(|step| step.name == name)
+    }
+
+    /// Whether the run computes the step of that name, from other steps.
+    #[must_use]
+    pub fn computes(&self, name: Name) -> bool {
+        self.step(name).is_some_and(Step::is_computed)
     }
 
     /// The steps that `step` reads.
@@ -138,11 +151,35 @@ impl<V> Program<V> {
     /// The step at a position and all that it reads, as a program of their own.
     #[must_use]
     pub fn part(&self, at: usize) -> Program {
-        let needed = self.ancestors(at);
+        let mut needed = self.ancestors(at);
+        needed.get_mut(at).into_iter().for_each(|end| *end = true);
+        self.only(&needed)
+    }
+
+    /// The steps of these names and all that they read, as a program of their own, to which the steps of `starts` are
+    /// given: what these read is needed for the others alone.
+    #[must_use]
+    pub fn between(&self, starts: &[Name], ends: &[Name]) -> Program {
+        let mut started = self.unrun();
+        for start in started.steps.iter_mut().filter(|step| starts.contains(&step.name)) {
+            (start.op, start.inputs) = (Op::Given, Vec::new());
+        }
+        let mut needed = vec![false; self.steps.len()];
+        for at in ends.iter().filter_map(|end| started.position(*end)) {
+            let read = started.ancestors(at);
+            for (place, needed) in needed.iter_mut().enumerate() {
+                *needed |= place == at || read.get(place) == Some(&true);
+            }
+        }
+        started.only(&needed)
+    }
+
+    /// The steps for which this is true, of which none reads another.
+    fn only(&self, needed: &[bool]) -> Program {
         let mut moved = vec![0; self.steps.len()];
         let mut part = Program::default();
         for (place, step) in self.steps.iter().enumerate() {
-            if place == at || needed.get(place) == Some(&true) {
+            if needed.get(place) == Some(&true) {
                 let moved_to = |at: &usize| moved.get(*at).copied().unwrap_or_default();
                 let inputs = step.inputs.iter().map(moved_to).collect();
                 if let Some(moved) = moved.get_mut(place) {
@@ -215,7 +252,7 @@ impl Program {
     /// If a given tensor is missing or has another shape than its axes, or candle fails.
     pub fn run(&self, given: &Given) -> Result<Trace> {
         self.run_with(|step, inputs| match given.get(&step.name) {
-            Some(tensor) if step.name.is_given() && !step.is_inserted => outside(step, tensor),
+            Some(tensor) if !step.is_computed() && !step.is_inserted => outside(step, tensor),
             Some(_) | None if step.op == Op::Given => {
                 Err(Error::tensor(step.name, "is not given", "give a tensor of that name"))
             }

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use super::called::{
     ATTN_OUTPUT, CONCAT, CONTEXT, Called, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY,
-    LOGITS, MASKED, MEMORY, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known, ranked,
+    LOGITS, LSE, MASKED, MEMORY, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known,
+    ranked,
 };
 use super::role::{BlockedCells, Role, Size};
 
@@ -184,10 +185,11 @@ steps! {
     WindowMask = "mask_window", "keys before a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     KeyMask = "mask_keys", "keys that nobody may see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
     LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, SCORES).boolean().inner();
+    DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, SCORES).boolean().inner().by("`segments=N,N`");
     FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, SCORES).boolean().inner().file("attn_mask");
     Mask = "mask", "which keys a query may not see",
         Row::new(Setting, SCORES).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask")
-            .made_of(&[Name::CausalMask, Name::WindowMask, Name::KeyMask, Name::LengthMask, Name::FileMask]);
+            .made_of(&[Name::CausalMask, Name::WindowMask, Name::KeyMask, Name::LengthMask, Name::DocumentMask, Name::FileMask]);
     AlibiSlopes = "alibi_slopes", "slopes of the heads' position biases", Row::new(Setting, &[Heads]).inner().by("`alibi`");
     Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`")
         .made_of(&[Name::AlibiSlopes]);
@@ -197,15 +199,15 @@ steps! {
             .made_of(&[Name::Alibi, Name::FileBias]);
     DropoutKeep = "dropout_keep", "weights that dropout keeps", Row::new(Random, SCORES).boolean().by("`dropout=P`");
     DropoutScale = "dropout_scale", "what kept weights are multiplied by", Row::new(Setting, &[]).inner().by("`dropout=P`");
-    Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ]).called(&[known(QUERY)]);
-    K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK]).called(&[known(KEY)]);
-    V = "v", "values", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WV, Name::BV]).called(&[known(VALUE)]);
+    Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ]).file("q").called(&[known(QUERY)]);
+    K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK]).file("k").called(&[known(KEY)]);
+    V = "v", "values", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WV, Name::BV]).file("v").called(&[known(VALUE)]);
     QHeads = "q_heads", "queries, split into heads",
-        Row::computed(OF_QUERIES, &[Name::Q]).called(&[known(&["q_heads", "q_split", "query_heads", "qh"]), ranked(QUERY, 1)]);
+        Row::computed(OF_QUERIES, &[Name::Q]).file("q").called(&[known(&["q_heads", "q_split", "query_heads", "qh"]), ranked(QUERY, 1)]);
     KHeads = "k_heads", "keys, split into heads",
-        Row::computed(OF_KEYS, &[Name::K]).called(&[known(&["k_heads", "k_split", "key_heads", "kh"]), ranked(KEY, 1)]);
+        Row::computed(OF_KEYS, &[Name::K]).file("k").called(&[known(&["k_heads", "k_split", "key_heads", "kh"]), ranked(KEY, 1)]);
     VHeads = "v_heads", "values, split into heads",
-        Row::computed(OF_KEYS, &[Name::V]).called(&[known(&["v_heads", "v_split", "value_heads", "vh"]), ranked(VALUE, 1)]);
+        Row::computed(OF_KEYS, &[Name::V]).file("v").called(&[known(&["v_heads", "v_split", "value_heads", "vh"]), ranked(VALUE, 1)]);
     QNorm = "q_norm", "queries, every head normalised",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::WQNorm]).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]);
     KNorm = "k_norm", "keys, every head normalised",
@@ -236,6 +238,9 @@ steps! {
         Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::Mask]).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
             .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]);
     Weights = "weights", "attention weights", Row::computed(SCORES, &[Name::Sinks, Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores]).weightless().called(&[known(WEIGHTS)]);
+    Lse = "lse", "log of the rows' sums of exponentials",
+        Row::computed(&[Batch, Heads, Queries], &[Name::Sinks, Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores])
+            .by("`lse`").called(&[known(LSE)]);
     WeightsDropped = "weights_dropped", "attention weights after dropout",
         Row::computed(SCORES, &[Name::Weights, Name::DropoutKeep, Name::DropoutScale]).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]);
     HeadOutputs = "head_outputs", "output of every head",

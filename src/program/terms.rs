@@ -73,6 +73,13 @@ pub enum Reason {
         /// The key.
         key: usize,
     },
+    /// The key is of another document of a packed row.
+    OtherDocument {
+        /// The query row.
+        query: usize,
+        /// The key.
+        key: usize,
+    },
     /// A mask that came from outside says so.
     Given(Name),
 }

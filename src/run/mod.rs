@@ -1,5 +1,6 @@
 //! From settings and sources to a run, and from a run to a trace.
 
+mod core;
 mod masks;
 mod memory;
 mod record;
@@ -107,8 +108,11 @@ impl Run {
                     let fresh = Tensor::full(number, step.axes.shape(), &Device::Cpu)?;
                     given.insert(step.name, fresh.to_dtype(self.config.dtype.into())?);
                 }
-                (None, Role::Input | Role::Parameter | Role::Random) => is_drawn = true,
-                (None, Role::Cache | Role::Setting | Role::Computed) => {}
+                // Queries, keys and values that the run starts at are drawn as its input is.
+                (None, Role::Input | Role::Parameter | Role::Random | Role::Computed) => {
+                    is_drawn = true;
+                }
+                (None, Role::Cache | Role::Setting) => {}
             }
         }
         if is_drawn {

@@ -13,18 +13,24 @@ impl Sources {
     /// If a tensor has the wrong number of axes, or contradicts a setting, or [`Config::resolve`] refuses.
     pub fn resolve(&self, settings: &Settings) -> Result<Config> {
         let sizes = self.sizes(settings)?;
-        let of_x = |otherwise| if self.has(Name::X) { Name::X } else { otherwise };
-        let of_w_o = if self.has(Name::WO) { Name::WO } else { Name::WQ };
+        let [queries, keys] = match self.start() {
+            Some(start) => [start.given()[0], start.given()[1]],
+            None => [Name::WQ, Name::WK],
+        };
+        let tokens = if self.start().is_some() { queries } else { Name::X };
+        let of_x = |otherwise| if self.has(tokens) { tokens } else { otherwise };
+        let of_w_o = if self.has(Name::WO) { Name::WO } else { queries };
+        let second = if self.start().is_some() { keys } else { Name::Memory };
         let stated = [
             ("batch", settings.batch, sizes.batch, of_x(Name::Memory)),
-            ("seq_len", settings.seq_len, sizes.seq_len, Name::X),
+            ("seq_len", settings.seq_len, sizes.seq_len, tokens),
             ("d_in", settings.d_in, sizes.d_in, of_x(Name::WQ)),
             ("d_model", settings.d_model, sizes.d_model, of_w_o),
-            ("heads", settings.heads, sizes.heads, Name::WQ),
-            ("head_dim", settings.head_dim, sizes.head_dim, Name::WQ),
-            ("kv_heads", settings.kv_heads, sizes.kv_heads, Name::WK),
-            ("kv_len", settings.kv_len, sizes.kv_len, Name::Memory),
-            ("d_memory", settings.d_memory, sizes.d_memory, Name::Memory),
+            ("heads", settings.heads, sizes.heads, queries),
+            ("head_dim", settings.head_dim, sizes.head_dim, queries),
+            ("kv_heads", settings.kv_heads, sizes.kv_heads, keys),
+            ("kv_len", settings.kv_len, sizes.kv_len, second),
+            ("d_memory", settings.d_memory, sizes.d_memory, second),
         ];
         for (name, stated, found, tensor) in stated {
             if let (Some(stated), Some(found)) = (stated, found)
@@ -49,6 +55,28 @@ impl Sources {
 
     /// What the tensors' shapes say of the run, where the settings say the rest.
     fn sizes(&self, settings: &Settings) -> Result<Settings> {
+        let mut sizes = match self.start() {
+            Some(start) => self.parameter_sizes()?.over(self.core_sizes(start, settings)?),
+            None => self.input_sizes(settings)?,
+        };
+        if let Some(past) = self.tensor(Name::KPast) {
+            let axes = "(batch, kv_heads, key, head_dim)";
+            let [batch, kv_heads, keys, head_dim] = dims(past, Name::KPast, axes)?;
+            as_many_items(Name::KPast, batch, sizes.batch)?;
+            sizes.batch = Some(batch);
+            sizes.kv_heads = sizes.kv_heads.or(Some(kv_heads));
+            sizes.head_dim = sizes.head_dim.or(Some(head_dim));
+            sizes.past_len = Some(keys);
+        }
+        if let Some(freqs) = self.tensor(Name::RopeFreqs) {
+            let [pairs] = dims(freqs, Name::RopeFreqs, "(rope_dims / 2)")?;
+            sizes.rope_dims = settings.rope.map(|_| 2 * pairs);
+        }
+        Ok(sizes)
+    }
+
+    /// What x, memory and the weights say.
+    fn input_sizes(&self, settings: &Settings) -> Result<Settings> {
         let mut sizes = self.weight_sizes(settings)?;
         if let Some(x) = self.tensor(Name::X) {
             let [batch, tokens, inputs] = dims(x, Name::X, "(batch, seq_len, d_in)")?;
@@ -63,18 +91,19 @@ impl Sources {
             sizes.kv_len = Some(tokens);
             sizes.d_memory = Some(width);
         }
-        if let Some(past) = self.tensor(Name::KPast) {
-            let axes = "(batch, kv_heads, key, head_dim)";
-            let [batch, kv_heads, keys, head_dim] = dims(past, Name::KPast, axes)?;
-            as_many_items(Name::KPast, batch, sizes.batch)?;
-            sizes.batch = Some(batch);
-            sizes.kv_heads = sizes.kv_heads.or(Some(kv_heads));
-            sizes.head_dim = sizes.head_dim.or(Some(head_dim));
-            sizes.past_len = Some(keys);
+        Ok(sizes)
+    }
+
+    /// What parameters say that a run need not project its input for.
+    fn parameter_sizes(&self) -> Result<Settings> {
+        let mut sizes = Settings::default();
+        for name in Name::ALL.iter().filter(|name| self.has(**name)) {
+            bring(*name, &mut sizes)?;
         }
-        if let Some(freqs) = self.tensor(Name::RopeFreqs) {
-            let [pairs] = dims(freqs, Name::RopeFreqs, "(rope_dims / 2)")?;
-            sizes.rope_dims = settings.rope.map(|_| 2 * pairs);
+        if let Some(w_o) = self.tensor(Name::WO) {
+            let [outputs, _] = dims(w_o, Name::WO, "(d_model, heads · head_dim)")?;
+            sizes.d_model = Some(outputs);
+            sizes.bias = Some(self.has(Name::BO) || self.has(Name::BQ));
         }
         Ok(sizes)
     }
@@ -93,13 +122,7 @@ impl Sources {
         sizes.d_model = Some(width);
         sizes.bias = Some(self.has(Name::BQ));
         sizes.heads = self.heads();
-        for name in Name::ALL.iter().filter(|name| self.has(**name)) {
-            bring(*name, &mut sizes)?;
-        }
-        if let Some(w_o) = self.tensor(Name::WO) {
-            let [outputs, _] = dims(w_o, Name::WO, "(d_model, heads · head_dim)")?;
-            sizes.d_model = Some(outputs);
-        }
+        let mut sizes = self.parameter_sizes()?.over(sizes);
         let norm = self.tensor(Name::WQNorm).and_then(|norm| norm.dims().first());
         let known = settings.clone().over(sizes.clone());
         let (heads, head_dim) = match (known.heads, known.head_dim.or(norm.copied())) {
@@ -165,6 +188,7 @@ mod tests {
     use candle_core::{DType, Device, Tensor};
 
     use super::*;
+    use crate::config::Start;
     use crate::file::{Entry, Record};
 
     /// Why a run of weights of these shapes is refused.
@@ -175,7 +199,8 @@ mod tests {
             Entry::of(name.as_str(), zeros)
         };
         let record = Record { config: None, entries: Name::PROJECTIONS.map(entry).into() };
-        let resolved = Sources::recorded(&record, |_| true).resolve(&Settings::default());
+        let resolved =
+            Sources::recorded(&record, Start::Inputs, |_| true).resolve(&Settings::default());
         resolved.expect_err("refused").to_string()
     }
 

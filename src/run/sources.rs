@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::masks::{self, check_shape, zeros_and_ones};
 use crate::attention::Outside;
-use crate::config::{Config, Place, Setting, Settings};
+use crate::config::{Config, End, Place, Setting, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Bundle, Record, one_tensor, split_place};
 use crate::foreign::{Match, meanings, read_weights, with_batch};
@@ -28,7 +28,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads the files that the settings name: `x`, `memory`, `weights`, `past`, `rope_freqs` and `attn_mask`.
+    /// Reads the files that the settings name: `x`, `memory`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs` and
+    /// `attn_mask`.
     ///
     /// # Errors
     /// If a file cannot be read, or does not hold what it should.
@@ -41,6 +42,7 @@ impl Sources {
                 sources.tensors.insert(name, with_batch(&tokens)?);
             }
         }
+        sources.read_qkv(settings)?;
         if let Some(freqs) = sources.read(Name::RopeFreqs, settings.rope_freqs.as_ref())? {
             sources.tensors.insert(Name::RopeFreqs, freqs);
         }
@@ -69,6 +71,13 @@ impl Sources {
         self.matches.push(Match::as_it_is(name, found));
         self.files.push(split_place(place).0);
         Ok(Some(tensor))
+    }
+
+    /// Takes a tensor as a step, from a place.
+    pub(super) fn take(&mut self, step: Name, tensor: Tensor, matched: Match, place: &str) {
+        self.matches.push(matched);
+        self.files.push(split_place(place).0);
+        self.tensors.insert(step, tensor);
     }
 
     /// Adds the keys and values of a cache.
@@ -115,14 +124,24 @@ impl Sources {
     /// those that the flags replace. What its config takes from a file that the record lacks is read.
     ///
     /// # Errors
-    /// If such a file cannot be read; or if the record has no config to draw by, and lacks X or a weight.
+    /// If such a file cannot be read; or if the record has no config to draw by, and lacks what the run starts at or a
+    /// weight.
     pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let (settings, sources) = Self::over_record(record, flags, |_| true)?;
-        let weights = Name::PROJECTIONS.map(|(weight, _)| weight);
-        let missing = [Name::X].into_iter().chain(weights).find(|name| !sources.has(*name));
-        match (missing, &record.config) {
+        let [inputs @ .., (output, _)] = Name::PROJECTIONS;
+        let mut needed = match settings.start.unwrap_or_default() {
+            Start::Inputs => [&[Name::X], &inputs.map(|(weight, _)| weight)[..]].concat(),
+            start => start.given().to_vec(),
+        };
+        needed.extend(Some(output).filter(|_| settings.end.unwrap_or_default() == End::Output));
+        match (needed.into_iter().find(|name| !sources.has(*name)), &record.config) {
             (Some(name), None) => {
-                let fix = "record it too, or give it by `x` or `weights`";
+                let fix = match name {
+                    Name::X => {
+                        "record it too, or give it by `x`; or record q, k and v, to start there"
+                    }
+                    _ => "record it too, or give it by `weights`",
+                };
                 Err(Error::tensor(name, "is neither recorded nor given", fix))
             }
             _ => Ok((settings, sources)),
@@ -149,8 +168,15 @@ impl Sources {
         flags: &Settings,
         wanted: impl Fn(Name) -> bool,
     ) -> Result<(Settings, Self)> {
-        let own = Self::recorded(record, |name| wanted(name) && !replaces(record, flags, name));
-        let settings = flags.clone().over(record.config.clone().unwrap_or_default());
+        let mut config = record.config.clone().unwrap_or_default();
+        if record.config.is_some() && config.start.is_none() {
+            // Where it starts somewhere else by a flag, it ends where it did.
+            config.end.get_or_insert_default();
+        }
+        let settings = flags.clone().over(config);
+        let start = settings.start.unwrap_or_default();
+        let own =
+            Self::recorded(record, start, |name| wanted(name) && !replaces(record, flags, name));
         let lacks = |names: &[Name]| !names.iter().any(|name| own.has(*name));
         // A record may have one of the two and the file be the other. One that we wrote whole needs no file.
         let both = [Name::Mask, Name::AttnBias];
@@ -165,6 +191,12 @@ impl Sources {
             weights: settings.weights.clone().filter(|_| lacks(&[Name::WQ])),
             attn_mask: settings.attn_mask.clone().filter(may_need),
             memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
+            q: settings.q.clone().filter(|_| lacks(&[Name::Q, Name::QHeads])),
+            k: settings.k.clone().filter(|_| lacks(&[Name::K, Name::KHeads])),
+            v: settings.v.clone().filter(|_| lacks(&[Name::V, Name::VHeads])),
+            start: settings.start,
+            end: settings.end,
+            qkv_format: settings.qkv_format,
             past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
             rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
             prefix: settings.prefix.clone(),
@@ -201,6 +233,12 @@ impl Sources {
         self.tensors.get(&step)
     }
 
+    /// The same with an attention mask, as its file holds it.
+    #[must_use]
+    pub fn with_mask(self, mask: Tensor) -> Self {
+        Self { attn_mask: Some(mask), ..self }
+    }
+
     /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`), and memory likewise; nothing
     /// where that is the same.
     ///
@@ -222,12 +260,13 @@ impl Sources {
         Ok(Some((turned, seen)))
     }
 
-    /// The given tensors of a recorded trace that are `wanted`.
+    /// The given tensors of a recorded trace that are `wanted`, of a run that starts there.
     #[must_use]
-    pub fn recorded(record: &Record, wanted: impl Fn(Name) -> bool) -> Self {
+    pub fn recorded(record: &Record, start: Start, wanted: impl Fn(Name) -> bool) -> Self {
+        let is_given = |name: &Name| name.is_given() || start.given().contains(name);
         let given = record.entries.iter().filter_map(|entry| {
             let name =
-                Name::in_files(&entry.name).filter(|name| name.is_given() && wanted(*name))?;
+                Name::in_files(&entry.name).filter(|name| is_given(name) && wanted(*name))?;
             Some((name, entry.tensor.clone()))
         });
         Self { tensors: given.collect(), ..Self::default() }
@@ -294,6 +333,7 @@ impl Sources {
             } else {
                 tensor.to_dtype(config.dtype.into())?
             };
+            let tensor = Self::computed_rows(config, *name, tensor)?;
             given.insert(*name, tensor);
         }
         Ok(given)
@@ -306,9 +346,12 @@ fn replaces(record: &Record, flags: &Settings, step: Name) -> bool {
     if record.config.is_some() {
         return flags.replace(file);
     }
-    // Flags that say what was meant say nothing against frequencies and rows that the file holds.
+    // Flags that say what was meant say nothing against frequencies, queries and rows that the file holds.
     if step == Name::RopeFreqs {
         return flags.rope_freqs.is_some();
+    }
+    if step.role() == Role::Computed {
+        return flags.q.is_some();
     }
     Settings { queries: None, ..flags.clone() }.replace(file)
 }

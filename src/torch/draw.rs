@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
-use crate::config::{Config, Init, Input, Sizes};
+use crate::config::{Config, End, Init, Input, Sizes, Start};
 use crate::error::Result;
 use crate::program::{Given, Name, Projection};
 
@@ -11,7 +11,8 @@ use crate::program::{Given, Name, Projection};
 /// and biases (out) of the four projections and, with dropout, the keep-mask (batch, heads, query, key), bit for bit as
 /// PyTorch does after `torch.manual_seed`.
 ///
-/// X comes first, then the memory. With [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass.
+/// X comes first, then the memory; or, of a run that starts there, queries, keys and values in their place and in that of
+/// their projections. What a run ends before is not drawn. With [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass.
 /// With [`Init::XavierUniform`] q, k and v are constructed, their weights redrawn, and o comes after dropout.
 ///
 /// # Errors
@@ -20,25 +21,32 @@ pub fn draw(config: &Config) -> Result<Given> {
     let [query, key, value, output] = Name::PROJECTIONS;
     let generator = Generator::new(config.draws.seed.0);
     let mut drawn = Drawn { generator, config, tensors: Given::new() };
-    drawn.tokens(Name::X)?;
-    if config.sizes.is_cross {
-        drawn.tokens(Name::Memory)?;
+    let (inputs, projections): (&[Name], &[Projection]) = match config.start {
+        Start::Inputs if config.sizes.is_cross => (&[Name::X, Name::Memory], &[query, key, value]),
+        Start::Inputs => (&[Name::X], &[query, key, value]),
+        start => (start.given(), &[]),
+    };
+    let output = Some(output).filter(|_| config.end == End::Output);
+    for name in inputs {
+        drawn.tokens(*name)?;
     }
-    for projection in [query, key, value] {
-        drawn.linear(projection)?;
+    for projection in projections {
+        drawn.linear(*projection)?;
     }
     match config.draws.init {
         Init::Linear => {
-            drawn.linear(output)?;
+            output.map_or(Ok(()), |output| drawn.linear(output))?;
             drawn.dropout_keep()?;
         }
         Init::XavierUniform => {
-            for (weight, _) in [query, key, value] {
-                drawn.xavier(weight)?;
+            for (weight, _) in projections {
+                drawn.xavier(*weight)?;
             }
             drawn.dropout_keep()?;
-            drawn.linear(output)?;
-            drawn.xavier(output.0)?;
+            if let Some(output) = output {
+                drawn.linear(output)?;
+                drawn.xavier(output.0)?;
+            }
         }
     }
     Ok(drawn.tensors)

@@ -63,6 +63,9 @@ fn told(reason: &Reason) -> String {
         Reason::BlockedKey { item, key } => {
             format!("the key mask of item {item} has a 0 for key {key}")
         }
+        Reason::OtherDocument { query, key } => {
+            format!("key {key} is of another document than query {query}")
+        }
         Reason::Given(step) => format!("{step} says so, which is given"),
     }
 }

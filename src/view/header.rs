@@ -2,24 +2,32 @@
 
 use serde_json::Value;
 
-use crate::config::{Config, Mask, Place, Queries, Rotary, Setting, Settings};
+use crate::config::{Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start};
 use crate::error::quoted;
 
 /// The sizes.
-pub fn sizes_line(c: &Config) -> String {
-    let c = &c.sizes;
+pub fn sizes_line(config: &Config) -> String {
+    let c = &config.sizes;
     let mut sizes = vec![format!("batch {}", c.batch), format!("sequence length {}", c.seq_len)];
     sizes.extend(c.queries.map(|rows| format!("queries {}", Queries::from(rows))));
-    sizes.extend(c.is_cross.then(|| format!("memory length {}", c.own_keys)));
+    sizes.extend(c.is_cross.then(|| format!("{} {}", second(config), c.own_keys)));
     if c.past_len > 0 {
         sizes.push(format!("cache {}", c.past_len));
     }
-    sizes.push(format!("d_model {} · heads {}", c.d_model, c.heads));
+    if config.start == Start::Inputs || config.end == End::Output {
+        sizes.push(format!("d_model {}", c.d_model));
+    }
+    sizes.push(format!("heads {}", c.heads));
     if c.kv_heads < c.heads {
         sizes.push(format!("kv_heads {}", c.kv_heads));
     }
     sizes.push(format!("head_dim {}", c.head_dim));
     sizes.join(" · ")
+}
+
+/// What keys are that are not as many as the queries.
+pub fn second(c: &Config) -> &'static str {
+    if c.start == Start::Inputs { "memory length" } else { "keys" }
 }
 
 /// The mask, and whatever else makes the scores.
@@ -36,6 +44,11 @@ pub fn mask_line(c: &Config) -> String {
     if let Some(lengths) = &c.masks.lengths {
         let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
         masks.push(format!("lengths {}", lengths.join(",")));
+    }
+    if let Some(packed) = &c.masks.segments {
+        let of_keys = Some(&packed.keys).filter(|keys| **keys != packed.queries);
+        let of_keys = of_keys.map_or_else(String::new, |keys| format!(" (keys {keys})"));
+        masks.push(format!("documents {}{of_keys}", packed.queries));
     }
     masks.extend(c.files.attn_mask.as_ref().map(|place| quoted(&place.0)));
     let mask = if masks.is_empty() {
@@ -86,11 +99,22 @@ pub fn numbers_line(c: &Config) -> String {
         Some(place) => format!("from {}", quoted(&place.0)),
         None => otherwise.to_owned(),
     };
-    let x = from(&c.files.x, c.draws.input.name());
-    let weights = from(&c.files.weights, c.draws.init.name());
-    let bias = if c.bias { "with bias" } else { "no bias" };
-    let dropout =
-        if c.dropout > 0.0 { format!(" · dropout {}", c.dropout) } else { String::new() };
-    let seed = c.draws.seed.0;
-    format!("x {x} · weights {weights}, {bias} · seed {seed}{dropout} · {}", c.dtype)
+    let inputs = [("x", &c.files.x)];
+    let qkv = [("q", &c.files.q), ("k", &c.files.k), ("v", &c.files.v)];
+    let inputs = if c.start == Start::Inputs { &inputs[..] } else { &qkv[..] };
+    let mut parts: Vec<String> = Vec::new();
+    for alike in inputs.chunk_by(|(_, left), (_, right)| left == right) {
+        let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
+        let place = alike.first().and_then(|(_, place)| (*place).clone());
+        parts.push(format!("{} {}", names.join(", "), from(&place, c.draws.input.name())));
+    }
+    if c.start == Start::Inputs || c.end == End::Output {
+        let weights = from(&c.files.weights, c.draws.init.name());
+        let bias = if c.bias { "with bias" } else { "no bias" };
+        parts.push(format!("weights {weights}, {bias}"));
+    }
+    parts.push(format!("seed {}", c.draws.seed.0));
+    parts.extend(Some(c.dropout).filter(|p| *p > 0.0).map(|p| format!("dropout {p}")));
+    parts.push(c.dtype.to_string());
+    parts.join(" · ")
 }

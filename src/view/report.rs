@@ -1,12 +1,12 @@
 //! Reports of `check` and `diff`, for people.
 
 use super::diagnosis::{diagnosis_lines, start_of_non_finite};
-use super::header::mask_line;
+use super::header::{mask_line, second};
 use super::label;
 use super::number::{magnitude, pair};
 use super::page::{Block, Table, Text};
-use crate::check::{Report, Status, StepReport};
-use crate::config::{Config, Queries};
+use crate::check::{ALLOWED_FACTOR, FlashError, Report, Status, StepReport};
+use crate::config::{Config, Queries, Start};
 use crate::error::{quoted, shown};
 use crate::foreign::Unmatched;
 
@@ -73,6 +73,14 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
             "with `mask=none` it is the same: no mask was asked for, and causal is the default";
         blocks.push(Block::text(note));
     }
+    if report.fits_causal {
+        let note = "with `mask=causal` it is the same: no mask was asked for, and there is none where a run starts at q, k and v";
+        blocks.push(Block::text(note));
+    }
+    blocks.extend(report.flash.iter().flatten().map(|found| Block::text(flash_line(found))));
+    if report.flash.as_ref().is_some_and(Vec::is_empty) {
+        blocks.push(Block::text("flash tolerance: no output here is in bf16 or f16"));
+    }
     let labels = report.labels.as_ref();
     let start = report.non_finite.as_ref().map(|found| start_of_non_finite(found, labels));
     blocks.extend(start.map(|start| Block::text(quoted(&start))));
@@ -99,6 +107,20 @@ fn not_checked(unmatched: &[Unmatched]) -> Vec<String> {
 /// How many tensors that were left out for one reason are named.
 const NAMED: usize = 4;
 
+/// A step's error as `FlashAttention`'s tests judge it.
+fn flash_line(found: &FlashError) -> String {
+    let FlashError { step, dtype, .. } = found;
+    let verdict = match found.factor() {
+        Some(factor) => format!("{factor:.2} times"),
+        None => "nothing to compare with".to_owned(),
+    };
+    format!(
+        "flash tolerance: {step} is off by {} from f64, and PyTorch in {dtype} by {}: {verdict}, {ALLOWED_FACTOR} are allowed",
+        magnitude(found.own),
+        magnitude(found.pytorch)
+    )
+}
+
 /// The steps that one side alone has, and what brings such steps.
 fn missing(report: &Report) -> Vec<String> {
     let missing: Vec<&StepReport> = report.missing().collect();
@@ -116,16 +138,22 @@ fn missing(report: &Report) -> Vec<String> {
     lines
 }
 
-fn heads(c: &Config) -> String {
-    let c = &c.sizes;
-    let mut parts = vec![match c.heads {
+fn heads(config: &Config) -> String {
+    let c = &config.sizes;
+    let start = match config.start {
+        Start::Inputs => None,
+        Start::Projections => Some("starting at projected q, k and v"),
+        Start::Heads => Some("starting at the heads' q, k and v"),
+    };
+    let mut parts: Vec<String> = start.into_iter().map(str::to_owned).collect();
+    parts.push(match c.heads {
         1 => "1 head".to_owned(),
         heads => format!("{heads} heads"),
-    }];
+    });
     if c.kv_heads < c.heads {
         parts.push(format!("kv_heads {}", c.kv_heads));
     }
-    parts.extend(c.is_cross.then(|| format!("memory length {}", c.own_keys)));
+    parts.extend(c.is_cross.then(|| format!("{} {}", second(config), c.own_keys)));
     if c.past_len > 0 {
         parts.push(format!("cache {}", c.past_len));
     }

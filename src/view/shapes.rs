@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::header::mask_line;
 use super::number::thousands;
 use super::page::{Block, Table, Text};
-use crate::config::{Config, Settings};
+use crate::config::{Config, End, Settings, Start};
 use crate::error::bytes;
 use crate::program::{Axes, Axis, Program, Role, Size, Step};
 use crate::run::Run;
@@ -86,18 +86,21 @@ fn sizes_line(config: &Config) -> String {
     if c.keys() != c.seq_len || c.is_cross {
         sizes.push(format!("S = {} keys", c.keys()));
     }
-    sizes.push(format!("d_model = {}", c.d_model));
-    if c.d_in != c.d_model {
+    let is_projected = config.start == Start::Inputs;
+    if is_projected || config.end == End::Output {
+        sizes.push(format!("d_model = {}", c.d_model));
+    }
+    if is_projected && c.d_in != c.d_model {
         sizes.push(format!("d_in = {}", c.d_in));
     }
-    if c.is_cross && c.d_memory != c.d_in {
+    if is_projected && c.is_cross && c.d_memory != c.d_in {
         sizes.push(format!("d_memory = {}", c.d_memory));
     }
     sizes.push(format!("H = {} heads", c.heads));
     if c.kv_heads < c.heads {
         sizes.push(format!("H_kv = {} key heads", c.kv_heads));
     }
-    let is_split = c.query_width() == c.d_model;
+    let is_split = c.query_width() == c.d_model && is_projected;
     sizes.push(format!("d_k = {}{}", if is_split { "d_model / H = " } else { "" }, c.head_dim));
     sizes.extend(c.rope_dims.map(|dims| format!("r = {dims} features turned")));
     sizes.join(" · ")
@@ -120,7 +123,7 @@ fn flow(rows: &[Row]) -> Vec<Block> {
     for group in story.chunk_by(together) {
         let names: Vec<&str> = group.iter().map(|row| row.step.name.as_str()).collect();
         let Some(first) = group.first() else { continue };
-        if first.step.name.role() == Role::Computed {
+        if first.step.is_computed() {
             let formulas: Vec<String> =
                 group.iter().map(|row| format!("{} = {}", row.step.name, row.formula)).collect();
             blocks.push(Block::Text(1, format!("↓ {}", formulas.join(", "))));

@@ -93,8 +93,7 @@ impl Page<'_> {
     }
 
     fn tables<'s>(&'s self, step: &'s Step) -> Result<Tables<'s>> {
-        let shows =
-            step.name.row().blocked != BlockedCells::Unknown && step.name.role() == Role::Computed;
+        let shows = step.name.row().blocked != BlockedCells::Unknown && step.is_computed();
         let blocked = if shows { self.trace.blocked_before(step)? } else { None };
         let mask = self.trace.read_by(step).into_iter().find(|read| read.name.row().is_boolean);
         let fill = step.op.operation().fill().map(|fill| Fill(fill).to_string());

@@ -3,6 +3,7 @@
 mod attention;
 #[path = "../common/mod.rs"]
 mod common;
+mod core;
 mod files;
 mod modern;
 mod reading;

@@ -27,7 +27,22 @@ fn case(key: &str) -> (Value, Value) {
         base[key] = value;
         base
     };
+    let core = |file: &str, names: [&str; 3]| {
+        let place = |name: &str| json!(fixture(&format!("core/{file}.safetensors:{name}")));
+        let [q, k, v] = names;
+        json!({"q": place(q), "k": place(k), "v": place(v)})
+    };
+    let sdpa = || core("sdpa-math", ["query", "key", "value"]);
     match key {
+        "start" => (json!({}), json!("heads")),
+        "end" => (json!({}), json!("concat")),
+        "q" => (sdpa(), json!(fixture("core/sdpa-math.safetensors:attn_output"))),
+        "k" => (sdpa(), json!(fixture("core/sdpa-math.safetensors:value"))),
+        "v" => (sdpa(), json!(fixture("core/sdpa-math.safetensors:key"))),
+        "qkv_format" => (core("flash-bshd-equal", ["q", "k", "v"]), json!("bshd")),
+        "segments" => (json!({}), json!([1, 3])),
+        "key_segments" => (json!({"segments": [1, 3]}), json!([2, 2])),
+        "lse" => (json!({"lse": true}), json!(false)),
         "batch" | "d_memory" => (cross, json!(3)),
         "seq_len" | "kv_len" => (cross, json!(5)),
         "d_model" | "d_in" => (json!({}), json!(16)),

@@ -215,14 +215,17 @@ fn other_corner(run: &Situation, align: CausalAlign) -> Result<Vec<Edits>> {
     };
     let mut starts = vec![run.config.first_seen(align), of_rows];
     starts.dedup();
+    let shifts = run.config.shifts(align);
     let at = |first: i64| {
         let moved = |name: Name| {
             let own = by_position(run, name)?.clone();
-            Some(replace(name, Masking::ByPosition(ByPosition { first, ..own })))
+            let shifts = shifts.clone();
+            Some(replace(name, Masking::ByPosition(ByPosition { first, shifts, ..own })))
         };
         [Name::CausalMask, Name::WindowMask].into_iter().filter_map(moved).collect()
     };
-    Ok(starts.into_iter().filter(|first| *first != causal.first).map(at).collect())
+    let is_other = |first: &i64| *first != causal.first || shifts != causal.shifts;
+    Ok(starts.into_iter().filter(is_other).map(at).collect())
 }
 
 fn padding_on_queries(run: &Situation) -> Result<Vec<Edits>> {

@@ -3,6 +3,7 @@
 //! All of them keep every shape valid, so nothing but the numbers tells.
 
 mod heads;
+mod kernel;
 mod mask;
 mod projection;
 mod rope;
@@ -139,8 +140,16 @@ fn read(at: Name, inputs: impl Into<Vec<Name>>) -> Edit {
 /// Every known mistake, the simplest first.
 #[must_use]
 pub fn catalogue() -> Vec<&'static Mistake> {
-    let groups =
-        [scale::ALL, mask::ALL, softmax::ALL, scores::ALL, rope::ALL, heads::ALL, projection::ALL];
+    let groups = [
+        scale::ALL,
+        mask::ALL,
+        softmax::ALL,
+        scores::ALL,
+        rope::ALL,
+        heads::ALL,
+        projection::ALL,
+        kernel::ALL,
+    ];
     groups.into_iter().flatten().collect()
 }
 

@@ -1,7 +1,7 @@
 //! Mistakes of the four projections: transposed, without bias, in each other's place.
 
 use super::{Edits, Mistake, Situation, Way, before, none, omitted, one, read};
-use crate::config::Sizes;
+use crate::config::{Sizes, Start};
 use crate::error::Result;
 use crate::program::{Edit, Heads, Kind, Name, Projection, Rearrange};
 
@@ -47,17 +47,26 @@ const OUTPUT: [Mistake; 2] =
 
 /// Two projections that change places.
 macro_rules! swapped {
-    ($id:literal, $left:expr, $right:expr, $summary:literal, $wrong:literal, $correct:literal) => {
+    ($id:literal, $left:ident $right:ident, $summary:literal, $wrong:literal, $correct:literal,
+     $core:literal, $kernel:literal) => {
         Mistake {
             id: $id,
             kind: Kind::Input,
             silent: SWAPPED,
-            ways: &[Way {
-                summary: $summary,
-                wrong: $wrong,
-                right: $correct,
-                edits: |run| swapped(run, $left, $right),
-            }],
+            ways: &[
+                Way {
+                    summary: $summary,
+                    wrong: $wrong,
+                    right: $correct,
+                    edits: |run| swapped(run, Name::$left, Name::$right),
+                },
+                Way {
+                    summary: $core,
+                    wrong: $kernel,
+                    right: "scaled_dot_product_attention(q, k, v)",
+                    edits: |run| exchanged(run, Name::$left, Name::$right),
+                },
+            ],
             seen: &[],
         }
     };
@@ -66,27 +75,30 @@ macro_rules! swapped {
 const OTHERS: [Mistake; 5] = [
     swapped!(
         "qk-swapped",
-        Name::Q,
-        Name::K,
+        Q K,
         "the query and key projections change places",
         "q, k = k_proj(x), q_proj(x)",
-        "q, k = q_proj(x), k_proj(x)"
+        "q, k = q_proj(x), k_proj(x)",
+        "q and k change places",
+        "scaled_dot_product_attention(k, q, v)"
     ),
     swapped!(
         "kv-swapped",
-        Name::K,
-        Name::V,
+        K V,
         "the key and value projections change places",
         "k, v = v_proj(x), k_proj(x)",
-        "k, v = k_proj(x), v_proj(x)"
+        "k, v = k_proj(x), v_proj(x)",
+        "k and v change places",
+        "scaled_dot_product_attention(q, v, k)"
     ),
     swapped!(
         "qv-swapped",
-        Name::Q,
-        Name::V,
+        Q V,
         "the query and value projections change places",
         "q, v = v_proj(x), q_proj(x)",
-        "q, v = q_proj(x), v_proj(x)"
+        "q, v = q_proj(x), v_proj(x)",
+        "q and v change places",
+        "scaled_dot_product_attention(v, k, q)"
     ),
     Mistake {
         id: "packed-qkv-per-head",
@@ -175,6 +187,35 @@ fn swapped(run: &Situation, left: Name, right: Name) -> Result<Vec<Edits>> {
     }
     let with = |x: &Name, others: &[Name]| [&[*x], &others[1..]].concat();
     one([read(left, with(left_x, &of_right)), read(right, with(right_x, &of_left))])
+}
+
+/// In a run that starts behind the projections, two of queries, keys and values in each other's place wherever they are
+/// read.
+fn exchanged(run: &Situation, left: Name, right: Name) -> Result<Vec<Edits>> {
+    if run.right.computes(left) || run.config.start == Start::Inputs {
+        return none();
+    }
+    let heads = |name| match name {
+        Name::Q if !run.has(Name::Q) => Name::QHeads,
+        Name::K if !run.has(Name::K) => Name::KHeads,
+        Name::V if !run.has(Name::V) => Name::VHeads,
+        name => name,
+    };
+    let (left, right) = (heads(left), heads(right));
+    if !run.has(left) || !run.has(right) || run.shape(left) != run.shape(right) {
+        return none();
+    }
+    let other = |name: Name| match name {
+        name if name == left => right,
+        name if name == right => left,
+        name => name,
+    };
+    let readers = run.right.steps().iter().map(|step| (step.name, run.inputs(step.name)));
+    let readers = readers.filter(|(_, read)| read.contains(&left) || read.contains(&right));
+    let edit = |(at, inputs): (Name, Vec<Name>)| {
+        read(at, inputs.into_iter().map(other).collect::<Vec<_>>())
+    };
+    one(readers.map(edit).collect::<Edits>())
 }
 
 /// The blocks of `d_k` rows of a packed matrix: of which projection, and which head.

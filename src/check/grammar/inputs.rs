@@ -2,7 +2,7 @@
 
 use super::numbers::of_sizes;
 use super::{Grammar, cost};
-use crate::program::{Change, Edit, Heads, Kind, Name, Op, Role, Scaling, Step};
+use crate::program::{Change, Edit, Heads, Kind, Name, Op, Scaling, Step};
 
 impl Grammar<'_> {
     pub(super) fn inputs(&mut self, step: &Step) {
@@ -52,13 +52,13 @@ impl Grammar<'_> {
             .steps()
             .iter()
             .take_while(|other| other.name != step.name)
-            .filter(|other| other.name.role() == Role::Computed && is_sort(&other.op, &step.op))
+            .filter(|other| other.is_computed() && is_sort(&other.op, &step.op))
             .map(|other| (other.name, self.read(other)))
             .collect();
         for (other, other_read) in earlier {
             for (slot, (own, others)) in read.iter().zip(&other_read).enumerate() {
                 let shape = |name: &Name| self.right.step(*name).map(|step| step.axes.shape());
-                if own == others || shape(own) != shape(others) || own.role() == Role::Computed {
+                if own == others || shape(own) != shape(others) || self.right.computes(*own) {
                     continue;
                 }
                 let with = |names: &[Name], name: Name| {
@@ -106,7 +106,7 @@ impl Grammar<'_> {
         let fits = |other: &&Step| {
             other.name != own
                 && other.name.row().is_boolean == own.row().is_boolean
-                && (other.name.role() == Role::Computed || other.name.role() == own.role())
+                && (other.is_computed() || other.name.role() == own.role())
                 && other.axes.shape() == right.axes.shape()
         };
         before.filter(fits).map(|other| other.name).collect()

@@ -32,6 +32,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Hypothesis> {
     let mut grammar = Grammar { right, sizes, found: Vec::new() };
     for step in right.steps() {
         match step.name.role() {
+            Role::Computed if step.op == Op::Given => {}
             Role::Computed => grammar.computed(step),
             Role::Setting => grammar.setting(step),
             Role::Random => grammar.inserted_setting(step),

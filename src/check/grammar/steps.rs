@@ -71,7 +71,7 @@ impl Grammar<'_> {
     /// A step before the one that it reads first: under its own name, and in that one's place.
     pub(super) fn moved(&mut self, step: &Step) {
         let Some(first) = self.right.read_by(step).first().copied() else { return };
-        if first.name.role() != Role::Computed || first.axes != step.axes {
+        if !first.is_computed() || first.axes != step.axes {
             return;
         }
         let told = format!("it comes before {}, and should come after it", first.name);

@@ -206,6 +206,8 @@ pub enum Weigh {
     Share(Map),
     /// The same weight for every score that is no fill.
     Equal,
+    /// The scores of a row less their largest.
+    LessLargest,
 }
 
 impl Weigh {
@@ -251,6 +253,7 @@ impl Weigh {
                 let shares = map.value(scores)?;
                 shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)
             }
+            Self::LessLargest => shifted(),
             Self::Equal => {
                 let seen = scores.gt(-1e8)?.to_dtype(scores.dtype())?;
                 seen.broadcast_div(&seen.sum_keepdim(D::Minus1)?)

@@ -2,8 +2,10 @@
 
 use candle_core::{Device, Tensor};
 
+use super::documents::Documents;
 use super::fill::Fill;
 use super::linear::QueryRows;
+use super::position::{ByPosition, Hides, Shift};
 use super::scaling::number;
 use crate::error::Result;
 use crate::program::axis::Axis::{Batch, Head, Key, Query};
@@ -21,6 +23,8 @@ pub enum Masking {
     ByPosition(ByPosition),
     /// True where nobody may see the key: (batch, 1, 1, key).
     Keys(BlockedKeys),
+    /// (batch, 1, query, key): true where a key is of another document.
+    Documents(Documents),
     /// True where any of several masks is, broadcast from the right.
     AnyOf,
     /// True where a mask is not.
@@ -30,55 +34,6 @@ pub enum Masking {
         /// What a masked score becomes.
         fill: Fill,
     },
-}
-
-/// Which keys are hidden from a query at a position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Hides {
-    /// Those after it.
-    Future,
-    /// Those before it: a causal mask the wrong way round.
-    Past,
-    /// Those before the last so many that it sees, itself included.
-    BeforeWindow(usize),
-}
-
-/// A mask by positions. Query row r is at position r + `first`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ByPosition {
-    /// The position of the first row among the keys, which is the last key that it sees; below 0 where it sees none.
-    pub first: i64,
-    /// Query rows.
-    pub queries: usize,
-    /// Keys.
-    pub keys: usize,
-    /// Which keys are hidden.
-    pub hides: Hides,
-}
-
-impl ByPosition {
-    fn hides(&self, position: i64, key: i64) -> bool {
-        match self.hides {
-            Hides::Future => key > position,
-            Hides::Past => key < position,
-            Hides::BeforeWindow(window) => {
-                let distance = usize::try_from(position.saturating_sub(key));
-                distance.is_ok_and(|distance| distance >= window)
-            }
-        }
-    }
-
-    fn reason(&self, query: usize, key: usize) -> Option<Reason> {
-        let reason = match self.hides {
-            Hides::Future => Reason::LaterKey { query, key },
-            Hides::Past => Reason::EarlierKey { query, key },
-            Hides::BeforeWindow(window) => Reason::BeforeWindow { query, key, window },
-        };
-        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let position = signed(query).saturating_add(self.first);
-        self.hides(position, signed(key)).then_some(reason)
-    }
 }
 
 /// What says which keys of an item are blocked for all its queries.
@@ -145,7 +100,7 @@ impl Operation for Masking {
             Self::ByPosition(mask) => {
                 let [] = read(inputs)?;
                 let mut cells = Vec::with_capacity(mask.queries.saturating_mul(mask.keys));
-                for position in (mask.first..).take(mask.queries) {
+                for position in (0..mask.queries).map(|row| mask.position(row)) {
                     let hides = |key| u8::from(mask.hides(position, key));
                     cells.extend((0_i64..).take(mask.keys).map(hides));
                 }
@@ -159,6 +114,10 @@ impl Operation for Masking {
                 let hides = |item| places.clone().map(move |key| u8::from(mask.hides(item, key)));
                 let cells: Vec<u8> = (0..mask.items()).flat_map(hides).collect();
                 Tensor::from_vec(cells, mask.shape(), &Device::Cpu)?
+            }
+            Self::Documents(mask) => {
+                let [] = read(inputs)?;
+                Tensor::from_vec(mask.cells(), mask.shape(), &Device::Cpu)?
             }
             Self::AnyOf => {
                 let [first, others @ ..] = inputs else { return Err(Misread.into()) };
@@ -177,16 +136,25 @@ impl Operation for Masking {
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         match (self, inputs) {
             (Self::ByPosition(mask), []) => Ok(vec![(Query, mask.queries), (Key, mask.keys)]),
-            (Self::Keys(mask), []) => {
-                let (items, heads, queries, keys) = mask.shape();
+            (Self::Keys(_) | Self::Documents(_), []) => {
+                let (items, heads, queries, keys) = match self {
+                    Self::Documents(mask) => mask.shape(),
+                    Self::Keys(mask) => mask.shape(),
+                    _ => return Err(Misread),
+                };
                 Ok(vec![(Batch, items), (Head, heads), (Query, queries), (Key, keys)])
             }
             (Self::AnyOf, _) => joined(inputs),
             (Self::Not, [mask]) => Ok(mask.to_vec()),
             (Self::Fill { .. }, [scores, mask]) if broadcasts(mask, scores) => Ok(scores.to_vec()),
-            (Self::ByPosition(_) | Self::Keys(_) | Self::Not | Self::Fill { .. }, _) => {
-                Err(Misread)
-            }
+            (
+                Self::ByPosition(_)
+                | Self::Keys(_)
+                | Self::Documents(_)
+                | Self::Not
+                | Self::Fill { .. },
+                _,
+            ) => Err(Misread),
         }
     }
 
@@ -210,6 +178,15 @@ impl Operation for Masking {
             (Self::Keys(BlockedKeys { by: Blocked::Lengths(lengths), .. }), _) => {
                 let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
                 format!("key ≥ length, of {}", lengths.join(","))
+            }
+            (Self::Documents(Documents { queries, keys, .. }), _) => {
+                let told = Documents::told(queries);
+                let of_keys = if keys == queries {
+                    String::new()
+                } else {
+                    format!(" and {} keys", Documents::told(keys))
+                };
+                format!("the key is of another document, of {told} tokens{of_keys}")
             }
             (Self::AnyOf, _) => names.join(" or "),
             (Self::Not, _) => format!("not {}", names.join(", ")),
@@ -235,9 +212,15 @@ impl Operation for Masking {
     fn reason(&self, cell: &[usize]) -> Option<Reason> {
         match (self, cell) {
             (Self::ByPosition(mask), &[query, key]) => mask.reason(query, key),
+            (Self::Documents(mask), &[item, _, query, key]) => mask.reason(item, query, key),
             (Self::Keys(mask), &[item, _, query, key]) => mask.reason(item, query, key),
             (
-                Self::ByPosition(_) | Self::Keys(_) | Self::AnyOf | Self::Not | Self::Fill { .. },
+                Self::ByPosition(_)
+                | Self::Keys(_)
+                | Self::Documents(_)
+                | Self::AnyOf
+                | Self::Not
+                | Self::Fill { .. },
                 _,
             ) => None,
         }
@@ -282,7 +265,7 @@ impl Operation for Masking {
                 common: vec![0.0, -1.0, -10.0, -100.0, -1e3, -1e4, 1e9, f64::INFINITY],
                 with: Box::new(|fill| Some(Self::Fill { fill: Fill(fill) }.into())),
             }],
-            Self::Keys(_) | Self::AnyOf | Self::Not => Vec::new(),
+            Self::Keys(_) | Self::Documents(_) | Self::AnyOf | Self::Not => Vec::new(),
         }
     }
 
@@ -294,14 +277,20 @@ impl Operation for Masking {
                 .into_iter()
                 .map(|(by, told)| mask(Self::Keys(BlockedKeys { by, ..own.clone() }), told))
                 .collect(),
-            Self::ByPosition(_) | Self::AnyOf | Self::Not | Self::Fill { .. } => Vec::new(),
+            Self::ByPosition(_)
+            | Self::Documents(_)
+            | Self::AnyOf
+            | Self::Not
+            | Self::Fill { .. } => Vec::new(),
         }
     }
 
     fn fill(&self) -> Option<f64> {
         match self {
             Self::Fill { fill } => Some(fill.0),
-            Self::ByPosition(_) | Self::Keys(_) | Self::AnyOf | Self::Not => None,
+            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) | Self::AnyOf | Self::Not => {
+                None
+            }
         }
     }
 
@@ -309,7 +298,10 @@ impl Operation for Masking {
         match (self, part) {
             (Self::ByPosition(own), Part::Rows(rows)) => {
                 let first = own.first.saturating_add_unsigned(rows.first as u64);
-                let mask = ByPosition { first, queries: rows.count, ..own.clone() };
+                let from = i64::try_from(rows.first).unwrap_or(i64::MAX);
+                let later = |shift: &Shift| Shift { row: shift.row.saturating_sub(from), ..*shift };
+                let shifts = own.shifts.iter().map(later).collect();
+                let mask = ByPosition { first, queries: rows.count, shifts, ..own.clone() };
                 Narrowed::To(Self::ByPosition(mask).into())
             }
             (Self::Keys(own), Part::Item(item)) => {
@@ -330,6 +322,7 @@ impl Operation for Masking {
                     .map(|all| QueryRows { first: all.first + rows.first, count: rows.count });
                 Narrowed::To(Self::Keys(BlockedKeys { as_queries, ..own.clone() }).into())
             }
+            (Self::Documents(own), _) => Narrowed::To(Self::Documents(own.narrowed(part)).into()),
             (
                 Self::ByPosition(_) | Self::Keys(_) | Self::AnyOf | Self::Not | Self::Fill { .. },
                 Part::Item(_) | Part::Rows(_),
@@ -355,20 +348,4 @@ pub(super) fn joined(inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
 /// Whether a mask's axes, aligned from the right, each are the scores' or 1.
 pub(super) fn broadcasts(mask: &[Dim], scores: &[Dim]) -> bool {
     joined(&[mask, scores]).is_ok_and(|all| all == scores)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_window_holds_the_query_itself() {
-        let hides = |window, position, key| {
-            let hides = Hides::BeforeWindow(window);
-            ByPosition { first: 0, queries: 5, keys: 5, hides }.hides(position, key)
-        };
-        assert!(!hides(1, 4, 4) && hides(1, 4, 3));
-        assert!(!hides(3, 4, 2) && hides(3, 4, 1));
-        assert!(!hides(400, 400, 1));
-    }
 }

@@ -2,6 +2,7 @@
 
 mod along;
 mod bias;
+mod documents;
 mod fill;
 mod frequencies;
 mod functions;
@@ -9,6 +10,7 @@ mod heads;
 mod linear;
 mod mask;
 mod other_keys;
+mod position;
 mod precision;
 mod rotary;
 mod scaling;
@@ -20,12 +22,14 @@ mod weights;
 
 pub use along::Along;
 pub use bias::{Biasing, Distance, alibi_slopes};
+pub use documents::Documents;
 pub use fill::Fill;
 pub use frequencies::{Frequencies, Llama3, RopeScaling, Yarn};
 pub use functions::{Map, Norm, Squares, Weigh};
 pub use heads::{Heads, Rearrange};
 pub use linear::{Linear, QueryRows};
-pub use mask::{Blocked, BlockedKeys, ByPosition, Hides, Masking};
+pub use mask::{Blocked, BlockedKeys, Masking};
+pub use position::{ByPosition, Hides, Shift};
 pub use precision::Precision;
 pub use rotary::{Pairing, Rotary, Rotate};
 pub use scaling::Scaling;

@@ -36,6 +36,9 @@ pub enum Weighting {
         /// The axis that is summed over, counted from the last: 1 for the keys, as it should be.
         axis_from_last: usize,
     },
+    /// log Σ exp(s) over the keys of every row, as kernels keep it for the backward pass ("`FlashAttention`", Dao et al.,
+    /// 2022, algorithm 1: L = m + log ℓ). Reads what softmax reads. −∞ where all scores are.
+    LogSumExp,
     /// Zeros in the rows whose keys are all blocked, the weights elsewhere. Reads weights and a boolean mask.
     ZeroEmptyRows,
     /// What kept weights are multiplied by: 1 / (1 − p), and 0 for p = 1, which keeps none. It is an f32 in runs of any
@@ -114,6 +117,16 @@ impl Operation for Weighting {
                     }
                 }
             }
+            (Self::LogSumExp, [scores, sinks @ ..]) => {
+                let scores = match sinks {
+                    [sinks, ..] => &with_sinks(scores, sinks)?,
+                    [] => scores,
+                };
+                // Of −∞ alone the largest is −∞ too, and what is subtracted must be a number.
+                let largest = scores.max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
+                let sum = scores.broadcast_sub(&largest)?.exp()?.sum_keepdim(D::Minus1)?;
+                (sum.log()? + largest)?.squeeze(D::Minus1)?
+            }
             (Self::ZeroEmptyRows, [weights, mask]) => zero(weights, &mask.min_keepdim(D::Minus1)?)?,
             (Self::DropoutScale { p }, []) => Tensor::new(dropout_scale(*p), &Device::Cpu)?,
             (Self::Dropout { .. }, [weights, keep, scale]) => {
@@ -122,6 +135,7 @@ impl Operation for Weighting {
             (Self::KeepSome(KeepSome { keep, factor }), [weights]) => kept(weights, keep, *factor)?,
             (
                 Self::Softmax { .. }
+                | Self::LogSumExp
                 | Self::ZeroEmptyRows
                 | Self::DropoutScale { .. }
                 | Self::Dropout { .. }
@@ -134,10 +148,14 @@ impl Operation for Weighting {
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         let (fits, axes): (bool, &[Dim]) = match (self, inputs) {
             (Self::DropoutScale { .. }, []) => (true, &[]),
-            (Self::Softmax { .. }, [scores, others @ ..]) => {
+            (Self::Softmax { .. } | Self::LogSumExp, [scores, others @ ..]) => {
                 let heads = scores.iter().filter(|(axis, _)| *axis == Axis::Head);
                 let is_one_a_head = |sinks: &&[Dim]| sinks.iter().eq(heads.clone());
-                (others.len() <= 1 && others.iter().all(is_one_a_head), scores)
+                let axes = match (self, scores) {
+                    (Self::LogSumExp, [rows @ .., _]) => rows,
+                    _ => scores,
+                };
+                (others.len() <= 1 && others.iter().all(is_one_a_head), axes)
             }
             (Self::ZeroEmptyRows, [weights, others @ ..]) => {
                 (others.len() == 1 && others.iter().all(|mask| broadcasts(mask, weights)), weights)
@@ -159,6 +177,10 @@ impl Operation for Weighting {
                 let sinks = if names.len() == 2 { format!(" and {second}") } else { String::new() };
                 format!("softmax({first}) over {}{sinks}", over.unwrap_or(&"batch items"))
             }
+            Self::LogSumExp if names.len() == 2 => {
+                format!("log Σ exp({first}) over keys and {second}")
+            }
+            Self::LogSumExp => format!("log Σ exp({first}) over keys"),
             Self::ZeroEmptyRows => format!("0 where {second} blocks every key, else {first}"),
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
             Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
@@ -170,6 +192,21 @@ impl Operation for Weighting {
 
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
         let own = || inputs.first().ok_or(Misread)?.at(cell);
+        if let (Self::LogSumExp, [scores, sinks @ ..]) = (self, inputs) {
+            let mut row = scores.row(cell)?;
+            for sinks in sinks {
+                row.push(sinks.at(&[cell.get(1).copied().unwrap_or_default()])?.value);
+            }
+            let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            if largest == f64::NEG_INFINITY {
+                return Ok(vec![Term(vec![factor("-inf, as every score is", largest)])]);
+            }
+            let sum: f64 = row.iter().map(|score| (score - largest).exp()).sum();
+            let over = if sinks.is_empty() { "keys" } else { "keys and the sink" };
+            let log = factor(format!("log Σ exp(s − max) over {over}"), sum.ln());
+            let largest = factor(format!("max of the row of {}", scores.name), largest);
+            return Ok(vec![Term(vec![largest]), Term(vec![log])]);
+        }
         Ok(vec![Term(match (self, inputs, cell) {
             (Self::Softmax { empty_row, .. }, [scores, sinks @ ..], [row @ .., _]) => {
                 let head = row.get(1).copied().unwrap_or_default();
@@ -194,13 +231,17 @@ impl Operation for Weighting {
             }
             (Self::KeepSome(KeepSome { factor: by, .. }), ..) => vec![own()?, factor("kept", *by)],
             (Self::ZeroEmptyRows, ..) => vec![own()?],
-            (Self::Softmax { .. } | Self::Dropout { .. }, ..) => return Err(Misread.into()),
+            (Self::Softmax { .. } | Self::LogSumExp | Self::Dropout { .. }, ..) => {
+                return Err(Misread.into());
+            }
         })])
     }
 
-    fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
+    fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         output.count().saturating_mul(match self {
             Self::Softmax { .. } => 5,
+            // The maximum, its subtraction, the exponential and the sum for every score, and the logarithm.
+            Self::LogSumExp => 4 * inputs.first().map_or(0, |scores| scores.last_size()) + 2,
             Self::ZeroEmptyRows => 0,
             Self::DropoutScale { .. } => 2,
             Self::Dropout { .. } | Self::KeepSome(_) => 1,
@@ -220,6 +261,7 @@ impl Operation for Weighting {
             },
             (
                 Self::Softmax { .. }
+                | Self::LogSumExp
                 | Self::ZeroEmptyRows
                 | Self::DropoutScale { .. }
                 | Self::Dropout { .. }
@@ -322,7 +364,8 @@ impl Operation for Weighting {
     fn is_share(&self) -> bool {
         match self {
             Self::Softmax { .. } => true,
-            Self::ZeroEmptyRows
+            Self::LogSumExp
+            | Self::ZeroEmptyRows
             | Self::DropoutScale { .. }
             | Self::Dropout { .. }
             | Self::KeepSome(_) => false,
@@ -331,7 +374,7 @@ impl Operation for Weighting {
 
     fn range(&self) -> Option<(f64, f64)> {
         match self {
-            Self::DropoutScale { .. } => None,
+            Self::LogSumExp | Self::DropoutScale { .. } => None,
             Self::Softmax { .. }
             | Self::ZeroEmptyRows
             | Self::Dropout { .. }
@@ -342,10 +385,16 @@ impl Operation for Weighting {
 
 /// Softmax over the keys and a sink, which is dropped.
 fn beside_sinks(scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
-    let (batch, heads, queries, keys) = scores.dims4()?;
-    let sinks = sinks.reshape((1, heads, 1, 1))?.broadcast_as((batch, heads, queries, 1))?;
-    let all = Tensor::cat(&[scores, &sinks.contiguous()?], 3)?;
+    let keys = scores.dim(D::Minus1)?;
+    let all = with_sinks(scores, sinks)?;
     candle_nn::ops::softmax_last_dim(&all)?.narrow(3, 0, keys)?.contiguous()
+}
+
+/// Scores of keys and, behind them, of no key.
+fn with_sinks(scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
+    let (batch, heads, queries, _) = scores.dims4()?;
+    let sinks = sinks.reshape((1, heads, 1, 1))?.broadcast_as((batch, heads, queries, 1))?;
+    Tensor::cat(&[scores, &sinks.contiguous()?], 3)
 }
 
 /// Weights with zeros in these rows.

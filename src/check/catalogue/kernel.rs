@@ -1,0 +1,78 @@
+//! Mistakes of kernels: what they keep of a row, and packed documents.
+
+use super::{Edits, Mistake, Situation, Way, after, before, none, omit, one, read, replace};
+use crate::error::Result;
+use crate::program::{ByPosition, Edit, Kind, Masking, Name, Scaling, Slip, Weigh};
+
+pub const ALL: &[Mistake] = &[
+    Mistake {
+        id: "lse-base-2",
+        kind: Kind::Replaced,
+        silent: "Kernels exponentiate in base 2, and the output does not depend on the base of the logarithm.",
+        ways: &[Way {
+            summary: "the log-sum-exp is kept in base 2",
+            wrong: "lse = m + log2(l)  # with scores times log2(e)",
+            right: "lse = (m + log2(l)) * ln(2)",
+            edits: |run| {
+                let factor = std::f64::consts::LOG2_E;
+                of_lse(run, after(Name::Lse, Scaling::By { factor }, &[]))
+            },
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "lse-without-maximum",
+        kind: Kind::Omitted,
+        silent: "The output does not depend on it; the backward pass does.",
+        ways: &[Way {
+            summary: "the log-sum-exp is that of the scores less their maximum, which is not added back",
+            wrong: "lse = torch.log(l)",
+            right: "lse = m + torch.log(l)",
+            edits: |run| of_lse(run, before(Name::Lse, 0, Slip::Weigh(Weigh::LessLargest), &[])),
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "documents-see-each-other",
+        kind: Kind::Mask,
+        silent: "Every row still sums to 1; only rows behind the first document differ.",
+        ways: &[Way {
+            summary: "the documents of a packed row see each other",
+            wrong: "flash_attn_func(q, k, v, causal=True)",
+            right: "flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, …, causal=True)",
+            edits: together,
+        }],
+        seen: &[],
+    },
+];
+
+fn of_lse(run: &Situation, edit: Edit) -> Result<Vec<Edits>> {
+    if run.has(Name::Lse) { one([edit]) } else { none() }
+}
+
+/// The mask without the part that keeps documents apart; a causal one runs through the whole row then.
+fn together(run: &Situation) -> Result<Vec<Edits>> {
+    let parts = run.inputs(Name::Mask);
+    if !parts.contains(&Name::DocumentMask) {
+        return none();
+    }
+    let others: Vec<Name> =
+        parts.iter().copied().filter(|part| *part != Name::DocumentMask).collect();
+    if others.is_empty() {
+        return one([omit(Name::MaskedScores)]);
+    }
+    let mut all = vec![vec![read(Name::Mask, others.clone())]];
+    let causal = super::mask::by_position(run, Name::CausalMask);
+    if let Some(causal) = causal.filter(|causal| !causal.shifts.is_empty()) {
+        let whole = |keys: usize, rows: usize| {
+            let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            count(keys).saturating_sub(count(rows))
+        };
+        for first in [0, whole(causal.keys, causal.queries)] {
+            let mask = ByPosition { first, shifts: Vec::new(), ..causal.clone() };
+            let mask = replace(Name::CausalMask, Masking::ByPosition(mask));
+            all.push(vec![mask, read(Name::Mask, others.clone())]);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,235 @@
+//! Queries, keys and values that a run starts at: which tensors of a file they are, and in which order their axes stand.
+
+use candle_core::Tensor;
+
+use super::hints;
+use super::matched::Match;
+use super::names::{last_segment, meanings};
+use crate::config::{QkvFormat, Settings, Start};
+use crate::error::{Error, Result, quoted};
+use crate::file::{Entry, Record};
+use crate::program::Name;
+
+/// A way to read a file's queries, keys and values.
+pub struct Qkv {
+    /// What they are: projected, or split into heads too.
+    pub start: Start,
+    /// The number of heads, where it is told and the tensors have no axis for it.
+    pub heads: Option<usize>,
+    /// The three as the steps of that start.
+    pub tensors: Vec<(Name, Tensor)>,
+    /// What was taken as what.
+    pub matches: Vec<Match>,
+}
+
+/// A tensor of queries, keys or values in our order of axes. What they are follows from the number of axes where `start`
+/// does not say it: with one for the heads they are split.
+///
+/// # Errors
+/// If the tensor has another number of axes than such tensors have.
+pub fn arranged(
+    name: &str,
+    tensor: &Tensor,
+    format: QkvFormat,
+    start: Option<Start>,
+) -> Result<(Start, Tensor)> {
+    let split = |tensor: candle_core::Result<Tensor>| Ok((Start::Heads, tensor?.contiguous()?));
+    let heads_first = || tensor.transpose(0, 1)?.unsqueeze(0);
+    match (tensor.rank(), format, start) {
+        (4, QkvFormat::Bhsd, None | Some(Start::Heads)) => split(Ok(tensor.clone())),
+        (4, QkvFormat::Bshd, None | Some(Start::Heads)) => split(tensor.transpose(1, 2)),
+        (4, QkvFormat::Sbhd, None | Some(Start::Heads)) => split(tensor.permute((1, 2, 0, 3))),
+        (3, QkvFormat::Thd, None | Some(Start::Heads))
+        | (3, QkvFormat::Bshd | QkvFormat::Sbhd, Some(Start::Heads)) => split(heads_first()),
+        (3, QkvFormat::Bhsd, Some(Start::Heads)) => split(tensor.unsqueeze(0)),
+        (3, QkvFormat::Sbhd, None | Some(Start::Projections)) => {
+            Ok((Start::Projections, tensor.transpose(0, 1)?.contiguous()?))
+        }
+        (3, QkvFormat::Bhsd | QkvFormat::Bshd, None | Some(Start::Projections)) => {
+            Ok((Start::Projections, tensor.clone()))
+        }
+        (2, _, Some(Start::Projections)) => Ok((Start::Projections, tensor.unsqueeze(0)?)),
+        (2, _, None | Some(Start::Heads)) => split(tensor.unsqueeze(0)?.unsqueeze(0)),
+        (rank, ..) => {
+            let axes = match format {
+                QkvFormat::Bhsd => "(batch, head, token, head_dim)",
+                QkvFormat::Bshd => "(batch, token, head, head_dim)",
+                QkvFormat::Sbhd => "(token, batch, head, head_dim)",
+                QkvFormat::Thd => "(token, head, head_dim)",
+            };
+            let axes = match start {
+                Some(Start::Projections) => "(batch, token, heads · head_dim)",
+                _ => axes,
+            };
+            let what = format!("is {:?}, {rank} axes where {axes} is needed", tensor.dims());
+            let fix =
+                "say with `qkv_format` in which order they are, or with `start` what they are";
+            Err(Error::tensor(name, what, fix))
+        }
+    }
+}
+
+/// The ways to read the queries, keys and values of a file, the likeliest first; none where it has no three of them.
+/// `flags` say what was meant.
+///
+/// # Errors
+/// If several tensors may be one of them, or they have other numbers of axes than such tensors have.
+pub fn find_qkv(record: &Record, flags: &Settings) -> Result<Vec<Qkv>> {
+    let [queries, keys, values] = match chosen(record, flags)? {
+        [Some(queries), Some(keys), Some(values)] => [queries, keys, values],
+        [None, None, None] => return Ok(Vec::new()),
+        // What is there tells that the rest is missing.
+        found => match found.iter().filter(|entry| entry.is_some()).count() {
+            _ if flags.start.is_none_or(|start| start == Start::Inputs) && has_inputs(record) => {
+                return Ok(Vec::new());
+            }
+            _ => return Err(missing(&found)),
+        },
+    };
+    let entries = [queries, keys, values];
+    let mut readings = Vec::new();
+    let mut refused = None;
+    for (format, start, heads) in ways(record, flags, entries) {
+        match read(entries, format, start, heads) {
+            Ok(reading) => readings.push(reading),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    match refused {
+        Some(error) if readings.is_empty() => Err(error),
+        _ => Ok(readings),
+    }
+}
+
+/// Whether a file has tokens that projections could read.
+fn has_inputs(record: &Record) -> bool {
+    record.tensor(Name::X.as_str()).is_some()
+}
+
+fn missing(found: &[Option<&Entry>; 3]) -> Error {
+    let names = |is_there: bool| {
+        let slots = ["q", "k", "v"].into_iter().zip(found);
+        let names = slots.filter(|(_, entry)| entry.is_some() == is_there).map(|(name, _)| name);
+        names.collect::<Vec<_>>()
+    };
+    let (there, lacking) = (names(true), names(false));
+    let verb = if there.len() == 1 { "is" } else { "are" };
+    let what = format!("not recorded, though {} {verb}", there.join(" and "));
+    let fix = "record all three: q, k and v; or x and the weights";
+    Error::tensor(lacking.join(" and "), what, fix)
+}
+
+/// The tensors that are queries, keys and values.
+fn chosen<'r>(record: &'r Record, flags: &Settings) -> Result<[Option<&'r Entry>; 3]> {
+    let rotated = [one(record, &[Name::QRot])?, one(record, &[Name::KRot])?];
+    let values = one(record, &[Name::V, Name::VHeads])?;
+    // Rotation that nobody speaks of has been done before.
+    if let ([Some(queries), Some(keys)], None) = (rotated, flags.rope) {
+        return Ok([Some(queries), Some(keys), values]);
+    }
+    let queries = one(record, &[Name::Q, Name::QHeads])?;
+    // A kernel that decodes reads all its keys from the cache.
+    let or_cache = |found: Option<&'r Entry>, cache: Name| match found {
+        None if queries.is_some() => one(record, &[cache]),
+        found => Ok(found),
+    };
+    let keys = or_cache(one(record, &[Name::K, Name::KHeads])?, Name::KPast)?;
+    Ok([queries, keys, or_cache(values, Name::VPast)?])
+}
+
+/// The one tensor that may be one of these steps, the one of a step's very name before all others.
+fn one<'r>(record: &'r Record, steps: &[Name]) -> Result<Option<&'r Entry>> {
+    let exact = |step: &Name| record.entries.iter().find(|entry| entry.name == step.as_str());
+    if let Some(entry) = steps.iter().find_map(exact) {
+        return Ok(Some(entry));
+    }
+    let may_be =
+        |entry: &&Entry| meanings(&entry.name).first().is_some_and(|step| steps.contains(step));
+    let found: Vec<&Entry> = record.entries.iter().filter(may_be).collect();
+    match (found.as_slice(), steps.first()) {
+        ([], _) => Ok(None),
+        ([one], _) => Ok(Some(one)),
+        (several, step) => {
+            let names: Vec<&str> = several.iter().map(|entry| entry.name.as_str()).collect();
+            let step = step.copied().unwrap_or(Name::Q);
+            let first = quoted(names.first().copied().unwrap_or_default());
+            let what = format!("may be {}", quoted(&names.join(" or ")));
+            let fix = format!("say which, as `map={first}={step}`, or pick a layer with `prefix`");
+            Err(Error::tensor(step, what, fix))
+        }
+    }
+}
+
+/// In which order the axes may stand, what the tensors are then, and how many heads there are.
+type Way = (QkvFormat, Option<Start>, Option<usize>);
+
+fn ways(record: &Record, flags: &Settings, [queries, keys, _]: [&Entry; 3]) -> Vec<Way> {
+    let start = flags.start.filter(|start| *start != Start::Inputs);
+    let rank = queries.tensor.rank();
+    let both = |first: QkvFormat, second: QkvFormat| vec![(first, start), (second, start)];
+    let packed = flags.segments.is_some();
+    if let Some(format) = flags.qkv_format {
+        return vec![(format, start, None)];
+    }
+    if let Some(format) = queries.axes.as_deref().and_then(named_format) {
+        return vec![(format, start, None)];
+    }
+    let dims = |entry: &Entry| <[usize; 3]>::try_from(entry.tensor.dims()).ok();
+    if let (Some([batch, tokens, width]), Some([_, own, _]), false) =
+        (dims(queries), dims(keys), packed || start == Some(Start::Heads))
+    {
+        let told = hints::heads(record, [batch, tokens, own], width);
+        let heads = told.filter(|_| flags.heads.is_none() && flags.head_dim.is_none());
+        if told.is_some() || flags.heads.is_some() || flags.head_dim.is_some() || start.is_some() {
+            return vec![(QkvFormat::Bhsd, Some(Start::Projections), heads)];
+        }
+    }
+    let is_hook = last_segment(&queries.name).to_ascii_lowercase().starts_with("hook_");
+    let ways = match rank {
+        3 if packed => vec![(QkvFormat::Thd, start)],
+        3 => vec![(QkvFormat::Bhsd, Some(Start::Heads)), (QkvFormat::Thd, Some(Start::Heads))],
+        4 if is_hook => both(QkvFormat::Bshd, QkvFormat::Bhsd),
+        4 => both(QkvFormat::Bhsd, QkvFormat::Bshd),
+        _ => vec![(QkvFormat::Bhsd, start)],
+    };
+    ways.into_iter().map(|(format, start)| (format, start, None)).collect()
+}
+
+/// The order that a file names.
+fn named_format(axes: &[String]) -> Option<QkvFormat> {
+    let axes: Vec<&str> = axes.iter().map(String::as_str).collect();
+    match axes.as_slice() {
+        ["batch", "head", _, "head_dim"] => Some(QkvFormat::Bhsd),
+        ["batch", _, "head", "head_dim"] => Some(QkvFormat::Bshd),
+        [_, "batch", "head", "head_dim"] => Some(QkvFormat::Sbhd),
+        _ => None,
+    }
+}
+
+fn read(
+    entries: [&Entry; 3],
+    format: QkvFormat,
+    start: Option<Start>,
+    heads: Option<usize>,
+) -> Result<Qkv> {
+    let mut start = start;
+    let (mut tensors, mut matches) = (Vec::new(), Vec::new());
+    for (slot, entry) in entries.into_iter().enumerate() {
+        let (found, tensor) = arranged(&quoted(&entry.name), &entry.tensor, format, start)?;
+        start = Some(found);
+        let step = found.given().get(slot).copied().unwrap_or(Name::Q);
+        let taken = Match::as_it_is(step.as_str(), &entry.name);
+        let told = match (entry.tensor.rank(), format) {
+            (4, QkvFormat::Bshd) => "axes (batch, token, head, head_dim)",
+            (4, QkvFormat::Sbhd) => "axes (token, batch, head, head_dim)",
+            (3, QkvFormat::Sbhd) if found == Start::Projections => "axes (token, batch, model)",
+            (3, QkvFormat::Bhsd) if found == Start::Heads => "axes (head, token, head_dim)",
+            (3, _) if found == Start::Heads => "axes (token, head, head_dim)",
+            (2, _) => "one head of one item",
+            _ => "",
+        };
+        matches.push(if told.is_empty() { taken } else { taken.read(told) });
+        tensors.push((step, tensor));
+    }
+    Ok(Qkv { start: start.unwrap_or_default(), heads, tensors, matches })
+}

@@ -1,0 +1,159 @@
+//! Runs that start at given queries, keys and values.
+
+use candle_core::Tensor;
+
+use super::masks::dims;
+use super::sources::Sources;
+use crate::config::{Config, DEFAULT_HEADS, Place, Settings, Start};
+use crate::error::{Error, Result};
+use crate::file::one_tensor;
+use crate::foreign::{Match, arranged, meanings};
+use crate::program::Name;
+
+impl Sources {
+    /// Reads the queries, keys and values that the settings name.
+    pub(super) fn read_qkv(&mut self, settings: &Settings) -> Result<()> {
+        let places = [settings.q.as_ref(), settings.k.as_ref(), settings.v.as_ref()];
+        let format = settings.qkv_format.unwrap_or_default();
+        let mut start = settings.start.filter(|start| *start != Start::Inputs);
+        for (slot, place) in places.into_iter().enumerate() {
+            let Some(Place(text)) = place else { continue };
+            let steps = [Start::Projections, Start::Heads].map(|start| start.given()[slot]);
+            let name = ["q", "k", "v"][slot];
+            let may_be = |other: &str| meanings(other).iter().any(|step| steps.contains(step));
+            let (tensor, found) = one_tensor(text, name, may_be)?;
+            let (of, tensor) = arranged(name, &tensor, format, start)?;
+            start = Some(of);
+            let found = if found.is_empty() { text } else { &found };
+            let step = of.given()[slot];
+            self.take(step, tensor, Match::as_it_is(step.as_str(), found), text);
+        }
+        Ok(())
+    }
+
+    /// Where the run starts by its tensors, if it is given queries.
+    #[must_use]
+    pub fn start(&self) -> Option<Start> {
+        [Start::Heads, Start::Projections]
+            .into_iter()
+            .find(|start| start.given().iter().any(|step| self.has(*step)))
+    }
+
+    /// What the shapes of given queries, keys and values say of the run.
+    pub(super) fn core_sizes(&self, start: Start, settings: &Settings) -> Result<Settings> {
+        let tensor = |slot: usize| {
+            let step = start.given()[slot];
+            let missing = || {
+                let fix = "give all three: q, k and v";
+                Error::tensor(["q", "k", "v"][slot], "is neither recorded nor given", fix)
+            };
+            self.tensor(step).map(|tensor| (step, tensor)).ok_or_else(missing)
+        };
+        let [queries, keys, values] = [tensor(0)?, tensor(1)?, tensor(2)?];
+        let ([batch, tokens], (heads, head_dim)) = match start {
+            Start::Heads => {
+                let [batch, heads, tokens, head_dim] = heads_of(queries)?;
+                ([batch, tokens], (heads, head_dim))
+            }
+            Start::Inputs | Start::Projections => {
+                let [batch, tokens, width] = projected(queries)?;
+                ([batch, tokens], shared(queries.0, width, settings)?)
+            }
+        };
+        let of_keys = |tensor: (Name, &Tensor)| -> Result<[usize; 4]> {
+            if start == Start::Heads {
+                return heads_of(tensor);
+            }
+            let [batch, tokens, width] = projected(tensor)?;
+            if !width.is_multiple_of(head_dim) {
+                let what = format!("has {width} features, which are no heads of {head_dim}");
+                return Err(Error::tensor(tensor.0, what, "set heads, so that head_dim is right"));
+            }
+            Ok([batch, width / head_dim, tokens, head_dim])
+        };
+        let (of_k, of_v) = (of_keys(keys)?, of_keys(values)?);
+        let [_, kv_heads, own_keys, _] = of_k;
+        let fits = [
+            (of_k[0] == batch, keys, "as many batch items as queries"),
+            (of_k[3] == head_dim, keys, "as many features a head as queries"),
+            (heads.is_multiple_of(kv_heads.max(1)), keys, "heads that divide those of queries"),
+            (of_v == of_k, values, "the shape of the keys"),
+        ];
+        if let Some((_, (step, tensor), needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
+            let other = if step == keys.0 { queries } else { keys };
+            let what = format!(
+                "is {:?} where {} is {:?}, and needs {needed}",
+                tensor.dims(),
+                other.0,
+                other.1.dims()
+            );
+            let fix = "give q, k and v of one attention; `qkv_format` says how their axes stand";
+            return Err(Error::tensor(step, what, fix));
+        }
+        // Of some rows alone the number of all is stated.
+        let stated = settings.seq_len.filter(|stated| {
+            let rows = settings.queries.and_then(|queries| queries.of(*stated).ok());
+            rows.is_some_and(|rows| rows.count == tokens)
+        });
+        let seq_len = stated.unwrap_or(tokens);
+        Ok(Settings {
+            start: Some(start),
+            batch: Some(batch),
+            seq_len: Some(seq_len),
+            heads: Some(heads),
+            kv_heads: Some(kv_heads),
+            head_dim: Some(head_dim),
+            d_model: heads.checked_mul(head_dim),
+            kv_len: Some(own_keys).filter(|keys| *keys != seq_len || settings.kv_len.is_some()),
+            ..Settings::default()
+        })
+    }
+
+    /// The rows of given queries that are computed.
+    pub(super) fn computed_rows(config: &Config, step: Name, tensor: Tensor) -> Result<Tensor> {
+        let axis = match step {
+            Name::Q => 1,
+            Name::QHeads => 2,
+            _ => return Ok(tensor),
+        };
+        match config.sizes.queries {
+            Some(rows) if tensor.dims().get(axis) == Some(&config.sizes.seq_len) => {
+                Ok(tensor.narrow(axis, rows.first, rows.count)?.contiguous()?)
+            }
+            Some(_) | None => Ok(tensor),
+        }
+    }
+}
+
+fn heads_of((step, tensor): (Name, &Tensor)) -> Result<[usize; 4]> {
+    not_empty(step, tensor)?;
+    dims(tensor, step, "(batch, head, token, head_dim)")
+}
+
+fn projected((step, tensor): (Name, &Tensor)) -> Result<[usize; 3]> {
+    not_empty(step, tensor)?;
+    dims(tensor, step, "(batch, token, heads · head_dim)")
+}
+
+fn not_empty(step: Name, tensor: &Tensor) -> Result<()> {
+    if tensor.elem_count() > 0 {
+        return Ok(());
+    }
+    let what = format!("is {:?}, without a number in it", tensor.dims());
+    Err(Error::tensor(step, what, "give at least one token, head and feature"))
+}
+
+/// The heads that a width is shared by, and the features of each.
+fn shared(step: Name, width: usize, settings: &Settings) -> Result<(usize, usize)> {
+    let preset = settings.preset.unwrap_or_default().settings();
+    let heads = match (settings.heads, settings.head_dim) {
+        (None, Some(head_dim)) => width.checked_div(head_dim).unwrap_or(0),
+        (heads, _) => heads.or(preset.heads).unwrap_or(DEFAULT_HEADS),
+    };
+    let head_dim = width.checked_div(heads).unwrap_or(0);
+    if heads.checked_mul(head_dim) == Some(width) {
+        return Ok((heads, head_dim));
+    }
+    let what = format!("has {width} features, which {heads} heads do not share");
+    Err(Error::tensor(step, what, "set heads, or head_dim, to a divisor"))
+}

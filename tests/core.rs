@@ -1,0 +1,107 @@
+//! The core alone: what kernels and caches hold, from queries, keys and values on. Right dumps are called the same, and
+//! the mistakes of wrong ones are named.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/core")
+}
+
+/// Every dump of the folder: its entry in the list, and the report of `check` with the flags that say what was meant.
+fn checked() -> Vec<(Value, Value)> {
+    let text = std::fs::read_to_string(folder().join("core.json")).expect("readable");
+    let entries: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    let check = |entry: Value| {
+        let file = format!("{}.safetensors", entry["name"].as_str().expect("a name"));
+        let flags = entry["args"].as_array().expect("a list").iter();
+        let output = Command::new(env!("CARGO_BIN_EXE_mha-trace"))
+            .args(["check", &file, "--format", "json"])
+            .args(flags.map(|flag| flag.as_str().expect("text")))
+            .current_dir(folder())
+            .output()
+            .expect("runs");
+        let what = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{file}: {error}: {what}"));
+        let code = i32::from(report["files"][0]["verdict"] != "same");
+        assert_eq!(output.status.code(), Some(code), "{file}");
+        (entry, report["files"][0].clone())
+    };
+    entries.into_iter().map(check).collect()
+}
+
+/// The names of what a report found.
+fn found(report: &Value) -> Vec<&str> {
+    let all = report["diagnosis"].as_array().expect("a list").iter();
+    all.map(|finding| finding["id"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn right_dumps_are_the_same_and_wrong_ones_named() {
+    let all = checked();
+    assert!(all.len() >= 75, "only {}", all.len());
+    let mut wrong = Vec::new();
+    for (entry, report) in &all {
+        let (name, what) = (&entry["name"], &entry["what"]);
+        let found = found(report);
+        let meant = entry["found"].as_str().expect("text");
+        let is_right = if meant == "same" {
+            // In 16 bits the differences are noise, which is told.
+            let is_noise = found.is_empty() || found == ["half-precision"];
+            report["verdict"] == "same" && is_noise && report["not_checked"].is_array()
+        } else {
+            // Without a name of its own it is told in a sentence.
+            let told = report["diagnosis"].to_string();
+            let is_told = meant != "replaced" || told.contains("rescaled");
+            report["verdict"] == "differs" && found.contains(&meant) && is_told
+        };
+        if !is_right {
+            wrong.push(format!("{name} ({what}): {} {found:?}, not {meant}", report["verdict"]));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Every tensor beside queries, keys and values is compared or understood.
+#[test]
+fn nothing_that_kernels_hold_is_left_aside() {
+    for (entry, report) in checked() {
+        let name = entry["name"].as_str().expect("a name");
+        let left: Vec<&Value> = report["not_checked"].as_array().expect("a list").iter().collect();
+        let expected = match name {
+            // Rotation that nobody speaks of has been done before.
+            "hooks-rotary" => 2,
+            // The other layer.
+            "hooks-0" | "hooks-1" => 6,
+            _ => 0,
+        };
+        assert_eq!(left.len(), expected, "{name}: {left:?}");
+        let missing = report["steps"].as_array().expect("a list").iter();
+        assert!(missing.into_iter().all(|step| step["status"] != "missing"), "{name}");
+    }
+}
+
+#[test]
+fn a_dump_in_16_bits_is_held_to_the_tolerance_of_flash_attention() {
+    for (file, flags, within) in [
+        ("sdpa-flash-bfloat16.safetensors", ["--mask", "causal"], true),
+        ("sdpa-flash-float16.safetensors", ["--mask", "causal"], true),
+        ("rough-bfloat16.safetensors", ["--mask", "none"], false),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_mha-trace"))
+            .args(["check", file, "--flash-tolerance", "--format", "json"])
+            .args(flags)
+            .current_dir(folder())
+            .output()
+            .expect("runs");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+        let found = &report["files"][0]["flash_tolerance"][0];
+        let number = |key: &str| found[key].as_f64().expect("a number");
+        assert_eq!(found["step"], "head_outputs", "{file}");
+        assert_eq!(number("own") <= 2.0 * number("pytorch"), within, "{file}: {found}");
+        assert_eq!(output.status.code(), Some(i32::from(!within)), "{file}");
+    }
+}
