@@ -62,7 +62,9 @@ impl Layer {
         let is_of_layer = |name: &str| {
             name.strip_prefix(self.prefix.as_str()).is_some_and(|rest| {
                 let is_after = after.as_ref().is_some_and(|after| rest.starts_with(after));
-                !is_after && (!self.prefix.is_empty() || is_parameter(rest))
+                // Without a prefix, what is deeper belongs to other modules.
+                let is_own = is_parameter(rest) && rest.matches('.').count() < 2;
+                !is_after && (!self.prefix.is_empty() || is_own)
             })
         };
         let names = names.iter().filter(|name| is_of_layer(name) && !read(name));

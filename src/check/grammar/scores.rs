@@ -34,9 +34,9 @@ impl Grammar<'_> {
             }
         }
         if read.contains(&Name::Sinks) {
-            for (slip, told) in SinkSlip::ALL {
+            for (slip, kind, told) in SinkSlip::ALL {
                 let change = Change::Replace(Slip::Scores(ScoreSlip::Sinks(slip)).into());
-                self.add(Kind::Replaced, cost::PLAIN, step.name, change, told);
+                self.add(kind, cost::PLAIN, step.name, change, told);
             }
         }
     }

@@ -8,6 +8,7 @@ use super::scaling::number;
 use crate::error::Result;
 use crate::program::axis::{Axis, Dim};
 use crate::program::op::{Misread, Operation};
+use crate::program::slips::Kind;
 
 /// What only faulty code makes of scores. Each keeps their shape.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,12 +115,24 @@ impl ScoreSlip {
 }
 
 impl SinkSlip {
-    /// Every way, with a clause that tells it.
-    pub const ALL: [(Self, &'static str); 4] = [
-        (Self::FirstDropped, "the sink stands behind the keys, and the first column is dropped"),
-        (Self::Raw, "the sink itself is added to softmax's sum, not its exponential"),
-        (Self::OverQueries, "there is a sink for every query, not for every head"),
-        (Self::Unshifted, "the maximum of the scores is not subtracted from the sink"),
+    /// Every way, with its kind and a clause that tells it.
+    pub const ALL: [(Self, Kind, &'static str); 4] = [
+        (
+            Self::FirstDropped,
+            Kind::Axes,
+            "the sink stands behind the keys, and the first column is dropped",
+        ),
+        (
+            Self::Raw,
+            Kind::Replaced,
+            "the sink itself is added to softmax's sum, not its exponential",
+        ),
+        (Self::OverQueries, Kind::Axes, "there is a sink for every query, not for every head"),
+        (
+            Self::Unshifted,
+            Kind::Replaced,
+            "the maximum of the scores is not subtracted from the sink",
+        ),
     ];
 
     fn value(self, scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
