@@ -47,6 +47,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// List the mistakes that check names, or explain one
     Bugs(BugsArgs),
+    /// List the families of models that --model-config knows
+    Models,
     /// Show a run's shapes, formulas, parameters, FLOPs and bytes, without running it
     Shapes(ShapesArgs),
 }

@@ -10,7 +10,7 @@ use crate::file::{Output, recorded_in, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::view::{
     Block, Sides, Style, Tables, View, bug_list, bug_page, explanation, explanation_json,
-    report_page, shapes_json, shapes_page, trace_page, write_text,
+    model_list, report_page, shapes_json, shapes_page, trace_page, write_text,
 };
 use crate::{Error, Run, Trace, to_record};
 
@@ -204,6 +204,13 @@ pub fn bugs(args: &BugsArgs) -> anyhow::Result<Outcome> {
     };
     let style = Style { width: WIDTH, color: false, spell: flag };
     print(|out| write_text(blocks, style, out))?;
+    Ok(Outcome::Same)
+}
+
+/// Lists the known families of models.
+pub fn models() -> anyhow::Result<Outcome> {
+    let style = Style { width: WIDTH, color: false, spell: flag };
+    print(|out| write_text(model_list(), style, out))?;
     Ok(Outcome::Same)
 }
 

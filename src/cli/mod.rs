@@ -36,6 +36,7 @@ pub fn main() -> ExitCode {
         Some(Command::Diff(args)) => commands::diff(&args),
         Some(Command::Explain(args)) => commands::explain(&args),
         Some(Command::Bugs(args)) => commands::bugs(&args),
+        Some(Command::Models) => commands::models(),
         Some(Command::Shapes(args)) => commands::shapes(&args),
     };
     match outcome {

@@ -94,6 +94,19 @@ choices! {
 }
 
 choices! {
+    /// How one matrix of weights holds queries, keys and values.
+    Packing {
+        /// All queries, all keys, all values.
+        #[default]
+        Blocks = "blocks",
+        /// Of every key head its query heads, itself and its value head, as in GPT-NeoX.
+        Heads = "heads",
+        /// Four blocks of queries, values and keys, as in `CodeGen`.
+        Codegen = "codegen",
+    }
+}
+
+choices! {
     /// Where a run starts: what is given to it in place of being computed.
     Start {
         /// X and the weights of the projections.

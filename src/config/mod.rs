@@ -14,8 +14,8 @@ mod text;
 mod tokens;
 
 pub use choice::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, QkNorm, QkvFormat, Seed,
-    Start,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, Packing, QkNorm, QkvFormat,
+    Seed, Start,
 };
 pub use preset::Preset;
 pub use queries::Queries;
@@ -267,7 +267,9 @@ impl Config {
             dropout: Some(self.dropout),
             dtype: Some(self.dtype),
             model_config: None,
+            model_family: None,
             layer: None,
+            packing: None,
             without: None,
             ..self.sizes.stated(s)
         }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::text::FromText;
 use super::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, Place, Preset, QkNorm,
-    QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, Packing, Place, Preset,
+    QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
 };
 use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
 
@@ -282,12 +282,16 @@ settings! {
     weights: Place = takes("FILE").replaces(&["weights"]);
     /// The layer whose weights are taken, by the prefix of their names: layers.0.attn
     prefix: String = takes("P").of("weights").replaces(&["weights"]);
+    /// How one matrix of `weights` holds queries, keys and values
+    packing: Packing = newer("NAME").default("by its name").replaces(&["weights"]);
     /// Labels of the tokens: the,cat,sat (or a JSON file of them)
     tokens: Tokens = takes("A,B,…|FILE");
     /// Labels of the second input's tokens
     memory_tokens: Tokens = takes("A,B,…|FILE").of("kv_len");
     /// The settings of a Hugging Face model, from its config.json
     model_config: Place = takes("FILE");
+    /// The family of that model, in place of the one that its config names (`mha-trace models` lists them)
+    model_family: String = takes("NAME").of("model_config");
     /// The layer of that model, from 0; of `weights` it picks the prefix too
     layer: usize = takes("N").of("model_config");
     /// Leave out what the model's config, or `config`, says of these

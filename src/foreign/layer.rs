@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use super::matched::Match;
 use super::names::last_segment;
-use crate::config::Settings;
+use crate::config::{Packing, Settings};
 use crate::error::{Error, Result};
 use crate::program::{Name, Projection};
 
@@ -33,11 +33,14 @@ pub struct Heads {
     pub queries: Option<usize>,
     /// Features of a head.
     pub head_dim: Option<usize>,
+    /// How one matrix holds the projections, where its name does not tell.
+    pub packing: Option<Packing>,
 }
 
 impl From<&Settings> for Heads {
     fn from(settings: &Settings) -> Self {
-        Self { queries: settings.heads, head_dim: settings.head_dim }
+        let Settings { heads: queries, head_dim, packing, .. } = *settings;
+        Self { queries, head_dim, packing }
     }
 }
 
@@ -47,10 +50,17 @@ impl Layer {
         self.prefix.trim_end_matches(['.', '/'])
     }
 
-    /// Whether the layer is the one of that prefix, or within it.
+    /// Whether the layer is the one of that prefix, or within it, or has the prefix's module hold its projections, as
+    /// BERT's `attention.self` does.
     pub fn is_under(&self, asked: &str) -> bool {
-        let rest = self.shown_prefix().strip_prefix(asked);
-        asked.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+        let is_under = |name: &str| {
+            let rest = name.strip_prefix(asked);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+        };
+        let first = self.inputs.first().map(|(weight, _)| format!("{}{weight}", self.prefix));
+        asked.is_empty()
+            || is_under(self.shown_prefix())
+            || first.is_some_and(|name| is_under(&name))
     }
 
     /// The parameters among a file's names that stand in the layer's module, and of which none of `weights` was read.
@@ -71,9 +81,12 @@ impl Layer {
         names.map(|name| (*name).to_owned()).collect()
     }
 
-    /// Whether its packed matrix has q, k and v of one head after the other, as modules of that name have.
-    fn is_packed_by_heads(&self) -> bool {
-        matches!(self.inputs.as_slice(), [(weight, _)] if weight == "query_key_value.weight")
+    /// How its matrix is packed, as far as its name tells.
+    fn packing(&self) -> Packing {
+        match self.inputs.as_slice() {
+            [(weight, _)] if weight == "query_key_value.weight" => Packing::Heads,
+            _ => Packing::Blocks,
+        }
     }
 
     /// Whether the prefix has the asked one somewhere in it, as `model.layers.1.self_attn` has `layers.1`.
@@ -97,6 +110,7 @@ impl Layer {
         found.refuse_added_keys()?;
         match self.inputs.as_slice() {
             [packed] => found.packed(packed, heads)?,
+            [queries, others] => found.keys_and_values(queries, others)?,
             separate => {
                 let [inputs @ .., output] = Name::PROJECTIONS;
                 for (projection, names) in inputs.into_iter().zip(separate) {
@@ -197,10 +211,11 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         } else {
             (matrix, output, None)
         };
-        let parts = if self.layer.is_packed_by_heads() {
-            by_heads(&name, matrix.dim(0)?, output.dim(1)?, heads)?
-        } else {
-            in_blocks(matrix.dim(0)?, output.dim(1)?)
+        let (rows, queries) = (matrix.dim(0)?, output.dim(1)?);
+        let parts = match heads.packing.unwrap_or_else(|| self.layer.packing()) {
+            Packing::Heads => by_heads(&name, rows, queries, heads)?,
+            Packing::Blocks => in_blocks(rows, queries),
+            Packing::Codegen => in_four(&name, rows, queries)?,
         };
         let stored = if transposed { "columns" } else { "rows" };
         for part in &parts {
@@ -218,6 +233,36 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         self.take(Name::WO, &output_name, output, how);
         if let Some((name, bias)) = self.tensor(output_bias)? {
             self.take(Name::BO, &name, bias, None);
+        }
+        Ok(())
+    }
+
+    /// Queries apart, and keys and values in one matrix, all stored as (in, out), as GPT-2's cross attention has them.
+    fn keys_and_values(&mut self, queries: &Names, others: &Names) -> Result<()> {
+        let [q, k, v, o] = Name::PROJECTIONS;
+        let how = || Some("transposed".to_owned());
+        for (projection, names) in [(q, queries), (o, &self.layer.output)] {
+            if let Some((name, weight)) = self.tensor(&names.0)? {
+                self.take(projection.0, &name, weight.t()?.contiguous()?, how());
+            }
+            if let Some((name, bias)) = self.tensor(&names.1)? {
+                self.take(projection.1, &name, bias, None);
+            }
+        }
+        let Some((name, packed)) = self.tensor(&others.0)? else { return Ok(()) };
+        let packed = packed.t()?.contiguous()?;
+        let rows = packed.dim(0)?;
+        let bias = self.tensor(&others.1)?;
+        if let Some((name, bias)) = &bias {
+            refuse_other_size(name, bias, "its weight has", rows)?;
+        }
+        for (at, projection) in [k, v].into_iter().enumerate() {
+            let part = Part { projection, blocks: vec![(at * (rows / 2), rows / 2)] };
+            self.take(projection.0, &name, part.of(&packed)?, Some(part.told("columns")));
+            if let Some((name, bias)) = &bias {
+                let entries = part.of(&bias.flatten_all()?)?;
+                self.take(projection.1, name, entries, Some(part.told("entries")));
+            }
         }
         Ok(())
     }
@@ -336,6 +381,21 @@ fn in_blocks(rows: usize, queries: usize) -> Vec<Part> {
     let block = |projection, from, count| Part { projection, blocks: vec![(from, count)] };
     let [q, k, v, _] = Name::PROJECTIONS;
     vec![block(q, 0, queries), block(k, queries, keys), block(v, queries + keys, keys)]
+}
+
+/// Four times a fourth of the queries, of the values and of the keys, as `CodeGen` has them.
+fn in_four(name: &str, rows: usize, queries: usize) -> Result<Vec<Part>> {
+    let fourth = queries / 4;
+    if rows != queries.saturating_mul(3) || !queries.is_multiple_of(4) {
+        let what = format!("has {rows} rows, which four blocks of q, v and k do not share");
+        return Err(Error::tensor(name, what, "say how it is packed: `packing=blocks`"));
+    }
+    let part = |projection, at: usize| {
+        let block = |of: usize| ((3 * of + at) * fourth, fourth);
+        Part { projection, blocks: (0..4).map(block).collect() }
+    };
+    let [q, k, v, _] = Name::PROJECTIONS;
+    Ok(vec![part(q, 0), part(k, 2), part(v, 1)])
 }
 
 /// Of every key head its query heads, itself and its value head, as GPT-NeoX, BLOOM and Falcon have them.

@@ -14,6 +14,8 @@ const MODULES: &[[&str; 3]] = &[
     ["q_proj", "k_proj", "v_proj"],
     ["query", "key", "value"],
     ["W_q", "W_k", "W_v"],
+    ["Wq", "Wk", "Wv"],
+    ["q", "k", "v"],
     ["w_q", "w_k", "w_v"],
     ["W_query", "W_key", "W_value"],
     ["wq", "wk", "wv"],
@@ -36,6 +38,7 @@ const OUTPUTS: &[&str] = &[
     "out_proj",
     "out",
     "W_o",
+    "Wo",
     "w_o",
     "wo",
     "out_lin",
@@ -47,6 +50,7 @@ const OUTPUTS: &[&str] = &[
     "linears.3",
     "c_proj",
     "proj",
+    "o",
 ];
 
 /// A way to keep the four projections of a layer.
@@ -82,11 +86,12 @@ fn schemes() -> Vec<Scheme> {
     };
     let three = MODULES.iter().map(|row| scheme(row.iter().map(module).collect()));
     let packed = PACKED.iter().map(|name| scheme(vec![module(name)]));
+    let cross = scheme(vec![module(&"q_attn"), module(&"c_attn")]);
     let in_proj = scheme(vec![raw(("in_proj_weight", "in_proj_bias"))]);
     // With kdim, whose biases stay packed.
     let apart = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];
     let apart = scheme(apart.map(|name| raw((name, "no bias of its own"))).into());
-    [ours, in_proj, apart].into_iter().chain(three).chain(packed).chain([per_head]).collect()
+    [ours, in_proj, apart, cross].into_iter().chain(three).chain(packed).chain([per_head]).collect()
 }
 
 /// The layers whose four projections are all among these names, by prefix. Where runs may end before the output projection,

@@ -20,6 +20,7 @@ pub use inputs::NameMap;
 pub(crate) use inputs::{Inputs, find_inputs, with_batch};
 pub(crate) use layout::read_weights;
 pub use matched::Match;
+pub use model::{Known, known};
 pub(crate) use names::meanings;
 pub(crate) use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;

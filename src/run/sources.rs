@@ -200,6 +200,7 @@ impl Sources {
             past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
             rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
             prefix: settings.prefix.clone(),
+            packing: settings.packing,
             heads: settings.heads,
             head_dim: settings.head_dim,
             ..Settings::default()

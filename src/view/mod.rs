@@ -6,6 +6,7 @@ mod explain;
 mod header;
 mod heat;
 mod label;
+mod models;
 mod number;
 mod page;
 mod report;
@@ -15,6 +16,7 @@ mod trace;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{explanation, explanation_json};
+pub use models::model_list;
 pub use page::{Block, Grid, Head, Table, Text};
 pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};

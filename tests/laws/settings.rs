@@ -101,6 +101,18 @@ fn case(key: &str) -> (Value, Value) {
             let model = fixture("architectures/gemma2/config.json");
             (json!({"seq_len": 9, "model_config": model, "layer": 0}), json!(1))
         }
+        "model_family" => {
+            let model = fixture("architectures/gemma2/config.json");
+            (json!({"model_config": model, "layer": 1}), json!("llama"))
+        }
+        "packing" => {
+            let file = |name| fixture(&format!("architectures/gpt-neox/{name}"));
+            let (model, weights) = (file("config.json"), file("model.safetensors"));
+            let prefix = "gpt_neox.layers.0.attention";
+            let model =
+                json!({"model_config": model, "layer": 0, "weights": weights, "prefix": prefix});
+            (model, json!("blocks"))
+        }
         "without" => (rotary, json!(["rope"])),
         other => panic!("say what `{other}` changes beside a recorded run"),
     }

@@ -1,0 +1,289 @@
+//! What a family of models is: one row of data, which says where its config holds what, and what the library takes where
+//! a config is silent.
+
+use crate::config::Pairing;
+
+/// Models whose attention is computed alike.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    /// Its `model_type`s.
+    pub types: &'static [&'static str],
+    /// Where its layers stand; several where a model has more than one stack, or cross attention.
+    pub parts: &'static [Part],
+    /// The key of the model's width.
+    pub width: Keys,
+    /// The key of the number of heads.
+    pub heads: Keys,
+    /// The key of the number of layers.
+    pub layers: Keys,
+    /// How many key heads there are.
+    pub kv_heads: KeyHeads,
+    /// How many features a head has.
+    pub head_dim: HeadDim,
+    /// Whether projections have biases.
+    pub bias: When,
+    /// How one matrix holds the projections, where its name alone does not say it.
+    pub packing: &'static [(When, Packing)],
+    /// The norm of queries and keys.
+    pub norm: Option<Norm>,
+    /// Rotary positions.
+    pub rope: Option<Rope>,
+    /// What the dot products are multiplied by.
+    pub scale: Scale,
+    /// The key of the soft cap, and the cap where it is absent.
+    pub softcap: Option<(&'static str, f64)>,
+    /// How many keys a query sees in layers that slide.
+    pub window: Option<Window>,
+    /// What a layer is, where the config does not list it.
+    pub pattern: Pattern,
+    /// Whether heads have linear position biases.
+    pub alibi: When,
+    /// Whether heads have a score that is no key's.
+    pub sinks: bool,
+    /// What some of its models have and is not traced.
+    pub refused: &'static [When],
+}
+
+/// Names of one key, of which the first that is there counts.
+pub type Keys = &'static [&'static str];
+
+/// Layers of one kind in a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// The object of the config that says it; empty for the config itself.
+    pub config: &'static str,
+    /// The names of its modules, with `{}` for the layer.
+    pub path: &'static str,
+    /// What a query sees.
+    pub sees: Sees,
+    /// The key of its number of heads, where it has one of its own.
+    pub heads: Keys,
+}
+
+/// What a query sees of its keys.
+#[derive(Debug, Clone, Copy)]
+pub enum Sees {
+    /// Itself and what stands before.
+    Past,
+    /// All of its sequence.
+    All,
+    /// All of another sequence.
+    Memory,
+    /// What stands before, where a key says so.
+    PastIf(When),
+}
+
+/// Whether something holds of a model.
+#[derive(Debug, Clone, Copy)]
+pub enum When {
+    Always,
+    Never,
+    /// If the key is true; so much where it is absent.
+    If(&'static str, bool),
+    /// If the key is false; so much for the key where it is absent.
+    IfNot(&'static str, bool),
+    /// If the key is that word.
+    Is(&'static str, &'static str),
+}
+
+/// How many key heads there are.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyHeads {
+    /// As many as query heads.
+    AsQueries,
+    /// What the key says; null is as many as query heads, and so is its absence where it has no default.
+    Key(&'static str, Option<usize>),
+    /// One if the key is true, as it is where it is absent.
+    OneIf(&'static str),
+    /// Falcon's: of the new architecture those of `num_kv_heads`, otherwise one or all.
+    Falcon,
+}
+
+/// How many features a head has.
+#[derive(Debug, Clone, Copy)]
+pub enum HeadDim {
+    /// The width shared among the heads, whatever the config says beside it.
+    Split,
+    /// What the key says; where it is absent so many, or the width shared among the heads.
+    Key(&'static str, Option<usize>),
+}
+
+/// A norm of queries and keys.
+#[derive(Debug, Clone, Copy)]
+pub struct Norm {
+    /// Whether there is one.
+    pub when: When,
+    /// The key of what is added to the mean square, and what is where it is absent.
+    pub eps: (&'static str, f64),
+}
+
+/// Rotary positions.
+#[derive(Debug, Clone, Copy)]
+pub struct Rope {
+    /// Whether there are any.
+    pub when: When,
+    pub pairing: Pairing,
+    /// What the frequencies are powers of where nothing says it.
+    pub base: f64,
+    /// Keys beside `rope_parameters` that say it.
+    pub base_keys: Keys,
+    /// That of layers that slide, and its key, where they have their own; scalings are of the other layers then.
+    pub sliding_base: Option<(Keys, f64)>,
+    /// The part of a head that is turned where nothing says it.
+    pub part: f64,
+    /// Keys beside `rope_parameters` that say it.
+    pub part_keys: Keys,
+    /// The key of the number of features that are turned, and the number where it is absent.
+    pub dims: Option<(&'static str, usize)>,
+    /// The key of a list of the layers' bases.
+    pub bases: &'static str,
+    /// The layers that turn.
+    pub layers: Turned,
+    /// The scaling where the config has none, as JSON.
+    pub scaling: &'static str,
+}
+
+/// The layers that turn their queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turned {
+    All,
+    /// Those that slide.
+    Sliding,
+    /// Those that slide; all where there is no window.
+    SlidingIfWindow,
+    /// Those with a 1 in the list `no_rope_layers`; all but every fourth where there is none.
+    Listed,
+}
+
+/// What the dot products are multiplied by.
+#[derive(Debug, Clone, Copy)]
+pub enum Scale {
+    /// 1/√`d_k`.
+    Root,
+    /// 1/√`d_k` times a key's number.
+    RootTimes(&'static str),
+    /// One over the root of a key's number, or of this.
+    RootOf(&'static str, f64),
+    /// A key's number; where it is absent this one, or 1/√`d_k`.
+    Key(&'static str, Option<f64>),
+    /// This number.
+    By(f64),
+    /// GPT-2's: 1/√`d_k` unless `scale_attn_weights` is false, divided by the number of the layer if
+    /// `scale_attn_by_inverse_layer_idx` is true.
+    Gpt2,
+}
+
+/// How many keys a query sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// Its key.
+    pub key: &'static str,
+    /// The window where the key is absent.
+    pub otherwise: Option<usize>,
+    /// What the key's number is to be divided by.
+    pub per: usize,
+    /// Whether there is one at all.
+    pub when: When,
+}
+
+/// What a layer is, where the config does not list it.
+#[derive(Debug, Clone, Copy)]
+pub enum Pattern {
+    /// All slide, whatever the config lists; without a window none does.
+    Uniform,
+    /// All are of that kind.
+    Each(Kind),
+    /// Every `by`-th layer is `there`, from the first on or from the `by`-th, and the others `elsewhere`.
+    Every { by: (&'static str, usize), first: bool, there: Kind, elsewhere: Kind },
+    /// The layers from the key's number on, or this one, slide.
+    From(&'static str, usize),
+    /// Of the layers before the key's number, or this one, those with an even number slide.
+    EvenBefore(&'static str, usize),
+    /// The layers that do not turn slide.
+    Unturned,
+    /// Every so many layers, from such a one on, one has attention.
+    Few { period: (&'static str, usize), offset: (&'static str, usize) },
+}
+
+/// What a layer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Its queries see all.
+    Full,
+    /// Its queries see a window.
+    Sliding,
+    /// It has no softmax attention.
+    Other,
+}
+
+/// How one matrix holds the projections.
+pub use crate::config::Packing;
+
+impl Family {
+    /// Whether it has that `model_type`.
+    pub fn is(&self, kind: &str) -> bool {
+        let word = |kind: &str| kind.replace('-', "_");
+        self.types.iter().any(|own| word(own) == word(kind))
+    }
+
+    /// The name that stands for it.
+    pub fn name(&self) -> &'static str {
+        self.types.first().copied().unwrap_or_default()
+    }
+
+    /// The keys that only some configs have, of what is read.
+    pub fn keys(&self) -> Vec<&'static str> {
+        let mut keys: Vec<&str> = [self.width, self.heads, self.layers].concat();
+        keys.extend(self.parts.iter().flat_map(|part| part.heads));
+        keys.extend(match self.kv_heads {
+            KeyHeads::AsQueries => vec![],
+            KeyHeads::Key(key, _) | KeyHeads::OneIf(key) => vec![key],
+            KeyHeads::Falcon => vec!["num_kv_heads", "new_decoder_architecture", "multi_query"],
+        });
+        keys.extend(self.parts.iter().filter_map(|part| match part.sees {
+            Sees::PastIf(when) => when.key(),
+            Sees::Past | Sees::All | Sees::Memory => None,
+        }));
+        keys.extend(self.refused.iter().filter_map(|when| when.key()));
+        if let HeadDim::Key(key, _) = self.head_dim {
+            keys.push(key);
+        }
+        let norm = self.norm.map(|norm| norm.when);
+        let rope = self.rope.map(|rope| rope.when);
+        let window = self.window.map(|window| window.when);
+        let whens = [Some(self.bias), Some(self.alibi), norm, rope, window];
+        keys.extend(whens.into_iter().flatten().filter_map(When::key));
+        if let Some(rope) = self.rope {
+            keys.extend(["rope_parameters", "rope_theta", "rope_scaling"]);
+            keys.extend(rope.base_keys.iter().chain(rope.part_keys));
+            keys.extend(rope.dims.map(|(key, _)| key));
+            keys.extend(Some(rope.bases).filter(|key| !key.is_empty()));
+            keys.extend(Some("no_rope_layers").filter(|_| rope.layers == Turned::Listed));
+        }
+        match self.scale {
+            Scale::RootTimes(key) | Scale::RootOf(key, _) | Scale::Key(key, _) => keys.push(key),
+            Scale::Gpt2 => keys.push("scale_attn_by_inverse_layer_idx"),
+            Scale::Root | Scale::By(_) => {}
+        }
+        keys.extend(self.softcap.map(|(key, _)| key));
+        keys.extend(self.window.map(|window| window.key));
+        match self.pattern {
+            Pattern::From(key, _) | Pattern::EvenBefore(key, _) => keys.push(key),
+            Pattern::Few { period, .. } => keys.push(period.0),
+            Pattern::Uniform | Pattern::Each(_) | Pattern::Every { .. } | Pattern::Unturned => {}
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+impl When {
+    /// The key that decides it.
+    pub fn key(self) -> Option<&'static str> {
+        match self {
+            Self::Always | Self::Never => None,
+            Self::If(key, _) | Self::IfNot(key, _) | Self::Is(key, _) => Some(key),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Reading the keys of a model's config.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::family::{Keys, When};
+use crate::error::{Error, Result};
+
+/// The keys of a config, or of an object in it.
+pub struct Config {
+    pub path: PathBuf,
+    pub keys: Map<String, Value>,
+}
+
+impl Config {
+    pub fn new(path: &Path, keys: Map<String, Value>) -> Self {
+        Self { path: path.to_owned(), keys }
+    }
+
+    /// What stands in the config's object of that name; the config itself where it has none.
+    pub fn within(&self, object: &str) -> Result<Self> {
+        let keys = self.object(object)?.unwrap_or(&self.keys).clone();
+        Ok(Self { path: self.path.clone(), keys })
+    }
+
+    /// The value of a key, if it is there and not null.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.keys.get(name).filter(|value| !value.is_null())
+    }
+
+    /// An object in it.
+    pub fn object(&self, name: &str) -> Result<Option<&Map<String, Value>>> {
+        let object = |value: &'_ Value| value.is_object();
+        match self.get(name) {
+            Some(value) if !object(value) => Err(self.wrong(name, "an object")),
+            found => Ok(found.and_then(Value::as_object)),
+        }
+    }
+
+    /// A list of words in it.
+    pub fn words(&self, name: &str) -> Result<Option<Vec<&str>>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let words = value.as_array().map(|all| all.iter().map(Value::as_str).collect());
+        words.flatten().map(Some).ok_or_else(|| self.wrong(name, "a list of words"))
+    }
+
+    /// A list of numbers in it; an empty one is none.
+    pub fn numbers(&self, name: &str) -> Result<Option<Vec<Option<f64>>>> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let numbers = value.as_array().ok_or_else(|| self.wrong(name, "a list of numbers"))?;
+        let numbers: Vec<Option<f64>> = numbers.iter().map(Value::as_f64).collect();
+        Ok(Some(numbers).filter(|numbers| !numbers.is_empty()))
+    }
+
+    /// Whether something holds.
+    pub fn holds(&self, when: When) -> Result<bool> {
+        let is = |name: &str, otherwise| match self.get(name) {
+            None => Ok(otherwise),
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
+        };
+        match when {
+            When::Always => Ok(true),
+            When::Never => Ok(false),
+            When::If(name, otherwise) => is(name, otherwise),
+            When::IfNot(name, otherwise) => is(name, otherwise).map(|is| !is),
+            When::Is(name, word) => Ok(self.get(name).and_then(Value::as_str) == Some(word)),
+        }
+    }
+
+    /// The first of these keys that is there and not null, as a size.
+    pub fn first(&self, names: Keys) -> Result<Option<usize>> {
+        let name = names.iter().find(|name| self.get(name).is_some());
+        name.map_or(Ok(None), |name| self.size(name))
+    }
+
+    /// A size, if the key is there and not null.
+    pub fn size(&self, name: &str) -> Result<Option<usize>> {
+        self.get(name)
+            .map(|value| {
+                let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
+                size.ok_or_else(|| self.wrong(name, "a whole number from 0 up"))
+            })
+            .transpose()
+    }
+
+    /// A size that has a default where the key is absent, and none where it is null.
+    pub fn size_or(&self, name: &str, otherwise: Option<usize>) -> Result<Option<usize>> {
+        if self.keys.contains_key(name) { self.size(name) } else { Ok(otherwise) }
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<f64>> {
+        self.number_in(&self.keys, name)
+    }
+
+    pub fn number_in(&self, keys: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
+        let value = keys.get(name).filter(|value| !value.is_null());
+        let number = value.map(|value| value.as_f64().ok_or_else(|| self.wrong(name, "a number")));
+        number.transpose()
+    }
+
+    pub fn wrong(&self, name: &str, wanted: &str) -> Error {
+        let what = format!("{name} is not {wanted}");
+        Error::file(&self.path, what, "give the model's own config.json")
+    }
+
+    pub fn lacks(&self, name: &str) -> Error {
+        let fix = "give the model's own config.json, whole";
+        Error::file(&self.path, format!("has no {name}"), fix)
+    }
+
+    pub fn refused(&self, what: impl Into<String>, fix: &str) -> Error {
+        Error::file(&self.path, what.into(), fix)
+    }
+}

@@ -1,0 +1,395 @@
+//! The settings of a Hugging Face model, from its `config.json`: what its family's row says of its keys.
+
+mod families;
+mod family;
+mod keys;
+mod rotary;
+mod unknown;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use self::families::FAMILIES;
+use self::family::{
+    Family, HeadDim, KeyHeads, Kind, Part, Pattern, Scale, Sees, Turned, When, Window,
+};
+use self::keys::Config;
+use crate::config::{Feature, Mask, QkNorm, Settings};
+use crate::error::{Error, Result, quoted};
+use crate::file::read_json;
+
+pub use self::unknown::{Known, known};
+
+impl Settings {
+    /// The settings completed by those of `model_config` and `layer`, if there is one: these stand, and the model says
+    /// what they leave open.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is of no known architecture, or does not have the layer.
+    pub fn with_model(mut self) -> Result<Self> {
+        let Some(path) = self.model_config.take() else { return Ok(self) };
+        let (layer, family) = (self.layer.take(), self.model_family.take());
+        let has_freqs = self.rope_freqs.is_some();
+        let is_scaled = !has_freqs && self.rope_scaling.is_none();
+        let config = Config::new(Path::new(&path.0), read_json(Path::new(&path.0))?);
+        let mut model = settings(&config, family.as_deref(), layer, self.prefix.as_deref())?;
+        if has_freqs {
+            model.rope_base = None;
+        }
+        if !is_scaled {
+            model.rope_scaling = None;
+        }
+        // A model says all of these: what it does without, a file below it does not add.
+        let without = Some(Feature::ALL.to_vec());
+        Ok(Settings { without, ..self.over(model) })
+    }
+}
+
+/// What a config says of a layer: by the family that is asked for, or that of its `model_type`.
+fn settings(
+    config: &Config,
+    asked: Option<&str>,
+    layer: Option<usize>,
+    prefix: Option<&str>,
+) -> Result<Settings> {
+    let kind = |config: &Config| match config.get("model_type") {
+        None => Ok::<_, Error>(String::new()),
+        Some(kind) => {
+            let kind = kind.as_str().ok_or_else(|| config.wrong("model_type", "a string"))?;
+            Ok(kind.to_owned())
+        }
+    };
+    let named = |kind: &str| FAMILIES.iter().find(|family| family.is(kind));
+    // Models of more than text say it a level down.
+    let text = config.within("text_config")?;
+    let family = match asked {
+        Some(asked) => named(asked).ok_or_else(|| {
+            let what = format!("model_family {} is not known", quoted(asked));
+            Error::config(what, "`mha-trace models` lists those that are")
+        })?,
+        None => match (named(&kind(config)?), named(&kind(&text)?)) {
+            (Some(family), _) | (None, Some(family)) => family,
+            (None, None) => return Err(unknown::error(config, &text, &kind(config)?, layer)),
+        },
+    };
+    let part = part(config, family, layer, prefix)?;
+    let config = match part.config {
+        "" => text,
+        object => config.within(object)?,
+    };
+    Model { config, family, part, layer }.settings()
+}
+
+/// The part of a model that a prefix names; the only one, or that of the decoder where a config says that it is one.
+fn part(
+    config: &Config,
+    family: &Family,
+    layer: Option<usize>,
+    prefix: Option<&str>,
+) -> Result<Part> {
+    let [first, others @ ..] = family.parts else { return Err(config.lacks("layers")) };
+    let words = |path: &str| -> Vec<String> {
+        path.split('.').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let asked = words(prefix.unwrap_or_default());
+    let is_named = |part: &&Part| {
+        let path = words(part.path);
+        let is = |(own, asked): (&String, &String)| own == asked || own == "{}";
+        asked.windows(path.len()).any(|window| path.iter().zip(window).all(is))
+    };
+    if let Some(part) = family.parts.iter().find(is_named) {
+        return Ok(*part);
+    }
+    // Cross attention stands beside the layers of a stack, which are meant unless it is named.
+    let stacks: Vec<&Part> = std::iter::once(first)
+        .chain(others.iter().filter(|part| !matches!(part.sees, Sees::Memory)))
+        .collect();
+    if let [only] = stacks.as_slice() {
+        return Ok(**only);
+    }
+    let number = layer.unwrap_or(0).to_string();
+    let paths: Vec<String> =
+        family.parts.iter().map(|part| part.path.replace("{}", &number)).collect();
+    let what = "has several stacks of layers, and no prefix says which is meant";
+    Err(config.refused(what, &format!("pick one: `prefix={}`", paths.join("` or `prefix="))))
+}
+
+/// A layer of a model.
+struct Model<'a> {
+    config: Config,
+    family: &'a Family,
+    part: Part,
+    layer: Option<usize>,
+}
+
+impl Model<'_> {
+    fn settings(&self) -> Result<Settings> {
+        let (config, family) = (&self.config, self.family);
+        let layers = config.first(family.layers)?;
+        if let (Some(layer), Some(layers)) = (self.layer, layers)
+            && layer >= layers
+        {
+            let fix = format!("they are counted from 0 to {}", layers.saturating_sub(1));
+            return Err(config.refused(format!("there is no layer {layer}"), &fix));
+        }
+        for when in family.refused.iter().copied() {
+            if config.holds(when)? {
+                let what =
+                    format!("{} is set, which is not traced", when.key().unwrap_or_default());
+                return Err(config.refused(what, "say by flags what the model does"));
+            }
+        }
+        let is_cross = matches!(self.part.sees, Sees::Memory);
+        let (d_model, heads) = self.sizes()?;
+        let window = if is_cross { None } else { self.window()? };
+        let rope = if is_cross { Settings::default() } else { self.rotary()? };
+        Ok(Settings {
+            d_model: Some(d_model),
+            d_in: Some(d_model),
+            heads: Some(heads),
+            kv_heads: self.kv_heads(heads)?,
+            head_dim: self.head_dim()?,
+            bias: config.holds(family.bias)?.then_some(true),
+            packing: self.packing()?,
+            mask: Some(self.mask()?),
+            window,
+            scale: self.scale()?,
+            softcap: self.softcap()?,
+            alibi: (!is_cross && config.holds(family.alibi)?).then_some(true),
+            sinks: family.sinks.then_some(true),
+            prefix: self.layer.map(|layer| self.part.path.replace("{}", &layer.to_string())),
+            ..self.norm()?.over(rope)
+        })
+    }
+
+    /// The model's width and the number of its heads.
+    fn sizes(&self) -> Result<(usize, usize)> {
+        let wanted = |names: family::Keys| {
+            let size = self.config.first(names)?;
+            size.ok_or_else(|| self.config.lacks(names.first().unwrap_or(&"")))
+        };
+        let own = if self.part.heads.is_empty() { self.family.heads } else { self.part.heads };
+        Ok((wanted(self.family.width)?, wanted(own)?))
+    }
+
+    fn kv_heads(&self, heads: usize) -> Result<Option<usize>> {
+        let config = &self.config;
+        let is = |key, otherwise| config.holds(When::If(key, otherwise));
+        match self.family.kv_heads {
+            KeyHeads::AsQueries => Ok(None),
+            KeyHeads::Key(key, otherwise) => config.size_or(key, otherwise),
+            KeyHeads::OneIf(key) => Ok(is(key, true)?.then_some(1)),
+            KeyHeads::Falcon if is("new_decoder_architecture", false)? => {
+                Ok(Some(config.size("num_kv_heads")?.unwrap_or(heads)))
+            }
+            KeyHeads::Falcon => Ok(is("multi_query", true)?.then_some(1)),
+        }
+    }
+
+    fn head_dim(&self) -> Result<Option<usize>> {
+        let (width, heads) = self.sizes()?;
+        let split = width.checked_div(heads).filter(|head_dim| head_dim * heads == width);
+        let stated = match self.family.head_dim {
+            HeadDim::Split => None,
+            HeadDim::Key(key, otherwise) => self.config.size(key)?.or(otherwise),
+        };
+        Ok(stated.or(split))
+    }
+
+    fn packing(&self) -> Result<Option<family::Packing>> {
+        for (when, packing) in self.family.packing {
+            if self.config.holds(*when)? {
+                return Ok(Some(*packing));
+            }
+        }
+        Ok(None)
+    }
+
+    fn mask(&self) -> Result<Mask> {
+        Ok(match self.part.sees {
+            Sees::Past => Mask::Causal,
+            Sees::All | Sees::Memory => Mask::None,
+            Sees::PastIf(when) => {
+                self.refuse_position_embedding()?;
+                if self.config.holds(when)? { Mask::Causal } else { Mask::None }
+            }
+        })
+    }
+
+    /// BERT's of older versions can add positions to the scores.
+    fn refuse_position_embedding(&self) -> Result<()> {
+        match self.config.get("position_embedding_type").and_then(Value::as_str) {
+            None | Some("absolute" | "rotary") => Ok(()),
+            Some(kind) => {
+                let what = format!("position_embedding_type {} adds to the scores", quoted(kind));
+                Err(self.config.refused(what, "this is not traced"))
+            }
+        }
+    }
+
+    fn norm(&self) -> Result<Settings> {
+        let Some(norm) = self.family.norm else { return Ok(Settings::default()) };
+        if !self.config.holds(norm.when)? {
+            return Ok(Settings::default());
+        }
+        let (key, otherwise) = norm.eps;
+        Ok(Settings {
+            qk_norm: Some(QkNorm::Rms),
+            qk_norm_eps: Some(self.config.number(key)?.unwrap_or(otherwise)),
+            ..Settings::default()
+        })
+    }
+
+    fn softcap(&self) -> Result<Option<f64>> {
+        let Some((key, otherwise)) = self.family.softcap else { return Ok(None) };
+        let is_stated = self.config.keys.contains_key(key);
+        Ok(self.config.number(key)?.or((!is_stated).then_some(otherwise)))
+    }
+
+    fn scale(&self) -> Result<Option<f64>> {
+        let config = &self.config;
+        let root = || Ok::<_, Error>(1.0 / root(self.head_dim()?.unwrap_or(1)));
+        match self.family.scale {
+            Scale::Root => Ok(None),
+            Scale::By(scale) => Ok(Some(scale)),
+            Scale::RootTimes(key) => match config.number(key)? {
+                Some(factor) => Ok(Some(root()? * factor)),
+                None => Ok(None),
+            },
+            Scale::RootOf(key, otherwise) => {
+                let scalar = config.number(key)?.unwrap_or(otherwise);
+                if scalar > 0.0 {
+                    return Ok(Some(scalar.powf(-0.5)));
+                }
+                Err(config.wrong(key, "a number above 0"))
+            }
+            Scale::Key(key, otherwise) => Ok(config.number(key)?.or(otherwise)),
+            Scale::Gpt2 => self.gpt2_scale(),
+        }
+    }
+
+    /// GPT-2 can leave its scores unscaled, or divide them by the number of the layer too.
+    fn gpt2_scale(&self) -> Result<Option<f64>> {
+        let is_scaled = self.config.holds(When::If("scale_attn_weights", true))?;
+        let by_layer = self.config.holds(When::If("scale_attn_by_inverse_layer_idx", false))?;
+        if is_scaled && !by_layer {
+            return Ok(None);
+        }
+        let head_dim = self.head_dim()?.unwrap_or(1);
+        let plain = if is_scaled { 1.0 / root(head_dim) } else { 1.0 };
+        #[allow(clippy::cast_precision_loss, reason = "layers are few")]
+        let by = if by_layer { (self.this_layer()? + 1) as f64 } else { 1.0 };
+        Ok(Some(plain / by))
+    }
+
+    /// The window, if the model has one and the layer slides.
+    fn window(&self) -> Result<Option<usize>> {
+        let window = self.model_window()?;
+        if window.is_none() && self.layer.is_none() {
+            return Ok(None);
+        }
+        let kind = self.kind()?;
+        Ok(window.filter(|_| kind == Kind::Sliding))
+    }
+
+    /// The window of the layers that slide.
+    fn model_window(&self) -> Result<Option<usize>> {
+        let Some(Window { key, otherwise, per, when }) = self.family.window else {
+            return Ok(None);
+        };
+        if !self.config.holds(when)? {
+            return Ok(None);
+        }
+        Ok(self.config.size_or(key, otherwise)?.map(|window| window / per))
+    }
+
+    /// What the layer is, by the config's list or by the family's pattern.
+    fn kind(&self) -> Result<Kind> {
+        if matches!(self.family.pattern, Pattern::Uniform) {
+            return Ok(Kind::Sliding);
+        }
+        let types = match self.config.words("layer_types")? {
+            None => self.config.words("attention_layers")?,
+            types => types,
+        };
+        let named = match &types {
+            Some(types) => match types.first() {
+                Some(first) if types.iter().all(|kind| kind == first) => Some(*first),
+                _ => types.get(self.this_layer()?).copied(),
+            },
+            None => None,
+        };
+        let kind = match named {
+            None => self.kind_by_pattern()?,
+            Some("full_attention" | "attention" | "global" | "hybrid") => Kind::Full,
+            Some("sliding_attention" | "local") => Kind::Sliding,
+            Some(_) => Kind::Other,
+        };
+        if kind != Kind::Other {
+            return Ok(kind);
+        }
+        let what = match named {
+            Some(named) => format!("this layer is of type {}, which is not traced", quoted(named)),
+            None => "this layer has no softmax attention".to_owned(),
+        };
+        Err(self.config.refused(what, "pick a layer of softmax attention: `layer=N`"))
+    }
+
+    fn kind_by_pattern(&self) -> Result<Kind> {
+        let slides = |slides| if slides { Kind::Sliding } else { Kind::Full };
+        let config = &self.config;
+        Ok(match self.family.pattern {
+            Pattern::Uniform => Kind::Sliding,
+            Pattern::Each(kind) => kind,
+            Pattern::Every { by: (key, otherwise), first, there, elsewhere } => {
+                let by = config.size(key)?.unwrap_or(otherwise).max(1);
+                let at = if first { 0 } else { by - 1 };
+                if self.this_layer()? % by == at { there } else { elsewhere }
+            }
+            Pattern::From(key, otherwise) => {
+                slides(self.this_layer()? >= config.size(key)?.unwrap_or(otherwise))
+            }
+            Pattern::EvenBefore(key, otherwise) => {
+                let layer = self.this_layer()?;
+                slides(layer % 2 == 0 && layer < config.size(key)?.unwrap_or(otherwise))
+            }
+            Pattern::Unturned => slides(!self.turns(Turned::Listed)?),
+            Pattern::Few { period, offset } => {
+                let of = |(key, otherwise)| Ok::<_, Error>(config.size(key)?.unwrap_or(otherwise));
+                let is_it = self.this_layer()? % of(period)?.max(1) == of(offset)?;
+                if is_it { Kind::Full } else { Kind::Other }
+            }
+        })
+    }
+
+    /// Whether the layer turns queries and keys.
+    fn turns(&self, layers: Turned) -> Result<bool> {
+        Ok(match layers {
+            Turned::All => true,
+            Turned::Sliding => self.kind()? == Kind::Sliding,
+            Turned::SlidingIfWindow => {
+                self.model_window()?.is_none() || self.kind()? == Kind::Sliding
+            }
+            Turned::Listed => {
+                let layer = self.this_layer()?;
+                if let Some(turned) = self.config.numbers("no_rope_layers")? {
+                    return Ok(turned.get(layer).is_none_or(|is| *is != Some(0.0)));
+                }
+                let by = self.config.size("no_rope_layer_interval")?.unwrap_or(4).max(1);
+                !(layer + 1).is_multiple_of(by)
+            }
+        })
+    }
+
+    fn this_layer(&self) -> Result<usize> {
+        let what = "its layers differ in their attention";
+        self.layer.ok_or_else(|| self.config.refused(what, "say which is meant: `layer=N`"))
+    }
+}
+
+/// √`d_k`.
+#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
+fn root(head_dim: usize) -> f64 {
+    (head_dim as f64).sqrt()
+}

@@ -1,0 +1,128 @@
+//! What a model's config says of rotary positions; since transformers 5 all of it stands in `rope_parameters`.
+
+use serde_json::{Map, Value};
+
+use super::Model;
+use super::family::{Kind, Rope};
+use crate::config::{RopeScaling, Settings};
+use crate::error::{Error, Result};
+
+/// Keys that may stand among what is said of rotary positions, and that say nothing of the frequencies of text.
+const OF_OTHERS: [&str; 2] = ["mrope_section", "mrope_interleaved"];
+
+impl Model<'_> {
+    /// The settings of rotary positions, if the layer turns its queries and keys.
+    pub(super) fn rotary(&self) -> Result<Settings> {
+        let Some(rope) = &self.family.rope else { return Ok(Settings::default()) };
+        if !self.config.holds(rope.when)? || !self.turns(rope.layers)? {
+            return Ok(Settings::default());
+        }
+        let own = rope.sliding_base.is_some() && self.kind()? == Kind::Sliding;
+        // What the library takes where a config says nothing has its own base.
+        let stated = match self.stated(own)? {
+            None if !rope.scaling.is_empty() => serde_json::from_str(rope.scaling).ok(),
+            stated => stated,
+        };
+        let base = self.base(rope, own, stated.as_ref())?;
+        // A base of 0 says that the layer does not turn.
+        if base <= 0.0 && !rope.bases.is_empty() {
+            return Ok(Settings::default());
+        }
+        Ok(Settings {
+            rope: Some(rope.pairing),
+            rope_base: Some(base),
+            rope_dims: self.turned(rope, stated.as_ref())?,
+            rope_scaling: match stated {
+                Some(stated) => self.scaling(&stated)?,
+                None => None,
+            },
+            ..Settings::default()
+        })
+    }
+
+    /// What is said of rotary positions, of layers of this one's type where types differ.
+    fn stated(&self, of_sliding: bool) -> Result<Option<Map<String, Value>>> {
+        // What older configs scale is the frequencies of the layers that see all.
+        let older = if of_sliding { None } else { self.config.object("rope_scaling")? };
+        let Some(stated) = self.config.object("rope_parameters")?.or(older) else {
+            return Ok(None);
+        };
+        let of_types = || stated.values().any(Value::is_object);
+        if !of_types() {
+            return Ok(Some(stated.clone()));
+        }
+        let kind = match self.kind()? {
+            Kind::Sliding => "sliding_attention",
+            Kind::Full | Kind::Other => "full_attention",
+        };
+        Ok(stated.get(kind).and_then(Value::as_object).cloned())
+    }
+
+    /// What the frequencies are powers of.
+    fn base(&self, rope: &Rope, own: bool, stated: Option<&Map<String, Value>>) -> Result<f64> {
+        if let Some(bases) = self.config.numbers(rope.bases)? {
+            return Ok(bases.get(self.this_layer()?).copied().flatten().unwrap_or(0.0));
+        }
+        let inside = |key| stated.map_or(Ok(None), |stated| self.config.number_in(stated, key));
+        if let Some(base) = inside("rope_theta")? {
+            return Ok(base);
+        }
+        let (keys, otherwise) = match rope.sliding_base {
+            Some(of_sliding) if own => of_sliding,
+            _ => (rope.base_keys, rope.base),
+        };
+        for key in keys {
+            if let Some(base) = inside(key)?.or(self.config.number(key)?) {
+                return Ok(base);
+            }
+        }
+        Ok(otherwise)
+    }
+
+    /// How many features of a head are turned, where that is a part of them.
+    fn turned(&self, rope: &Rope, stated: Option<&Map<String, Value>>) -> Result<Option<usize>> {
+        if let Some((key, otherwise)) = rope.dims {
+            return Ok(Some(self.config.size(key)?.unwrap_or(otherwise)));
+        }
+        let mut part = match stated {
+            Some(stated) => self.config.number_in(stated, "partial_rotary_factor")?,
+            None => None,
+        };
+        for key in rope.part_keys {
+            let inside = stated.map_or(Ok(None), |stated| self.config.number_in(stated, key))?;
+            part = part.or(inside).or(self.config.number(key)?);
+        }
+        let part = part.unwrap_or(rope.part);
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a head has few features; rounded down as the library does"
+        )]
+        let of = |head_dim: usize| (head_dim as f64 * part) as usize;
+        #[allow(clippy::float_cmp, reason = "1 exactly")]
+        Ok(self.head_dim()?.filter(|_| part != 1.0).map(of))
+    }
+
+    /// The scaling of rotary frequencies, completed by what the library takes from beside it.
+    fn scaling(&self, stated: &Map<String, Value>) -> Result<Option<RopeScaling>> {
+        let kind = stated.get("rope_type").or_else(|| stated.get("type")).and_then(Value::as_str);
+        if matches!(kind, None | Some("default" | "mrope")) {
+            return Ok(None);
+        }
+        let mut keys = stated.clone();
+        keys.retain(|key, _| !OF_OTHERS.contains(&key.as_str()));
+        for name in ["max_position_embeddings", "original_max_position_embeddings"] {
+            if let Some(value) = self.config.keys.get(name)
+                && !keys.contains_key(name)
+            {
+                keys.insert(name.to_owned(), value.clone());
+            }
+        }
+        let scaling = Value::Object(keys).to_string().parse::<RopeScaling>();
+        scaling.map(Some).map_err(|error| {
+            let fix = "say the rest by `rope`, `rope_freqs=FILE`, `rope_attention_factor`";
+            Error::file(&self.config.path, format!("rope: {error}"), fix)
+        })
+    }
+}

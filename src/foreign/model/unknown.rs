@@ -1,0 +1,108 @@
+//! What is said of the families that are known, and of a config that is of none of them.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::families::FAMILIES;
+use super::family::{Family, Sees, When};
+use super::keys::Config;
+use super::{Model, part};
+use crate::config::Settings;
+use crate::error::{Error, quoted};
+
+/// A family of models that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Known {
+    /// Its `model_type`s.
+    pub types: &'static [&'static str],
+    /// Where its layers stand in a checkpoint, with `{}` for the number of the layer.
+    pub paths: Vec<&'static str>,
+    /// What its layers have, in a few words.
+    pub has: Vec<&'static str>,
+}
+
+/// Every family that is known.
+#[must_use]
+pub fn known() -> Vec<Known> {
+    FAMILIES.iter().map(Known::of).collect()
+}
+
+impl Known {
+    fn of(family: &Family) -> Self {
+        let is = |when: When| !matches!(when, When::Never);
+        let sees = |wanted: fn(&Sees) -> bool| family.parts.iter().any(|part| wanted(&part.sees));
+        let has = [
+            ("causal", sees(|sees| matches!(sees, Sees::Past))),
+            ("sees all", sees(|sees| matches!(sees, Sees::All | Sees::PastIf(_)))),
+            ("cross attention", sees(|sees| matches!(sees, Sees::Memory))),
+            ("grouped keys", !matches!(family.kv_heads, super::KeyHeads::AsQueries)),
+            ("biases", is(family.bias)),
+            ("norm of q and k", family.norm.is_some()),
+            ("rotary", family.rope.is_some()),
+            ("ALiBi", is(family.alibi)),
+            ("scale", !matches!(family.scale, super::Scale::Root)),
+            ("soft cap", family.softcap.is_some()),
+            ("window", family.window.is_some()),
+            ("sinks", family.sinks),
+        ];
+        Self {
+            types: family.types,
+            paths: family.parts.iter().map(|part| part.path).collect(),
+            has: has.into_iter().filter_map(|(name, is)| is.then_some(name)).collect(),
+        }
+    }
+}
+
+/// The family whose keys the config shares the most of: every key of any family that one of the two lacks counts against
+/// it.
+fn nearest(config: &Config) -> Option<&'static Family> {
+    let vocabulary: HashSet<&str> = FAMILIES.iter().flat_map(Family::keys).collect();
+    let stated: HashSet<&str> =
+        vocabulary.into_iter().filter(|key| config.keys.contains_key(*key)).collect();
+    let has = |names: &[&str]| names.iter().any(|name| stated.contains(name));
+    let distance = |family: &&Family| {
+        let own: HashSet<&str> = family.keys().into_iter().collect();
+        let shared = own.intersection(&stated).count();
+        (2 * own.len() + 3 * stated.len()).saturating_sub(5 * shared)
+    };
+    let turns = has(&["rope_parameters", "rope_theta", "rope_scaling"]);
+    let may_be = |family: &&Family| {
+        has(family.width) && has(family.heads) && (family.rope.is_some() || !turns)
+    };
+    FAMILIES.iter().filter(may_be).min_by_key(distance)
+}
+
+/// A family that is not known is not guessed at: what its config says to the family that it looks like is told as flags.
+pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<usize>) -> Error {
+    let kind = if kind.is_empty() {
+        "has no model_type".to_owned()
+    } else {
+        format!("is of model_type {}, which is not known", quoted(kind))
+    };
+    let settings = nearest(text).and_then(|family| {
+        let part = part(text, family, layer, None).ok().or(family.parts.last().copied())?;
+        let config = Config::new(&text.path, text.keys.clone());
+        Some((family.name(), Model { config, family, part, layer }.settings().ok()?))
+    });
+    let Some((name, settings)) = settings else {
+        let fix = "say by flags what the model does, such as `heads=N`, and pick the layer by `prefix`; \
+            `mha-trace models` lists what is known";
+        return Error::file(&config.path, kind, fix);
+    };
+    let settings = Settings { prefix: None, packing: None, ..settings }.to_json();
+    let told = settings.as_object().into_iter().flatten().filter_map(|(key, value)| match value {
+        Value::Bool(true) => Some(format!("`{key}`")),
+        Value::Bool(false) | Value::Null => None,
+        Value::String(word) => Some(format!("`{key}={}`", quoted(word))),
+        other => Some(format!("`{key}={other}`")),
+    });
+    let told: Vec<String> = told.collect();
+    let fix = format!(
+        "it looks like {name}: try `model_family={name}`, or say by flags what the model does, and pick the layer by \
+         `prefix`; read as {name}, its config says {}",
+        told.join(" ")
+    );
+    Error::file(&config.path, kind, fix)
+}

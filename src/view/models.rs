@@ -1,0 +1,16 @@
+//! The families of models that are known, as a list.
+
+use super::page::Block;
+use crate::foreign::known;
+
+/// Every family: its `model_type`s, where its layers stand in a checkpoint, and what they have.
+#[must_use]
+pub fn model_list() -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for family in known() {
+        blocks.push(Block::text(family.types.join(", ")));
+        let paths: Vec<String> = family.paths.iter().map(|path| path.replace("{}", "N")).collect();
+        blocks.push(Block::Text(1, format!("{}: {}", paths.join(", "), family.has.join(", "))));
+    }
+    blocks
+}

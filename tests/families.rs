@@ -1,0 +1,74 @@
+//! A recorded layer of every family that is known: one command each, with the model's config, its checkpoint and what a
+//! hook recorded of the layer (`fixtures/families.py`).
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mha_trace::Settings;
+use mha_trace::check::{Tolerances, check};
+use mha_trace::foreign::{NameMap, known};
+use serde_json::Value;
+
+fn folders() -> Vec<PathBuf> {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/families");
+    let entries = fs::read_dir(all).expect("the fixtures are there");
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    folders.sort();
+    folders
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("readable")).expect("JSON")
+}
+
+/// The settings that one command makes of a recorded layer.
+fn settings(folder: &Path, layer: &Value) -> Settings {
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned().into();
+    let settings = Settings {
+        model_config: Some(path("config.json")),
+        layer: layer["layer"].as_u64().and_then(|layer| usize::try_from(layer).ok()),
+        weights: Some(path("model.safetensors")),
+        prefix: layer["prefix"].as_str().map(str::to_owned),
+        ..Settings::default()
+    };
+    settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+}
+
+/// The output is within `torch.testing`'s tolerances; what rounding would excuse beyond them does not count.
+#[test]
+fn every_family_is_reproduced_from_its_config() {
+    let mut layers = 0;
+    for folder in folders() {
+        for layer in json(&folder.join("layers.json")).as_array().expect("a list") {
+            let recorded = folder.join(layer["file"].as_str().expect("a name"));
+            let settings = settings(&folder, layer);
+            let report = check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
+                .unwrap_or_else(|error| panic!("{}: {error}", recorded.display()));
+            let output = report.steps.iter().find(|step| step.name == "output");
+            let compared = output.and_then(|step| step.comparison.as_ref());
+            let mismatched = compared.map(|found| found.mismatched);
+            assert_eq!(mismatched, Some(0), "{}", recorded.display());
+            layers += 1;
+        }
+    }
+    assert!(layers >= 120, "only {layers}");
+}
+
+/// No row of the table stands without a recorded layer of each of its model types.
+#[test]
+fn every_model_type_is_recorded() {
+    let mut recorded = HashSet::new();
+    for folder in folders() {
+        let config = json(&folder.join("config.json"));
+        let parts = ["text_config", "vision_config"].map(|part| config[part].clone());
+        for config in std::iter::once(config).chain(parts) {
+            recorded.extend(config["model_type"].as_str().map(str::to_owned));
+        }
+    }
+    for family in known() {
+        for kind in family.types {
+            assert!(recorded.contains(*kind), "{kind} is in the table and not recorded");
+        }
+    }
+}
