@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::DType;
 
-use crate::config::{Config, Mask, QkNorm};
+use crate::config::{Config, Mask, NormOver, QkNorm};
 use crate::error::Result;
 use crate::program::{
     Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distance, Documents, Frequencies, Heads,
@@ -28,7 +28,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let x = p.given(Name::X);
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
-    let norm = config.norm.map(|norm| (norm, p.given(Name::WQNorm), p.given(Name::WKNorm)));
+    let norm = config.norm.map(|norm| (norm, p.of_norm(Name::WQNorm), p.of_norm(Name::WKNorm)));
     let sinks = config.sinks.then(|| p.given(Name::Sinks));
     let freqs = p.frequencies()?;
     let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
@@ -53,9 +53,12 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let mut values = p.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
 
     if let Some((norm, w_q_norm, w_k_norm)) = norm {
-        let norm = match norm.kind {
-            QkNorm::Rms => Scaling::RmsNorm { eps: norm.eps },
+        let offset = match norm.kind {
+            QkNorm::Rms => 0.0,
+            QkNorm::RmsPlusOne => 1.0,
         };
+        let over_heads = norm.over == NormOver::All;
+        let norm = Scaling::RmsNorm { eps: norm.eps, offset, over_heads };
         queries = p.then(Name::QNorm, norm.clone(), &[queries, w_q_norm])?;
         keys = p.then(Name::KNorm, norm, &[keys, w_k_norm])?;
     }
@@ -132,6 +135,15 @@ impl Builder<'_> {
 
     fn given(&mut self, name: Name) -> usize {
         let axes = self.axes(name);
+        self.program.given(name, axes)
+    }
+
+    /// The weight of a norm: with an axis for the heads where it runs over all of them.
+    fn of_norm(&mut self, name: Name) -> usize {
+        let axes = self.axes(name);
+        let is_of_all = self.config.norm.is_some_and(|norm| norm.over == NormOver::All);
+        let shape = axes.shape();
+        let axes = if is_of_all { axes } else { axes.last_of(shape.get(1..).unwrap_or(&shape)) };
         self.program.given(name, axes)
     }
 

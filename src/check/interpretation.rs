@@ -280,7 +280,7 @@ impl Interpretation {
             return Ok(settings);
         };
         let by_size = |size: &usize| width.checked_div(*size).filter(|heads| heads * size == width);
-        let of_norm = dims(Name::WQNorm).first().and_then(by_size);
+        let of_norm = dims(Name::WQNorm).last().and_then(by_size);
         let queries = match settings.queries {
             Some(queries) => queries.of(tokens)?.count,
             None => tokens,

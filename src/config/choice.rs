@@ -79,6 +79,19 @@ choices! {
         /// Sennrich, 2019).
         #[default]
         Rms = "rms",
+        /// The same times 1 + the weight, as in Gemma 3.
+        RmsPlusOne = "rms-plus-one",
+    }
+}
+
+choices! {
+    /// What one norm of queries and keys runs over.
+    NormOver {
+        /// The features of a head.
+        #[default]
+        Head = "head",
+        /// The features of all heads, as in `OLMo` 2.
+        All = "all",
     }
 }
 

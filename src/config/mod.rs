@@ -14,8 +14,8 @@ mod text;
 mod tokens;
 
 pub use choice::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, Packing, QkNorm, QkvFormat,
-    Seed, Start,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, NormOver, Packing, QkNorm,
+    QkvFormat, Seed, Start,
 };
 pub use preset::Preset;
 pub use queries::Queries;
@@ -104,6 +104,8 @@ pub struct Norm {
     pub kind: QkNorm,
     /// What it adds to the mean square.
     pub eps: f64,
+    /// What it runs over.
+    pub over: NormOver,
 }
 
 /// What hides keys from queries.
@@ -175,7 +177,11 @@ impl Config {
         // What is left open is as `scaled_dot_product_attention` has it.
         let is_core = start != Start::Inputs;
         let otherwise = if sizes.is_cross || is_core { Mask::None } else { Mask::Causal };
-        let norm = s.qk_norm.map(|kind| Norm { kind, eps: s.qk_norm_eps.unwrap_or(1e-6) });
+        let norm = s.qk_norm.map(|kind| Norm {
+            kind,
+            eps: s.qk_norm_eps.unwrap_or(1e-6),
+            over: s.qk_norm_over.unwrap_or_default(),
+        });
         let mut config = Self {
             draws: Draws {
                 seed: s.seed.unwrap_or_default(),
@@ -254,6 +260,7 @@ impl Config {
             init: Some(self.draws.init),
             bias: Some(self.bias),
             qk_norm_eps: self.norm.map(|norm| norm.eps),
+            qk_norm_over: self.norm.map(|norm| norm.over).filter(|over| *over != NormOver::Head),
             rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
             rope_dims: rope.map(|rope| rope.dims),
             rope_offset: rope.map(|rope| rope.offset),

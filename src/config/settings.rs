@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::text::FromText;
 use super::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, Packing, Place, Preset,
-    QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, NormOver, Packing, Place,
+    Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
 };
 use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
 
@@ -204,6 +204,8 @@ settings! {
     qk_norm: QkNorm = newer("NAME").told();
     /// What that norm adds to the mean square
     qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6");
+    /// What one such norm runs over: the features of a head, or of all heads
+    qk_norm_over: NormOver = newer("NAME").of("qk_norm").default("head");
     /// Rotary positions: pairs of features (i, i + r/2), or (2i, 2i + 1)
     rope: Pairing = newer("PAIRS").replaces(FREQUENCIES).told();
     /// What their frequencies are powers of

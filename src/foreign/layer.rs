@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use super::matched::Match;
 use super::names::last_segment;
-use crate::config::{Packing, Settings};
+use crate::config::{NormOver, Packing, Settings};
 use crate::error::{Error, Result};
 use crate::program::{Name, Projection};
 
@@ -35,12 +35,14 @@ pub struct Heads {
     pub head_dim: Option<usize>,
     /// How one matrix holds the projections, where its name does not tell.
     pub packing: Option<Packing>,
+    /// What one norm of queries and keys runs over.
+    pub norm_over: Option<NormOver>,
 }
 
 impl From<&Settings> for Heads {
     fn from(settings: &Settings) -> Self {
-        let Settings { heads: queries, head_dim, packing, .. } = *settings;
-        Self { queries, head_dim, packing }
+        let Settings { heads: queries, head_dim, packing, qk_norm_over: norm_over, .. } = *settings;
+        Self { queries, head_dim, packing, norm_over }
     }
 }
 
@@ -291,6 +293,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         for step in Name::ALL.iter().filter(|step| !step.row().stored.is_empty()) {
             for name in step.row().stored.iter().chain([&step.row().name]) {
                 if let Some((full, tensor)) = self.tensor(name)? {
+                    let tensor = self.norm_of_heads(*step, tensor, heads)?;
                     self.refuse_other_norms(*step, &full, &tensor, heads)?;
                     self.take(*step, &full, tensor, None);
                     break;
@@ -298,6 +301,21 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             }
         }
         Ok(())
+    }
+
+    /// The weight of a norm over all heads, as (head, `head_dim`).
+    fn norm_of_heads(&self, step: Name, tensor: Tensor, heads: Heads) -> Result<Tensor> {
+        let is_norm = matches!(step, Name::WQNorm | Name::WKNorm);
+        if !is_norm || heads.norm_over != Some(NormOver::All) {
+            return Ok(tensor);
+        }
+        let queries = self.weights.tensors.get(&Name::WQ).and_then(|w_q| w_q.dims().first());
+        let split = || queries?.checked_div(heads.queries?);
+        let size = tensor.elem_count();
+        match heads.head_dim.or_else(split).filter(|dim| *dim > 0 && size.is_multiple_of(*dim)) {
+            Some(head_dim) => Ok(tensor.reshape((size / head_dim, head_dim))?),
+            None => Ok(tensor),
+        }
     }
 
     /// Norms with a bias, and norms of all heads together.
@@ -316,7 +334,12 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         // With one key head, a norm of it is as long as a norm of all.
         let queries = self.weights.tensors.get(&Name::WQ).filter(|_| step == Name::WQNorm);
         let width = queries.and_then(|w_q| w_q.dims().first());
-        if width.is_some() && weight.dims().first() == width && heads.queries != Some(1) {
+        if width.is_some()
+            && weight.rank() == 1
+            && weight.dims().first() == width
+            && heads.queries != Some(1)
+        {
+            let fix = "pass `qk_norm_over=all`";
             return Err(Error::tensor(full, "is a norm of all heads together", fix));
         }
         Ok(())

@@ -121,8 +121,12 @@ fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
 
 /// What stands before `last` in `name`, if that is a whole segment or nothing.
 fn prefix_of<'a>(name: &'a str, last: &str) -> Option<&'a str> {
-    name.strip_suffix(last).filter(|before| {
-        before.chars().next_back().is_none_or(|end| matches!(end, '.' | '/' | '_' | ':'))
+    // A letter alone is a whole segment only behind what modules are separated by: `W_q` is no `q`.
+    let is_letter = last.find('.') == Some(1);
+    name.strip_suffix(last).filter(|before| match before.chars().next_back() {
+        None | Some('.' | '/') => true,
+        Some('_' | ':') => !is_letter,
+        Some(_) => false,
     })
 }
 

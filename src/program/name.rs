@@ -115,7 +115,7 @@ impl Row {
     /// Whether its heads are those of the keys, which several query heads may share.
     #[must_use]
     pub fn has_key_heads(&self) -> bool {
-        self.sizes.contains(&Size::KeyHeads)
+        self.role == Role::Computed && self.sizes.contains(&Size::KeyHeads)
     }
 
     /// Whether it has a value for every query and key.
@@ -171,9 +171,9 @@ steps! {
     BV = "b_v", "bias of the value projection", bias(&[KeyWidth]);
     WO = "w_o", "weight of the output projection", weight(&[Size::Model, QueryWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
-    WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[HeadDim]).by("`qk_norm=rms`")
+    WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[Heads, HeadDim]).by("`qk_norm=rms`")
         .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight"], 1.0);
-    WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[HeadDim]).by("`qk_norm=rms`")
+    WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[KeyHeads, HeadDim]).by("`qk_norm=rms`")
         .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight"], 1.0);
     Sinks = "sinks", "scores that are no key's, one per head",
         weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink"], 0.0);

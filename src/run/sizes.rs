@@ -2,7 +2,7 @@
 
 use super::masks::dims;
 use super::sources::Sources;
-use crate::config::{Config, DEFAULT_HEADS, Setting, Settings};
+use crate::config::{Config, DEFAULT_HEADS, NormOver, Setting, Settings};
 use crate::error::{Error, Message, Part, Result};
 use crate::program::Name;
 
@@ -50,7 +50,26 @@ impl Sources {
             let fix = "pass `bias=false`, or give all four biases; zeros will do";
             return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
         }
-        Config::resolve(&settings.clone().over(sizes))
+        let config = Config::resolve(&settings.clone().over(sizes))?;
+        self.check_norms(&config)?;
+        Ok(config)
+    }
+
+    /// The weight of a norm over all heads has an axis for them, and that of a norm of each has none.
+    fn check_norms(&self, config: &Config) -> Result<()> {
+        let Some(over) = config.norm.map(|norm| norm.over) else { return Ok(()) };
+        let (axes, other) = match over {
+            NormOver::Head => (1, NormOver::All),
+            NormOver::All => (2, NormOver::Head),
+        };
+        for name in [Name::WQNorm, Name::WKNorm] {
+            if let Some(weight) = self.tensor(name).filter(|weight| weight.rank() == 3 - axes) {
+                let what = format!("is {:?}, and qk_norm_over is {over}", weight.dims());
+                let fix = format!("give it {axes} axes, or pass `qk_norm_over={other}`");
+                return Err(Error::tensor(name, what, fix));
+            }
+        }
+        Ok(())
     }
 
     /// What the tensors' shapes say of the run, where the settings say the rest.
@@ -123,7 +142,7 @@ impl Sources {
         sizes.bias = Some(self.has(Name::BQ));
         sizes.heads = self.heads();
         let mut sizes = self.parameter_sizes()?.over(sizes);
-        let norm = self.tensor(Name::WQNorm).and_then(|norm| norm.dims().first());
+        let norm = self.tensor(Name::WQNorm).and_then(|norm| norm.dims().last());
         let known = settings.clone().over(sizes.clone());
         let (heads, head_dim) = match (known.heads, known.head_dim.or(norm.copied())) {
             (None, Some(head_dim)) => (width.checked_div(head_dim), Some(head_dim)),

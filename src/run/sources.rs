@@ -201,6 +201,7 @@ impl Sources {
             rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
             prefix: settings.prefix.clone(),
             packing: settings.packing,
+            qk_norm_over: settings.qk_norm_over,
             heads: settings.heads,
             head_dim: settings.head_dim,
             ..Settings::default()

@@ -54,6 +54,7 @@ fn case(key: &str) -> (Value, Value) {
         "init" => (json!({}), json!("linear")),
         "bias" | "alibi" | "sinks" => (json!({}), json!(true)),
         "qk_norm" => (json!({}), json!("rms")),
+        "qk_norm_over" => (json!({"qk_norm": "rms"}), json!("all")),
         "qk_norm_eps" => (json!({"qk_norm": "rms"}), json!(0.5)),
         "rope" => (rotary, json!("interleaved")),
         "rope_base" => (rotary, json!(100.0)),

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use mha_trace::config::{CausalAlign, Config, DType, EmptyRow, Mask, Pairing, Sizes};
+use mha_trace::config::{CausalAlign, Config, DType, EmptyRow, Mask, Pairing, QkNorm, Sizes};
 use mha_trace::program::dropout_scale;
 use mha_trace::{Run, Trace};
 use proptest::prelude::*;
@@ -65,10 +65,12 @@ impl<'a> Slow<'a> {
 
     fn normed(&self, vector: Vec<f64>, weight: &str) -> Vec<f64> {
         let Some(weight) = self.numbers(weight) else { return vector };
+        let is_plus_one = self.config.norm.is_some_and(|norm| norm.kind == QkNorm::RmsPlusOne);
+        let offset = if is_plus_one { 1.0 } else { 0.0 };
         let squares: f64 = vector.iter().map(|x| x * x).sum();
         let root =
             (squares / vector.len() as f64 + self.config.norm.expect("has norms").eps).sqrt();
-        vector.iter().zip(weight).map(|(x, w)| x / root * w).collect()
+        vector.iter().zip(weight).map(|(x, w)| x / root * (w + offset)).collect()
     }
 
     /// A head's vector of a token of x, at its position.

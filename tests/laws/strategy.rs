@@ -209,9 +209,10 @@ fn key_row(row: &[bool]) -> String {
 fn norms(head_dim: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
     let weight = || vec(-2.0..2.0_f32, head_dim);
     let eps = weighted(0.7, select(vec![1e-5, 1e-3, 0.1, 1.0]));
-    weighted(0.35, (weight(), weight(), eps)).prop_map(move |norm| {
-        let Some((w_q, w_k, qk_norm_eps)) = norm else { return Default::default() };
-        let settings = Settings { qk_norm: Some(QkNorm::Rms), qk_norm_eps, ..Settings::default() };
+    let kind = select(QkNorm::ALL);
+    weighted(0.35, (weight(), weight(), eps, kind)).prop_map(move |norm| {
+        let Some((w_q, w_k, qk_norm_eps, kind)) = norm else { return Default::default() };
+        let settings = Settings { qk_norm: Some(kind), qk_norm_eps, ..Settings::default() };
         let weights = [("w_q_norm", w_q), ("w_k_norm", w_k)];
         (settings, weights.map(|(name, weight)| entry(name, &weight, &[head_dim])).to_vec())
     })

@@ -6,7 +6,7 @@ use super::family::{
     Family, HeadDim, KeyHeads, Kind, Norm, Packing, Part, Pattern, Rope, Scale, Sees, Turned, When,
     Window,
 };
-use crate::config::Pairing;
+use crate::config::{NormOver, Pairing, QkNorm};
 
 /// Sizes by their usual names; as many key heads as query heads, and nothing else.
 const PLAIN: Family = Family {
@@ -185,8 +185,20 @@ const fn every(by: usize, first: bool, there: Kind, elsewhere: Kind) -> Pattern 
     Pattern::Every { by: ("sliding_window_pattern", by), first, there, elsewhere }
 }
 
+const NORM: Norm = Norm {
+    when: When::Always,
+    eps: ("rms_norm_eps", 1e-6),
+    kind: QkNorm::Rms,
+    over: NormOver::Head,
+};
+
+/// A norm of all heads together.
+const fn rms_of_all(eps: f64) -> Option<Norm> {
+    Some(Norm { eps: ("rms_norm_eps", eps), over: NormOver::All, ..NORM })
+}
+
 const fn rms(eps: f64) -> Option<Norm> {
-    Some(Norm { when: When::Always, eps: ("rms_norm_eps", eps) })
+    Some(Norm { eps: ("rms_norm_eps", eps), ..NORM })
 }
 
 /// Llama 3.1's scaling, by so much, of so many positions.
@@ -217,6 +229,7 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["qwen3_moe"], kv_heads: key_heads(4), norm: rms(1e-6), window: SWITCHED, pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["dots1"], kv_heads: key_heads(32), norm: rms(1e-6), window: window(4096),
         pattern: Pattern::From("max_window_layers", 62), ..LLAMA },
+    Family { types: &["cohere"], rope: Some(Rope { base: 500_000.0, ..PAIRS }), refused: &[When::If("use_qk_norm", false)], ..LLAMA },
     Family { types: &["cohere2"], rope: Some(Rope { layers: Turned::Sliding, ..PAIRS }), window: window(4096), pattern: last_full(4), ..LLAMA },
     Family { types: &["ernie4_5"], kv_heads: key_heads(2), head_dim: head_dim(128), bias: When::If("use_bias", false),
         rope: Some(Rope { base: 500_000.0, ..PAIRS }), ..LLAMA },
@@ -227,9 +240,22 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["gemma"], kv_heads: key_heads(16), head_dim: head_dim(256), ..LLAMA },
     Family { types: &["gemma2", "vaultgemma"], kv_heads: key_heads(4), head_dim: head_dim(256), scale: Scale::RootOf("query_pre_attn_scalar", 256.0),
         softcap: Some(("attn_logit_softcapping", 50.0)), window: window(4096), pattern: EVEN, ..LLAMA },
+    Family { types: &["gemma3_text"], kv_heads: key_heads(4), head_dim: head_dim(256), scale: Scale::RootOf("query_pre_attn_scalar", 256.0),
+        norm: Some(Norm { kind: QkNorm::RmsPlusOne, ..NORM }), window: window(4096), pattern: last_full(6),
+        rope: Some(Rope { base: 1e6, sliding_base: Some((&["rope_local_base_freq"], 10_000.0)), ..ROPE }),
+        refused: &[When::If("use_bidirectional_attention", false)], ..LLAMA },
+    Family { types: &["minimax_m2"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::Never, norm: rms_of_all(1e-6),
+        rope: Some(Rope { base: 5e6, dims: Some(("rotary_dim", None)), ..ROPE }),
+        ..LLAMA },
+    Family { types: &["olmo"], refused: &[When::Set("clip_qkv")], ..LLAMA },
+    Family { types: &["olmoe"], norm: rms_of_all(1e-5), refused: &[When::Set("clip_qkv")], ..LLAMA },
+    Family { types: &["olmo2"], norm: rms_of_all(1e-5), ..LLAMA },
+    Family { types: &["flex_olmo"], norm: rms_of_all(1e-6), rope: base(500_000.0), ..LLAMA },
+    Family { types: &["olmo3"], norm: rms_of_all(1e-5), window: window(4096), pattern: last_full(4),
+        rope: Some(Rope { base: 500_000.0, sliding_base: Some((&[], 500_000.0)), ..ROPE }), ..LLAMA },
     Family { types: &["glm", "glm4"], kv_heads: key_heads(2), head_dim: head_dim(128), bias: When::If("attention_bias", true),
         rope: Some(Rope { part: 0.5, ..PAIRS }), ..LLAMA },
-    Family { types: &["glm4_moe"], kv_heads: key_heads(8), norm: Some(Norm { when: When::If("use_qk_norm", false), eps: ("rms_norm_eps", 1e-5) }),
+    Family { types: &["glm4_moe"], kv_heads: key_heads(8), norm: Some(Norm { when: When::If("use_qk_norm", false), eps: ("rms_norm_eps", 1e-5), ..NORM }),
         rope: rotary_part(0.5), ..LLAMA },
     Family { types: &["solar_open"], kv_heads: key_heads(8), head_dim: head_dim(128), rope: base(1e6), ..LLAMA },
     Family { types: &["gpt_oss"], kv_heads: key_heads(8), head_dim: head_dim(64), bias: When::If("attention_bias", true),
@@ -249,7 +275,7 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["starcoder2"], kv_heads: key_heads(2), bias: When::If("use_bias", true), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["apertus"], norm: rms(1e-5), rope: Some(Rope { base: 12e6, base_keys: &[], scaling: APERTUS, ..ROPE }), ..LLAMA },
     Family { types: &["hy_v3"], kv_heads: key_heads(8), head_dim: head_dim(128), norm: rms(1e-5), rope: base(11_158_840.0), ..LLAMA },
-    Family { types: &["lfm2"], kv_heads: key_heads(8), bias: When::Never, norm: Some(Norm { when: When::Always, eps: ("norm_eps", 1e-5) }), rope: base(1e6), ..LLAMA },
+    Family { types: &["lfm2"], kv_heads: key_heads(8), bias: When::Never, norm: Some(Norm { eps: ("norm_eps", 1e-5), ..NORM }), rope: base(1e6), ..LLAMA },
     Family { types: &["cwm"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::Never, window: window(8192), pattern: first_full(4),
         rope: Some(Rope { base: 1e6, base_keys: &[], scaling: CWM, ..ROPE }), ..LLAMA },
     Family { types: &["falcon_h1"], kv_heads: key_heads(8), scale: Scale::RootTimes("key_multiplier"), ..LLAMA },
@@ -273,9 +299,9 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["gpt_neox_japanese"], parts: &[part("layers.{}.attention", Sees::Past)],
         rope: Some(Rope { base_keys: &["rotary_emb_base"], part_keys: &["rotary_pct"], ..ROPE }), ..PLAIN },
     Family { types: &["gptj"], parts: &[part("h.{}.attn", Sees::Past)], bias: When::Never, scale: Scale::Root,
-        rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", 64)), ..PAIRS }), ..GPT2 },
+        rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", Some(64))), ..PAIRS }), ..GPT2 },
     Family { types: &["codegen"], parts: &[part("h.{}.attn", Sees::Past)], bias: When::Never, scale: Scale::Root, packing: &[(When::Always, Packing::Codegen)],
-        rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", 64)), ..PAIRS }), ..GPT2 },
+        rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", Some(64))), ..PAIRS }), ..GPT2 },
     Family { types: &["bloom"], parts: &[part("h.{}.self_attention", Sees::Past)], width: &["hidden_size", "n_embed"], scale: Scale::Root,
         alibi: When::Always, ..GPT2 },
     Family { types: &["falcon"], refused: &[When::If("alibi", false)], parts: &[part("h.{}.self_attention", Sees::Past)], kv_heads: KeyHeads::Falcon, bias: When::If("bias", false),
@@ -293,6 +319,7 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["nomic_bert"], parts: &[part("encoder.layers.{}.attn", Sees::All)], bias: When::Never, rope: base(1000.0), ..BERT },
     Family { types: &["wav2vec2", "hubert"], parts: &[part("encoder.layers.{}.attention", Sees::All)], bias: When::Always, ..PLAIN },
     VIT,
+    Family { types: &["beit"], refused: &[When::If("use_relative_position_bias", false), When::If("use_shared_relative_position_bias", false)], ..VIT },
     CLIP,
     Family { types: &["siglip"], parts: &[
         Part { config: "text_config", ..part("text_model.encoder.layers.{}.self_attn", Sees::All) },

@@ -1,7 +1,7 @@
 //! What a family of models is: one row of data, which says where its config holds what, and what the library takes where
 //! a config is silent.
 
-use crate::config::Pairing;
+use crate::config::{NormOver, Pairing, QkNorm};
 
 /// Models whose attention is computed alike.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +82,8 @@ pub enum When {
     If(&'static str, bool),
     /// If the key is false; so much for the key where it is absent.
     IfNot(&'static str, bool),
+    /// If the key is there and not null.
+    Set(&'static str),
     /// If the key is that word.
     Is(&'static str, &'static str),
 }
@@ -115,6 +117,9 @@ pub struct Norm {
     pub when: When,
     /// The key of what is added to the mean square, and what is where it is absent.
     pub eps: (&'static str, f64),
+    pub kind: QkNorm,
+    /// What it runs over.
+    pub over: NormOver,
 }
 
 /// Rotary positions.
@@ -133,8 +138,8 @@ pub struct Rope {
     pub part: f64,
     /// Keys beside `rope_parameters` that say it.
     pub part_keys: Keys,
-    /// The key of the number of features that are turned, and the number where it is absent.
-    pub dims: Option<(&'static str, usize)>,
+    /// The key of the number of features that are turned, and the number where it is absent, unless a part is stated.
+    pub dims: Option<(&'static str, Option<usize>)>,
     /// The key of a list of the layers' bases.
     pub bases: &'static str,
     /// The layers that turn.
@@ -283,7 +288,7 @@ impl When {
     pub fn key(self) -> Option<&'static str> {
         match self {
             Self::Always | Self::Never => None,
-            Self::If(key, _) | Self::IfNot(key, _) | Self::Is(key, _) => Some(key),
+            Self::If(key, _) | Self::IfNot(key, _) | Self::Is(key, _) | Self::Set(key) => Some(key),
         }
     }
 }

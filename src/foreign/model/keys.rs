@@ -64,6 +64,7 @@ impl Config {
             When::Never => Ok(false),
             When::If(name, otherwise) => is(name, otherwise),
             When::IfNot(name, otherwise) => is(name, otherwise).map(|is| !is),
+            When::Set(name) => Ok(self.get(name).is_some()),
             When::Is(name, word) => Ok(self.get(name).and_then(Value::as_str) == Some(word)),
         }
     }

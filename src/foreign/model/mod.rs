@@ -15,7 +15,7 @@ use self::family::{
     Family, HeadDim, KeyHeads, Kind, Part, Pattern, Scale, Sees, Turned, When, Window,
 };
 use self::keys::Config;
-use crate::config::{Feature, Mask, QkNorm, Settings};
+use crate::config::{Feature, Mask, NormOver, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::read_json;
 
@@ -235,7 +235,8 @@ impl Model<'_> {
         }
         let (key, otherwise) = norm.eps;
         Ok(Settings {
-            qk_norm: Some(QkNorm::Rms),
+            qk_norm: Some(norm.kind),
+            qk_norm_over: Some(norm.over).filter(|over| *over != NormOver::Head),
             qk_norm_eps: Some(self.config.number(key)?.unwrap_or(otherwise)),
             ..Settings::default()
         })

@@ -81,9 +81,6 @@ impl Model<'_> {
 
     /// How many features of a head are turned, where that is a part of them.
     fn turned(&self, rope: &Rope, stated: Option<&Map<String, Value>>) -> Result<Option<usize>> {
-        if let Some((key, otherwise)) = rope.dims {
-            return Ok(Some(self.config.size(key)?.unwrap_or(otherwise)));
-        }
         let mut part = match stated {
             Some(stated) => self.config.number_in(stated, "partial_rotary_factor")?,
             None => None,
@@ -91,6 +88,11 @@ impl Model<'_> {
         for key in rope.part_keys {
             let inside = stated.map_or(Ok(None), |stated| self.config.number_in(stated, key))?;
             part = part.or(inside).or(self.config.number(key)?);
+        }
+        if let (None, Some((key, otherwise))) = (part, rope.dims)
+            && let Some(dims) = self.config.size(key)?.or(otherwise)
+        {
+            return Ok(Some(dims));
         }
         let part = part.unwrap_or(rope.part);
         #[allow(

@@ -6,7 +6,7 @@ use super::functions::{Map, Norm, Squares};
 use super::score_slips::ScoreSlip;
 use super::slip::Slip;
 use crate::error::Result;
-use crate::program::axis::Axis::HeadDim;
+use crate::program::axis::Axis::{Head, HeadDim};
 use crate::program::axis::{Axes, Dim};
 use crate::program::op::{Misread, Op, Operation};
 use crate::program::slips::{Kind, Knob, Range, Sibling};
@@ -17,10 +17,15 @@ use crate::program::terms::{Term, Value, factor};
 #[non_exhaustive]
 pub enum Scaling {
     /// x / √(mean(x²) + ε) · w over the features of every head ("Root Mean Square Layer Normalization", Zhang and
-    /// Sennrich, 2019, equation 4). Reads heads (batch, head, token, `head_dim`) and w (`head_dim`).
+    /// Sennrich, 2019, equation 4), or over all heads together. Reads heads (batch, head, token, `head_dim`) and w
+    /// (`head_dim`), or (head, `head_dim`) where the norm runs over all.
     RmsNorm {
         /// ε.
         eps: f64,
+        /// What is added to w: 1 as in Gemma 3, otherwise 0.
+        offset: f64,
+        /// Whether the norm runs over all heads of a token, as in `OLMo` 2.
+        over_heads: bool,
     },
     /// Scores / √`d_k`.
     Root {
@@ -43,9 +48,15 @@ impl Operation for Scaling {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
         Ok(match (self, others) {
-            (Self::RmsNorm { eps }, [weight]) => {
-                let root = (x.sqr()?.mean_keepdim(D::Minus1)? + *eps)?.sqrt()?;
-                x.broadcast_div(&root)?.broadcast_mul(weight)?
+            (Self::RmsNorm { eps, offset, over_heads }, [weight]) => {
+                let mut squares = x.sqr()?.mean_keepdim(D::Minus1)?;
+                if *over_heads {
+                    squares = squares.mean_keepdim(1)?;
+                }
+                let root = (squares + *eps)?.sqrt()?;
+                let weight = if *over_heads { weight.unsqueeze(1)? } else { (*weight).clone() };
+                let weight = if *offset == 0.0 { weight } else { (weight + *offset)? };
+                x.broadcast_div(&root)?.broadcast_mul(&weight)?
             }
             (Self::RmsNorm { .. }, _) => return Err(Misread.into()),
             (Self::Root { head_dim }, _) => x.broadcast_div(&number(root(*head_dim), x)?)?,
@@ -59,9 +70,14 @@ impl Operation for Scaling {
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         match (self, inputs) {
-            (Self::RmsNorm { .. }, [heads @ [.., (HeadDim, d)], [(HeadDim, w)]]) if d == w => {
-                Ok(heads.to_vec())
-            }
+            (
+                Self::RmsNorm { over_heads: false, .. },
+                [heads @ [.., (HeadDim, d)], [(HeadDim, w)]],
+            ) if d == w => Ok(heads.to_vec()),
+            (
+                Self::RmsNorm { over_heads: true, .. },
+                [heads @ [_, (Head, h), _, (HeadDim, d)], [(Head, of), (HeadDim, w)]],
+            ) if d == w && h == of => Ok(heads.to_vec()),
             (Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. }, [x]) => Ok(x.to_vec()),
             (
                 Self::RmsNorm { .. } | Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. },
@@ -73,8 +89,14 @@ impl Operation for Scaling {
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
         let [x, others @ ..] = names else { return Err(Misread) };
         Ok(match self {
-            Self::RmsNorm { eps } => {
-                format!("{x} / √(mean({x}²) + {eps:e}) · {}", others.first().ok_or(Misread)?)
+            Self::RmsNorm { eps, offset, over_heads } => {
+                let weight = others.first().ok_or(Misread)?;
+                let weight = match offset {
+                    0.0 => (*weight).to_owned(),
+                    offset => format!("({offset} + {weight})"),
+                };
+                let over = if *over_heads { " over all heads" } else { "" };
+                format!("{x} / √(mean({x}²{over}) + {eps:e}) · {weight}")
             }
             Self::Root { .. } => format!("{x} / √d_k"),
             Self::By { factor } => format!("{x} · {factor}"),
@@ -86,12 +108,23 @@ impl Operation for Scaling {
         let ([x, others @ ..], [row @ .., d]) = (inputs, cell) else { return Err(Misread.into()) };
         let own = x.at(cell)?;
         Ok(vec![Term(match self {
-            Self::RmsNorm { eps } => {
-                let row = x.row(row)?;
-                #[allow(clippy::cast_precision_loss, reason = "a head has few features")]
+            Self::RmsNorm { eps, offset, over_heads } => {
+                let weight = others.first().ok_or(Misread)?;
+                let (row, mut weight) = match row {
+                    [item, head, token] if *over_heads => {
+                        let heads = x.tensor.dims().get(1).copied().unwrap_or(0);
+                        let rows = (0..heads).map(|head| x.row(&[*item, head, *token]));
+                        (rows.collect::<Result<Vec<_>>>()?.concat(), weight.at(&[*head, *d])?)
+                    }
+                    _ => (x.row(row)?, weight.at(&[*d])?),
+                };
+                #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
                 let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
                 let norm = factor("1 / √(mean of squares + ε)", (mean + eps).sqrt().recip());
-                vec![own, norm, others.first().ok_or(Misread)?.at(&[*d])?]
+                if *offset != 0.0 {
+                    weight = factor(format!("{offset} + {}", weight.name), offset + weight.value);
+                }
+                vec![own, norm, weight]
             }
             Self::Root { head_dim } => {
                 vec![own, factor(format!("1 / √{head_dim}"), root(*head_dim).recip())]
@@ -114,12 +147,12 @@ impl Operation for Scaling {
 
     fn knobs(&self) -> Vec<Knob> {
         match self {
-            Self::RmsNorm { eps } => vec![Knob {
+            &Self::RmsNorm { eps, offset, over_heads } => vec![Knob {
                 name: "eps",
-                value: *eps,
+                value: eps,
                 range: Range::Positive,
                 common: vec![0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 1e-2],
-                with: Box::new(|eps| Some(Self::RmsNorm { eps }.into())),
+                with: Box::new(move |eps| Some(Self::RmsNorm { eps, offset, over_heads }.into())),
             }],
             Self::Root { .. } | Self::By { .. } => vec![Knob {
                 name: "scale",
@@ -145,8 +178,8 @@ impl Operation for Scaling {
     fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
         let replaced = |op: Op, told: &str| Sibling::new(op, Kind::Replaced, told);
         match self {
-            Self::RmsNorm { eps } => {
-                let own = Norm::rms(*eps);
+            Self::RmsNorm { eps, offset, over_heads: false } => {
+                let own = Norm { offset: *offset, ..Norm::rms(*eps) };
                 let norm = |told: &str, norm: Norm| replaced(Slip::Norm(norm).into(), told);
                 let rank = inputs.first().map_or(0, |axes| axes.rank());
                 let mut all = vec![
@@ -166,7 +199,14 @@ impl Operation for Scaling {
                         "the root of the mean square is forgotten",
                         Norm { power: 1.0, ..own.clone() },
                     ),
-                    norm("the weight is 1 + w in place of w", Norm { offset: 1.0, ..own.clone() }),
+                    norm(
+                        if *offset == 0.0 {
+                            "the weight is 1 + w in place of w"
+                        } else {
+                            "the weight is w in place of 1 + w"
+                        },
+                        Norm { offset: 1.0 - offset, ..own.clone() },
+                    ),
                     norm("the weight is w − 1 in place of w", Norm { offset: -1.0, ..own.clone() }),
                     norm(
                         "ε is added to the root, not below it",
@@ -215,7 +255,10 @@ impl Operation for Scaling {
                     part(cap, 1.0, "the scores are not divided by the cap before tanh"),
                 ]
             }
-            Self::Root { .. } | Self::By { .. } => Vec::new(),
+            // The weight of a norm over all heads has an axis more than a faulty norm reads.
+            Self::RmsNorm { over_heads: true, .. } | Self::Root { .. } | Self::By { .. } => {
+                Vec::new()
+            }
         }
     }
 
