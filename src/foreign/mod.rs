@@ -10,6 +10,7 @@ mod layout;
 mod matched;
 mod model;
 mod names;
+mod packed;
 mod qkv;
 mod steps;
 
