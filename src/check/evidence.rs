@@ -9,7 +9,7 @@ use super::blocked_scores::where_seen;
 use super::compare::compare;
 use super::finding::Finding;
 use super::fit::cells;
-use super::noise::Noise;
+use super::noise::{Noise, exact};
 use super::products::{Products, goes_with};
 use super::tolerance::Tolerance;
 use crate::config::Config;
@@ -119,6 +119,7 @@ impl<'a> Evidence<'a> {
     /// # Errors
     /// If candle fails.
     pub fn precision_of_products(&self) -> Result<Option<Products>> {
+        let exact = exact(self.trace)?;
         for products in Products::all() {
             let run: Trace = self.trace.run_with(|step, inputs| {
                 if !step.is_computed() {
@@ -126,7 +127,7 @@ impl<'a> Evidence<'a> {
                 }
                 products.eval(step, inputs)
             })?;
-            let noise = Noise::of_run(self.trace, &run)?;
+            let noise = Noise::of_run(&exact, &run)?;
             let mut fits = !self.recorded.is_empty();
             for (step, rounded) in self.trace.steps().iter().zip(run.steps()) {
                 let found = self.recorded.get(&step.name);

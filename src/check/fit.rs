@@ -42,6 +42,14 @@ pub fn numbers(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     Ok(all)
 }
 
+/// Whether two lists are one but for rounding. Sums of products are off by the size of their terms, `floor`, also where
+/// they cancel out.
+pub fn are_near(left: &[f64], right: &[f64], floor: f64) -> bool {
+    let near = |left: f64, right: f64| (left - right).abs() <= 1e-4 * (floor + right.abs());
+    // Infinite numbers have no difference.
+    left.iter().zip(right).all(|(left, right)| left.total_cmp(right).is_eq() || near(*left, *right))
+}
+
 /// A step that is no product, of which something that it reads is multiplied by a number.
 fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();

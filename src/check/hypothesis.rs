@@ -6,7 +6,7 @@ use super::catalogue::{Edits, Situation, catalogue};
 use super::finding::{Finding, Number};
 use super::grammar::grammar;
 use crate::error::Result;
-use crate::program::{Axis, Change, Kind, Name, Program, Role, Step, Trace};
+use crate::program::{Axis, Change, Kind, Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A mistake that may have been made: edits of the right program, and what to say of them.
 #[derive(Debug, Clone)]
@@ -92,6 +92,14 @@ impl Hypothesis {
     /// Whether it has a name.
     pub fn is_known(&self) -> bool {
         self.cost == KNOWN
+    }
+
+    /// The type that numbers are rounded to, if that is the mistake.
+    pub fn precision(&self) -> Option<Precision> {
+        self.edits.iter().find_map(|edit| match edit.change.op()? {
+            Op::Slip(slip) => slip.precision(),
+            _ => None,
+        })
     }
 
     /// Whether it edits one of these steps, or what is given and they may read.

@@ -90,6 +90,18 @@ pub enum Slip {
     Instead,
 }
 
+impl Slip {
+    /// The type that numbers are rounded to.
+    #[must_use]
+    pub fn precision(&self) -> Option<Precision> {
+        match self {
+            Self::Round(precision) => Some(*precision),
+            Self::Turn(turn) => turn.rounded.map(|(_, precision)| precision),
+            _ => None,
+        }
+    }
+}
+
 /// Cells that become a number.
 #[derive(Debug, Clone)]
 pub struct Block {
