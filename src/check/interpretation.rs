@@ -12,6 +12,7 @@ use crate::program::Name;
 use crate::run::{Run, Sources};
 
 /// A way to understand a file.
+#[derive(Clone)]
 pub struct Interpretation {
     /// The file, its given tensors under our names.
     pub record: Record,
@@ -69,31 +70,23 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     if settings.end.is_none() && ends_before_output(&record, &settings) {
         settings.end = Some(End::Concat);
     }
-    let plain = Interpretation::of(record, &settings, (matches, unmatched), None)?;
-    let Interpretation { mut settings, sources, mut matches, unmatched, record, .. } = plain;
-    if settings.heads.is_none() {
-        settings.heads = heads;
-    }
-    let tokens_first = sources.with_tokens_first()?;
-    if sources.tensor(Name::Mask).is_some() {
-        let how = "true means blocked; `attn_mask=FILE:mask` takes it as attend";
-        matches.push(Match::as_it_is("mask", "mask").read(how));
-    }
-    let tokens_first = tokens_first.filter(|_| !is_one(sources.tensor(Name::X), 0));
+    let mut plain = Interpretation::of(record, &settings, (matches, unmatched), None)?;
+    plain.settings.heads = plain.settings.heads.or(heads);
+    let x = plain.sources.tensor(Name::X);
+    let tokens_first = plain.sources.with_tokens_first()?.filter(|_| !is_one(x, 0));
     // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
     let says_so = settings.seq_len.is_some()
         || settings.batch.is_some()
-        || [Name::Memory, Name::KPast].iter().any(|name| sources.has(*name));
-    let is_trivial = is_one(sources.tensor(Name::X), 1) && tokens_first.is_some() && !says_so;
-    let plain =
-        Interpretation { record, settings, sources, matches, unmatched, tokens_first: false };
-    let turned = tokens_first.map(|(sources, seen)| Interpretation {
-        record: plain.record.clone(),
-        settings: plain.settings.clone(),
-        sources,
-        matches: plain.matches.iter().cloned().chain([seen]).collect(),
-        unmatched: plain.unmatched.clone(),
-        tokens_first: true,
+        || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
+    let is_trivial = is_one(x, 1) && tokens_first.is_some() && !says_so;
+    if plain.sources.tensor(Name::Mask).is_some() {
+        let how = "true means blocked; given as attn_mask, it means attend";
+        plain.matches.push(Match::as_it_is("mask", "mask").read(how));
+    }
+    let turned = tokens_first.map(|(sources, seen)| {
+        let mut turned = Interpretation { sources, tokens_first: true, ..plain.clone() };
+        turned.matches.push(seen);
+        turned
     });
     Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
 }

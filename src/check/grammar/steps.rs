@@ -170,7 +170,8 @@ impl Grammar<'_> {
             }
             if *first != step.name && !step.name.row().is_boolean {
                 for op in from_start(&own.op, step.op == Op::Heads(Heads::Append)) {
-                    let told = format!("it goes through what makes {}", own.name);
+                    let told =
+                        format!("the operation of {} is applied to its result, too", own.name);
                     self.add(Kind::Inserted, cost::PLAIN, step.name, after(op, beside), told);
                 }
             }
@@ -178,8 +179,10 @@ impl Grammar<'_> {
             let numbers = numbers.filter(|(_, input)| *input != first && !input.row().is_boolean);
             for (slot, input) in numbers {
                 for op in from_start(&own.op, input.role() == Role::Cache) {
-                    let told =
-                        format!("{input}, which it reads, goes through what makes {}", own.name);
+                    let told = format!(
+                        "the operation of {} is applied to {input}, which it reads",
+                        own.name
+                    );
                     let change = Change::Before(slot, op, beside.to_vec());
                     self.add(Kind::Inserted, cost::RARE, step.name, change, told);
                 }
