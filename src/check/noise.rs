@@ -54,12 +54,12 @@ impl Noise {
         Self::between(&exact(trace)?, trace.steps(), value, half)
     }
 
-    /// The noise of a run in another arithmetic, beside the values in f64.
+    /// The noise of a step alone, of which another arithmetic makes `rounded`, beside the run's values in f64.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn of_run(exact: &HashMap<Name, Tensor>, rounded: &Trace) -> Result<Self> {
-        Self::between(exact, rounded.steps(), |step| step.value.clone(), None)
+    pub fn of_value(exact: &HashMap<Name, Tensor>, step: &Step, rounded: &Tensor) -> Result<Self> {
+        Self::between(exact, std::slice::from_ref(step), |_| rounded.clone(), None)
     }
 
     fn between(
