@@ -23,8 +23,19 @@ pub struct Layer {
     pub inputs: Vec<Names>,
     /// The output projection.
     pub output: Names,
-    /// Whether weights are (heads, in, `head_dim`), as `TransformerLens` has them.
-    pub per_head: bool,
+    /// How its weights are stored.
+    pub stored: Stored,
+}
+
+/// How the weights of separate projections are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// (out, in), as `nn.Linear` has them.
+    Rows,
+    /// (heads, in, `head_dim`), and (heads, `head_dim`, out) of the output projection, as `TransformerLens` has them.
+    Heads,
+    /// (in, out), or (in, heads, `head_dim`) and (heads, `head_dim`, out), as Flax and Keras have them.
+    Kernels,
 }
 
 impl Layer {
@@ -162,15 +173,10 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// A projection of its own.
     fn separate(&mut self, (weight, bias): Projection, names: &Names) -> Result<()> {
         if let Some((name, tensor)) = self.tensor(&names.0)? {
-            let (tensor, how) = if self.layer.per_head {
-                let how = "heads side by side".to_owned();
-                if weight == Name::WQ {
-                    self.weights.heads = tensor.dims().first().copied();
-                }
-                (heads_side_by_side(&name, &tensor, weight)?, Some(how))
-            } else {
-                (tensor, None)
-            };
+            let (tensor, how, heads) = self.layer.stored.in_rows(&name, &tensor, weight)?;
+            if weight == Name::WQ {
+                self.weights.heads = heads;
+            }
             self.take(weight, &name, tensor, how);
         }
         if let Some((name, tensor)) = self.tensor(&names.1)? {
@@ -348,18 +354,35 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     }
 }
 
-/// (heads, in, `head_dim`) as (heads · `head_dim`, in); of the output projection, (heads, `head_dim`, out) as
-/// (out, heads · `head_dim`).
-fn heads_side_by_side(name: &str, tensor: &Tensor, step: Name) -> Result<Tensor> {
-    let [heads, rows, columns] = *tensor.dims() else {
-        let what = format!("is {:?}, not (heads, in, head_dim)", tensor.dims());
-        return Err(Error::tensor(name, what, "give a weight with an axis for the heads"));
-    };
-    Ok(if step == Name::WO {
-        tensor.reshape((heads * rows, columns))?.t()?.contiguous()?
-    } else {
-        tensor.transpose(1, 2)?.contiguous()?.reshape((heads * columns, rows))?
-    })
+impl Stored {
+    /// A projection's weight as (out, in), how that was made of it, and the heads that it has an axis for.
+    fn in_rows(
+        self,
+        name: &str,
+        tensor: &Tensor,
+        step: Name,
+    ) -> Result<(Tensor, Option<String>, Option<usize>)> {
+        let dims = tensor.dims();
+        let (shape, fix) = match self {
+            Self::Rows => return Ok((tensor.clone(), None, None)),
+            Self::Kernels if dims.len() == 2 => {
+                return Ok((tensor.t()?.contiguous()?, Some("transposed".to_owned()), None));
+            }
+            Self::Heads => ("(heads, in, head_dim)", "give a weight with an axis for the heads"),
+            Self::Kernels => {
+                ("(in, out) or (in, heads, head_dim)", "give a kernel as Flax and Keras have it")
+            }
+        };
+        let [first, second, last] = *dims else {
+            return Err(Error::tensor(name, format!("is {dims:?}, not {shape}"), fix));
+        };
+        let (rows, heads) = match (step, self) {
+            (Name::WO, _) => (tensor.reshape((first * second, last))?.t()?, first),
+            (_, Self::Kernels) => (tensor.reshape((first, second * last))?.t()?, second),
+            _ => (tensor.transpose(1, 2)?.contiguous()?.reshape((first * last, second))?, first),
+        };
+        Ok((rows.contiguous()?, Some("heads side by side".to_owned()), Some(heads)))
+    }
 }
 
 #[cfg(test)]

@@ -172,9 +172,9 @@ steps! {
     WO = "w_o", "weight of the output projection", weight(&[Size::Model, QueryWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
     WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[Heads, HeadDim]).by("`qk_norm=rms`")
-        .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight"], 1.0);
+        .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight", "attn_q_norm.weight"], 1.0);
     WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[KeyHeads, HeadDim]).by("`qk_norm=rms`")
-        .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight"], 1.0);
+        .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight", "attn_k_norm.weight"], 1.0);
     Sinks = "sinks", "scores that are no key's, one per head",
         weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink"], 0.0);
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
