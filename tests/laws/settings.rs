@@ -56,6 +56,18 @@ fn case(key: &str) -> (Value, Value) {
         "qk_norm" => (json!({}), json!("rms")),
         "qk_norm_over" => (json!({"qk_norm": "rms"}), json!("all")),
         "qk_norm_eps" => (json!({"qk_norm": "rms"}), json!(0.5)),
+        "qk_norm_after_rope" => (with(rotary, "qk_norm", json!("layer")), json!(true)),
+        "v_norm" | "concat_norm" => (json!({}), json!("rms")),
+        "v_norm_eps" => (json!({"v_norm": "rms"}), json!(0.5)),
+        "concat_norm_eps" => (json!({"concat_norm": "rms"}), json!(0.5)),
+        "clip_qkv" | "value_scale" => (json!({}), json!(0.3)),
+        "q_temperature" => (json!({"q_temperature_floor": 2, "q_temperature": 0.1}), json!(0.7)),
+        "q_temperature_floor" => (json!({"q_temperature": 0.1}), json!(1)),
+        "q_temperature_offset" => {
+            (json!({"q_temperature": 0.1, "q_temperature_floor": 2}), json!(1))
+        }
+        "gate" => (json!({}), json!("sigmoid")),
+        "rope_backwards" => (rotary, json!(true)),
         "rope" => (rotary, json!("interleaved")),
         "rope_base" => (rotary, json!(100.0)),
         "rope_dims" => (rotary, json!(4)),

@@ -14,6 +14,9 @@ const KIN: &[&[Name]] = &[
     &[Name::KHeads, Name::VHeads],
     &[Name::QNorm, Name::KNorm],
     &[Name::QRot, Name::KRot],
+    &[Name::QRotNorm, Name::KRotNorm],
+    &[Name::QClipped, Name::KClipped],
+    &[Name::QClipped, Name::KClipped, Name::VClipped],
     &[Name::KCached, Name::VCached],
     &[Name::KRepeated, Name::VRepeated],
     &[Name::Q, Name::K, Name::V, Name::Output],
@@ -62,7 +65,7 @@ fn words(made: &Hypothesis, at: Name) -> String {
     let told = told.strip_prefix(": ").unwrap_or(told);
     let mut words = told.to_owned();
     if let Some(letter) = at.as_str().chars().next() {
-        for place in ["heads", "norm", "rot", "cached", "repeated"] {
+        for place in ["heads", "norm", "rot", "clipped", "cached", "repeated"] {
             words = words.replace(&format!("{letter}_{place}"), place);
         }
         for parameter in ["w", "b"] {
