@@ -48,7 +48,9 @@ pub fn draw(config: &Config) -> Result<Given> {
             drawn.dropout_keep()?;
             for projection in output.into_iter().chain(gate) {
                 drawn.linear(projection)?;
-                drawn.xavier(projection.0)?;
+            }
+            for (weight, _) in output.into_iter().chain(gate) {
+                drawn.xavier(weight)?;
             }
         }
     }
