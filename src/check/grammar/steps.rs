@@ -50,6 +50,10 @@ impl Grammar<'_> {
                 let told = format!("the norm's bias, {bias}, is not added");
                 let change = own(vec![*x, *weight], norm.offset);
                 self.add(Kind::Omitted, cost::COMMON, step.name, change, told);
+                let told = format!("the norm's weight, {weight}, is not used");
+                let biased = after(Slip::Sum, &[*bias]);
+                let edits = [own(vec![*x], 0.0), biased].map(|change| Edit::new(step.name, change));
+                self.add_all(Kind::Omitted, cost::COMMON, edits.into(), step.name, told);
             }
         }
         if let ([scores, _], Op::Weighting(_)) = (&read[..], &step.op)

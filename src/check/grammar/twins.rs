@@ -2,7 +2,7 @@
 
 use super::Grammar;
 use crate::check::hypothesis::Hypothesis;
-use crate::program::Name;
+use crate::program::{Kind, Name};
 
 /// Steps that code makes in one line or one function.
 const KIN: &[&[Name]] = &[
@@ -50,6 +50,34 @@ impl Grammar<'_> {
                     ..made.clone()
                 });
             }
+        }
+        self.found.extend(all);
+        self.exchanged_twins();
+    }
+
+    /// Two steps of the queries in the other order, and the same two of the keys.
+    fn exchanged_twins(&mut self) {
+        let of_keys = |name: Name| Name::named(&name.as_str().replacen('q', "k", 1));
+        let is_pair = |made: &&Hypothesis| match made.edits.as_slice() {
+            [first, second] => first.at != second.at && made.kind == Kind::Moved,
+            _ => false,
+        };
+        let mut all = Vec::new();
+        for made in self.found.iter().filter(is_pair) {
+            let Some(at) = made.edits.last().map(|edit| edit.at) else { continue };
+            let twins: Option<Vec<Name>> = made.edits.iter().map(|edit| of_keys(edit.at)).collect();
+            let (Some(twins), Some(twin)) = (twins, of_keys(at)) else { continue };
+            let told = words(made, at);
+            let is_it = |other: &&Hypothesis| {
+                let names = other.edits.iter().map(|edit| edit.at);
+                at != twin && names.eq(twins.iter().copied()) && words(other, twin) == told
+            };
+            let Some(other) = self.found.iter().filter(is_pair).find(is_it) else { continue };
+            all.push(Hypothesis {
+                edits: made.edits.iter().chain(&other.edits).cloned().collect(),
+                summary: format!("{at}, {twin}: {told}"),
+                ..made.clone()
+            });
         }
         self.found.extend(all);
     }

@@ -182,7 +182,7 @@ impl Operation for Scaling {
                 name: "clip",
                 value: *limit,
                 range: Range::Positive,
-                common: vec![1.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0],
+                common: Vec::new(),
                 with: Box::new(|limit| (limit > 0.0).then(|| Self::Clip { limit }.into())),
             }],
             Self::Gate { .. } => Vec::new(),

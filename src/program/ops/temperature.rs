@@ -4,7 +4,6 @@ use candle_core::Tensor;
 
 use super::scaling::Scaling;
 use crate::error::Result;
-use crate::program::axis::Axis::Query;
 use crate::program::axis::Dim;
 use crate::program::op::Misread;
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
@@ -41,10 +40,7 @@ impl Temperature {
     }
 
     pub(super) fn axes(&self, x: &[Dim]) -> Result<Vec<Dim>, Misread> {
-        match x {
-            [_, _, (Query, _), _] => Ok(x.to_vec()),
-            _ => Err(Misread),
-        }
+        if x.len() == 4 { Ok(x.to_vec()) } else { Err(Misread) }
     }
 
     pub(super) fn formula(&self, x: &str) -> String {
@@ -76,7 +72,7 @@ impl Temperature {
                 name: "q_temperature_floor",
                 value: self.floor,
                 range: Range::Stated,
-                common: vec![8192.0, 16384.0],
+                common: Vec::new(),
                 with: Box::new(move |floor| {
                     (floor > 0.0).then(|| Self { floor, ..self }).and_then(with)
                 }),
