@@ -28,13 +28,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let x = p.given(Name::X);
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
-    let norm = config.norm.map(|norm| {
-        (
-            norm,
-            p.of_norm(norm, Name::WQNorm, Name::BQNorm),
-            p.of_norm(norm, Name::WKNorm, Name::BKNorm),
-        )
-    });
+    let norm = config.norm.map(|norm| p.of_norm(norm));
     let concat_norm = config.concat_norm_eps.map(|eps| (rms_norm(eps), p.given(Name::WConcatNorm)));
     let gate = config.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
     let sinks = config.sinks.then(|| p.given(Name::Sinks));
@@ -51,7 +45,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
 
     let of_queries = Linear::Project { tokens: Axis::Query, rows: sizes.queries };
     let of_keys = Linear::Project { tokens: Axis::Key, rows: None };
-    let q = p.then(Name::Q, of_queries.clone(), &after(x, &w_q))?;
+    let q = p.then(Name::Q, of_queries, &after(x, &w_q))?;
     let k = p.then(Name::K, of_keys.clone(), &after(memory, &w_k))?;
     let v = p.then(Name::V, of_keys, &after(memory, &w_v))?;
 
@@ -67,11 +61,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     if let Some(eps) = config.v_norm_eps {
         values = p.then(Name::VNorm, rms_norm(eps), &[values])?;
     }
-    if let Some(limit) = config.clip_qkv {
-        queries = p.then(Name::QClipped, Scaling::Clip { limit }, &[queries])?;
-        keys = p.then(Name::KClipped, Scaling::Clip { limit }, &[keys])?;
-        values = p.then(Name::VClipped, Scaling::Clip { limit }, &[values])?;
-    }
+    [queries, keys, values] = p.clipped([queries, keys, values])?;
     if let Some(factor) = config.value_scale {
         values = p.then(Name::VScaled, Scaling::By { factor }, &[values])?;
     }
@@ -130,14 +120,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
 
     let head_outputs = p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?;
     let mut concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
-    if let Some((norm, weight)) = concat_norm {
-        concat = p.then(Name::ConcatNorm, norm, &[concat, weight])?;
-    }
-    if let Some((Gate::Sigmoid, w_gate)) = gate {
-        let gate = p.then(Name::Gate, of_queries, &after(x, &w_gate))?;
-        let op = Scaling::Gate { map: Map::Sigmoid };
-        concat = p.then(Name::ConcatGated, op, &[concat, gate])?;
-    }
+    concat = p.gated(concat, concat_norm, x, gate)?;
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
     p.then(Name::Output, to_model, &after(concat, &w_o))?;
     Ok(p.program.between(config.start.given(), &ends))
@@ -193,19 +176,23 @@ impl Builder<'_> {
         self.program.given(name, axes)
     }
 
-    /// The weight and the bias of a norm, as far as it has them: with an axis for the heads unless all share them.
-    fn of_norm(&mut self, norm: Norm, weight: Name, bias: Name) -> Vec<usize> {
-        let weight = norm.kind.has_weight().then_some(weight);
-        let names = weight.into_iter().chain((norm.kind == QkNorm::Layer).then_some(bias));
-        let given = |name: Name| {
-            let axes = self.axes(name);
-            let shape = axes.shape();
-            let is_shared = norm.over == NormOver::Head;
-            let own = if is_shared { shape.get(1..).unwrap_or(&shape) } else { &shape };
-            let axes = axes.last_of(own);
-            self.program.given(name, axes)
+    /// A norm, and its weight and bias of queries and of keys as far as it has them: with an axis for the heads unless all
+    /// share them.
+    fn of_norm(&mut self, norm: Norm) -> (Norm, Vec<usize>, Vec<usize>) {
+        let mut given = |weight: Name, bias: Name| {
+            let weight = norm.kind.has_weight().then_some(weight);
+            let names = weight.into_iter().chain((norm.kind == QkNorm::Layer).then_some(bias));
+            let given = names.map(|name| {
+                let axes = self.axes(name);
+                let shape = axes.shape();
+                let is_shared = norm.over == NormOver::Head;
+                let own = if is_shared { shape.get(1..).unwrap_or(&shape) } else { &shape };
+                let axes = axes.last_of(own);
+                self.program.given(name, axes)
+            });
+            given.collect()
         };
-        names.map(given).collect()
+        (norm, given(Name::WQNorm, Name::BQNorm), given(Name::WKNorm, Name::BKNorm))
     }
 
     fn then(&mut self, name: Name, op: impl Into<Op>, inputs: &[usize]) -> Result<usize> {
@@ -230,6 +217,37 @@ impl Builder<'_> {
         let weight = self.given(weight);
         let bias = self.config.bias.then(|| self.given(bias));
         std::iter::once(weight).chain(bias).collect()
+    }
+
+    /// Queries, keys and values within the limit, if there is one.
+    fn clipped(&mut self, heads: [usize; 3]) -> Result<[usize; 3]> {
+        let Some(limit) = self.config.clip_qkv else { return Ok(heads) };
+        let [queries, keys, values] = heads;
+        Ok([
+            self.then(Name::QClipped, Scaling::Clip { limit }, &[queries])?,
+            self.then(Name::KClipped, Scaling::Clip { limit }, &[keys])?,
+            self.then(Name::VClipped, Scaling::Clip { limit }, &[values])?,
+        ])
+    }
+
+    /// The heads side by side after their norm, and times what the gate lets through.
+    fn gated(
+        &mut self,
+        mut concat: usize,
+        norm: Option<(Scaling, usize)>,
+        x: usize,
+        gate: Option<(Gate, Vec<usize>)>,
+    ) -> Result<usize> {
+        if let Some((norm, weight)) = norm {
+            concat = self.then(Name::ConcatNorm, norm, &[concat, weight])?;
+        }
+        if let Some((Gate::Sigmoid, w_gate)) = gate {
+            let of_x = Linear::Project { tokens: Axis::Query, rows: self.config.sizes.queries };
+            let gate = self.then(Name::Gate, of_x, &after(x, &w_gate))?;
+            let op = Scaling::Gate { map: Map::Sigmoid };
+            concat = self.then(Name::ConcatGated, op, &[concat, gate])?;
+        }
+        Ok(concat)
     }
 
     fn frequencies(&mut self) -> Result<Option<usize>> {

@@ -130,7 +130,9 @@ impl<'a> Slow<'a> {
             let past = self.config.sizes.past_len;
             let from = self.config.rope.as_ref().map_or(past, |rope| rope.offset);
             let steps = (from + token + own.offset) / own.floor;
-            vector.iter_mut().for_each(|x| *x *= 1.0 + own.scale * (1.0 + steps as f64).ln());
+            for x in &mut vector {
+                *x *= 1.0 + own.scale * (1.0 + steps as f64).ln();
+            }
         }
         vector
     }
@@ -140,7 +142,9 @@ impl<'a> Slow<'a> {
         if let Some(eps) = self.config.v_norm_eps {
             let squares: f64 = vector.iter().map(|x| x * x).sum();
             let root = (squares / vector.len() as f64 + eps).sqrt();
-            vector.iter_mut().for_each(|x| *x /= root);
+            for x in &mut vector {
+                *x /= root;
+            }
         }
         let scale = self.config.value_scale.unwrap_or(1.0);
         self.clipped(vector).into_iter().map(|x| x * scale).collect()
@@ -152,11 +156,15 @@ impl<'a> Slow<'a> {
             let squares: f64 = concat.iter().map(|x| x * x).sum();
             let root = (squares / concat.len() as f64 + eps).sqrt();
             let weight = self.numbers("w_concat_norm").expect("given");
-            concat.iter_mut().zip(weight).for_each(|(x, w)| *x = *x / root * w);
+            for (x, w) in concat.iter_mut().zip(weight) {
+                *x = *x / root * w;
+            }
         }
         if self.config.gate.is_some() {
             let gate = self.project(self.features("x", &[item, token]), "gate");
-            concat.iter_mut().zip(gate).for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());
+            for (x, gate) in concat.iter_mut().zip(gate) {
+                *x /= 1.0 + (-gate).exp();
+            }
         }
         concat
     }

@@ -34,7 +34,7 @@ impl Normalize {
     pub fn slip(&self) -> Norm {
         let over = if self.over_heads { vec![1, 3] } else { vec![1] };
         let Self { is_centred, eps, offset, .. } = *self;
-        Norm { is_centred, offset, over, ..Norm::rms(eps) }
+        Norm { is_centred, over, offset, ..Norm::rms(eps) }
     }
 
     pub(super) fn value(&self, x: &Tensor, others: &[&Tensor]) -> Result<Tensor> {

@@ -35,7 +35,7 @@ pub enum Scaling {
         /// C.
         cap: f64,
     },
-    /// min(max(x, −C), C), as `torch.clamp` (OLMo's and MPT's `clip_qkv`).
+    /// min(max(x, −C), C), as `torch.clamp` (`clip_qkv` of `OLMo` and MPT).
     Clip {
         /// C.
         limit: f64,
@@ -73,7 +73,7 @@ impl Operation for Scaling {
         match (self, inputs) {
             (Self::Norm(norm), [x, others @ ..]) => norm.axes(x, others),
             (Self::Gate { .. }, [x, gate]) if sizes(x) == sizes(gate) => Ok(x.to_vec()),
-            (Self::Temperature(temperature), [x]) => temperature.axes(x),
+            (Self::Temperature(_), [x]) if x.len() == 4 => Ok(x.to_vec()),
             (
                 Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. },
                 [x],

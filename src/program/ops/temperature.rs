@@ -4,7 +4,6 @@ use candle_core::Tensor;
 
 use super::scaling::Scaling;
 use crate::error::Result;
-use crate::program::axis::Dim;
 use crate::program::op::Misread;
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Factor, factor};
@@ -39,10 +38,6 @@ impl Temperature {
         Ok(x.broadcast_mul(&factors)?)
     }
 
-    pub(super) fn axes(&self, x: &[Dim]) -> Result<Vec<Dim>, Misread> {
-        if x.len() == 4 { Ok(x.to_vec()) } else { Err(Misread) }
-    }
-
     pub(super) fn formula(&self, x: &str) -> String {
         let Self { scale, floor, first, .. } = self;
         format!("{x} · (1 + {scale} · ln(1 + ⌊position / {floor}⌋)), from position {first}")
@@ -74,7 +69,7 @@ impl Temperature {
                 range: Range::Stated,
                 common: Vec::new(),
                 with: Box::new(move |floor| {
-                    (floor > 0.0).then(|| Self { floor, ..self }).and_then(with)
+                    (floor > 0.0).then_some(Self { floor, ..self }).and_then(with)
                 }),
             },
             Knob {
