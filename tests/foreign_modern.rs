@@ -224,7 +224,7 @@ fn norms_beside_the_projections_are_used() {
     }
 }
 
-/// A norm whose weight has a bias beside it is `LayerNorm`, and StableLM has one per head.
+/// A norm whose weight has a bias beside it is `LayerNorm`, and `StableLM` has one per head.
 #[test]
 fn layer_norms_are_known_by_their_parameters() {
     let projections = [("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")];
