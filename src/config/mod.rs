@@ -61,7 +61,7 @@ pub struct Config {
     pub clip_qkv: Option<f64>,
     /// What the values are multiplied by.
     pub value_scale: Option<f64>,
-    /// The factors of queries by their positions.
+    /// Factors of queries by positions.
     pub temperature: Option<Temperature>,
     /// What the norm of the heads side by side adds to the mean square, if there is one.
     pub concat_norm_eps: Option<f64>,
