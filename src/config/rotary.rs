@@ -23,6 +23,8 @@ pub struct Rotary {
     pub freqs: Option<Place>,
     /// What cosine and sine are multiplied by, beside frequencies from a file.
     pub attention_factor: Option<f64>,
+    /// Whether they are turned the other way, by minus the angles, as in nanochat.
+    pub backwards: bool,
 }
 
 impl Rotary {
@@ -36,6 +38,7 @@ impl Rotary {
             scaling: s.rope_scaling.clone(),
             freqs: s.rope_freqs.clone(),
             attention_factor: s.rope_attention_factor,
+            backwards: s.rope_backwards.unwrap_or(false),
         })
     }
 

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod axis_order;
+mod beside;
 mod hints;
 mod inputs;
 mod layer;

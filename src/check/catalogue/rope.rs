@@ -193,7 +193,8 @@ fn turned(run: &Situation, at: Name, slot: Option<usize>) -> Result<Vec<Edits>> 
     if run.has(Name::VCached) && ![Name::VHeads, Name::VCached].contains(&at) {
         return none();
     }
-    let rotate = Rotate { pairing: rope.pairing, first: rope.offset, factor: rope.factor() };
+    let (pairing, factor, is_backwards) = (rope.pairing, rope.factor(), rope.backwards);
+    let rotate = Rotate { pairing, first: rope.offset, factor, is_backwards };
     let rotate = Rotary::Rotate(rotate);
     one([match slot {
         Some(slot) => before(at, slot, rotate, &[Name::RopeFreqs]),

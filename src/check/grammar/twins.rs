@@ -2,7 +2,7 @@
 
 use super::Grammar;
 use crate::check::hypothesis::Hypothesis;
-use crate::program::Name;
+use crate::program::{Kind, Name};
 
 /// Steps that code makes in one line or one function.
 const KIN: &[&[Name]] = &[
@@ -14,6 +14,9 @@ const KIN: &[&[Name]] = &[
     &[Name::KHeads, Name::VHeads],
     &[Name::QNorm, Name::KNorm],
     &[Name::QRot, Name::KRot],
+    &[Name::QRotNorm, Name::KRotNorm],
+    &[Name::QClipped, Name::KClipped],
+    &[Name::QClipped, Name::KClipped, Name::VClipped],
     &[Name::KCached, Name::VCached],
     &[Name::KRepeated, Name::VRepeated],
     &[Name::Q, Name::K, Name::V, Name::Output],
@@ -49,6 +52,34 @@ impl Grammar<'_> {
             }
         }
         self.found.extend(all);
+        self.exchanged_twins();
+    }
+
+    /// Two steps of the queries in the other order, and the same two of the keys.
+    fn exchanged_twins(&mut self) {
+        let of_keys = |name: Name| Name::named(&name.as_str().replacen('q', "k", 1));
+        let is_pair = |made: &&Hypothesis| match made.edits.as_slice() {
+            [first, second] => first.at != second.at && made.kind == Kind::Moved,
+            _ => false,
+        };
+        let mut all = Vec::new();
+        for made in self.found.iter().filter(is_pair) {
+            let Some(at) = made.edits.last().map(|edit| edit.at) else { continue };
+            let twins: Option<Vec<Name>> = made.edits.iter().map(|edit| of_keys(edit.at)).collect();
+            let (Some(twins), Some(twin)) = (twins, of_keys(at)) else { continue };
+            let told = words(made, at);
+            let is_it = |other: &&Hypothesis| {
+                let names = other.edits.iter().map(|edit| edit.at);
+                at != twin && names.eq(twins.iter().copied()) && words(other, twin) == told
+            };
+            let Some(other) = self.found.iter().filter(is_pair).find(is_it) else { continue };
+            all.push(Hypothesis {
+                edits: made.edits.iter().chain(&other.edits).cloned().collect(),
+                summary: format!("{at}, {twin}: {told}"),
+                ..made.clone()
+            });
+        }
+        self.found.extend(all);
     }
 }
 
@@ -62,7 +93,7 @@ fn words(made: &Hypothesis, at: Name) -> String {
     let told = told.strip_prefix(": ").unwrap_or(told);
     let mut words = told.to_owned();
     if let Some(letter) = at.as_str().chars().next() {
-        for place in ["heads", "norm", "rot", "cached", "repeated"] {
+        for place in ["heads", "norm", "rot", "clipped", "cached", "repeated"] {
             words = words.replace(&format!("{letter}_{place}"), place);
         }
         for parameter in ["w", "b"] {

@@ -3,8 +3,8 @@
 #![allow(clippy::unnecessary_wraps, reason = "these make the columns of rows, which may be empty")]
 
 use super::family::{
-    Family, HeadDim, KeyHeads, Kind, Norm, Packing, Part, Pattern, Rope, Scale, Sees, Turned, When,
-    Window,
+    Family, HeadDim, KeyHeads, Kind, Norm, Packing, Part, Pattern, Rope, Scale, Sees, Temperature,
+    Turned, When, Window,
 };
 use crate::config::{NormOver, Pairing, QkNorm};
 
@@ -20,6 +20,12 @@ const PLAIN: Family = Family {
     bias: When::Never,
     packing: &[],
     norm: None,
+    v_norm: None,
+    clip: None,
+    temperature: None,
+    concat_norm: None,
+    gate: false,
+    shared: None,
     rope: None,
     scale: Scale::Root,
     softcap: None,
@@ -52,8 +58,20 @@ const ROPE: Rope = Rope {
     bases: "",
     layers: Turned::All,
     scaling: "",
+    backwards: false,
+    alpha: false,
 };
 const PAIRS: Rope = Rope { pairing: Pairing::Interleaved, ..ROPE };
+
+/// Qwen3-Next's build: most layers have no softmax attention, and the others a gate.
+const GATED: Family = Family {
+    head_dim: head_dim(256),
+    norm: Some(Norm { kind: QkNorm::RmsPlusOne, ..NORM }),
+    gate: true,
+    rope: rotary_part(0.25),
+    pattern: last_of("full_attention_interval", 4, Kind::Other),
+    ..LLAMA
+};
 
 /// BERT's build, which most encoders vary.
 const BERT: Family = Family {
@@ -173,7 +191,12 @@ const EVEN: Pattern = every(2, true, Kind::Sliding, Kind::Full);
 
 /// The last of so many sees all, the others slide.
 const fn last_full(of: usize) -> Pattern {
-    every(of, false, Kind::Full, Kind::Sliding)
+    last_of("sliding_window_pattern", of, Kind::Sliding)
+}
+
+/// The last of as many as the key says, or of so many, sees all.
+const fn last_of(key: &'static str, of: usize, elsewhere: Kind) -> Pattern {
+    Pattern::Every { by: (key, of), first: false, there: Kind::Full, elsewhere }
 }
 
 /// The first of so many sees all, the others slide.
@@ -190,7 +213,23 @@ const NORM: Norm = Norm {
     eps: ("rms_norm_eps", 1e-6),
     kind: QkNorm::Rms,
     over: NormOver::Head,
+    after_rope: false,
 };
+
+/// `LayerNorm` where a key says so; so much where it is absent.
+const fn layer_norm(key: &'static str, otherwise: bool) -> Norm {
+    Norm {
+        when: When::If(key, otherwise),
+        eps: ("layer_norm_eps", 1e-5),
+        kind: QkNorm::Layer,
+        ..NORM
+    }
+}
+
+/// The same without a bias, with a weight for every head.
+const fn layer_norm_per_head(key: &'static str) -> Option<Norm> {
+    Some(Norm { kind: QkNorm::LayerNoBias, over: NormOver::PerHead, ..layer_norm(key, false) })
+}
 
 /// A norm of all heads together.
 const fn rms_of_all(eps: f64) -> Option<Norm> {
@@ -206,6 +245,8 @@ const APERTUS: &str = r#"{"rope_type": "llama3", "rope_theta": 12000000.0, "fact
     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}"#;
 const CWM: &str = r#"{"rope_type": "llama3", "rope_theta": 1000000.0, "factor": 16.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}"#;
+const MINISTRAL3: &str = r#"{"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384}"#;
 const GPT_OSS: &str = r#"{"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "truncate": false, "original_max_position_embeddings": 4096}"#;
 
@@ -229,7 +270,7 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["qwen3_moe"], kv_heads: key_heads(4), norm: rms(1e-6), window: SWITCHED, pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["dots1"], kv_heads: key_heads(32), norm: rms(1e-6), window: window(4096),
         pattern: Pattern::From("max_window_layers", 62), ..LLAMA },
-    Family { types: &["cohere"], rope: Some(Rope { base: 500_000.0, ..PAIRS }), refused: &[When::If("use_qk_norm", false)], ..LLAMA },
+    Family { types: &["cohere"], rope: Some(Rope { base: 500_000.0, ..PAIRS }), norm: layer_norm_per_head("use_qk_norm"), ..LLAMA },
     Family { types: &["cohere2"], rope: Some(Rope { layers: Turned::Sliding, ..PAIRS }), window: window(4096), pattern: last_full(4), ..LLAMA },
     Family { types: &["ernie4_5"], kv_heads: key_heads(2), head_dim: head_dim(128), bias: When::If("use_bias", false),
         rope: Some(Rope { base: 500_000.0, ..PAIRS }), ..LLAMA },
@@ -247,8 +288,8 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["minimax_m2"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::Never, norm: rms_of_all(1e-6),
         rope: Some(Rope { base: 5e6, dims: Some(("rotary_dim", None)), ..ROPE }),
         ..LLAMA },
-    Family { types: &["olmo"], refused: &[When::Set("clip_qkv")], ..LLAMA },
-    Family { types: &["olmoe"], norm: rms_of_all(1e-5), refused: &[When::Set("clip_qkv")], ..LLAMA },
+    Family { types: &["olmo"], clip: Some("clip_qkv"), ..LLAMA },
+    Family { types: &["olmoe"], norm: rms_of_all(1e-5), clip: Some("clip_qkv"), ..LLAMA },
     Family { types: &["olmo2"], norm: rms_of_all(1e-5), ..LLAMA },
     Family { types: &["flex_olmo"], norm: rms_of_all(1e-6), rope: base(500_000.0), ..LLAMA },
     Family { types: &["olmo3"], norm: rms_of_all(1e-5), window: window(4096), pattern: last_full(4),
@@ -266,12 +307,12 @@ pub const FAMILIES: &[Family] = &[
         rope: Some(Rope { bases: "layer_rope_theta", ..ROPE }), window: window(128), pattern: first_full(4), sinks: true, ..LLAMA },
     Family { types: &["helium"], kv_heads: key_heads(20), head_dim: head_dim(128), rope: Some(Rope { base: 100_000.0, ..PAIRS }), ..LLAMA },
     Family { types: &["nemotron"], rope: rotary_part(0.5), ..LLAMA },
-    Family { types: &["phi"], refused: &[When::If("qk_layernorm", false)], bias: When::Always, rope: rotary_part(0.5), ..LLAMA },
+    Family { types: &["phi"], norm: Some(layer_norm("qk_layernorm", false)), bias: When::Always, rope: rotary_part(0.5), ..LLAMA },
     Family { types: &["phi3"], bias: When::Never, window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["seed_oss"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::If("attention_bias", true), ..LLAMA },
     Family { types: &["smollm3"], kv_heads: key_heads(4), rope: Some(Rope { base: 2e6, layers: Turned::Listed, ..ROPE }),
         window: Some(Window { when: When::If("use_sliding_window", false), ..WINDOW }), pattern: Pattern::Unturned, ..LLAMA },
-    Family { types: &["stablelm"], refused: &[When::If("qk_layernorm", false)], kv_heads: key_heads(32), head_dim: HeadDim::Split, bias: When::If("use_qkv_bias", false), rope: rotary_part(0.25), ..LLAMA },
+    Family { types: &["stablelm"], norm: layer_norm_per_head("qk_layernorm"), kv_heads: key_heads(32), head_dim: HeadDim::Split, bias: When::If("use_qkv_bias", false), rope: rotary_part(0.25), ..LLAMA },
     Family { types: &["starcoder2"], kv_heads: key_heads(2), bias: When::If("use_bias", true), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["apertus"], norm: rms(1e-5), rope: Some(Rope { base: 12e6, base_keys: &[], scaling: APERTUS, ..ROPE }), ..LLAMA },
     Family { types: &["hy_v3"], kv_heads: key_heads(8), head_dim: head_dim(128), norm: rms(1e-5), rope: base(11_158_840.0), ..LLAMA },
@@ -286,7 +327,32 @@ pub const FAMILIES: &[Family] = &[
         window: Some(Window { key: "local_attention", otherwise: Some(128), per: 2, ..WINDOW }),
         pattern: Pattern::Every { by: ("global_attn_every_n_layers", 3), first: true, there: Kind::Full, elsewhere: Kind::Sliding }, ..LLAMA },
     Family { types: &["eurobert"], parts: &[part("layers.{}.self_attn", Sees::All)], ..LLAMA },
+    Family { types: &["persimmon"], kv_heads: KeyHeads::AsQueries, head_dim: HeadDim::Split, bias: When::Always, norm: Some(layer_norm("qk_layernorm", true)), rope: rotary_part(0.5), ..LLAMA },
+    Family { types: &["hunyuan_v1_dense"], norm: Some(Norm { eps: ("rms_norm_eps", 1e-5), after_rope: true, ..NORM }), rope: Some(Rope { alpha: true, ..ROPE }), ..LLAMA },
+    Family { types: &["nanochat"], norm: Some(Norm { kind: QkNorm::RmsNoWeight, after_rope: true, ..NORM }), rope: Some(Rope { backwards: true, ..ROPE }), ..LLAMA },
+    Family { types: &["llama4_text"], kv_heads: key_heads(8), head_dim: head_dim(128),
+        norm: Some(Norm { when: When::If("use_qk_norm", true), eps: ("rms_norm_eps", 1e-5), kind: QkNorm::RmsNoWeight, after_rope: true, ..NORM }),
+        temperature: Some(Temperature { when: When::If("attn_temperature_tuning", true), scale: (&["attn_scale"], 0.1),
+            floor: (&["floor_scale"], 8192), offset: 1, of_unturned: true }),
+        rope: Some(Rope { base: 500_000.0, layers: Turned::Listed, ..PAIRS }),
+        pattern: last_of("no_rope_layer_interval", 4, Kind::Chunked), ..LLAMA },
+    Family { types: &["ministral3"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::Never, window: Some(WINDOW), pattern: Pattern::Uniform,
+        temperature: Some(Temperature { when: When::Always, scale: (&["rope_parameters.llama_4_scaling_beta", "rope_scaling.llama_4_scaling_beta"], 0.1),
+            floor: (&["rope_parameters.original_max_position_embeddings", "rope_scaling.original_max_position_embeddings"], 16384),
+            offset: 0, of_unturned: false }),
+        rope: Some(Rope { base: 1e6, scaling: MINISTRAL3, ..ROPE }), ..LLAMA },
+    Family { types: &["qwen3_next"], kv_heads: key_heads(2), ..GATED },
+    Family { types: &["qwen3_5_text"], kv_heads: key_heads(4), ..GATED },
+    Family { types: &["afmoe"], head_dim: head_dim(128), norm: rms(1e-5), gate: true, rope: Some(Rope { layers: Turned::Sliding, ..ROPE }), window: window(1024), pattern: last_of("global_attn_every_n_layers", 4, Kind::Sliding), ..LLAMA },
+    Family { types: &["bitnet"], kv_heads: key_heads(5), concat_norm: Some(("rms_norm_eps", 1e-5)), rope: base(500_000.0), ..LLAMA },
+    Family { types: &["gemma3n_text"], kv_heads: key_heads(2), head_dim: head_dim(256), scale: Scale::By(1.0), norm: rms(1e-6), v_norm: Some(("rms_norm_eps", 1e-6)),
+        window: window(512), pattern: last_full(5), shared: Some(("num_kv_shared_layers", 15)),
+        rope: Some(Rope { base: 1e6, sliding_base: Some((&["rope_local_base_freq"], 10_000.0)), ..ROPE }), ..LLAMA },
     // Decoders of other builds.
+    Family { types: &["dbrx"], parts: &[part("blocks.{}.norm_attn_norm.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
+        kv_heads: KeyHeads::Key("attn_config.kv_n_heads", Some(1)), clip: Some("attn_config.clip_qkv"), rope: Some(ROPE), ..PLAIN },
+    Family { types: &["mpt"], parts: &[part("blocks.{}.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
+        scale: Scale::Key("attn_config.softmax_scale", None), clip: Some("attn_config.clip_qkv"), alibi: When::Always, ..PLAIN },
     GPT2,
     Family { types: &["openai-gpt"], parts: &[part("h.{}.attn", Sees::Past)], scale: Scale::Root, ..GPT2 },
     Family { types: &["gpt_bigcode"], kv_heads: KeyHeads::OneIf("multi_query"), packing: &[(When::IfNot("multi_query", true), Packing::Heads)], ..GPT2 },

@@ -24,9 +24,17 @@ impl Config {
         Ok(Self { path: self.path.clone(), keys })
     }
 
-    /// The value of a key, if it is there and not null.
+    /// The value of a key, if it is there and not null; `object.key` is a key of an object in it.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.keys.get(name).filter(|value| !value.is_null())
+        self.stated(name).filter(|value| !value.is_null())
+    }
+
+    /// The value of a key, if it is there.
+    fn stated(&self, name: &str) -> Option<&Value> {
+        match name.split_once('.') {
+            Some((object, key)) => self.keys.get(object)?.get(key),
+            None => self.keys.get(name),
+        }
     }
 
     /// An object in it.
@@ -57,6 +65,7 @@ impl Config {
     pub fn holds(&self, when: When) -> Result<bool> {
         let is = |name: &str, otherwise| match self.get(name) {
             None => Ok(otherwise),
+            Some(Value::Number(number)) => Ok(number.as_f64() != Some(0.0)),
             Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
         };
         match when {
@@ -64,7 +73,6 @@ impl Config {
             When::Never => Ok(false),
             When::If(name, otherwise) => is(name, otherwise),
             When::IfNot(name, otherwise) => is(name, otherwise).map(|is| !is),
-            When::Set(name) => Ok(self.get(name).is_some()),
             When::Is(name, word) => Ok(self.get(name).and_then(Value::as_str) == Some(word)),
         }
     }
@@ -87,15 +95,24 @@ impl Config {
 
     /// A size that has a default where the key is absent, and none where it is null.
     pub fn size_or(&self, name: &str, otherwise: Option<usize>) -> Result<Option<usize>> {
-        if self.keys.contains_key(name) { self.size(name) } else { Ok(otherwise) }
+        if self.stated(name).is_some() { self.size(name) } else { Ok(otherwise) }
     }
 
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
-        self.number_in(&self.keys, name)
+        self.as_number(name, self.get(name))
+    }
+
+    /// The number of the first of these keys that is there and not null.
+    pub fn first_number(&self, names: Keys) -> Result<Option<f64>> {
+        let name = names.iter().find(|name| self.get(name).is_some());
+        name.map_or(Ok(None), |name| self.number(name))
     }
 
     pub fn number_in(&self, keys: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
-        let value = keys.get(name).filter(|value| !value.is_null());
+        self.as_number(name, keys.get(name).filter(|value| !value.is_null()))
+    }
+
+    fn as_number(&self, name: &str, value: Option<&Value>) -> Result<Option<f64>> {
         let number = value.map(|value| value.as_f64().ok_or_else(|| self.wrong(name, "a number")));
         number.transpose()
     }

@@ -1,5 +1,6 @@
 //! The settings of a Hugging Face model, from its `config.json`: what its family's row says of its keys.
 
+mod beside;
 mod families;
 mod family;
 mod keys;
@@ -15,7 +16,7 @@ use self::family::{
     Family, HeadDim, KeyHeads, Kind, Part, Pattern, Scale, Sees, Turned, When, Window,
 };
 use self::keys::Config;
-use crate::config::{Feature, Mask, NormOver, Settings};
+use crate::config::{Feature, Mask, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::read_json;
 
@@ -140,6 +141,7 @@ impl Model<'_> {
                 return Err(config.refused(what, "say by flags what the model does"));
             }
         }
+        self.refuse_shared(layers)?;
         let is_cross = matches!(self.part.sees, Sees::Memory);
         let (d_model, heads) = self.sizes()?;
         let window = if is_cross { None } else { self.window()? };
@@ -159,7 +161,7 @@ impl Model<'_> {
             alibi: (!is_cross && config.holds(family.alibi)?).then_some(true),
             sinks: family.sinks.then_some(true),
             prefix: self.layer.map(|layer| self.part.path.replace("{}", &layer.to_string())),
-            ..self.norm()?.over(rope)
+            ..self.norm()?.over(self.beside()?).over(rope)
         })
     }
 
@@ -226,20 +228,6 @@ impl Model<'_> {
                 Err(self.config.refused(what, "this is not traced"))
             }
         }
-    }
-
-    fn norm(&self) -> Result<Settings> {
-        let Some(norm) = self.family.norm else { return Ok(Settings::default()) };
-        if !self.config.holds(norm.when)? {
-            return Ok(Settings::default());
-        }
-        let (key, otherwise) = norm.eps;
-        Ok(Settings {
-            qk_norm: Some(norm.kind),
-            qk_norm_over: Some(norm.over).filter(|over| *over != NormOver::Head),
-            qk_norm_eps: Some(self.config.number(key)?.unwrap_or(otherwise)),
-            ..Settings::default()
-        })
     }
 
     fn softcap(&self) -> Result<Option<f64>> {
@@ -325,12 +313,16 @@ impl Model<'_> {
             None => self.kind_by_pattern()?,
             Some("full_attention" | "attention" | "global" | "hybrid") => Kind::Full,
             Some("sliding_attention" | "local") => Kind::Sliding,
+            Some("chunked_attention") => Kind::Chunked,
             Some(_) => Kind::Other,
         };
-        if kind != Kind::Other {
+        if !matches!(kind, Kind::Other | Kind::Chunked) {
             return Ok(kind);
         }
         let what = match named {
+            None if kind == Kind::Chunked => {
+                "this layer is chunked, which is not traced".to_owned()
+            }
             Some(named) => format!("this layer is of type {}, which is not traced", quoted(named)),
             None => "this layer has no softmax attention".to_owned(),
         };

@@ -47,6 +47,8 @@ pub struct Rotate {
     pub first: usize,
     /// What cosine and sine are multiplied by.
     pub factor: f64,
+    /// Whether they are turned the other way, by minus the angle, as in nanochat.
+    pub is_backwards: bool,
 }
 
 impl Operation for Rotary {
@@ -91,8 +93,9 @@ impl Operation for Rotary {
                 };
                 let by = rotate.own_factor().map(|factor| format!(" and times {factor}"));
                 let by = by.unwrap_or_default();
+                let minus = if rotate.is_backwards { "−" } else { "" };
                 Ok(format!(
-                    "{heads}, pairs {pairs} turned by position · {freqs}, from position {first}{by}"
+                    "{heads}, pairs {pairs} turned by {minus}position · {freqs}, from position {first}{by}"
                 ))
             }
         }
@@ -218,7 +221,7 @@ impl Operation for Rotary {
                 };
                 let mut all = vec![
                     turn(
-                        Turn { is_backwards: true, ..right.clone() },
+                        Turn { is_backwards: !own.is_backwards, ..right.clone() },
                         "the rotation goes the other way: the sine has the wrong sign",
                     ),
                     turn(
@@ -235,7 +238,7 @@ impl Operation for Rotary {
                     ),
                     turn(
                         Turn {
-                            is_backwards: true,
+                            is_backwards: !own.is_backwards,
                             partners: other,
                             angles: other,
                             ..right.clone()
@@ -312,7 +315,7 @@ impl Rotate {
             angles: self.pairing,
             first: vec![i64::try_from(self.first).unwrap_or(i64::MAX)],
             factor: self.factor,
-            is_backwards: false,
+            is_backwards: self.is_backwards,
             is_exchanged: false,
             step: 1.0,
             is_by_head: false,
@@ -338,7 +341,9 @@ impl Rotate {
         let positions = Tensor::arange(start, end, heads.device())?.to_dtype(freqs.dtype())?;
         let angles = positions.unsqueeze(1)?.broadcast_mul(freqs)?;
         let cos = angles.cos()?.affine(self.factor, 0.0)?;
-        let sin = angles.sin()?.affine(self.factor, 0.0)?;
+        let sin = angles
+            .sin()?
+            .affine(if self.is_backwards { -self.factor } else { self.factor }, 0.0)?;
         let part = heads.narrow(3, 0, turned)?.contiguous()?;
         let part = match self.pairing {
             Pairing::Half => rope(&part, &cos, &sin)?,
@@ -371,7 +376,8 @@ impl Rotate {
         #[allow(clippy::cast_possible_truncation, reason = "the product is rounded so")]
         let angle = if is_narrow { f64::from(angle as f32) } else { angle };
         let name = format!("{position} · {}", frequency.name);
-        let (sign, minus) = if is_first { (-1.0, "−") } else { (1.0, "") };
+        let is_negative = is_first != self.is_backwards;
+        let (sign, minus) = if is_negative { (-1.0, "−") } else { (1.0, "") };
         let own = [heads.at(cell)?, factor(format!("cos({name})"), angle.cos())];
         let other = heads.at(&[b, h, t, partner])?;
         let others = [other, factor(format!("{minus}sin({name})"), sign * angle.sin())];
