@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use candle_core::Tensor;
 
@@ -18,7 +19,7 @@ use super::tolerance::Tolerances;
 use crate::config::{Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};
-use crate::foreign::{Match, NameMap, Named, Unmatched, distance, name_steps};
+use crate::foreign::{FITS, Match, NameMap, Named, Unmatched, distance, layers_of, name_steps};
 use crate::program::{Name, Op, Step, Trace};
 use crate::run::Run;
 
@@ -64,6 +65,9 @@ pub fn check(
     let differs = report.first_divergence().is_some();
     let other = if run.config().start == Start::Inputs { Mask::None } else { Mask::Causal };
     let fits_other = differs && is_foreign && fits_under(other, &record, flags, tolerances)?;
+    let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
+    let is_open = differs && is_foreign && unexplained;
+    let fits_layer = if is_open { fitting_layer(&record, flags, tolerances)? } else { None };
     let read_as = is_foreign.then(|| run.config().clone());
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
     let mask_read = mask_read.map(|mask| told_mask(&mask.value)).transpose()?;
@@ -76,6 +80,7 @@ pub fn check(
         mask_read,
         fits_unmasked: fits_other && other == Mask::None,
         fits_causal: fits_other && other == Mask::Causal,
+        fits_layer,
         flash,
         matches,
         padded_rows,
@@ -102,6 +107,35 @@ fn fits_under(
     Ok(found.flatten().any(|found| found.is_same()))
 }
 
+/// How long other layers are looked for.
+const LAYERS: Duration = Duration::from_secs(10);
+
+/// The layer of the file of weights whose weights give the recorded numbers but for rounding.
+fn fitting_layer(
+    record: &Record,
+    flags: &Settings,
+    tolerances: &Tolerances,
+) -> Result<Option<String>> {
+    let Some(weights) = &flags.weights else { return Ok(None) };
+    let started = Instant::now();
+    for layer in layers_of(Path::new(&weights.0))? {
+        if started.elapsed() > LAYERS {
+            break;
+        }
+        let others = Settings { prefix: Some(layer.clone()), ..flags.clone() };
+        for interpretation in interpretations(record, &others)? {
+            let run = interpretation.run();
+            let found = run.and_then(|run| recompute(interpretation, run, tolerances));
+            // Layers of other sizes are none that were meant.
+            let Ok(found) = found else { continue };
+            if found.steps.iter().any(|step| step.step.is_some()) && found.apart()? <= FITS {
+                return Ok(Some(layer));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// A file's tensors beside those of its run.
 struct Recomputed {
     run: Run,
@@ -125,7 +159,7 @@ impl Recomputed {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
     }
 
-    /// How far the recorded steps are from the recomputed ones, in the mean.
+    /// How far the recorded steps are from the recomputed ones: the sum of their [`distance`]s.
     fn apart(&self) -> Result<f64> {
         let mut sum = 0.0;
         for step in self.steps.iter().filter_map(|found| self.trace.step(found.step?)) {

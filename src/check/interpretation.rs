@@ -6,7 +6,8 @@ use crate::config::{End, Fill, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::foreign::{
-    self, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings, take_arguments, take_mask,
+    self, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings,
+    take_arguments, take_mask,
 };
 use crate::program::Name;
 use crate::run::{Run, Sources};
@@ -70,7 +71,8 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     if settings.end.is_none() && ends_before_output(&record, &settings) {
         settings.end = Some(End::Concat);
     }
-    let mut plain = Interpretation::of(record, &settings, (matches, unmatched), None)?;
+    let mask = if states_keys(&settings) { None } else { take_mask(&mut record, false)? };
+    let mut plain = Interpretation::of(record, &settings, (matches, unmatched), mask)?;
     plain.settings.heads = plain.settings.heads.or(heads);
     let x = plain.sources.tensor(Name::X);
     let tokens_first = plain.sources.with_tokens_first()?.filter(|_| !is_one(x, 0));
@@ -89,6 +91,14 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
         turned
     });
     Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
+}
+
+/// Whether something states which keys are seen, beside the mask between positions.
+fn states_keys(settings: &Settings) -> bool {
+    settings.attn_mask.is_some()
+        || settings.key_mask.is_some()
+        || settings.lengths.is_some()
+        || settings.preset.is_some()
 }
 
 /// Whether a file is of a run that starts behind its inputs: it is said so, or X or the weights are missing.
@@ -128,7 +138,7 @@ fn cores(
         settings.end.get_or_insert(End::Concat);
     }
     settings.end.get_or_insert_default();
-    let mask = if settings.attn_mask.is_none() { take_mask(&mut record) } else { None };
+    let mask = if settings.attn_mask.is_none() { take_mask(&mut record, true)? } else { None };
     if settings.q.is_some() {
         return Ok(vec![Interpretation::of(
             record,
@@ -228,7 +238,7 @@ impl Interpretation {
         record: Record,
         settings: &Settings,
         (mut matches, unmatched): Seen,
-        mask: Option<(String, Tensor)>,
+        mask: Option<FoundMask>,
     ) -> Result<Self> {
         let (mut settings, mut sources) = Sources::of_record(&record, settings)?;
         matches.extend(sources.matches().iter().cloned());
@@ -242,9 +252,7 @@ impl Interpretation {
                 matches.push(Match::as_it_is("mask_fill", tensor).read(how));
             }
         }
-        if let Some((name, mask)) = mask {
-            let how =
-                if mask.dtype().is_float() { "added to the scores" } else { "true means attend" };
+        if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
             sources = sources.with_mask(mask);
             settings.attn_mask = Some(name.into());

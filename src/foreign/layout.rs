@@ -221,6 +221,17 @@ pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
     read().map_err(|error: Error| error.in_file(path))
 }
 
+/// The prefixes of the layers that a file of weights has.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn layers_of(path: &Path) -> Result<Vec<String>> {
+    let bundle = Bundle::open(path)?;
+    let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+    let layers = layers(&names, false);
+    Ok(layers.iter().map(|layer| layer.shown_prefix().to_owned()).collect())
+}
+
 /// How many names a message lists.
 const SHOWN: usize = 12;
 

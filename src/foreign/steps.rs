@@ -122,7 +122,7 @@ pub fn fitting<'a>(
 const SMALLEST: f64 = 5.960_464_5e-8;
 
 /// The [`distance`] of tensors that are the same but for the rounding of bf16, with room: a mistake gives more.
-const FITS: f64 = 0.02;
+pub const FITS: f64 = 0.02;
 
 /// Whether one of the recorded steps is computed from a step.
 fn is_followed(step: &Step, trace: &Trace, recorded: &HashSet<Name>) -> bool {
