@@ -8,7 +8,24 @@ same
 from __future__ import annotations
 
 from ._binary import Error, find_binary
+from ._call import Call
 from ._commands import check, diff, trace
+from ._function import record_function
+from ._record import record
 from ._report import Finding, Report, Step
+from ._run import Run
 
-__all__ = ["Error", "Finding", "Report", "Step", "check", "diff", "find_binary", "trace"]
+__all__ = [
+    "Call",
+    "Error",
+    "Finding",
+    "Report",
+    "Run",
+    "Step",
+    "check",
+    "diff",
+    "find_binary",
+    "record",
+    "record_function",
+    "trace",
+]

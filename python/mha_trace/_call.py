@@ -1,0 +1,121 @@
+"""One call of an attention: what went in and what came out, and the file of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _files, _layer
+from ._arrays import Array, as_array
+from ._binary import Error
+from ._commands import private_folder, report
+from ._report import Report
+
+# What the core's file holds, by the names of the format.
+CORE = (
+    "q",
+    "k",
+    "v",
+    "out",
+    "q_heads",
+    "k_heads",
+    "v_heads",
+    "attn_mask",
+    "scale",
+    "softcap",
+    "is_causal",
+    "sinks",
+    "scores",
+    "masked_scores",
+    "weights",
+    "head_outputs",
+    "lse",
+)
+
+
+@dataclass
+class Call:
+    """One call of an attention layer or function.
+
+    ``tensors`` holds what was seen, by the names of the steps: ``x`` (batch, query, model), ``q_heads``, ``k_heads``,
+    ``v_heads`` (batch, head, token, head_dim) as the attention function got them, ``attn_mask``, ``weights``
+    (batch, head, query, key), ``head_outputs``, ``output``. ``index`` counts the calls of the same module.
+    """
+
+    path: str
+    layer: int | None
+    index: int
+    function: str
+    tensors: dict[str, Any] = field(repr=False)
+    prefix: str = ""
+    configs: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
+    positions: Any = field(default=None, repr=False)
+    dropout: float = 0.0
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """What its file is called: the path of the module, and the number of the call where there are more."""
+        path = self.path.replace("/", "_") or "attention"
+        return path if self.index == 0 else f"{path}.{self.index}"
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        """A recorded tensor as a NumPy array; bf16 as float32."""
+        if name not in self.tensors:
+            raise KeyError(f"{name} was not recorded; recorded: {', '.join(self.tensors)}")
+        return as_array(self.tensors[name], name).numpy()
+
+    def array(self, name: str) -> Array | None:
+        """A recorded tensor in its own type."""
+        return as_array(self.tensors[name], name) if name in self.tensors else None
+
+    def save(self, path: Any) -> list[str]:
+        """Writes a file that ``mha-trace check`` needs no flags for; gives what there is to be said of it."""
+        path = Path(path)
+        if path.suffix != ".safetensors":
+            raise Error(f"error: {path} is no .safetensors file\nhelp: recorded layers are saved as .safetensors")
+        if "x" not in self.tensors:
+            _files.write(path, self.core())
+            return []
+        with private_folder() as folder:
+            try:
+                arrays, about = _layer.layer(self, folder)
+            except Error as error:
+                if "q_heads" not in self.tensors:
+                    raise
+                _files.write(path, self.core())
+                reason = str(error).splitlines()[0].removeprefix("error: ") if str(error) else ""
+                return [f"{self.name}: read as the core alone, from q, k and v to the heads: {reason}"]
+            _files.write(path, arrays, about)
+        return []
+
+    def core(self) -> dict[str, Array]:
+        """What the attention function got and gave."""
+        return {name: as_array(self.tensors[name], name) for name in CORE if name in self.tensors}
+
+    def check(self, **settings: Any) -> Report:
+        """As the ``check`` of a run, of this call alone."""
+        return check_calls([self], settings)
+
+
+def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
+    """Checks recorded calls, each from a file of its own."""
+    for call in calls:
+        if call.dropout:
+            raise Error(
+                f"error: {call.name}: dropout {call.dropout} was at work, and its draw is not recorded\n"
+                "help: put the model into evaluation mode, by model.eval()"
+            )
+    with private_folder() as folder:
+        notes: list[str] = []
+        paths = []
+        for call in calls:
+            paths.append(str(folder / f"{call.name}.safetensors"))
+            notes += call.save(paths[-1])
+        padded = any(_layer.hidden_keys(call) is not None for call in calls)
+        return report("check", paths, {"ignore_padding": padded, **settings}, folder, notes)
