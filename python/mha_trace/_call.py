@@ -17,10 +17,6 @@ from ._report import Report
 
 # What the core's file holds, by the names of the format.
 CORE = (
-    "q",
-    "k",
-    "v",
-    "out",
     "q_heads",
     "k_heads",
     "v_heads",
@@ -95,8 +91,21 @@ class Call:
         return []
 
     def core(self) -> dict[str, Array]:
-        """What the attention function got and gave."""
-        return {name: as_array(self.tensors[name], name) for name in CORE if name in self.tensors}
+        """What the attention function got and gave.
+
+        Queries, keys and values have one width in a file; where values have another one, zeros fill up what is
+        narrower, which changes no score and no output.
+        """
+        if "x" not in self.tensors:
+            found = {name: as_array(tensor, name) for name, tensor in self.tensors.items()}
+        else:
+            found = {name: as_array(self.tensors[name], name) for name in CORE if name in self.tensors}
+        if "q_heads" in found and "scale" in found:
+            widths = {name: found[name].shape[-1] for name in ("q_heads", "k_heads", "v_heads", "head_outputs")}
+            for name, width in widths.items():
+                more = [(0, 0)] * 3 + [(0, max(widths.values()) - width)]
+                found[name] = found[name].map(lambda a, more=more: np.pad(a, more))
+        return found
 
     def check(self, **settings: Any) -> Report:
         """As the ``check`` of a run, of this call alone."""

@@ -33,8 +33,9 @@ class Frame:
 class Capture:
     """Watches modules, and keeps the calls of attention in them."""
 
-    def __init__(self, modules: Mapping[str, Any], blocks: Mapping[str, Any], roles: Mapping[int, str]) -> None:
+    def __init__(self, modules: Mapping[str, Any], blocks: Mapping[str, str], roles: Mapping[int, str]) -> None:
         self.modules, self.blocks, self.roles = modules, blocks, roles
+        self.projecting = set(blocks.values())
         self.calls: list[Call] = []
         self.has_run = False
         self._counts: Counter[str] = Counter()
@@ -67,15 +68,19 @@ class Capture:
 
     def _watch(self, path: str, module: Any) -> Callable[..., Any]:
         original, role, is_block = module.forward, self.roles.get(id(module)), path in self.blocks
+        takes_inputs = path in self.projecting
 
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
             if _in_backward():  # recomputed by checkpointing, and seen already
                 return original(*args, **kwargs)
             self.has_run = True
-            frame = Frame(path, module, bound(original, args, kwargs) if is_block else {}, is_block)
-            if is_block:
-                self._keep_inputs(frame)
+            arguments = bound(original, args, kwargs) if is_block or takes_inputs else {}
+            frame = Frame(path, module, arguments, is_block)
+            if takes_inputs:
+                block = frame if is_block else self._block()
+                if block is not None:
+                    block.kept.update(_inputs(frame))
             self.stack.append(frame)
             try:
                 result = original(*args, **kwargs)
@@ -151,16 +156,9 @@ class Capture:
                 return frame
         return stack[known] if stack else None
 
-    def _keep_inputs(self, frame: Frame) -> None:
-        if isinstance_named(frame.module, "MultiheadAttention"):
-            return
-        arguments = frame.arguments
-        x = arguments.get("hidden_states", next(iter(arguments.values()), None))
-        if hasattr(x, "detach"):
-            frame.kept["x"] = kept(x)
-        memory = next((arguments[name] for name in MEMORY if hasattr(arguments.get(name), "detach")), None)
-        if memory is not None:
-            frame.kept["memory"] = kept(memory)
+    def _block(self) -> Frame | None:
+        """The attention block that is running."""
+        return next((frame for frame in reversed(self.stack) if frame.is_block), None)
 
     def _add(self, frame: Frame, call: Call) -> None:
         frame.calls.append(self._named(frame, call))
@@ -180,7 +178,7 @@ class Capture:
 
     def _finish(self, frame: Frame, role: str | None, args: tuple[Any, ...], result: Any) -> None:
         """A module is done: what it gave is a step of the block around it, or it is a block itself."""
-        block = next((one for one in reversed(self.stack) if one.is_block), None)
+        block = self._block()
         if role and block is not None and hasattr(result, "detach"):
             block.kept[role] = kept(result)
             if role == "output" and args and hasattr(args[0], "detach"):
@@ -198,6 +196,20 @@ class Capture:
             call.tensors = {**frame.kept, **call.tensors}
         for outer in self.stack:
             outer.holds_calls = outer.holds_calls or bool(frame.calls)
+
+
+def _inputs(frame: Frame) -> dict[str, Any]:
+    """The input of a block, and the second one where there is one."""
+    if isinstance_named(frame.module, "MultiheadAttention"):
+        return {}
+    arguments, found = frame.arguments, {}
+    x = arguments.get("hidden_states", next(iter(arguments.values()), None))
+    if hasattr(x, "detach"):
+        found["x"] = kept(x)
+    memory = next((arguments[name] for name in MEMORY if hasattr(arguments.get(name), "detach")), None)
+    if memory is not None:
+        found["memory"] = kept(memory)
+    return found
 
 
 def kept(tensor: Any) -> Any:

@@ -42,7 +42,7 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
         tensors["is_causal"] = _scalar(1.0)
     if hasattr(arguments.get("s_aux"), "detach"):
         tensors["sinks"] = _copy(arguments["s_aux"]).flatten()
-    if hasattr(weights, "detach"):
+    if hasattr(weights, "detach") and not ("sinks" in tensors and _sum_to_one(weights)):
         tensors["weights"] = _copy(weights)
     tensors["head_outputs"] = _copy(out)
     return Call("", None, 0, name, tensors, dropout=float(dropout or 0))
@@ -128,6 +128,11 @@ def _both(left: Any, right: Any) -> Any:
     floats = [one if one.is_floating_point() else torch.zeros(one.shape).masked_fill(~one, -torch.inf)
               for one in (left, right)]
     return floats[0] + floats[1]
+
+
+def _sum_to_one(weights: Any) -> bool:
+    """Whether the keys have all of the weight, as where sinks come in behind the weights (Granite)."""
+    return bool(((weights.float().sum(-1) - 1).abs() < 1e-2).all())
 
 
 def _copy(tensor: Any) -> Any:

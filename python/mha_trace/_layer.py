@@ -130,7 +130,7 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
     before = steps[: steps.index("scores_raw")] if "scores_raw" in steps else []
     for short in "qkv":
         array = call.array(f"{short}_heads")
-        if array is None or (short == "q" and not _is_scaled_later(call, given, about)):
+        if array is None or (short in "qk" and not _is_scaled_later(call, given, about)):
             continue
         # The attention function gets the last of them.
         fits = [name for name in before if name.startswith(f"{short}_") and given[name].shape == array.shape]
@@ -140,7 +140,7 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
 
 
 def _is_scaled_later(call: Call, given: dict[str, Array], about: dict[str, Any]) -> bool:
-    """Whether the attention function multiplies by the scale of the run: else queries come to it scaled already."""
+    """Whether the attention function multiplies by the scale of the run; else queries or keys come to it scaled."""
     array = call.array("scale")
     if array is None or "q_heads" not in given:
         return False

@@ -45,9 +45,9 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         self._undo: ExitStack | None = None
         self._check()
         asked = {path: module for path, module in self._modules.items() if self._is_asked(path, module)}
-        self._blocks = {path: module for path, module in blocks(asked).items() if path in asked}
-        found = {id(part): role for path, block in self._blocks.items() for _, part, role in roles(path, block)}
-        self._capture = Capture(self._modules, self._blocks, found)
+        around = blocks(asked)
+        found = {id(part): role for path in around for _, part, role in roles(path, asked[path])}
+        self._capture = Capture(self._modules, around, found)
         self._watched = {
             path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)
         }

@@ -74,9 +74,12 @@ def roles(block: str, module: Any) -> Iterator[tuple[str, Any, str]]:
             yield f"{block}.{name}" if block else name, part, role
 
 
-def blocks(modules: dict[str, Any]) -> dict[str, Any]:
-    """The attention blocks by path: the innermost attention modules, or, where these have no output projection, the
-    attention module around them that has one, as BERT's."""
+def blocks(modules: dict[str, Any]) -> dict[str, str]:
+    """The paths of the attention blocks, each with the module in it that gets the layer's input.
+
+    A block is an innermost attention module, or, where this has no output projection, the attention module around it
+    that has one, as BERT's. The input is that of the innermost one if it makes the queries: a norm may stand before it.
+    """
     paths = [path for path, module in modules.items() if is_attention(module)]
     inside = {path: [other for other in paths if other != path and _is_in(other, path)] for path in paths}
     found = {}
@@ -86,8 +89,9 @@ def blocks(modules: dict[str, Any]) -> dict[str, Any]:
             if has_output(modules[around]) or len([one for one in inside[parent] if not inside[one]]) > 1:
                 break
             around = parent
-        best = around if has_output(modules[around]) else path
-        found[best] = modules[best]
+        block = around if has_output(modules[around]) else path
+        makes_queries = any(role == "q" for _, _, role in roles("", modules[path]))
+        found[block] = path if makes_queries else block
     return found
 
 
