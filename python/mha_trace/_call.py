@@ -31,6 +31,13 @@ CORE = (
     "head_outputs",
     "lse",
 )
+AXES = {
+    "q_heads": ("batch", "head", "query", "head_dim"),
+    "k_heads": ("batch", "head", "key", "head_dim"),
+    "v_heads": ("batch", "head", "key", "head_dim"),
+    "head_outputs": ("batch", "head", "query", "head_dim"),
+    "weights": ("batch", "head", "query", "key"),
+}
 
 
 @dataclass
@@ -76,7 +83,7 @@ class Call:
         if path.suffix != ".safetensors":
             raise Error(f"error: {path} is no .safetensors file\nhelp: recorded layers are saved as .safetensors")
         if "x" not in self.tensors:
-            _files.write(path, self.core())
+            self._save_core(path)
             return []
         with private_folder() as folder:
             try:
@@ -84,11 +91,16 @@ class Call:
             except Error as error:
                 if "q_heads" not in self.tensors:
                     raise
-                _files.write(path, self.core())
+                self._save_core(path)
                 reason = str(error).splitlines()[0].removeprefix("error: ") if str(error) else ""
                 return [f"{self.name}: read as the core alone, from q, k and v to the heads: {reason}"]
             _files.write(path, arrays, about)
         return []
+
+    def _save_core(self, path: Path) -> None:
+        core = self.core()
+        steps = [{"name": name, "axes": AXES[name]} for name in core if name in AXES]
+        _files.write(path, core, {"format": "mha-trace", "version": 1, "steps": steps} if steps else None)
 
     def core(self) -> dict[str, Array]:
         """What the attention function got and gave.
@@ -126,5 +138,4 @@ def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
         for call in calls:
             paths.append(str(folder / f"{call.name}.safetensors"))
             notes += call.save(paths[-1])
-        padded = any(_layer.hidden_keys(call) is not None for call in calls)
-        return report("check", paths, {"ignore_padding": padded, **settings}, folder, notes)
+        return report("check", paths, settings, folder, notes)

@@ -29,6 +29,9 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         given, about = run_to_file(stated, folder)
     else:
         given, about = _with_config(call, stated, folder)
+    is_turned = about["config"].get("rope") and not _crosses(call)
+    if is_turned and not call.settings and past_and_offset(call, given["x"].shape[1])[1] is None:
+        raise Error("error: the items of the batch are at positions of their own, which no setting says")
     arrays = {step["name"]: given[step["name"]] for step in about["steps"] if step["formula"] == "given"}
     seen = _seen(call, given, about)
     if "output" not in seen:
@@ -71,15 +74,19 @@ def _settings(call: Call, folder: Path) -> list[str]:
             stated.append(f"--attn-mask={folder / 'inputs.safetensors'}:attn_mask")
         stated += [f"--{name}={value}" for name, value in call.settings.items()]
         return stated
-    past, offset = _past(call, x.shape[1])
+    past, offset = past_and_offset(call, x.shape[1])
     if past:
         keys, values = (call.array(name) for name in ("k_heads", "v_heads"))
         assert keys is not None and values is not None  # where there is a past, they were seen
         cut = {"k_past": keys.map(lambda a: a[:, :, :past]), "v_past": values.map(lambda a: a[:, :, :past])}
         _files.write(folder / "past.safetensors", cut)
         stated.append(f"--past={folder / 'past.safetensors'}")
-    if offset != past:
+    if offset not in (past, None):
         stated.append(f"--rope-offset={offset}")
+    mask = call.array("attn_mask")
+    if mask is not None and mask.code == "BOOL":
+        # As scaled_dot_product_attention has it, also where a row of padding sees nothing.
+        stated += ["--mask-fill=-inf", "--empty-rows=zero"]
     hidden = hidden_keys(call)
     if hidden is not None:
         rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, : past + x.shape[1] if not _crosses(call) else None]
@@ -91,8 +98,9 @@ def _crosses(call: Call) -> bool:
     return "memory" in call.tensors
 
 
-def _past(call: Call, tokens: int) -> tuple[int, int]:
-    """How many keys stand before the call's own, and the position of its first token."""
+def past_and_offset(call: Call, tokens: int) -> tuple[int, int | None]:
+    """How many keys stand before the call's own, and the position of its first token; None where the tokens are not
+    at one position after the other, the same in every item."""
     keys = call.array("k_heads")
     past = 0 if keys is None or _crosses(call) else keys.shape[2] - tokens
     if call.positions is None:
@@ -100,7 +108,7 @@ def _past(call: Call, tokens: int) -> tuple[int, int]:
     positions = np.asarray(call.positions)
     offset = int(positions.flat[0])
     if not np.array_equal(positions, np.broadcast_to(offset + np.arange(positions.shape[-1]), positions.shape)):
-        raise Error("error: the tokens are at positions of their own, which no setting says")
+        return past, None
     # Slots of a cache that are not filled yet stand behind the tokens.
     return (offset if past > offset else past), offset
 
