@@ -11,6 +11,7 @@ from ._binary import Error, find_binary
 from ._call import Call
 from ._commands import check, diff, trace
 from ._function import record_function
+from ._goldens import assert_same
 from ._record import record
 from ._report import Finding, Report, Step
 from ._run import Run
@@ -22,6 +23,7 @@ __all__ = [
     "Report",
     "Run",
     "Step",
+    "assert_same",
     "check",
     "diff",
     "find_binary",

@@ -64,8 +64,8 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
     try:
         for arguments in commands:
             command = [find_binary(), *arguments]
-            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            started.append(subprocess.Popen(command, encoding="utf-8", **pipes))
+            nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+            started.append(subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=pipe, encoding="utf-8"))
         said = [process.communicate() for process in started]
     except OSError as error:
         raise Error(f"error: {find_binary()} cannot be run: {error.strerror}") from error

@@ -263,4 +263,3 @@ def _in_backward() -> bool:
 
 def _is_around(path: str, inner: str) -> bool:
     return path == "" or inner == path or inner.startswith(path + ".")
-

@@ -94,7 +94,10 @@ def _as_file(source: Any, folder: Path, name: str) -> str:
     if hasattr(source, "save") and hasattr(source, "__mha_trace_check__"):
         source.save(path)
     elif isinstance(source, Mapping) or hasattr(source, "items"):
-        _files.write(path, dict(source.items()))
+        arrays = dict(source.items())
+        # Their order is that of the steps.
+        order = {"format": "mha-trace", "version": 1, "steps": [{"name": name} for name in arrays]}
+        _files.write(path, arrays, order)
     else:
         raise Error(f"error: {type(source).__name__} is no path, no recorded run and no dict of arrays by name")
     return str(path)

@@ -36,7 +36,7 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     True
     """
     named = bound(function, args, kwargs)
-    inputs = [*args[:3], *[value for value in list(named.values())[len(args) : 3]]]
+    inputs = [*args[:3], *list(named.values())[len(args) : 3]]
     if len(inputs) < 3 or not all(is_array(value) for value in inputs):
         raise Error("error: the function was not called with three arrays: q, k and v")
     tensors = {name: _copy(value) for name, value in zip(("q", "k", "v"), inputs)}

@@ -107,8 +107,15 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
         tensors["attn_mask"] = _both(*parts) if len(parts) == 2 else parts[0]
     if weights is not None and arguments.get("average_attn_weights", True) is False:
         tensors["weights"] = _copy(weights if weights.dim() == 4 else weights[None])
-    return Call("", None, 0, "nn.MultiheadAttention", tensors, settings=settings,
-                dropout=module.dropout if module.training else 0.0)
+    return Call(
+        "",
+        None,
+        0,
+        "nn.MultiheadAttention",
+        tensors,
+        settings=settings,
+        dropout=module.dropout if module.training else 0.0,
+    )
 
 
 def _allowed(mask: Any) -> Any:
@@ -125,8 +132,10 @@ def _both(left: Any, right: Any) -> Any:
 
     if left.dtype == torch.bool and right.dtype == torch.bool:
         return left & right
-    floats = [one if one.is_floating_point() else torch.zeros(one.shape).masked_fill(~one, -torch.inf)
-              for one in (left, right)]
+    floats = [
+        one if one.is_floating_point() else torch.zeros(one.shape).masked_fill(~one, -torch.inf)
+        for one in (left, right)
+    ]
     return floats[0] + floats[1]
 
 

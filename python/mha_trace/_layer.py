@@ -10,12 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _files
-from ._arrays import Array
+from ._arrays import Array, as_array
 from ._binary import Error
 from ._commands import run_to_file
 
 if TYPE_CHECKING:
     from ._call import Call
+
+# What has the name of its step.
+SEEN = (
+    "x",
+    "memory",
+    "q",
+    "k",
+    "v",
+    "q_norm",
+    "k_norm",
+    "masked_scores",
+    "weights",
+    "head_outputs",
+    "concat",
+    "output",
+)
 
 
 def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -45,7 +61,7 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def _with_config(call: Call, stated: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The run of the first of the model's configs that the binary takes: of the part that the layer is in, or of all."""
+    """The run of the first config that the binary takes: of the part of the model that the layer is in, or of all."""
     refused: Error | None = None
     for config in call.configs:
         path = folder / "config.json"
@@ -76,9 +92,8 @@ def _settings(call: Call, folder: Path) -> list[str]:
         return stated
     past, offset = past_and_offset(call, x.shape[1])
     if past:
-        keys, values = (call.array(name) for name in ("k_heads", "v_heads"))
-        assert keys is not None and values is not None  # where there is a past, they were seen
-        cut = {"k_past": keys.map(lambda a: a[:, :, :past]), "v_past": values.map(lambda a: a[:, :, :past])}
+        names = {"k_past": "k_heads", "v_past": "v_heads"}
+        cut = {name: as_array(call.tensors[of]).map(lambda a: a[:, :, :past]) for name, of in names.items()}
         _files.write(folder / "past.safetensors", cut)
         stated.append(f"--past={folder / 'past.safetensors'}")
     if offset not in (past, None):
@@ -89,7 +104,8 @@ def _settings(call: Call, folder: Path) -> list[str]:
         stated += ["--mask-fill=-inf", "--empty-rows=zero"]
     hidden = hidden_keys(call)
     if hidden is not None:
-        rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, : past + x.shape[1] if not _crosses(call) else None]
+        keys = hidden.shape[1] if _crosses(call) else past + x.shape[1]
+        rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, :keys]
         stated.append("--key-mask=" + ",".join("".join("01"[not one] for one in row) for row in rows))
     return stated
 
@@ -118,18 +134,18 @@ def hidden_keys(call: Call) -> np.ndarray[Any, Any] | None:
     mask = call.array("attn_mask")
     if mask is None or len(mask.shape) != 4 or call.settings:
         return None
-    numbers = mask.numpy()
+    numbers: Any = mask.numpy()
     # Half of the lowest number: sums of masks are no higher than that, and biases not as low.
     blocked = ~numbers if mask.code == "BOOL" else numbers <= np.finfo(numbers.dtype).min / 2
-    hidden: np.ndarray[Any, Any] = blocked.all(axis=(1, 2))
+    hidden: Any = np.all(blocked, axis=(1, 2))
     return hidden if hidden.any() else None
 
 
 def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[str, Array]:
     """What was recorded, as the steps of the run have it."""
     steps = [step["name"] for step in about["steps"] if step["formula"] != "given"]
-    found = {}
-    for name in ("x", "memory", "q", "k", "v", "q_norm", "k_norm", "masked_scores", "weights", "head_outputs", "concat", "output"):
+    found: dict[str, Array] = {}
+    for name in SEEN:
         array = call.array(name)
         if array is not None and name in given and (name in steps or name in ("x", "memory")):
             fitted = _fit(array, given[name].shape)
@@ -157,7 +173,7 @@ def _is_scaled_later(call: Call, given: dict[str, Array], about: dict[str, Any])
 
 
 def _fit(array: Array, shape: tuple[int, ...]) -> Array | None:
-    """The array with the axes of a step: heads split or side by side, tokens before heads; None where that is not sure."""
+    """The array with the axes of a step: heads split or side by side, tokens before heads; None if that is not sure."""
     if array.shape == shape:
         return array
     if len(shape) == 4 and len(array.shape) == 3 and math.prod(shape) == math.prod(array.shape):

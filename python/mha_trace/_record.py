@@ -10,7 +10,7 @@ from typing import Any
 
 from ._binary import Error
 from ._capture import Capture, kept
-from ._roles import blocks, isinstance_named, layer_of, numbers, roles
+from ._roles import blocks, layer_of, numbers, roles
 from ._run import Run
 
 
@@ -48,9 +48,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         around = blocks(asked)
         found = {id(part): role for path in around for _, part, role in roles(path, asked[path])}
         self._capture = Capture(self._modules, around, found)
-        self._watched = {
-            path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)
-        }
+        self._watched = {path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)}
 
     def _check(self) -> None:
         """Refuses what cannot be recorded."""
@@ -137,10 +135,5 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
 
 def _is_plain(module: Any) -> bool:
     """Whether a module of torch itself runs no attention, nor others."""
-    home = type(module).__module__
-    if isinstance_named(module, "ScriptModule"):
-        return True
-    return home.startswith("torch.nn.modules") and not re.search("Transformer|MultiheadAttention|Sequential", type(module).__name__)
-
-
-__all__ = ["record"]
+    kind = type(module)
+    return kind.__module__.startswith("torch.nn.modules") and not re.search("Transformer|Multihead", kind.__name__)

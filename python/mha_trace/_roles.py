@@ -97,9 +97,7 @@ def blocks(modules: dict[str, Any]) -> dict[str, str]:
 
 def has_output(module: Any) -> bool:
     """Whether an output projection is in a module, or is the whole of what it does."""
-    return isinstance_named(module, "MultiheadAttention") or any(
-        role == "output" for _, _, role in roles("", module)
-    )
+    return isinstance_named(module, "MultiheadAttention") or any(role == "output" for _, _, role in roles("", module))
 
 
 def _is_in(path: str, around: str) -> bool:
@@ -109,8 +107,8 @@ def _is_in(path: str, around: str) -> bool:
 def config_of(ancestors: list[Any]) -> dict[str, Any] | None:
     """The config of the last of these modules that has one of transformers, as its ``config.json`` says it."""
     for module in reversed(ancestors):
-        config = getattr(module, "config", None)
-        if hasattr(config, "to_dict") and getattr(config, "model_type", ""):
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "to_dict") and getattr(config, "model_type", None):
             said: dict[str, Any] = config.to_dict()
             return said
     return None

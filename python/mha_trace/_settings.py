@@ -15,7 +15,11 @@ from ._arrays import as_array, is_array
 from ._binary import Error
 
 # What the functions decide themselves.
-OWN = {"format": "the report has both forms", "output": "the arrays are what is returned", "color": "there is no terminal"}
+OWN = {
+    "format": "the report has both forms",
+    "output": "the arrays are what is returned",
+    "color": "there is no terminal",
+}
 # A file, or arrays that are written to one.
 FILES = ("config", "x", "weights", "q", "k", "v", "memory", "past", "attn_mask", "rope_freqs", "model_config")
 
