@@ -60,6 +60,7 @@ class Call:
     positions: Any = field(default=None, repr=False)
     dropout: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    problem: str = ""
 
     @property
     def name(self) -> str:
@@ -80,6 +81,8 @@ class Call:
     def save(self, path: Any) -> list[str]:
         """Writes a file that ``mha-trace check`` needs no flags for; gives what there is to be said of it."""
         path = Path(path)
+        if self.problem:
+            raise Error(self.problem)
         if path.suffix != ".safetensors":
             raise Error(f"error: {path} is no .safetensors file\nhelp: recorded layers are saved as .safetensors")
         if "x" not in self.tensors:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from ._binary import Error
 from ._call import Call
 from ._functions import attention_call, module_call
 from ._roles import MEMORY, config_of, isinstance_named, layer_of
@@ -116,7 +117,7 @@ class Capture:
                     return function(module, *inputs, **more)
                 result = self._quietly(lambda: function(module, *inputs, **more))
                 arguments = bound(function, (module, *inputs), more)
-                self._add(frame, attention_call(str(name), arguments, result, module))
+                self._add(frame, str(name), lambda: attention_call(str(name), arguments, result, module))
                 return result
 
             return attend
@@ -132,7 +133,9 @@ class Capture:
                 return original(*args, **kwargs)
             result = original(*args, **kwargs)
             names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-            self._add(frame, attention_call("scaled_dot_product_attention", dict(zip(names, args), **kwargs), result))
+            arguments = dict(zip(names, args), **kwargs)
+            name = "scaled_dot_product_attention"
+            self._add(frame, name, lambda: attention_call(name, arguments, result))
             return result
 
         return scaled_dot_product_attention
@@ -160,7 +163,13 @@ class Capture:
         """The attention block that is running."""
         return next((frame for frame in reversed(self.stack) if frame.is_block), None)
 
-    def _add(self, frame: Frame, call: Call) -> None:
+    def _add(self, frame: Frame, name: str, seen: Callable[[], Call]) -> None:
+        """Keeps a call. What cannot be read of it is told when it is checked: the model runs on."""
+        try:
+            call = seen()
+        except Exception as error:
+            said = str(error) if isinstance(error, Error) else f"error: {name} cannot be read: {error!r}"
+            call = Call("", None, 0, name, {}, problem=said)
         frame.calls.append(self._named(frame, call))
         self.calls.append(call)
 
@@ -186,11 +195,15 @@ class Capture:
         if not frame.is_block:
             return
         if isinstance_named(frame.module, "MultiheadAttention"):
-            self._add(frame, module_call(frame.module, frame.arguments, result))
-        elif not frame.calls and not frame.holds_calls and "output" in frame.kept:
+            name = "nn.MultiheadAttention"
+            self._add(frame, name, lambda: module_call(frame.module, frame.arguments, result))
+        elif not frame.calls and not frame.holds_calls and {"output", "head_outputs"} & set(frame.kept):
+            if "head_outputs" in frame.kept:  # hook points, which have all of the core
+                frame.kept.pop("x", None)
             mask = frame.arguments.get("attention_mask")
             tensors = {"attn_mask": kept(mask)} if getattr(mask, "ndim", 0) == 4 else {}
-            self._add(frame, Call("", None, 0, "no function that is known", tensors))
+            name = "no function that is known"
+            self._add(frame, name, lambda: Call("", None, 0, name, tensors))
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}

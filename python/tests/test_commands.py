@@ -8,9 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import mha_trace
 import numpy as np
 import pytest
+
+import mha_trace
 from mha_trace import _files
 from mha_trace._arrays import Array, as_array
 from mha_trace._settings import flags

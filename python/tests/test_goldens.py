@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mha_trace
 import numpy as np
 import pytest
+
+import mha_trace
 from mha_trace import _files
 
 TEST = """

@@ -1,0 +1,99 @@
+"""Every family of models in one line: recorded, and checked clean."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from models import FAMILIES, build, inputs  # noqa: E402
+
+import mha_trace  # noqa: E402
+
+
+def both_ways(*families):
+    """Each with both attentions; those with a soft cap or sinks have the eager one alone."""
+    eager = [(family, "eager") for family in families]
+    return eager + [(family, "sdpa") for family in families if family not in ("gemma2", "gpt_oss")]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["plain", "padded"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_checked_in_one_line(family, padded):
+    model = build(family)
+    arguments = inputs(family, padded)
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(**arguments)
+    blocks = {call.path for call in run}
+    layers = 3 if FAMILIES[family][2] == "both" else 2
+    assert len(run) >= layers
+    assert len(blocks) >= (1 if family == "albert" else layers)
+    report = run.check()
+    assert report.same, str(report)
+    assert len(report.files) == len(run)
+    for file in report.files:
+        assert {step["name"] for step in file["steps"]} & {"output", "head_outputs"}
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "gemma2", "bart"])
+def test_all_that_can_be_seen_of_an_eager_layer_is_checked(family):
+    model = build(family, "eager")
+    with mha_trace.record(model, layers=[0]) as run, torch.no_grad():
+        model(**inputs(family))
+    for call in run:
+        report = call.check()
+        steps = {step.name for step in report.steps}
+        assert report.same, str(report)
+        assert {"v_heads", "weights", "head_outputs", "concat", "output"} <= steps
+        assert report.notes == ()
+
+
+@pytest.mark.parametrize(("family", "attention"), both_ways("llama", "mistral", "gemma2"))
+def test_prefill_and_decoding_with_the_cache(family, attention):
+    model = build(family, attention)
+    with mha_trace.record(model, layers=[0, 1]) as run, torch.no_grad():
+        model.generate(inputs(family)["input_ids"], max_new_tokens=4, min_new_tokens=4, do_sample=False)
+    assert len(run) == 8
+    assert [call.index for call in run.select(layer=1)] == [0, 1, 2, 3]
+    assert run[2]["x"].shape[1] == 1
+    report = run.check()
+    assert report.same, str(report)
+    assert report.notes == ()
+    assert {"q_rot", "v_cached", "output"} <= {step.name for step in run[-1].check().steps}
+
+
+def test_padded_batches_in_generate():
+    model = build("llama")
+    arguments = inputs("llama", padded=True)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model.generate(**arguments, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    report = run.check()
+    assert report.same, str(report)
+    assert all("read as the core alone" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("family", "attention"), both_ways("llama", "mistral", "gemma2", "qwen3", "gpt_oss", "bert", "gpt2", "bart")
+)
+def test_bfloat16(family, attention):
+    model = build(family, attention, torch.bfloat16)
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(**inputs(family))
+    assert run[0].array("output").code == "BF16"
+    report = run.check()
+    assert report.same, str(report)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_wrong_layer_is_not_same(attention):
+    """The model's window is not that of its config."""
+    model = build("mistral", attention)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model(**inputs("mistral"))
+    assert run.check().same
+    run[0].configs[0]["sliding_window"] = 5
+    report = run.check()
+    assert not report.same
+    assert report.findings
