@@ -15,6 +15,7 @@ from ._goldens import assert_same
 from ._record import record
 from ._report import Finding, Report, Step
 from ._run import Run
+from ._steps import Steps
 
 __all__ = [
     "Call",
@@ -23,6 +24,7 @@ __all__ = [
     "Report",
     "Run",
     "Step",
+    "Steps",
     "assert_same",
     "check",
     "diff",

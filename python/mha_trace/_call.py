@@ -102,8 +102,8 @@ class Call:
 
     def _save_core(self, path: Path) -> None:
         core = self.core()
-        steps = [{"name": name, "axes": AXES[name]} for name in core if name in AXES]
-        _files.write(path, core, {"format": "mha-trace", "version": 1, "steps": steps} if steps else None)
+        steps = [{"name": name, "axes": AXES.get(name)} for name in core]
+        _files.write(path, core, {"format": "mha-trace", "version": 1, "steps": steps})
 
     def core(self) -> dict[str, Array]:
         """What the attention function got and gave.

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import _files
 from ._binary import Error, run, run_all
 from ._report import Report
 from ._settings import flags
+from ._steps import Steps
 
 
 @contextmanager
@@ -64,8 +63,8 @@ def diff(left: Any, right: Any, **settings: Any) -> Report:
         return report("diff", files, settings, folder)
 
 
-def trace(**settings: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Runs attention as the settings say, and gives every step as an array by name, in order of execution.
+def trace(**settings: Any) -> Steps:
+    """Runs attention as the settings say, and gives a dict of every step as a NumPy array, in order of execution.
 
     The numbers are PyTorch's, without PyTorch. Shapes: ``x`` (batch, seq_len, d_in), ``scores`` and ``weights``
     (batch, head, query, key), ``output`` (batch, query, d_model); the README lists them all.
@@ -76,7 +75,12 @@ def trace(**settings: Any) -> dict[str, np.ndarray[Any, Any]]:
     """
     with private_folder() as folder:
         arrays, about = run_to_file(flags(settings, folder), folder)
-    return {step["name"]: arrays[step["name"]].numpy() for step in about["steps"]}
+    steps = about["steps"]
+    return Steps(
+        {step["name"]: arrays[step["name"]].numpy() for step in steps},
+        {step["name"]: step["formula"] for step in steps},
+        {step["name"]: tuple(step["axes"]) for step in steps},
+    )
 
 
 def run_to_file(arguments: Sequence[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
