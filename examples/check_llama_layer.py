@@ -6,9 +6,10 @@ The model is small and random, so that nothing is downloaded; a model from ``fro
     python examples/check_llama_layer.py
 """
 
-import mha_trace
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+
+import mha_trace
 
 torch.manual_seed(0)
 config = LlamaConfig(

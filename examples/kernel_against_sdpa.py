@@ -1,12 +1,13 @@
 """A kernel of one's own against scaled_dot_product_attention: an online softmax over blocks of keys.
 
-    pip install mha-trace torch
-    python examples/kernel_against_sdpa.py
+pip install mha-trace torch
+python examples/kernel_against_sdpa.py
 """
 
-import mha_trace
 import torch
 import torch.nn.functional as F
+
+import mha_trace
 
 
 def blockwise(q, k, v, scale, block=4, rescales=True):

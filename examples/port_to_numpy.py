@@ -6,8 +6,9 @@ The golden is a run of mha-trace, which has PyTorch's numbers; PyTorch is not ne
     python examples/port_to_numpy.py
 """
 
-import mha_trace
 import numpy as np
+
+import mha_trace
 
 
 def attention(x, w_q, w_k, w_v, w_o, heads, kv_heads, repeat):

@@ -7,10 +7,11 @@
 ``pytest --force-regen`` writes it again.
 """
 
-import mha_trace
 import pytest
 import torch
 import torch.nn.functional as F
+
+import mha_trace
 
 
 class SelfAttention(torch.nn.Module):

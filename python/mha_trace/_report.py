@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -36,7 +36,7 @@ class Finding:
     kind: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The verdict of a check or a comparison; ``str()`` is what the command prints.
 
@@ -45,8 +45,8 @@ class Report:
     (True, 'same', 'run: same, 13 steps compared')
     """
 
-    json: str = field(repr=False)
-    text: str = field(repr=False)
+    json: str
+    text: str
     same: bool
     notes: tuple[str, ...] = ()
 
@@ -78,6 +78,8 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join([self.text.rstrip("\n"), *self.notes])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         parts = []

@@ -21,7 +21,7 @@ class Run:
     ...     weights = np.exp(scores - scores.max(-1, keepdims=True))
     ...     return weights / weights.sum(-1, keepdims=True) @ v
     >>> run = mha_trace.record_function(attend, q, k, v)
-    >>> len(run), run[0]["head_outputs"].shape, run.check().same
+    >>> len(run), run[0]["out"].shape, run.check().same
     (1, (1, 2, 4, 8), True)
     """
 

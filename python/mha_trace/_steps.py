@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import islice, product
 from typing import Any
@@ -17,7 +17,7 @@ TABLES, EDGE = 4, 12
 class Shown:
     """Tables of some steps, for notebooks."""
 
-    html: str
+    html: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         return self.html
