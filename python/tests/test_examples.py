@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,11 +16,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(command, folder):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env=environment,
         capture_output=True,
         encoding="utf-8",
         errors="replace",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,8 +39,7 @@ def test_assert_same(tmp_path):
 
 def run_pytest(folder, *arguments, **environment):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, str(folder)]
-    home = str(Path(mha_trace.__file__).parent.parent)
-    plugin = {"PYTHONPATH": home, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "mha_trace.pytest_plugin"}
+    plugin = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "mha_trace.pytest_plugin"}
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **plugin, **environment}, capture_output=True, text=True, check=False
     )

@@ -70,7 +70,8 @@ def test_pytest_has_the_fixture(python, tmp_path):
 
 
 def test_the_source_can_be_built_of():
-    names = tarfile.open(only("*.tar.gz")).getnames()
+    with tarfile.open(only("*.tar.gz")) as archive:
+        names = archive.getnames()
     inside = {name.partition("/")[2] for name in names}
     assert {"Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "LICENSE", "src/main.rs"} <= inside
     assert "python/mha_trace/__init__.py" in inside

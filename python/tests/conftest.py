@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+
+import mha_trace
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -11,6 +16,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "torch: needs torch and transformers")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def processes_find_the_package():
+    """What tests start imports the package that they import."""
+    home = str(Path(mha_trace.__file__).parent.parent)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([home, before] if before else [home])
+    yield
+    os.environ["PYTHONPATH"] = before or ""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
