@@ -93,10 +93,12 @@ class Call:
                 arrays, about = _layer.layer(self, folder)
             except Error as error:
                 if "q_heads" not in self.tensors:
-                    raise
+                    raise Error(
+                        f"error: {self.name}: {_reason(error)}; and no attention function was seen in it, of which "
+                        "the core could be read\nhelp: leave it out, by layers=… or prefix=… of record, or by run.select"
+                    ) from error
                 self._save_core(path)
-                reason = str(error).splitlines()[0].removeprefix("error: ") if str(error) else ""
-                return [f"{self.name}: read as the core alone, from q, k and v to the heads: {reason}"]
+                return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}"]
             _files.write(path, arrays, about)
         return []
 
@@ -125,6 +127,12 @@ class Call:
     def check(self, **settings: Any) -> Report:
         """As the ``check`` of a run, of this call alone."""
         return check_calls([self], settings)
+
+
+def _reason(error: Error) -> str:
+    """What was wrong, without what to do about it: that is about the command line."""
+    said = str(error).splitlines()[0]
+    return said[len("error: ") :] if said.startswith("error: ") else said
 
 
 def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
