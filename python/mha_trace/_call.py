@@ -95,7 +95,7 @@ class Call:
                 if "q_heads" not in self.tensors:
                     raise Error(
                         f"error: {self.name}: {_reason(error)}; and no attention function was seen in it, of which "
-                        "the core could be read\nhelp: leave it out, by layers=… or prefix=… of record, or by run.select"
+                        "the core could be read\nhelp: leave it out, by layers or prefix of record, or by run.select"
                     ) from error
                 self._save_core(path)
                 return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}"]

@@ -66,6 +66,12 @@ class Capture:
         interface = _interface()
         if interface is not None:
             _replace(interface, "get_interface", self._watch_interface(interface.get_interface), undo)
+            return
+        # Before transformers 5 every file of models has the eager function that its layers call.
+        for home in {type(module).__module__ for module in watched.values()}:
+            eager = getattr(sys.modules[home], "eager_attention_forward", None)
+            if eager is not None:
+                _replace(sys.modules[home], "eager_attention_forward", self._watch_attention("eager", eager), undo)
 
     def _watch(self, path: str, module: Any) -> Callable[..., Any]:
         original, role, is_block = module.forward, self.roles.get(id(module)), path in self.blocks
@@ -108,21 +114,24 @@ class Capture:
         @functools.wraps(original)
         def get_interface(*args: Any, **kwargs: Any) -> Any:
             function = original(*args, **kwargs)
-            name = kwargs.get("attn_implementation", args[1] if len(args) > 1 else None)
-
-            @functools.wraps(function)
-            def attend(module: Any, *inputs: Any, **more: Any) -> Any:
-                frame = self._frame_of(module)
-                if frame is None or _in_backward():
-                    return function(module, *inputs, **more)
-                result = self._quietly(lambda: function(module, *inputs, **more))
-                arguments = bound(function, (module, *inputs), more)
-                self._add(frame, str(name), lambda: attention_call(str(name), arguments, result, module))
-                return result
-
-            return attend
+            return self._watch_attention(
+                str(kwargs.get("attn_implementation", args[1] if len(args) > 1 else None)), function
+            )
 
         return get_interface
+
+    def _watch_attention(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def attend(module: Any, *inputs: Any, **more: Any) -> Any:
+            frame = self._frame_of(module)
+            if frame is None or _in_backward():
+                return function(module, *inputs, **more)
+            result = self._quietly(lambda: function(module, *inputs, **more))
+            arguments = bound(function, (module, *inputs), more)
+            self._add(frame, name, lambda: attention_call(name, arguments, result, module))
+            return result
+
+        return attend
 
     def _watch_sdpa(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
