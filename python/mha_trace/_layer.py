@@ -33,6 +33,9 @@ SEEN = (
     "output",
 )
 
+# What is given with an axis of queries, and follows from the input and the settings.
+ROWS = ("x", "mask")
+
 
 def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays of the record, and what its metadata says: what was recorded, the inputs and parameters of the
@@ -45,30 +48,43 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         given, about = run_to_file(stated, folder)
     else:
         given, about = _with_config(call, stated, folder)
-    is_turned = about["config"].get("rope") and not _crosses(call)
-    if is_turned and not call.settings and past_and_offset(call, given["x"].shape[1])[1] is None:
+    is_turned = about["config"].get("rope") and not _crosses(call) and not call.settings
+    if is_turned and past_and_offset(call, call.tensors["x"].shape[1])[1] is None:
         raise Error("error: the items of the batch are at positions of their own, which no setting says")
-    arrays = {step["name"]: given[step["name"]] for step in about["steps"] if step["formula"] == "given"}
+    arrays = {step["name"]: given[step["name"]] for step in about["steps"] if _is_given(step)}
+    if about["config"].pop("queries", None):
+        arrays.pop("mask", None)  # of the last query alone; it follows from the settings
     seen = _seen(call, given, about)
     if "output" not in seen:
         raise Error("error: the output of the layer was not seen")
     arrays.update(seen)
-    about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
     # They were in files that are gone, and are in this one.
     for key in ("x", "weights", "prefix", "memory", "past", "attn_mask", "attn_mask_true"):
         about["config"].pop(key, None)
+    about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
     return {step["name"]: arrays[step["name"]] for step in about["steps"]}, about
 
 
+def _is_given(step: dict[str, Any]) -> bool:
+    return bool(step["formula"] == "given")
+
+
 def _with_config(call: Call, stated: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The run of the first config that the binary takes: of the part of the model that the layer is in, or of all."""
+    """The run of the first config that the binary takes: of the part of the model that the layer is in, or of all.
+
+    What the layer is given does not depend on the queries, so that the last one is enough; but for biases of positions.
+    """
     refused: Error | None = None
     for config in call.configs:
         path = folder / "config.json"
         path.write_text(json.dumps(config, default=str), encoding="utf-8")
+        layer_number = [] if call.layer is None else [f"--layer={call.layer}"]
+        model = [f"--model-config={path}", f"--prefix={call.prefix}", *layer_number, *stated]
         try:
-            layer_number = [] if call.layer is None else [f"--layer={call.layer}"]
-            return run_to_file([f"--model-config={path}", f"--prefix={call.prefix}", *layer_number, *stated], folder)
+            given, about = run_to_file([*model, "--queries=T-1..T"], folder)
+            if any("query" in step["axes"] for step in about["steps"] if _is_given(step) and step["name"] not in ROWS):
+                return run_to_file(model, folder)
+            return given, about
         except Error as error:
             refused = refused or error
     raise refused or Error("error: no config of a model says what the layer is")
@@ -143,12 +159,20 @@ def hidden_keys(call: Call) -> np.ndarray[Any, Any] | None:
 
 def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[str, Array]:
     """What was recorded, as the steps of the run have it."""
-    steps = [step["name"] for step in about["steps"] if step["formula"] != "given"]
+    tokens = call.tensors["x"].shape[1]
+    shapes = {
+        step["name"]: tuple(
+            tokens if axis == "query" else length for axis, length in zip(step["axes"], given[step["name"]].shape)
+        )
+        for step in about["steps"]
+        if not _is_given(step) or step["name"] in ("x", "memory")
+    }
+    steps = [name for name in shapes if name not in ("x", "memory")]
     found: dict[str, Array] = {}
     for name in SEEN:
         array = call.array(name)
-        if array is not None and name in given and (name in steps or name in ("x", "memory")):
-            fitted = _fit(array, given[name].shape)
+        if array is not None and name in shapes:
+            fitted = _fit(array, shapes[name])
             if fitted is not None:
                 found[name] = fitted
     before = steps[: steps.index("scores_raw")] if "scores_raw" in steps else []
@@ -157,7 +181,7 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
         if array is None or (short in "qk" and not _is_scaled_later(call, given, about)):
             continue
         # The attention function gets the last of them.
-        fits = [name for name in before if name.startswith(f"{short}_") and given[name].shape == array.shape]
+        fits = [name for name in before if name.startswith(f"{short}_") and shapes[name] == array.shape]
         if fits:
             found[fits[-1]] = array
     return found
