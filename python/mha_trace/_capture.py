@@ -209,6 +209,7 @@ class Capture:
         elif not frame.calls and not frame.holds_calls and {"output", "head_outputs"} & set(frame.kept):
             if "head_outputs" in frame.kept:  # hook points, which have all of the core
                 frame.kept.pop("x", None)
+                frame.kept.update({name: frame.kept.pop(f"{name}_rot") for name in "qk" if f"{name}_rot" in frame.kept})
             mask = frame.arguments.get("attention_mask")
             tensors = {"attn_mask": kept(mask)} if getattr(mask, "ndim", 0) == 4 else {}
             name = "no function that is known"

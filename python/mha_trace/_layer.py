@@ -135,7 +135,7 @@ def past_and_offset(call: Call, tokens: int) -> tuple[int, int | None]:
     at one position after the other, the same in every item."""
     keys = call.array("k_heads")
     past = 0 if keys is None or _crosses(call) else keys.shape[2] - tokens
-    if call.positions is None:
+    if call.positions is None or call.positions.shape[-1] != tokens:
         return past, past
     positions = np.asarray(call.positions)
     offset = int(positions.flat[0])

@@ -31,6 +31,8 @@ ROLES = {
         "output_proj",
         "hook_attn_out",
     ),
+    "q_rot": ("hook_rot_q",),
+    "k_rot": ("hook_rot_k",),
     "masked_scores": ("hook_attn_scores",),
     "weights": ("hook_pattern",),
     "head_outputs": ("hook_z",),

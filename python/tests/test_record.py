@@ -263,23 +263,27 @@ class Hook(nn.Module):
 
 
 class HookedAttention(nn.Module):
-    """An attention with the hook points of TransformerLens."""
+    """An attention with the hook points of TransformerLens; any change of q and k stands for rotary positions."""
 
-    def __init__(self):
+    def __init__(self, is_rotary):
         super().__init__()
-        for name in ("q", "k", "v", "attn_scores", "pattern", "z"):
+        self.is_rotary = is_rotary
+        for name in ("q", "k", "v", "rot_q", "rot_k", "attn_scores", "pattern", "z"):
             setattr(self, f"hook_{name}", Hook())
 
     def forward(self, x):
         q, k, v = (hook(x.unflatten(-1, (3, 4))) for hook in (self.hook_q, self.hook_k, self.hook_v))
+        if self.is_rotary:
+            q, k = self.hook_rot_q(q.flip(-1) + 1), self.hook_rot_k(k.flip(-1) - 1)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 2
         scores = self.hook_attn_scores(scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf))
         return self.hook_z(torch.einsum("bhqk,bkhd->bqhd", self.hook_pattern(scores.softmax(-1)), v)).flatten(2)
 
 
-def test_hook_points_of_transformer_lens():
+@pytest.mark.parametrize("is_rotary", [False, True])
+def test_hook_points_of_transformer_lens(is_rotary):
     torch.manual_seed(0)
-    attention = HookedAttention()
+    attention = HookedAttention(is_rotary)
     with mha_trace.record(attention) as run:
         attention(torch.randn(2, 5, 12))
     report = run.check(mask="causal")
@@ -292,7 +296,7 @@ def test_a_cache_of_transformer_lens():
     q, k, v = torch.randn(3, 2, 5, 3, 4)
     z = F.scaled_dot_product_attention(*(one.transpose(1, 2) for one in (q, k, v)), is_causal=True).transpose(1, 2)
     cache = {f"blocks.0.attn.hook_{name}": one for name, one in (("q", q), ("k", k), ("v", v), ("z", z))}
-    assert mha_trace.check(cache, mask="causal", prefix="blocks.0").same
+    assert mha_trace.check(cache, mask="causal", prefix="blocks.0.attn").same
 
 
 def test_record_function():
