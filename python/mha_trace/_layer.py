@@ -50,7 +50,7 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         given, about = _with_config(call, stated, folder)
     is_turned = about["config"].get("rope") and not _crosses(call) and not call.settings
     if is_turned and past_and_offset(call, call.tensors["x"].shape[1])[1] is None:
-        raise Error("error: the items of the batch are at positions of their own, which no setting says")
+        raise Error("error: the tokens stand at positions that no setting says, behind padding or with gaps")
     arrays = {step["name"]: given[step["name"]] for step in about["steps"] if _is_given(step)}
     if about["config"].pop("queries", None):
         arrays.pop("mask", None)  # of the last query alone; it follows from the settings

@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from models import FAMILIES, build, inputs  # noqa: E402
 
@@ -62,6 +62,46 @@ def test_prefill_and_decoding_with_the_cache(family, attention):
     assert report.same, str(report)
     assert report.notes == ()
     assert {"q_rot", "v_cached", "output"} <= {step.name for step in run[-1].check().steps}
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
+def test_a_static_cache(family, attention):
+    """Its slots that are not filled yet stand behind the keys."""
+    model = build(family, attention)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model.generate(
+            inputs(family)["input_ids"],
+            max_new_tokens=3,
+            min_new_tokens=3,
+            do_sample=False,
+            cache_implementation="static",
+            disable_compile=True,
+        )
+    report = run.check()
+    assert report.same, str(report)
+    assert report.notes == ()
+
+
+def test_other_ways_to_run():
+    """Beams, a prompt in two pieces, positions of one's own, and masks of flex_attention."""
+    model, ids = build("llama"), inputs("llama")["input_ids"]
+    cache = transformers.DynamicCache(config=model.config)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model.generate(ids, max_new_tokens=2, min_new_tokens=2, num_beams=3, do_sample=False)
+        model(ids[:, :4], past_key_values=cache)
+        model(ids[:, 4:], past_key_values=cache)
+        model(ids, position_ids=torch.arange(7)[None] + 3)
+        model(ids, position_ids=torch.arange(7)[None] * 2)
+    report = run.check()
+    assert report.same, str(report)
+    assert len(report.notes) == 1
+    assert "positions that no setting says" in report.notes[0]
+
+    model = build("llama", "flex_attention")
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(**inputs("llama", padded=True))
+    assert run.check().same
 
 
 def test_padded_batches_in_generate():
