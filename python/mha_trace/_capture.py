@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from ._binary import Error
-from ._call import Call
+from ._call import UNSEEN, Call
 from ._functions import attention_call, module_call
 from ._roles import MEMORY, config_of, isinstance_named, layer_of
 
@@ -212,8 +212,7 @@ class Capture:
                 frame.kept.update({name: frame.kept.pop(f"{name}_rot") for name in "qk" if f"{name}_rot" in frame.kept})
             mask = frame.arguments.get("attention_mask")
             tensors = {"attn_mask": kept(mask)} if getattr(mask, "ndim", 0) == 4 else {}
-            name = "no function that is known"
-            self._add(frame, name, lambda: Call("", None, 0, name, tensors))
+            self._add(frame, UNSEEN, lambda: Call("", None, 0, UNSEEN, tensors))
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}
