@@ -15,6 +15,7 @@ from typing import Any, Callable
 from ._binary import Error
 from ._call import UNSEEN, Call
 from ._functions import attention_call, module_call
+from ._parameters import Parameters
 from ._roles import MEMORY, config_of, isinstance_named, layer_of
 
 
@@ -34,8 +35,10 @@ class Frame:
 class Capture:
     """Watches modules, and keeps the calls of attention in them."""
 
-    def __init__(self, modules: Mapping[str, Any], blocks: Mapping[str, str], roles: Mapping[int, str]) -> None:
-        self.modules, self.blocks, self.roles = modules, blocks, roles
+    def __init__(
+        self, modules: Mapping[str, Any], blocks: Mapping[str, str], roles: Mapping[int, str], parameters: Parameters
+    ) -> None:
+        self.modules, self.blocks, self.roles, self.parameters = modules, blocks, roles, parameters
         self.projecting = set(blocks.values())
         self.calls: list[Call] = []
         self.has_run = False
@@ -50,6 +53,11 @@ class Capture:
             self._local.stack, self._local.is_inside = [], False
         found: list[Frame] = self._local.stack
         return found
+
+    def forget(self) -> None:
+        """Lets go of the model."""
+        self.parameters.forget()
+        self.modules = {}
 
     # ---- what is watched, and put back
 
@@ -216,6 +224,8 @@ class Capture:
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}
+            if "output" in call.tensors:
+                call.parameters = self.parameters.of(frame.path)
         for outer in self.stack:
             outer.holds_calls = outer.holds_calls or bool(frame.calls)
 

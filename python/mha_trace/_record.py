@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from ._binary import Error
-from ._capture import Capture, kept
+from ._capture import Capture
+from ._parameters import Parameters
 from ._roles import blocks, layer_of, numbers, roles
 from ._run import Run
 
@@ -38,7 +39,6 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
             raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
         if layer is not None:
             layers = [*(layers or []), layer]
-        self._model = model
         self._modules = dict(model.named_modules())
         self._layers = None if layers is None else set(layers)
         self._prefix = prefix
@@ -47,7 +47,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         asked = {path: module for path, module in self._modules.items() if self._is_asked(path, module)}
         around = blocks(asked)
         found = {id(part): role for path in around for _, part, role in roles(path, asked[path])}
-        self._capture = Capture(self._modules, around, found)
+        self._capture = Capture(self._modules, around, found, Parameters(model))
         self._watched = {path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)}
 
     def _check(self) -> None:
@@ -100,22 +100,9 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
     ) -> None:
         if self._undo is not None:
             self._undo.close()
-        shared: dict[str, dict[str, Any]] = {}
-        for call in self._capture.calls:
-            if "output" in call.tensors and call.path not in shared:
-                shared[call.path] = self._parameters(call.path)
-            call.parameters = shared.get(call.path, {})
-
-    def _parameters(self, path: str) -> dict[str, Any]:
-        """Copies of the parameters of a block by their whole names, and of relative biases that the layers share."""
-        inside = path + "." if path else ""
-        stack = path.partition(".")[0]
-        found = {}
-        for name, tensor in self._model.state_dict().items():
-            is_shared = "relative_attention_bias" in name and name.startswith(stack)
-            if (name.startswith(inside) or is_shared) and not tensor.is_meta:
-                found[name] = kept(tensor)
-        return found
+        # What was recorded does not keep the model alive.
+        self._capture.forget()
+        self._modules, self._watched = {}, {}
 
     def _nothing(self) -> str:
         """Why there is nothing."""

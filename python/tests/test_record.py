@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import threading
+import weakref
 
 import pytest
 
@@ -126,14 +127,18 @@ def test_only_what_is_asked_for_is_kept(llama):
     assert [call.path for call in run] == ["model.layers.0.self_attn"]
 
 
-def test_nothing_of_the_model_is_held(llama):
+def test_nothing_of_the_model_is_held():
+    llama = build("llama")
     with mha_trace.record(llama) as run:
         llama(**inputs("llama")).logits.sum().backward()
-    del llama
-    gc.collect()
     tensors = [tensor for call in run for tensor in call.tensors.values() if isinstance(tensor, torch.Tensor)]
     assert tensors
     assert not any(tensor.requires_grad or tensor.grad_fn is not None for tensor in tensors)
+    held = weakref.ref(llama)
+    del llama
+    gc.collect()
+    assert held() is None
+    assert run.check().same
 
 
 def test_changes_behind_the_recording_are_not_seen(llama):
@@ -143,6 +148,20 @@ def test_changes_behind_the_recording_are_not_seen(llama):
         for parameter in llama.parameters():
             parameter.zero_()
     assert run.check().same
+
+
+def test_steps_of_an_optimiser_between_passes(llama):
+    optimiser = torch.optim.SGD(llama.parameters(), lr=0.1)
+    with mha_trace.record(llama, layer=0) as run:
+        for _ in range(3):
+            llama(**inputs("llama")).logits.square().mean().backward()
+            optimiser.step()
+    assert run.check().same
+    assert not mha_trace.diff(run.select(index=0), run.select(index=2)).same
+    with mha_trace.record(llama, layer=0) as run, torch.no_grad():
+        llama(**inputs("llama"))
+        llama(**inputs("llama"))
+    assert run[0].parameters is run[1].parameters
 
 
 def test_several_passes_and_files(llama, tmp_path, monkeypatch):
