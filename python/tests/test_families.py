@@ -104,14 +104,21 @@ def test_other_ways_to_run():
     assert run.check().same
 
 
-def test_padded_batches_in_generate():
-    model = build("llama")
-    arguments = inputs("llama", padded=True)
+@pytest.mark.parametrize(("family", "attention"), both_ways("llama", "mistral", "gemma2", "qwen3", "gpt_oss"))
+def test_padded_batches_in_generate(family, attention, tmp_path):
+    """Tokens are counted from behind the padding: every item is a layer by itself."""
+    model = build(family, attention)
     with mha_trace.record(model, layer=0) as run, torch.no_grad():
-        model.generate(**arguments, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+        model.generate(**inputs(family, padded=True), max_new_tokens=4, min_new_tokens=4, do_sample=False)
     report = run.check()
     assert report.same, str(report)
-    assert all("read as the core alone" in note for note in report.notes)
+    assert report.notes == ()
+    assert len(report.files) == 2 * len(run) == 8
+    assert len(run.save(tmp_path)) == 8
+    assert mha_trace.check(tmp_path).same
+    # One file holds the batch, and so its core.
+    run[0].save(tmp_path / "one.safetensors")
+    assert mha_trace.check(tmp_path / "one.safetensors").same
 
 
 @pytest.mark.parametrize(
