@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from ._binary import Error
 from ._call import UNSEEN, Call
-from ._functions import attention_call, module_call
+from ._functions import attended, attention_call, kept, module_call
 from ._parameters import Parameters
 from ._roles import MEMORY, config_of, isinstance_named, layer_of
 
@@ -219,7 +219,7 @@ class Capture:
                 frame.kept.pop("x", None)
                 frame.kept.update({name: frame.kept.pop(f"{name}_rot") for name in "qk" if f"{name}_rot" in frame.kept})
             mask = frame.arguments.get("attention_mask")
-            tensors = {"attn_mask": kept(mask)} if getattr(mask, "ndim", 0) == 4 else {}
+            tensors = {"attn_mask": attended(kept(mask))} if getattr(mask, "ndim", 0) == 4 else {}
             self._add(frame, UNSEEN, lambda: Call("", None, 0, UNSEEN, tensors))
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
@@ -242,11 +242,6 @@ def _inputs(frame: Frame) -> dict[str, Any]:
     if memory is not None:
         found["memory"] = kept(memory)
     return found
-
-
-def kept(tensor: Any) -> Any:
-    """A copy on the CPU, of which nothing that happens later is seen."""
-    return tensor.detach().to("cpu", copy=True)
 
 
 def _replace(home: Any, name: str, value: Any, undo: ExitStack) -> None:

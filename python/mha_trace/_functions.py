@@ -15,7 +15,7 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     Both get q, k, v as (batch, head, token, head_dim); the first gives the heads' outputs so, the others as
     (batch, token, head, head_dim), with the weights (batch, head, query, key) behind them where they make any.
     """
-    query, key, value = (_copy(arguments[one]) for one in ("query", "key", "value"))
+    query, key, value = (kept(arguments[one]) for one in ("query", "key", "value"))
     tensors: dict[str, Any] = {"q_heads": query, "k_heads": key, "v_heads": value}
     if module is None:
         mask, is_causal, scale = (arguments.get(one) for one in ("attn_mask", "is_causal", "scale"))
@@ -41,10 +41,10 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     if is_causal:
         tensors["is_causal"] = _scalar(1.0)
     if hasattr(arguments.get("s_aux"), "detach"):
-        tensors["sinks"] = _copy(arguments["s_aux"]).flatten()
+        tensors["sinks"] = kept(arguments["s_aux"]).flatten()
     if hasattr(weights, "detach") and not ("sinks" in tensors and _sum_to_one(weights)):
-        tensors["weights"] = _copy(weights)
-    tensors["head_outputs"] = _copy(out)
+        tensors["weights"] = kept(weights)
+    tensors["head_outputs"] = kept(out)
     return Call("", None, 0, name, tensors, dropout=float(dropout or 0))
 
 
@@ -60,7 +60,7 @@ def _mask(mask: Any, bias: Any, query: Any, key: Any, is_causal: bool) -> Any:
         sizes = (query.shape[0], query.shape[1], query.shape[-2], key.shape[-2])
         mask = create_mask(mask.mask_mod, *sizes, device=str(query.device))
     if mask is not None:
-        mask = _copy(mask)
+        mask = kept(mask)
         if mask.dim() == 2 and query.dim() == 4 and mask.shape == (query.shape[0], key.shape[-2]):
             mask = mask[:, None, None, :].bool()  # which keys are no padding, as FlashAttention is told
         mask = mask[..., : key.shape[-2]]
@@ -68,7 +68,7 @@ def _mask(mask: Any, bias: Any, query: Any, key: Any, is_causal: bool) -> Any:
             mask = mask[None] if mask.shape[0] == query.shape[1] else mask[:, None]
     if bias is None:
         return mask
-    bias = _copy(bias)
+    bias = kept(bias)
     if mask is None:
         return bias
     return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else bias + mask
@@ -83,7 +83,7 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
     output, weights = result
 
     def batched(tensor: Any) -> Any:
-        tensor = _copy(tensor)
+        tensor = kept(tensor)
         if tensor.dim() == 2:
             return tensor[None]
         return tensor if module.batch_first else tensor.transpose(0, 1).contiguous()
@@ -106,7 +106,7 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
     if parts:
         tensors["attn_mask"] = _both(*parts) if len(parts) == 2 else parts[0]
     if weights is not None and arguments.get("average_attn_weights", True) is False:
-        tensors["weights"] = _copy(weights if weights.dim() == 4 else weights[None])
+        tensors["weights"] = kept(weights if weights.dim() == 4 else weights[None])
     return Call(
         "",
         None,
@@ -122,7 +122,7 @@ def _allowed(mask: Any) -> Any:
     """A mask of ``nn.MultiheadAttention``, where true blocks, as one where true attends; floats as they are."""
     if mask is None:
         return None
-    mask = _copy(mask)
+    mask = kept(mask)
     return ~mask if mask.dtype.is_floating_point is False else mask
 
 
@@ -144,9 +144,18 @@ def _sum_to_one(weights: Any) -> bool:
     return bool(((weights.float().sum(-1) - 1).abs() < 1e-2).all())
 
 
-def _copy(tensor: Any) -> Any:
+def kept(tensor: Any) -> Any:
+    """A copy on the CPU, of which nothing that happens later is seen."""
     return tensor.detach().to("cpu", copy=True)
 
 
 def _scalar(value: Any) -> Any:
     return as_array(float(value))
+
+
+def attended(mask: Any) -> Any:
+    """A mask of which nothing says what true means, as one where it is to attend: tokens see themselves."""
+    if not mask.is_floating_point() and mask.shape[-1] == mask.shape[-2]:
+        seen = mask.diagonal(dim1=-2, dim2=-1).bool()
+        return mask.bool() if seen.float().mean() > 0.5 else ~mask.bool()
+    return mask

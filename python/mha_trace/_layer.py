@@ -29,7 +29,6 @@ SEEN = (
     "masked_scores",
     "weights",
     "head_outputs",
-    "concat",
     "output",
 )
 
@@ -175,6 +174,12 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
             fitted = _fit(array, shapes[name])
             if fitted is not None:
                 found[name] = fitted
+    # What the output projection gets is the last step in front of it: a gate or a norm may stand behind the heads.
+    joined = call.array("concat")
+    if joined is not None and {"head_outputs", "output"} <= set(steps):
+        behind = steps[steps.index("head_outputs") + 1 : steps.index("output")]
+        fits = [name for name in behind if shapes[name] == joined.shape]
+        found.update(dict.fromkeys(fits[-1:], joined))
     before = steps[: steps.index("scores_raw")] if "scores_raw" in steps else []
     for short in "qkv":
         array = call.array(f"{short}_heads")

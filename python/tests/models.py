@@ -119,6 +119,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
     "starcoder2": ("Starcoder2ForCausalLM", DECODER | {"sliding_window": 3}, "decoder"),
     "deepseek_v2": ("DeepseekV2ForCausalLM", LATENT, "decoder"),
     "deepseek_v3": ("DeepseekV3ForCausalLM", LATENT, "decoder"),
+    # Heads that are gated or normed in front of the output projection.
+    "bitnet": ("BitNetForCausalLM", DECODER, "decoder"),
+    "afmoe": ("AfmoeForCausalLM", WIDE | WINDOWS | EXPERTS | {"num_shared_experts": 1}, "decoder"),
+    "qwen3_next": (
+        "Qwen3NextForCausalLM",
+        WIDE | EXPERTS | {"shared_expert_intermediate_size": 14, "layer_types": ["full_attention"] * 2},
+        "decoder",
+    ),
     "falcon": ("FalconForCausalLM", DECODER, "decoder"),
     "bloom": ("BloomForCausalLM", VOCAB | {"hidden_size": 24, "n_head": 4, "n_layer": 2}, "decoder"),
     "gpt2": ("GPT2LMHeadModel", GPT, "decoder"),
