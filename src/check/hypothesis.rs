@@ -33,12 +33,10 @@ pub const KNOWN: u32 = 0;
 /// If candle fails.
 pub fn hypotheses(situation: &Situation) -> Result<Vec<Hypothesis>> {
     let mut all = known(situation)?;
-    for made in grammar(situation.right, &situation.config.sizes) {
-        // One that has a name is told by it.
-        if !all.iter().any(|known| known.cost == KNOWN && known.edits == made.edits) {
-            all.push(made);
-        }
-    }
+    let mut others = grammar(situation.right, &situation.config.sizes);
+    // One that has a name is told by it.
+    others.retain(|made| !all.iter().any(|known| known.edits == made.edits));
+    all.extend(others);
     all.sort_by_key(|made| made.cost);
     Ok(all)
 }

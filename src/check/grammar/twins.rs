@@ -1,5 +1,7 @@
 //! The same mistake at queries, keys and values.
 
+use std::collections::HashMap;
+
 use super::Grammar;
 use crate::check::hypothesis::Hypothesis;
 use crate::program::{Kind, Name};
@@ -24,30 +26,33 @@ const KIN: &[&[Name]] = &[
 
 impl Grammar<'_> {
     pub(super) fn twins(&mut self) {
+        let at_one = self.found.iter().filter_map(|made| {
+            let at = made.edits.first()?.at;
+            let is_kin = KIN.iter().any(|kin| kin.contains(&at));
+            let is_at = is_kin && made.edits.iter().all(|edit| edit.at == at);
+            is_at.then(|| (at, words(made, at), made))
+        });
+        let at_one: Vec<(Name, String, &Hypothesis)> = at_one.collect();
+        let mut alike: HashMap<(Name, &str, &str), &Hypothesis> = HashMap::new();
+        for (at, told, made) in &at_one {
+            alike.entry((*at, made.kind.name(), told)).or_insert(made);
+        }
         let mut all = Vec::new();
         for kin in KIN {
             let [first, others @ ..] = kin else { continue };
-            for made in self.found.iter().filter(|made| is_at(made, *first)) {
-                let told = words(made, *first);
-                let alike = |name: &Name| {
-                    let is_it = |other: &&Hypothesis| {
-                        is_at(other, *name)
-                            && other.kind == made.kind
-                            && words(other, *name) == told
-                    };
-                    self.found.iter().find(is_it)
-                };
-                let Some(alike) = others.iter().map(alike).collect::<Option<Vec<_>>>() else {
+            for (_, told, made) in at_one.iter().filter(|(at, ..)| at == first) {
+                let twin = |name: &Name| alike.get(&(*name, made.kind.name(), told));
+                let Some(twins) = others.iter().map(twin).collect::<Option<Vec<_>>>() else {
                     continue;
                 };
-                let edits = alike.iter().flat_map(|other| other.edits.clone());
+                let edits = twins.iter().flat_map(|other| other.edits.clone());
                 let names: Vec<&str> = kin.iter().map(|name| name.as_str()).collect();
                 all.push(Hypothesis {
                     edits: made.edits.iter().cloned().chain(edits).collect(),
                     summary: format!("{}: {told}", names.join(", ")),
                     // One line of code, made once.
                     cost: made.cost,
-                    ..made.clone()
+                    ..(*made).clone()
                 });
             }
         }
@@ -81,10 +86,6 @@ impl Grammar<'_> {
         }
         self.found.extend(all);
     }
-}
-
-fn is_at(made: &Hypothesis, name: Name) -> bool {
-    made.edits.iter().all(|edit| edit.at == name)
 }
 
 /// What a mistake is, without the names of its stream.
