@@ -233,7 +233,7 @@ impl<'a> Evidence<'a> {
         Ok(self.right(step)?.unwrap_or_else(|| step.value.clone()))
     }
 
-    /// Whether a step is off in enough finite numbers to tell why: NaN agrees with whatever becomes NaN.
+    /// Whether a step is off in enough numbers to tell why: NaN agrees with whatever becomes NaN.
     ///
     /// # Errors
     /// If candle fails.
@@ -248,7 +248,8 @@ impl<'a> Evidence<'a> {
         let tolerance = Tolerance::of(found.dtype());
         let (found, value) = (cells(found, None)?, cells(&value, None)?);
         let off = found.iter().zip(&value).filter(|(found, value)| {
-            found.is_finite() && value.is_finite() && tolerance.excess(**found, **value) > 1.0
+            let are_numbers = !found.is_nan() && !value.is_nan();
+            are_numbers && tolerance.excess(**found, **value) > 1.0
         });
         Ok(off.count() >= LEAST_TOLD.min(found.len()))
     }

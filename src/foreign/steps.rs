@@ -251,6 +251,8 @@ impl Named {
         let others: Vec<String> = options
             .iter()
             .filter(|(other, way)| (other.name, way) != (step.name, reading))
+            // Of a step in the plain order, other orders are no news.
+            .filter(|(other, _)| other.name != step.name || !reading.is_plain())
             .map(|(other, way)| {
                 let other = if other.name == step.name { "" } else { other.name.as_str() };
                 format!("{other} {way}").trim_start().to_owned()
