@@ -460,7 +460,8 @@ def noise_run(rng, number, folder):
     if kind == "lowered":
         about["lowered"] = lowered = Lowered.at_random(rng)
         dtype, arithmetic = torch.float32, Lowered(rng, **lowered)
-        largest = torch.float16 if "f16" in lowered.values() else torch.float32
+        used = [torch.float32, *(HALVES[name] for name in lowered.values() if name in HALVES)]
+        largest = min(used, key=lambda dtype: torch.finfo(dtype).max)
     elif kind == "f32 softmax":
         half, about["softmax"] = rng.choice(list(HALVES)), rng.choice(["f32", "f32, cast"])
         about["half"] = half

@@ -159,15 +159,24 @@ impl Recomputed {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
     }
 
+    /// How many recorded steps are the recomputed ones, but for the rounding of any type.
+    fn near(&self) -> Result<usize> {
+        let apart: Vec<f64> = self.distances().collect::<Result<_>>()?;
+        Ok(apart.into_iter().filter(|apart| *apart <= FITS).count())
+    }
+
     /// How far the recorded steps are from the recomputed ones: the sum of their [`distance`]s.
     fn apart(&self) -> Result<f64> {
-        let mut sum = 0.0;
-        for step in self.steps.iter().filter_map(|found| self.trace.step(found.step?)) {
+        self.distances().sum()
+    }
+
+    /// The [`distance`] of every recorded step from the recomputed one, 1 where the shapes differ.
+    fn distances(&self) -> impl Iterator<Item = Result<f64>> {
+        self.steps.iter().filter_map(|found| self.trace.step(found.step?)).map(|step| {
             let recorded = self.named.record.tensor(step.name.as_str());
             let recorded = recorded.filter(|recorded| recorded.dims() == step.value.dims());
-            sum += recorded.map_or(Ok(1.0), |recorded| distance(recorded, &step.value))?;
-        }
-        Ok(sum)
+            recorded.map_or(Ok(1.0), |recorded| distance(recorded, &step.value))
+        })
     }
 
     /// How many steps are wrong for no known reason.
@@ -195,7 +204,7 @@ impl Recomputed {
 }
 
 /// The file's run beside the file, explained. Of several ways to understand the file the one with the most steps that
-/// are the same is taken, and of those one that finds the most steps in it; of equal ones, the one that leaves the fewest
+/// are the same but for rounding is taken, and of those one that finds the most steps in it; of equal ones, the one that leaves the fewest
 /// steps without an explanation, the plain one first.
 fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let (mut found, mut refused) = (Vec::new(), None);
@@ -215,9 +224,13 @@ fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
             Err(_) => {}
         }
     }
-    let most = found.iter().map(Recomputed::same).max();
     let mut best = None;
-    found.retain(|recomputed| Some(recomputed.same()) == most);
+    if found.len() > 1 {
+        let near: Vec<usize> = found.iter().map(Recomputed::near).collect::<Result<_>>()?;
+        let most = near.iter().copied().max();
+        let mut near = near.into_iter();
+        found.retain(|_| near.next() == most);
+    }
     // A way that finds fewer steps in the file understands less of it.
     let most = found.iter().map(|recomputed| recomputed.steps.len()).max();
     found.retain(|recomputed| Some(recomputed.steps.len()) == most);

@@ -1,6 +1,6 @@
 //! Matrix products in fewer bits, as tensor cores and automatic casts compute them.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::fit::{LEAST_CELLS, cells};
 use crate::error::Result;
@@ -25,6 +25,8 @@ enum Which {
     Scores,
     /// No product, but the keys and values that a cache holds.
     Cache,
+    /// Not only products, but every step.
+    Steps,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +58,12 @@ impl Products {
         })
     }
 
+    /// Every step of a run in 16 bits is rounded.
+    pub fn of_every_step(half: DType) -> Self {
+        let precision = if half == DType::F16 { Precision::F16 } else { Precision::Bf16 };
+        Self { precision, which: Which::Steps, cast: Cast::Result }
+    }
+
     /// `the matrix products are computed in bf16`.
     pub fn told(self) -> String {
         let name = self.precision.name();
@@ -64,6 +72,7 @@ impl Products {
             Which::Projections => "the projections",
             Which::Attention => "the products of queries, keys and values",
             Which::Scores => "the products of queries and keys",
+            Which::Steps => "all steps",
             Which::Cache => return format!("the cache holds {name} numbers"),
         };
         match self.cast {
@@ -74,8 +83,8 @@ impl Products {
 
     fn is_of(self, op: &Op) -> bool {
         match (op, self.which) {
+            (_, Which::Steps) | (Op::Linear(_), Which::All) => true,
             (Op::Heads(Heads::Append), which) => which == Which::Cache,
-            (Op::Linear(_), Which::All) => true,
             (Op::Linear(Linear::Project { .. }), which) => which == Which::Projections,
             (Op::Linear(Linear::WeightedSum), which) => which == Which::Attention,
             (Op::Linear(_), which) => matches!(which, Which::Attention | Which::Scores),
