@@ -302,7 +302,7 @@ fn extensions_are_read_in_any_case_and_unknown_ones_told() {
     let path = folder.path().join("RUN.NPZ");
     std::fs::copy(fixture("stored.npz"), &path).expect("copied");
     assert_eq!(Record::read(&path).expect("reads").entries.len(), 3);
-    let known = "use .json, .safetensors, .npz, .npy, .pt, .pth or .bin";
+    let known = "use .json, .safetensors, .npz, .npy, .gguf, .pt, .pth or .bin";
     let unknown = refusal(Bundle::from_bytes(Path::new("x.txt"), Vec::new()));
     assert_eq!(unknown, ("`.txt` is not a known format".to_owned(), known.to_owned()));
     let what = "`.npy` is a format that is read, not written".to_owned();
