@@ -193,17 +193,19 @@ impl Builder<'_> {
         let (queries, keys) = (sizes.query_count(), sizes.keys());
         let masks = &config.masks;
         let mut parts = Vec::new();
-        if masks.between == Mask::Causal {
-            let (first, shifts) =
-                (config.first_seen(config.align()), config.shifts(config.align()));
-            let by_position = |hides| {
+        let is_causal = masks.between == Mask::Causal;
+        let (first, shifts) = (config.first_seen(config.align()), config.shifts(config.align()));
+        let window = if is_causal { Hides::BeforeWindow } else { Hides::OutsideWindow };
+        let by_position = [
+            (Name::CausalMask, is_causal.then_some(Hides::Future)),
+            (Name::WindowMask, masks.window.map(window)),
+            (Name::ChunkMask, masks.chunk.map(Hides::OtherChunk)),
+        ];
+        for (name, hides) in by_position {
+            if let Some(hides) = hides {
                 let shifts = shifts.clone();
-                Masking::ByPosition(ByPosition { first, queries, keys, hides, shifts })
-            };
-            parts.push(self.setting(Name::CausalMask, by_position(Hides::Future), &[])?);
-            if let Some(window) = masks.window {
-                let window = by_position(Hides::BeforeWindow(window));
-                parts.push(self.setting(Name::WindowMask, window, &[])?);
+                let mask = ByPosition { first, queries, keys, hides, shifts };
+                parts.push(self.setting(name, Masking::ByPosition(mask), &[])?);
             }
         }
         let by_key = [

@@ -163,14 +163,18 @@ impl Config {
     }
 
     fn check_scores(&self) -> Result<()> {
+        match self.masks.chunk {
+            Some(0) => return refuse("chunk 0 shows no key", "give chunk at least 1"),
+            Some(_) if self.sizes.is_cross => {
+                let what = "chunk is of one sequence, and cross attention has two";
+                return refuse(what, "leave chunk out, or kv_len and memory");
+            }
+            Some(_) | None => {}
+        }
         match (self.masks.window, self.masks.between, self.softcap, self.scale) {
             (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
             (Some(_), Mask::None, ..) if self.sizes.is_cross => refuse(
                 "window is under the causal mask, which cross attention has only if it is asked for",
-                "pass `mask=causal`, or leave window out",
-            ),
-            (Some(_), Mask::None, ..) => refuse(
-                "window is of the last keys, and mask none shows the later ones too",
                 "pass `mask=causal`, or leave window out",
             ),
             (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {

@@ -61,6 +61,8 @@ choices! {
         QkNorm = "qk-norm",
         /// The window.
         Window = "window",
+        /// The chunks.
+        Chunk = "chunk",
         /// The soft cap.
         Softcap = "softcap",
         /// A scale other than 1/√`d_k`.

@@ -117,8 +117,10 @@ pub struct Masks {
     /// Where the causal mask's diagonal starts if queries and keys differ in number; where nothing is said,
     /// [`Config::align`] decides.
     pub causal_align: Option<CausalAlign>,
-    /// How many keys a query sees under the causal mask, the last ones, itself included.
+    /// How many keys a query sees: the last ones, itself included; without a causal mask one less on the other side too.
     pub window: Option<usize>,
+    /// How many keys the chunks have of which a query sees its own alone, as in Llama 4.
+    pub chunk: Option<usize>,
     /// A string of 0 and 1 a batch item; 1 lets every query attend to that key. No strings: no such mask.
     pub key_mask: Option<Vec<String>>,
     /// The number of valid keys of every batch item.
@@ -202,6 +204,7 @@ impl Config {
                 between: s.mask.unwrap_or(otherwise),
                 causal_align: s.causal_align,
                 window: s.window,
+                chunk: s.chunk,
                 key_mask: s.key_mask.clone().filter(|rows| !rows.is_empty()),
                 lengths: s.lengths.clone(),
                 segments: s.segments.clone().map(|queries| Packed {

@@ -244,8 +244,10 @@ settings! {
     attn_mask_true: AttnMaskTrue = takes("NAME").default("attend").replaces(MASKS);
     /// What a masked score becomes: a number or -inf
     mask_fill: Fill = takes("X").default("-1e9");
-    /// Keys that a query sees under the causal mask: the last N, itself included
+    /// Keys that a query sees: the last N, itself included; with mask none also the next N − 1
     window: usize = newer("N").default("all").replaces(MASKS);
+    /// Keys that a query sees: those of its own chunk of N
+    chunk: usize = newer("N").default("all").replaces(MASKS);
     /// Add linear position biases to the scores: −slope · distance, with one slope per head
     alibi: bool = newer("").replaces(MASKS).told();
     /// What the dot products are multiplied by

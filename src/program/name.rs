@@ -182,14 +182,15 @@ steps! {
     KPast = "k_past", "keys of the cache", past().called(K_PAST);
     VPast = "v_past", "values of the cache", past().called(V_PAST);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
-    WindowMask = "mask_window", "keys before a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
+    WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
+    ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     KeyMask = "mask_keys", "keys that nobody may see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
     LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, SCORES).boolean().inner();
     DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, SCORES).boolean().inner().by("`segments=N,N`");
     FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, SCORES).boolean().inner().file("attn_mask");
     Mask = "mask", "which keys a query may not see",
         Row::new(Setting, SCORES).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask")
-            .made_of(&[Name::CausalMask, Name::WindowMask, Name::KeyMask, Name::LengthMask, Name::DocumentMask, Name::FileMask]);
+            .made_of(&[Name::CausalMask, Name::WindowMask, Name::ChunkMask, Name::KeyMask, Name::LengthMask, Name::DocumentMask, Name::FileMask]);
     AlibiSlopes = "alibi_slopes", "slopes of the heads' position biases", Row::new(Setting, &[Heads]).inner().by("`alibi`");
     Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`")
         .made_of(&[Name::AlibiSlopes]);

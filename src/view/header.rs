@@ -37,7 +37,10 @@ pub fn mask_line(c: &Config) -> String {
         let align = (c.sizes.seq_len != c.sizes.keys()).then(|| format!(", aligned {}", c.align()));
         let window = c.masks.window.map(|window| format!(", window {window}"));
         masks.push(["causal".to_owned()].into_iter().chain(align).chain(window).collect());
+    } else if let Some(window) = c.masks.window {
+        masks.push(format!("window {window} to both sides"));
     }
+    masks.extend(c.masks.chunk.map(|chunk| format!("chunks of {chunk}")));
     if let Some(rows) = &c.masks.key_mask {
         masks.push(format!("keys {}", rows.join(",")));
     }

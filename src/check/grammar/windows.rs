@@ -10,10 +10,12 @@ impl Grammar<'_> {
         let first = i64::try_from(self.sizes.first_position()).unwrap_or_default();
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let distance = |query: usize, key: usize| signed(query) + first - signed(key);
-        let window = self.right.step(Name::WindowMask).map(|step| &step.op);
-        let Some(Op::Masking(Masking::ByPosition(mask))) = window else { return };
-        let Hides::BeforeWindow(size) = mask.hides else { return };
-        let size_signed = signed(size);
+        let hides = |name: Name| match self.right.step(name).map(|step| &step.op) {
+            Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask.hides),
+            Some(_) | None => None,
+        };
+        let (window, chunk) = (hides(Name::WindowMask), hides(Name::ChunkMask));
+        let is_causal = self.right.step(Name::CausalMask).is_some();
         let is_future = |q: usize, k: usize| distance(q, k) < 0;
         let padding = self.padding(own);
         let is_padding = |b: usize, q: usize, k: usize| {
@@ -22,6 +24,50 @@ impl Grammar<'_> {
         let of = |is_blocked: &dyn Fn(usize, usize) -> bool| {
             own.of(|b, q, k| is_blocked(q, k) || is_padding(b, q, k))
         };
+        if let Some(Hides::OutsideWindow(size)) = window {
+            let size = signed(size);
+            add(
+                of(&|q, k| is_future(q, k) || distance(q, k) >= size),
+                "the window lies before the query alone, not on both sides".to_owned(),
+                cost::COMMON,
+            );
+            add(
+                of(&|q, k| distance(q, k) >= size),
+                "every later key is visible, beside the window before the query".to_owned(),
+                cost::COMMON,
+            );
+            add(
+                of(&|q, k| distance(q, k).abs() >= 2 * size - 1),
+                "the window is as long on each side as it is in all".to_owned(),
+                cost::COMMON,
+            );
+            add(
+                of(&|q, k| 2 * distance(q, k).abs() >= size),
+                "half of the window lies on either side of the query".to_owned(),
+                cost::COMMON,
+            );
+        }
+        if let Some(Hides::OtherChunk(size)) = chunk {
+            let size = signed(size.max(1));
+            let is_other = |q: usize, k: usize| (signed(q) + first) / size != signed(k) / size;
+            add(
+                of(&|q, k| (is_causal && is_future(q, k)) || distance(q, k).abs() >= size),
+                format!("a sliding window of {size} in place of chunks"),
+                cost::COMMON,
+            );
+            add(
+                of(&|q, k| is_causal && is_future(q, k)),
+                "the chunks are left out".to_owned(),
+                cost::COMMON,
+            );
+            add(
+                of(&is_other),
+                format!("chunks of {size} tokens, of which later keys are visible too"),
+                cost::COMMON,
+            );
+        }
+        let Some(Hides::BeforeWindow(size)) = window else { return };
+        let size_signed = signed(size);
         add(
             of(&|q, k| distance(q, k).abs() >= size_signed),
             format!("the window of {size} reaches both ways, into later keys too"),
