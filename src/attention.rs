@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use candle_core::DType;
 
-use crate::config::{Config, Mask, NormOver, QkNorm};
+use crate::config::{Config, Mask, NormOver, QkNorm, RelativeBiases};
 use crate::error::Result;
 use crate::program::{
-    Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distance, Documents, Frequencies, Heads,
-    Hides, Linear, Masking, Name, Op, Program, QueryRows, Rotary, Rotate, Scaling, Size, Weighting,
-    alibi_slopes,
+    AlibiForm, Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents,
+    Frequencies, Heads, Hides, Linear, Masking, Name, Op, Program, QueryRows, Relative, Rotary,
+    Scaling, Size, Weighting,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -30,10 +30,11 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
     let norm = config.norm.map(|norm| (norm, p.of_norm(Name::WQNorm), p.of_norm(Name::WKNorm)));
     let sinks = config.sinks.then(|| p.given(Name::Sinks));
+    let table = config.relative.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
     let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
     let mask = p.mask()?;
-    let attn_bias = p.attn_bias()?;
+    let attn_bias = p.attn_bias(table)?;
     let dropout = if config.dropout > 0.0 {
         let scale = Weighting::DropoutScale { p: config.dropout };
         Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
@@ -63,11 +64,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         keys = p.then(Name::KNorm, norm, &[keys, w_k_norm])?;
     }
     if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
-        let (pairing, factor) = (rope.pairing, rope.factor());
-        let rotate = |first| Rotary::Rotate(Rotate { pairing, first, factor });
-        queries =
-            p.then(Name::QRot, rotate(rope.offset + sizes.first_query()), &[queries, freqs])?;
-        keys = p.then(Name::KRot, rotate(rope.offset), &[keys, freqs])?;
+        let rotate = |first| Rotary::Rotate(rope.rotate(first));
+        queries = p.then(Name::QRot, rotate(sizes.first_query()), &[queries, freqs])?;
+        keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?;
     }
     if let Some((k_past, v_past)) = past {
         keys = p.then(Name::KCached, Heads::Append, &[k_past, keys])?;
@@ -178,7 +177,7 @@ impl Builder<'_> {
             dims: rope.dims,
             base: rope.base,
             scaling: rope.scaling.clone(),
-            positions: rope.offset.saturating_add(config.sizes.seq_len),
+            positions: rope.positions,
             dtype: config.dtype.into(),
         };
         self.setting(Name::RopeFreqs, Rotary::Frequencies(frequencies), &[]).map(Some)
@@ -232,20 +231,42 @@ impl Builder<'_> {
     }
 
     /// What is added to the scores: position biases, and a float mask.
-    fn attn_bias(&mut self) -> Result<Option<usize>> {
+    fn attn_bias(&mut self, table: Option<usize>) -> Result<Option<usize>> {
         if let Some(given) = self.given_outside(Name::AttnBias) {
             return Ok(Some(given));
         }
         let (config, sizes) = (self.config, &self.config.sizes);
         let mut parts = Vec::new();
-        if config.alibi {
-            let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
+        let (queries, keys, first) = (sizes.query_count(), sizes.keys(), sizes.first_position());
+        if let Some(form) = config.alibi {
+            let slopes = Biasing::Slopes { slopes: form.slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
-            let (queries, keys) = (sizes.query_count(), sizes.keys());
-            let (sort, first) = (Distance::Absolute, sizes.first_position());
-            let alibi = Biasing::Distances { sort, first, queries, keys };
-            parts.push(self.setting(Name::Alibi, alibi, &[slopes])?);
+            let plain = Distances::new(form.distance(), first, queries, keys);
+            let alibi = match form {
+                AlibiForm::Falcon => {
+                    Distances { is_narrow: true, factor: config.scale_factor(), ..plain }
+                }
+                AlibiForm::Paper | AlibiForm::Bloom | AlibiForm::Mpt => plain,
+            };
+            parts.push(self.setting(Name::Alibi, Biasing::Distances(alibi), &[slopes])?);
         }
+        if let Some((relative, table)) = config.relative.zip(table) {
+            let RelativeBiases { sort, max_distance } = relative;
+            let buckets = sizes.of(Size::Buckets);
+            let (is_backwards, is_linear) = (false, false);
+            let relative = Biasing::Relative(Relative {
+                sort,
+                buckets,
+                max_distance,
+                first,
+                queries,
+                keys,
+                is_backwards,
+                is_linear,
+            });
+            parts.push(self.setting(Name::RelativeBias, relative, &[table])?);
+        }
+        parts.extend(self.given_outside(Name::GivenBias));
         parts.extend(self.given_outside(Name::FileBias));
         if parts.is_empty() {
             return Ok(None);

@@ -35,10 +35,14 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         )?);
     }
     all.extend(token_positions(evidence, at, rotate, found, &inputs)?);
+    let meant = match &rotate.places {
+        Some(places) => places.told(),
+        None => own.to_string(),
+    };
     let told: Vec<String> = firsts.iter().map(ToString::to_string).collect();
     let summary =
-        format!("{at}: the items' first positions are {}, and {own} was meant", told.join(", "));
-    let turn = Slip::Turn(Turn { first: firsts, ..rotate.turn() });
+        format!("{at}: the items' first positions are {}, and {meant} was meant", told.join(", "));
+    let turn = Slip::Turn(Turn { first: firsts, own: None, ..rotate.turn() });
     all.push(Hypothesis::of_kind(
         Kind::Parameter,
         cost::FITTED,
@@ -103,7 +107,7 @@ fn first_position(
     range: RangeInclusive<i64>,
 ) -> Result<Option<i64>> {
     least(range, |first| {
-        let turn = Slip::Turn(Turn { first: vec![first], ..rotate.turn() });
+        let turn = Slip::Turn(Turn { first: vec![first], own: None, ..rotate.turn() });
         distance(found, &Op::from(turn).eval(&[heads, freqs])?, None)
     })
 }

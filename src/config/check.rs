@@ -1,7 +1,11 @@
 //! What settings are refused, and why.
 
-use super::{AttnMaskTrue, Config, DType, Mask, Norm, Packed, Setting, Settings, Sizes, Start};
+use super::{
+    AttnMaskTrue, Config, DType, Mask, Norm, Packed, RelativeBias, RelativeBiases, Setting,
+    Settings, Sizes, Start,
+};
 use crate::error::{Error, Message, Result, quoted};
+use crate::program::grid;
 
 /// Refuses settings: what is wrong, and what to do.
 pub fn refuse<T>(what: impl Into<Message>, fix: impl Into<Message>) -> Result<T> {
@@ -125,7 +129,12 @@ impl Config {
         if self.sizes.is_cross {
             let of_one_sequence = [
                 ("rope", self.rope.is_some(), "turns queries and keys by their positions"),
-                ("alibi", self.alibi, "is the distance of queries and keys"),
+                ("alibi", self.alibi.is_some(), "is the distance of queries and keys"),
+                (
+                    "relative_bias",
+                    self.relative.is_some(),
+                    "is of the distances of queries and keys",
+                ),
                 ("past", self.sizes.past_len > 0, "holds earlier keys"),
             ];
             if let Some((name, _, why)) = of_one_sequence.iter().find(|(_, is_set, _)| *is_set) {
@@ -137,13 +146,50 @@ impl Config {
             let what = "causal_align is of the causal mask, and mask is none";
             return refuse(what, "pass `mask=causal`, or leave causal_align out");
         }
+        if let Some(relative) = self.relative {
+            self.check_relative(relative)?;
+        }
         if let Some(Norm { eps, .. }) = self.norm
             && !(eps >= 0.0 && eps.is_finite())
         {
             let what = format!("qk_norm_eps {eps} is no number to add");
             return refuse(what, "give a small one, such as 1e-6");
         }
-        self.rope.as_ref().map_or(Ok(()), |rope| rope.check(self.sizes.head_dim))
+        self.rope.as_ref().map_or(Ok(()), |rope| rope.check(&self.sizes))
+    }
+
+    /// Buckets are enough to be told apart, and a grid has as many places as there are tokens.
+    fn check_relative(&self, relative: RelativeBiases) -> Result<()> {
+        let buckets = self.sizes.buckets.unwrap_or(0);
+        let exact = match relative.sort {
+            RelativeBias::Bidirectional => buckets / 4,
+            RelativeBias::OneSided => buckets / 2,
+            RelativeBias::Grid => {
+                let Some((side, has_class)) = grid(buckets) else {
+                    let what = format!("relative_buckets {buckets} are not those of a square grid");
+                    let fix = "give (2 side − 1)², or 3 more where the first token is none of it";
+                    return refuse(what, fix);
+                };
+                let (tokens, keys) = (side * side + usize::from(has_class), self.sizes.keys());
+                if tokens == keys {
+                    return Ok(());
+                }
+                let what = format!("relative_buckets {buckets} are of {tokens} tokens, not {keys}");
+                return refuse(what, "give a table of the same grid, or other tokens");
+            }
+        };
+        if exact == 0 {
+            let what = format!("relative_buckets {buckets} are too few to tell distances apart");
+            return refuse(what, "give at least 4, such as 32");
+        }
+        if relative.max_distance <= exact {
+            let distance = relative.max_distance;
+            let what = format!(
+                "relative_max_distance {distance} is within the {exact} distances with a bucket each"
+            );
+            return refuse(what, "give a larger one, such as 128");
+        }
+        Ok(())
     }
 
     /// Labels are of all tokens, in every batch item.

@@ -69,6 +69,8 @@ choices! {
         Scale = "scale",
         /// Position biases.
         Alibi = "alibi",
+        /// Learned biases of relative positions.
+        RelativeBias = "relative-bias",
         /// The scores that are no key's.
         Sinks = "sinks",
     }

@@ -2,6 +2,7 @@
 
 mod check;
 mod choice;
+mod positions;
 mod preset;
 mod queries;
 mod rope_keys;
@@ -17,6 +18,7 @@ pub use choice::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, NormOver, Packing, QkNorm,
     QkvFormat, Seed, Start,
 };
+pub use positions::Positions;
 pub use preset::Preset;
 pub use queries::Queries;
 pub use rotary::Rotary;
@@ -26,7 +28,9 @@ pub use sizes::Sizes;
 pub use text::Place;
 pub use tokens::{Labels, Tokens};
 
-pub use crate::program::{EmptyRow, Fill, Pairing, QueryRows, RopeScaling, Shift};
+pub use crate::program::{
+    AlibiForm, EmptyRow, Fill, Pairing, QueryRows, RelativeBias, RopeScaling, SectionOrder, Shift,
+};
 
 use crate::error::Result;
 use crate::program::Name;
@@ -60,7 +64,9 @@ pub struct Config {
     /// What hides keys from queries.
     pub masks: Masks,
     /// Whether the heads' linear position biases are added to the scores ("Train Short, Test Long", Press et al., 2021).
-    pub alibi: bool,
+    pub alibi: Option<AlibiForm>,
+    /// The learned biases of relative positions that are added to the scores.
+    pub relative: Option<RelativeBiases>,
     /// C, where the scores become C · tanh(scores / C).
     pub softcap: Option<f64>,
     /// What the dot products are multiplied by, in place of 1/√`d_k`.
@@ -106,6 +112,16 @@ pub struct Norm {
     pub eps: f64,
     /// What it runs over.
     pub over: NormOver,
+}
+
+/// Learned biases of relative positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RelativeBiases {
+    /// What the rows of their table are of.
+    pub sort: RelativeBias,
+    /// The distance from which on all are in the last bucket.
+    pub max_distance: usize,
 }
 
 /// What hides keys from queries.
@@ -163,6 +179,8 @@ pub struct Files {
     pub past: Option<Place>,
     /// A mask over (batch, head, query, key).
     pub attn_mask: Option<Place>,
+    /// Position biases over (batch, head, query, key).
+    pub attn_bias: Option<Place>,
 }
 
 impl Config {
@@ -218,7 +236,11 @@ impl Config {
                     Fill::default()
                 }),
             },
-            alibi: s.alibi.unwrap_or(false),
+            alibi: s.alibi.filter(|is| *is).map(|_| s.alibi_form.unwrap_or_default()),
+            relative: s.relative_bias.map(|sort| RelativeBiases {
+                sort,
+                max_distance: s.relative_max_distance.unwrap_or(128),
+            }),
             softcap: s.softcap,
             scale: s.scale,
             sinks: s.sinks.unwrap_or(false),
@@ -238,6 +260,7 @@ impl Config {
                 weights: s.weights.clone(),
                 past: s.past.clone(),
                 attn_mask: s.attn_mask.clone(),
+                attn_bias: s.attn_bias.clone(),
             },
             tokens: s.tokens.clone(),
             memory_tokens: s.memory_tokens.clone(),
@@ -266,12 +289,18 @@ impl Config {
             qk_norm_over: self.norm.map(|norm| norm.over).filter(|over| *over != NormOver::Head),
             rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
             rope_dims: rope.map(|rope| rope.dims),
-            rope_offset: rope.map(|rope| rope.offset),
+            rope_offset: rope.filter(|rope| rope.places.is_none()).map(|rope| rope.offset),
             mask: Some(masks.between),
             key_mask: masks.key_mask.clone(),
             attn_mask_true: masks.attn_mask_true,
             mask_fill: Some(masks.fill),
-            alibi: self.alibi.then_some(true),
+            alibi: self.alibi.map(|_| true),
+            alibi_form: self.alibi.filter(|form| *form != AlibiForm::default()),
+            relative_buckets: self.sizes.buckets,
+            relative_max_distance: self
+                .relative
+                .filter(|relative| relative.sort != RelativeBias::Grid)
+                .map(|relative| relative.max_distance),
             sinks: self.sinks.then_some(true),
             empty_rows: Some(self.empty_rows),
             dropout: Some(self.dropout),

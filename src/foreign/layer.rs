@@ -273,7 +273,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     fn others(&mut self, heads: Heads) -> Result<()> {
         for step in Name::ALL.iter().filter(|step| !step.row().stored.is_empty()) {
             for name in step.row().stored.iter().chain([&step.row().name]) {
-                if let Some((full, tensor)) = self.tensor(name)? {
+                if let Some((full, tensor)) = self.own_or_shared(*step, name)? {
                     let tensor = self.norm_of_heads(*step, tensor, heads)?;
                     self.refuse_other_norms(*step, &full, &tensor, heads)?;
                     self.take(*step, &full, tensor, None);
@@ -282,6 +282,33 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             }
         }
         Ok(())
+    }
+
+    /// A parameter of the layer. A table of relative position biases may be that of the first layer, as in T5, or of a
+    /// module around the layers, as in `MPNet`.
+    fn own_or_shared(&self, step: Name, name: &str) -> Result<Option<(String, Tensor)>> {
+        let own = self.tensor(name)?;
+        if own.is_some() || step != Name::RelativeTable {
+            return Ok(own);
+        }
+        let mut words: Vec<&str> = self.layer.shown_prefix().split('.').collect();
+        let mut of_first = words.clone();
+        let number = of_first.iter_mut().find(|word| word.parse::<usize>().is_ok());
+        let mut places = Vec::new();
+        if let Some(number) = number {
+            *number = "0";
+            places.push(of_first.join("."));
+        }
+        while words.pop().is_some() && !words.is_empty() {
+            places.push(words.join("."));
+        }
+        for place in places {
+            let full = format!("{place}.{name}");
+            if let Some(tensor) = (self.read)(&full)? {
+                return Ok(Some((full, tensor)));
+            }
+        }
+        Ok(None)
     }
 
     /// The weight of a norm over all heads, as (head, `head_dim`).

@@ -97,6 +97,7 @@ proptest! {
     fn a_query_sees_its_window_and_no_other_key(mut case in cases(), window in 1..7_usize) {
         case.settings.mask = Some(Mask::Causal);
         case.settings.window = Some(window);
+        case.settings.chunk = None;
         case.unmask();
         let run = case.run_with(Vec::new());
         let (config, mask) = (run.config(), value(&run.trace().expect("the case runs"), "mask").clone());

@@ -61,6 +61,7 @@ proptest! {
         let before = case.trace();
         // Dynamic scaling depends on the farthest position.
         let freqs = value(&before, "rope_freqs").clone();
+        case.settings.positions = None;
         case.settings.rope_offset = Some(offset);
         let after = case.trace_with(vec![entry("rope_freqs", freqs)]);
         for name in ["scores_raw", "output"] {

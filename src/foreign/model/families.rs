@@ -3,10 +3,10 @@
 #![allow(clippy::unnecessary_wraps, reason = "these make the columns of rows, which may be empty")]
 
 use super::family::{
-    Family, HeadDim, KeyHeads, Kind, Norm, Packing, Part, Pattern, Rope, Scale, Sees, Turned, When,
-    Window,
+    Family, HeadDim, KeyHeads, Kind, Long, Norm, Packing, Part, Pattern, Relative, Rope, Scale,
+    Sees, Turned, When, Window,
 };
-use crate::config::{NormOver, Pairing, QkNorm};
+use crate::config::{AlibiForm, NormOver, Pairing, QkNorm};
 
 /// Sizes by their usual names; as many key heads as query heads, and nothing else.
 const PLAIN: Family = Family {
@@ -26,6 +26,9 @@ const PLAIN: Family = Family {
     window: None,
     pattern: Pattern::Each(Kind::Full),
     alibi: When::Never,
+    alibi_form: AlibiForm::Paper,
+    relative: None,
+    chunk: None,
     sinks: false,
     refused: &[],
 };
@@ -52,6 +55,7 @@ const ROPE: Rope = Rope {
     bases: "",
     layers: Turned::All,
     scaling: "",
+    long: Long::Stated,
 };
 const PAIRS: Rope = Rope { pairing: Pairing::Interleaved, ..ROPE };
 
@@ -209,6 +213,31 @@ const CWM: &str = r#"{"rope_type": "llama3", "rope_theta": 1000000.0, "factor": 
 const GPT_OSS: &str = r#"{"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "truncate": false, "original_max_position_embeddings": 4096}"#;
 
+/// T5's buckets of distances.
+const BUCKETS: Relative = Relative {
+    when: When::Always,
+    is_grid: false,
+    buckets: ("relative_attention_num_buckets", 32),
+    max_distance: ("relative_attention_max_distance", 128),
+};
+
+/// T5's build.
+const T5: Family = Family {
+    types: &["t5", "mt5", "umt5", "switch_transformers"],
+    parts: &[
+        part("encoder.block.{}.layer.0.SelfAttention", Sees::All),
+        part("decoder.block.{}.layer.0.SelfAttention", Sees::Past),
+        part("decoder.block.{}.layer.1.EncDecAttention", Sees::Memory),
+    ],
+    width: &["d_model"],
+    heads: &["num_heads"],
+    layers: &[],
+    head_dim: HeadDim::Key("d_kv", Some(64)),
+    scale: Scale::By(1.0),
+    relative: Some(BUCKETS),
+    ..PLAIN
+};
+
 /// Every family. Adding one is adding its row, and a recorded layer that holds it.
 #[rustfmt::skip]
 pub const FAMILIES: &[Family] = &[
@@ -216,7 +245,8 @@ pub const FAMILIES: &[Family] = &[
     LLAMA,
     Family { types: &["jais2"], bias: When::If("attention_bias", true), ..LLAMA },
     Family { types: &["mistral"], kv_heads: key_heads(8), bias: When::Never, window: window(4096), pattern: Pattern::Uniform, ..LLAMA },
-    Family { types: &["mixtral", "phimoe"], kv_heads: key_heads(8), rope: base(1e6), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
+    Family { types: &["phimoe"], kv_heads: key_heads(8), rope: Some(Rope { base: 1e6, long: Long::Short, ..ROPE }), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
+    Family { types: &["mixtral"], kv_heads: key_heads(8), rope: base(1e6), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["minimax"], kv_heads: key_heads(8), bias: When::Never, rope: base(1e6), window: Some(WINDOW),
         pattern: every(2, true, Kind::Full, Kind::Other), ..LLAMA },
     Family { types: &["ministral"], kv_heads: key_heads(8), bias: When::Never, window: window(4096), pattern: SLIDING, ..LLAMA },
@@ -243,7 +273,10 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["gemma3_text"], kv_heads: key_heads(4), head_dim: head_dim(256), scale: Scale::RootOf("query_pre_attn_scalar", 256.0),
         norm: Some(Norm { kind: QkNorm::RmsPlusOne, ..NORM }), window: window(4096), pattern: last_full(6),
         rope: Some(Rope { base: 1e6, sliding_base: Some((&["rope_local_base_freq"], 10_000.0)), ..ROPE }),
-        refused: &[When::If("use_bidirectional_attention", false)], ..LLAMA },
+        parts: &[part("layers.{}.self_attn", Sees::PastIf(When::IfNot("use_bidirectional_attention", false)))], ..LLAMA },
+    Family { types: &["llama4_text"], kv_heads: key_heads(8), head_dim: head_dim(128),
+        rope: Some(Rope { base: 500_000.0, layers: Turned::Listed, ..PAIRS }), chunk: Some(("attention_chunk_size", 8192)),
+        pattern: Pattern::ChunkedIfTurned, refused: &[When::If("use_qk_norm", true), When::If("attn_temperature_tuning", true)], ..LLAMA },
     Family { types: &["minimax_m2"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::Never, norm: rms_of_all(1e-6),
         rope: Some(Rope { base: 5e6, dims: Some(("rotary_dim", None)), ..ROPE }),
         ..LLAMA },
@@ -267,7 +300,7 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["helium"], kv_heads: key_heads(20), head_dim: head_dim(128), rope: Some(Rope { base: 100_000.0, ..PAIRS }), ..LLAMA },
     Family { types: &["nemotron"], rope: rotary_part(0.5), ..LLAMA },
     Family { types: &["phi"], refused: &[When::If("qk_layernorm", false)], bias: When::Always, rope: rotary_part(0.5), ..LLAMA },
-    Family { types: &["phi3"], bias: When::Never, window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
+    Family { types: &["phi3"], bias: When::Never, rope: Some(Rope { long: Long::First(4096), ..ROPE }), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["seed_oss"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::If("attention_bias", true), ..LLAMA },
     Family { types: &["smollm3"], kv_heads: key_heads(4), rope: Some(Rope { base: 2e6, layers: Turned::Listed, ..ROPE }),
         window: Some(Window { when: When::If("use_sliding_window", false), ..WINDOW }), pattern: Pattern::Unturned, ..LLAMA },
@@ -284,6 +317,10 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["modernbert-decoder"], parts: &[part("layers.{}.attn", Sees::Past)], kv_heads: KeyHeads::AsQueries, head_dim: HeadDim::Split,
         rope: Some(Rope { base: 160_000.0, base_keys: &["global_rope_theta"], sliding_base: Some((&["local_rope_theta"], 10_000.0)), ..ROPE }),
         window: Some(Window { key: "local_attention", otherwise: Some(128), per: 2, ..WINDOW }),
+        pattern: Pattern::Every { by: ("global_attn_every_n_layers", 3), first: true, there: Kind::Full, elsewhere: Kind::Sliding }, ..LLAMA },
+    Family { types: &["modernbert"], parts: &[part("layers.{}.attn", Sees::All)], kv_heads: KeyHeads::AsQueries, head_dim: HeadDim::Split,
+        rope: Some(Rope { base: 160_000.0, base_keys: &["global_rope_theta"], sliding_base: Some((&["local_rope_theta"], 10_000.0)), ..ROPE }),
+        window: Some(Window { key: "local_attention", otherwise: Some(128), ..WINDOW }),
         pattern: Pattern::Every { by: ("global_attn_every_n_layers", 3), first: true, there: Kind::Full, elsewhere: Kind::Sliding }, ..LLAMA },
     Family { types: &["eurobert"], parts: &[part("layers.{}.self_attn", Sees::All)], ..LLAMA },
     // Decoders of other builds.
@@ -303,8 +340,11 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["codegen"], parts: &[part("h.{}.attn", Sees::Past)], bias: When::Never, scale: Scale::Root, packing: &[(When::Always, Packing::Codegen)],
         rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", Some(64))), ..PAIRS }), ..GPT2 },
     Family { types: &["bloom"], parts: &[part("h.{}.self_attention", Sees::Past)], width: &["hidden_size", "n_embed"], scale: Scale::Root,
-        alibi: When::Always, ..GPT2 },
-    Family { types: &["falcon"], refused: &[When::If("alibi", false)], parts: &[part("h.{}.self_attention", Sees::Past)], kv_heads: KeyHeads::Falcon, bias: When::If("bias", false),
+        alibi: When::Always, alibi_form: AlibiForm::Bloom, ..GPT2 },
+    Family { types: &["mpt"], parts: &[part("blocks.{}.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
+        scale: Scale::Key("attn_config.softmax_scale", None), alibi: When::Always, alibi_form: AlibiForm::Mpt,
+        refused: &[When::Set("attn_config.clip_qkv")], ..PLAIN },
+    Family { types: &["falcon"], alibi: When::If("alibi", false), alibi_form: AlibiForm::Falcon, parts: &[part("h.{}.self_attention", Sees::Past)], kv_heads: KeyHeads::Falcon, bias: When::If("bias", false),
         rope: Some(Rope { when: When::IfNot("alibi", false), ..ROPE }), ..PLAIN },
     Family { types: &["opt"], parts: &[part("decoder.layers.{}.self_attn", Sees::Past)], bias: When::If("enable_bias", true), ..PLAIN },
     Family { types: &["xglm"], width: &["d_model"], heads: &["attention_heads"], layers: &["num_layers"], bias: When::Always, ..PLAIN },
@@ -314,12 +354,15 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "bert-generation"], ..BERT },
     Family { types: &["albert"], parts: &[part("albert_layer_groups.0.albert_layers.{}.attention", Sees::All)], layers: &["inner_group_num"], ..BERT },
     Family { types: &["distilbert"], parts: &[part("layer.{}.attention", Sees::All)], width: &["dim"], heads: &["n_heads"], layers: &["n_layers"], ..BERT },
+    Family { types: &["mpnet"], parts: &[part("encoder.layer.{}.attention.attn", Sees::All)],
+        relative: Some(Relative { buckets: ("", 32), max_distance: ("", 128), ..BUCKETS }), ..BERT },
     Family { types: &["esm"], rope: Some(Rope { when: When::Is("position_embedding_type", "rotary"), ..ROPE }), ..BERT },
     Family { types: &["roformer"], refused: &[When::If("rotary_value", false)], rope: Some(Rope { base_keys: &[], ..PAIRS }), ..BERT },
     Family { types: &["nomic_bert"], parts: &[part("encoder.layers.{}.attn", Sees::All)], bias: When::Never, rope: base(1000.0), ..BERT },
     Family { types: &["wav2vec2", "hubert"], parts: &[part("encoder.layers.{}.attention", Sees::All)], bias: When::Always, ..PLAIN },
     VIT,
-    Family { types: &["beit"], refused: &[When::If("use_relative_position_bias", false), When::If("use_shared_relative_position_bias", false)], ..VIT },
+    Family { types: &["beit"], relative: Some(Relative { when: When::Either("use_relative_position_bias", "use_shared_relative_position_bias"),
+        is_grid: true, buckets: ("", 0), max_distance: ("", 128) }), ..VIT },
     CLIP,
     Family { types: &["siglip"], parts: &[
         Part { config: "text_config", ..part("text_model.encoder.layers.{}.self_attn", Sees::All) },
@@ -329,4 +372,5 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["clip_vision_model", "siglip_text_model", "siglip_vision_model"], parts: &[part("encoder.layers.{}.self_attn", Sees::All)], ..CLIP },
     // Encoder-decoders.
     BART,
+    T5,
 ];

@@ -24,9 +24,13 @@ impl Config {
         Ok(Self { path: self.path.clone(), keys })
     }
 
-    /// The value of a key, if it is there and not null.
+    /// The value of a key, if it is there and not null; `object.key` is one of an object in it.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.keys.get(name).filter(|value| !value.is_null())
+        let value = match name.split_once('.') {
+            Some((object, key)) => self.keys.get(object)?.get(key),
+            None => self.keys.get(name),
+        };
+        value.filter(|value| !value.is_null())
     }
 
     /// An object in it.
@@ -64,6 +68,7 @@ impl Config {
             When::Never => Ok(false),
             When::If(name, otherwise) => is(name, otherwise),
             When::IfNot(name, otherwise) => is(name, otherwise).map(|is| !is),
+            When::Either(one, other) => Ok(is(one, false)? || is(other, false)?),
             When::Set(name) => Ok(self.get(name).is_some()),
             When::Is(name, word) => Ok(self.get(name).and_then(Value::as_str) == Some(word)),
         }
@@ -91,7 +96,8 @@ impl Config {
     }
 
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
-        self.number_in(&self.keys, name)
+        let number = |value: &Value| value.as_f64().ok_or_else(|| self.wrong(name, "a number"));
+        self.get(name).map(number).transpose()
     }
 
     pub fn number_in(&self, keys: &Map<String, Value>, name: &str) -> Result<Option<f64>> {

@@ -15,7 +15,7 @@ use self::family::{
     Family, HeadDim, KeyHeads, Kind, Part, Pattern, Scale, Sees, Turned, When, Window,
 };
 use self::keys::Config;
-use crate::config::{Feature, Mask, NormOver, Settings};
+use crate::config::{AlibiForm, Feature, Mask, NormOver, RelativeBias, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::read_json;
 
@@ -144,6 +144,14 @@ impl Model<'_> {
         let (d_model, heads) = self.sizes()?;
         let window = if is_cross { None } else { self.window()? };
         let rope = if is_cross { Settings::default() } else { self.rotary()? };
+        let relative = if is_cross { Settings::default() } else { self.relative()? };
+        let has_alibi = !is_cross && config.holds(family.alibi)?;
+        let chunk = match family.chunk {
+            Some((key, otherwise)) if self.kind()? == Kind::Chunked => {
+                Some(config.size(key)?.unwrap_or(otherwise))
+            }
+            Some(_) | None => None,
+        };
         Ok(Settings {
             d_model: Some(d_model),
             d_in: Some(d_model),
@@ -156,10 +164,13 @@ impl Model<'_> {
             window,
             scale: self.scale()?,
             softcap: self.softcap()?,
-            alibi: (!is_cross && config.holds(family.alibi)?).then_some(true),
+            alibi: has_alibi.then_some(true),
+            alibi_form: Some(family.alibi_form)
+                .filter(|form| has_alibi && *form != AlibiForm::default()),
+            chunk,
             sinks: family.sinks.then_some(true),
             prefix: self.layer.map(|layer| self.part.path.replace("{}", &layer.to_string())),
-            ..self.norm()?.over(rope)
+            ..self.norm()?.over(rope).over(relative)
         })
     }
 
@@ -242,6 +253,31 @@ impl Model<'_> {
         })
     }
 
+    /// Learned biases of relative positions.
+    fn relative(&self) -> Result<Settings> {
+        let Some(relative) = self.family.relative else { return Ok(Settings::default()) };
+        if !self.config.holds(relative.when)? {
+            return Ok(Settings::default());
+        }
+        if relative.is_grid {
+            // The table says of which grid.
+            let sort = Some(RelativeBias::Grid);
+            return Ok(Settings { relative_bias: sort, ..Settings::default() });
+        }
+        let size = |(key, otherwise): (&str, usize)| {
+            Ok::<_, Error>(self.config.size(key)?.unwrap_or(otherwise))
+        };
+        Ok(Settings {
+            relative_bias: Some(match self.mask()? {
+                Mask::Causal => RelativeBias::OneSided,
+                Mask::None => RelativeBias::Bidirectional,
+            }),
+            relative_buckets: Some(size(relative.buckets)?),
+            relative_max_distance: Some(size(relative.max_distance)?),
+            ..Settings::default()
+        })
+    }
+
     fn softcap(&self) -> Result<Option<f64>> {
         let Some((key, otherwise)) = self.family.softcap else { return Ok(None) };
         let is_stated = self.config.keys.contains_key(key);
@@ -302,7 +338,10 @@ impl Model<'_> {
         if !self.config.holds(when)? {
             return Ok(None);
         }
-        Ok(self.config.size_or(key, otherwise)?.map(|window| window / per))
+        let is_both = self.mask()? == Mask::None;
+        // To both sides it is half of it, and the query itself.
+        let window = |stated: usize| if is_both { stated / 2 + 1 } else { stated / per };
+        Ok(self.config.size_or(key, otherwise)?.map(window))
     }
 
     /// What the layer is, by the config's list or by the family's pattern.
@@ -325,6 +364,7 @@ impl Model<'_> {
             None => self.kind_by_pattern()?,
             Some("full_attention" | "attention" | "global" | "hybrid") => Kind::Full,
             Some("sliding_attention" | "local") => Kind::Sliding,
+            Some("chunked_attention") if self.family.chunk.is_some() => Kind::Chunked,
             Some(_) => Kind::Other,
         };
         if kind != Kind::Other {
@@ -356,6 +396,8 @@ impl Model<'_> {
                 slides(layer % 2 == 0 && layer < config.size(key)?.unwrap_or(otherwise))
             }
             Pattern::Unturned => slides(!self.turns(Turned::Listed)?),
+            Pattern::ChunkedIfTurned if self.turns(Turned::Listed)? => Kind::Chunked,
+            Pattern::ChunkedIfTurned => Kind::Full,
             Pattern::Few { period, offset } => {
                 let of = |(key, otherwise)| Ok::<_, Error>(config.size(key)?.unwrap_or(otherwise));
                 let is_it = self.this_layer()? % of(period)?.max(1) == of(offset)?;

@@ -3,10 +3,13 @@
 use candle_core::{DType, Device, Tensor};
 
 use super::mask::{broadcasts, joined};
+use super::precision::Precision;
+use super::relative::Relative;
 use super::slip::Slip;
 use crate::error::Result;
-use crate::program::axis::Axis::{Head, Key, Query};
+use crate::program::axis::Axis::{Bucket, Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
+use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
@@ -21,17 +24,10 @@ pub enum Biasing {
         /// A slope a head.
         slopes: Vec<f64>,
     },
-    /// (head, query, key): −slope · |position of the query − position of the key|, in f64. Reads the slopes.
-    Distances {
-        /// Which distance that is.
-        sort: Distance,
-        /// The position of the first query row.
-        first: usize,
-        /// Query rows.
-        queries: usize,
-        /// Keys.
-        keys: usize,
-    },
+    /// (head, query, key): −slope · distance of query and key, in f64. Reads the slopes.
+    Distances(Distances),
+    /// (head, query, key): learned biases of relative positions. Reads a table (bucket, head).
+    Relative(Relative),
     /// Position biases and a float mask added up in f64, as one number of the run's type. Reads one or more of them.
     Sum {
         /// The type of the run.
@@ -39,6 +35,83 @@ pub enum Biasing {
     },
     /// Scores + position biases or a float mask, broadcast from the right.
     Add,
+}
+
+choices! {
+    /// How linear position biases are computed: alike in the weights, as all keys of a query differ by the same, but for
+    /// the slopes of head counts that are no power of two and for rounding.
+    AlibiForm {
+        /// −slope · |query − key|, as in the paper.
+        #[default]
+        Paper = "paper",
+        /// slope · key, as in BLOOM.
+        Bloom = "bloom",
+        /// slope · key, each and the product rounded to bf16, scaled with the scores, as in Falcon.
+        Falcon = "falcon",
+        /// slope · (key − last key), as in MPT, which takes other slopes where heads are no power of two.
+        Mpt = "mpt",
+    }
+}
+
+impl AlibiForm {
+    /// Which distance it goes by.
+    #[must_use]
+    pub fn distance(self) -> Distance {
+        match self {
+            Self::Paper => Distance::Absolute,
+            Self::Bloom | Self::Falcon => Distance::FromFirst,
+            Self::Mpt => Distance::FromLast,
+        }
+    }
+
+    /// The slopes of so many heads: [`alibi_slopes`], but those of MPT are of the next higher power of two n, in order
+    /// where that is the number of heads, and otherwise the second, the fourth …, then the first, the third ….
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "heads are few")]
+    pub fn slopes(self, heads: usize) -> Vec<f64> {
+        let n = heads.next_power_of_two();
+        if self != Self::Mpt || n == heads {
+            return alibi_slopes(heads);
+        }
+        let all: Vec<f64> = (1..=n).map(|at| (-8.0 * at as f64 / n as f64).exp2()).collect();
+        let of = |first: usize| all.iter().skip(first).step_by(2).copied();
+        of(1).chain(of(0)).take(heads).collect()
+    }
+}
+
+/// −slope · distance, for every head, query and key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distances {
+    /// Which distance that is.
+    pub sort: Distance,
+    /// The position of the first query row.
+    pub first: usize,
+    /// Query rows.
+    pub queries: usize,
+    /// Keys.
+    pub keys: usize,
+    /// Whether slope, distance and their product are rounded to bf16.
+    pub is_narrow: bool,
+    /// What the products are multiplied by.
+    pub factor: f64,
+}
+
+impl Distances {
+    /// The distances as they are, of all keys.
+    #[must_use]
+    pub fn new(sort: Distance, first: usize, queries: usize, keys: usize) -> Self {
+        Self { sort, first, queries, keys, is_narrow: false, factor: 1.0 }
+    }
+
+    /// The bias of a query row and a key.
+    fn of(&self, slope: f64, query: usize, key: usize) -> f64 {
+        let distance = self.sort.of(self.first + query, key, self.keys);
+        if self.is_narrow {
+            let narrow = |number: f64| Precision::Bf16.of(number);
+            return -narrow(narrow(slope) * narrow(distance)) * self.factor;
+        }
+        -slope * distance * self.factor
+    }
 }
 
 /// Which distance of a query and a key a position bias grows with.
@@ -51,6 +124,8 @@ pub enum Distance {
     Signed,
     /// last key − key, the same for every query.
     FromLast,
+    /// −key: later keys are favoured, the same for every query.
+    FromFirst,
 }
 
 impl Distance {
@@ -61,6 +136,7 @@ impl Distance {
             Self::Absolute => query.abs_diff(key) as f64,
             Self::Signed => query as f64 - key as f64,
             Self::FromLast => keys as f64 - 1.0 - key as f64,
+            Self::FromFirst => -(key as f64),
         }
     }
 }
@@ -84,16 +160,26 @@ impl Operation for Biasing {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         Ok(match (self, inputs) {
             (Self::Slopes { slopes }, _) => Tensor::new(slopes.as_slice(), &Device::Cpu)?,
-            (Self::Distances { sort, first, queries, keys }, [slopes]) => {
+            (Self::Distances(own), [slopes]) => {
                 let slopes = slopes.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-                let count = slopes.len().saturating_mul(*queries).saturating_mul(*keys);
+                let count = slopes.len().saturating_mul(own.queries).saturating_mul(own.keys);
                 let mut biases = Vec::with_capacity(count);
                 for slope in &slopes {
-                    for query in (*first..).take(*queries) {
-                        biases.extend((0..*keys).map(|key| -slope * sort.of(query, key, *keys)));
+                    for query in 0..own.queries {
+                        biases.extend((0..own.keys).map(|key| own.of(*slope, query, key)));
                     }
                 }
-                Tensor::from_vec(biases, (slopes.len(), *queries, *keys), &Device::Cpu)?
+                Tensor::from_vec(biases, (slopes.len(), own.queries, own.keys), &Device::Cpu)?
+            }
+            (Self::Relative(own), [table]) => {
+                let heads = table.dim(1)?;
+                let rows = (0..own.queries).flat_map(|query| {
+                    (0..own.keys)
+                        .map(move |key| u32::try_from(own.row(query, key)).unwrap_or(u32::MAX))
+                });
+                let rows = Tensor::from_iter(rows, &Device::Cpu)?;
+                let biases = table.index_select(&rows, 0)?.t()?.contiguous()?;
+                biases.reshape((heads, own.queries, own.keys))?
             }
             (Self::Sum { dtype }, [only]) => only.to_dtype(*dtype)?,
             (Self::Sum { dtype }, [first, others @ ..]) => {
@@ -103,7 +189,7 @@ impl Operation for Biasing {
                 others.iter().try_fold(wide, add)?.to_dtype(*dtype)?
             }
             (Self::Add, [scores, bias]) => scores.broadcast_add(bias)?,
-            (Self::Distances { .. } | Self::Sum { .. } | Self::Add, _) => {
+            (Self::Distances(_) | Self::Relative(_) | Self::Sum { .. } | Self::Add, _) => {
                 return Err(Misread.into());
             }
         })
@@ -112,12 +198,18 @@ impl Operation for Biasing {
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         match (self, inputs) {
             (Self::Slopes { slopes }, []) => Ok(vec![(Head, slopes.len())]),
-            (Self::Distances { queries, keys, .. }, [[heads @ (Head, _)]]) => {
-                Ok(vec![*heads, (Query, *queries), (Key, *keys)])
+            (Self::Distances(own), [[heads @ (Head, _)]]) => {
+                Ok(vec![*heads, (Query, own.queries), (Key, own.keys)])
+            }
+            (Self::Relative(own), [[(Bucket, rows), heads @ (Head, _)]]) => {
+                own.fits(*rows)?;
+                Ok(vec![*heads, (Query, own.queries), (Key, own.keys)])
             }
             (Self::Sum { .. }, _) => joined(inputs),
             (Self::Add, [scores, bias]) if broadcasts(bias, scores) => Ok(scores.to_vec()),
-            (Self::Slopes { .. } | Self::Distances { .. } | Self::Add, _) => Err(Misread),
+            (Self::Slopes { .. } | Self::Distances(_) | Self::Relative(_) | Self::Add, _) => {
+                Err(Misread)
+            }
         }
     }
 
@@ -127,16 +219,23 @@ impl Operation for Biasing {
                 let slopes: Vec<String> = slopes.iter().map(ToString::to_string).collect();
                 slopes.join(", ")
             }
-            Self::Distances { sort, first, keys, .. } => {
-                let query =
-                    if *first == 0 { "query".to_owned() } else { format!("query + {first}") };
-                let distance = match sort {
+            Self::Distances(own) => {
+                let query = match own.first {
+                    0 => "query".to_owned(),
+                    first => format!("query + {first}"),
+                };
+                let distance = match own.sort {
                     Distance::Absolute => format!("|{query} − key|"),
                     Distance::Signed => format!("({query} − key)"),
-                    Distance::FromLast => format!("({} − key)", keys.saturating_sub(1)),
+                    Distance::FromLast => format!("({} − key)", own.keys.saturating_sub(1)),
+                    Distance::FromFirst => "(−key)".to_owned(),
                 };
-                format!("−{} · {distance}", read::<1, _>(names)?[0])
+                let product = format!("−{} · {distance}", read::<1, _>(names)?[0]);
+                let product = if own.is_narrow { format!("bf16({product})") } else { product };
+                #[allow(clippy::float_cmp, reason = "1 exactly")]
+                if own.factor == 1.0 { product } else { format!("{product} · {}", own.factor) }
             }
+            Self::Relative(own) => own.formula(read::<1, _>(names)?[0]),
             Self::Sum { .. } | Self::Add => names.join(" + "),
         })
     }
@@ -148,10 +247,21 @@ impl Operation for Biasing {
                 let [head] = at(cell)?;
                 Ok(vec![Term(vec![factor("slope", *slopes.get(head).ok_or(Misread)?)])])
             }
-            Self::Distances { sort, first, keys, .. } => {
+            Self::Distances(own) => {
                 let ([slopes], [head, query, key]) = (read(inputs)?, at(cell)?);
-                let distance = sort.of(first + query, key, *keys);
-                Ok(vec![Term(vec![slopes.at(&[head])?, factor("−distance", -distance)])])
+                let slope = slopes.at(&[head])?;
+                if own.is_narrow {
+                    let bias = own.of(slope.value, query, key);
+                    return Ok(vec![Term(vec![factor("bf16(slope · key) · scale", bias)])]);
+                }
+                let distance = own.sort.of(own.first + query, key, own.keys);
+                let by = Some(own.factor).filter(|by| *by != 1.0).map(|by| factor("scale", by));
+                let factors = [slope, factor("−distance", -distance)].into_iter().chain(by);
+                Ok(vec![Term(factors.collect())])
+            }
+            Self::Relative(own) => {
+                let ([table], [head, query, key]) = (read(inputs)?, at(cell)?);
+                Ok(vec![Term(vec![table.at(&[own.row(query, key), head])?])])
             }
             Self::Sum { .. } | Self::Add => {
                 inputs.iter().map(|bias| Ok(Term(vec![bias.broadcast_at(cell)?]))).collect()
@@ -160,18 +270,21 @@ impl Operation for Biasing {
     }
 
     fn knobs(&self) -> Vec<Knob> {
-        if let Self::Distances { sort, first, queries, keys } = self {
-            let (sort, queries, keys) = (*sort, *queries, *keys);
-            let bound = i64::try_from(keys.max(queries)).unwrap_or(i64::MAX);
+        if let Self::Relative(own) = self {
+            return own.knobs();
+        }
+        if let Self::Distances(own) = self {
+            let own = own.clone();
+            let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
-            let value = *first as f64;
+            let value = own.first as f64;
             return vec![Knob {
                 name: "position of the first query",
                 value,
                 range: Range::Whole(0, bound),
                 common: vec![0.0],
                 with: Box::new(move |first| {
-                    Some(Self::Distances { sort, first: whole(first)?, queries, keys }.into())
+                    Some(Self::Distances(Distances { first: whole(first)?, ..own.clone() }).into())
                 }),
             }];
         }
@@ -221,7 +334,10 @@ impl Operation for Biasing {
                 let mut all = vec![
                     of(powers(0), "the slopes begin with 2^0, not with 2^(−8 / heads)"),
                     of(powers(1), "the slopes are those of a power of two, 2^(−8 i / heads)"),
+                    of(AlibiForm::Mpt.slopes(heads), "the slopes are those of MPT"),
+                    of(alibi_slopes(heads), "the slopes are those of the paper, not of MPT"),
                 ];
+                all.retain(|sibling| sibling.op != Self::Slopes { slopes: slopes.clone() }.into());
                 for ranks in [2, 4].into_iter().filter(|ranks| heads % ranks == 0 && heads > *ranks)
                 {
                     let told =
@@ -234,36 +350,68 @@ impl Operation for Biasing {
                 ]);
                 all
             }
-            Self::Distances { first, queries, keys, .. } => {
-                let distances = |sort: Distance, told: &str| {
-                    let (first, queries, keys) = (*first, *queries, *keys);
-                    let other = Self::Distances { sort, first, queries, keys };
-                    Sibling::new(other, Kind::Replaced, told)
-                };
-                vec![
-                    distances(
+            Self::Distances(own) => {
+                let sorts = [
+                    (Distance::Absolute, "the distance is that of query and key"),
+                    (
                         Distance::Signed,
                         "the distance has a sign: keys to come are favoured, not disfavoured",
                     ),
-                    distances(
+                    (
                         Distance::FromLast,
                         "the distance is that from the last key, the same for every query",
                     ),
-                ]
+                    (
+                        Distance::FromFirst,
+                        "the bias grows with the key's position, the same for every query",
+                    ),
+                ];
+                let others = sorts.into_iter().filter(|(sort, _)| *sort != own.sort);
+                let mut all: Vec<Sibling> = others
+                    .map(|(sort, told)| {
+                        let other = Self::Distances(Distances { sort, ..own.clone() });
+                        Sibling::new(other, Kind::Replaced, told)
+                    })
+                    .collect();
+                let told = if own.is_narrow {
+                    "positions and products are not rounded to bf16"
+                } else {
+                    "positions and products are rounded to bf16"
+                };
+                let narrow = Distances { is_narrow: !own.is_narrow, ..own.clone() };
+                all.push(Sibling::new(Self::Distances(narrow), Kind::Precision, told));
+                #[allow(clippy::float_cmp, reason = "1 exactly")]
+                if own.factor != 1.0 {
+                    let unscaled = Distances { factor: 1.0, ..own.clone() };
+                    let told = "the biases are not scaled: they are added after the scaling";
+                    all.push(Sibling::new(Self::Distances(unscaled), Kind::Omitted, told));
+                    let twice = Distances { factor: 2.0 * own.factor, ..own.clone() };
+                    let told = "the biases are added twice, as in eager attention";
+                    all.push(Sibling::new(Self::Distances(twice), Kind::Repeated, told));
+                }
+                all
             }
+            Self::Relative(own) => own.siblings(),
             Self::Sum { .. } => Vec::new(),
         }
     }
 
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Narrowed {
         match (self, part) {
-            (Self::Distances { sort, first, keys, .. }, Part::Rows(rows)) => {
-                let (first, queries) = (first + rows.first, rows.count);
-                let (sort, keys) = (*sort, *keys);
-                Narrowed::To(Self::Distances { sort, first, queries, keys }.into())
+            (Self::Distances(own), Part::Rows(rows)) => {
+                let (first, queries) = (own.first + rows.first, rows.count);
+                Narrowed::To(Self::Distances(Distances { first, queries, ..own.clone() }).into())
+            }
+            (Self::Relative(own), Part::Rows(rows)) => {
+                let (first, queries) = (own.first + rows.first, rows.count);
+                Narrowed::To(Self::Relative(Relative { first, queries, ..own.clone() }).into())
             }
             (
-                Self::Slopes { .. } | Self::Distances { .. } | Self::Sum { .. } | Self::Add,
+                Self::Slopes { .. }
+                | Self::Distances(_)
+                | Self::Relative(_)
+                | Self::Sum { .. }
+                | Self::Add,
                 Part::Item(_) | Part::Rows(_),
             ) => Narrowed::Same,
         }
@@ -271,8 +419,8 @@ impl Operation for Biasing {
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         output.count().saturating_mul(match self {
-            Self::Slopes { .. } => 0,
-            Self::Distances { .. } | Self::Add => 1,
+            Self::Slopes { .. } | Self::Relative(_) => 0,
+            Self::Distances(_) | Self::Add => 1,
             Self::Sum { .. } => inputs.len().saturating_sub(1) as u128,
         })
     }
@@ -293,5 +441,13 @@ mod tests {
         assert_eq!(sixteen[..1], [0.5_f64.sqrt()]);
         assert_eq!(alibi_slopes(1), [0.5_f64.powi(8)]);
         assert_eq!(alibi_slopes(3).len(), 3);
+    }
+
+    /// `build_mpt_alibi_tensor` of transformers 5.23: of six heads those of eight, the even ones first.
+    #[test]
+    fn slopes_of_mpt_are_of_the_next_power_of_two() {
+        let of_six = [2, 4, 6, 8, 1, 3].map(|at| 0.5_f64.powi(at));
+        assert_eq!(AlibiForm::Mpt.slopes(6), of_six);
+        assert_eq!(AlibiForm::Mpt.slopes(4), alibi_slopes(4));
     }
 }

@@ -62,6 +62,58 @@ pub enum RopeScaling {
     Llama3(Llama3),
     /// Low frequencies are divided, high ones stay as they are, with a ramp between, and cos and sin are multiplied.
     Yarn(Yarn),
+    /// Every frequency is divided by a number of its own, of one list or another by the length, and cos and sin are
+    /// multiplied.
+    Longrope(Longrope),
+    /// The pairs beyond a part of the head do not turn; all features are paired, and the frequencies are those of the head.
+    Proportional(Proportional),
+}
+
+/// The keys of [`RopeScaling::Proportional`], as Gemma 4 has it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Proportional {
+    /// The part of the pairs that turn.
+    pub partial_rotary_factor: f64,
+    /// What their frequencies are divided by: 1 unless stated.
+    pub factor: f64,
+}
+
+/// The keys of [`RopeScaling::Longrope`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Longrope {
+    /// What each frequency is divided by in runs of up to L positions.
+    pub short_factor: Vec<f64>,
+    /// What each frequency is divided by in longer runs.
+    pub long_factor: Vec<f64>,
+    /// The number of positions that the model was trained with first: L.
+    pub original_max_position_embeddings: usize,
+    /// How many times longer sequences are than L, s: by what cos and sin are multiplied unless that is stated.
+    pub factor: f64,
+    /// What cos and sin are multiplied by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_factor: Option<f64>,
+    /// The same in runs of up to L positions, as `PhiMoE` has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short_mscale: Option<f64>,
+    /// The same in longer runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub long_mscale: Option<f64>,
+}
+
+impl Longrope {
+    /// Whether a run of so many positions is long.
+    fn is_long(&self, positions: usize) -> bool {
+        positions > self.original_max_position_embeddings
+    }
+
+    fn attention_factor(&self, positions: usize) -> f64 {
+        let own = if self.is_long(positions) { self.long_mscale } else { self.short_mscale };
+        let trained = self.original_max_position_embeddings as f64;
+        own.or(self.attention_factor).unwrap_or_else(|| {
+            let by = || (1.0 + self.factor.ln() / trained.ln()).sqrt();
+            if self.factor > 1.0 { by() } else { 1.0 }
+        })
+    }
 }
 
 /// The keys of [`RopeScaling::Llama3`].
@@ -111,17 +163,24 @@ impl RopeScaling {
             Self::Dynamic { .. } => "dynamic",
             Self::Llama3(_) => "llama3",
             Self::Yarn(_) => "yarn",
+            Self::Longrope(_) => "longrope",
+            Self::Proportional(_) => "proportional",
         }
     }
 
-    /// What cos and sin are multiplied by: 1, but for `yarn`.
+    /// What cos and sin are multiplied by in a run of so many positions: 1, but for `yarn` and `longrope`.
     ///
-    /// There it is what is stated, or 0.1 · ln(factor) + 1 ("`YaRN`", Peng et al., 2023, section 3.4). With `mscale` and
+    /// Of `longrope` it is what is stated, or √(1 + ln s / ln L) where s is more than 1 ("`LongRoPE`", Ding et al., 2024,
+    /// as Phi-3's code has it). Of `yarn` it is what is stated, or 0.1 · ln(factor) + 1 ("`YaRN`", Peng et al., 2023, section 3.4). With `mscale` and
     /// `mscale_all_dim` it is (0.1 · mscale · ln(factor) + 1) / (0.1 · `mscale_all_dim` · ln(factor) + 1), as in
     /// `DeepSeek`-V2's code. As in `transformers`, one of the two without the other, or beside a 0, does nothing.
     #[must_use]
-    pub fn attention_factor(&self) -> f64 {
-        let Self::Yarn(yarn) = self else { return 1.0 };
+    pub fn attention_factor(&self, positions: usize) -> f64 {
+        let yarn = match self {
+            Self::Yarn(yarn) => yarn,
+            Self::Longrope(own) => return own.attention_factor(positions),
+            _ => return 1.0,
+        };
         let of = |mscale: f64| {
             if yarn.factor <= 1.0 { 1.0 } else { 0.1 * mscale * yarn.factor.ln() + 1.0 }
         };
@@ -143,6 +202,8 @@ impl RopeScaling {
 ///   are more than L (`YaRN`, Peng et al., 2023, sections 3.1, which has the exponent, and 3.3; the rest is
 ///   emozilla's code, as `transformers` has it).
 /// - `llama3`: divided, kept or between by the wave length (`apply_scaling` in the code released with Llama 3.1).
+/// - `longrope`: θᵢ / `long_factor`ᵢ where the run's positions are more than L, otherwise θᵢ / `short_factor`ᵢ.
+/// - `proportional`: θᵢ / factor of the first ⌊part · dims / 2⌋ pairs; 0 of the others.
 /// - `yarn`: divided, kept or between by the turns that a pair makes in L positions (`YaRN`, section 3.2, with the ramp
 ///   over features as in the paper's code).
 ///
@@ -173,7 +234,8 @@ impl Frequencies {
     /// The numbers, in the 32 bits that they are computed in.
     ///
     /// # Errors
-    /// If the base gives frequencies that are no numbers, or is 1 beside `yarn`.
+    /// If the base gives frequencies that are no numbers, or is 1 beside `yarn`; or if `longrope` has another number of
+    /// factors than there are pairs.
     pub fn numbers(&self) -> Result<Vec<f32>> {
         let &Self { dims, base, positions, .. } = self;
         let values: Vec<f32> = match &self.scaling {
@@ -189,6 +251,27 @@ impl Frequencies {
                 inverses(dims, base as f32).map(|frequency| llama3(frequency, scaling)).collect()
             }
             Some(RopeScaling::Yarn(scaling)) => yarn(dims, base, scaling),
+            Some(RopeScaling::Longrope(own)) => {
+                let is_long = own.is_long(positions);
+                let (name, factors) = match is_long {
+                    true => ("long_factor", &own.long_factor),
+                    false => ("short_factor", &own.short_factor),
+                };
+                if factors.len() != dims / 2 {
+                    let what =
+                        format!("{name} has {} numbers for {} pairs", factors.len(), dims / 2);
+                    return Err(Error::config(what, "give one for every pair that is turned"));
+                }
+                let scaled = |(power, factor): (f32, &f64)| (*factor as f32 * power).recip();
+                powers(dims, base as f32).zip(factors).map(scaled).collect()
+            }
+            Some(RopeScaling::Proportional(own)) => {
+                let turned = (own.partial_rotary_factor * dims as f64 / 2.0).floor() as usize;
+                let of = |(pair, frequency): (usize, f32)| {
+                    if pair < turned { frequency / own.factor as f32 } else { 0.0 }
+                };
+                inverses(dims, base as f32).enumerate().map(of).collect()
+            }
         };
         // Logarithms to base 1, which say where the ramp of yarn is, are no numbers either.
         let is_flat = matches!(self.scaling, Some(RopeScaling::Yarn(_))) && base.ln() == 0.0;
@@ -254,6 +337,31 @@ impl Frequencies {
                 beta_fast,
                 beta_slow
             ),
+            // The one list or the other is taken, which is another formula.
+            Some(RopeScaling::Longrope(_)) => Vec::new(),
+            Some(RopeScaling::Proportional(own)) => {
+                numbers_of!(own, Proportional, partial_rotary_factor, factor)
+            }
+        }
+    }
+
+    /// The same with the other list of factors, and what is said of it; of proportional frequencies, with those of the part
+    /// that turns.
+    pub(super) fn exchanged(&self) -> Option<(Self, String)> {
+        match &self.scaling {
+            Some(RopeScaling::Longrope(own)) => {
+                let (right, wrong) = match own.is_long(self.positions) {
+                    true => ("long", "short"),
+                    false => ("short", "long"),
+                };
+                let (short_factor, long_factor) =
+                    (own.long_factor.clone(), own.short_factor.clone());
+                let other = Longrope { short_factor, long_factor, ..own.clone() };
+                let scaling = Some(RopeScaling::Longrope(other));
+                let told = format!("the {wrong} factors are taken, not the {right} ones");
+                Some((Self { scaling, ..self.clone() }, told))
+            }
+            _ => None,
         }
     }
 }

@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i};
 
 use super::frequencies::Frequencies;
+use super::places::{Places, SectionOrder};
 use super::precision::Precision;
 use super::slip::Slip;
 use super::turn::{Stage, Turn};
@@ -12,7 +13,7 @@ use crate::program::axis::Axis::HeadDim;
 use crate::program::axis::{Axes, Dim};
 use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation, at, read};
+use crate::program::op::{Misread, Op, Operation, at, read};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Term, Value, factor};
 
@@ -43,8 +44,10 @@ pub enum Rotary {
 pub struct Rotate {
     /// Which features are a pair.
     pub pairing: Pairing,
-    /// The position of the first token.
+    /// The position of the first token; where positions are given, its place among them.
     pub first: usize,
+    /// The positions of the tokens, where they are not one after the other.
+    pub places: Option<Places>,
     /// What cosine and sine are multiplied by.
     pub factor: f64,
 }
@@ -91,9 +94,11 @@ impl Operation for Rotary {
                 };
                 let by = rotate.own_factor().map(|factor| format!(" and times {factor}"));
                 let by = by.unwrap_or_default();
-                Ok(format!(
-                    "{heads}, pairs {pairs} turned by position · {freqs}, from position {first}{by}"
-                ))
+                let from = match &rotate.places {
+                    Some(places) => places.told(),
+                    None => format!("from position {first}"),
+                };
+                Ok(format!("{heads}, pairs {pairs} turned by position · {freqs}, {from}{by}"))
             }
         }
     }
@@ -175,7 +180,7 @@ impl Operation for Rotary {
                 let first = i64::try_from(own.first).unwrap_or(i64::MAX);
                 #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
                 let value = first as f64;
-                vec![
+                let mut knobs = vec![
                     Knob {
                         name: "first position",
                         value,
@@ -193,7 +198,12 @@ impl Operation for Rotary {
                             Some(Self::Rotate(rotate).into())
                         }),
                     },
-                ]
+                ];
+                // Given positions have no first.
+                if own.places.is_some() {
+                    knobs.remove(0);
+                }
+                knobs
             }
         }
     }
@@ -206,7 +216,10 @@ impl Operation for Rotary {
                     let told = format!("the frequencies are not scaled ({})", scaling.kind());
                     Sibling::new(Self::Frequencies(unscaled), Kind::Omitted, told)
                 });
-                unscaled.into_iter().collect()
+                let exchanged = own.exchanged().map(|(other, told)| {
+                    Sibling::new(Self::Frequencies(other), Kind::Parameter, told)
+                });
+                unscaled.into_iter().chain(exchanged).collect()
             }
             Self::Rotate(own) => {
                 let turn =
@@ -264,6 +277,12 @@ impl Operation for Rotary {
                         "positions are those of the heads, not of the tokens",
                     ),
                 ];
+                if let Some(places) = &own.places {
+                    // These count up from the first position, which given ones do not.
+                    let counts = |sibling: &Sibling| matches!(&sibling.op, Op::Slip(Slip::Turn(turn)) if turn.counts());
+                    all.retain(|sibling| !counts(sibling));
+                    all.extend(own.other_places(places));
+                }
                 let stages = [
                     (Stage::Positions, "positions"),
                     (Stage::Angles, "angles"),
@@ -287,6 +306,10 @@ impl Operation for Rotary {
             (Self::Rotate(own), Part::Rows(rows), Some(_)) => {
                 let first = own.first + rows.first;
                 Narrowed::To(Self::Rotate(Rotate { first, ..own.clone() }).into())
+            }
+            (Self::Rotate(own), Part::Item(item), Some(_)) => {
+                let places = own.places.as_ref().map(|places| places.of_item(item));
+                Narrowed::To(Self::Rotate(Rotate { places, ..own.clone() }).into())
             }
             (Self::Rotate(_) | Self::Frequencies(_), ..) => Narrowed::Same,
         }
@@ -321,7 +344,68 @@ impl Rotate {
             is_in_place: false,
             rounded: None,
             places: Vec::new(),
+            own: self.places.clone(),
         }
+    }
+
+    /// Rotations that take given positions for others.
+    fn other_places(&self, places: &Places) -> Vec<Sibling> {
+        let of = |places: Option<Places>, told: &str| {
+            let rotate = Rotary::Rotate(Self { places, ..self.clone() });
+            Sibling::new(rotate, Kind::Replaced, told)
+        };
+        let mut all =
+            vec![of(None, "the positions count the tokens: 0, 1, 2 …, not those that are given")];
+        if places.items() > 1 {
+            let told = "every item has the positions of the first";
+            all.push(of(Some(places.of_item(0)), told));
+        }
+        if places.is_sectioned() {
+            let names = ["time", "height", "width"];
+            for (section, name) in names.into_iter().enumerate() {
+                let told = format!("every pair is turned by the position of {name}: no sections");
+                all.push(of(Some(places.of_section(section)), &told));
+            }
+            let order = match places.order {
+                SectionOrder::Chunked => SectionOrder::Interleaved,
+                SectionOrder::Interleaved => SectionOrder::Chunked,
+            };
+            let told = format!("the sections are {order}, not {}", places.order);
+            all.push(of(Some(Places { order, ..places.clone() }), &told));
+            let mut rows = places.rows.to_vec();
+            rows.swap(1, 2);
+            let exchanged = Places { rows: rows.into(), ..places.clone() };
+            all.push(of(Some(exchanged), "height and width change places"));
+        }
+        all
+    }
+
+    /// The position by which a pair of a token's features is turned.
+    fn position(&self, item: usize, token: usize, pair: usize) -> usize {
+        let at = self.first + token;
+        self.places.as_ref().map_or(at, |places| places.at(item, at, pair))
+    }
+
+    /// The angles (item, token, pair), or of all items alike (token, pair).
+    fn angles(&self, tokens: usize, freqs: &Tensor) -> candle_core::Result<Tensor> {
+        let Some(places) = &self.places else {
+            let end = u32::try_from(self.first + tokens).map_err(candle_core::Error::wrap)?;
+            let start = u32::try_from(self.first).map_err(candle_core::Error::wrap)?;
+            let positions = Tensor::arange(start, end, freqs.device())?.to_dtype(freqs.dtype())?;
+            return positions.unsqueeze(1)?.broadcast_mul(freqs);
+        };
+        let (items, pairs) = (places.items(), freqs.dim(0)?);
+        let mut positions = Vec::with_capacity(items * tokens * pairs);
+        for item in 0..items {
+            for token in 0..tokens {
+                let of = |pair| u32::try_from(self.position(item, token, pair)).unwrap_or(u32::MAX);
+                positions.extend((0..pairs).map(of));
+            }
+        }
+        let shape = [items, tokens, pairs];
+        let shape = if items == 1 { &shape[1..] } else { &shape[..] };
+        let positions = Tensor::from_vec(positions, shape, freqs.device())?;
+        positions.to_dtype(freqs.dtype())?.broadcast_mul(freqs)
     }
 
     /// What cosine and sine are multiplied by, if not by 1.
@@ -333,10 +417,7 @@ impl Rotate {
     fn value(&self, heads: &Tensor, freqs: &Tensor) -> candle_core::Result<Tensor> {
         let (tokens, head_dim) = (heads.dim(2)?, heads.dim(3)?);
         let turned = 2 * freqs.dim(0)?;
-        let end = u32::try_from(self.first + tokens).map_err(candle_core::Error::wrap)?;
-        let start = u32::try_from(self.first).map_err(candle_core::Error::wrap)?;
-        let positions = Tensor::arange(start, end, heads.device())?.to_dtype(freqs.dtype())?;
-        let angles = positions.unsqueeze(1)?.broadcast_mul(freqs)?;
+        let angles = self.angles(tokens, freqs)?;
         let cos = angles.cos()?.affine(self.factor, 0.0)?;
         let sin = angles.sin()?.affine(self.factor, 0.0)?;
         let part = heads.narrow(3, 0, turned)?.contiguous()?;
@@ -363,7 +444,7 @@ impl Rotate {
             Pairing::Interleaved => (d / 2, d ^ 1, d % 2 == 0),
         };
         let frequency = freqs.at(&[pair])?;
-        let position = self.first + t;
+        let position = self.position(b, t, pair);
         #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
         let angle = position as f64 * frequency.value;
         // As it is multiplied: in the type of the run.

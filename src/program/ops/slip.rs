@@ -128,7 +128,7 @@ impl Operation for Slip {
             (Self::Stream(stream), [values]) => stream.value(x, values)?,
             (Self::SquaredDistance, [keys]) => squared_distance(x, keys)?,
             (Self::Rope(pairing), _) => {
-                let rotate = Rotate { pairing: *pairing, first: 0, factor: 1.0 };
+                let rotate = Rotate { pairing: *pairing, first: 0, places: None, factor: 1.0 };
                 rotate.turn().value(x, &usual_frequencies(x)?)?
             }
             (Self::Gate(map), [gate]) => x.mul(&map.value(gate)?)?,
