@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::program::{
     AlibiForm, Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents,
     Frequencies, Heads, Hides, Linear, Masking, Name, Op, Program, QueryRows, Relative, Rotary,
-    Scaling, Size, Weighting,
+    Scaling, Size, Weighting, alibi_slopes,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -239,7 +239,7 @@ impl Builder<'_> {
         let mut parts = Vec::new();
         let (queries, keys, first) = (sizes.query_count(), sizes.keys(), sizes.first_position());
         if let Some(form) = config.alibi {
-            let slopes = Biasing::Slopes { slopes: form.slopes(sizes.heads) };
+            let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
             let plain = Distances::new(form.distance(), first, queries, keys);
             let alibi = match form {

@@ -56,7 +56,10 @@ impl Sources {
             let fix = "pass `bias=false`, or give all four biases; zeros will do";
             return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
         }
-        let config = Config::resolve(&settings.clone().over(sizes))?;
+        // A model that says how positions are biased leaves the number of buckets to the table.
+        let relative_buckets = settings.relative_buckets.or(sizes.relative_buckets);
+        let settings = Settings { relative_buckets, ..settings.clone() };
+        let config = Config::resolve(&settings.over(sizes))?;
         self.check_norms(&config)?;
         Ok(config)
     }

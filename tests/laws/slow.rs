@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use mha_trace::config::{
-    AlibiForm, CausalAlign, Config, DType, EmptyRow, Mask, Pairing, QkNorm, RelativeBias, SectionOrder,
-    Sizes,
+    AlibiForm, CausalAlign, Config, DType, EmptyRow, Mask, Pairing, QkNorm, RelativeBias,
+    SectionOrder, Sizes,
 };
 use mha_trace::program::dropout_scale;
 use mha_trace::{Run, Settings, Trace};
@@ -153,7 +153,8 @@ impl<'a> Slow<'a> {
             let is_too_early = token + keys >= key + tokens + window;
             is_too_early || (!is_causal && key + tokens >= token + keys + window)
         });
-        let is_other = c.masks.chunk.is_some_and(|chunk| (token + keys - tokens) / chunk != key / chunk);
+        let is_other =
+            c.masks.chunk.is_some_and(|chunk| (token + keys - tokens) / chunk != key / chunk);
         is_padding || (is_causal && is_later) || is_outside || is_other
     }
 
@@ -189,11 +190,8 @@ impl<'a> Slow<'a> {
         // Heads beyond a power of two have places halfway between the others'.
         let place = if head < power { head as f64 + 1.0 } else { (head - power) as f64 + 0.5 };
         let slope = (-8.0 * place / power as f64).exp2();
-        let next = heads.next_power_of_two();
         match form {
-            AlibiForm::Paper => {
-                -slope * (self.config.sizes.past_len + token).abs_diff(key) as f64
-            }
+            AlibiForm::Paper => -slope * (self.config.sizes.past_len + token).abs_diff(key) as f64,
             AlibiForm::Bloom => slope * key as f64,
             // bf16 has the upper half of the bits of f32, rounded.
             AlibiForm::Falcon => {
@@ -204,16 +202,7 @@ impl<'a> Slow<'a> {
                 };
                 narrow(narrow(slope) * narrow(key as f64)) * self.config.scale_factor()
             }
-            AlibiForm::Mpt => {
-                let odd = 2 * head + 2;
-                let place = match (next == heads, odd <= next) {
-                    (true, _) => head + 1,
-                    (false, true) => odd,
-                    (false, false) => odd - next - 1,
-                };
-                let slope = (-8.0 * place as f64 / next as f64).exp2();
-                slope * (key as f64 - (self.config.sizes.keys() - 1) as f64)
-            }
+            AlibiForm::Mpt => slope * (key as f64 - (self.config.sizes.keys() - 1) as f64),
             other => panic!("{other} is not written here yet"),
         }
     }

@@ -2,14 +2,13 @@
 
 use candle_core::{DType, Device, Tensor};
 
+use super::alibi::{Distance, Distances, alibi_slopes};
 use super::mask::{broadcasts, joined};
-use super::precision::Precision;
 use super::relative::Relative;
 use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::Axis::{Bucket, Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
-use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
@@ -35,124 +34,6 @@ pub enum Biasing {
     },
     /// Scores + position biases or a float mask, broadcast from the right.
     Add,
-}
-
-choices! {
-    /// How linear position biases are computed: alike in the weights, as all keys of a query differ by the same, but for
-    /// the slopes of head counts that are no power of two and for rounding.
-    AlibiForm {
-        /// −slope · |query − key|, as in the paper.
-        #[default]
-        Paper = "paper",
-        /// slope · key, as in BLOOM.
-        Bloom = "bloom",
-        /// slope · key, each and the product rounded to bf16, scaled with the scores, as in Falcon.
-        Falcon = "falcon",
-        /// slope · (key − last key), as in MPT, which takes other slopes where heads are no power of two.
-        Mpt = "mpt",
-    }
-}
-
-impl AlibiForm {
-    /// Which distance it goes by.
-    #[must_use]
-    pub fn distance(self) -> Distance {
-        match self {
-            Self::Paper => Distance::Absolute,
-            Self::Bloom | Self::Falcon => Distance::FromFirst,
-            Self::Mpt => Distance::FromLast,
-        }
-    }
-
-    /// The slopes of so many heads: [`alibi_slopes`], but those of MPT are of the next higher power of two n, in order
-    /// where that is the number of heads, and otherwise the second, the fourth …, then the first, the third ….
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "heads are few")]
-    pub fn slopes(self, heads: usize) -> Vec<f64> {
-        let n = heads.next_power_of_two();
-        if self != Self::Mpt || n == heads {
-            return alibi_slopes(heads);
-        }
-        let all: Vec<f64> = (1..=n).map(|at| (-8.0 * at as f64 / n as f64).exp2()).collect();
-        let of = |first: usize| all.iter().skip(first).step_by(2).copied();
-        of(1).chain(of(0)).take(heads).collect()
-    }
-}
-
-/// −slope · distance, for every head, query and key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Distances {
-    /// Which distance that is.
-    pub sort: Distance,
-    /// The position of the first query row.
-    pub first: usize,
-    /// Query rows.
-    pub queries: usize,
-    /// Keys.
-    pub keys: usize,
-    /// Whether slope, distance and their product are rounded to bf16.
-    pub is_narrow: bool,
-    /// What the products are multiplied by.
-    pub factor: f64,
-}
-
-impl Distances {
-    /// The distances as they are, of all keys.
-    #[must_use]
-    pub fn new(sort: Distance, first: usize, queries: usize, keys: usize) -> Self {
-        Self { sort, first, queries, keys, is_narrow: false, factor: 1.0 }
-    }
-
-    /// The bias of a query row and a key.
-    fn of(&self, slope: f64, query: usize, key: usize) -> f64 {
-        let distance = self.sort.of(self.first + query, key, self.keys);
-        if self.is_narrow {
-            let narrow = |number: f64| Precision::Bf16.of(number);
-            return -narrow(narrow(slope) * narrow(distance)) * self.factor;
-        }
-        -slope * distance * self.factor
-    }
-}
-
-/// Which distance of a query and a key a position bias grows with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Distance {
-    /// |query − key|.
-    #[default]
-    Absolute,
-    /// query − key, below 0 for keys to come.
-    Signed,
-    /// last key − key, the same for every query.
-    FromLast,
-    /// −key: later keys are favoured, the same for every query.
-    FromFirst,
-}
-
-impl Distance {
-    /// The distance of the two among so many keys.
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
-    fn of(self, query: usize, key: usize, keys: usize) -> f64 {
-        match self {
-            Self::Absolute => query.abs_diff(key) as f64,
-            Self::Signed => query as f64 - key as f64,
-            Self::FromLast => keys as f64 - 1.0 - key as f64,
-            Self::FromFirst => -(key as f64),
-        }
-    }
-}
-
-/// The slopes of so many heads: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise those of the
-/// next lower power, followed by every other one of the next higher, as the paper's code has it ("Train Short, Test
-/// Long", Press et al., 2021, section 3).
-#[must_use]
-#[allow(clippy::cast_precision_loss, reason = "heads are few")]
-pub fn alibi_slopes(heads: usize) -> Vec<f64> {
-    let of_power = |n: usize| (1..=n).map(move |at| (-8.0 * at as f64 / n as f64).exp2());
-    if heads.is_power_of_two() {
-        return of_power(heads).collect();
-    }
-    let lower = heads.next_power_of_two() / 2;
-    of_power(lower).chain(of_power(2 * lower).step_by(2)).take(heads).collect()
 }
 
 impl Operation for Biasing {
@@ -271,7 +152,7 @@ impl Operation for Biasing {
 
     fn knobs(&self) -> Vec<Knob> {
         if let Self::Relative(own) = self {
-            return own.knobs();
+            return own.knobs(|other| Self::Relative(other).into());
         }
         if let Self::Distances(own) = self {
             let own = own.clone();
@@ -334,10 +215,7 @@ impl Operation for Biasing {
                 let mut all = vec![
                     of(powers(0), "the slopes begin with 2^0, not with 2^(−8 / heads)"),
                     of(powers(1), "the slopes are those of a power of two, 2^(−8 i / heads)"),
-                    of(AlibiForm::Mpt.slopes(heads), "the slopes are those of MPT"),
-                    of(alibi_slopes(heads), "the slopes are those of the paper, not of MPT"),
                 ];
-                all.retain(|sibling| sibling.op != Self::Slopes { slopes: slopes.clone() }.into());
                 for ranks in [2, 4].into_iter().filter(|ranks| heads % ranks == 0 && heads > *ranks)
                 {
                     let told =
@@ -391,7 +269,12 @@ impl Operation for Biasing {
                 }
                 all
             }
-            Self::Relative(own) => own.siblings(),
+            Self::Relative(own) => {
+                let others = own.others().into_iter();
+                let sibling =
+                    |(other, told)| Sibling::new(Self::Relative(other), Kind::Replaced, told);
+                others.map(sibling).collect()
+            }
             Self::Sum { .. } => Vec::new(),
         }
     }
@@ -423,31 +306,5 @@ impl Operation for Biasing {
             Self::Distances(_) | Self::Add => 1,
             Self::Sum { .. } => inputs.len().saturating_sub(1) as u128,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Press et al., 2021: eight heads have 1/2, 1/4 … 1/256; twelve have four of sixteen's after those.
-    #[test]
-    fn slopes_are_those_of_the_paper() {
-        let halves: Vec<f64> = (1..=8).map(|at| 0.5_f64.powi(at)).collect();
-        assert_eq!(alibi_slopes(8), halves);
-        let sixteen = alibi_slopes(16);
-        let some_of_sixteen = [sixteen[0], sixteen[2], sixteen[4], sixteen[6]];
-        assert_eq!(alibi_slopes(12), [halves.as_slice(), &some_of_sixteen].concat());
-        assert_eq!(sixteen[..1], [0.5_f64.sqrt()]);
-        assert_eq!(alibi_slopes(1), [0.5_f64.powi(8)]);
-        assert_eq!(alibi_slopes(3).len(), 3);
-    }
-
-    /// `build_mpt_alibi_tensor` of transformers 5.23: of six heads those of eight, the even ones first.
-    #[test]
-    fn slopes_of_mpt_are_of_the_next_power_of_two() {
-        let of_six = [2, 4, 6, 8, 1, 3].map(|at| 0.5_f64.powi(at));
-        assert_eq!(AlibiForm::Mpt.slopes(6), of_six);
-        assert_eq!(AlibiForm::Mpt.slopes(4), alibi_slopes(4));
     }
 }

@@ -1,9 +1,8 @@
 //! Learned biases of relative positions: which row of a table a query and a key read.
 
-use super::bias::Biasing;
 use crate::program::choices;
-use crate::program::op::Misread;
-use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
+use crate::program::op::{Misread, Op};
+use crate::program::slips::{Knob, Range, whole};
 
 choices! {
     /// What the rows of a table of relative position biases are of.
@@ -112,7 +111,7 @@ impl Relative {
         format!("{table}[{between}], {buckets} buckets, {told} up to {max_distance}")
     }
 
-    pub(super) fn knobs(&self) -> Vec<Knob> {
+    pub(super) fn knobs(&self, as_op: fn(Self) -> Op) -> Vec<Knob> {
         if self.sort == RelativeBias::Grid {
             return Vec::new();
         }
@@ -130,7 +129,7 @@ impl Relative {
                     set(&mut other, whole(value)?);
                     let exact = other.exact();
                     let is_one = exact > 0 && other.max_distance > exact;
-                    is_one.then(|| Biasing::Relative(other).into())
+                    is_one.then(|| as_op(other))
                 }),
             }
         };
@@ -149,9 +148,9 @@ impl Relative {
         }
     }
 
-    pub(super) fn siblings(&self) -> Vec<Sibling> {
-        let of =
-            |other: Self, told: &str| Sibling::new(Biasing::Relative(other), Kind::Replaced, told);
+    /// What people write in its place, and what is said of it.
+    pub(super) fn others(&self) -> Vec<(Self, &'static str)> {
+        let of = |other: Self, told: &'static str| (other, told);
         let exchanged = of(
             Self { is_backwards: !self.is_backwards, ..self.clone() },
             "query and key change places: it goes by query − key, not by key − query",
@@ -160,7 +159,7 @@ impl Relative {
             let told = "every distance has a bucket of its own, up to the last: no logarithm";
             of(Self { is_linear: true, ..self.clone() }, told)
         };
-        let sorted = |sort, told: &str| of(Self { sort, ..self.clone() }, told);
+        let sorted = |sort, told: &'static str| of(Self { sort, ..self.clone() }, told);
         match self.sort {
             RelativeBias::Bidirectional => vec![
                 exchanged,

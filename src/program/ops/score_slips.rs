@@ -2,7 +2,8 @@
 
 use candle_core::{D, Tensor};
 
-use super::bias::{Biasing, Distance, Distances, alibi_slopes};
+use super::alibi::{Distance, Distances, alibi_slopes};
+use super::bias::Biasing;
 use super::mask::broadcasts;
 use super::scaling::number;
 use crate::error::Result;

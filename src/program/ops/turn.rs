@@ -3,9 +3,9 @@
 use candle_core::{DType, Tensor};
 
 use super::along::taken;
+use super::pairing::Pairing;
 use super::places::Places;
 use super::precision::Precision;
-use super::rotary::Pairing;
 use crate::error::Result;
 use crate::program::narrow::Part;
 
