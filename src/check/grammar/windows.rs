@@ -24,47 +24,15 @@ impl Grammar<'_> {
         let of = |is_blocked: &dyn Fn(usize, usize) -> bool| {
             own.of(|b, q, k| is_blocked(q, k) || is_padding(b, q, k))
         };
+        let mut common = |is_blocked: &dyn Fn(i64, i64) -> bool, told: String| {
+            let cells = of(&|q, k| is_blocked(signed(q) + first, signed(k)));
+            add(cells, told, cost::COMMON);
+        };
         if let Some(Hides::OutsideWindow(size)) = window {
-            let size = signed(size);
-            add(
-                of(&|q, k| is_future(q, k) || distance(q, k) >= size),
-                "the window lies before the query alone, not on both sides".to_owned(),
-                cost::COMMON,
-            );
-            add(
-                of(&|q, k| distance(q, k) >= size),
-                "every later key is visible, beside the window before the query".to_owned(),
-                cost::COMMON,
-            );
-            add(
-                of(&|q, k| distance(q, k).abs() >= 2 * size - 1),
-                "the window is as long on each side as it is in all".to_owned(),
-                cost::COMMON,
-            );
-            add(
-                of(&|q, k| 2 * distance(q, k).abs() >= size),
-                "half of the window lies on either side of the query".to_owned(),
-                cost::COMMON,
-            );
+            both_sides(signed(size), &mut common);
         }
         if let Some(Hides::OtherChunk(size)) = chunk {
-            let size = signed(size.max(1));
-            let is_other = |q: usize, k: usize| (signed(q) + first) / size != signed(k) / size;
-            add(
-                of(&|q, k| (is_causal && is_future(q, k)) || distance(q, k).abs() >= size),
-                format!("a sliding window of {size} in place of chunks"),
-                cost::COMMON,
-            );
-            add(
-                of(&|q, k| is_causal && is_future(q, k)),
-                "the chunks are left out".to_owned(),
-                cost::COMMON,
-            );
-            add(
-                of(&is_other),
-                format!("chunks of {size} tokens, of which later keys are visible too"),
-                cost::COMMON,
-            );
+            chunks(signed(size.max(1)), is_causal, &mut common);
         }
         let Some(Hides::BeforeWindow(size)) = window else { return };
         let size_signed = signed(size);
@@ -117,4 +85,40 @@ impl Grammar<'_> {
             cost::PLAIN,
         );
     }
+}
+
+/// Takes a mask by the positions of query and key, and what is said of it.
+type Add<'a> = dyn FnMut(&dyn Fn(i64, i64) -> bool, String) + 'a;
+
+/// In the place of a window to both sides.
+fn both_sides(size: i64, add: &mut Add) {
+    add(
+        &|query, key| key > query || query - key >= size,
+        "the window lies before the query alone, not on both sides".to_owned(),
+    );
+    add(
+        &|query, key| query - key >= size,
+        "every later key is visible, beside the window before the query".to_owned(),
+    );
+    add(
+        &|query, key| (query - key).abs() >= 2 * size - 1,
+        "the window is as long on each side as it is in all".to_owned(),
+    );
+    add(
+        &|query, key| 2 * (query - key).abs() >= size,
+        "half of the window lies on either side of the query".to_owned(),
+    );
+}
+
+/// In the place of chunks.
+fn chunks(size: i64, is_causal: bool, add: &mut Add) {
+    add(
+        &|query, key| (is_causal && key > query) || (query - key).abs() >= size,
+        format!("a sliding window of {size} in place of chunks"),
+    );
+    add(&|query, key| is_causal && key > query, "the chunks are left out".to_owned());
+    add(
+        &|query, key| query / size != key / size,
+        format!("chunks of {size} tokens, of which later keys are visible too"),
+    );
 }

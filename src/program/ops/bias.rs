@@ -105,13 +105,15 @@ impl Operation for Biasing {
                     0 => "query".to_owned(),
                     first => format!("query + {first}"),
                 };
-                let distance = match own.sort {
-                    Distance::Absolute => format!("|{query} − key|"),
-                    Distance::Signed => format!("({query} − key)"),
-                    Distance::FromLast => format!("({} − key)", own.keys.saturating_sub(1)),
-                    Distance::FromFirst => "(−key)".to_owned(),
+                let [slopes] = read(names)?;
+                let product = match own.sort {
+                    Distance::Absolute => format!("−{slopes} · |{query} − key|"),
+                    Distance::Signed => format!("−{slopes} · ({query} − key)"),
+                    Distance::FromLast => {
+                        format!("{slopes} · (key − {})", own.keys.saturating_sub(1))
+                    }
+                    Distance::FromFirst => format!("{slopes} · key"),
                 };
-                let product = format!("−{} · {distance}", read::<1, _>(names)?[0]);
                 let product = if own.is_narrow { format!("bf16({product})") } else { product };
                 #[allow(clippy::float_cmp, reason = "1 exactly")]
                 if own.factor == 1.0 { product } else { format!("{product} · {}", own.factor) }
@@ -136,6 +138,7 @@ impl Operation for Biasing {
                     return Ok(vec![Term(vec![factor("bf16(slope · key) · scale", bias)])]);
                 }
                 let distance = own.sort.of(own.first + query, key, own.keys);
+                #[allow(clippy::float_cmp, reason = "1 exactly")]
                 let by = Some(own.factor).filter(|by| *by != 1.0).map(|by| factor("scale", by));
                 let factors = [slope, factor("−distance", -distance)].into_iter().chain(by);
                 Ok(vec![Term(factors.collect())])

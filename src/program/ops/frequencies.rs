@@ -76,9 +76,10 @@ impl Frequencies {
             Some(RopeScaling::Yarn(scaling)) => yarn(dims, base, scaling),
             Some(RopeScaling::Longrope(own)) => {
                 let is_long = own.is_long(positions);
-                let (name, factors) = match is_long {
-                    true => ("long_factor", &own.long_factor),
-                    false => ("short_factor", &own.short_factor),
+                let (name, factors) = if is_long {
+                    ("long_factor", &own.long_factor)
+                } else {
+                    ("short_factor", &own.short_factor)
                 };
                 if factors.len() != dims / 2 {
                     let what =
@@ -131,7 +132,8 @@ impl Frequencies {
     /// The numbers of the scaling that code can have wrong.
     pub(super) fn scaling_numbers(&self) -> Vec<ScalingNumber> {
         match &self.scaling {
-            None | Some(RopeScaling::Default) => Vec::new(),
+            // Of `longrope` the one list or the other is taken.
+            None | Some(RopeScaling::Default | RopeScaling::Longrope(_)) => Vec::new(),
             Some(RopeScaling::Linear { factor }) => {
                 vec![("factor", *factor, |_, factor| RopeScaling::Linear { factor })]
             }
@@ -160,8 +162,6 @@ impl Frequencies {
                 beta_fast,
                 beta_slow
             ),
-            // The one list or the other is taken, which is another formula.
-            Some(RopeScaling::Longrope(_)) => Vec::new(),
             Some(RopeScaling::Proportional(own)) => {
                 numbers_of!(own, Proportional, partial_rotary_factor, factor)
             }
@@ -173,10 +173,8 @@ impl Frequencies {
     pub(super) fn exchanged(&self) -> Option<(Self, String)> {
         match &self.scaling {
             Some(RopeScaling::Longrope(own)) => {
-                let (right, wrong) = match own.is_long(self.positions) {
-                    true => ("long", "short"),
-                    false => ("short", "long"),
-                };
+                let is_long = own.is_long(self.positions);
+                let (right, wrong) = if is_long { ("long", "short") } else { ("short", "long") };
                 let (short_factor, long_factor) =
                     (own.long_factor.clone(), own.short_factor.clone());
                 let other = Longrope { short_factor, long_factor, ..own.clone() };

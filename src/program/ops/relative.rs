@@ -195,6 +195,7 @@ impl Relative {
 }
 
 /// The side of the square grid whose table has so many rows, (2 side − 1)², and whether it has three more.
+#[must_use]
 pub fn grid(rows: usize) -> Option<(usize, bool)> {
     let side = |rows: usize| {
         let root = rows.isqrt();
