@@ -23,15 +23,6 @@ fn case(key: &str) -> (Value, Value) {
     let rotary = json!({"d_model": 12, "rope": "half"});
     let weights =
         json!({"batch": 2, "seq_len": 5, "d_model": 12, "heads": 3, "d_in": 7, "bias": true});
-    let relative = || {
-        let file = json!(fixture("inputs/relative.safetensors"));
-        json!({"batch": 2, "seq_len": 5, "d_model": 12, "heads": 3, "d_in": 7, "bias": true, "weights": file,
-            "relative_bias": "bidirectional"})
-    };
-    let sections = || {
-        let positions = json!([[[0, 1, 2, 3]], [[0, 5, 6, 7]], [[0, 9, 8, 7]]]);
-        json!({"d_model": 24, "rope": "half", "rope_dims": 6, "positions": positions, "rope_sections": [2, 1, 0]})
-    };
     let with = |mut base: Value, key: &str, value: Value| {
         base[key] = value;
         base
@@ -58,14 +49,7 @@ fn case(key: &str) -> (Value, Value) {
         "heads" => (json!({}), json!(4)),
         "kv_heads" => (json!({}), json!(1)),
         "head_dim" | "window" | "chunk" => (json!({}), json!(2)),
-        "alibi_form" => (json!({"alibi": true}), json!("mpt")),
-        "relative_bias" => (relative(), json!("one-sided")),
-        "relative_buckets" => (relative(), json!(16)),
-        "relative_max_distance" => (relative(), json!(3)),
         "attn_bias" => (weights, json!(fixture("masks/bias-head-query-key.json"))),
-        "positions" => (rotary, json!([0, 0, 1, 2])),
-        "rope_sections" => (sections(), json!([1, 1, 1])),
-        "rope_section_order" => (sections(), json!("interleaved")),
         "seed" => (json!({}), json!(7)),
         "input" => (json!({}), json!("rand")),
         "init" => (json!({}), json!("linear")),
@@ -132,6 +116,30 @@ fn case(key: &str) -> (Value, Value) {
             (model, json!("blocks"))
         }
         "without" => (rotary, json!(["rope"])),
+        _ => of_positions(key),
+    }
+}
+
+/// The same of settings that say more of positions.
+fn of_positions(key: &str) -> (Value, Value) {
+    let rotary = json!({"d_model": 12, "rope": "half"});
+    let relative = || {
+        let file = json!(fixture("inputs/relative.safetensors"));
+        json!({"batch": 2, "seq_len": 5, "d_model": 12, "heads": 3, "d_in": 7, "bias": true, "weights": file,
+            "relative_bias": "bidirectional"})
+    };
+    let sections = || {
+        let positions = json!([[[0, 1, 2, 3]], [[0, 5, 6, 7]], [[0, 9, 8, 7]]]);
+        json!({"d_model": 24, "rope": "half", "rope_dims": 6, "positions": positions, "rope_sections": [2, 1, 0]})
+    };
+    match key {
+        "alibi_form" => (json!({"alibi": true}), json!("mpt")),
+        "relative_bias" => (relative(), json!("one-sided")),
+        "relative_buckets" => (relative(), json!(16)),
+        "relative_max_distance" => (relative(), json!(3)),
+        "positions" => (rotary, json!([0, 0, 1, 2])),
+        "rope_sections" => (sections(), json!([1, 1, 1])),
+        "rope_section_order" => (sections(), json!("interleaved")),
         other => panic!("say what `{other}` changes beside a recorded run"),
     }
 }
