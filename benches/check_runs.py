@@ -436,11 +436,14 @@ def as_other_code(rng, given, steps, settings):
             elif value.shape[0] == 1 and "memory" not in given and rng.random() < 0.5:
                 value = value[0]
         add(step, value)
+    *_, last = [step for step, value in steps.items() if value.dim() == 3] or [None]
     for step, value in steps.items():
         axes = AXES.get(step, SCORE_AXES)
+        # with as many items as tokens, nothing tells in which order the end has them
+        told = step != last or value.shape[0] != value.shape[1]
         if tokens_first and len(axes) == 3:
             value = value.transpose(0, 1)
-        elif own_order and rng.random() < 0.7:
+        elif own_order and told and rng.random() < 0.7:
             value = in_other_order(rng, axes, value)
         add(step, value)
     said = {name: value for name, value in settings.items() if name not in UNSAID}

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use candle_core::DType;
 
-use crate::config::{Config, Mask, NormOver, QkNorm, RelativeBiases};
+use crate::config::{Config, Gate, Mask, Norm, NormOver, QkNorm, RelativeBiases};
 use crate::error::Result;
 use crate::program::{
     AlibiForm, Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents,
-    Frequencies, Heads, Hides, Linear, Masking, Name, Op, Program, QueryRows, Relative, Rotary,
-    Scaling, Size, Weighting, alibi_slopes,
+    Frequencies, Heads, Hides, Linear, Map, Masking, Name, Normalize, Op, Program, QueryRows,
+    Relative, Rotary, Scaling, Size, Temperature, Weighting, alibi_slopes,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -28,7 +28,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let x = p.given(Name::X);
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
-    let norm = config.norm.map(|norm| (norm, p.of_norm(Name::WQNorm), p.of_norm(Name::WKNorm)));
+    let norm = config.norm.map(|norm| p.of_norm(norm));
+    let concat_norm = config.concat_norm_eps.map(|eps| (rms_norm(eps), p.given(Name::WConcatNorm)));
+    let gate = config.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
     let sinks = config.sinks.then(|| p.given(Name::Sinks));
     let table = config.relative.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
@@ -53,20 +55,28 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let mut keys = p.then(Name::KHeads, split(sizes.kv_heads), &[k])?;
     let mut values = p.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
 
-    if let Some((norm, w_q_norm, w_k_norm)) = norm {
-        let offset = match norm.kind {
-            QkNorm::Rms => 0.0,
-            QkNorm::RmsPlusOne => 1.0,
-        };
-        let over_heads = norm.over == NormOver::All;
-        let norm = Scaling::RmsNorm { eps: norm.eps, offset, over_heads };
-        queries = p.then(Name::QNorm, norm.clone(), &[queries, w_q_norm])?;
-        keys = p.then(Name::KNorm, norm, &[keys, w_k_norm])?;
+    if let Some((norm, of_q, of_k)) = norm.as_ref().filter(|(norm, ..)| !norm.after_rope) {
+        queries = p.then(Name::QNorm, normalize(norm), &after(queries, of_q))?;
+        keys = p.then(Name::KNorm, normalize(norm), &after(keys, of_k))?;
+    }
+    if let Some(eps) = config.v_norm_eps {
+        values = p.then(Name::VNorm, rms_norm(eps), &[values])?;
+    }
+    [queries, keys, values] = p.clipped([queries, keys, values])?;
+    if let Some(factor) = config.value_scale {
+        values = p.then(Name::VScaled, Scaling::By { factor }, &[values])?;
     }
     if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
         let rotate = |first| Rotary::Rotate(rope.rotate(first));
         queries = p.then(Name::QRot, rotate(sizes.first_query()), &[queries, freqs])?;
         keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?;
+    }
+    if let Some((norm, of_q, of_k)) = norm.filter(|(norm, ..)| norm.after_rope) {
+        queries = p.then(Name::QRotNorm, normalize(&norm), &after(queries, &of_q))?;
+        keys = p.then(Name::KRotNorm, normalize(&norm), &after(keys, &of_k))?;
+    }
+    if let Some(temperature) = config.temperature_factors() {
+        queries = p.then(Name::QScaled, Scaling::Temperature(temperature), &[queries])?;
     }
     if let Some((k_past, v_past)) = past {
         keys = p.then(Name::KCached, Heads::Append, &[k_past, keys])?;
@@ -108,10 +118,42 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     }
 
     let head_outputs = p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?;
-    let concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
+    let mut concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
+    concat = p.gated(concat, concat_norm, x, gate)?;
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
     p.then(Name::Output, to_model, &after(concat, &w_o))?;
     Ok(p.program.between(config.start.given(), &ends))
+}
+
+/// The norm of queries and keys.
+fn normalize(norm: &Norm) -> Scaling {
+    Scaling::Norm(Normalize {
+        is_centred: norm.kind.is_centred(),
+        eps: norm.eps,
+        offset: norm.kind.offset(),
+        over_heads: norm.over == NormOver::All,
+    })
+}
+
+/// An RMS norm of rows.
+fn rms_norm(eps: f64) -> Scaling {
+    Scaling::Norm(Normalize { is_centred: false, eps, offset: 0.0, over_heads: false })
+}
+
+impl Config {
+    /// The factors of queries from the first computed one on, by its position.
+    fn temperature_factors(&self) -> Option<Temperature> {
+        let own = self.temperature?;
+        let from = self.rope.as_ref().map_or(self.sizes.past_len, |rope| rope.offset);
+        let places = self.rope.as_ref().and_then(|rope| rope.places.as_ref());
+        // Of a token with several it is that of time.
+        let places = places.map(|places| places.of_section(0));
+        #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
+        let floor = own.floor as f64;
+        let first = from + self.sizes.first_query();
+        let (scale, offset) = (own.scale, own.offset);
+        Some(Temperature { scale, floor, first, places, offset, is_floored: true })
+    }
 }
 
 fn after(x: usize, parameters: &[usize]) -> Vec<usize> {
@@ -137,13 +179,23 @@ impl Builder<'_> {
         self.program.given(name, axes)
     }
 
-    /// The weight of a norm: with an axis for the heads where it runs over all of them.
-    fn of_norm(&mut self, name: Name) -> usize {
-        let axes = self.axes(name);
-        let is_of_all = self.config.norm.is_some_and(|norm| norm.over == NormOver::All);
-        let shape = axes.shape();
-        let axes = if is_of_all { axes } else { axes.last_of(shape.get(1..).unwrap_or(&shape)) };
-        self.program.given(name, axes)
+    /// A norm, and its weight and bias of queries and of keys as far as it has them: with an axis for the heads unless all
+    /// share them.
+    fn of_norm(&mut self, norm: Norm) -> (Norm, Vec<usize>, Vec<usize>) {
+        let mut given = |weight: Name, bias: Name| {
+            let weight = norm.kind.has_weight().then_some(weight);
+            let names = weight.into_iter().chain((norm.kind == QkNorm::Layer).then_some(bias));
+            let given = names.map(|name| {
+                let axes = self.axes(name);
+                let shape = axes.shape();
+                let is_shared = norm.over == NormOver::Head;
+                let own = if is_shared { shape.get(1..).unwrap_or(&shape) } else { &shape };
+                let axes = axes.last_of(own);
+                self.program.given(name, axes)
+            });
+            given.collect()
+        };
+        (norm, given(Name::WQNorm, Name::BQNorm), given(Name::WKNorm, Name::BKNorm))
     }
 
     fn then(&mut self, name: Name, op: impl Into<Op>, inputs: &[usize]) -> Result<usize> {
@@ -168,6 +220,37 @@ impl Builder<'_> {
         let weight = self.given(weight);
         let bias = self.config.bias.then(|| self.given(bias));
         std::iter::once(weight).chain(bias).collect()
+    }
+
+    /// Queries, keys and values within the limit, if there is one.
+    fn clipped(&mut self, heads: [usize; 3]) -> Result<[usize; 3]> {
+        let Some(limit) = self.config.clip_qkv else { return Ok(heads) };
+        let [queries, keys, values] = heads;
+        Ok([
+            self.then(Name::QClipped, Scaling::Clip { limit }, &[queries])?,
+            self.then(Name::KClipped, Scaling::Clip { limit }, &[keys])?,
+            self.then(Name::VClipped, Scaling::Clip { limit }, &[values])?,
+        ])
+    }
+
+    /// The heads side by side after their norm, and times what the gate lets through.
+    fn gated(
+        &mut self,
+        mut concat: usize,
+        norm: Option<(Scaling, usize)>,
+        x: usize,
+        gate: Option<(Gate, Vec<usize>)>,
+    ) -> Result<usize> {
+        if let Some((norm, weight)) = norm {
+            concat = self.then(Name::ConcatNorm, norm, &[concat, weight])?;
+        }
+        if let Some((Gate::Sigmoid, w_gate)) = gate {
+            let of_x = Linear::Project { tokens: Axis::Query, rows: self.config.sizes.queries };
+            let gate = self.then(Name::Gate, of_x, &after(x, &w_gate))?;
+            let op = Scaling::Gate { map: Map::Sigmoid };
+            concat = self.then(Name::ConcatGated, op, &[concat, gate])?;
+        }
+        Ok(concat)
     }
 
     fn frequencies(&mut self) -> Result<Option<usize>> {

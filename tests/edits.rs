@@ -1,15 +1,15 @@
 //! Every kind of edit at every operation that can have it, made in PyTorch: what is wrong is told from all steps, and
 //! mostly from the output alone. Nothing else is told.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
 
 use mha_trace::check::catalogue;
 use mha_trace::program::Name;
+use rayon::prelude::*;
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -125,35 +125,16 @@ fn checked(output_alone: bool, every: usize) -> Vec<Checked> {
     entries.retain(|entry| !output_alone || entry["alone"] == true);
     let entries: Vec<Value> = entries.into_iter().step_by(every).collect();
     let dumps = tempfile::tempdir().expect("a temporary folder");
-    let (queue, done) = (Mutex::new(entries), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let Some(entry) = queue.lock().expect("not poisoned").pop() else { break };
-                    let (run, mistake) = (text(&entry["run"]), text(&entry["name"]));
-                    let path = dumps.path().join(format!("{run}.{mistake}.safetensors"));
-                    let bytes = fs::read(folder().join(format!("{run}.safetensors")));
-                    let bytes = bytes.expect("readable");
-                    let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
-                    write_dump(&tensors, mistake, output_alone, &path);
-                    let output = Command::new(env!("CARGO_BIN_EXE_mha-trace"))
-                        .args(["check", "--format", "json"])
-                        .arg(&path)
-                        .args(list(&entry["args"]).iter().map(text))
-                        .current_dir(folder())
-                        .output()
-                        .expect("runs");
-                    let what = String::from_utf8_lossy(&output.stderr);
-                    let report: Value = serde_json::from_slice(&output.stdout)
-                        .unwrap_or_else(|error| panic!("{run}: {mistake}: {error}: {what}"));
-                    let report = report["files"][0].clone();
-                    done.lock().expect("not poisoned").push(Checked { entry, report });
-                }
-            });
-        }
-    });
-    done.into_inner().expect("not poisoned")
+    let check = |entry: Value| {
+        let (run, mistake) = (text(&entry["run"]), text(&entry["name"]));
+        let path = dumps.path().join(format!("{run}.{mistake}.safetensors"));
+        let bytes = fs::read(folder().join(format!("{run}.safetensors"))).expect("readable");
+        let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
+        write_dump(&tensors, mistake, output_alone, &path);
+        let report = common::checked(&folder(), &path, &entry["args"]);
+        Checked { entry, report }
+    };
+    entries.into_par_iter().map(check).collect()
 }
 
 /// Prints what is not named. Asserts that nothing wrong is told, and that so many of a hundred are named.

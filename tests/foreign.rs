@@ -611,3 +611,46 @@ fn correct_scores_in_half_precision_under_infinity_are_the_same() {
     let report = foreign.check();
     assert!(report.is_same(), "{report:?}");
 }
+
+/// What 1 means in a mask that a file has is told by its name; floats are added.
+#[test]
+fn masks_are_understood_by_their_names() {
+    for (name, mask, how) in [
+        ("key_padding_mask", Mask::None, "true means ignored"),
+        ("attention_mask", Mask::None, "1 means attend"),
+        ("attention_mask-added", Mask::None, "added to the scores"),
+    ] {
+        let path = fixtures().join(format!("modules/{name}.layer.safetensors"));
+        let flags = Settings { heads: Some(3), mask: Some(mask), ..Settings::default() };
+        let tolerances = Tolerances::default();
+        let report = check(&path, &flags, &NameMap::default(), &tolerances).expect("checks");
+        assert_same(&report, 1);
+        let taken = report.matches.iter().find(|taken| taken.step == "attn_mask");
+        assert_eq!(taken.and_then(|taken| taken.how.as_deref()), Some(how), "{name}");
+        // What states which keys are seen overrules the file.
+        let stated = Settings { lengths: Some(vec![5, 5]), ..flags };
+        let report = check(&path, &stated, &NameMap::default(), &tolerances).expect("checks");
+        assert!(!report.is_same(), "{name}");
+    }
+}
+
+#[test]
+fn the_layer_whose_weights_fit_is_named() {
+    let modules = fixtures().join("modules");
+    let checked = |layer: usize| {
+        let flags = Settings {
+            heads: Some(3),
+            mask: Some(Mask::None),
+            lengths: Some(vec![5, 3]),
+            weights: Some(
+                modules.join("bert/model.safetensors").to_string_lossy().into_owned().into(),
+            ),
+            prefix: Some(format!("encoder.layer.{layer}")),
+            ..Settings::default()
+        };
+        let path = modules.join("bert.layer.safetensors");
+        check(&path, &flags, &NameMap::default(), &Tolerances::default()).expect("checks")
+    };
+    assert_eq!(checked(0).fits_layer.as_deref(), Some("encoder.layer.1.attention"));
+    assert_eq!(checked(1).fits_layer, None);
+}

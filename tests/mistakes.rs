@@ -1,11 +1,11 @@
 //! Mistakes that were written without knowing what the tool recognises: where each first goes wrong is found, and what
 //! most of them are is told.
 
-use std::path::Path;
-use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
+mod common;
 
+use std::path::Path;
+
+use rayon::prelude::*;
 use serde_json::Value;
 
 /// A dump, what is wrong in it, and the report of `check`.
@@ -26,31 +26,12 @@ fn checked(ending: &str, every: usize) -> Vec<Checked> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/mistakes");
     let text = std::fs::read_to_string(folder.join("mistakes.json")).expect("readable");
     let entries: Vec<Value> = serde_json::from_str(&text).expect("a list");
-    let queue = Mutex::new(entries.into_iter().step_by(every).collect::<Vec<_>>());
-    let done = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let Some(entry) = queue.lock().expect("not poisoned").pop() else { break };
-                    let file = format!("{}{ending}", entry["name"].as_str().expect("a name"));
-                    let flags = entry["args"].as_array().expect("a list").iter();
-                    let output = Command::new(env!("CARGO_BIN_EXE_mha-trace"))
-                        .args(["check", &file, "--format", "json"])
-                        .args(flags.map(|flag| flag.as_str().expect("text")))
-                        .current_dir(&folder)
-                        .output()
-                        .expect("runs");
-                    let what = String::from_utf8_lossy(&output.stderr);
-                    let report: Value = serde_json::from_slice(&output.stdout)
-                        .unwrap_or_else(|error| panic!("{file}: {error}: {what}"));
-                    let report = report["files"][0].clone();
-                    done.lock().expect("not poisoned").push(Checked { entry, report });
-                }
-            });
-        }
-    });
-    done.into_inner().expect("not poisoned")
+    let check = |entry: &Value| {
+        let file = format!("{}{ending}", entry["name"].as_str().expect("a name"));
+        let report = common::checked(&folder, file.as_ref(), &entry["args"]);
+        Checked { entry: entry.clone(), report }
+    };
+    entries.par_iter().step_by(every).map(check).collect()
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use candle_core::Tensor;
 
@@ -18,7 +19,7 @@ use super::tolerance::Tolerances;
 use crate::config::{Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};
-use crate::foreign::{Match, NameMap, Named, Unmatched, distance, name_steps};
+use crate::foreign::{FITS, Match, NameMap, Named, Unmatched, distance, layers_of, name_steps};
 use crate::program::{Name, Op, Step, Trace};
 use crate::run::Run;
 
@@ -64,6 +65,9 @@ pub fn check(
     let differs = report.first_divergence().is_some();
     let other = if run.config().start == Start::Inputs { Mask::None } else { Mask::Causal };
     let fits_other = differs && is_foreign && fits_under(other, &record, flags, tolerances)?;
+    let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
+    let is_open = differs && is_foreign && unexplained;
+    let fits_layer = if is_open { fitting_layer(&record, flags, tolerances)? } else { None };
     let read_as = is_foreign.then(|| run.config().clone());
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
     let mask_read = mask_read.map(|mask| told_mask(&mask.value)).transpose()?;
@@ -76,6 +80,7 @@ pub fn check(
         mask_read,
         fits_unmasked: fits_other && other == Mask::None,
         fits_causal: fits_other && other == Mask::Causal,
+        fits_layer,
         flash,
         matches,
         padded_rows,
@@ -102,6 +107,35 @@ fn fits_under(
     Ok(found.flatten().any(|found| found.is_same()))
 }
 
+/// How long other layers are looked for.
+const LAYERS: Duration = Duration::from_secs(10);
+
+/// The layer of the file of weights whose weights give the recorded numbers but for rounding.
+fn fitting_layer(
+    record: &Record,
+    flags: &Settings,
+    tolerances: &Tolerances,
+) -> Result<Option<String>> {
+    let Some(weights) = &flags.weights else { return Ok(None) };
+    let started = Instant::now();
+    for layer in layers_of(Path::new(&weights.0))? {
+        if started.elapsed() > LAYERS {
+            break;
+        }
+        let others = Settings { prefix: Some(layer.clone()), ..flags.clone() };
+        for interpretation in interpretations(record, &others)? {
+            let run = interpretation.run();
+            let found = run.and_then(|run| recompute(interpretation, run, tolerances));
+            // Layers of other sizes are none that were meant.
+            let Ok(found) = found else { continue };
+            if found.steps.iter().any(|step| step.step.is_some()) && found.apart()? <= FITS {
+                return Ok(Some(layer));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// A file's tensors beside those of its run.
 struct Recomputed {
     run: Run,
@@ -125,7 +159,7 @@ impl Recomputed {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
     }
 
-    /// How far the recorded steps are from the recomputed ones, in the mean.
+    /// How far the recorded steps are from the recomputed ones: the sum of their [`distance`]s.
     fn apart(&self) -> Result<f64> {
         let mut sum = 0.0;
         for step in self.steps.iter().filter_map(|found| self.trace.step(found.step?)) {
@@ -161,7 +195,8 @@ impl Recomputed {
 }
 
 /// The file's run beside the file, explained. Of several ways to understand the file the one with the most steps that
-/// are the same is taken; of equal ones, the first that a known mistake explains.
+/// are the same is taken, and of those one that finds the most steps in it; of equal ones, the one that leaves the fewest
+/// steps without an explanation, the plain one first.
 fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let (mut found, mut refused) = (Vec::new(), None);
     for interpretation in interpretations(record, flags)? {
@@ -223,25 +258,25 @@ fn recompute(
     } else {
         name_steps(&record, &trace, tokens_first)?
     };
-    let padding = Padding::of(run.config(), &trace)?;
+    let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));
+    let padding = left_out.transpose()?.flatten();
     // What was not recorded is not asked for.
     let mut steps = Vec::new();
     for step in trace.steps().iter().filter(|step| step.is_computed()) {
-        let Some(recorded) = named.record.tensor(step.name.as_str()) else { continue };
-        let left_out = padding.as_ref().filter(|_| tolerances.ignores_padding);
-        let filled = left_out.map(|padding| padding.replaced(step, recorded, &step.value));
-        if let Some(filled) = filled.transpose()?.flatten() {
-            named.record.replace(step.name.as_str(), filled);
+        let name = step.name.as_str();
+        let Some(recorded) = named.record.tensor(name) else { continue };
+        let filled = padding.as_ref().map(|left| left.replaced(step, recorded, &step.value));
+        let filled = filled.transpose()?.flatten();
+        let (report, seen) =
+            compared(&trace, step, filled.as_ref().unwrap_or(recorded), tolerances)?;
+        if let Some(other) = seen.or(filled) {
+            named.record.replace(name, other);
         }
-        let (report, seen) = compared(&trace, step, &named.record, tolerances)?;
-        if let Some(seen) = seen {
-            named.record.replace(step.name.as_str(), seen);
-        }
-        steps.extend(report);
+        steps.push(report);
     }
     let padded_rows = match &padding {
-        Some(padding) => padded_rows(padding, &trace, &named.record, &steps, tolerances)?,
-        None => None,
+        Some(padding) => Some(PaddedRows { rows: padding.told()?, left_out: true }),
+        None => only_padded_rows(&run, &trace, &named.record, &steps, tolerances)?,
     };
     unmatched.append(&mut named.unmatched);
     // An output that was there and not compared is not the same.
@@ -251,7 +286,6 @@ fn recompute(
     if !is_compared && unmatched.iter().any(may_be) {
         steps.push(StepReport::missing(Name::Output.as_str()));
     }
-    let padding = padding.filter(|_| tolerances.ignores_padding);
     Ok(Recomputed {
         run,
         trace,
@@ -269,46 +303,49 @@ fn recompute(
 fn compared(
     trace: &Trace,
     step: &Step,
-    record: &Record,
+    recorded: &Tensor,
     tolerances: &Tolerances,
-) -> Result<(Option<StepReport>, Option<Tensor>)> {
-    let (name, value) = (step.name.as_str(), &step.value);
-    let Some(recorded) = record.tensor(name) else { return Ok((None, None)) };
-    let report = |recorded| StepReport::of(name, recorded, value, Some(&step.axes), tolerances);
+) -> Result<(StepReport, Option<Tensor>)> {
+    let report = |recorded| {
+        let name = step.name.as_str();
+        StepReport::of(name, recorded, &step.value, Some(&step.axes), tolerances)
+    };
     let found = report(recorded)?;
     if found.status == Status::Differs
-        && let Some(seen) = where_seen(trace, step.name, recorded, value)?
+        && let Some(seen) = where_seen(trace, step.name, recorded, &step.value)?
     {
         let by_seen = report(&seen)?;
         if by_seen.status == Status::Same {
-            return Ok((Some(by_seen), Some(seen)));
+            return Ok((by_seen, Some(seen)));
         }
     }
-    Ok((Some(found), None))
+    Ok((found, None))
 }
 
-/// The rows of padded queries, if they were left out or are all that differs.
-fn padded_rows(
-    padding: &Padding,
+/// The rows of padded queries, if they are all that differs.
+fn only_padded_rows(
+    run: &Run,
     trace: &Trace,
     record: &Record,
     steps: &[StepReport],
     tolerances: &Tolerances,
 ) -> Result<Option<PaddedRows>> {
-    let left_out = tolerances.ignores_padding;
     let differing = steps.iter().filter(|step| step.status == Status::Differs);
-    let mut is_all = false;
-    for step in differing.filter_map(|found| trace.step(found.step?)) {
+    let differing: Vec<&Step> = differing.filter_map(|found| trace.step(found.step?)).collect();
+    if differing.is_empty() {
+        return Ok(None);
+    }
+    let Some(padding) = Padding::of(run.config(), trace)? else { return Ok(None) };
+    for step in differing {
         let recorded = record.tensor(step.name.as_str());
         let filled = recorded.map(|recorded| padding.replaced(step, recorded, &step.value));
         let Some(filled) = filled.transpose()?.flatten() else { return Ok(None) };
         let found = StepReport::of(step.name.as_str(), &filled, &step.value, None, tolerances)?;
-        is_all = found.status == Status::Same;
-        if !is_all {
-            break;
+        if found.status != Status::Same {
+            return Ok(None);
         }
     }
-    Ok((left_out || is_all).then_some(PaddedRows { rows: padding.told()?, left_out }))
+    Ok(Some(PaddedRows { rows: padding.told()?, left_out: false }))
 }
 
 /// The recorded values, and the trace's own of what is not computed, in the type that the run is computed in.

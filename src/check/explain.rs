@@ -15,7 +15,7 @@ use super::replay::{narrowed_trace, narrowed_values, worst};
 use super::tolerance::Tolerance;
 use super::{fit, fit_cells};
 use crate::error::Result;
-use crate::program::{Axis, Kind, Name, Part, Precision, Program, Trace};
+use crate::program::{Axis, Kind, Name, Part, Program, Trace};
 
 /// The faulty steps that a mistake explains.
 struct Explanation {
@@ -279,10 +279,7 @@ pub fn agrees(
 ) -> Result<bool> {
     let seen = where_seen(evidence.trace, step, found, value)?;
     let found = seen.as_ref().unwrap_or(found);
-    let types = Precision::ALL.into_iter().filter(|_| made.kind == Kind::Precision);
-    // Of two names of which one begins the other, the longer.
-    let named = types.filter(|precision| made.summary.contains(precision.name()));
-    match named.max_by_key(|precision| precision.name().len()) {
+    match made.precision() {
         Some(precision) => evidence.noise.agree_in(step, found, value, precision),
         None => evidence.noise.agree(step, found, value),
     }

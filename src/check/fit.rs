@@ -42,6 +42,14 @@ pub fn numbers(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     Ok(all)
 }
 
+/// Whether two lists are one but for rounding. Sums of products are off by the size of their terms, `floor`, also where
+/// they cancel out.
+pub fn are_near(left: &[f64], right: &[f64], floor: f64) -> bool {
+    let near = |left: f64, right: f64| (left - right).abs() <= 1e-4 * (floor + right.abs());
+    // Infinite numbers have no difference.
+    left.iter().zip(right).all(|(left, right)| left.total_cmp(right).is_eq() || near(*left, *right))
+}
+
 /// A step that is no product, of which something that it reads is multiplied by a number.
 fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
@@ -253,10 +261,8 @@ pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, boo
         return Ok(None);
     }
     let (own, meant) = (cells(found, None)?, cells(&value, None)?);
-    // Rounding is in most numbers, and makes none that is not finite.
-    let off = own.iter().zip(&meant).filter(|(own, meant)| own.total_cmp(meant).is_ne()).count();
-    let is_finite = |values: &[f64]| values.iter().all(|value| !value.is_nan());
-    if 2 * off < own.len() || !is_finite(&own) {
+    // Rounding makes no NaN.
+    if own.iter().any(|value| value.is_nan()) {
         return Ok(None);
     }
     let pairs =
@@ -266,6 +272,14 @@ pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, boo
     let slope = ratio(&own, &meant);
     for precision in [Precision::F16, Precision::Bf16] {
         let spacing = precision.spacing();
+        // It is in most numbers that are none of the type.
+        let exact = cells(&precision.round(&value)?, None)?;
+        let is_other = |left: &f64, right: &f64| left.total_cmp(right).is_ne();
+        let open = meant.iter().zip(&exact).filter(|(meant, exact)| is_other(meant, exact)).count();
+        let off = own.iter().zip(&meant).filter(|(own, meant)| is_other(own, meant)).count();
+        if off < LEAST_CELLS || 2 * off < open {
+            continue;
+        }
         if furthest <= 2.0 * spacing * size && (slope - 1.0).abs() <= spacing {
             let rounded = cells(&precision.round(found)?, None)?;
             return Ok(Some((precision, rounded == own)));

@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use super::evidence::Evidence;
-use super::fit::{LEAST_CELLS, MOST_PLACES, cells, ratio};
+use super::fit::{LEAST_CELLS, MOST_PLACES, are_near, cells, ratio};
 use super::grammar::cost;
 use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
@@ -169,15 +169,10 @@ pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             (0..size).map(|place| cells(tensor, Some((axis, &[place])))).collect()
         };
         let (found, value) = (slices(found)?, slices(&value)?);
-        let is_near = |left: &[f64], right: &[f64]| {
-            let far =
-                |(left, right): (&f64, &f64)| (left - right).abs() > 1e-4 * (1e-2 + right.abs());
-            !left.iter().zip(right).any(far)
-        };
         // A place that is where it should be stays there.
         let from = |place: usize| {
             let own = std::iter::once(place).chain(0..size);
-            own.into_iter().find(|other| is_near(&found[place], &value[*other]))
+            own.into_iter().find(|other| are_near(&found[place], &value[*other], 1e-2))
         };
         let Some(places) = (0..size).map(from).collect::<Option<Vec<usize>>>() else { continue };
         let moved: Vec<String> = places

@@ -22,25 +22,42 @@ const FACTORS: [(f64, &str); 6] = [
     (180.0 / PI, "180/π"),
 ];
 
+/// A recorded rotation, and what it read.
+pub struct Rotation<'e> {
+    /// What should have been done.
+    pub rotate: &'e Rotate,
+    /// What was recorded: (batch, head, token, `head_dim`).
+    pub found: &'e Tensor,
+    /// The heads before it.
+    pub heads: &'e Tensor,
+    /// The angle of each pair from one position to the next.
+    pub freqs: &'e Tensor,
+}
+
+impl<'e> Rotation<'e> {
+    /// That of a step; nothing where it is no rotation, or too little was recorded.
+    pub fn of(evidence: &'e Evidence, at: Name) -> Option<Self> {
+        let step = evidence.trace.step(at)?;
+        let Op::Rotary(Rotary::Rotate(rotate)) = &step.op else { return None };
+        let [heads, freqs] = evidence.inputs(step)?[..] else { return None };
+        Some(Self { rotate, found: evidence.recorded.get(&at)?, heads, freqs })
+    }
+}
+
 /// Rotations by other frequencies: each pair of features shows its own.
 ///
 /// # Errors
 /// If candle fails.
 pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
-    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let Op::Rotary(Rotary::Rotate(rotate)) = &step.op else { return Ok(all) };
-    let (Some(found), Some(inputs)) = (evidence.recorded.get(&at), evidence.inputs(step)) else {
-        return Ok(all);
-    };
-    let [heads, freqs] = inputs[..] else { return Ok(all) };
-    let meant = freqs.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let Some(rotation) = Rotation::of(evidence, at) else { return Ok(all) };
+    let meant = rotation.freqs.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let mut told = Vec::new();
     for (factor, name) in FACTORS {
         let told_so = format!("multiplied by {name}");
         told.push((vec![factor; meant.len()], told_so, cost::FITTED));
     }
-    if let Some(found) = of_pairs(rotate, heads, found, &meant)?
+    if let Some(found) = of_pairs(&rotation, &meant)?
         && let Some(words) = tell(&found, &meant)
     {
         told.push((ratios(&found, &meant), words, cost::FITTED + 1));
@@ -61,12 +78,8 @@ pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
 }
 
 /// The frequency of each pair, if the pairs are turned by angles that grow evenly from token to token.
-fn of_pairs(
-    rotate: &Rotate,
-    heads: &Tensor,
-    found: &Tensor,
-    meant: &[f64],
-) -> Result<Option<Vec<f64>>> {
+fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
+    let Rotation { rotate, found, heads, .. } = *rotation;
     let (batch, count, tokens, width) = heads.dims4()?;
     // A frequency must hold for more angles than one.
     let is_even = rotate.places.is_none();

@@ -3,9 +3,8 @@
 use candle_core::{DType, Tensor};
 
 use super::evidence::Evidence;
-use super::fit::{LEAST_CELLS, MOST_PLACES, distance, least};
-use super::grammar::cost;
-use super::grammar::kernels::partial;
+use super::fit::{LEAST_CELLS, MOST_PLACES, are_near, distance, least};
+use super::grammar::{cost, kernels};
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
 use crate::program::{Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange};
@@ -53,13 +52,9 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
     let own_weight = evidence.trace.read_by(step).get(1).map(|read| read.name);
     let first = matrices.iter().take_while(|(name, _)| Some(*name) != own_weight);
     let first: usize = first.map(|(_, tensor)| tensor.dim(0).unwrap_or(0)).sum();
-    let is_near = |left: &[f64], right: &[f64]| {
-        let far = |(left, right): (&f64, &f64)| (left - right).abs() > 1e-4 * (1e-1 + right.abs());
-        !left.iter().zip(right).any(far)
-    };
     let row_of = |(place, column): (usize, &Vec<f64>)| {
         let mut places = std::iter::once(first + place).chain(0..made.len());
-        places.find(|row| made.get(*row).is_some_and(|made| is_near(column, made)))
+        places.find(|row| made.get(*row).is_some_and(|made| are_near(column, made, 1e-1)))
     };
     let rows: Option<Vec<usize>> = own.iter().enumerate().map(row_of).collect();
     let Some(rows) =
@@ -141,12 +136,7 @@ pub fn part_of_sum(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         return Ok(all);
     }
     let made = |is_head: bool, count: usize| {
-        let (change, which) = if is_head {
-            (partial(axis, count..size), "first")
-        } else {
-            (partial(axis, 0..size - count), "last")
-        };
-        let told = format!("only the {which} {count} of {size} products are added up");
+        let (change, told) = kernels::part_of_sum(is_head, count, (axis, size));
         Hypothesis::of_kind(
             Kind::Axes,
             cost::FITTED,

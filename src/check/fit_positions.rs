@@ -6,35 +6,27 @@ use candle_core::Tensor;
 
 use super::evidence::Evidence;
 use super::fit::{MOST_PLACES, distance, least};
+use super::fit_frequencies::Rotation;
 use super::grammar::cost;
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
-use crate::program::{Change, Edit, Kind, Name, Op, Rotary, Rotate, Slip, Turn};
+use crate::program::{Change, Edit, Kind, Name, Op, Slip, Turn};
 
 /// Rotations of which every item starts at a position of its own.
 pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
-    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let Op::Rotary(Rotary::Rotate(rotate)) = &step.op else { return Ok(all) };
-    let (Some(found), Some(inputs)) = (evidence.recorded.get(&at), evidence.inputs(step)) else {
-        return Ok(all);
-    };
+    let Some(rotation) = Rotation::of(evidence, at) else { return Ok(all) };
+    let Rotation { rotate, found, .. } = rotation;
     let items = found.dim(0)?;
     let own = i64::try_from(rotate.first).unwrap_or_default();
     let reach = i64::try_from(evidence.config.sizes.keys()).unwrap_or(64).min(256);
     let mut firsts = Vec::new();
     for item in 0..items {
-        let heads = inputs[0].narrow(0, item, 1)?;
-        let found = found.narrow(0, item, 1)?;
-        firsts.extend(first_position(
-            rotate,
-            &heads,
-            inputs[1],
-            &found,
-            own - reach..=own + reach,
-        )?);
+        let (heads, found) = (rotation.heads.narrow(0, item, 1)?, found.narrow(0, item, 1)?);
+        let one = Rotation { heads: &heads, found: &found, ..rotation };
+        firsts.extend(first_position(&one, own - reach..=own + reach)?);
     }
-    all.extend(token_positions(evidence, at, rotate, found, &inputs)?);
+    all.extend(token_positions(evidence, at, &rotation)?);
     let meant = match &rotate.places {
         Some(places) => places.told(),
         None => own.to_string(),
@@ -56,10 +48,9 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
 fn token_positions(
     evidence: &Evidence,
     at: Name,
-    rotate: &Rotate,
-    found: &Tensor,
-    inputs: &[&Tensor],
+    rotation: &Rotation,
 ) -> Result<Option<Hypothesis>> {
+    let Rotation { rotate, found, .. } = *rotation;
     let tokens = found.dim(2)?;
     if tokens * found.dim(0)? > MOST_PLACES {
         return Ok(None);
@@ -74,8 +65,9 @@ fn token_positions(
             let one = |tensor: &Tensor| -> Result<Tensor> {
                 Ok(tensor.narrow(0, item, 1)?.narrow(2, token, 1)?.contiguous()?)
             };
-            let (heads, found) = (one(inputs[0])?, one(found)?);
-            own.extend(first_position(rotate, &heads, inputs[1], &found, 0..=most - 1)?);
+            let (heads, found) = (one(rotation.heads)?, one(found)?);
+            let one = Rotation { heads: &heads, found: &found, ..*rotation };
+            own.extend(first_position(&one, 0..=most - 1)?);
         }
         places.push(own);
     }
@@ -99,15 +91,10 @@ fn token_positions(
 }
 
 /// The first position in a range that comes nearest to recorded heads.
-fn first_position(
-    rotate: &Rotate,
-    heads: &Tensor,
-    freqs: &Tensor,
-    found: &Tensor,
-    range: RangeInclusive<i64>,
-) -> Result<Option<i64>> {
+fn first_position(rotation: &Rotation, range: RangeInclusive<i64>) -> Result<Option<i64>> {
     least(range, |first| {
-        let turn = Slip::Turn(Turn { first: vec![first], own: None, ..rotate.turn() });
-        distance(found, &Op::from(turn).eval(&[heads, freqs])?, None)
+        let turn = Turn { first: vec![first], own: None, ..rotation.rotate.turn() };
+        let value = Op::from(Slip::Turn(turn)).eval(&[rotation.heads, rotation.freqs])?;
+        distance(rotation.found, &value, None)
     })
 }

@@ -6,7 +6,7 @@ use super::catalogue::{Edits, Situation, catalogue};
 use super::finding::{Finding, Number};
 use super::grammar::grammar;
 use crate::error::Result;
-use crate::program::{Axis, Change, Kind, Name, Program, Role, Step, Trace};
+use crate::program::{Axis, Change, Kind, Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A mistake that may have been made: edits of the right program, and what to say of them.
 #[derive(Debug, Clone)]
@@ -33,12 +33,10 @@ pub const KNOWN: u32 = 0;
 /// If candle fails.
 pub fn hypotheses(situation: &Situation) -> Result<Vec<Hypothesis>> {
     let mut all = known(situation)?;
-    for made in grammar(situation.right, &situation.config.sizes) {
-        // One that has a name is told by it.
-        if !all.iter().any(|known| known.cost == KNOWN && known.edits == made.edits) {
-            all.push(made);
-        }
-    }
+    let mut others = grammar(situation.right, &situation.config.sizes);
+    // One that has a name is told by it.
+    others.retain(|made| !all.iter().any(|known| known.edits == made.edits));
+    all.extend(others);
     all.sort_by_key(|made| made.cost);
     Ok(all)
 }
@@ -92,6 +90,14 @@ impl Hypothesis {
     /// Whether it has a name.
     pub fn is_known(&self) -> bool {
         self.cost == KNOWN
+    }
+
+    /// The type that numbers are rounded to, if that is the mistake.
+    pub fn precision(&self) -> Option<Precision> {
+        self.edits.iter().find_map(|edit| match edit.change.op()? {
+            Op::Slip(slip) => slip.precision(),
+            _ => None,
+        })
     }
 
     /// Whether it edits one of these steps, or what is given and they may read.

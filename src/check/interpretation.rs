@@ -6,12 +6,14 @@ use crate::config::{End, Fill, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::foreign::{
-    self, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings, take_arguments, take_mask,
+    self, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings,
+    take_arguments, take_mask,
 };
 use crate::program::Name;
 use crate::run::{Run, Sources};
 
 /// A way to understand a file.
+#[derive(Clone)]
 pub struct Interpretation {
     /// The file, its given tensors under our names.
     pub record: Record,
@@ -69,33 +71,34 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     if settings.end.is_none() && ends_before_output(&record, &settings) {
         settings.end = Some(End::Concat);
     }
-    let plain = Interpretation::of(record, &settings, (matches, unmatched), None)?;
-    let Interpretation { mut settings, sources, mut matches, unmatched, record, .. } = plain;
-    if settings.heads.is_none() {
-        settings.heads = heads;
-    }
-    let tokens_first = sources.with_tokens_first()?;
-    if sources.tensor(Name::Mask).is_some() {
-        let how = "true means blocked; `attn_mask=FILE:mask` takes it as attend";
-        matches.push(Match::as_it_is("mask", "mask").read(how));
-    }
-    let tokens_first = tokens_first.filter(|_| !is_one(sources.tensor(Name::X), 0));
+    let mask = if states_keys(&settings) { None } else { take_mask(&mut record, false)? };
+    let mut plain = Interpretation::of(record, &settings, (matches, unmatched), mask)?;
+    plain.settings.heads = plain.settings.heads.or(heads);
+    let x = plain.sources.tensor(Name::X);
+    let tokens_first = plain.sources.with_tokens_first()?.filter(|_| !is_one(x, 0));
     // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
     let says_so = settings.seq_len.is_some()
         || settings.batch.is_some()
-        || [Name::Memory, Name::KPast].iter().any(|name| sources.has(*name));
-    let is_trivial = is_one(sources.tensor(Name::X), 1) && tokens_first.is_some() && !says_so;
-    let plain =
-        Interpretation { record, settings, sources, matches, unmatched, tokens_first: false };
-    let turned = tokens_first.map(|(sources, seen)| Interpretation {
-        record: plain.record.clone(),
-        settings: plain.settings.clone(),
-        sources,
-        matches: plain.matches.iter().cloned().chain([seen]).collect(),
-        unmatched: plain.unmatched.clone(),
-        tokens_first: true,
+        || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
+    let is_trivial = is_one(x, 1) && tokens_first.is_some() && !says_so;
+    if plain.sources.tensor(Name::Mask).is_some() {
+        let how = "true means blocked; given as attn_mask, it means attend";
+        plain.matches.push(Match::as_it_is("mask", "mask").read(how));
+    }
+    let turned = tokens_first.map(|(sources, seen)| {
+        let mut turned = Interpretation { sources, tokens_first: true, ..plain.clone() };
+        turned.matches.push(seen);
+        turned
     });
     Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
+}
+
+/// Whether something states which keys are seen, beside the mask between positions.
+fn states_keys(settings: &Settings) -> bool {
+    settings.attn_mask.is_some()
+        || settings.key_mask.is_some()
+        || settings.lengths.is_some()
+        || settings.preset.is_some()
 }
 
 /// Whether a file is of a run that starts behind its inputs: it is said so, or X or the weights are missing.
@@ -135,7 +138,7 @@ fn cores(
         settings.end.get_or_insert(End::Concat);
     }
     settings.end.get_or_insert_default();
-    let mask = if settings.attn_mask.is_none() { take_mask(&mut record) } else { None };
+    let mask = if settings.attn_mask.is_none() { take_mask(&mut record, true)? } else { None };
     if settings.q.is_some() {
         return Ok(vec![Interpretation::of(
             record,
@@ -235,7 +238,7 @@ impl Interpretation {
         record: Record,
         settings: &Settings,
         (mut matches, unmatched): Seen,
-        mask: Option<(String, Tensor)>,
+        mask: Option<FoundMask>,
     ) -> Result<Self> {
         let (mut settings, mut sources) = Sources::of_record(&record, settings)?;
         matches.extend(sources.matches().iter().cloned());
@@ -249,9 +252,7 @@ impl Interpretation {
                 matches.push(Match::as_it_is("mask_fill", tensor).read(how));
             }
         }
-        if let Some((name, mask)) = mask {
-            let how =
-                if mask.dtype().is_float() { "added to the scores" } else { "true means attend" };
+        if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
             sources = sources.with_mask(mask);
             settings.attn_mask = Some(name.into());

@@ -29,6 +29,7 @@ impl Serialize for Report {
         keys.serialize_entry("first_divergence", &first)?;
         keys.serialize_entry("fits_unmasked", &self.fits_unmasked)?;
         keys.serialize_entry("fits_causal", &self.fits_causal)?;
+        keys.serialize_entry("fits_layer", &self.fits_layer)?;
         if let Some(errors) = &self.flash {
             keys.serialize_entry("flash_tolerance", errors)?;
         }

@@ -45,19 +45,33 @@ impl Noise {
     /// # Errors
     /// If candle fails.
     pub fn of(trace: &Trace, half: Option<DType>) -> Result<Self> {
-        let exact = exact(trace)?;
         let rounded = match half {
             Some(half) => rounded(trace, half)?,
             None => HashMap::new(),
         };
-        let mut steps = HashMap::new();
-        for step in trace.steps() {
-            if let Some(exact) = exact.get(&step.name) {
-                // Without a type of its own, the run is rounded as it is.
-                let rounded = rounded.get(&step.name).unwrap_or(&step.value);
-                steps.insert(step.name, StepNoise::of(step, exact, rounded)?);
-            }
-        }
+        // Without a type of its own, the run is rounded as it is.
+        let value = |step: &Step| rounded.get(&step.name).unwrap_or(&step.value).clone();
+        Self::between(&exact(trace)?, trace.steps(), value, half)
+    }
+
+    /// The noise of a step alone, of which another arithmetic makes `rounded`, beside the run's values in f64.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of_value(exact: &HashMap<Name, Tensor>, step: &Step, rounded: &Tensor) -> Result<Self> {
+        Self::between(exact, std::slice::from_ref(step), |_| rounded.clone(), None)
+    }
+
+    fn between(
+        exact: &HashMap<Name, Tensor>,
+        steps: &[Step],
+        rounded: impl Fn(&Step) -> Tensor,
+        half: Option<DType>,
+    ) -> Result<Self> {
+        let computed = steps.iter().filter_map(|step| Some((step, exact.get(&step.name)?)));
+        let noise = computed
+            .map(|(step, exact)| Ok((step.name, StepNoise::of(step, exact, &rounded(step))?)));
+        let steps = noise.collect::<Result<_>>()?;
         Ok(Self { steps, half: half.map(Tolerance::of), gaps: false })
     }
 
@@ -65,21 +79,6 @@ impl Noise {
     #[must_use]
     pub fn with_gaps(&self) -> Self {
         Self { gaps: true, ..self.clone() }
-    }
-
-    /// The noise of a run in another arithmetic, whose values `rounded` has.
-    ///
-    /// # Errors
-    /// If candle fails.
-    pub fn of_run(trace: &Trace, rounded: &Trace) -> Result<Self> {
-        let exact = exact(trace)?;
-        let mut steps = HashMap::new();
-        for step in rounded.steps() {
-            if let Some(exact) = exact.get(&step.name) {
-                steps.insert(step.name, StepNoise::of(step, exact, &step.value)?);
-            }
-        }
-        Ok(Self { steps, half: None, gaps: false })
     }
 
     /// Whether two values of a step are the same but for rounding.

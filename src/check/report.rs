@@ -80,6 +80,8 @@ pub struct Report {
     /// Whether a foreign file that starts at queries, keys and values and differs would be the same under a causal mask,
     /// where nothing was said of masks.
     pub fits_causal: bool,
+    /// The layer of the file of weights that gives the numbers of a foreign file, where the one that was meant does not.
+    pub fits_layer: Option<String>,
     /// How the errors of a file in 16 bits compare with PyTorch's, if that was asked for.
     pub flash: Option<Vec<FlashError>>,
     /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
@@ -150,6 +152,7 @@ impl Report {
             mask_read: None,
             fits_unmasked: false,
             fits_causal: false,
+            fits_layer: None,
             flash: None,
             matches: Vec::new(),
             padded_rows: None,

@@ -72,7 +72,16 @@ fn rule(blocked: &[u8], dims: &[usize]) -> Option<String> {
             by => format!("{} after it", -by),
         };
         let (from, to) = (place(most), place(least));
-        return Some(format!("every query sees the keys from {from} to {to}"));
+        // No key is further before a query than the first is before the last, and none further behind.
+        let (is_all_before, is_all_after) =
+            (most >= distance(queries - 1, 0), least <= distance(0, keys - 1));
+        let seen = match (is_all_before, is_all_after) {
+            (true, true) => "all keys".to_owned(),
+            (true, false) => format!("the keys up to {to}"),
+            (false, true) => format!("the keys from {from} on"),
+            (false, false) => format!("the keys from {from} to {to}"),
+        };
+        return Some(format!("every query sees {seen}"));
     }
     let length = |item: usize| {
         let count = (0..keys).take_while(|key| is_seen(item, 0, 0, *key)).count();
@@ -101,7 +110,9 @@ mod tests {
     #[test]
     fn masks_that_follow_a_rule_are_told_by_it() {
         let causal = told(|_, query, key| key <= query + 1).expect("a rule");
-        assert_eq!(causal, "every query sees the keys from 4 before it to itself");
+        assert_eq!(causal, "every query sees the keys up to itself");
+        let past = told(|_, query, key| key > query + 1).expect("a rule");
+        assert_eq!(past, "every query sees the keys from 1 after it on");
         let window = told(|_, query, key| (query..=query + 2).contains(&key)).expect("a rule");
         assert_eq!(window, "every query sees the keys from 1 before it to 1 after it");
         let lengths = told(|item, _, key| key < 3 + item).expect("a rule");

@@ -1,8 +1,8 @@
 //! What settings are refused, and why.
 
 use super::{
-    AttnMaskTrue, Config, DType, Mask, Norm, Packed, RelativeBias, RelativeBiases, Setting,
-    Settings, Sizes, Start,
+    AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, Packed, RelativeBias, RelativeBiases,
+    Setting, Settings, Sizes, Start,
 };
 use crate::error::{Error, Message, Result, quoted};
 use crate::program::grid;
@@ -149,13 +149,56 @@ impl Config {
         if let Some(relative) = self.relative {
             self.check_relative(relative)?;
         }
-        if let Some(Norm { eps, .. }) = self.norm
-            && !(eps >= 0.0 && eps.is_finite())
-        {
-            let what = format!("qk_norm_eps {eps} is no number to add");
-            return refuse(what, "give a small one, such as 1e-6");
-        }
+        self.check_norms()?;
         self.rope.as_ref().map_or(Ok(()), |rope| rope.check(&self.sizes))
+    }
+
+    /// What norms add, and what later models do beside them.
+    fn check_norms(&self) -> Result<()> {
+        let added = [
+            ("qk_norm_eps", self.norm.map(|norm| norm.eps)),
+            ("v_norm_eps", self.v_norm_eps),
+            ("concat_norm_eps", self.concat_norm_eps),
+        ];
+        for (name, eps) in added {
+            if let Some(eps) = eps.filter(|eps| !(*eps >= 0.0 && eps.is_finite())) {
+                let what = format!("{name} {eps} is no number to add");
+                return refuse(what, "give a small one, such as 1e-6");
+            }
+        }
+        if let Some(Norm { kind, over: NormOver::PerHead, .. }) = self.norm
+            && !kind.has_weight()
+        {
+            let what =
+                format!("qk_norm_over per-head gives each head a weight, and {kind} has none");
+            return refuse(what, "leave qk_norm_over out");
+        }
+        if let Some(Norm { over: NormOver::All, after_rope: true, .. }) = self.norm {
+            let what = "qk_norm_over all is of queries and keys before their rotation";
+            return refuse(what, "leave qk_norm_over or qk_norm_after_rope out");
+        }
+        if let Some(limit) = self.clip_qkv.filter(|limit| !(*limit > 0.0 && limit.is_finite())) {
+            let what = format!("clip_qkv {limit} is no limit");
+            return refuse(what, "give a number above 0, such as 8");
+        }
+        let factors = [
+            ("value_scale", self.value_scale),
+            ("q_temperature", self.temperature.map(|own| own.scale)),
+        ];
+        if let Some((name, Some(factor))) =
+            factors.into_iter().find(|(_, factor)| factor.is_some_and(|own| !own.is_finite()))
+        {
+            return refuse(format!("{name} {factor} is not a number"), "give one, such as 0.1");
+        }
+        if self.temperature.is_some_and(|own| own.floor == 0) {
+            let what = "q_temperature_floor 0 divides nothing";
+            return refuse(what, "give it at least 1, such as 8192");
+        }
+        if self.gate.is_some() && self.start != Start::Inputs && self.end == End::Output {
+            let what = "gate is a projection of x, and the run starts behind it";
+            return refuse(what, "leave gate out, or end before it: `end=concat`");
+        }
+        Ok(())
     }
 
     /// Buckets are enough to be told apart, and a grid has as many places as there are tokens.

@@ -73,6 +73,18 @@ choices! {
         RelativeBias = "relative-bias",
         /// The scores that are no key's.
         Sinks = "sinks",
+        /// The norm of values.
+        VNorm = "v-norm",
+        /// The limit of queries, keys and values.
+        ClipQkv = "clip-qkv",
+        /// The factor of values.
+        ValueScale = "value-scale",
+        /// The factors of queries by their positions.
+        QTemperature = "q-temperature",
+        /// The norm before the output projection.
+        ConcatNorm = "concat-norm",
+        /// The gate before the output projection.
+        Gate = "gate",
     }
 }
 
@@ -85,15 +97,61 @@ choices! {
         Rms = "rms",
         /// The same times 1 + the weight, as in Gemma 3.
         RmsPlusOne = "rms-plus-one",
+        /// The same without a weight, as in nanochat.
+        RmsNoWeight = "rms-no-weight",
+        /// To a mean of 0 and a variance of 1, times a weight, plus a bias ("Layer Normalization", Ba et al., 2016).
+        Layer = "layer",
+        /// The same without the bias, as in `StableLM`.
+        LayerNoBias = "layer-no-bias",
+    }
+}
+
+impl QkNorm {
+    /// Whether the mean is subtracted first.
+    #[must_use]
+    pub fn is_centred(self) -> bool {
+        matches!(self, Self::Layer | Self::LayerNoBias)
+    }
+
+    /// Whether there is a weight.
+    #[must_use]
+    pub fn has_weight(self) -> bool {
+        self != Self::RmsNoWeight
+    }
+
+    /// What is added to the weight.
+    #[must_use]
+    pub fn offset(self) -> f64 {
+        if self == Self::RmsPlusOne { 1.0 } else { 0.0 }
+    }
+}
+
+choices! {
+    /// How values, or the heads side by side, are normalised.
+    OtherNorm {
+        /// To a root mean square of 1.
+        #[default]
+        Rms = "rms",
+    }
+}
+
+choices! {
+    /// What the gate before the output projection goes through.
+    Gate {
+        /// 1 / (1 + exp(−gate)) ("Gated Attention for Large Language Models", Qiu et al., 2025).
+        #[default]
+        Sigmoid = "sigmoid",
     }
 }
 
 choices! {
     /// What one norm of queries and keys runs over.
     NormOver {
-        /// The features of a head.
+        /// The features of a head, with one weight for all heads.
         #[default]
         Head = "head",
+        /// The features of a head, every head with a weight of its own, as in Cohere's Command R+.
+        PerHead = "per-head",
         /// The features of all heads, as in `OLMo` 2.
         All = "all",
     }

@@ -15,8 +15,8 @@ mod text;
 mod tokens;
 
 pub use choice::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, NormOver, Packing, QkNorm,
-    QkvFormat, Seed, Start,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
+    Packing, QkNorm, QkvFormat, Seed, Start,
 };
 pub use positions::Positions;
 pub use preset::Preset;
@@ -59,6 +59,18 @@ pub struct Config {
     pub bias: bool,
     /// The norm of every head's queries and keys.
     pub norm: Option<Norm>,
+    /// What the norm of every head's values adds to the mean square, if there is one.
+    pub v_norm_eps: Option<f64>,
+    /// C, where queries, keys and values are clipped to numbers from −C to C.
+    pub clip_qkv: Option<f64>,
+    /// What the values are multiplied by.
+    pub value_scale: Option<f64>,
+    /// Factors of queries by positions.
+    pub temperature: Option<Temperature>,
+    /// What the norm of the heads side by side adds to the mean square, if there is one.
+    pub concat_norm_eps: Option<f64>,
+    /// What a gate goes through that the heads side by side are multiplied by.
+    pub gate: Option<Gate>,
     /// Rotary positions.
     pub rope: Option<Rotary>,
     /// What hides keys from queries.
@@ -112,6 +124,20 @@ pub struct Norm {
     pub eps: f64,
     /// What it runs over.
     pub over: NormOver,
+    /// Whether it comes after the rotation.
+    pub after_rope: bool,
+}
+
+/// The factors 1 + S · ln(1 + ⌊(p + offset) / N⌋) of queries at positions p.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Temperature {
+    /// S.
+    pub scale: f64,
+    /// N.
+    pub floor: usize,
+    /// What is added to the positions.
+    pub offset: usize,
 }
 
 /// Learned biases of relative positions.
@@ -199,8 +225,14 @@ impl Config {
         let otherwise = if sizes.is_cross || is_core { Mask::None } else { Mask::Causal };
         let norm = s.qk_norm.map(|kind| Norm {
             kind,
-            eps: s.qk_norm_eps.unwrap_or(1e-6),
+            eps: s.qk_norm_eps.unwrap_or(if kind.is_centred() { 1e-5 } else { 1e-6 }),
             over: s.qk_norm_over.unwrap_or_default(),
+            after_rope: s.qk_norm_after_rope.unwrap_or(false),
+        });
+        let temperature = s.q_temperature.map(|scale| Temperature {
+            scale,
+            floor: s.q_temperature_floor.unwrap_or(8192),
+            offset: s.q_temperature_offset.unwrap_or(0),
         });
         let mut config = Self {
             draws: Draws {
@@ -217,6 +249,12 @@ impl Config {
             lse: s.lse.unwrap_or(false),
             bias: s.bias.unwrap_or(false),
             norm,
+            v_norm_eps: s.v_norm.map(|_| s.v_norm_eps.unwrap_or(1e-6)),
+            clip_qkv: s.clip_qkv,
+            value_scale: s.value_scale,
+            temperature,
+            concat_norm_eps: s.concat_norm.map(|_| s.concat_norm_eps.unwrap_or(1e-6)),
+            gate: s.gate,
             rope: Rotary::resolve(&s, &sizes),
             masks: Masks {
                 between: s.mask.unwrap_or(otherwise),
@@ -287,6 +325,11 @@ impl Config {
             bias: Some(self.bias),
             qk_norm_eps: self.norm.map(|norm| norm.eps),
             qk_norm_over: self.norm.map(|norm| norm.over).filter(|over| *over != NormOver::Head),
+            qk_norm_after_rope: self.norm.map(|norm| norm.after_rope).filter(|after| *after),
+            v_norm_eps: self.v_norm_eps,
+            concat_norm_eps: self.concat_norm_eps,
+            q_temperature_floor: self.temperature.map(|own| own.floor),
+            q_temperature_offset: self.temperature.map(|own| own.offset).filter(|by| *by > 0),
             rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
             rope_dims: rope.map(|rope| rope.dims),
             rope_offset: rope.filter(|rope| rope.places.is_none()).map(|rope| rope.offset),

@@ -28,6 +28,8 @@ pub struct Rotary {
     pub freqs: Option<Place>,
     /// What cosine and sine are multiplied by, beside frequencies from a file.
     pub attention_factor: Option<f64>,
+    /// Whether they are turned the other way, by minus the angles, as in nanochat.
+    pub backwards: bool,
 }
 
 impl Rotary {
@@ -53,6 +55,7 @@ impl Rotary {
             scaling: s.rope_scaling.clone(),
             freqs: s.rope_freqs.clone(),
             attention_factor: s.rope_attention_factor,
+            backwards: s.rope_backwards.unwrap_or(false),
         })
     }
 
@@ -70,7 +73,8 @@ impl Rotary {
     pub fn rotate(&self, token: usize) -> Rotate {
         let (pairing, factor) = (self.pairing, self.factor());
         let first = self.offset.saturating_add(token);
-        Rotate { pairing, first, places: self.places.clone(), factor }
+        let (places, is_backwards) = (self.places.clone(), self.backwards);
+        Rotate { pairing, first, places, factor, is_backwards }
     }
 
     pub(super) fn check(&self, sizes: &Sizes) -> Result<()> {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::text::FromText;
 use super::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, NormOver, Packing, Place,
-    Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
+    Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
 };
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
@@ -200,12 +200,22 @@ settings! {
     init: Init = takes("NAME").default("xavier-uniform");
     /// Give all four projections a bias
     bias: bool = takes("").off("Give none of the projections a bias (the default)");
-    /// Normalise every head's queries and keys to a root mean square of 1, times a weight
+    /// Normalise every head's queries and keys: to a root mean square of 1, or by LayerNorm; then times a weight
     qk_norm: QkNorm = newer("NAME").told();
     /// What that norm adds to the mean square
-    qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6");
-    /// What one such norm runs over: the features of a head, or of all heads
+    qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6; 1e-5 of layer");
+    /// What one such norm runs over: the features of a head, with one weight or one per head, or those of all heads
     qk_norm_over: NormOver = newer("NAME").of("qk_norm").default("head");
+    /// Normalise after the rotation, not before it
+    qk_norm_after_rope: bool = newer("").of("qk_norm").told();
+    /// Normalise every head's values to a root mean square of 1, without a weight
+    v_norm: OtherNorm = newer("NAME").told();
+    /// What that norm adds to the mean square
+    v_norm_eps: f64 = newer("X").of("v_norm").default("1e-6");
+    /// Clip queries, keys and values to numbers from −C to C
+    clip_qkv: f64 = newer("C").told();
+    /// What the values are multiplied by
+    value_scale: f64 = newer("S").told();
     /// Rotary positions: pairs of features (i, i + r/2), or (2i, 2i + 1)
     rope: Pairing = newer("PAIRS").replaces(FREQUENCIES).told();
     /// What their frequencies are powers of
@@ -214,6 +224,8 @@ settings! {
     rope_dims: usize = newer("N").of("rope").default("all").replaces(FREQUENCIES);
     /// Position of the first token
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
+    /// Turn the other way, by minus the angles
+    rope_backwards: bool = newer("").of("rope").told();
     /// Positions of the tokens where they are not one after the other: 0,0,1,2 (or by batch item 0,1/0,0; or a file)
     positions: Positions = newer("N,N,…|FILE").of("rope");
     /// Pairs of features that turn by the tokens' positions in time, height and width: 16,24,24
@@ -226,6 +238,12 @@ settings! {
     rope_freqs: Place = newer("FILE[:TENSOR]").of("rope").replaces(FREQUENCIES);
     /// What cosine and sine are multiplied by, beside `rope_freqs`
     rope_attention_factor: f64 = newer("X").of("rope_freqs").default("1");
+    /// Multiply the query at position p by 1 + S · ln(1 + ⌊p / N⌋)
+    q_temperature: f64 = newer("S").told();
+    /// That N
+    q_temperature_floor: usize = newer("N").of("q_temperature").default("8192").told();
+    /// What is added to the positions there: 1 counts them from 1
+    q_temperature_offset: usize = newer("N").of("q_temperature").default("0");
     /// Cross attention: keys and values from a second input of N tokens
     kv_len: usize = newer("N");
     /// Features of the second input
@@ -272,6 +290,12 @@ settings! {
     softcap: f64 = newer("C").told();
     /// Let every head's softmax also share its weight with a learned score that is no key's
     sinks: bool = newer("").told();
+    /// Normalise the heads side by side to a root mean square of 1, times a weight, before the output projection
+    concat_norm: OtherNorm = newer("NAME").told();
+    /// What that norm adds to the mean square
+    concat_norm_eps: f64 = newer("X").of("concat_norm").default("1e-6");
+    /// Multiply the heads side by side by a function of one more projection of X, before the output projection
+    gate: Gate = newer("NAME").told();
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Init, Input, Mask, NormOver, Packing,
-    Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
+    Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
 };
 use crate::error::shown;
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
@@ -133,5 +133,5 @@ macro_rules! chosen {
 chosen! {
     Preset, Input, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
     Start, End, QkvFormat, Packing, NormOver, AlibiForm, RelativeBias,
-    SectionOrder
+    SectionOrder, OtherNorm, Gate
 }

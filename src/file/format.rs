@@ -6,7 +6,7 @@ use std::path::Path;
 use super::bundle::{Bundle, Opener};
 use super::input::{Input, extension, refuse_folder};
 use super::record::Record;
-use super::{json, npy, npz, safetensors, torch};
+use super::{gguf, json, npy, npz, safetensors, torch};
 use crate::error::{Error, Result, quoted};
 
 /// A format of files.
@@ -39,6 +39,7 @@ const FORMATS: &[Format] = &[
         write: Some(npz::write),
     },
     Format { extensions: &["npy"], open: |path, input, _| npy::open(path, input), write: None },
+    Format { extensions: &["gguf"], open: |path, input, _| gguf::open(path, input), write: None },
     Format {
         extensions: &["pt", "pth", "bin"],
         open: |path, input, _| torch::open(path, input),

@@ -6,6 +6,7 @@ mod bare_words;
 mod bundle;
 mod element;
 mod format;
+mod gguf;
 mod index;
 mod input;
 mod json;

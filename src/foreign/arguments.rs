@@ -6,7 +6,8 @@ use super::matched::Match;
 use super::names::last_segment;
 use crate::config::{Mask, Setting, Settings};
 use crate::error::{Error, Result, quoted};
-use crate::file::Record;
+use crate::file::{Entry, Record};
+use crate::program::Name;
 
 /// An argument that kernels take beside queries, keys and values.
 struct Argument {
@@ -122,12 +123,83 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
     Ok(matches)
 }
 
-/// The mask that a file has as `scaled_dot_product_attention` takes it: true where a query attends, or floats to add.
-pub fn take_mask(record: &mut Record) -> Option<(String, Tensor)> {
-    let is_mask = |name: &str| last_segment(name).eq_ignore_ascii_case("attn_mask");
-    let at = record.entries.iter().position(|entry| is_mask(&entry.name))?;
-    let entry = record.entries.remove(at);
-    Some((entry.name, entry.tensor))
+/// A mask that a file has under the name of an argument, as `attn_mask` takes it.
+#[derive(Clone)]
+pub struct FoundMask {
+    /// Its name in the file.
+    pub name: String,
+    /// True where a query attends, or floats to add: broadcast to (batch, head, query, key).
+    pub mask: Tensor,
+    /// What its numbers mean.
+    pub how: &'static str,
+}
+
+/// What people call masks, in lower case, whose keys they are of where there is a memory too, and what 1 means in those
+/// that hold no floats to add. `attn_mask` is that of
+/// `scaled_dot_product_attention`; in `nn.MultiheadAttention`, which takes X, true is the other way round.
+const MASKS: &[(&str, Keys, Meaning)] = &[
+    ("attn_mask", Keys::Either, Meaning::AttendIfCore),
+    ("attention_mask", Keys::Own, Meaning::Attend),
+    ("encoder_attention_mask", Keys::Memory, Meaning::Attend),
+    ("key_padding_mask", Keys::Either, Meaning::Ignore),
+    ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
+    ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    Own,
+    Memory,
+    Either,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Attend,
+    AttendIfCore,
+    Ignore,
+}
+
+/// Takes the mask out of a file that its name tells the meaning of; one of keys alone is (batch, key). `is_core` says
+/// that the run starts at queries, keys and values.
+///
+/// # Errors
+/// If candle fails.
+pub fn take_mask(record: &mut Record, is_core: bool) -> Result<Option<FoundMask>> {
+    let other =
+        if record.tensor(Name::Memory.as_str()).is_some() { Keys::Own } else { Keys::Memory };
+    for (name, _, meaning) in MASKS.iter().filter(|(_, keys, _)| *keys != other || is_core) {
+        let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case(name);
+        let Some(at) = record.entries.iter().position(is_it) else { continue };
+        let tensor = &record.entries[at].tensor;
+        let is_added = tensor.dtype().is_float() && holds_more_than_bits(tensor)?;
+        // True may mean either.
+        if *meaning == Meaning::AttendIfCore && !is_core && !is_added {
+            continue;
+        }
+        let is_of_keys = tensor.rank() == 2 && *meaning != Meaning::AttendIfCore;
+        let mask = match *tensor.dims() {
+            [batch, keys] if is_of_keys => tensor.reshape((batch, 1, 1, keys))?,
+            _ => tensor.clone(),
+        };
+        let (mask, how) = match meaning {
+            _ if is_added => (mask, "added to the scores"),
+            Meaning::Ignore => (mask.eq(0.0)?, "true means ignored"),
+            // Floats that are 0 and 1 would be added too.
+            Meaning::AttendIfCore if mask.dtype().is_float() => (mask, "added to the scores"),
+            Meaning::AttendIfCore => (mask, "true means attend"),
+            Meaning::Attend => (mask.ne(0.0)?, "1 means attend"),
+        };
+        let name = record.entries.remove(at).name;
+        return Ok(Some(FoundMask { name, mask, how }));
+    }
+    Ok(None)
+}
+
+/// Whether a tensor holds anything but 0 and 1.
+fn holds_more_than_bits(tensor: &Tensor) -> Result<bool> {
+    #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
+    Ok(numbers(tensor)?.iter().any(|number| *number != 0.0 && *number != 1.0))
 }
 
 fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use candle_core::DType;
+use candle_core::{DType, Tensor};
 
 use super::names::meanings;
 use crate::file::{Entry, Record};
@@ -44,9 +44,18 @@ pub fn fill_in(entry: &Entry) -> Option<f64> {
     if !meanings(&entry.name).contains(&Name::MaskedScores) {
         return None;
     }
-    let lowest = entry.tensor.flatten_all().ok()?.min(0).ok()?;
-    let lowest = lowest.to_dtype(DType::F64).ok()?.to_scalar::<f64>().ok()?;
-    (lowest <= LOWEST_SCORE || is_lowest_f16(lowest)).then_some(lowest)
+    lowest(&entry.tensor).filter(|lowest| is_fill(*lowest))
+}
+
+/// The lowest number of a tensor, if it has any.
+pub fn lowest(tensor: &Tensor) -> Option<f64> {
+    let lowest = tensor.flatten_all().ok()?.min(0).ok()?;
+    lowest.to_dtype(DType::F64).ok()?.to_scalar().ok()
+}
+
+/// Whether a number is what masks fill with.
+pub fn is_fill(value: f64) -> bool {
+    value <= LOWEST_SCORE || is_lowest_f16(value)
 }
 
 /// No score of a sane run is below this: −1e9 is the mildest fill that people write for −∞, and bf16 rounds it up.

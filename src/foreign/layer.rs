@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::matched::Match;
 use super::names::last_segment;
 use super::packed::{Heads, Part, by_heads, in_blocks, in_four, refuse_other_size, stored_in_out};
-use crate::config::{NormOver, Packing};
+use crate::config::Packing;
 use crate::error::{Error, Result};
 use crate::program::{Name, Projection};
 
@@ -23,8 +23,19 @@ pub struct Layer {
     pub inputs: Vec<Names>,
     /// The output projection.
     pub output: Names,
-    /// Whether weights are (heads, in, `head_dim`), as `TransformerLens` has them.
-    pub per_head: bool,
+    /// How its weights are stored.
+    pub stored: Stored,
+}
+
+/// How the weights of separate projections are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// (out, in), as `nn.Linear` has them.
+    Rows,
+    /// (heads, in, `head_dim`), and (heads, `head_dim`, out) of the output projection, as `TransformerLens` has them.
+    Heads,
+    /// (in, out), or (in, heads, `head_dim`) and (heads, `head_dim`, out), as Flax and Keras have them.
+    Kernels,
 }
 
 impl Layer {
@@ -49,7 +60,12 @@ impl Layer {
     /// The parameters among a file's names that stand in the layer's module, and of which none of `weights` was read.
     /// What stands in the module of the output projection comes after attention.
     pub fn unread(&self, names: &[&str], weights: &Weights) -> Vec<String> {
-        let read = |name: &str| weights.matches.iter().any(|matched| matched.tensor == name);
+        // Parameters of single heads are matched together, with a star for the head.
+        let is_it = |read: &str, name: &str| match read.split_once('*') {
+            Some((before, after)) => name.starts_with(before) && name.ends_with(after),
+            None => read == name,
+        };
+        let read = |name: &str| weights.matches.iter().any(|matched| is_it(&matched.tensor, name));
         let projection = self.output.0.strip_suffix(".weight").unwrap_or(&self.output.0);
         let after = projection.rsplit_once('.').map(|(module, _)| format!("{module}."));
         let is_of_layer = |name: &str| {
@@ -104,6 +120,7 @@ impl Layer {
             }
         }
         found.others(heads)?;
+        found.gate_in_queries(heads)?;
         found.complete_biases()?;
         Ok(found.weights)
     }
@@ -130,19 +147,19 @@ pub fn is_parameter(name: &str) -> bool {
 }
 
 /// Reads a layer's tensors.
-struct LayerReader<'a, R> {
-    layer: &'a Layer,
-    read: &'a R,
-    weights: Weights,
+pub struct LayerReader<'a, R> {
+    pub layer: &'a Layer,
+    pub read: &'a R,
+    pub weights: Weights,
 }
 
 impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
-    fn tensor(&self, name: &str) -> Result<Option<(String, Tensor)>> {
+    pub fn tensor(&self, name: &str) -> Result<Option<(String, Tensor)>> {
         let name = format!("{}{name}", self.layer.prefix);
         Ok((self.read)(&name)?.map(|tensor| (name, tensor)))
     }
 
-    fn take(&mut self, step: Name, name: &str, tensor: Tensor, how: Option<String>) {
+    pub fn take(&mut self, step: Name, name: &str, tensor: Tensor, how: Option<String>) {
         self.weights.matches.push(Match { how, ..Match::as_it_is(step.as_str(), name) });
         self.weights.tensors.insert(step, tensor);
     }
@@ -162,15 +179,10 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// A projection of its own.
     fn separate(&mut self, (weight, bias): Projection, names: &Names) -> Result<()> {
         if let Some((name, tensor)) = self.tensor(&names.0)? {
-            let (tensor, how) = if self.layer.per_head {
-                let how = "heads side by side".to_owned();
-                if weight == Name::WQ {
-                    self.weights.heads = tensor.dims().first().copied();
-                }
-                (heads_side_by_side(&name, &tensor, weight)?, Some(how))
-            } else {
-                (tensor, None)
-            };
+            let (tensor, how, heads) = self.layer.stored.in_rows(&name, &tensor, weight)?;
+            if weight == Name::WQ {
+                self.weights.heads = heads;
+            }
             self.take(weight, &name, tensor, how);
         }
         if let Some((name, tensor)) = self.tensor(&names.1)? {
@@ -269,97 +281,13 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         Ok(())
     }
 
-    /// The parameters beside the projections, as norms of every head's queries and keys.
-    fn others(&mut self, heads: Heads) -> Result<()> {
-        for step in Name::ALL.iter().filter(|step| !step.row().stored.is_empty()) {
-            for name in step.row().stored.iter().chain([&step.row().name]) {
-                if let Some((full, tensor)) = self.own_or_shared(*step, name)? {
-                    let tensor = self.norm_of_heads(*step, tensor, heads)?;
-                    self.refuse_other_norms(*step, &full, &tensor, heads)?;
-                    self.take(*step, &full, tensor, None);
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A parameter of the layer. A table of relative position biases may be that of the first layer, as in T5, or of a
-    /// module around the layers, as in `MPNet`.
-    fn own_or_shared(&self, step: Name, name: &str) -> Result<Option<(String, Tensor)>> {
-        let own = self.tensor(name)?;
-        if own.is_some() || step != Name::RelativeTable {
-            return Ok(own);
-        }
-        let mut words: Vec<&str> = self.layer.shown_prefix().split('.').collect();
-        let mut of_first = words.clone();
-        let number = of_first.iter_mut().find(|word| word.parse::<usize>().is_ok());
-        let mut places = Vec::new();
-        if let Some(number) = number {
-            *number = "0";
-            places.push(of_first.join("."));
-        }
-        while words.pop().is_some() && !words.is_empty() {
-            places.push(words.join("."));
-        }
-        for place in places {
-            let full = format!("{place}.{name}");
-            if let Some(tensor) = (self.read)(&full)? {
-                return Ok(Some((full, tensor)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The weight of a norm over all heads, as (head, `head_dim`).
-    fn norm_of_heads(&self, step: Name, tensor: Tensor, heads: Heads) -> Result<Tensor> {
-        let is_norm = matches!(step, Name::WQNorm | Name::WKNorm);
-        if !is_norm || heads.norm_over != Some(NormOver::All) {
-            return Ok(tensor);
-        }
-        let queries = self.weights.tensors.get(&Name::WQ).and_then(|w_q| w_q.dims().first());
-        let split = || queries?.checked_div(heads.queries?);
-        let size = tensor.elem_count();
-        match heads.head_dim.or_else(split).filter(|dim| *dim > 0 && size.is_multiple_of(*dim)) {
-            Some(head_dim) => Ok(tensor.reshape((size / head_dim, head_dim))?),
-            None => Ok(tensor),
-        }
-    }
-
-    /// Norms with a bias, and norms of all heads together.
-    fn refuse_other_norms(
-        &self,
-        step: Name,
-        full: &str,
-        weight: &Tensor,
-        heads: Heads,
-    ) -> Result<()> {
-        let fix = "this is not traced: record q_norm and k_norm, or another layer";
-        let bias = full.strip_suffix("weight").map(|module| format!("{module}bias"));
-        if bias.map(|bias| (self.read)(&bias)).transpose()?.flatten().is_some() {
-            return Err(Error::tensor(full, "has a bias beside it: a layer norm", fix));
-        }
-        // With one key head, a norm of it is as long as a norm of all.
-        let queries = self.weights.tensors.get(&Name::WQ).filter(|_| step == Name::WQNorm);
-        let width = queries.and_then(|w_q| w_q.dims().first());
-        if width.is_some()
-            && weight.rank() == 1
-            && weight.dims().first() == width
-            && heads.queries != Some(1)
-        {
-            let fix = "pass `qk_norm_over=all`";
-            return Err(Error::tensor(full, "is a norm of all heads together", fix));
-        }
-        Ok(())
-    }
-
     /// Zeros for the projections that have no bias, where others have one.
     fn complete_biases(&mut self) -> Result<()> {
         let has = |step: Name| self.weights.tensors.contains_key(&step);
         if !Name::PROJECTIONS.iter().any(|(_, bias)| has(*bias)) {
             return Ok(());
         }
-        for (weight, bias) in Name::PROJECTIONS {
+        for (weight, bias) in Name::PROJECTIONS.into_iter().chain([Name::GATE]) {
             let without = self
                 .weights
                 .tensors
@@ -375,18 +303,35 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     }
 }
 
-/// (heads, in, `head_dim`) as (heads · `head_dim`, in); of the output projection, (heads, `head_dim`, out) as
-/// (out, heads · `head_dim`).
-fn heads_side_by_side(name: &str, tensor: &Tensor, step: Name) -> Result<Tensor> {
-    let [heads, rows, columns] = *tensor.dims() else {
-        let what = format!("is {:?}, not (heads, in, head_dim)", tensor.dims());
-        return Err(Error::tensor(name, what, "give a weight with an axis for the heads"));
-    };
-    Ok(if step == Name::WO {
-        tensor.reshape((heads * rows, columns))?.t()?.contiguous()?
-    } else {
-        tensor.transpose(1, 2)?.contiguous()?.reshape((heads * columns, rows))?
-    })
+impl Stored {
+    /// A projection's weight as (out, in), how that was made of it, and the heads that it has an axis for.
+    fn in_rows(
+        self,
+        name: &str,
+        tensor: &Tensor,
+        step: Name,
+    ) -> Result<(Tensor, Option<String>, Option<usize>)> {
+        let dims = tensor.dims();
+        let (shape, fix) = match self {
+            Self::Rows => return Ok((tensor.clone(), None, None)),
+            Self::Kernels if dims.len() == 2 => {
+                return Ok((tensor.t()?.contiguous()?, Some("transposed".to_owned()), None));
+            }
+            Self::Heads => ("(heads, in, head_dim)", "give a weight with an axis for the heads"),
+            Self::Kernels => {
+                ("(in, out) or (in, heads, head_dim)", "give a kernel as Flax and Keras have it")
+            }
+        };
+        let [first, second, last] = *dims else {
+            return Err(Error::tensor(name, format!("is {dims:?}, not {shape}"), fix));
+        };
+        let (rows, heads) = match (step, self) {
+            (Name::WO, _) => (tensor.reshape((first * second, last))?.t()?, first),
+            (_, Self::Kernels) => (tensor.reshape((first, second * last))?.t()?, second),
+            _ => (tensor.transpose(1, 2)?.contiguous()?.reshape((first * last, second))?, first),
+        };
+        Ok((rows.contiguous()?, Some("heads side by side".to_owned()), Some(heads)))
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
-use super::layer::{Layer, Names, Weights};
+use super::layer::{Layer, Names, Stored, Weights};
 use crate::config::{End, Settings};
 use crate::error::{Error, Result, listed, quoted};
 use crate::file::Bundle;
@@ -26,11 +26,13 @@ const MODULES: &[[&str; 3]] = &[
     ["self.query", "self.key", "self.value"],
     ["attention.query", "attention.key", "attention.value"],
     ["linears.0", "linears.1", "linears.2"],
+    // llama.cpp's.
+    ["attn_q", "attn_k", "attn_v"],
 ];
 
 /// The three input projections packed into one matrix, queries first; but `query_key_value` head by head.
 const PACKED: &[&str] =
-    &["c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv", "query_key_value"];
+    &["c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv", "query_key_value", "attn_qkv"];
 
 /// The output projection.
 const OUTPUTS: &[&str] = &[
@@ -51,6 +53,9 @@ const OUTPUTS: &[&str] = &[
     "c_proj",
     "proj",
     "o",
+    "attn_output",
+    // Keras'.
+    "attention_output",
 ];
 
 /// A way to keep the four projections of a layer.
@@ -59,8 +64,8 @@ struct Scheme {
     inputs: Vec<Names>,
     /// What the output projection may be called.
     outputs: Vec<Names>,
-    /// Whether weights are (heads, in, `head_dim`), as `TransformerLens` has them.
-    per_head: bool,
+    /// How weights are stored.
+    stored: Stored,
 }
 
 fn module(name: &&str) -> Names {
@@ -74,16 +79,17 @@ fn raw((weight, bias): (&str, &str)) -> Names {
 /// Every known way. Where two fit under one prefix, the first is taken.
 fn schemes() -> Vec<Scheme> {
     let outputs: Vec<Names> = OUTPUTS.iter().map(module).collect();
-    let scheme = |inputs| Scheme { inputs, outputs: outputs.clone(), per_head: false };
+    let scheme = |inputs| Scheme { inputs, outputs: outputs.clone(), stored: Stored::Rows };
     let name = |(weight, bias): Projection| raw((weight.as_str(), bias.as_str()));
     let [inputs @ .., output] = Name::PROJECTIONS;
-    let ours =
-        Scheme { inputs: inputs.map(name).into(), outputs: vec![name(output)], per_head: false };
-    let per_head = Scheme {
-        inputs: [("W_Q", "b_Q"), ("W_K", "b_K"), ("W_V", "b_V")].map(raw).into(),
+    let ours = Scheme { outputs: vec![name(output)], ..scheme(inputs.map(name).into()) };
+    // `TransformerLens` writes keys and values so that several queries share with an underscore.
+    let hooked = [[("W_K", "b_K"), ("W_V", "b_V")], [("_W_K", "_b_K"), ("_W_V", "_b_V")]];
+    let hooked = hooked.map(|[keys, values]| Scheme {
+        inputs: [("W_Q", "b_Q"), keys, values].map(raw).into(),
         outputs: vec![raw(("W_O", "b_O"))],
-        per_head: true,
-    };
+        stored: Stored::Heads,
+    });
     let three = MODULES.iter().map(|row| scheme(row.iter().map(module).collect()));
     let packed = PACKED.iter().map(|name| scheme(vec![module(name)]));
     let cross = scheme(vec![module(&"q_attn"), module(&"c_attn")]);
@@ -91,7 +97,28 @@ fn schemes() -> Vec<Scheme> {
     // With kdim, whose biases stay packed.
     let apart = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];
     let apart = scheme(apart.map(|name| raw((name, "no bias of its own"))).into());
-    [ours, in_proj, apart, cross].into_iter().chain(three).chain(packed).chain([per_head]).collect()
+    [ours, in_proj, apart, cross]
+        .into_iter()
+        .chain(three)
+        .chain(packed)
+        .chain(hooked)
+        .chain(KERNELS.iter().flat_map(kernels))
+        .collect()
+}
+
+/// The ends of the names of weights and biases in Flax and Keras, in flattened trees and in TensorFlow's variables.
+const KERNELS: &[[&str; 2]] =
+    &[[".kernel", ".bias"], ["/kernel", "/bias"], ["/kernel:0", "/bias:0"]];
+
+/// The schemes of modules with kernels, which are (in, out) or (in, heads, `head_dim`).
+fn kernels([weight, bias]: &[&str; 2]) -> impl Iterator<Item = Scheme> {
+    let of = move |name: &&str| (format!("{name}{weight}"), format!("{name}{bias}"));
+    let outputs: Vec<Names> = OUTPUTS.iter().map(of).collect();
+    MODULES.iter().map(move |row| Scheme {
+        inputs: row.iter().map(of).collect(),
+        outputs: outputs.clone(),
+        stored: Stored::Kernels,
+    })
 }
 
 /// The layers whose four projections are all among these names, by prefix. Where runs may end before the output projection,
@@ -101,7 +128,7 @@ fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
     let known: HashSet<&str> = names.iter().copied().collect();
     // Without the output projection a module's name may be of its projections or of the layer.
     let mut taken: HashSet<String> = HashSet::new();
-    for Scheme { inputs, outputs, per_head } in schemes() {
+    for Scheme { inputs, outputs, stored } in schemes() {
         let Some((first, _)) = inputs.first() else { continue };
         for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
             let has = |(weight, _): &&Names| known.contains(format!("{prefix}{weight}").as_str());
@@ -112,7 +139,7 @@ fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
             let absent = outputs.first().filter(|_| ends_before && inputs.len() > 1);
             if let Some(output) = outputs.iter().find(has).or(absent).cloned() {
                 let (inputs, prefix) = (inputs.clone(), prefix.to_owned());
-                found.insert(prefix.clone(), Layer { prefix, inputs, output, per_head });
+                found.insert(prefix.clone(), Layer { prefix, inputs, output, stored });
             }
         }
     }
@@ -192,6 +219,17 @@ pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
         Ok(Weights { files: bundle.files(), unread: layer.unread(&names, &weights), ..weights })
     };
     read().map_err(|error: Error| error.in_file(path))
+}
+
+/// The prefixes of the layers that a file of weights has.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn layers_of(path: &Path) -> Result<Vec<String>> {
+    let bundle = Bundle::open(path)?;
+    let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+    let layers = layers(&names, false);
+    Ok(layers.iter().map(|layer| layer.shown_prefix().to_owned()).collect())
 }
 
 /// How many names a message lists.

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod axis_order;
+mod beside;
 mod hints;
 mod inputs;
 mod layer;
@@ -14,15 +15,15 @@ mod packed;
 mod qkv;
 mod steps;
 
-pub(crate) use arguments::{take_arguments, take_mask};
+pub(crate) use arguments::{FoundMask, take_arguments, take_mask};
 pub(crate) use axis_order::AxisOrder;
 pub(crate) use hints::{heads, mask_fill};
 pub use inputs::NameMap;
 pub(crate) use inputs::{Inputs, find_inputs, with_batch};
-pub(crate) use layout::read_weights;
+pub(crate) use layout::{layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, known};
 pub(crate) use names::{last_segment, meanings};
 pub(crate) use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;
-pub(crate) use steps::{Named, distance, fitting, name_steps};
+pub(crate) use steps::{FITS, Named, distance, fitting, name_steps};

@@ -29,7 +29,8 @@ mod tests {
     fn the_last_segment_tells_in_any_case() {
         let weights = [Name::Weights, Name::WeightsDropped];
         assert_eq!(meanings("blocks.0.attn.hook_pattern"), weights);
-        assert_eq!(meanings("Query"), [Name::Q, Name::QHeads, Name::QNorm, Name::QRot]);
+        let all = [Name::Q, Name::QHeads, Name::QNorm, Name::QRot, Name::QClipped, Name::QRotNorm];
+        assert_eq!(meanings("Query"), [&all[..], &[Name::QScaled]].concat());
         assert!(meanings("q_proj.weight").is_empty());
     }
 

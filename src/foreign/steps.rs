@@ -1,9 +1,11 @@
 //! Files that other code wrote: whose tensor is which step of the run, and in which order its axes are.
 
+use std::collections::HashSet;
+
 use candle_core::{DType, Tensor};
 
 use super::axis_order::AxisOrder;
-use super::hints::fill_in;
+use super::hints::{fill_in, is_fill, lowest};
 use super::layer::is_parameter;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
@@ -58,16 +60,22 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
             vec![]
         },
     };
+    let meanings: Vec<Vec<Name>> =
+        computed.iter().map(|entry| meant(last_segment(&entry.name), trace)).collect();
     let mut open = Vec::new();
-    for entry in computed {
+    for (at, entry) in computed.into_iter().enumerate() {
         let mut options = options(entry, trace);
-        // Code has its tokens in one order: that of X, where the lengths leave it open.
-        let is_of_tokens = |(step, reading): &(&Step, AxisOrder)| {
-            step.axes.rank() != 3 || (reading.order().first() == Some(&Axis::Query)) == tokens_first
-        };
-        if options.iter().any(is_of_tokens) {
-            options.retain(is_of_tokens);
-        }
+        let others = meanings.iter().enumerate().filter(|(other, _)| *other != at);
+        let others: HashSet<Name> = others.flat_map(|(_, meant)| meant).copied().collect();
+        // Where the lengths leave it open, the tokens of what nothing recorded reads are in the order of X: whatever
+        // follows a step shows in which order it was meant.
+        let is_of_x =
+            |reading: &AxisOrder| (reading.order().first() == Some(&Axis::Query)) == tokens_first;
+        let last = options.iter().filter(|(step, reading)| {
+            step.axes.rank() == 3 && is_of_x(reading) && !is_followed(step, trace, &others)
+        });
+        let last: Vec<Name> = last.map(|(step, _)| step.name).collect();
+        options.retain(|(step, reading)| !last.contains(&step.name) || is_of_x(reading));
         match options.as_slice() {
             [] => named.leave(entry, trace),
             [(step, reading)] => named.take(entry, step, reading, &[])?,
@@ -114,7 +122,16 @@ pub fn fitting<'a>(
 const SMALLEST: f64 = 5.960_464_5e-8;
 
 /// The [`distance`] of tensors that are the same but for the rounding of bf16, with room: a mistake gives more.
-const FITS: f64 = 0.02;
+pub const FITS: f64 = 0.02;
+
+/// Whether one of the recorded steps is computed from a step.
+fn is_followed(step: &Step, trace: &Trace, recorded: &HashSet<Name>) -> bool {
+    let after = trace.descendants(|own| own.name == step.name);
+    let mut steps = trace.steps().iter().zip(after);
+    steps.any(|(own, is_after)| {
+        is_after && own.name != step.name && own.is_computed() && recorded.contains(&own.name)
+    })
+}
 
 /// The steps that a tensor can be, and how it is to be read then: the step of its very name if its shape fits.
 fn options<'a>(entry: &Entry, trace: &'a Trace) -> Vec<(&'a Step, AxisOrder)> {
@@ -132,15 +149,18 @@ fn options<'a>(entry: &Entry, trace: &'a Trace) -> Vec<(&'a Step, AxisOrder)> {
     };
     // What the run is given is there already.
     let computed = |name: Name| trace.step(name).filter(|step| step.is_computed());
+    // What a mask has filled are masked scores, or those with a bias that blocks.
     let is_masked = fill_in(entry).is_some() && trace.step(Name::MaskedScores).is_some();
+    let can_be_filled =
+        |step: &Step| step.name == Name::MaskedScores || lowest(&step.value).is_some_and(is_fill);
     let exact = Name::in_files(name).and_then(computed);
     let exact: Vec<_> = exact.into_iter().flat_map(orders).collect();
     if !exact.is_empty() {
         return exact;
     }
     let steps = meant(name, trace).into_iter();
-    let steps = steps.filter(|name| !is_masked || *name == Name::MaskedScores);
-    steps.filter_map(computed).flat_map(orders).collect()
+    let steps = steps.filter_map(computed).filter(|step| !is_masked || can_be_filled(step));
+    steps.flat_map(orders).collect()
 }
 
 /// The steps that a name may mean in a run: of one that ends before the output projection, what it ends at is the output.

@@ -41,6 +41,22 @@ pub enum Change {
     Confined(Box<Change>, usize, Vec<usize>),
 }
 
+impl Change {
+    /// The operation that it brings.
+    #[must_use]
+    pub fn op(&self) -> Option<&Op> {
+        match self {
+            Self::Replace(op)
+            | Self::Become(op, _)
+            | Self::After(op, _)
+            | Self::Before(_, op, _)
+            | Self::Feed(_, op, _) => Some(op),
+            Self::Confined(change, ..) => change.op(),
+            Self::Omit | Self::Read(_) | Self::Exchange => None,
+        }
+    }
+}
+
 impl Edit {
     /// An edit of a step.
     #[must_use]

@@ -12,6 +12,7 @@ mod narrow;
 mod op;
 pub mod ops;
 mod role;
+mod row;
 mod slips;
 mod terms;
 

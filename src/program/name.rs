@@ -5,125 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::called::{
-    ATTN_OUTPUT, CONCAT, CONTEXT, Called, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY,
-    LOGITS, LSE, MASKED, MEMORY, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known,
-    ranked,
+    ATTN_OUTPUT, CONCAT, CONTEXT, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY, LOGITS,
+    LSE, MASKED, MEMORY, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known, ranked,
 };
-use super::role::{BlockedCells, Role, Size};
-
-/// All that there is to know of a step by its name.
-#[derive(Debug)]
-pub struct Row {
-    /// The name in files, tables and flags.
-    pub name: &'static str,
-    /// What it is, in a few words.
-    pub title: &'static str,
-    /// What it is to a run.
-    pub role: Role,
-    /// The lengths of its axes, outermost first. Masks and biases have the last of them, each whole or 1.
-    pub sizes: &'static [Size],
-    /// Whether its values are booleans.
-    pub is_boolean: bool,
-    /// What a mask's blocked cells are in it.
-    pub blocked: BlockedCells,
-    /// Whether it is shown only when it is asked for.
-    pub is_detail: bool,
-    /// Whether it stands for a part of another step: computed and explained, and not written to files.
-    pub is_inner: bool,
-    /// The setting that brings it, as advice; empty if every run has it.
-    pub brought_by: &'static str,
-    /// The setting that names the file which it can come from.
-    pub file: Option<&'static str>,
-    /// What people's code calls it.
-    pub called: &'static [Called],
-    /// What checkpoints call it behind the layer's prefix, if it is a parameter beside the projections.
-    pub stored: &'static [&'static str],
-    /// What all its numbers are in a fresh model, if that draws none.
-    pub fresh: Option<f64>,
-    /// The steps that it can read; a run has some of them.
-    pub reads: &'static [Name],
-}
-
-impl Row {
-    const fn new(role: Role, sizes: &'static [Size]) -> Self {
-        Self {
-            name: "",
-            title: "",
-            role,
-            sizes,
-            is_boolean: false,
-            blocked: BlockedCells::Unknown,
-            is_detail: matches!(role, Role::Parameter | Role::Random),
-            is_inner: false,
-            brought_by: "",
-            file: None,
-            called: &[],
-            stored: &[],
-            fresh: None,
-            reads: &[],
-        }
-    }
-
-    const fn computed(sizes: &'static [Size], reads: &'static [Name]) -> Self {
-        Self { reads, ..Self::new(Role::Computed, sizes) }
-    }
-
-    const fn stored(self, names: &'static [&'static str], fresh: f64) -> Self {
-        Self { stored: names, fresh: Some(fresh), ..self }
-    }
-
-    const fn made_of(self, reads: &'static [Name]) -> Self {
-        Self { reads, ..self }
-    }
-
-    const fn named(self, name: &'static str, title: &'static str) -> Self {
-        Self { name, title, ..self }
-    }
-
-    const fn boolean(self) -> Self {
-        Self { is_boolean: true, ..self }
-    }
-
-    const fn blocked(self) -> Self {
-        Self { blocked: BlockedCells::Low, ..self }
-    }
-
-    const fn weightless(self) -> Self {
-        Self { blocked: BlockedCells::Weightless, ..self }
-    }
-
-    const fn detail(self) -> Self {
-        Self { is_detail: true, ..self }
-    }
-
-    const fn inner(self) -> Self {
-        Self { is_inner: true, is_detail: true, ..self }
-    }
-
-    const fn by(self, setting: &'static str) -> Self {
-        Self { brought_by: setting, ..self }
-    }
-
-    const fn file(self, key: &'static str) -> Self {
-        Self { file: Some(key), ..self }
-    }
-
-    const fn called(self, called: &'static [Called]) -> Self {
-        Self { called, ..self }
-    }
-
-    /// Whether its heads are those of the keys, which several query heads may share.
-    #[must_use]
-    pub fn has_key_heads(&self) -> bool {
-        self.role == Role::Computed && self.sizes.contains(&Size::KeyHeads)
-    }
-
-    /// Whether it has a value for every query and key.
-    #[must_use]
-    pub fn is_of_scores(&self) -> bool {
-        self.sizes.ends_with(&[Size::Queries, Size::Keys])
-    }
-}
+use super::role::{Role, Size};
+use super::row::Row;
 
 macro_rules! steps {
     ($($variant:ident = $name:literal, $title:literal, $row:expr;)+) => {
@@ -172,9 +58,18 @@ steps! {
     WO = "w_o", "weight of the output projection", weight(&[Size::Model, QueryWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
     WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[Heads, HeadDim]).by("`qk_norm=rms`")
-        .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight"], 1.0);
+        .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight", "query_layernorm.weight", "attn_q_norm.weight", "q_layernorm.norms.{}.weight"], 1.0);
+    BQNorm = "b_q_norm", "bias of the queries' norm", weight(&[Heads, HeadDim]).by("`qk_norm=layer`")
+        .stored(&["q_norm.bias", "q_layernorm.bias", "q_ln.bias", "query_layernorm.bias"], 0.0);
     WKNorm = "w_k_norm", "weight of the keys' norm", weight(&[KeyHeads, HeadDim]).by("`qk_norm=rms`")
-        .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight"], 1.0);
+        .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight", "key_layernorm.weight", "attn_k_norm.weight", "k_layernorm.norms.{}.weight"], 1.0);
+    BKNorm = "b_k_norm", "bias of the keys' norm", weight(&[KeyHeads, HeadDim]).by("`qk_norm=layer`")
+        .stored(&["k_norm.bias", "k_layernorm.bias", "k_ln.bias", "key_layernorm.bias"], 0.0);
+    WConcatNorm = "w_concat_norm", "weight of the norm before the output projection", weight(&[QueryWidth]).by("`concat_norm=rms`")
+        .stored(&["attn_sub_norm.weight"], 1.0);
+    WGate = "w_gate", "weight of the gate's projection", weight(&[QueryWidth, Size::Input]).by("`gate=sigmoid`")
+        .drawn(&["gate_proj.weight"]);
+    BGate = "b_gate", "bias of the gate's projection", bias(&[QueryWidth]).drawn(&["gate_proj.bias"]);
     Sinks = "sinks", "scores that are no key's, one per head",
         weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink"], 0.0);
     RelativeTable = "relative_bias_table", "biases of relative positions, by bucket",
@@ -218,25 +113,45 @@ steps! {
     VHeads = "v_heads", "values, split into heads",
         Row::computed(OF_KEYS, &[Name::V]).file("v").called(&[known(&["v_heads", "v_split", "value_heads", "vh"]), ranked(VALUE, 1)]);
     QNorm = "q_norm", "queries, every head normalised",
-        Row::computed(OF_QUERIES, &[Name::QHeads, Name::WQNorm]).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]);
+        Row::computed(OF_QUERIES, &[Name::QHeads, Name::WQNorm, Name::BQNorm]).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]);
     KNorm = "k_norm", "keys, every head normalised",
-        Row::computed(OF_KEYS, &[Name::KHeads, Name::WKNorm]).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]);
+        Row::computed(OF_KEYS, &[Name::KHeads, Name::WKNorm, Name::BKNorm]).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]);
+    VNorm = "v_norm", "values, every head normalised",
+        Row::computed(OF_KEYS, &[Name::VHeads]).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]);
+    QClipped = "q_clipped", "queries, none beyond a limit",
+        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm]).by("`clip_qkv=C`").called(&[known(&["q_clipped", "q_clamped"]), ranked(QUERY, 4)]);
+    KClipped = "k_clipped", "keys, none beyond a limit",
+        Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm]).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]);
+    VClipped = "v_clipped", "values, none beyond a limit",
+        Row::computed(OF_KEYS, &[Name::VHeads, Name::VNorm]).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]);
+    VScaled = "v_scaled", "values times a factor",
+        Row::computed(OF_KEYS, &[Name::VHeads, Name::VNorm, Name::VClipped]).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]);
     QRot = "q_rot", "queries, turned by their positions",
-        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]);
+        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]);
     KRot = "k_rot", "keys, turned by their positions",
-        Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]);
+        Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm, Name::KClipped, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]);
+    QRotNorm = "q_rot_norm", "queries, every head normalised after its rotation",
+        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QClipped, Name::QRot, Name::WQNorm, Name::BQNorm]).by("`qk_norm_after_rope`")
+            .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]);
+    KRotNorm = "k_rot_norm", "keys, every head normalised after its rotation",
+        Row::computed(OF_KEYS, &[Name::KHeads, Name::KClipped, Name::KRot, Name::WKNorm, Name::BKNorm]).by("`qk_norm_after_rope`")
+            .called(&[known(&["k_rot_norm"]), ranked(KEY, 7)]);
+    QScaled = "q_scaled", "queries times a factor of their positions",
+        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm]).by("`q_temperature=S`")
+            .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]);
     KCached = "k_cached", "keys behind those of the cache",
-        Row::computed(OF_ALL_KEYS, &[Name::KPast, Name::KHeads, Name::KNorm, Name::KRot]).by(CACHE).called(&[ranked(KEY, 4)]);
+        Row::computed(OF_ALL_KEYS, &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KRotNorm]).by(CACHE).called(&[ranked(KEY, 4)]);
     VCached = "v_cached", "values behind those of the cache",
-        Row::computed(OF_ALL_KEYS, &[Name::VPast, Name::VHeads]).by(CACHE).called(&[ranked(VALUE, 2)]);
+        Row::computed(OF_ALL_KEYS, &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled]).by(CACHE).called(&[ranked(VALUE, 2)]);
     KRepeated = "k_repeated", "keys, a head for every query head",
-        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KRot, Name::KCached]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KRotNorm, Name::KCached]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]);
     VRepeated = "v_repeated", "values, a head for every query head",
-        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::VHeads, Name::VCached]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
     ScoresRaw = "scores_raw", "dot products of queries and keys",
-        Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QRot, Name::KHeads, Name::KNorm, Name::KRot, Name::KCached, Name::KRepeated]).called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+        Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled,
+            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KRotNorm, Name::KCached, Name::KRepeated]).called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
     Scores = "scores", "scaled scores",
         Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
@@ -253,12 +168,21 @@ steps! {
     WeightsDropped = "weights_dropped", "attention weights after dropout",
         Row::computed(SCORES, &[Name::Weights, Name::DropoutKeep, Name::DropoutScale]).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]);
     HeadOutputs = "head_outputs", "output of every head",
-        Row::computed(OF_QUERIES, &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VCached, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
+        Row::computed(OF_QUERIES, &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
     Concat = "concat", "heads side by side",
         Row::computed(&[Batch, Queries, QueryWidth], &[Name::HeadOutputs])
             .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]);
+    ConcatNorm = "concat_norm", "heads side by side, normalised",
+        Row::computed(&[Batch, Queries, QueryWidth], &[Name::Concat, Name::WConcatNorm]).by("`concat_norm=rms`")
+            .called(&[known(&["concat_norm", "attn_sub_norm"]), ranked(ATTN_OUTPUT, 3)]);
+    Gate = "gate", "gate of the heads' outputs",
+        Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WGate, Name::BGate]).by("`gate=sigmoid`")
+            .called(&[known(&["gate", "gate_proj", "gate_score", "gate_states"])]);
+    ConcatGated = "concat_gated", "heads side by side, times what the gate lets through",
+        Row::computed(&[Batch, Queries, QueryWidth], &[Name::Concat, Name::ConcatNorm, Name::Gate]).by("`gate=sigmoid`")
+            .called(&[known(&["concat_gated", "gated"]), ranked(ATTN_OUTPUT, 4)]);
     Output = "output", "output projection",
-        Row::computed(&[Batch, Queries, Size::Model], &[Name::Concat, Name::WO, Name::BO]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]);
+        Row::computed(&[Batch, Queries, Size::Model], &[Name::Concat, Name::ConcatNorm, Name::ConcatGated, Name::WO, Name::BO]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]);
 }
 
 /// Which of the two it is, a table does not say.
@@ -284,6 +208,9 @@ impl Name {
     /// The parameters of the projections of queries, keys, values and heads.
     pub const PROJECTIONS: [Projection; 4] =
         [(Self::WQ, Self::BQ), (Self::WK, Self::BK), (Self::WV, Self::BV), (Self::WO, Self::BO)];
+
+    /// The parameters of the gate's projection.
+    pub const GATE: Projection = (Self::WGate, Self::BGate);
 
     /// The name in files, tables and flags.
     #[must_use]

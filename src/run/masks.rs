@@ -30,8 +30,20 @@ pub fn of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
 
 /// The same without a look at its numbers, for its shape.
 pub fn shape_of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
-    check_shape(config, "attn_mask", mask, config.sizes.seq_len)?;
-    Ok((sort_of_file(mask), of_queries(config, mask)?))
+    let mask = by_heads(config, mask)?;
+    check_shape(config, "attn_mask", &mask, config.sizes.seq_len)?;
+    Ok((sort_of_file(&mask), of_queries(config, &mask)?))
+}
+
+/// (batch · head, query, key), as `nn.MultiheadAttention` takes it, as (batch, head, query, key).
+fn by_heads(config: &Config, mask: &Tensor) -> Result<Tensor> {
+    let Sizes { batch, heads, .. } = config.sizes;
+    match *mask.dims() {
+        [both, queries, keys] if batch > 1 && batch.checked_mul(heads) == Some(both) => {
+            Ok(mask.reshape((batch, heads, queries, keys))?)
+        }
+        _ => Ok(mask.clone()),
+    }
 }
 
 /// The position biases of a file, of the queries that are computed.

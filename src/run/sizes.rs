@@ -64,14 +64,14 @@ impl Sources {
         Ok(config)
     }
 
-    /// The weight of a norm over all heads has an axis for them, and that of a norm of each has none.
+    /// The parameters of a norm have an axis for the heads unless all share them.
     fn check_norms(&self, config: &Config) -> Result<()> {
         let Some(over) = config.norm.map(|norm| norm.over) else { return Ok(()) };
         let (axes, other) = match over {
-            NormOver::Head => (1, NormOver::All),
-            NormOver::All => (2, NormOver::Head),
+            NormOver::Head => (1, NormOver::PerHead),
+            NormOver::PerHead | NormOver::All => (2, NormOver::Head),
         };
-        for name in [Name::WQNorm, Name::WKNorm] {
+        for name in [Name::WQNorm, Name::BQNorm, Name::WKNorm, Name::BKNorm] {
             if let Some(weight) = self.tensor(name).filter(|weight| weight.rank() == 3 - axes) {
                 let what = format!("is {:?}, and qk_norm_over is {over}", weight.dims());
                 let fix = format!("give it {axes} axes, or pass `qk_norm_over={other}`");

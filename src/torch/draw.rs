@@ -13,7 +13,8 @@ use crate::program::{Given, Name, Projection};
 ///
 /// X comes first, then the memory; or, of a run that starts there, queries, keys and values in their place and in that of
 /// their projections. What a run ends before is not drawn. With [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass.
-/// With [`Init::XavierUniform`] q, k and v are constructed, their weights redrawn, and o comes after dropout.
+/// With [`Init::XavierUniform`] q, k and v are constructed, their weights redrawn, and o comes after dropout. The projection
+/// of a gate comes behind o.
 ///
 /// # Errors
 /// If a tensor cannot be made.
@@ -27,6 +28,7 @@ pub fn draw(config: &Config) -> Result<Given> {
         start => (start.given(), &[]),
     };
     let output = Some(output).filter(|_| config.end == End::Output);
+    let gate = output.and(config.gate).map(|_| Name::GATE);
     for name in inputs {
         drawn.tokens(*name)?;
     }
@@ -36,6 +38,7 @@ pub fn draw(config: &Config) -> Result<Given> {
     match config.draws.init {
         Init::Linear => {
             output.map_or(Ok(()), |output| drawn.linear(output))?;
+            gate.map_or(Ok(()), |gate| drawn.linear(gate))?;
             drawn.dropout_keep()?;
         }
         Init::XavierUniform => {
@@ -43,9 +46,11 @@ pub fn draw(config: &Config) -> Result<Given> {
                 drawn.xavier(*weight)?;
             }
             drawn.dropout_keep()?;
-            if let Some(output) = output {
-                drawn.linear(output)?;
-                drawn.xavier(output.0)?;
+            for projection in output.into_iter().chain(gate) {
+                drawn.linear(projection)?;
+            }
+            for (weight, _) in output.into_iter().chain(gate) {
+                drawn.xavier(weight)?;
             }
         }
     }

@@ -77,6 +77,10 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         let note = "with `mask=causal` it is the same: no mask was asked for, and there is none where a run starts at q, k and v";
         blocks.push(Block::text(note));
     }
+    if let Some(layer) = &report.fits_layer {
+        let layer = quoted(layer);
+        blocks.push(Block::text(format!("another layer gives these numbers: `prefix={layer}`")));
+    }
     blocks.extend(report.flash.iter().flatten().map(|found| Block::text(flash_line(found))));
     if report.flash.as_ref().is_some_and(Vec::is_empty) {
         blocks.push(Block::text("flash tolerance: no output here is in bf16 or f16"));

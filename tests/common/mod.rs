@@ -1,9 +1,31 @@
-//! What the tests read tensors with.
+//! What the tests read tensors with, and how they run `check`.
 
 #![allow(dead_code, reason = "not every test reads with all of it")]
 
+use std::path::Path;
+use std::process::Command;
+
 use candle_core::{DType, Tensor};
 use mha_trace::program::{Name, Step, Trace};
+use serde_json::Value;
+
+/// What `check` reports of a dump with the flags that say what was meant, run in `folder`. It exits as it reports.
+pub fn checked(folder: &Path, dump: &Path, flags: &Value) -> Value {
+    let flags = flags.as_array().expect("a list").iter();
+    let output = Command::new(env!("CARGO_BIN_EXE_mha-trace"))
+        .args(["check", "--format", "json"])
+        .arg(dump)
+        .args(flags.map(|flag| flag.as_str().expect("text")))
+        .current_dir(folder)
+        .output()
+        .expect("runs");
+    let (file, said) = (dump.display(), String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{file}: {error}: {said}"));
+    let report = report["files"][0].clone();
+    assert_eq!(output.status.code(), Some(i32::from(report["verdict"] != "same")), "{file}");
+    report
+}
 
 /// The bit patterns of all elements, row-major: −0 is not 0, and a NaN equals only itself.
 pub fn bits(tensor: &Tensor) -> Vec<u64> {

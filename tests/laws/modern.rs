@@ -4,14 +4,14 @@ use std::f64::consts::SQRT_2;
 
 use candle_core::DType::F32;
 use candle_core::{Device, Tensor};
-use mha_trace::config::{DType, RopeScaling, Rotary, Sizes};
+use mha_trace::config::{DType, NormOver, RopeScaling, Rotary, Sizes};
 use mha_trace::program::{Name, Step};
 use mha_trace::{Settings, Trace};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::common::{Named, bits, values};
-use super::reading::{ROUNDING, entry, first_of, given, keys, pick, rows, value, worst};
+use super::reading::{ROUNDING, VALUES, entry, first_of, given, keys, pick, rows, value, worst};
 use super::strategy::{Case, cases, wide_cases};
 
 fn rotated() -> impl Strategy<Value = Case> {
@@ -42,7 +42,7 @@ proptest! {
         let trace = run.trace().expect("the case runs");
         let factor = run.config().rope.as_ref().map_or(1.0, Rotary::factor);
         let turned = 2 * value(&trace, "rope_freqs").dim(0).expect("one per pair");
-        for (before, after) in [(["q_norm", "q_heads"], "q_rot"), (["k_norm", "k_heads"], "k_rot")] {
+        for (before, after) in [(["q_clipped", "q_norm", "q_heads"], "q_rot"), (["k_clipped", "k_norm", "k_heads"], "k_rot")] {
             for (before, after) in rows(first_of(&trace, &before)).iter().zip(rows(value(&trace, after))) {
                 let (pairs, rest) = before.split_at(turned);
                 // Cosine, sine, the products and their sums are each rounded to 2⁻⁵³ of themselves.
@@ -55,13 +55,17 @@ proptest! {
 
     #[test]
     fn scores_depend_on_relative_positions_alone(
-        mut case in rotated().prop_filter("keys of a cache stay as they are", |case| !case.has("k_past")),
+        mut case in rotated().prop_filter("keys of a cache stay, and norms come before", |case| {
+            !case.has("k_past") && case.settings.qk_norm_after_rope != Some(true)
+        }),
         offset in 0..2000_usize,
     ) {
         case.settings.positions = None;
         // Of this one the factor of cos and sin, too, depends on the farthest position.
         case.settings.rope_scaling =
             case.settings.rope_scaling.filter(|scaling| !matches!(scaling, RopeScaling::Longrope(_)));
+        // Those depend on positions by themselves.
+        case.settings.q_temperature = Some(0.0);
         let before = case.trace();
         // Dynamic scaling depends on the farthest position.
         let freqs = value(&before, "rope_freqs").clone();
@@ -88,7 +92,8 @@ proptest! {
         mut case in cases().prop_filter("follows", |case| case.settings.head_dim.is_none()),
         multi_query: bool,
     ) {
-        if multi_query && !case.has("k_past") {
+        let is_shared = case.settings.qk_norm_over.is_none_or(|over| over == NormOver::Head);
+        if multi_query && !case.has("k_past") && is_shared {
             case.settings.kv_heads = Some(1);
         }
         let silent = case.trace();
@@ -107,13 +112,14 @@ proptest! {
         let features = || (0..heads).flat_map(|head| (0..head_dim).map(move |at| group(head) * head_dim + at));
         let repeated = |step: &Step| entry(step.name.as_str(), match step.name.as_str() {
             "w_k" | "b_k" | "w_v" | "b_v" => pick(&step.value, 0, features()),
+            "w_k_norm" | "b_k_norm" if step.value.rank() == 2 => pick(&step.value, 0, (0..heads).map(group)),
             "k_past" | "v_past" => pick(&step.value, 1, (0..heads).map(group)),
             _ => step.value.clone(),
         });
         case.settings.kv_heads = None;
         let whole = case.trace_with(given(&shared).map(repeated).collect());
         prop_assert!(whole.named("k_repeated").is_none() && whole.named("v_repeated").is_none());
-        let of_values = first_of(&whole, &["v_cached", "v_heads"]);
+        let of_values = first_of(&whole, VALUES);
         let mut pairs = vec![(value(&shared, "k_repeated"), keys(&whole)), (value(&shared, "v_repeated"), of_values)];
         let from = whole.steps().iter().skip_while(|step| step.name != Name::ScoresRaw);
         pairs.extend(from.map(|step| (value(&shared, step.name.as_str()), &step.value)));

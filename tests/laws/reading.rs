@@ -31,8 +31,11 @@ pub fn first_of<'a>(trace: &'a Trace, names: &[&str]) -> &'a Tensor {
 
 /// The keys that the queries meet, before heads are repeated.
 pub fn keys(trace: &Trace) -> &Tensor {
-    first_of(trace, &["k_cached", "k_rot", "k_norm", "k_heads"])
+    first_of(trace, &["k_cached", "k_rot_norm", "k_rot", "k_clipped", "k_norm", "k_heads"])
 }
+
+/// The values that the weights meet, before heads are repeated: the last of these.
+pub const VALUES: &[&str] = &["v_cached", "v_scaled", "v_clipped", "v_norm", "v_heads"];
 
 /// The steps that come from outside.
 pub fn given(trace: &Trace) -> impl Iterator<Item = &Step> {

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::common::{Named, bits, values};
-use super::reading::{ROUNDING, entry, first_of, given, keys, query_rows, seen, value, worst};
+use super::reading::{
+    ROUNDING, VALUES, entry, first_of, given, keys, query_rows, seen, value, worst,
+};
 use super::strategy::{cases, wide_cases};
 
 /// A mask over the last of (batch, head, query, key), each whole or 1.
@@ -132,7 +134,7 @@ proptest! {
             };
             entries.push(entry(step.name.as_str(), tensor));
         }
-        for (name, all) in [("k_past", keys(&whole)), ("v_past", first_of(&whole, &["v_cached", "v_heads"]))] {
+        for (name, all) in [("k_past", keys(&whole)), ("v_past", first_of(&whole, VALUES))] {
             entries.push(entry(name, narrowed(all, 2, 0, past)));
         }
         case.settings.seq_len = Some(rest);

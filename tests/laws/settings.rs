@@ -54,9 +54,10 @@ fn case(key: &str) -> (Value, Value) {
         "input" => (json!({}), json!("rand")),
         "init" => (json!({}), json!("linear")),
         "bias" | "alibi" | "sinks" => (json!({}), json!(true)),
-        "qk_norm" => (json!({}), json!("rms")),
+        "qk_norm" | "v_norm" | "concat_norm" => (json!({}), json!("rms")),
         "qk_norm_over" => (json!({"qk_norm": "rms"}), json!("all")),
         "qk_norm_eps" => (json!({"qk_norm": "rms"}), json!(0.5)),
+        "rope_backwards" => (rotary, json!(true)),
         "rope" => (rotary, json!("interleaved")),
         "rope_base" => (rotary, json!(100.0)),
         "rope_dims" => (rotary, json!(4)),
@@ -81,7 +82,7 @@ fn case(key: &str) -> (Value, Value) {
             (with(weights, "attn_mask", json!(fixture("masks/query-key.json"))), json!("block"))
         }
         "mask_fill" => (json!({}), json!("-inf")),
-        "scale" => (json!({}), json!(0.3)),
+        "scale" | "clip_qkv" | "value_scale" => (json!({}), json!(0.3)),
         "softcap" => (json!({}), json!(1.5)),
         "empty_rows" => (json!({"lengths": [0], "mask_fill": "-inf"}), json!("zero")),
         "dropout" => (json!({}), json!(0.5)),
@@ -116,6 +117,22 @@ fn case(key: &str) -> (Value, Value) {
             (model, json!("blocks"))
         }
         "without" => (rotary, json!(["rope"])),
+        other => of_others(other),
+    }
+}
+
+/// The same of settings that say more of norms, gates and temperatures.
+fn of_others(key: &str) -> (Value, Value) {
+    let temperature = json!({"q_temperature": 0.1, "q_temperature_floor": 2});
+    match key {
+        "qk_norm_after_rope" => {
+            (json!({"d_model": 12, "rope": "half", "qk_norm": "layer"}), json!(true))
+        }
+        "v_norm_eps" => (json!({"v_norm": "rms"}), json!(0.5)),
+        "concat_norm_eps" => (json!({"concat_norm": "rms"}), json!(0.5)),
+        "q_temperature" => (temperature, json!(0.7)),
+        "q_temperature_floor" | "q_temperature_offset" => (temperature, json!(1)),
+        "gate" => (json!({}), json!("sigmoid")),
         _ => of_positions(key),
     }
 }

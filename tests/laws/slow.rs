@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use mha_trace::config::{
-    AlibiForm, CausalAlign, Config, DType, EmptyRow, Mask, Pairing, QkNorm, RelativeBias,
+    AlibiForm, CausalAlign, Config, DType, EmptyRow, Mask, NormOver, Pairing, QkNorm, RelativeBias,
     SectionOrder, Sizes,
 };
 use mha_trace::program::dropout_scale;
@@ -70,14 +70,44 @@ impl<'a> Slow<'a> {
         all[head * self.config.sizes.head_dim..][..self.config.sizes.head_dim].to_vec()
     }
 
-    fn normed(&self, vector: Vec<f64>, weight: &str) -> Vec<f64> {
-        let Some(weight) = self.numbers(weight) else { return vector };
-        let is_plus_one = self.config.norm.is_some_and(|norm| norm.kind == QkNorm::RmsPlusOne);
-        let offset = if is_plus_one { 1.0 } else { 0.0 };
-        let squares: f64 = vector.iter().map(|x| x * x).sum();
-        let root =
-            (squares / vector.len() as f64 + self.config.norm.expect("has norms").eps).sqrt();
-        vector.iter().zip(weight).map(|(x, w)| x / root * (w + offset)).collect()
+    /// The head of a token's features, normalised; `all` are those of all its heads, which some norms run over.
+    fn normed(&self, vector: Vec<f64>, all: &[f64], name: &str, head: usize) -> Vec<f64> {
+        let Some(norm) = self.config.norm else { return vector };
+        let one = |parameter: String, otherwise: f64| {
+            let own = self.given.get(parameter.as_str()).map(|(shape, numbers)| {
+                let own = if shape.len() == 2 { head } else { 0 };
+                numbers[own * vector.len()..][..vector.len()].to_vec()
+            });
+            own.unwrap_or_else(|| vec![otherwise; vector.len()])
+        };
+        let (weight, bias) =
+            (one(format!("w_{name}_norm"), 1.0), one(format!("b_{name}_norm"), 0.0));
+        let offset = if norm.kind == QkNorm::RmsPlusOne { 1.0 } else { 0.0 };
+        let over = if norm.over == NormOver::All { all } else { &vector };
+        let is_layer = matches!(norm.kind, QkNorm::Layer | QkNorm::LayerNoBias);
+        let mean = if is_layer { over.iter().sum::<f64>() / over.len() as f64 } else { 0.0 };
+        let squares = over.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+        let root = (squares / over.len() as f64 + norm.eps).sqrt();
+        let parameters = weight.iter().zip(&bias);
+        let normed = vector.iter().zip(parameters);
+        normed.map(|(x, (w, b))| (x - mean) / root * (w + offset) + b).collect()
+    }
+
+    fn clipped(&self, vector: Vec<f64>) -> Vec<f64> {
+        let limit = self.config.clip_qkv.unwrap_or(f64::INFINITY);
+        vector.into_iter().map(|x| x.max(-limit).min(limit)).collect()
+    }
+
+    /// A head's query or key of a token.
+    fn vector(&self, name: &str, input: &str, [item, token, head]: [usize; 3]) -> Vec<f64> {
+        let all = self.project(self.features(input, &[item, token]), name);
+        let mut vector = self.head(name, input, [item, token, head]);
+        let is_after = self.config.norm.is_some_and(|norm| norm.after_rope);
+        if !is_after {
+            vector = self.normed(vector, &all, name, head);
+        }
+        vector = self.turned(self.clipped(vector), item, token);
+        if is_after { self.normed(vector, &[], name, head) } else { vector }
     }
 
     /// A head's vector of a token of x, at its position.
@@ -91,7 +121,8 @@ impl<'a> Slow<'a> {
                 other => panic!("{other} pairs are not written here yet"),
             };
             let position = self.position(item, token, pair).unwrap_or(rope.offset + token);
-            let angle = position as f64 * freq;
+            let sign = if rope.backwards { -1.0 } else { 1.0 };
+            let angle = sign * position as f64 * freq;
             let (a, b) = (vector[first], vector[second]);
             vector[first] = (a * angle.cos() - b * angle.sin()) * rope.factor();
             vector[second] = (a * angle.sin() + b * angle.cos()) * rope.factor();
@@ -117,7 +148,53 @@ impl<'a> Slow<'a> {
     }
 
     fn query(&self, item: usize, token: usize, head: usize) -> Vec<f64> {
-        self.turned(self.normed(self.head("q", "x", [item, token, head]), "w_q_norm"), item, token)
+        let mut vector = self.vector("q", "x", [item, token, head]);
+        if let Some(own) = self.config.temperature {
+            let past = self.config.sizes.past_len;
+            let from = self.config.rope.as_ref().map_or(past, |rope| rope.offset);
+            let time = Settings::from(self.config).positions.map(|all| {
+                let items = &all.0[0];
+                items[item % items.len()][token]
+            });
+            let position = time.unwrap_or(from + token);
+            let steps = (position + own.offset) / own.floor;
+            for x in &mut vector {
+                *x *= 1.0 + own.scale * (1.0 + steps as f64).ln();
+            }
+        }
+        vector
+    }
+
+    fn value_of(&self, input: &str, place: [usize; 3]) -> Vec<f64> {
+        let mut vector = self.head("v", input, place);
+        if let Some(eps) = self.config.v_norm_eps {
+            let squares: f64 = vector.iter().map(|x| x * x).sum();
+            let root = (squares / vector.len() as f64 + eps).sqrt();
+            for x in &mut vector {
+                *x /= root;
+            }
+        }
+        let scale = self.config.value_scale.unwrap_or(1.0);
+        self.clipped(vector).into_iter().map(|x| x * scale).collect()
+    }
+
+    /// The heads side by side, as they go into the output projection.
+    fn gated(&self, mut concat: Vec<f64>, item: usize, token: usize) -> Vec<f64> {
+        if let Some(eps) = self.config.concat_norm_eps {
+            let squares: f64 = concat.iter().map(|x| x * x).sum();
+            let root = (squares / concat.len() as f64 + eps).sqrt();
+            let weight = self.numbers("w_concat_norm").expect("given");
+            for (x, w) in concat.iter_mut().zip(weight) {
+                *x = *x / root * w;
+            }
+        }
+        if self.config.gate.is_some() {
+            let gate = self.project(self.features("x", &[item, token]), "gate");
+            for (x, gate) in concat.iter_mut().zip(gate) {
+                *x /= 1.0 + (-gate).exp();
+            }
+        }
+        concat
     }
 
     /// The keys of a key head, those of the cache first, and its values.
@@ -128,12 +205,9 @@ impl<'a> Slow<'a> {
             (0..self.config.sizes.past_len).map(of)
         };
         let tokens = 0..self.config.sizes.own_keys;
-        let key = |token| {
-            let key = self.normed(self.head("k", input, [item, token, head]), "w_k_norm");
-            self.turned(key, item, token)
-        };
+        let key = |token| self.vector("k", input, [item, token, head]);
         let keys = cached("k_past").chain(tokens.clone().map(key));
-        let values = tokens.map(|token| self.head("v", input, [item, token, head]));
+        let values = tokens.map(|token| self.value_of(input, [item, token, head]));
         (keys.collect(), cached("v_past").chain(values).collect())
     }
 
@@ -260,7 +334,7 @@ impl<'a> Slow<'a> {
                     self.head_output([item, head, row, token], group)
                 };
                 let concat: Vec<f64> = (0..heads).flat_map(of_head).collect();
-                output.extend(self.project(&concat, "o"));
+                output.extend(self.project(&self.gated(concat, item, token), "o"));
             }
         }
         output

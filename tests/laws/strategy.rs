@@ -2,8 +2,8 @@
 
 use candle_core::{Device, Tensor};
 use mha_trace::config::{
-    AlibiForm, CausalAlign, DType, EmptyRow, Fill, Init, Input, Mask, Pairing, Positions, QkNorm,
-    RelativeBias, RopeScaling, SectionOrder, Seed,
+    AlibiForm, CausalAlign, DType, EmptyRow, Fill, Gate, Init, Input, Mask, NormOver, OtherNorm,
+    Pairing, Positions, QkNorm, RelativeBias, RopeScaling, SectionOrder, Seed,
 };
 use mha_trace::file::{Entry, Record};
 use mha_trace::program::{Llama3, Longrope, Proportional, Yarn};
@@ -20,7 +20,7 @@ use super::reading;
 #[derive(Debug, Clone)]
 pub struct Case {
     pub settings: Settings,
-    /// Norm weights, sinks, frequencies and a cache, where the run has them.
+    /// Parameters of norms, sinks, frequencies and a cache, where the run has them.
     pub given: Vec<Entry>,
     /// A float mask over (query, key) in some, for all queries, computed or not.
     pub attn_bias: Option<Vec<f32>>,
@@ -137,17 +137,19 @@ pub fn cases() -> impl Strategy<Value = Case> {
     sizes().prop_flat_map(|sizes| {
         let parts = (choices(), masks(&sizes), scores(sizes.keys()));
         let given = (
-            norms(sizes.head_dim),
+            norms(&sizes),
             sinks(sizes.heads),
             rotation(&sizes),
             (past(&sizes), relative(sizes.heads)),
+            beside(&sizes),
         );
         (Just(sizes.settings()), parts, given).prop_map(
             |(base, (choices, masks, scores), given)| {
                 let (masks, attn_bias) = masks;
-                let ((norm, norms), (sink, sinks), (rope, freqs), (past, relative)) = given;
-                let mut settings =
-                    choices.over(masks).over(scores).over(norm).over(sink).over(rope).over(base);
+                let ((norm, norms), (sink, sinks), (rope, freqs), others, (beside, more)) = given;
+                let (past, relative) = others;
+                let mut settings = choices.over(masks).over(scores).over(norm).over(sink);
+                settings = settings.over(rope).over(beside).over(base);
                 // The float mask is given as a run's whole attn_bias, and a window is one of a causal mask.
                 let is_causal = settings.mask == Some(Mask::Causal);
                 let is_cross = settings.kv_len.is_some();
@@ -159,7 +161,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
                 settings.causal_align = settings.causal_align.filter(|_| is_causal);
                 let (relative, table) =
                     if has_biases { relative } else { (Settings::default(), Vec::new()) };
-                let given = [norms, sinks, freqs, past, table].concat();
+                let given = [norms, sinks, freqs, past, table, more].concat();
                 Case { settings: relative.over(settings), given, attn_bias }
             },
         )
@@ -243,17 +245,72 @@ fn key_row(row: &[bool]) -> String {
     row.iter().map(|visible| if *visible { '1' } else { '0' }).collect()
 }
 
-/// A norm of the heads' queries and keys, with weights.
-fn norms(head_dim: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
-    let weight = || vec(-2.0..2.0_f32, head_dim);
+/// A norm of the heads' queries and keys, with its parameters.
+fn norms(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<> {
+    let Sizes { heads, kv_heads, head_dim, .. } = *sizes;
+    let of_heads = [("q", heads), ("k", kv_heads)];
+    let numbers = vec(-2.0..2.0_f32, 2 * (heads + kv_heads) * head_dim);
     let eps = weighted(0.7, select(vec![1e-5, 1e-3, 0.1, 1.0]));
     let kind = select(QkNorm::ALL);
-    weighted(0.35, (weight(), weight(), eps, kind)).prop_map(move |norm| {
-        let Some((w_q, w_k, qk_norm_eps, kind)) = norm else { return Default::default() };
-        let settings = Settings { qk_norm: Some(kind), qk_norm_eps, ..Settings::default() };
-        let weights = [("w_q_norm", w_q), ("w_k_norm", w_k)];
-        (settings, weights.map(|(name, weight)| entry(name, &weight, &[head_dim])).to_vec())
+    let norm = (numbers, eps, kind, select(NormOver::ALL), prop::bool::weighted(0.3));
+    weighted(0.5, norm).prop_map(move |norm| {
+        let Some((numbers, qk_norm_eps, kind, over, after_rope)) = norm else {
+            return Default::default();
+        };
+        let over = if kind.has_weight() || over == NormOver::All { over } else { NormOver::Head };
+        let settings = Settings {
+            qk_norm: Some(kind),
+            qk_norm_eps,
+            qk_norm_over: Some(over),
+            qk_norm_after_rope: Some(after_rope && over != NormOver::All),
+            ..Settings::default()
+        };
+        let mut numbers = numbers.as_slice();
+        let mut parameter = |name: String, heads: usize| {
+            let shape = if over == NormOver::Head { vec![head_dim] } else { vec![heads, head_dim] };
+            let (own, rest) = numbers.split_at(shape.iter().product());
+            numbers = rest;
+            entry(&name, own, &shape)
+        };
+        let mut given = Vec::new();
+        for (name, heads) in of_heads {
+            let weight = kind.has_weight().then(|| parameter(format!("w_{name}_norm"), heads));
+            given.extend(weight);
+            let has_bias = kind == QkNorm::Layer;
+            given.extend(has_bias.then(|| parameter(format!("b_{name}_norm"), heads)));
+        }
+        (settings, given)
     })
+}
+
+/// What later models do to queries, keys, values and the heads side by side.
+fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<> {
+    let width = sizes.heads * sizes.head_dim;
+    let eps = || weighted(0.7, select(vec![1e-3, 0.1, 1.0]));
+    let values =
+        (weighted(0.25, eps()), weighted(0.25, 0.2..3.0_f64), weighted(0.25, -1.5..1.5_f64));
+    let temperature = weighted(0.3, (0.01..2.0_f64, 1..9_usize, 0..3_usize));
+    let concat = (weighted(0.3, (eps(), vec(-2.0..2.0_f32, width))), prop::bool::weighted(0.3));
+    (values, temperature, concat).prop_map(
+        move |((v_norm, clip_qkv, value_scale), temperature, (norm, is_gated))| {
+            let (of_concat, weight) = norm.unzip();
+            let settings = Settings {
+                v_norm: v_norm.map(|_| OtherNorm::Rms),
+                v_norm_eps: v_norm.flatten(),
+                clip_qkv,
+                value_scale,
+                q_temperature: temperature.map(|own| own.0),
+                q_temperature_floor: temperature.map(|own| own.1),
+                q_temperature_offset: temperature.map(|own| own.2),
+                concat_norm: of_concat.map(|_| OtherNorm::Rms),
+                concat_norm_eps: of_concat.flatten(),
+                gate: is_gated.then_some(Gate::Sigmoid),
+                ..Settings::default()
+            };
+            let weight = weight.map(|weight| entry("w_concat_norm", &weight, &[width]));
+            (settings, weight.into_iter().collect())
+        },
+    )
 }
 
 /// Rotary positions, where queries and keys are of one sequence and a head has pairs of features.
@@ -267,10 +324,10 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
     let offset = weighted(0.4, 0..300_usize);
     let read = weighted(0.15, (vec(0.001..1.0_f32, head_dim / 2), weighted(0.5, 0.5..1.5_f64)));
     let places = weighted(0.3, positions(sizes.batch, sizes.tokens));
-    let settings =
-        (select(Pairing::ALL), base, dims, (offset, places), weighted(0.7, scaling()), read);
-    let rotation = settings.prop_map(move |(rope, rope_base, dims, from, scaling, read)| {
-        let (rope_offset, places) = from;
+    let pairs = (select(Pairing::ALL), prop::bool::weighted(0.2));
+    let settings = (pairs, base, dims, (offset, places), weighted(0.7, scaling()), read);
+    let rotation = settings.prop_map(move |(pairs, rope_base, dims, from, scaling, read)| {
+        let ((rope, backwards), (rope_offset, places)) = (pairs, from);
         let rope_dims = dims.or((head_dim % 2 == 1).then_some(head_dim - 1));
         let pairs = rope_dims.unwrap_or(head_dim) / 2;
         let factors = |scaling: RopeScaling| match scaling {
@@ -283,6 +340,7 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
         };
         let mut settings = Settings {
             rope: Some(rope),
+            rope_backwards: Some(backwards),
             rope_base,
             rope_dims,
             rope_offset: rope_offset.filter(|_| places.is_none()),

@@ -82,12 +82,10 @@ impl Grammar<'_> {
         counts.sort_unstable();
         counts.dedup();
         for count in counts {
-            let told = format!("only the first {count} of {size} products are added up");
-            let change = partial(axis, count..size);
-            self.add(Kind::Axes, cost::RARE, step.name, change, told);
-            let told = format!("only the last {} of {size} products are added up", size - count);
-            let change = partial(axis, 0..count);
-            self.add(Kind::Axes, cost::RARE, step.name, change, told);
+            for (is_head, count) in [(true, count), (false, size - count)] {
+                let (change, told) = part_of_sum(is_head, count, (axis, size));
+                self.add(Kind::Axes, cost::RARE, step.name, change, told);
+            }
         }
     }
 
@@ -134,7 +132,11 @@ impl Grammar<'_> {
     }
 }
 
-/// The products at these places left out of a sum.
-pub fn partial(axis: usize, places: std::ops::Range<usize>) -> Change {
-    Change::Before(0, Slip::Along(axis, Along::Zero(places.collect())).into(), Vec::new())
+/// A sum along an axis of which only the first or the last `count` products are added up, and that in words.
+pub fn part_of_sum(is_head: bool, count: usize, (axis, size): (usize, usize)) -> (Change, String) {
+    let (which, left_out) =
+        if is_head { ("first", count..size) } else { ("last", 0..size - count) };
+    let zeros = Slip::Along(axis, Along::Zero(left_out.collect()));
+    let told = format!("only the {which} {count} of {size} products are added up");
+    (Change::Before(0, zeros.into(), Vec::new()), told)
 }

@@ -37,16 +37,23 @@ impl Grammar<'_> {
             let change = Change::Read(vec![*first, *second]);
             self.add(Kind::Omitted, cost::COMMON, step.name, change, "the bias is not added");
         }
-        if let ([x, weight], Op::Scaling(_)) = (&read[..], &step.op) {
-            for sibling in step.op.operation().siblings(&[&step.axes]) {
-                if let Op::Slip(Slip::Norm(norm)) = &sibling.op
-                    && norm.offset > 0.0
-                {
-                    let own = Norm { offset: 0.0, ..norm.clone() };
-                    let change = Change::Become(Slip::Norm(own).into(), vec![*x]);
-                    let told = format!("the norm's weight, {weight}, is not used");
-                    self.add(Kind::Omitted, cost::COMMON, step.name, change, told);
-                }
+        if let ([x, weight, bias @ ..], Op::Scaling(Scaling::Norm(norm))) = (&read[..], &step.op) {
+            let own = |read: Vec<Name>, offset: f64| {
+                Change::Become(Slip::Norm(Norm { offset, ..norm.slip() }).into(), read)
+            };
+            let all = match bias {
+                [bias] => format!("the norm's weight and bias, {weight} and {bias}, are not used"),
+                _ => format!("the norm's weight, {weight}, is not used"),
+            };
+            self.add(Kind::Omitted, cost::COMMON, step.name, own(vec![*x], 0.0), all);
+            if let [bias] = bias {
+                let told = format!("the norm's bias, {bias}, is not added");
+                let change = own(vec![*x, *weight], norm.offset);
+                self.add(Kind::Omitted, cost::COMMON, step.name, change, told);
+                let told = format!("the norm's weight, {weight}, is not used");
+                let biased = after(Slip::Sum, &[*bias]);
+                let edits = [own(vec![*x], 0.0), biased].map(|change| Edit::new(step.name, change));
+                self.add_all(Kind::Omitted, cost::COMMON, edits.into(), step.name, told);
             }
         }
         if let ([scores, _], Op::Weighting(_)) = (&read[..], &step.op)
@@ -170,7 +177,8 @@ impl Grammar<'_> {
             }
             if *first != step.name && !step.name.row().is_boolean {
                 for op in from_start(&own.op, step.op == Op::Heads(Heads::Append)) {
-                    let told = format!("it goes through what makes {}", own.name);
+                    let told =
+                        format!("the operation of {} is applied to its result, too", own.name);
                     self.add(Kind::Inserted, cost::PLAIN, step.name, after(op, beside), told);
                 }
             }
@@ -178,8 +186,10 @@ impl Grammar<'_> {
             let numbers = numbers.filter(|(_, input)| *input != first && !input.row().is_boolean);
             for (slot, input) in numbers {
                 for op in from_start(&own.op, input.role() == Role::Cache) {
-                    let told =
-                        format!("{input}, which it reads, goes through what makes {}", own.name);
+                    let told = format!(
+                        "the operation of {} is applied to {input}, which it reads",
+                        own.name
+                    );
                     let change = Change::Before(slot, op, beside.to_vec());
                     self.add(Kind::Inserted, cost::RARE, step.name, change, told);
                 }
@@ -268,7 +278,7 @@ impl Grammar<'_> {
         for other in self.same_shape(step) {
             for map in [Map::Sigmoid, Map::Silu] {
                 let told = format!("it is multiplied by {} of {other}", map.name());
-                let change = after(Slip::Gate(map), &[other]);
+                let change = after(Scaling::Gate { map }, &[other]);
                 self.add(Kind::Inserted, cost::RARE, step.name, change, told);
             }
         }
@@ -368,7 +378,8 @@ fn functions() -> Vec<(Op, String)> {
     ];
     let norms = norms.into_iter().map(|(name, norm)| (Slip::Norm(norm).into(), name.to_owned()));
     let clips = [1.0, 2.0, 5.0, 10.0, 30.0, 50.0].into_iter();
-    let clips = clips.map(|limit| (Slip::Clip { limit }.into(), format!("clipping at ±{limit}")));
+    let clips =
+        clips.map(|limit| (Scaling::Clip { limit }.into(), format!("clipping at ±{limit}")));
     let sinusoids = [false, true].map(|is_in_halves| {
         (Slip::Sinusoid { is_in_halves }.into(), "a sum with sinusoidal positions".to_owned())
     });

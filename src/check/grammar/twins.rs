@@ -1,8 +1,10 @@
 //! The same mistake at queries, keys and values.
 
+use std::collections::HashMap;
+
 use super::Grammar;
 use crate::check::hypothesis::Hypothesis;
-use crate::program::Name;
+use crate::program::{Kind, Name};
 
 /// Steps that code makes in one line or one function.
 const KIN: &[&[Name]] = &[
@@ -14,6 +16,9 @@ const KIN: &[&[Name]] = &[
     &[Name::KHeads, Name::VHeads],
     &[Name::QNorm, Name::KNorm],
     &[Name::QRot, Name::KRot],
+    &[Name::QRotNorm, Name::KRotNorm],
+    &[Name::QClipped, Name::KClipped],
+    &[Name::QClipped, Name::KClipped, Name::VClipped],
     &[Name::KCached, Name::VCached],
     &[Name::KRepeated, Name::VRepeated],
     &[Name::Q, Name::K, Name::V, Name::Output],
@@ -21,39 +26,66 @@ const KIN: &[&[Name]] = &[
 
 impl Grammar<'_> {
     pub(super) fn twins(&mut self) {
+        let at_one = self.found.iter().filter_map(|made| {
+            let at = made.edits.first()?.at;
+            let is_kin = KIN.iter().any(|kin| kin.contains(&at));
+            let is_at = is_kin && made.edits.iter().all(|edit| edit.at == at);
+            is_at.then(|| (at, words(made, at), made))
+        });
+        let at_one: Vec<(Name, String, &Hypothesis)> = at_one.collect();
+        let mut alike: HashMap<(Name, &str, &str), &Hypothesis> = HashMap::new();
+        for (at, told, made) in &at_one {
+            alike.entry((*at, made.kind.name(), told)).or_insert(made);
+        }
         let mut all = Vec::new();
         for kin in KIN {
             let [first, others @ ..] = kin else { continue };
-            for made in self.found.iter().filter(|made| is_at(made, *first)) {
-                let told = words(made, *first);
-                let alike = |name: &Name| {
-                    let is_it = |other: &&Hypothesis| {
-                        is_at(other, *name)
-                            && other.kind == made.kind
-                            && words(other, *name) == told
-                    };
-                    self.found.iter().find(is_it)
-                };
-                let Some(alike) = others.iter().map(alike).collect::<Option<Vec<_>>>() else {
+            for (_, told, made) in at_one.iter().filter(|(at, ..)| at == first) {
+                let twin = |name: &Name| alike.get(&(*name, made.kind.name(), told));
+                let Some(twins) = others.iter().map(twin).collect::<Option<Vec<_>>>() else {
                     continue;
                 };
-                let edits = alike.iter().flat_map(|other| other.edits.clone());
+                let edits = twins.iter().flat_map(|other| other.edits.clone());
                 let names: Vec<&str> = kin.iter().map(|name| name.as_str()).collect();
                 all.push(Hypothesis {
                     edits: made.edits.iter().cloned().chain(edits).collect(),
                     summary: format!("{}: {told}", names.join(", ")),
                     // One line of code, made once.
                     cost: made.cost,
-                    ..made.clone()
+                    ..(*made).clone()
                 });
             }
         }
         self.found.extend(all);
+        self.exchanged_twins();
     }
-}
 
-fn is_at(made: &Hypothesis, name: Name) -> bool {
-    made.edits.iter().all(|edit| edit.at == name)
+    /// Two steps of the queries in the other order, and the same two of the keys.
+    fn exchanged_twins(&mut self) {
+        let of_keys = |name: Name| Name::named(&name.as_str().replacen('q', "k", 1));
+        let is_pair = |made: &&Hypothesis| match made.edits.as_slice() {
+            [first, second] => first.at != second.at && made.kind == Kind::Moved,
+            _ => false,
+        };
+        let mut all = Vec::new();
+        for made in self.found.iter().filter(is_pair) {
+            let Some(at) = made.edits.last().map(|edit| edit.at) else { continue };
+            let twins: Option<Vec<Name>> = made.edits.iter().map(|edit| of_keys(edit.at)).collect();
+            let (Some(twins), Some(twin)) = (twins, of_keys(at)) else { continue };
+            let told = words(made, at);
+            let is_it = |other: &&Hypothesis| {
+                let names = other.edits.iter().map(|edit| edit.at);
+                at != twin && names.eq(twins.iter().copied()) && words(other, twin) == told
+            };
+            let Some(other) = self.found.iter().filter(is_pair).find(is_it) else { continue };
+            all.push(Hypothesis {
+                edits: made.edits.iter().chain(&other.edits).cloned().collect(),
+                summary: format!("{at}, {twin}: {told}"),
+                ..made.clone()
+            });
+        }
+        self.found.extend(all);
+    }
 }
 
 /// What a mistake is, without the names of its stream.
@@ -62,7 +94,7 @@ fn words(made: &Hypothesis, at: Name) -> String {
     let told = told.strip_prefix(": ").unwrap_or(told);
     let mut words = told.to_owned();
     if let Some(letter) = at.as_str().chars().next() {
-        for place in ["heads", "norm", "rot", "cached", "repeated"] {
+        for place in ["heads", "norm", "rot", "clipped", "cached", "repeated"] {
             words = words.replace(&format!("{letter}_{place}"), place);
         }
         for parameter in ["w", "b"] {

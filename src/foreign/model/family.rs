@@ -26,6 +26,18 @@ pub struct Family {
     pub packing: &'static [(When, Packing)],
     /// The norm of queries and keys.
     pub norm: Option<Norm>,
+    /// The norm of values, without a weight: what it adds.
+    pub v_norm: Option<Eps>,
+    /// The key of what queries, keys and values are clipped to.
+    pub clip: Option<&'static str>,
+    /// The factors of queries by their positions.
+    pub temperature: Option<Temperature>,
+    /// The norm before the output projection: what it adds.
+    pub concat_norm: Option<Eps>,
+    /// Whether a gate stands before the output projection.
+    pub gate: bool,
+    /// The key of how many layers, the last, take keys and values of an earlier one, and so many where it is absent.
+    pub shared: Option<(&'static str, usize)>,
     /// Rotary positions.
     pub rope: Option<Rope>,
     /// What the dot products are multiplied by.
@@ -49,6 +61,9 @@ pub struct Family {
     /// What some of its models have and is not traced.
     pub refused: &'static [When],
 }
+
+/// The key of what a norm adds to the mean square, and what it does where that is absent.
+pub type Eps = (&'static str, f64);
 
 /// Names of one key, of which the first that is there counts.
 pub type Keys = &'static [&'static str];
@@ -88,8 +103,6 @@ pub enum When {
     If(&'static str, bool),
     /// If the key is false; so much for the key where it is absent.
     IfNot(&'static str, bool),
-    /// If the key is there and not null.
-    Set(&'static str),
     /// If the key is that word.
     Is(&'static str, &'static str),
     /// If one of the two keys is true.
@@ -123,11 +136,28 @@ pub enum HeadDim {
 pub struct Norm {
     /// Whether there is one.
     pub when: When,
-    /// The key of what is added to the mean square, and what is where it is absent.
-    pub eps: (&'static str, f64),
+    /// What it adds to the mean square.
+    pub eps: Eps,
     pub kind: QkNorm,
     /// What it runs over.
     pub over: NormOver,
+    /// Whether it comes after the rotation, in the layers that turn alone.
+    pub after_rope: bool,
+}
+
+/// The factors 1 + scale · ln(1 + ⌊position / floor⌋) of queries.
+#[derive(Debug, Clone, Copy)]
+pub struct Temperature {
+    /// Whether there are any.
+    pub when: When,
+    /// The keys of the scale, and the scale where they are absent.
+    pub scale: (Keys, f64),
+    /// The keys of the floor, and the floor where they are absent.
+    pub floor: (Keys, usize),
+    /// What is added to positions.
+    pub offset: usize,
+    /// Whether they are of the layers alone that do not turn.
+    pub of_unturned: bool,
 }
 
 /// Learned biases of relative positions: of buckets, one-sided where a query sees what stands before alone, or of places of a
@@ -170,6 +200,10 @@ pub struct Rope {
     pub scaling: &'static str,
     /// What `longrope` goes by.
     pub long: Long,
+    /// Whether the angles are negative.
+    pub backwards: bool,
+    /// Whether an `alpha` beside dynamic scaling multiplies the base by its power d / (d − 2), whatever the length.
+    pub alpha: bool,
 }
 
 /// What `longrope` goes by.
@@ -254,7 +288,7 @@ pub enum Kind {
     Full,
     /// Its queries see a window.
     Sliding,
-    /// Its queries see a chunk.
+    /// Its queries see their own chunk of the sequence.
     Chunked,
     /// It has no softmax attention.
     Other,
@@ -295,7 +329,10 @@ impl Family {
         let norm = self.norm.map(|norm| norm.when);
         let rope = self.rope.map(|rope| rope.when);
         let window = self.window.map(|window| window.when);
-        let whens = [Some(self.bias), Some(self.alibi), norm, rope, window];
+        let temperature = self.temperature.map(|own| own.when);
+        keys.extend(self.clip);
+        keys.extend(self.shared.map(|(key, _)| key));
+        let whens = [Some(self.bias), Some(self.alibi), norm, rope, window, temperature];
         keys.extend(whens.into_iter().flatten().filter_map(When::key));
         if let Some(rope) = self.rope {
             keys.extend(["rope_parameters", "rope_theta", "rope_scaling"]);
@@ -337,11 +374,9 @@ impl When {
     pub fn key(self) -> Option<&'static str> {
         match self {
             Self::Always | Self::Never => None,
-            Self::If(key, _)
-            | Self::IfNot(key, _)
-            | Self::Is(key, _)
-            | Self::Set(key)
-            | Self::Either(key, _) => Some(key),
+            Self::If(key, _) | Self::IfNot(key, _) | Self::Is(key, _) | Self::Either(key, _) => {
+                Some(key)
+            }
         }
     }
 }

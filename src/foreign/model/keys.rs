@@ -24,13 +24,17 @@ impl Config {
         Ok(Self { path: self.path.clone(), keys })
     }
 
-    /// The value of a key, if it is there and not null; `object.key` is one of an object in it.
+    /// The value of a key, if it is there and not null; `object.key` is a key of an object in it.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        let value = match name.split_once('.') {
+        self.stated(name).filter(|value| !value.is_null())
+    }
+
+    /// The value of a key, if it is there.
+    fn stated(&self, name: &str) -> Option<&Value> {
+        match name.split_once('.') {
             Some((object, key)) => self.keys.get(object)?.get(key),
             None => self.keys.get(name),
-        };
-        value.filter(|value| !value.is_null())
+        }
     }
 
     /// An object in it.
@@ -61,6 +65,7 @@ impl Config {
     pub fn holds(&self, when: When) -> Result<bool> {
         let is = |name: &str, otherwise| match self.get(name) {
             None => Ok(otherwise),
+            Some(Value::Number(number)) => Ok(number.as_f64() != Some(0.0)),
             Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
         };
         match when {
@@ -69,7 +74,6 @@ impl Config {
             When::If(name, otherwise) => is(name, otherwise),
             When::IfNot(name, otherwise) => is(name, otherwise).map(|is| !is),
             When::Either(one, other) => Ok(is(one, false)? || is(other, false)?),
-            When::Set(name) => Ok(self.get(name).is_some()),
             When::Is(name, word) => Ok(self.get(name).and_then(Value::as_str) == Some(word)),
         }
     }
@@ -92,16 +96,24 @@ impl Config {
 
     /// A size that has a default where the key is absent, and none where it is null.
     pub fn size_or(&self, name: &str, otherwise: Option<usize>) -> Result<Option<usize>> {
-        if self.keys.contains_key(name) { self.size(name) } else { Ok(otherwise) }
+        if self.stated(name).is_some() { self.size(name) } else { Ok(otherwise) }
     }
 
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
-        let number = |value: &Value| value.as_f64().ok_or_else(|| self.wrong(name, "a number"));
-        self.get(name).map(number).transpose()
+        self.as_number(name, self.get(name))
+    }
+
+    /// The number of the first of these keys that is there and not null.
+    pub fn first_number(&self, names: Keys) -> Result<Option<f64>> {
+        let name = names.iter().find(|name| self.get(name).is_some());
+        name.map_or(Ok(None), |name| self.number(name))
     }
 
     pub fn number_in(&self, keys: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
-        let value = keys.get(name).filter(|value| !value.is_null());
+        self.as_number(name, keys.get(name).filter(|value| !value.is_null()))
+    }
+
+    fn as_number(&self, name: &str, value: Option<&Value>) -> Result<Option<f64>> {
         let number = value.map(|value| value.as_f64().ok_or_else(|| self.wrong(name, "a number")));
         number.transpose()
     }

@@ -1,5 +1,7 @@
 //! The settings of a Hugging Face model, from its `config.json`: what its family's row says of its keys.
 
+mod beside;
+mod builds;
 mod families;
 mod family;
 mod keys;
@@ -14,7 +16,7 @@ use serde_json::Value;
 use self::families::FAMILIES;
 use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, When};
 use self::keys::Config;
-use crate::config::{AlibiForm, Feature, Mask, NormOver, RelativeBias, Settings};
+use crate::config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::read_json;
 
@@ -139,6 +141,7 @@ impl Model<'_> {
                 return Err(config.refused(what, "say by flags what the model does"));
             }
         }
+        self.refuse_shared(layers)?;
         let is_cross = matches!(self.part.sees, Sees::Memory);
         let (d_model, heads) = self.sizes()?;
         let window = if is_cross { None } else { self.window()? };
@@ -169,7 +172,7 @@ impl Model<'_> {
             chunk,
             sinks: family.sinks.then_some(true),
             prefix: self.layer.map(|layer| self.part.path.replace("{}", &layer.to_string())),
-            ..self.norm()?.over(rope).over(relative)
+            ..self.norm()?.over(self.beside()?).over(rope).over(relative)
         })
     }
 
@@ -236,20 +239,6 @@ impl Model<'_> {
                 Err(self.config.refused(what, "this is not traced"))
             }
         }
-    }
-
-    fn norm(&self) -> Result<Settings> {
-        let Some(norm) = self.family.norm else { return Ok(Settings::default()) };
-        if !self.config.holds(norm.when)? {
-            return Ok(Settings::default());
-        }
-        let (key, otherwise) = norm.eps;
-        Ok(Settings {
-            qk_norm: Some(norm.kind),
-            qk_norm_over: Some(norm.over).filter(|over| *over != NormOver::Head),
-            qk_norm_eps: Some(self.config.number(key)?.unwrap_or(otherwise)),
-            ..Settings::default()
-        })
     }
 
     /// Learned biases of relative positions.

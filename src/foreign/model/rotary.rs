@@ -8,7 +8,7 @@ use crate::config::{RopeScaling, SectionOrder, Settings};
 use crate::error::{Error, Result};
 
 /// Keys that may stand among what is said of rotary positions, and that say nothing of the frequencies of text.
-const OF_OTHERS: [&str; 2] = ["mrope_section", "mrope_interleaved"];
+const OF_OTHERS: [&str; 3] = ["mrope_section", "mrope_interleaved", "llama_4_scaling_beta"];
 
 impl Model<'_> {
     /// The settings of rotary positions, if the layer turns its queries and keys.
@@ -23,7 +23,17 @@ impl Model<'_> {
             None if !rope.scaling.is_empty() => serde_json::from_str(rope.scaling).ok(),
             stated => stated,
         };
-        let base = self.base(rope, own, stated.as_ref())?;
+        let mut base = self.base(rope, own, stated.as_ref())?;
+        let alpha = match &stated {
+            Some(stated) if rope.alpha => self.config.number_in(stated, "alpha")?,
+            _ => None,
+        };
+        let alpha = alpha.filter(|_| stated.as_ref().and_then(kind_of) == Some("dynamic"));
+        if let (Some(alpha), Some(head_dim)) = (alpha, self.head_dim()?) {
+            #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
+            let head_dim = head_dim as f64;
+            base *= alpha.powf(head_dim / (head_dim - 2.0));
+        }
         // A base of 0 says that the layer does not turn.
         if base <= 0.0 && !rope.bases.is_empty() {
             return Ok(Settings::default());
@@ -38,9 +48,10 @@ impl Model<'_> {
                 .filter(|stated| stated.contains_key("mrope_section"))
                 .filter(|stated| stated.get("mrope_interleaved") == Some(&Value::Bool(true)))
                 .map(|_| SectionOrder::Interleaved),
+            rope_backwards: rope.backwards.then_some(true),
             rope_scaling: match stated {
-                Some(stated) => self.scaling(rope, &stated)?,
-                None => None,
+                Some(stated) if alpha.is_none() => self.scaling(rope, &stated)?,
+                Some(_) | None => None,
             },
             ..Settings::default()
         })
@@ -130,7 +141,7 @@ impl Model<'_> {
 
     /// The scaling of rotary frequencies, completed by what the library takes from beside it.
     fn scaling(&self, rope: &Rope, stated: &Map<String, Value>) -> Result<Option<RopeScaling>> {
-        let kind = stated.get("rope_type").or_else(|| stated.get("type")).and_then(Value::as_str);
+        let kind = kind_of(stated);
         if matches!(kind, None | Some("default" | "mrope")) {
             return Ok(None);
         }
@@ -166,4 +177,9 @@ impl Model<'_> {
             Error::file(&self.config.path, format!("rope: {error}"), fix)
         })
     }
+}
+
+/// The kind of scaling that is stated.
+fn kind_of(stated: &Map<String, Value>) -> Option<&str> {
+    stated.get("rope_type").or_else(|| stated.get("type")).and_then(Value::as_str)
 }

@@ -2,6 +2,8 @@
 
 use candle_core::{D, Tensor};
 
+use super::norm::of_heads;
+
 /// A function of every number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Map {
@@ -168,10 +170,10 @@ impl Norm {
         };
         let mut normed = x.broadcast_div(&root)?;
         if let [weight, ..] = others {
-            normed = normed.broadcast_mul(&weight.affine(1.0, self.offset)?)?;
+            normed = normed.broadcast_mul(&of_heads(weight)?.affine(1.0, self.offset)?)?;
         }
         match others {
-            [_, bias] => normed.broadcast_add(bias),
+            [_, bias] => normed.broadcast_add(&of_heads(bias)?),
             _ => Ok(normed),
         }
     }

@@ -79,7 +79,7 @@ impl Places {
     }
 
     /// Those of one section alone, which turn every pair.
-    pub(super) fn of_section(&self, section: usize) -> Self {
+    pub(crate) fn of_section(&self, section: usize) -> Self {
         let rows = self.rows.get(section).cloned().into_iter().collect();
         Self { rows: Arc::new(rows), ..self.clone() }
     }

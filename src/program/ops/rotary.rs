@@ -72,7 +72,10 @@ impl Operation for Rotary {
                     Some(places) => places.told(),
                     None => format!("from position {first}"),
                 };
-                Ok(format!("{heads}, pairs {pairs} turned by position · {freqs}, {from}{by}"))
+                let minus = if rotate.is_backwards { "−" } else { "" };
+                Ok(format!(
+                    "{heads}, pairs {pairs} turned by {minus}position · {freqs}, {from}{by}"
+                ))
             }
         }
     }
@@ -207,7 +210,7 @@ impl Operation for Rotary {
                 };
                 let mut all = vec![
                     turn(
-                        Turn { is_backwards: true, ..right.clone() },
+                        Turn { is_backwards: !own.is_backwards, ..right.clone() },
                         "the rotation goes the other way: the sine has the wrong sign",
                     ),
                     turn(
@@ -224,7 +227,7 @@ impl Operation for Rotary {
                     ),
                     turn(
                         Turn {
-                            is_backwards: true,
+                            is_backwards: !own.is_backwards,
                             partners: other,
                             angles: other,
                             ..right.clone()

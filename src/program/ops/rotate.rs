@@ -22,6 +22,8 @@ pub struct Rotate {
     pub places: Option<Places>,
     /// What cosine and sine are multiplied by.
     pub factor: f64,
+    /// Whether they are turned the other way, by minus the angle, as in nanochat.
+    pub is_backwards: bool,
 }
 
 impl Rotate {
@@ -33,7 +35,7 @@ impl Rotate {
             angles: self.pairing,
             first: vec![i64::try_from(self.first).unwrap_or(i64::MAX)],
             factor: self.factor,
-            is_backwards: false,
+            is_backwards: self.is_backwards,
             is_exchanged: false,
             step: 1.0,
             is_by_head: false,
@@ -115,7 +117,8 @@ impl Rotate {
         let turned = 2 * freqs.dim(0)?;
         let angles = self.angles(tokens, freqs)?;
         let cos = angles.cos()?.affine(self.factor, 0.0)?;
-        let sin = angles.sin()?.affine(self.factor, 0.0)?;
+        let by = if self.is_backwards { -self.factor } else { self.factor };
+        let sin = angles.sin()?.affine(by, 0.0)?;
         let part = heads.narrow(3, 0, turned)?.contiguous()?;
         let part = match self.pairing {
             Pairing::Half => rope(&part, &cos, &sin)?,
@@ -148,7 +151,8 @@ impl Rotate {
         #[allow(clippy::cast_possible_truncation, reason = "the product is rounded so")]
         let angle = if is_narrow { f64::from(angle as f32) } else { angle };
         let name = format!("{position} · {}", frequency.name);
-        let (sign, minus) = if is_first { (-1.0, "−") } else { (1.0, "") };
+        let is_negative = is_first != self.is_backwards;
+        let (sign, minus) = if is_negative { (-1.0, "−") } else { (1.0, "") };
         let own = [heads.at(cell)?, factor(format!("cos({name})"), angle.cos())];
         let other = heads.at(&[b, h, t, partner])?;
         let others = [other, factor(format!("{minus}sin({name})"), sign * angle.sin())];

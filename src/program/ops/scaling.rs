@@ -1,13 +1,15 @@
-//! Numbers on their own: norms of heads, and the scale and cap of scores.
+//! Numbers on their own: norms, scales, caps, clipping and gates.
 
-use candle_core::{D, Tensor};
+use candle_core::Tensor;
 
-use super::functions::{Map, Norm, Squares};
+use super::functions::Map;
+use super::norm::Normalize;
 use super::score_slips::ScoreSlip;
 use super::slip::Slip;
+use super::temperature::Temperature;
 use crate::error::Result;
-use crate::program::axis::Axis::{Head, HeadDim};
 use crate::program::axis::{Axes, Dim};
+use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Op, Operation};
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
@@ -16,23 +18,14 @@ use crate::program::terms::{Term, Value, factor};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Scaling {
-    /// x / √(mean(x²) + ε) · w over the features of every head ("Root Mean Square Layer Normalization", Zhang and
-    /// Sennrich, 2019, equation 4), or over all heads together. Reads heads (batch, head, token, `head_dim`) and w
-    /// (`head_dim`), or (head, `head_dim`) where the norm runs over all.
-    RmsNorm {
-        /// ε.
-        eps: f64,
-        /// What is added to w: 1 as in Gemma 3, otherwise 0.
-        offset: f64,
-        /// Whether the norm runs over all heads of a token, as in `OLMo` 2.
-        over_heads: bool,
-    },
+    /// A norm.
+    Norm(Normalize),
     /// Scores / √`d_k`.
     Root {
         /// The features of a head, `d_k`.
         head_dim: usize,
     },
-    /// Scores · a factor, in place of 1/√`d_k`.
+    /// Numbers · a factor: scores in place of 1/√`d_k`, or values.
     By {
         /// The factor.
         factor: f64,
@@ -42,45 +35,57 @@ pub enum Scaling {
         /// C.
         cap: f64,
     },
+    /// min(max(x, −C), C), as `torch.clamp` (`clip_qkv` of `OLMo` and MPT).
+    Clip {
+        /// C.
+        limit: f64,
+    },
+    /// x · σ(gate) ("Gated Attention for Large Language Models", Qiu et al., 2025, equation 6). Reads x and the gate, of one
+    /// shape.
+    Gate {
+        /// What the gate goes through.
+        map: Map,
+    },
+    /// A factor for every position.
+    Temperature(Temperature),
 }
 
 impl Operation for Scaling {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
         Ok(match (self, others) {
-            (Self::RmsNorm { eps, offset, over_heads }, [weight]) => {
-                let mut squares = x.sqr()?.mean_keepdim(D::Minus1)?;
-                if *over_heads {
-                    squares = squares.mean_keepdim(1)?;
-                }
-                let root = (squares + *eps)?.sqrt()?;
-                let weight = if *over_heads { weight.unsqueeze(1)? } else { (*weight).clone() };
-                let weight = if *offset == 0.0 { weight } else { (weight + *offset)? };
-                x.broadcast_div(&root)?.broadcast_mul(&weight)?
-            }
-            (Self::RmsNorm { .. }, _) => return Err(Misread.into()),
+            (Self::Norm(norm), _) => norm.value(x, others)?,
             (Self::Root { head_dim }, _) => x.broadcast_div(&number(root(*head_dim), x)?)?,
             (Self::By { factor }, _) => x.broadcast_mul(&number(*factor, x)?)?,
             (Self::SoftCap { cap }, _) => {
                 let cap = number(*cap, x)?;
                 x.broadcast_div(&cap)?.tanh()?.broadcast_mul(&cap)?
             }
+            (Self::Clip { limit }, _) => x.clamp(-*limit, *limit)?,
+            (Self::Gate { map }, [gate]) => x.mul(&map.value(gate)?)?,
+            (Self::Gate { .. }, _) => return Err(Misread.into()),
+            (Self::Temperature(temperature), _) => temperature.value(x)?,
         })
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        let sizes = |dims: &[Dim]| dims.iter().map(|(_, size)| *size).collect::<Vec<_>>();
         match (self, inputs) {
+            (Self::Norm(norm), [x, others @ ..]) => norm.axes(x, others),
+            (Self::Gate { .. }, [x, gate]) if sizes(x) == sizes(gate) => Ok(x.to_vec()),
+            (Self::Temperature(_), [x]) if x.len() == 4 => Ok(x.to_vec()),
             (
-                Self::RmsNorm { over_heads: false, .. },
-                [heads @ [.., (HeadDim, d)], [(HeadDim, w)]],
-            ) if d == w => Ok(heads.to_vec()),
+                Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. },
+                [x],
+            ) => Ok(x.to_vec()),
             (
-                Self::RmsNorm { over_heads: true, .. },
-                [heads @ [_, (Head, h), _, (HeadDim, d)], [(Head, of), (HeadDim, w)]],
-            ) if d == w && h == of => Ok(heads.to_vec()),
-            (Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. }, [x]) => Ok(x.to_vec()),
-            (
-                Self::RmsNorm { .. } | Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. },
+                Self::Norm(_)
+                | Self::Root { .. }
+                | Self::By { .. }
+                | Self::SoftCap { .. }
+                | Self::Clip { .. }
+                | Self::Gate { .. }
+                | Self::Temperature(_),
                 _,
             ) => Err(Misread),
         }
@@ -89,43 +94,27 @@ impl Operation for Scaling {
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
         let [x, others @ ..] = names else { return Err(Misread) };
         Ok(match self {
-            Self::RmsNorm { eps, offset, over_heads } => {
-                let weight = others.first().ok_or(Misread)?;
-                let weight = match offset {
-                    0.0 => (*weight).to_owned(),
-                    offset => format!("({offset} + {weight})"),
-                };
-                let over = if *over_heads { " over all heads" } else { "" };
-                format!("{x} / √(mean({x}²{over}) + {eps:e}) · {weight}")
-            }
+            Self::Norm(norm) => norm.formula(x, others),
             Self::Root { .. } => format!("{x} / √d_k"),
             Self::By { factor } => format!("{x} · {factor}"),
             Self::SoftCap { cap } => format!("{cap} · tanh({x} / {cap})"),
+            Self::Clip { limit } => format!("{x} within ±{limit}"),
+            Self::Gate { map } => {
+                let gate = others.first().ok_or(Misread)?;
+                format!("{x} · {}({gate})", map.name())
+            }
+            Self::Temperature(temperature) => temperature.formula(x),
         })
     }
 
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let ([x, others @ ..], [row @ .., d]) = (inputs, cell) else { return Err(Misread.into()) };
+        let [x, others @ ..] = inputs else { return Err(Misread.into()) };
+        if let Self::Norm(norm) = self {
+            return norm.terms(x, others, cell);
+        }
         let own = x.at(cell)?;
         Ok(vec![Term(match self {
-            Self::RmsNorm { eps, offset, over_heads } => {
-                let weight = others.first().ok_or(Misread)?;
-                let (row, mut weight) = match row {
-                    [item, head, token] if *over_heads => {
-                        let heads = x.tensor.dims().get(1).copied().unwrap_or(0);
-                        let rows = (0..heads).map(|head| x.row(&[*item, head, *token]));
-                        (rows.collect::<Result<Vec<_>>>()?.concat(), weight.at(&[*head, *d])?)
-                    }
-                    _ => (x.row(row)?, weight.at(&[*d])?),
-                };
-                #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
-                let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
-                let norm = factor("1 / √(mean of squares + ε)", (mean + eps).sqrt().recip());
-                if *offset != 0.0 {
-                    weight = factor(format!("{offset} + {}", weight.name), offset + weight.value);
-                }
-                vec![own, norm, weight]
-            }
+            Self::Norm(_) => return Err(Misread.into()),
             Self::Root { head_dim } => {
                 vec![own, factor(format!("1 / √{head_dim}"), root(*head_dim).recip())]
             }
@@ -134,32 +123,48 @@ impl Operation for Scaling {
                 let name = format!("tanh({} / {cap})", own.name);
                 vec![factor("softcap", *cap), factor(name, (own.value / cap).tanh())]
             }
+            Self::Clip { limit } if own.value.abs() > *limit => {
+                let name = format!("{} within ±{limit}", own.name);
+                vec![factor(name, own.value.clamp(-*limit, *limit))]
+            }
+            Self::Clip { .. } => vec![own],
+            Self::Gate { map } => {
+                let gate = others.first().ok_or(Misread)?.at(cell)?;
+                let through = map.value(&Tensor::new(&[gate.value], x.tensor.device())?)?;
+                let through = through.to_vec1::<f64>()?.first().copied().unwrap_or(f64::NAN);
+                vec![own, factor(format!("{}({})", map.name(), gate.name), through)]
+            }
+            Self::Temperature(temperature) => vec![own, temperature.factor_at(cell)?],
         })])
     }
 
     fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
         output.count().saturating_mul(match self {
-            Self::RmsNorm { .. } => 4,
-            Self::Root { .. } | Self::By { .. } => 1,
+            Self::Norm(_) => 4,
+            Self::Root { .. } | Self::By { .. } | Self::Clip { .. } | Self::Temperature(_) => 1,
             Self::SoftCap { .. } => 3,
+            Self::Gate { .. } => 2,
         })
+    }
+
+    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
+        match (self, part, part.position(whole)) {
+            (Self::Temperature(own), _, Some(_)) => {
+                Narrowed::To(Self::Temperature(own.narrowed(part)).into())
+            }
+            _ => Narrowed::Same,
+        }
     }
 
     fn knobs(&self) -> Vec<Knob> {
         match self {
-            &Self::RmsNorm { eps, offset, over_heads } => vec![Knob {
-                name: "eps",
-                value: eps,
-                range: Range::Positive,
-                common: vec![0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 1e-2],
-                with: Box::new(move |eps| Some(Self::RmsNorm { eps, offset, over_heads }.into())),
-            }],
+            Self::Norm(norm) => norm.knobs(),
             Self::Root { .. } | Self::By { .. } => vec![Knob {
                 name: "scale",
                 value: match self {
                     Self::Root { head_dim } => root(*head_dim).recip(),
                     Self::By { factor } => *factor,
-                    Self::RmsNorm { .. } | Self::SoftCap { .. } => 1.0,
+                    _ => 1.0,
                 },
                 range: Range::Factor,
                 common: vec![1.0],
@@ -172,73 +177,22 @@ impl Operation for Scaling {
                 common: vec![1.0, 5.0, 10.0, 20.0, 30.0, 50.0, 100.0],
                 with: Box::new(|cap| (cap > 0.0).then(|| Self::SoftCap { cap }.into())),
             }],
+            Self::Clip { limit } => vec![Knob {
+                name: "clip",
+                value: *limit,
+                range: Range::Positive,
+                common: Vec::new(),
+                with: Box::new(|limit| (limit > 0.0).then(|| Self::Clip { limit }.into())),
+            }],
+            Self::Gate { .. } => Vec::new(),
+            Self::Temperature(temperature) => temperature.knobs(),
         }
     }
 
     fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
         let replaced = |op: Op, told: &str| Sibling::new(op, Kind::Replaced, told);
         match self {
-            Self::RmsNorm { eps, offset, over_heads: false } => {
-                let own = Norm { offset: *offset, ..Norm::rms(*eps) };
-                let norm = |told: &str, norm: Norm| replaced(Slip::Norm(norm).into(), told);
-                let rank = inputs.first().map_or(0, |axes| axes.rank());
-                let mut all = vec![
-                    norm(
-                        "LayerNorm, which subtracts the mean, in place of the RMS norm",
-                        Norm { is_centred: true, ..own.clone() },
-                    ),
-                    norm(
-                        "the L2 norm, the root of the sum of squares, in place of their mean",
-                        Norm { is_mean: false, ..own.clone() },
-                    ),
-                    norm(
-                        "the mean is subtracted, and the squares are those of the numbers before",
-                        Norm { is_centred: true, squares: Squares::Raw, ..own.clone() },
-                    ),
-                    norm(
-                        "the root of the mean square is forgotten",
-                        Norm { power: 1.0, ..own.clone() },
-                    ),
-                    norm(
-                        if *offset == 0.0 {
-                            "the weight is 1 + w in place of w"
-                        } else {
-                            "the weight is w in place of 1 + w"
-                        },
-                        Norm { offset: 1.0 - offset, ..own.clone() },
-                    ),
-                    norm("the weight is w − 1 in place of w", Norm { offset: -1.0, ..own.clone() }),
-                    norm(
-                        "ε is added to the root, not below it",
-                        Norm { is_eps_outside: true, ..own.clone() },
-                    ),
-                ];
-                let deviations = [(Squares::Variance, "biased"), (Squares::Unbiased, "unbiased")];
-                // That is what LayerNorm adds unless another number is stated.
-                let usual = Norm { is_centred: true, eps: 1e-5, ..own.clone() };
-                all.push(norm("LayerNorm (ε 1e-5) in place of the RMS norm", usual));
-                for (squares, which) in deviations {
-                    for (is_eps_outside, place) in [(false, "below"), (true, "beside")] {
-                        let own = Norm { is_eps_outside, squares, ..own.clone() };
-                        let by = format!("by the {which} standard deviation, ε {place} the root");
-                        all.push(norm(&format!("it divides {by}"), own.clone()));
-                        let layer_norm = Norm { is_centred: true, ..own };
-                        let told =
-                            format!("LayerNorm, which divides {by}, in place of the RMS norm");
-                        all.push(norm(&told, layer_norm));
-                    }
-                }
-                let axes = [(2, "tokens"), (3, "heads"), (4, "items")];
-                for (at, name) in axes.into_iter().filter(|(at, _)| *at <= rank) {
-                    let one = Norm { over: vec![at], ..own.clone() };
-                    let both = Norm { over: vec![1, at], ..own.clone() };
-                    let told = format!("the norm runs over the {name}, not over a head's features");
-                    all.push(Sibling::new(Slip::Norm(one), Kind::Axes, told));
-                    let told = format!("the norm runs over features and {name} together");
-                    all.push(Sibling::new(Slip::Norm(both), Kind::Axes, told));
-                }
-                all
-            }
+            Self::Norm(norm) => norm.siblings(inputs),
             Self::SoftCap { cap } => {
                 let cap = *cap;
                 let part = |outer: f64, inner: f64, told: &str| {
@@ -247,7 +201,7 @@ impl Operation for Scaling {
                 };
                 vec![
                     replaced(
-                        Slip::Clip { limit: cap }.into(),
+                        Self::Clip { limit: cap }.into(),
                         "the scores are clipped at the cap, without tanh",
                     ),
                     replaced(Slip::Map(Map::Tanh).into(), "tanh of the scores, without the cap"),
@@ -255,17 +209,42 @@ impl Operation for Scaling {
                     part(cap, 1.0, "the scores are not divided by the cap before tanh"),
                 ]
             }
-            // The weight of a norm over all heads has an axis more than a faulty norm reads.
-            Self::RmsNorm { over_heads: true, .. } | Self::Root { .. } | Self::By { .. } => {
-                Vec::new()
+            Self::Clip { limit } => {
+                let limit = *limit;
+                let bound = |above, told: &str| {
+                    Sibling::new(Slip::Bound { limit, above }, Kind::Omitted, told)
+                };
+                vec![
+                    replaced(
+                        Self::SoftCap { cap: limit }.into(),
+                        "the numbers are capped softly, by tanh, not clipped",
+                    ),
+                    bound(true, "the numbers are clipped from above alone"),
+                    bound(false, "the numbers are clipped from below alone"),
+                ]
             }
+            Self::Gate { map } => {
+                let maps = Map::ALL.into_iter().filter(|other| other != map);
+                let told = |other: Map| {
+                    format!("the gate goes through {}, not through {}", other.name(), map.name())
+                };
+                let gate = |map| replaced(Self::Gate { map }.into(), &told(map));
+                let bare = Sibling::new(
+                    Slip::Product,
+                    Kind::Omitted,
+                    format!("the gate does not go through {}", map.name()),
+                );
+                maps.map(gate).chain([bare]).collect()
+            }
+            Self::Temperature(temperature) => temperature.siblings(),
+            Self::Root { .. } | Self::By { .. } => Vec::new(),
         }
     }
 
     fn constant(&self) -> Option<(&'static str, String, f64)> {
         match self {
             Self::Root { head_dim } => Some(("√d_k", format!("√{head_dim}"), root(*head_dim))),
-            Self::RmsNorm { .. } | Self::By { .. } | Self::SoftCap { .. } => None,
+            _ => None,
         }
     }
 }

@@ -25,10 +25,12 @@ use crate::program::terms::{Term, Value};
 pub enum Slip {
     /// A function of every number.
     Map(Map),
-    /// Numbers beyond ± the limit become it.
-    Clip {
+    /// Numbers beyond the limit become it, on one side.
+    Bound {
         /// The limit.
         limit: f64,
+        /// Whether it bounds them from above; else −limit does from below.
+        above: bool,
     },
     /// A norm; reads perhaps a weight and a bias beside the numbers.
     Norm(Norm),
@@ -53,8 +55,6 @@ pub enum Slip {
     SquaredDistance,
     /// A rotation by positions from 0 on, with the usual frequencies of base 10000, where there should be none.
     Rope(Pairing),
-    /// The first input times a function of the second.
-    Gate(Map),
     /// Every number rounded to so many bits between ± the largest, as symmetric quantisation does.
     Quantise {
         /// Bits of the whole numbers.
@@ -91,6 +91,18 @@ pub enum Slip {
     Instead,
 }
 
+impl Slip {
+    /// The type that numbers are rounded to.
+    #[must_use]
+    pub fn precision(&self) -> Option<Precision> {
+        match self {
+            Self::Round(precision) => Some(*precision),
+            Self::Turn(turn) => turn.rounded.map(|(_, precision)| precision),
+            _ => None,
+        }
+    }
+}
+
 /// Cells that become a number.
 #[derive(Debug, Clone)]
 pub struct Block {
@@ -111,7 +123,8 @@ impl Operation for Slip {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
         Ok(match (self, others) {
             (Self::Map(map), _) => map.value(x)?,
-            (Self::Clip { limit }, _) => x.clamp(-*limit, *limit)?,
+            (Self::Bound { limit, above: true }, _) => x.minimum(*limit)?,
+            (Self::Bound { limit, above: false }, _) => x.maximum(-*limit)?,
             (Self::Norm(norm), _) => norm.value(x, others)?,
             (Self::Round(precision), _) => precision.round(x)?,
             (Self::Sum, _) => others
@@ -129,10 +142,10 @@ impl Operation for Slip {
             (Self::Stream(stream), [values]) => stream.value(x, values)?,
             (Self::SquaredDistance, [keys]) => squared_distance(x, keys)?,
             (Self::Rope(pairing), _) => {
-                let rotate = Rotate { pairing: *pairing, first: 0, places: None, factor: 1.0 };
+                let (pairing, places, is_backwards) = (*pairing, None, false);
+                let rotate = Rotate { pairing, first: 0, places, factor: 1.0, is_backwards };
                 rotate.turn().value(x, &usual_frequencies(x)?)?
             }
-            (Self::Gate(map), [gate]) => x.mul(&map.value(gate)?)?,
             (Self::Quantise { bits, is_by_row }, _) => quantised(x, *bits, *is_by_row)?,
             (Self::Sinusoid { is_in_halves }, _) => {
                 x.broadcast_add(&sinusoid(x, *is_in_halves)?)?
@@ -160,7 +173,6 @@ impl Operation for Slip {
                 | Self::Only { .. }
                 | Self::Stream(_)
                 | Self::SquaredDistance
-                | Self::Gate(_)
                 | Self::Instead,
                 _,
             ) => return Err(Misread.into()),
@@ -173,14 +185,14 @@ impl Operation for Slip {
         let size = |axis: &usize| x.get(*axis).map(|(_, size)| *size);
         let fits = match self {
             Self::Map(_)
-            | Self::Clip { .. }
+            | Self::Bound { .. }
             | Self::Round(_)
             | Self::Weigh(_)
             | Self::Quantise { .. }
             | Self::Shift { .. } => others.is_empty(),
             Self::Norm(norm) => {
                 norm.over.iter().all(|at| (1..=x.len()).contains(at))
-                    && others.iter().all(|other| fits_last(x, other))
+                    && others.iter().all(|other| fits_last(x, other) || is_of_heads(x, other))
             }
             Self::Sum => others.iter().all(|other| fits_last(x, other) || fits_heads(x, other)),
             Self::Product | Self::AddTimes { .. } => {
@@ -195,7 +207,6 @@ impl Operation for Slip {
             Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
             Self::SquaredDistance => return Linear::DotProduct.axes(inputs),
             Self::Rope(_) => x.len() == 4 && size(&3).is_some_and(|d| d > 1 && d % 2 == 0),
-            Self::Gate(_) => others.len() == 1 && others.iter().all(|o| sizes(o) == sizes(x)),
             Self::Sinusoid { .. } => others.is_empty() && x.len() == 3,
             Self::Turn(_) => {
                 let pairs = others.first().and_then(|freqs| freqs.first()).map(|(_, pairs)| *pairs);
@@ -222,7 +233,8 @@ impl Operation for Slip {
         let all = names.join(", ");
         Ok(match self {
             Self::Map(map) => format!("{} of {all}", map.name()),
-            Self::Clip { limit } => format!("{all} within ±{limit}"),
+            Self::Bound { limit, above: true } => format!("min({all}, {limit})"),
+            Self::Bound { limit, .. } => format!("max({all}, −{limit})"),
             Self::Norm(_) => format!("norm of {all}"),
             Self::Round(precision) => format!("{all} in {}", precision.name()),
             Self::Sum => names.join(" + "),
@@ -232,7 +244,6 @@ impl Operation for Slip {
             Self::Stream(Stream { block, .. }) => format!("{all} in blocks of {block} keys"),
             Self::SquaredDistance => format!("−|{}|²", names.join(" − ")),
             Self::Rope(_) => format!("{all}, turned by positions"),
-            Self::Gate(map) => names.join(&format!(" · {} of ", map.name())),
             Self::Quantise { bits, .. } => format!("{all} in {bits} bits"),
             Self::Sinusoid { .. } => format!("{all} + sinusoidal positions"),
             Self::Turn(_) => format!("{all}, turned"),
@@ -292,7 +303,7 @@ impl Operation for Slip {
                 }
             }
             Self::Map(_)
-            | Self::Clip { .. }
+            | Self::Bound { .. }
             | Self::Norm(_)
             | Self::Round(_)
             | Self::Sum
@@ -302,7 +313,6 @@ impl Operation for Slip {
             | Self::Stream(_)
             | Self::SquaredDistance
             | Self::Rope(_)
-            | Self::Gate(_)
             | Self::Quantise { .. }
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
@@ -323,6 +333,14 @@ fn fits_last(x: &[Dim], other: &[Dim]) -> bool {
 fn fits_heads(x: &[Dim], other: &[Dim]) -> bool {
     match (x, other) {
         ([_, (_, heads), _, (_, head_dim)], [(_, all)]) => heads * head_dim == *all,
+        _ => false,
+    }
+}
+
+/// Whether a parameter has a number for every feature of every head, on axes of their own.
+fn is_of_heads(x: &[Dim], other: &[Dim]) -> bool {
+    match (x, other) {
+        ([_, heads, _, head_dim], [own, of_each]) => heads == own && head_dim == of_each,
         _ => false,
     }
 }

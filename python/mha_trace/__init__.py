@@ -1,0 +1,35 @@
+"""Multi-head attention step by step, with PyTorch's numbers: recorded, checked, compared.
+
+>>> import mha_trace
+>>> print(mha_trace.check(mha_trace.trace(seed=42), heads=2).verdict)
+same
+"""
+
+from __future__ import annotations
+
+from ._binary import Error, find_binary
+from ._call import Call
+from ._commands import check, diff, trace
+from ._function import record_function
+from ._goldens import assert_same
+from ._record import record
+from ._report import Finding, Report, Step
+from ._run import Run
+from ._steps import Steps
+
+__all__ = [
+    "Call",
+    "Error",
+    "Finding",
+    "Report",
+    "Run",
+    "Step",
+    "Steps",
+    "assert_same",
+    "check",
+    "diff",
+    "find_binary",
+    "record",
+    "record_function",
+    "trace",
+]

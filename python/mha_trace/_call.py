@@ -1,0 +1,172 @@
+"""One call of an attention: what went in and what came out, and the file of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _files, _items, _layer
+from ._arrays import Array, as_array
+from ._binary import Error
+from ._commands import private_folder, report
+from ._report import Report
+
+# What the core's file holds, by the names of the format.
+CORE = (
+    "q_heads",
+    "k_heads",
+    "v_heads",
+    "attn_mask",
+    "scale",
+    "softcap",
+    "is_causal",
+    "sinks",
+    "scores",
+    "masked_scores",
+    "weights",
+    "head_outputs",
+    "lse",
+)
+# The function of a call of which only the module was seen.
+UNSEEN = "unseen"
+AXES = {
+    "q_heads": ("batch", "head", "query", "head_dim"),
+    "k_heads": ("batch", "head", "key", "head_dim"),
+    "v_heads": ("batch", "head", "key", "head_dim"),
+    "head_outputs": ("batch", "head", "query", "head_dim"),
+    "weights": ("batch", "head", "query", "key"),
+}
+
+
+@dataclass
+class Call:
+    """One call of an attention layer or function.
+
+    ``tensors`` holds what was seen, by the names of the steps: ``x`` (batch, query, model), ``q_heads``, ``k_heads``,
+    ``v_heads`` (batch, head, token, head_dim) as the attention function got them, ``attn_mask``, ``weights``
+    (batch, head, query, key), ``head_outputs``, ``output``. ``index`` counts the calls of the same module.
+    """
+
+    path: str
+    layer: int | None
+    index: int
+    function: str
+    tensors: dict[str, Any] = field(repr=False)
+    prefix: str = ""
+    configs: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
+    positions: Any = field(default=None, repr=False)
+    dropout: float = 0.0
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    problem: str = ""
+    item: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What its file is called: the path of the module, and the number of the call where there are more."""
+        path = self.path.replace("/", "_") or "attention"
+        item = "" if self.item is None else f".item{self.item}"
+        return (path if self.index == 0 else f"{path}.{self.index}") + item
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        """A recorded tensor as a NumPy array; bf16 as float32."""
+        if name not in self.tensors:
+            raise KeyError(f"{name} was not recorded; recorded: {', '.join(self.tensors)}")
+        return as_array(self.tensors[name], name).numpy()
+
+    def array(self, name: str) -> Array | None:
+        """A recorded tensor in its own type."""
+        return as_array(self.tensors[name], name) if name in self.tensors else None
+
+    def save(self, path: Any) -> list[str]:
+        """Writes a file that ``mha-trace check`` needs no flags for; gives what there is to be said of it."""
+        path = Path(path)
+        if self.problem:
+            raise Error(self.problem)
+        if path.suffix != ".safetensors":
+            raise Error(f"error: {path} is no .safetensors file\nhelp: recorded layers are saved as .safetensors")
+        if "x" not in self.tensors:
+            self._save_core(path)
+            return []
+        with private_folder() as folder:
+            try:
+                arrays, about = _layer.layer(self, folder)
+            except Error as error:
+                if "q_heads" not in self.tensors:
+                    raise Error(
+                        f"error: {self.name}: {_reason(error)}; and no attention function was seen in it, of which "
+                        "the core could be read\nhelp: leave it out, by layers or prefix of record, or by run.select"
+                    ) from error
+                self._save_core(path)
+                return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}"]
+            _files.write(path, arrays, about)
+        return []
+
+    def _save_core(self, path: Path) -> None:
+        core = self.core()
+        steps = [{"name": name, "axes": AXES.get(name)} for name in core]
+        _files.write(path, core, {"format": "mha-trace", "version": 1, "steps": steps})
+
+    def save_into(self, folder: Path) -> tuple[list[Path], list[str]]:
+        """Writes the file of the call, or one for every item where only these are layers that settings say."""
+        path = folder / f"{self.name}.safetensors"
+        notes = self.save(path)
+        items = _items.items(self) if notes else []
+        paths = [folder / f"{item.name}.safetensors" for item in items]
+        if items and not any(item.save(its) for item, its in zip(items, paths)):
+            path.unlink()
+            return paths, []
+        for its in paths:
+            its.unlink(missing_ok=True)
+        return [path], notes
+
+    def core(self) -> dict[str, Array]:
+        """What the attention function got and gave.
+
+        Queries, keys and values have one width in a file; where values have another one, zeros fill up what is
+        narrower, which changes no score and no output.
+        """
+        if "x" not in self.tensors:
+            found = {name: as_array(tensor, name) for name, tensor in self.tensors.items()}
+        else:
+            found = {name: as_array(self.tensors[name], name) for name in CORE if name in self.tensors}
+        if "q_heads" in found and "scale" in found:
+            widths = {name: found[name].shape[-1] for name in ("q_heads", "k_heads", "v_heads", "head_outputs")}
+            for name, width in widths.items():
+                more = [(0, 0)] * 3 + [(0, max(widths.values()) - width)]
+                found[name] = found[name].map(lambda a, more=more: np.pad(a, more))
+        return found
+
+    def check(self, **settings: Any) -> Report:
+        """As the ``check`` of a run, of this call alone."""
+        return check_calls([self], settings)
+
+
+def _reason(error: Error) -> str:
+    """What was wrong, without what to do about it: that is about the command line."""
+    said = str(error).splitlines()[0]
+    return said[len("error: ") :] if said.startswith("error: ") else said
+
+
+def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
+    """Checks recorded calls, each from a file of its own."""
+    for call in calls:
+        if call.dropout:
+            raise Error(
+                f"error: {call.name}: dropout {call.dropout} was at work, and its draw is not recorded\n"
+                "help: put the model into evaluation mode, by model.eval()"
+            )
+    with private_folder() as folder:
+        notes: list[str] = []
+        paths: list[str] = []
+        for call in calls:
+            files, said = call.save_into(folder)
+            paths += [str(path) for path in files]
+            notes += said
+        # Without its function nothing says what an attention makes of rows of padding, which nothing reads.
+        own = any(call.function == UNSEEN and _layer.hidden_keys(call) is not None for call in calls)
+        return report("check", paths, {"ignore_padding": own, **settings}, folder, notes)

@@ -1,0 +1,292 @@
+"""What runs in the modules of a model while it is recorded: frames of a stack, and the attention functions in them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from ._binary import Error
+from ._call import UNSEEN, Call
+from ._functions import attended, attention_call, kept, module_call
+from ._parameters import Parameters
+from ._roles import MEMORY, config_of, isinstance_named, layer_of
+
+
+@dataclass
+class Frame:
+    """A module that is running."""
+
+    path: str
+    module: Any
+    arguments: dict[str, Any]
+    is_block: bool
+    kept: dict[str, Any] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    holds_calls: bool = False
+
+
+class Capture:
+    """Watches modules, and keeps the calls of attention in them."""
+
+    def __init__(
+        self, modules: Mapping[str, Any], blocks: Mapping[str, str], roles: Mapping[int, str], parameters: Parameters
+    ) -> None:
+        self.modules, self.blocks, self.roles, self.parameters = modules, blocks, roles, parameters
+        self.projecting = set(blocks.values())
+        self.calls: list[Call] = []
+        self.has_run = False
+        self._counts: Counter[str] = Counter()
+        self._local = threading.local()
+        self._positions: Any = None
+
+    @property
+    def stack(self) -> list[Frame]:
+        """The running modules of this thread, the innermost last."""
+        if not hasattr(self._local, "stack"):
+            self._local.stack, self._local.is_inside = [], False
+        found: list[Frame] = self._local.stack
+        return found
+
+    def forget(self) -> None:
+        """Lets go of the model."""
+        self.parameters.forget()
+        self.modules = {}
+
+    # ---- what is watched, and put back
+
+    def start(self, undo: ExitStack, watched: Mapping[str, Any], rotary: list[Any]) -> None:
+        """Watches these modules and the attention functions; ``undo`` puts all back."""
+        import torch.nn.functional as functional
+
+        for path, module in watched.items():
+            _replace(module, "forward", self._watch(path, module), undo)
+        for module in rotary:
+            _replace(module, "forward", self._watch_positions(module), undo)
+        original = functional.scaled_dot_product_attention
+        _replace(functional, "scaled_dot_product_attention", self._watch_sdpa(original), undo)
+        interface = _interface()
+        if interface is not None:
+            _replace(interface, "get_interface", self._watch_interface(interface.get_interface), undo)
+            return
+        # Before transformers 5 every file of models has the eager function that its layers call.
+        for home in {type(module).__module__ for module in watched.values()}:
+            eager = getattr(sys.modules[home], "eager_attention_forward", None)
+            if eager is not None:
+                _replace(sys.modules[home], "eager_attention_forward", self._watch_attention("eager", eager), undo)
+
+    def _watch(self, path: str, module: Any) -> Callable[..., Any]:
+        original, role, is_block = module.forward, self.roles.get(id(module)), path in self.blocks
+        takes_inputs = path in self.projecting
+
+        @functools.wraps(original)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if _in_backward():  # recomputed by checkpointing, and seen already
+                return original(*args, **kwargs)
+            self.has_run = True
+            arguments = bound(original, args, kwargs) if is_block or takes_inputs else {}
+            frame = Frame(path, module, arguments, is_block)
+            if takes_inputs:
+                block = frame if is_block else self._block()
+                if block is not None:
+                    block.kept.update(_inputs(frame))
+            self.stack.append(frame)
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                self.stack.pop()
+            self._finish(frame, role, args, result)
+            return result
+
+        return forward
+
+    def _watch_positions(self, module: Any) -> Callable[..., Any]:
+        original = module.forward
+
+        @functools.wraps(original)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            positions = bound(original, args, kwargs).get("position_ids")
+            if hasattr(positions, "detach"):
+                self._positions = kept(positions)
+            return original(*args, **kwargs)
+
+        return forward
+
+    def _watch_interface(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def get_interface(*args: Any, **kwargs: Any) -> Any:
+            function = original(*args, **kwargs)
+            return self._watch_attention(
+                str(kwargs.get("attn_implementation", args[1] if len(args) > 1 else None)), function
+            )
+
+        return get_interface
+
+    def _watch_attention(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def attend(module: Any, *inputs: Any, **more: Any) -> Any:
+            frame = self._frame_of(module)
+            if frame is None or _in_backward():
+                return function(module, *inputs, **more)
+            result = self._quietly(lambda: function(module, *inputs, **more))
+            arguments = bound(function, (module, *inputs), more)
+            self._add(frame, name, lambda: attention_call(name, arguments, result, module))
+            return result
+
+        return attend
+
+    def _watch_sdpa(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+            frame = self._frame_of(None)
+            is_seen = frame is None or self._local.is_inside or isinstance_named(frame.module, "MultiheadAttention")
+            if frame is None or is_seen or _in_backward():
+                return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+            arguments = dict(zip(names, args), **kwargs)
+            name = "scaled_dot_product_attention"
+            self._add(frame, name, lambda: attention_call(name, arguments, result))
+            return result
+
+        return scaled_dot_product_attention
+
+    # ---- what is kept
+
+    def _quietly(self, run: Callable[[], Any]) -> Any:
+        """Runs an attention function whose own calls are not looked at."""
+        before, self._local.is_inside = self._local.is_inside, True
+        try:
+            return run()
+        finally:
+            self._local.is_inside = before
+
+    def _frame_of(self, module: Any) -> Frame | None:
+        """The frame that an attention function runs for: the block around the module, or the innermost module."""
+        stack = self.stack
+        known = next((at for at in range(len(stack) - 1, -1, -1) if stack[at].module is module), len(stack) - 1)
+        for frame in reversed(stack[: known + 1]):
+            if frame.is_block:
+                return frame
+        return stack[known] if stack else None
+
+    def _block(self) -> Frame | None:
+        """The attention block that is running."""
+        return next((frame for frame in reversed(self.stack) if frame.is_block), None)
+
+    def _add(self, frame: Frame, name: str, seen: Callable[[], Call]) -> None:
+        """Keeps a call. What cannot be read of it is told when it is checked: the model runs on."""
+        try:
+            call = seen()
+        except Exception as error:
+            said = str(error) if isinstance(error, Error) else f"error: {name} cannot be read: {error!r}"
+            call = Call("", None, 0, name, {}, problem=said)
+        frame.calls.append(self._named(frame, call))
+        self.calls.append(call)
+
+    def _named(self, frame: Frame, call: Call) -> Call:
+        call.path = call.prefix = frame.path
+        call.layer = layer_of(frame.path, frame.module)
+        call.index = self._counts[frame.path]
+        self._counts[frame.path] += 1
+        said = frame.arguments.get("position_ids")
+        call.positions = kept(said) if hasattr(said, "detach") else self._positions
+        around = [module for path, module in self.modules.items() if _is_around(path, frame.path)]
+        configs = [config_of([*around, frame.module]), config_of(around[:1])]
+        call.configs = [config for at, config in enumerate(configs) if config and config not in configs[:at]]
+        return call
+
+    def _finish(self, frame: Frame, role: str | None, args: tuple[Any, ...], result: Any) -> None:
+        """A module is done: what it gave is a step of the block around it, or it is a block itself."""
+        block = self._block()
+        if role and block is not None and hasattr(result, "detach"):
+            block.kept[role] = kept(result)
+            if role == "output" and args and hasattr(args[0], "detach"):
+                block.kept["concat"] = kept(args[0])
+        if not frame.is_block:
+            return
+        if isinstance_named(frame.module, "MultiheadAttention"):
+            name = "nn.MultiheadAttention"
+            self._add(frame, name, lambda: module_call(frame.module, frame.arguments, result))
+        elif not frame.calls and not frame.holds_calls and {"output", "head_outputs"} & set(frame.kept):
+            if "head_outputs" in frame.kept:  # hook points, which have all of the core
+                frame.kept.pop("x", None)
+                frame.kept.update({name: frame.kept.pop(f"{name}_rot") for name in "qk" if f"{name}_rot" in frame.kept})
+            mask = frame.arguments.get("attention_mask")
+            tensors = {"attn_mask": attended(kept(mask))} if getattr(mask, "ndim", 0) == 4 else {}
+            self._add(frame, UNSEEN, lambda: Call("", None, 0, UNSEEN, tensors))
+        for call in frame.calls if len(frame.calls) == 1 else []:
+            # What the function itself gave comes first.
+            call.tensors = {**frame.kept, **call.tensors}
+            if "output" in call.tensors:
+                call.parameters = self.parameters.of(frame.path)
+        for outer in self.stack:
+            outer.holds_calls = outer.holds_calls or bool(frame.calls)
+
+
+def _inputs(frame: Frame) -> dict[str, Any]:
+    """The input of a block, and the second one where there is one."""
+    if isinstance_named(frame.module, "MultiheadAttention"):
+        return {}
+    arguments, found = frame.arguments, {}
+    x = arguments.get("hidden_states", next(iter(arguments.values()), None))
+    if hasattr(x, "detach"):
+        found["x"] = kept(x)
+    memory = next((arguments[name] for name in MEMORY if hasattr(arguments.get(name), "detach")), None)
+    if memory is not None:
+        found["memory"] = kept(memory)
+    return found
+
+
+def _replace(home: Any, name: str, value: Any, undo: ExitStack) -> None:
+    """Sets an attribute, and lets ``undo`` put back what was there, or nothing."""
+    had = vars(home).get(name, _replace)
+    setattr(home, name, value)
+    if had is _replace:
+        undo.callback(delattr, home, name)
+    else:
+        undo.callback(setattr, home, name, had)
+
+
+def _interface() -> Any:
+    """The class of transformers by which its models get their attention functions, where transformers is in use."""
+    if "transformers" not in sys.modules:
+        return None
+    try:
+        from transformers import AttentionInterface
+    except ImportError:
+        return None
+    return AttentionInterface if hasattr(AttentionInterface, "get_interface") else None
+
+
+def bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name; those behind ``**kwargs`` too."""
+    try:
+        signature = inspect.signature(function)
+        bound = signature.bind_partial(*args, **kwargs)
+    except (TypeError, ValueError):
+        return dict(kwargs)
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(value)
+        elif kind is not inspect.Parameter.VAR_POSITIONAL:
+            found[name] = value
+    return found
+
+
+def _in_backward() -> bool:
+    import torch
+
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _is_around(path: str, inner: str) -> bool:
+    return path == "" or inner == path or inner.startswith(path + ".")

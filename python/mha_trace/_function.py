@@ -1,0 +1,56 @@
+"""``record_function``: a function of q, k and v."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ._arrays import Array, as_array, is_array
+from ._binary import Error
+from ._call import Call
+from ._capture import bound
+from ._run import Run
+
+# What functions call their other arguments, and the format.
+NAMES = {
+    "attn_mask": ("attn_mask", "mask", "attention_mask"),
+    "scale": ("scale", "softmax_scale", "sm_scale", "scaling"),
+    "softcap": ("softcap", "logits_soft_cap"),
+    "is_causal": ("is_causal", "causal"),
+    "sinks": ("sinks", "s_aux"),
+}
+NAME_OF = {name: ours for ours, names in NAMES.items() for name in names}
+
+
+def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
+    """Calls an attention function of q, k and v, and keeps what went in and what came out.
+
+    Its first three arguments are q, k, v: (batch, head, token, head_dim), or (batch, token, head, head_dim) if that is
+    what gives the numbers. Of the others ``attn_mask`` (true where a query attends, or floats to add), ``scale``,
+    ``softcap``, ``is_causal`` and ``sinks`` are kept. It gives the heads' outputs, alone or first in a tuple; what it
+    gave is ``run.result``.
+
+    >>> import mha_trace, torch
+    >>> q, k, v = torch.randn(3, 2, 3, 5, 8)
+    >>> run = mha_trace.record_function(torch.nn.functional.scaled_dot_product_attention, q, k, v, is_causal=True)
+    >>> run.check().same
+    True
+    """
+    named = bound(function, args, kwargs)
+    inputs = [*args[:3], *list(named.values())[len(args) : 3]]
+    if len(inputs) < 3 or not all(is_array(value) for value in inputs):
+        raise Error("error: the function was not called with three arrays: q, k and v")
+    tensors = {name: _copy(value) for name, value in zip(("q", "k", "v"), inputs)}
+    for name, value in {**kwargs, **named}.items():
+        ours = NAME_OF.get(name)
+        if ours is None or value is None or value is False:
+            continue
+        tensors[ours] = _copy(value) if is_array(value) else as_array(float(value), name)
+    result = function(*args, **kwargs)
+    out = result[0] if isinstance(result, (tuple, list)) else result
+    tensors["out"] = _copy(out)
+    name = getattr(function, "__name__", type(function).__name__)
+    return Run([Call(name, None, 0, name, tensors)], result=result)
+
+
+def _copy(value: Any) -> Array:
+    return as_array(value).map(lambda data: data.copy())

@@ -1,0 +1,161 @@
+"""Calls of attention functions as the steps that they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._arrays import as_array
+from ._binary import Error
+from ._call import Call
+
+
+def attention_call(name: str, arguments: dict[str, Any], result: Any, module: Any = None) -> Call:
+    """A call of ``scaled_dot_product_attention``, or of an attention function of transformers for ``module``.
+
+    Both get q, k, v as (batch, head, token, head_dim); the first gives the heads' outputs so, the others as
+    (batch, token, head, head_dim), with the weights (batch, head, query, key) behind them where they make any.
+    """
+    query, key, value = (kept(arguments[one]) for one in ("query", "key", "value"))
+    tensors: dict[str, Any] = {"q_heads": query, "k_heads": key, "v_heads": value}
+    if module is None:
+        mask, is_causal, scale = (arguments.get(one) for one in ("attn_mask", "is_causal", "scale"))
+        out, weights, dropout = result, None, arguments.get("dropout_p")
+    else:
+        mask, scale = arguments.get("attention_mask"), arguments.get("scaling")
+        out, weights = result if isinstance(result, tuple) else (result, None)
+        out, dropout = out.transpose(1, 2), arguments.get("dropout")
+        said = arguments.get("is_causal")
+        said = getattr(module, "is_causal", True) if said is None else said
+        # Eager functions go by the mask alone, and single queries see all.
+        is_causal = bool(said) and mask is None and name != "eager" and query.shape[2] > 1
+    mask = _mask(mask, arguments.get("position_bias"), query, key, bool(is_causal))
+    if query.dim() == 3:  # of one item
+        tensors = {name: tensor[None] for name, tensor in tensors.items()}
+        out = out[None]
+    if mask is not None:
+        tensors["attn_mask"] = mask
+    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    tensors["scale"] = _scalar(scale)
+    if arguments.get("softcap") is not None:
+        tensors["softcap"] = _scalar(arguments["softcap"])
+    if is_causal:
+        tensors["is_causal"] = _scalar(1.0)
+    if hasattr(arguments.get("s_aux"), "detach"):
+        tensors["sinks"] = kept(arguments["s_aux"]).flatten()
+    if hasattr(weights, "detach") and not ("sinks" in tensors and _sum_to_one(weights)):
+        tensors["weights"] = kept(weights)
+    tensors["head_outputs"] = kept(out)
+    return Call("", None, 0, name, tensors, dropout=float(dropout or 0))
+
+
+def _mask(mask: Any, bias: Any, query: Any, key: Any, is_causal: bool) -> Any:
+    """The mask of a call as a tensor that broadcasts to (batch, head, query, key), the position biases added."""
+    import torch
+
+    if mask is not None and not hasattr(mask, "detach"):
+        if not hasattr(mask, "mask_mod"):
+            raise Error(f"error: a mask of type {type(mask).__name__} is not known")
+        from torch.nn.attention.flex_attention import create_mask
+
+        sizes = (query.shape[0], query.shape[1], query.shape[-2], key.shape[-2])
+        mask = create_mask(mask.mask_mod, *sizes, device=str(query.device))
+    if mask is not None:
+        mask = kept(mask)
+        if mask.dim() == 2 and query.dim() == 4 and mask.shape == (query.shape[0], key.shape[-2]):
+            mask = mask[:, None, None, :].bool()  # which keys are no padding, as FlashAttention is told
+        mask = mask[..., : key.shape[-2]]
+        if mask.dim() == 3 and query.dim() == 4:
+            mask = mask[None] if mask.shape[0] == query.shape[1] else mask[:, None]
+    if bias is None:
+        return mask
+    bias = kept(bias)
+    if mask is None:
+        return bias
+    return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else bias + mask
+
+
+def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
+    """A call of ``nn.MultiheadAttention``, as the settings and tensors that say the same."""
+    import torch
+
+    if module.bias_k is not None or module.add_zero_attn:
+        raise Error("error: nn.MultiheadAttention with add_bias_kv or add_zero_attn is not known")
+    output, weights = result
+
+    def batched(tensor: Any) -> Any:
+        tensor = kept(tensor)
+        if tensor.dim() == 2:
+            return tensor[None]
+        return tensor if module.batch_first else tensor.transpose(0, 1).contiguous()
+
+    x, memory, value = (batched(arguments[one]) for one in ("query", "key", "value"))
+    tensors = {"x": x, "output": batched(output)}
+    if not torch.equal(memory, value):
+        raise Error("error: nn.MultiheadAttention got values that are not its keys, which no setting says")
+    if memory.shape != x.shape or not torch.equal(memory, x):
+        tensors["memory"] = memory
+    settings = {"heads": str(module.num_heads), "mask": "none", "mask-fill": "-inf"}
+    tokens, keys = x.shape[1], memory.shape[1]
+    mask = _allowed(arguments.get("attn_mask"))
+    padding = _allowed(arguments.get("key_padding_mask"))
+    parts = []
+    if mask is not None:
+        parts.append(mask if mask.dim() == 2 else mask.reshape(-1, module.num_heads, tokens, keys))
+    if padding is not None:
+        parts.append(padding.reshape(-1, 1, 1, keys))
+    if parts:
+        tensors["attn_mask"] = _both(*parts) if len(parts) == 2 else parts[0]
+    if weights is not None and arguments.get("average_attn_weights", True) is False:
+        tensors["weights"] = kept(weights if weights.dim() == 4 else weights[None])
+    return Call(
+        "",
+        None,
+        0,
+        "nn.MultiheadAttention",
+        tensors,
+        settings=settings,
+        dropout=module.dropout if module.training else 0.0,
+    )
+
+
+def _allowed(mask: Any) -> Any:
+    """A mask of ``nn.MultiheadAttention``, where true blocks, as one where true attends; floats as they are."""
+    if mask is None:
+        return None
+    mask = kept(mask)
+    return ~mask if mask.dtype.is_floating_point is False else mask
+
+
+def _both(left: Any, right: Any) -> Any:
+    """Two masks as one."""
+    import torch
+
+    if left.dtype == torch.bool and right.dtype == torch.bool:
+        return left & right
+    floats = [
+        one if one.is_floating_point() else torch.zeros(one.shape).masked_fill(~one, -torch.inf)
+        for one in (left, right)
+    ]
+    return floats[0] + floats[1]
+
+
+def _sum_to_one(weights: Any) -> bool:
+    """Whether the keys have all of the weight, as where sinks come in behind the weights (Granite)."""
+    return bool(((weights.float().sum(-1) - 1).abs() < 1e-2).all())
+
+
+def kept(tensor: Any) -> Any:
+    """A copy on the CPU, of which nothing that happens later is seen."""
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _scalar(value: Any) -> Any:
+    return as_array(float(value))
+
+
+def attended(mask: Any) -> Any:
+    """A mask of which nothing says what true means, as one where it is to attend: tokens see themselves."""
+    if not mask.is_floating_point() and mask.shape[-1] == mask.shape[-2]:
+        seen = mask.diagonal(dim1=-2, dim2=-1).bool()
+        return mask.bool() if seen.float().mean() > 0.5 else ~mask.bool()
+    return mask

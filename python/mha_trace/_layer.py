@@ -1,0 +1,215 @@
+"""A recorded call as a record of the whole layer: the settings that the binary reads off the model's config."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _files
+from ._arrays import Array, as_array
+from ._binary import Error
+from ._commands import run_to_file
+
+if TYPE_CHECKING:
+    from ._call import Call
+
+# What has the name of its step.
+SEEN = (
+    "x",
+    "memory",
+    "q",
+    "k",
+    "v",
+    "q_norm",
+    "k_norm",
+    "masked_scores",
+    "weights",
+    "head_outputs",
+    "output",
+)
+
+# What is given with an axis of queries, and follows from the input and the settings.
+ROWS = ("x", "mask")
+
+
+def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays of the record, and what its metadata says: what was recorded, the inputs and parameters of the
+    layer, and the settings, so that the file is checked without flags.
+
+    Raises ``Error`` where the binary does not know the family, or the layer has what no setting says.
+    """
+    stated = _settings(call, folder)
+    if call.settings:
+        given, about = run_to_file(stated, folder)
+    else:
+        given, about = _with_config(call, stated, folder)
+    is_turned = about["config"].get("rope") and not _crosses(call) and not call.settings
+    if is_turned and past_and_offset(call, call.tensors["x"].shape[1])[1] is None:
+        raise Error("error: the tokens stand at positions that no setting says, behind padding or with gaps")
+    arrays = {step["name"]: given[step["name"]] for step in about["steps"] if _is_given(step)}
+    if about["config"].pop("queries", None):
+        arrays.pop("mask", None)  # of the last query alone; it follows from the settings
+    seen = _seen(call, given, about)
+    if "output" not in seen:
+        raise Error("error: the output of the layer was not seen")
+    arrays.update(seen)
+    # They were in files that are gone, and are in this one.
+    for key in ("x", "weights", "prefix", "memory", "past", "attn_mask", "attn_mask_true"):
+        about["config"].pop(key, None)
+    about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
+    return {step["name"]: arrays[step["name"]] for step in about["steps"]}, about
+
+
+def _is_given(step: dict[str, Any]) -> bool:
+    return bool(step["formula"] == "given")
+
+
+def _with_config(call: Call, stated: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run of the first config that the binary takes: of the part of the model that the layer is in, or of all.
+
+    What the layer is given does not depend on the queries, so that the last one is enough; but for biases of positions.
+    """
+    refused: Error | None = None
+    for config in call.configs:
+        path = folder / "config.json"
+        path.write_text(json.dumps(config, default=str), encoding="utf-8")
+        layer_number = [] if call.layer is None else [f"--layer={call.layer}"]
+        model = [f"--model-config={path}", f"--prefix={call.prefix}", *layer_number, *stated]
+        try:
+            given, about = run_to_file([*model, "--queries=T-1..T"], folder)
+            if any("query" in step["axes"] for step in about["steps"] if _is_given(step) and step["name"] not in ROWS):
+                return run_to_file(model, folder)
+            return given, about
+        except Error as error:
+            refused = refused or error
+    raise refused or Error("error: no config of a model says what the layer is")
+
+
+def _settings(call: Call, folder: Path) -> list[str]:
+    """The flags for what was recorded, and the files that they name."""
+    x = call.array("x")
+    if x is None or len(x.shape) != 3:
+        raise Error("error: the input of the layer was not seen, or is not (batch, query, model)")
+    inputs = {name: array for name in ("x", "memory", "attn_mask") if (array := call.array(name)) is not None}
+    _files.write(folder / "inputs.safetensors", inputs)
+    _files.write(folder / "weights.safetensors", call.parameters)
+    stated = [f"--x={folder / 'inputs.safetensors'}:x", f"--weights={folder / 'weights.safetensors'}"]
+    if "memory" in inputs:
+        stated.append(f"--memory={folder / 'inputs.safetensors'}:memory")
+    if call.settings:
+        if "attn_mask" in inputs:
+            stated.append(f"--attn-mask={folder / 'inputs.safetensors'}:attn_mask")
+        stated += [f"--{name}={value}" for name, value in call.settings.items()]
+        return stated
+    past, offset = past_and_offset(call, x.shape[1])
+    if past:
+        names = {"k_past": "k_heads", "v_past": "v_heads"}
+        cut = {name: as_array(call.tensors[of]).map(lambda a: a[:, :, :past]) for name, of in names.items()}
+        _files.write(folder / "past.safetensors", cut)
+        stated.append(f"--past={folder / 'past.safetensors'}")
+    if offset not in (past, None):
+        stated.append(f"--rope-offset={offset}")
+    mask = call.array("attn_mask")
+    if mask is not None and mask.code == "BOOL":
+        # As scaled_dot_product_attention has it, also where a row of padding sees nothing.
+        stated += ["--mask-fill=-inf", "--empty-rows=zero"]
+    hidden = hidden_keys(call)
+    if hidden is not None:
+        keys = hidden.shape[1] if _crosses(call) else past + x.shape[1]
+        rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, :keys]
+        stated.append("--key-mask=" + ",".join("".join("01"[not one] for one in row) for row in rows))
+    return stated
+
+
+def _crosses(call: Call) -> bool:
+    return "memory" in call.tensors
+
+
+def past_and_offset(call: Call, tokens: int) -> tuple[int, int | None]:
+    """How many keys stand before the call's own, and the position of its first token; None where the tokens are not
+    at one position after the other, the same in every item."""
+    keys = call.array("k_heads")
+    past = 0 if keys is None or _crosses(call) else keys.shape[2] - tokens
+    if call.positions is None or call.positions.shape[-1] != tokens:
+        return past, past
+    positions = np.asarray(call.positions)
+    offset = int(positions.flat[0])
+    if not np.array_equal(positions, np.broadcast_to(offset + np.arange(positions.shape[-1]), positions.shape)):
+        return past, None
+    # Slots of a cache that are not filled yet stand behind the tokens.
+    return (offset if past > offset else past), offset
+
+
+def hidden_keys(call: Call) -> np.ndarray[Any, Any] | None:
+    """Which keys no query of an item sees, (batch, key), if there are any: those of padding."""
+    mask = call.array("attn_mask")
+    if mask is None or len(mask.shape) != 4 or call.settings:
+        return None
+    numbers: Any = mask.numpy()
+    # Half of the lowest number: sums of masks are no higher than that, and biases not as low.
+    blocked = ~numbers if mask.code == "BOOL" else numbers <= np.finfo(numbers.dtype).min / 2
+    hidden: Any = np.all(blocked, axis=(1, 2))
+    return hidden if hidden.any() else None
+
+
+def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[str, Array]:
+    """What was recorded, as the steps of the run have it."""
+    tokens = call.tensors["x"].shape[1]
+    shapes = {
+        step["name"]: tuple(
+            tokens if axis == "query" else length for axis, length in zip(step["axes"], given[step["name"]].shape)
+        )
+        for step in about["steps"]
+        if not _is_given(step) or step["name"] in ("x", "memory")
+    }
+    steps = [name for name in shapes if name not in ("x", "memory")]
+    found: dict[str, Array] = {}
+    for name in SEEN:
+        array = call.array(name)
+        if array is not None and name in shapes:
+            fitted = _fit(array, shapes[name])
+            if fitted is not None:
+                found[name] = fitted
+    # What the output projection gets is the last step in front of it: a gate or a norm may stand behind the heads.
+    joined = call.array("concat")
+    if joined is not None and {"head_outputs", "output"} <= set(steps):
+        behind = steps[steps.index("head_outputs") + 1 : steps.index("output")]
+        fits = [name for name in behind if shapes[name] == joined.shape]
+        found.update(dict.fromkeys(fits[-1:], joined))
+    before = steps[: steps.index("scores_raw")] if "scores_raw" in steps else []
+    for short in "qkv":
+        array = call.array(f"{short}_heads")
+        if array is None or (short in "qk" and not _is_scaled_later(call, given, about)):
+            continue
+        # The attention function gets the last of them.
+        fits = [name for name in before if name.startswith(f"{short}_") and shapes[name] == array.shape]
+        if fits:
+            found[fits[-1]] = array
+    return found
+
+
+def _is_scaled_later(call: Call, given: dict[str, Array], about: dict[str, Any]) -> bool:
+    """Whether the attention function multiplies by the scale of the run; else queries or keys come to it scaled."""
+    array = call.array("scale")
+    if array is None or "q_heads" not in given:
+        return False
+    scale = about["config"].get("scale") or 1 / math.sqrt(given["q_heads"].shape[-1])
+    return math.isclose(float(array.numpy()), scale, rel_tol=1e-5)
+
+
+def _fit(array: Array, shape: tuple[int, ...]) -> Array | None:
+    """The array with the axes of a step: heads split or side by side, tokens before heads; None if that is not sure."""
+    if array.shape == shape:
+        return array
+    if len(shape) == 4 and len(array.shape) == 3 and math.prod(shape) == math.prod(array.shape):
+        array = array.map(lambda a: a.reshape(shape[0], shape[2], shape[1], shape[3]))
+    if len(shape) == 3 and len(array.shape) == 4 and math.prod(shape) == math.prod(array.shape):
+        return array.map(lambda a: a.reshape(shape)) if array.shape[:2] == shape[:2] else None
+    if len(shape) == 4 and len(array.shape) == 4 and shape[1] != shape[2]:
+        turned = array.map(lambda a: a.swapaxes(1, 2))
+        return turned if turned.shape == shape else None
+    return None

@@ -1,0 +1,126 @@
+"""``record``: what runs inside a with-block is kept, and nothing of the model is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from ._binary import Error
+from ._capture import Capture
+from ._parameters import Parameters
+from ._roles import blocks, layer_of, numbers, roles
+from ._run import Run
+
+
+class record:  # noqa: N801 - it is used as a function, and is a context manager
+    """Records the attention that runs in a model: its layers' inputs, outputs, projections, and what the attention
+    function got and gave.
+
+    ``layers`` (or ``layer``) picks layers by number, ``prefix`` modules by the start of their path; without either all
+    attention is recorded. Only what is asked for is kept, as copies on the CPU. Numbers, mode, gradients and hooks of
+    the model are left as they are.
+
+    >>> import mha_trace, torch
+    >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    >>> x = torch.randn(1, 4, 8)
+    >>> with mha_trace.record(attention) as run:
+    ...     output, weights = attention(x, x, x)
+    >>> run.check().same
+    True
+    """
+
+    def __init__(
+        self, model: Any, layers: Iterable[int] | None = None, *, layer: int | None = None, prefix: str = ""
+    ) -> None:
+        if not hasattr(model, "named_modules"):
+            raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
+        if layer is not None:
+            layers = [*(layers or []), layer]
+        self._modules = dict(model.named_modules())
+        self._layers = None if layers is None else set(layers)
+        self._prefix = prefix
+        self._undo: ExitStack | None = None
+        self._check()
+        asked = {path: module for path, module in self._modules.items() if self._is_asked(path, module)}
+        around = blocks(asked)
+        found = {id(part): role for path in around for _, part, role in roles(path, asked[path])}
+        self._capture = Capture(self._modules, around, found, Parameters(model))
+        self._watched = {path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)}
+
+    def _check(self) -> None:
+        """Refuses what cannot be recorded."""
+        for path, module in self._modules.items():
+            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+                raise Error(
+                    f"error: {path or 'the model'} is compiled, and runs no Python that could be recorded\n"
+                    "help: record it uncompiled: of torch.compile(model) the ._orig_mod"
+                )
+        if self._prefix and not any(path.startswith(self._prefix) for path in self._modules):
+            raise Error(f"error: no module of the model has a path that starts with {self._prefix}")
+        known = {layer_of(path, module) for path, module in self._modules.items()}
+        known |= {number for path in self._modules for number in numbers(path)[:1]}
+        there = sorted(number for number in known if number is not None)
+        wrong = sorted((self._layers or set()) - set(there))
+        if wrong:
+            said = f"it has {there[0]} to {there[-1]}" if there else "its modules have no numbers; leave layers out"
+            raise Error(f"error: the model has no layer {', '.join(map(str, wrong))}: {said}")
+
+    def _is_asked(self, path: str, module: Any) -> bool:
+        if not path.startswith(self._prefix):
+            return False
+        if self._layers is None:
+            return True
+        # A module says its layer for all that is in it.
+        parts = path.split(".")
+        said = None
+        for end in range(1, len(parts) + 1):
+            inner = getattr(self._modules.get(".".join(parts[:end])), "layer_idx", None)
+            said = inner if isinstance(inner, int) else said
+        number = said if said is not None else layer_of(path, module)
+        return number in self._layers
+
+    def __enter__(self) -> Run:
+        if self._undo is not None or self._capture.has_run:
+            raise Error("error: a recording is entered a second time\nhelp: make a new one, by record(model)")
+        undo = ExitStack()
+        rotary = [module for module in self._modules.values() if re.search("Rotary", type(module).__name__)]
+        try:
+            self._capture.start(undo, self._watched, rotary)
+        except BaseException:
+            undo.close()
+            raise
+        self._undo = undo
+        return Run(self._capture.calls, self._nothing)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._undo is not None:
+            self._undo.close()
+        # What was recorded does not keep the model alive.
+        self._capture.forget()
+        self._modules, self._watched = {}, {}
+
+    def _nothing(self) -> str:
+        """Why there is nothing."""
+        if not self._capture.has_run:
+            return (
+                "error: nothing was recorded: none of the modules that were asked for ran inside the with-block\n"
+                "help: call the model inside it, the same that record was given"
+            )
+        return (
+            "error: nothing was recorded: no attention was seen in what ran\n"
+            "help: attention is seen where it is a module called attention, goes through transformers' "
+            "AttentionInterface, or calls F.scaled_dot_product_attention; other functions of q, k and v are recorded "
+            "by record_function. PyTorch's fused encoder layers are seen after "
+            "torch.backends.mha.set_fastpath_enabled(False)"
+        )
+
+
+def _is_plain(module: Any) -> bool:
+    """Whether a module of torch itself runs no attention, nor others."""
+    kind = type(module)
+    return kind.__module__.startswith("torch.nn.modules") and not re.search("Transformer|Multihead", kind.__name__)

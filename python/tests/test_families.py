@@ -1,0 +1,146 @@
+"""Every family of models in one line: recorded, and checked clean."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from models import FAMILIES, build, inputs  # noqa: E402
+
+import mha_trace  # noqa: E402
+
+
+def both_ways(*families):
+    """Each with both attentions; those with a soft cap or sinks have the eager one alone."""
+    eager = [(family, "eager") for family in families]
+    return eager + [(family, "sdpa") for family in families if family not in ("gemma2", "gpt_oss")]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["plain", "padded"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_checked_in_one_line(family, padded):
+    model = build(family)
+    arguments = inputs(family, padded)
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(**arguments)
+    blocks = {call.path for call in run}
+    layers = 3 if FAMILIES[family][2] == "both" else 2
+    assert len(run) >= layers
+    assert len(blocks) >= (1 if family == "albert" else layers)
+    report = run.check()
+    assert report.same, str(report)
+    assert len(report.files) == len(run)
+    for file in report.files:
+        assert {step["name"] for step in file["steps"]} & {"output", "head_outputs"}
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "gemma2", "bart"])
+def test_all_that_can_be_seen_of_an_eager_layer_is_checked(family):
+    model = build(family, "eager")
+    with mha_trace.record(model, layers=[0]) as run, torch.no_grad():
+        model(**inputs(family))
+    for call in run:
+        report = call.check()
+        steps = {step.name for step in report.steps}
+        assert report.same, str(report)
+        assert {"v_heads", "weights", "head_outputs", "concat", "output"} <= steps
+        assert report.notes == ()
+
+
+@pytest.mark.parametrize(("family", "attention"), both_ways("llama", "mistral", "gemma2"))
+def test_prefill_and_decoding_with_the_cache(family, attention):
+    model = build(family, attention)
+    with mha_trace.record(model, layers=[0, 1]) as run, torch.no_grad():
+        model.generate(inputs(family)["input_ids"], max_new_tokens=4, min_new_tokens=4, do_sample=False)
+    assert len(run) == 8
+    assert [call.index for call in run.select(layer=1)] == [0, 1, 2, 3]
+    assert run[2]["x"].shape[1] == 1
+    report = run.check()
+    assert report.same, str(report)
+    assert report.notes == ()
+    assert {"q_rot", "v_cached", "output"} <= {step.name for step in run[-1].check().steps}
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
+def test_a_static_cache(family, attention):
+    """Its slots that are not filled yet stand behind the keys."""
+    model = build(family, attention)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model.generate(
+            inputs(family)["input_ids"],
+            max_new_tokens=3,
+            min_new_tokens=3,
+            do_sample=False,
+            cache_implementation="static",
+            disable_compile=True,
+        )
+    report = run.check()
+    assert report.same, str(report)
+    assert report.notes == ()
+
+
+def test_other_ways_to_run():
+    """Beams, a prompt in two pieces, positions of one's own, and masks of flex_attention."""
+    model, ids = build("llama"), inputs("llama")["input_ids"]
+    cache = transformers.DynamicCache(config=model.config)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model.generate(ids, max_new_tokens=2, min_new_tokens=2, num_beams=3, do_sample=False)
+        model(ids[:, :4], past_key_values=cache)
+        model(ids[:, 4:], past_key_values=cache)
+        model(ids, position_ids=torch.arange(7)[None] + 3)
+        model(ids, position_ids=torch.arange(7)[None] * 2)
+    report = run.check()
+    assert report.same, str(report)
+    assert len(report.notes) == 1
+    assert "positions that no setting says" in report.notes[0]
+
+    model = build("llama", "flex_attention")
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(**inputs("llama", padded=True))
+    assert run.check().same
+
+
+@pytest.mark.parametrize(("family", "attention"), both_ways("llama", "mistral", "gemma2", "qwen3", "gpt_oss"))
+def test_padded_batches_in_generate(family, attention, tmp_path):
+    """Tokens are counted from behind the padding: every item is a layer by itself."""
+    model = build(family, attention)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model.generate(**inputs(family, padded=True), max_new_tokens=4, min_new_tokens=4, do_sample=False)
+    report = run.check()
+    assert report.same, str(report)
+    assert report.notes == ()
+    assert len(report.files) == 2 * len(run) == 8
+    assert len(run.save(tmp_path)) == 8
+    assert mha_trace.check(tmp_path).same
+    # One file holds the batch, and so its core.
+    run[0].save(tmp_path / "one.safetensors")
+    assert mha_trace.check(tmp_path / "one.safetensors").same
+
+
+@pytest.mark.parametrize(
+    ("family", "attention"), both_ways("llama", "mistral", "gemma2", "qwen3", "gpt_oss", "bert", "gpt2", "bart")
+)
+def test_bfloat16(family, attention):
+    model = build(family, attention, torch.bfloat16)
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(**inputs(family))
+    assert run[0].array("output").code == "BF16"
+    report = run.check()
+    assert report.same, str(report)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_wrong_layer_is_not_same(attention):
+    """The model's window is not that of its config."""
+    model = build("mistral", attention)
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model(**inputs("mistral"))
+    assert run.check().same
+    run[0].configs[0]["sliding_window"] = 5
+    report = run.check()
+    assert not report.same
+    assert report.findings

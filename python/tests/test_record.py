@@ -1,0 +1,370 @@
+"""What record leaves alone, what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import threading
+import weakref
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import torch.nn.functional as F  # noqa: E402
+from models import build, inputs  # noqa: E402
+from torch import nn  # noqa: E402
+
+import mha_trace  # noqa: E402
+
+
+class OwnLayer(nn.Module):
+    """A module that nothing is known of, and that calls scaled_dot_product_attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out_of = nn.Linear(12, 36), nn.Linear(12, 12)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (3, 4)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
+        return self.out_of(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+@pytest.fixture
+def llama():
+    return build("llama")
+
+
+def state(model):
+    """All that a recording must leave as it is."""
+    return [
+        (
+            sorted(vars(module)),
+            list(module._forward_hooks),
+            list(module._forward_pre_hooks),
+            module.training,
+            [(parameter.requires_grad, parameter.device, parameter.dtype) for parameter in module.parameters()],
+        )
+        for module in model.modules()
+    ]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "bart", "bloom"])
+def test_numbers_and_gradients_are_the_same_bit_for_bit(family, attention):
+    model = build(family, None if family == "bloom" else attention)
+    arguments = inputs(family, padded=True)
+    before = state(model)
+
+    def step():
+        model.zero_grad()
+        logits = model(**arguments).logits
+        logits.square().mean().backward()
+        return logits, [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    logits, gradients = step()
+    with mha_trace.record(model) as run:
+        recorded, recorded_gradients = step()
+    assert len(run)
+    assert torch.equal(logits, recorded)
+    assert all(torch.equal(one, other) for one, other in zip(gradients, recorded_gradients))
+    assert state(model) == before
+    again, _ = step()
+    assert torch.equal(logits, again)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_the_fast_path_of_multihead_attention_stays_what_it_is(is_fast):
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(12, 3, batch_first=True).eval()
+    x = torch.randn(2, 5, 12)
+    with torch.set_grad_enabled(not is_fast):
+        plain = attention(x, x, x)
+        with mha_trace.record(attention) as run:
+            recorded = attention(x, x, x)
+    assert all(torch.equal(one, other) for one, other in zip(plain, recorded))
+    assert run.check().same
+
+
+def test_functions_are_put_back(llama):
+    before = F.scaled_dot_product_attention, transformers.AttentionInterface.get_interface
+    with mha_trace.record(llama), mha_trace.record(llama):
+        pass
+    with pytest.raises(ZeroDivisionError), mha_trace.record(llama):
+        assert before[0] is not F.scaled_dot_product_attention
+        _ = 1 / 0
+    assert before == (F.scaled_dot_product_attention, transformers.AttentionInterface.get_interface)
+
+
+def test_a_recording_in_a_recording(llama):
+    before = state(llama)
+    with mha_trace.record(llama) as outer, torch.no_grad():
+        with mha_trace.record(llama, layer=1) as inner:
+            llama(**inputs("llama"))
+        llama(**inputs("llama"))
+    assert (len(outer), len(inner)) == (4, 1)
+    assert outer.check().same
+    assert inner.check().same
+    assert state(llama) == before
+
+
+def test_what_ran_before_an_exception_is_kept(llama):
+    with pytest.raises(ZeroDivisionError), mha_trace.record(llama) as run:
+        llama(**inputs("llama"))
+        _ = 1 / 0
+    assert run.check().same
+
+
+def test_only_what_is_asked_for_is_kept(llama):
+    with mha_trace.record(llama, layers=[1]) as run, torch.no_grad():
+        llama(**inputs("llama"))
+    assert [call.layer for call in run] == [1]
+    assert all("layers.1.self_attn" in name for name in run[0].parameters)
+    with mha_trace.record(llama, prefix="model.layers.0") as run, torch.no_grad():
+        llama(**inputs("llama"))
+    assert [call.path for call in run] == ["model.layers.0.self_attn"]
+
+
+def test_nothing_of_the_model_is_held():
+    llama = build("llama")
+    with mha_trace.record(llama) as run:
+        llama(**inputs("llama")).logits.sum().backward()
+    tensors = [tensor for call in run for tensor in call.tensors.values() if isinstance(tensor, torch.Tensor)]
+    assert tensors
+    assert not any(tensor.requires_grad or tensor.grad_fn is not None for tensor in tensors)
+    held = weakref.ref(llama)
+    del llama
+    gc.collect()
+    assert held() is None
+    assert run.check().same
+
+
+def test_changes_behind_the_recording_are_not_seen(llama):
+    with mha_trace.record(llama, layer=0) as run, torch.no_grad():
+        llama(**inputs("llama"))
+    with torch.no_grad():
+        for parameter in llama.parameters():
+            parameter.zero_()
+    assert run.check().same
+
+
+def test_steps_of_an_optimiser_between_passes(llama):
+    optimiser = torch.optim.SGD(llama.parameters(), lr=0.1)
+    with mha_trace.record(llama, layer=0) as run:
+        for _ in range(3):
+            llama(**inputs("llama")).logits.square().mean().backward()
+            optimiser.step()
+    assert run.check().same
+    assert not mha_trace.diff(run.select(index=0), run.select(index=2)).same
+    with mha_trace.record(llama, layer=0) as run, torch.no_grad():
+        llama(**inputs("llama"))
+        llama(**inputs("llama"))
+    assert run[0].parameters is run[1].parameters
+
+
+def test_several_passes_and_files(llama, tmp_path, monkeypatch):
+    with mha_trace.record(llama) as run, torch.no_grad():
+        llama(**inputs("llama"))
+        llama(**inputs("llama", padded=True))
+    assert len(run) == 4
+    with pytest.raises(mha_trace.Error, match="4 calls were recorded, and a file holds one"):
+        run.save(tmp_path / "one.safetensors")
+    paths = run.save(tmp_path / "all")
+    assert len(paths) == len(set(paths)) == 4
+    # The files need no flags.
+    assert mha_trace.check(tmp_path / "all").same
+    run[0].save(tmp_path / "one.safetensors")
+    assert mha_trace.check(tmp_path / "one.safetensors").same
+    mha_trace.assert_same(run.select(layer=0, index=0), golden=tmp_path / "one.safetensors")
+    with pytest.raises(mha_trace.Error, match="no recorded call is so"):
+        run.select(layer=7).check()
+    with pytest.raises(mha_trace.Error, match=r"no \.safetensors file"):
+        run[0].save(tmp_path / "one.npz")
+
+
+def test_nothing_is_left_behind(llama, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with mha_trace.record(llama) as run, torch.no_grad():
+        llama(**inputs("llama"))
+    text = str(run.check())
+    assert text.startswith("model.layers.0.self_attn.safetensors: same, ")
+    assert str(tmp_path) not in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpointing_records_a_layer_once(llama):
+    llama.train()
+    llama.gradient_checkpointing_enable()
+    with mha_trace.record(llama) as run:
+        llama(**inputs("llama")).logits.sum().backward()
+    assert len(run) == 2
+    assert run.check().same
+
+
+def test_dropout_is_said():
+    model = build("gpt2", "eager").train()
+    with mha_trace.record(model) as run:
+        model(**inputs("gpt2"))
+    with pytest.raises(mha_trace.Error, match=r"dropout 0\.1 was at work"):
+        run.check()
+
+
+def test_another_thread(llama):
+    """A thread's calls are recorded as such, as where generate runs in one."""
+    with mha_trace.record(llama, layer=0) as run:
+        thread = threading.Thread(target=lambda: llama(**inputs("llama")))
+        thread.start()
+        thread.join()
+    assert run.check().same
+
+
+def test_other_models_are_left_alone(llama):
+    other = build("llama")
+    with mha_trace.record(llama) as run, torch.no_grad():
+        other(**inputs("llama"))
+        F.scaled_dot_product_attention(*torch.randn(3, 1, 2, 4, 8))
+    assert len(run) == 0
+
+
+def test_a_module_that_calls_sdpa():
+    torch.manual_seed(0)
+    model = nn.Sequential(OwnLayer(), OwnLayer())
+    with mha_trace.record(model) as run:
+        model(torch.randn(2, 5, 12))
+    assert [call.path for call in run] == ["0", "1"]
+    assert run.check().same
+    with mha_trace.record(model, layers=[1]) as run:
+        model(torch.randn(2, 5, 12))
+    assert [call.layer for call in run] == [1]
+
+
+def test_multihead_attention():
+    torch.manual_seed(0)
+    x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    padding = torch.tensor([[False] * 7, [False] * 4 + [True] * 3])
+    causal = nn.Transformer.generate_square_subsequent_mask(5)
+    for batch_first in (True, False):
+        attention = nn.MultiheadAttention(12, 3, batch_first=batch_first)
+        nn.init.normal_(attention.in_proj_bias)
+
+        def ordered(tensor, batch_first=batch_first):
+            return tensor if batch_first else tensor.transpose(0, 1)
+
+        with mha_trace.record(attention) as run:
+            attention(*[ordered(x)] * 3, attn_mask=causal, need_weights=False)
+            attention(*[ordered(x)] * 3, attn_mask=causal < 0, average_attn_weights=False)
+            attention(ordered(x), *[ordered(memory)] * 2, key_padding_mask=padding, average_attn_weights=False)
+            attention(*[ordered(x)] * 3, attn_mask=causal, key_padding_mask=padding[:, 2:])
+        report = run.check()
+        assert report.same, str(report)
+        assert len(report.files) == 4
+        assert {step.name for step in run[1].check().steps} == {"weights", "output"}
+
+
+def test_an_encoder_of_torch():
+    layer = nn.TransformerEncoderLayer(12, 4, 8, batch_first=True, dropout=0.0)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    with mha_trace.record(encoder, layers=[1]) as run:
+        encoder(torch.randn(2, 5, 12))
+    assert [call.path for call in run] == ["layers.1.self_attn"]
+    assert run.check().same
+    with mha_trace.record(encoder.eval()) as run, torch.no_grad():
+        encoder(torch.randn(2, 5, 12))
+    with pytest.raises(mha_trace.Error, match="set_fastpath_enabled"):
+        run.check()
+
+
+class Hook(nn.Module):
+    def forward(self, x):
+        return x
+
+
+class HookedAttention(nn.Module):
+    """An attention with the hook points of TransformerLens; any change of q and k stands for rotary positions."""
+
+    def __init__(self, is_rotary):
+        super().__init__()
+        self.is_rotary = is_rotary
+        for name in ("q", "k", "v", "rot_q", "rot_k", "attn_scores", "pattern", "z"):
+            setattr(self, f"hook_{name}", Hook())
+
+    def forward(self, x):
+        q, k, v = (hook(x.unflatten(-1, (3, 4))) for hook in (self.hook_q, self.hook_k, self.hook_v))
+        if self.is_rotary:
+            q, k = self.hook_rot_q(q.flip(-1) + 1), self.hook_rot_k(k.flip(-1) - 1)
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 2
+        scores = self.hook_attn_scores(scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf))
+        return self.hook_z(torch.einsum("bhqk,bkhd->bqhd", self.hook_pattern(scores.softmax(-1)), v)).flatten(2)
+
+
+@pytest.mark.parametrize("is_rotary", [False, True])
+def test_hook_points_of_transformer_lens(is_rotary):
+    torch.manual_seed(0)
+    attention = HookedAttention(is_rotary)
+    with mha_trace.record(attention) as run:
+        attention(torch.randn(2, 5, 12))
+    report = run.check(mask="causal")
+    assert report.same, str(report)
+    assert {step.name for step in report.steps} == {"masked_scores", "weights", "head_outputs"}
+
+
+def test_a_cache_of_transformer_lens():
+    """A dict of activations is taken as it is."""
+    q, k, v = torch.randn(3, 2, 5, 3, 4)
+    z = F.scaled_dot_product_attention(*(one.transpose(1, 2) for one in (q, k, v)), is_causal=True).transpose(1, 2)
+    cache = {f"blocks.0.attn.hook_{name}": one for name, one in (("q", q), ("k", k), ("v", v), ("z", z))}
+    assert mha_trace.check(cache, mask="causal", prefix="blocks.0.attn").same
+
+
+def test_record_function():
+    q, k, v = torch.randn(3, 2, 3, 5, 8)
+    run = mha_trace.record_function(F.scaled_dot_product_attention, q, k, v, is_causal=True, scale=0.3)
+    assert run.check().same
+    half = [one.bfloat16() for one in (q, k, v)]
+    assert mha_trace.record_function(F.scaled_dot_product_attention, *half).check().same
+
+    def tiled(q, k, v):
+        return F.scaled_dot_product_attention(q, k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1))
+
+    wrong = mha_trace.record_function(tiled, torch.randn(2, 6, 5, 8), k[:, :2], v[:, :2]).check()
+    assert not wrong.same
+    assert wrong.findings
+
+
+def test_what_cannot_be_recorded_is_said(llama):
+    with pytest.raises(mha_trace.Error, match="no layer 9: it has 0 to 1"):
+        mha_trace.record(llama, layers=[9])
+    with pytest.raises(mha_trace.Error, match="starts with decoder"):
+        mha_trace.record(llama, prefix="decoder")
+    with pytest.raises(mha_trace.Error, match="no module of PyTorch"):
+        mha_trace.record(lambda x: x)
+    with pytest.raises(mha_trace.Error, match="is compiled"):
+        mha_trace.record(torch.compile(llama))
+    with mha_trace.record(llama) as run:
+        pass
+    with pytest.raises(mha_trace.Error, match="none of the modules that were asked for ran"):
+        run.check()
+    plain = nn.Sequential(nn.Linear(3, 3))
+    with mha_trace.record(plain) as run:
+        plain(torch.randn(1, 3))
+    with pytest.raises(mha_trace.Error, match="nothing was recorded"):
+        run.save("nothing.safetensors")
+    recording = mha_trace.record(llama)
+    with recording:
+        pass
+    with pytest.raises(mha_trace.Error, match="a second time"), recording:
+        pass
+    with pytest.raises(KeyError, match="was not recorded"):
+        mha_trace.record_function(F.scaled_dot_product_attention, *torch.randn(3, 1, 1, 2, 4))[0]["lse"]
+
+
+def test_bias_kv_is_refused():
+    attention = nn.MultiheadAttention(12, 3, add_zero_attn=True)
+    x = torch.randn(5, 1, 12)
+    expected = attention(x, x, x)[0]
+    with mha_trace.record(attention) as run:
+        assert torch.equal(attention(x, x, x)[0], expected)
+    with pytest.raises(mha_trace.Error, match="add_zero_attn"):
+        run.check()

@@ -1,0 +1,69 @@
+//! What a model's config says of norms, clipping, temperatures and gates.
+
+use super::Model;
+use super::family::{Eps, Turned};
+use crate::config::{Gate, NormOver, OtherNorm, Settings};
+use crate::error::{Error, Result};
+
+impl Model<'_> {
+    /// The norm of queries and keys.
+    pub(super) fn norm(&self) -> Result<Settings> {
+        let Some(norm) = self.family.norm else { return Ok(Settings::default()) };
+        if !self.config.holds(norm.when)? || (norm.after_rope && !self.turns_at_all()?) {
+            return Ok(Settings::default());
+        }
+        Ok(Settings {
+            qk_norm: Some(norm.kind),
+            qk_norm_over: Some(norm.over).filter(|over| *over != NormOver::Head),
+            qk_norm_eps: Some(self.eps(norm.eps)?),
+            qk_norm_after_rope: norm.after_rope.then_some(true),
+            ..Settings::default()
+        })
+    }
+
+    /// What stands beside the norm of queries and keys.
+    pub(super) fn beside(&self) -> Result<Settings> {
+        let family = self.family;
+        let eps = |own: Option<Eps>| own.map(|own| self.eps(own)).transpose();
+        let settings = Settings {
+            v_norm: family.v_norm.map(|_| OtherNorm::Rms),
+            v_norm_eps: eps(family.v_norm)?,
+            concat_norm: family.concat_norm.map(|_| OtherNorm::Rms),
+            concat_norm_eps: eps(family.concat_norm)?,
+            clip_qkv: family.clip.map_or(Ok(None), |key| self.config.number(key))?,
+            gate: family.gate.then_some(Gate::Sigmoid),
+            ..Settings::default()
+        };
+        let Some(own) = family.temperature else { return Ok(settings) };
+        if !self.config.holds(own.when)? || (own.of_unturned && self.turns_at_all()?) {
+            return Ok(settings);
+        }
+        Ok(Settings {
+            q_temperature: Some(self.config.first_number(own.scale.0)?.unwrap_or(own.scale.1)),
+            q_temperature_floor: Some(self.config.first(own.floor.0)?.unwrap_or(own.floor.1)),
+            q_temperature_offset: Some(own.offset).filter(|offset| *offset > 0),
+            ..settings
+        })
+    }
+
+    /// Refuses layers that have no keys and values of their own.
+    pub(super) fn refuse_shared(&self, layers: Option<usize>) -> Result<()> {
+        let Some((key, otherwise)) = self.family.shared else { return Ok(()) };
+        let shared = self.config.size(key)?.unwrap_or(otherwise);
+        let Some(layers) = layers.filter(|_| shared > 0) else { return Ok(()) };
+        let own = layers.saturating_sub(shared);
+        if self.this_layer()? < own {
+            return Ok(());
+        }
+        let what = "this layer takes the keys and values of an earlier one, which is not traced";
+        Err(self.config.refused(what, &format!("pick one of the first {own}: `layer=N`")))
+    }
+
+    fn eps(&self, (key, otherwise): Eps) -> Result<f64, Error> {
+        Ok(self.config.number(key)?.unwrap_or(otherwise))
+    }
+
+    fn turns_at_all(&self) -> Result<bool> {
+        self.turns(self.family.rope.map_or(Turned::All, |rope| rope.layers))
+    }
+}

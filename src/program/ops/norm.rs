@@ -1,0 +1,232 @@
+//! Norms: numbers divided by their root mean square, with or without their mean subtracted first.
+
+use candle_core::{D, Tensor};
+
+use super::functions::{Norm, Squares};
+use super::scaling::Scaling;
+use super::slip::Slip;
+use crate::error::Result;
+use crate::program::axis::Axis::{Head, HeadDim};
+use crate::program::axis::{Axes, Dim};
+use crate::program::op::{Misread, Op};
+use crate::program::slips::{Kind, Knob, Range, Sibling};
+use crate::program::terms::{Factor, Term, Value, factor};
+
+/// x / √(mean(x²) + ε) · w + b over the features of the last axis ("Root Mean Square Layer Normalization", Zhang and
+/// Sennrich, 2019, equation 4), or over all heads together; with x less its mean in place of x, `LayerNorm` ("Layer
+/// Normalization", Ba et al., 2016). Reads x, perhaps w and perhaps b, each (feature), or (head, `head_dim`) beside heads
+/// (batch, head, token, `head_dim`) where every head has its own, and where the norm runs over all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Normalize {
+    /// Whether the mean is subtracted first, as `LayerNorm` does.
+    pub is_centred: bool,
+    /// ε.
+    pub eps: f64,
+    /// What is added to w: 1 as in Gemma 3, otherwise 0.
+    pub offset: f64,
+    /// Whether the norm runs over all heads of a token, as in `OLMo` 2.
+    pub over_heads: bool,
+}
+
+impl Normalize {
+    /// The same norm, with every part of it open to mistakes.
+    #[must_use]
+    pub fn slip(&self) -> Norm {
+        let over = if self.over_heads { vec![1, 3] } else { vec![1] };
+        let Self { is_centred, eps, offset, .. } = *self;
+        Norm { is_centred, over, offset, ..Norm::rms(eps) }
+    }
+
+    pub(super) fn value(&self, x: &Tensor, others: &[&Tensor]) -> Result<Tensor> {
+        let mean = |x: &Tensor| {
+            let of_heads = x.mean_keepdim(D::Minus1)?;
+            if self.over_heads { of_heads.mean_keepdim(1) } else { Ok(of_heads) }
+        };
+        let x = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
+        let root = (mean(&x.sqr()?)? + self.eps)?.sqrt()?;
+        let normed = x.broadcast_div(&root)?;
+        let [weight, bias @ ..] = others else { return Ok(normed) };
+        let weight = of_heads(weight)?;
+        let weight = if self.offset == 0.0 { weight } else { (weight + self.offset)? };
+        let scaled = normed.broadcast_mul(&weight)?;
+        match bias {
+            [] => Ok(scaled),
+            [bias] => Ok(scaled.broadcast_add(&of_heads(bias)?)?),
+            _ => Err(Misread.into()),
+        }
+    }
+
+    pub(super) fn axes(&self, x: &[Dim], others: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        let fits = |parameter: &[Dim]| match (x, parameter) {
+            ([.., last], [own]) => !self.over_heads && last == own,
+            ([_, (Head, h), _, (HeadDim, d)], [(Head, of), (HeadDim, own)]) => h == of && d == own,
+            _ => false,
+        };
+        let is_whole = !self.over_heads || matches!(x, [_, (Head, _), _, (HeadDim, _)]);
+        if is_whole && others.len() <= 2 && others.iter().all(|other| fits(other)) {
+            Ok(x.to_vec())
+        } else {
+            Err(Misread)
+        }
+    }
+
+    pub(super) fn formula(&self, x: &str, others: &[&str]) -> String {
+        let over = if self.over_heads { " over all heads" } else { "" };
+        let (own, squares) = if self.is_centred {
+            (format!("({x} − mean({x}{over}))"), format!("var({x}{over})"))
+        } else {
+            (x.to_owned(), format!("mean({x}²{over})"))
+        };
+        let normed = format!("{own} / √({squares} + {:e})", self.eps);
+        let [weight, bias @ ..] = others else { return normed };
+        let weight = match self.offset {
+            0.0 => (*weight).to_owned(),
+            offset => format!("({offset} + {weight})"),
+        };
+        let scaled = format!("{normed} · {weight}");
+        [&[scaled.as_str()], bias].concat().join(" + ")
+    }
+
+    pub(super) fn terms(&self, x: &Value, others: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        let [row @ .., d] = cell else { return Err(Misread.into()) };
+        let own = x.at(cell)?;
+        let numbers = match row {
+            [item, _, token] if self.over_heads => {
+                let heads = x.tensor.dims().get(1).copied().unwrap_or(0);
+                let rows = (0..heads).map(|head| x.row(&[*item, head, *token]));
+                rows.collect::<Result<Vec<_>>>()?.concat()
+            }
+            _ => x.row(row)?,
+        };
+        let at = |parameter: &Value| match (parameter.tensor.rank(), row) {
+            (2, [_, head, _]) => parameter.at(&[*head, *d]),
+            _ => parameter.at(&[*d]),
+        };
+        #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
+        let mean_of = |numbers: &mut dyn Iterator<Item = f64>, count: usize| {
+            numbers.sum::<f64>() / count as f64
+        };
+        let count = numbers.len();
+        let mean = if self.is_centred { mean_of(&mut numbers.iter().copied(), count) } else { 0.0 };
+        let squares = mean_of(&mut numbers.iter().map(|x| (x - mean).powi(2)), count);
+        let named = if self.is_centred { "variance" } else { "mean of squares" };
+        let root = (squares + self.eps).sqrt();
+        let mut factors = vec![factor(format!("1 / √({named} + ε)"), root.recip())];
+        if let Some(weight) = others.first() {
+            let mut weight = at(weight)?;
+            if self.offset != 0.0 {
+                let name = format!("{} + {}", self.offset, weight.name);
+                weight = factor(name, self.offset + weight.value);
+            }
+            factors.push(weight);
+        }
+        let times = |first: Factor| Term([vec![first], factors.clone()].concat());
+        let mut terms = vec![times(own)];
+        if self.is_centred {
+            terms.push(times(factor("−mean", -mean)));
+        }
+        if let Some(bias) = others.get(1) {
+            terms.push(Term(vec![at(bias)?]));
+        }
+        Ok(terms)
+    }
+
+    pub(super) fn knobs(self) -> Vec<Knob> {
+        vec![Knob {
+            name: "eps",
+            value: self.eps,
+            range: Range::Positive,
+            common: vec![0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 1e-2],
+            with: Box::new(move |eps| Some(Scaling::Norm(Self { eps, ..self }).into())),
+        }]
+    }
+
+    pub(super) fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
+        let own = self.slip();
+        let norm =
+            |told: &str, norm: Norm| Sibling::new(Op::from(Slip::Norm(norm)), Kind::Replaced, told);
+        let (name, other) = if self.is_centred {
+            ("LayerNorm", "the RMS norm, which leaves the mean as it is, in place of LayerNorm")
+        } else {
+            ("the RMS norm", "LayerNorm, which subtracts the mean, in place of the RMS norm")
+        };
+        let mut all = vec![
+            norm(other, Norm { is_centred: !self.is_centred, ..own.clone() }),
+            norm(
+                "the L2 norm, the root of the sum of squares, in place of their mean",
+                Norm { is_mean: false, ..own.clone() },
+            ),
+            norm(
+                "the mean is subtracted, and the squares are those of the numbers before",
+                Norm { is_centred: true, squares: Squares::Raw, ..own.clone() },
+            ),
+            norm("the root of the mean square is forgotten", Norm { power: 1.0, ..own.clone() }),
+            norm(
+                "ε is added to the root, not below it",
+                Norm { is_eps_outside: true, ..own.clone() },
+            ),
+        ];
+        if inputs.len() > 1 {
+            let other = if self.offset == 0.0 {
+                "the weight is 1 + w in place of w"
+            } else {
+                "the weight is w in place of 1 + w"
+            };
+            all.push(norm(other, Norm { offset: 1.0 - self.offset, ..own.clone() }));
+            let less = Norm { offset: -1.0, ..own.clone() };
+            all.push(norm("the weight is w − 1 in place of w", less));
+        }
+        // That is what each adds unless another number is stated.
+        let (usual, usual_name) = if self.is_centred {
+            (1e-6, "the RMS norm (ε 1e-6)")
+        } else {
+            (1e-5, "LayerNorm (ε 1e-5)")
+        };
+        let usual = Norm { is_centred: !self.is_centred, eps: usual, ..own.clone() };
+        all.push(norm(&format!("{usual_name} in place of {name}"), usual));
+        for (squares, which) in [(Squares::Variance, "biased"), (Squares::Unbiased, "unbiased")] {
+            for (is_eps_outside, place) in [(false, "below"), (true, "beside")] {
+                let own = Norm { is_eps_outside, squares, ..own.clone() };
+                let by = format!("by the {which} standard deviation, ε {place} the root");
+                let told = format!("it divides {by}");
+                all.push(norm(&told, Norm { is_centred: self.is_centred, ..own.clone() }));
+                if !self.is_centred {
+                    let told = format!("LayerNorm, which divides {by}, in place of the RMS norm");
+                    all.push(norm(&told, Norm { is_centred: true, ..own }));
+                }
+            }
+        }
+        all.extend(self.over_others(inputs));
+        all
+    }
+
+    /// The norm over other axes.
+    fn over_others(&self, inputs: &[&Axes]) -> Vec<Sibling> {
+        let own = self.slip();
+        let over = |over: Vec<usize>, told: String| {
+            Sibling::new(Slip::Norm(Norm { over, ..own.clone() }), Kind::Axes, told)
+        };
+        if self.over_heads {
+            let told = "the norm runs over the features of a head, not over those of all heads";
+            return vec![over(vec![1], told.to_owned())];
+        }
+        let rank = inputs.first().map_or(0, |axes| axes.rank());
+        let (axes, whose): (&[(usize, &str)], _) = match rank {
+            4 => (&[(2, "tokens"), (3, "heads"), (4, "items")], "a head's features"),
+            _ => (&[(2, "tokens"), (3, "items")], "the features"),
+        };
+        let fits = axes.iter().filter(|(at, _)| *at <= rank);
+        fits.flat_map(|(at, name)| {
+            [
+                over(vec![*at], format!("the norm runs over the {name}, not over {whose}")),
+                over(vec![1, *at], format!("the norm runs over features and {name} together")),
+            ]
+        })
+        .collect()
+    }
+}
+
+/// A parameter (head, feature) as heads (batch, head, token, feature) meet it.
+pub(super) fn of_heads(parameter: &Tensor) -> candle_core::Result<Tensor> {
+    if parameter.rank() == 2 { parameter.unsqueeze(1) } else { Ok(parameter.clone()) }
+}

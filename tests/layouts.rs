@@ -1,0 +1,49 @@
+//! Layers in the files and layouts of other ecosystems give what PyTorch makes of them.
+
+mod common;
+
+use std::path::Path;
+
+use mha_trace::file::Bundle;
+use serde_json::Value;
+
+#[test]
+fn every_layout_gives_the_output_of_its_layer() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/layouts");
+    let text = std::fs::read_to_string(folder.join("layouts.json")).expect("readable");
+    let entries: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    assert!(entries.len() >= 9, "only {}", entries.len());
+    for entry in entries {
+        let run = entry["run"].as_str().expect("a name");
+        let report = common::checked(&folder, run.as_ref(), &entry["args"]);
+        assert_eq!(report["verdict"], "same", "{run}");
+        assert_eq!(report["steps"][0]["name"], "output", "{run}");
+        // What rounding would excuse beyond the tolerances does not count.
+        assert_eq!(report["steps"][0]["mismatched"], 0, "{run}: {}", report["steps"][0]);
+    }
+}
+
+/// A GGUF file that is cut short, or states what cannot be, is an error.
+#[test]
+fn a_broken_gguf_file_is_refused() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/layouts/gguf-q8_0.gguf");
+    let whole = std::fs::read(path).expect("readable");
+    let refused = |bytes: Vec<u8>| {
+        let read = Bundle::from_bytes(Path::new("x.gguf"), bytes).and_then(Bundle::read);
+        read.expect_err("must be refused").to_string()
+    };
+    for length in (0..whole.len()).step_by(61) {
+        let what = refused(whole[..length].to_vec());
+        let is_told = what.contains("not a GGUF file") || what.contains("ends before");
+        assert!(is_told, "{length} bytes: {what}");
+    }
+    // One more setting, an alignment of 0.
+    let mut bytes = whole[..16].to_vec();
+    let count = u64::from_le_bytes(whole[16..24].try_into().expect("8 bytes"));
+    bytes.extend((count + 1).to_le_bytes());
+    bytes.extend(17_u64.to_le_bytes());
+    bytes.extend(b"general.alignment");
+    bytes.extend([4_u32, 0].map(u32::to_le_bytes).concat());
+    bytes.extend(&whole[24..]);
+    assert_eq!(refused(bytes), "x.gguf: its header states an alignment of 0");
+}
