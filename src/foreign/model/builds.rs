@@ -62,6 +62,7 @@ pub const ROPE: Rope = Rope {
     layers: Turned::All,
     scaling: "",
     long: Long::Stated,
+    interleaved: None,
     backwards: false,
     alpha: false,
 };
@@ -253,6 +254,9 @@ pub const MINISTRAL3: &str = r#"{"rope_type": "yarn", "rope_theta": 1000000.0, "
     "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384}"#;
 pub const GPT_OSS: &str = r#"{"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "truncate": false, "original_max_position_embeddings": 4096}"#;
+
+pub const GEMMA4: &str =
+    r#"{"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25}"#;
 
 /// T5's buckets of distances.
 pub const BUCKETS: Relative = Relative {

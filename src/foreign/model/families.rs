@@ -1,10 +1,10 @@
 //! The families of models that are known, a row each, as transformers 5.23 computes their attention.
 
 use super::builds::{
-    APERTUS, BART, BERT, BUCKETS, CLIP, CWM, EVEN, GATED, GPT_OSS, GPT2, LLAMA, MINISTRAL3, NORM,
-    PAIRS, PLAIN, ROPE, SLIDING, SWITCHED, T5, VIT, WINDOW, base, every, first_full, head_dim,
-    key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part, rms, rms_of_all,
-    rotary_part, window,
+    APERTUS, BART, BERT, BUCKETS, CLIP, CWM, EVEN, GATED, GEMMA4, GPT_OSS, GPT2, LLAMA, MINISTRAL3,
+    NORM, PAIRS, PLAIN, ROPE, SLIDING, SWITCHED, T5, VIT, WINDOW, base, every, first_full,
+    head_dim, key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part, rms,
+    rms_of_all, rotary_part, window,
 };
 use super::family::{
     Family, HeadDim, KeyHeads, Kind, Long, Norm, Packing, Part, Pattern, Relative, Rope, Scale,
@@ -30,6 +30,8 @@ pub const FAMILIES: &[Family] = &[
         pattern: Pattern::EvenBefore("max_window_layers", 28), ..LLAMA },
     Family { types: &["qwen3"], kv_heads: key_heads(32), head_dim: head_dim(128), norm: rms(1e-6), window: SWITCHED,
         pattern: Pattern::From("max_window_layers", 28), ..LLAMA },
+    Family { types: &["qwen3_vl_text"], kv_heads: key_heads(32), head_dim: head_dim(128), norm: rms(1e-6),
+        rope: Some(Rope { base: 500_000.0, interleaved: Some([24, 20, 20]), ..ROPE }), ..LLAMA },
     Family { types: &["qwen3_moe"], kv_heads: key_heads(4), norm: rms(1e-6), window: SWITCHED, pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["dots1"], kv_heads: key_heads(32), norm: rms(1e-6), window: window(4096),
         pattern: Pattern::From("max_window_layers", 62), ..LLAMA },
@@ -109,12 +111,16 @@ pub const FAMILIES: &[Family] = &[
             offset: 0, of_unturned: false }),
         rope: Some(Rope { base: 1e6, scaling: MINISTRAL3, ..ROPE }), ..LLAMA },
     Family { types: &["qwen3_next"], kv_heads: key_heads(2), ..GATED },
-    Family { types: &["qwen3_5_text"], kv_heads: key_heads(4), ..GATED },
+    Family { types: &["qwen3_5_text"], kv_heads: key_heads(4), rope: Some(Rope { part: 0.25, interleaved: Some([11, 11, 10]), ..ROPE }), ..GATED },
     Family { types: &["afmoe"], head_dim: head_dim(128), norm: rms(1e-5), gate: true, rope: Some(Rope { layers: Turned::Sliding, ..ROPE }), window: window(1024), pattern: last_of("global_attn_every_n_layers", 4, Kind::Sliding), ..LLAMA },
     Family { types: &["bitnet"], kv_heads: key_heads(5), concat_norm: Some(("rms_norm_eps", 1e-5)), rope: base(500_000.0), ..LLAMA },
     Family { types: &["gemma3n_text"], kv_heads: key_heads(2), head_dim: head_dim(256), scale: Scale::By(1.0), norm: rms(1e-6), v_norm: Some(("rms_norm_eps", 1e-6)),
         window: window(512), pattern: last_full(5), shared: Some(("num_kv_shared_layers", 15)),
         rope: Some(Rope { base: 1e6, sliding_base: Some((&["rope_local_base_freq"], 10_000.0)), ..ROPE }), ..LLAMA },
+    Family { types: &["gemma4_text"], kv_heads: key_heads(4), head_dim: HeadDim::KeyOfFull("head_dim", 256, ("global_head_dim", 512)),
+        scale: Scale::By(1.0), norm: rms(1e-6), v_norm: Some(("rms_norm_eps", 1e-6)), window: window(512), pattern: last_full(6),
+        shared: Some(("num_kv_shared_layers", 0)), rope: Some(Rope { base: 1e6, sliding_base: Some((&[], 10_000.0)), scaling: GEMMA4, ..ROPE }),
+        refused: &[When::If("attention_k_eq_v", false), When::Is("use_bidirectional_attention", "all")], ..LLAMA },
     // Decoders of other builds.
     Family { types: &["dbrx"], parts: &[part("blocks.{}.norm_attn_norm.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
         kv_heads: KeyHeads::Key("attn_config.kv_n_heads", Some(1)), clip: Some("attn_config.clip_qkv"), rope: Some(ROPE), ..PLAIN },

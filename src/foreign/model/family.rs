@@ -129,6 +129,8 @@ pub enum HeadDim {
     Split,
     /// What the key says; where it is absent so many, or the width shared among the heads.
     Key(&'static str, Option<usize>),
+    /// The same, and another key and size in the layers that see all.
+    KeyOfFull(&'static str, usize, (&'static str, usize)),
 }
 
 /// A norm of queries and keys.
@@ -200,6 +202,8 @@ pub struct Rope {
     pub scaling: &'static str,
     /// What `longrope` goes by.
     pub long: Long,
+    /// The sections of pairs where the config says none, of models in which they are interleaved whatever it says.
+    pub interleaved: Option<[usize; 3]>,
     /// Whether the angles are negative.
     pub backwards: bool,
     /// Whether an `alpha` beside dynamic scaling multiplies the base by its power d / (d − 2), whatever the length.

@@ -191,7 +191,10 @@ impl Model<'_> {
         let is = |key, otherwise| config.holds(When::If(key, otherwise));
         match self.family.kv_heads {
             KeyHeads::AsQueries => Ok(None),
-            KeyHeads::Key(key, otherwise) => config.size_or(key, otherwise),
+            KeyHeads::Key(key, otherwise) => match self.own_size(key)? {
+                None => config.size_or(key, otherwise),
+                own => Ok(own),
+            },
             KeyHeads::OneIf(key) => Ok(is(key, true)?.then_some(1)),
             KeyHeads::Falcon if is("new_decoder_architecture", false)? => {
                 Ok(Some(config.size("num_kv_heads")?.unwrap_or(heads)))
@@ -205,9 +208,30 @@ impl Model<'_> {
         let split = width.checked_div(heads).filter(|head_dim| head_dim * heads == width);
         let stated = match self.family.head_dim {
             HeadDim::Split => None,
-            HeadDim::Key(key, otherwise) => self.config.size(key)?.or(otherwise),
+            HeadDim::Key(key, otherwise) => {
+                self.own_size(key)?.or(self.config.size(key)?).or(otherwise)
+            }
+            HeadDim::KeyOfFull(key, otherwise, (of_full, full)) => {
+                let is_listed = self.config.object(PER_LAYER)?.is_some();
+                let (name, otherwise) = match self.own_size(key)? {
+                    Some(own) => return Ok(Some(own)),
+                    None if !is_listed && self.kind()? == Kind::Full => (of_full, full),
+                    None => (key, otherwise),
+                };
+                Some(self.config.size(name)?.unwrap_or(otherwise))
+            }
         };
         Ok(stated.or(split))
+    }
+
+    /// A size that the config states of the layer alone.
+    fn own_size(&self, key: &str) -> Result<Option<usize>> {
+        let Some(layers) = self.config.object(PER_LAYER)? else { return Ok(None) };
+        let own = layers.get(&self.this_layer()?.to_string());
+        let own = own.and_then(|own| own.get(key)).filter(|value| !value.is_null());
+        let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok());
+        let wrong = || self.config.wrong(key, "a whole number from 0 up");
+        own.map(|value| size(value).ok_or_else(wrong)).transpose()
     }
 
     fn packing(&self) -> Result<Option<family::Packing>> {
@@ -313,6 +337,9 @@ impl Model<'_> {
         self.layer.ok_or_else(|| self.config.refused(what, "say which is meant: `layer=N`"))
     }
 }
+
+/// What layers have of their own, by their number.
+const PER_LAYER: &str = "per_layer_config";
 
 /// √`d_k`.
 #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]

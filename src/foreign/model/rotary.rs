@@ -20,7 +20,7 @@ impl Model<'_> {
         let own = rope.sliding_base.is_some() && self.kind()? == Kind::Sliding;
         // What the library takes where a config says nothing has its own base.
         let stated = match self.stated(own)? {
-            None if !rope.scaling.is_empty() => serde_json::from_str(rope.scaling).ok(),
+            None if !own && !rope.scaling.is_empty() => serde_json::from_str(rope.scaling).ok(),
             stated => stated,
         };
         let mut base = self.base(rope, own, stated.as_ref())?;
@@ -42,12 +42,11 @@ impl Model<'_> {
             rope: Some(rope.pairing),
             rope_base: Some(base),
             rope_dims: self.turned(rope, stated.as_ref())?,
-            rope_sections: stated.as_ref().map_or(Ok(None), |stated| self.sections(stated))?,
-            rope_section_order: stated
+            rope_section_order: rope.interleaved.map(|_| SectionOrder::Interleaved),
+            rope_sections: stated
                 .as_ref()
-                .filter(|stated| stated.contains_key("mrope_section"))
-                .filter(|stated| stated.get("mrope_interleaved") == Some(&Value::Bool(true)))
-                .map(|_| SectionOrder::Interleaved),
+                .map_or(Ok(None), |stated| self.sections(stated))?
+                .or(rope.interleaved.map(Vec::from)),
             rope_backwards: rope.backwards.then_some(true),
             rope_scaling: match stated {
                 Some(stated) if alpha.is_none() => self.scaling(rope, &stated)?,
