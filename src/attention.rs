@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use candle_core::DType;
 
-use crate::config::{Config, Gate, Mask, Norm, NormOver, QkNorm};
+use crate::config::{Config, Gate, Mask, Norm, NormOver, QkNorm, RelativeBiases};
 use crate::error::Result;
 use crate::program::{
-    Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distance, Documents, Frequencies, Heads,
-    Hides, Linear, Map, Masking, Name, Normalize, Op, Program, QueryRows, Rotary, Rotate, Scaling,
-    Size, Temperature, Weighting, alibi_slopes,
+    AlibiForm, Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents,
+    Frequencies, Heads, Hides, Linear, Map, Masking, Name, Normalize, Op, Program, QueryRows,
+    Relative, Rotary, Scaling, Size, Temperature, Weighting, alibi_slopes,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -32,10 +32,11 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let concat_norm = config.concat_norm_eps.map(|eps| (rms_norm(eps), p.given(Name::WConcatNorm)));
     let gate = config.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
     let sinks = config.sinks.then(|| p.given(Name::Sinks));
+    let table = config.relative.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
     let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
     let mask = p.mask()?;
-    let attn_bias = p.attn_bias()?;
+    let attn_bias = p.attn_bias(table)?;
     let dropout = if config.dropout > 0.0 {
         let scale = Weighting::DropoutScale { p: config.dropout };
         Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
@@ -66,11 +67,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         values = p.then(Name::VScaled, Scaling::By { factor }, &[values])?;
     }
     if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
-        let (pairing, factor, is_backwards) = (rope.pairing, rope.factor(), rope.backwards);
-        let rotate = |first| Rotary::Rotate(Rotate { pairing, first, factor, is_backwards });
-        queries =
-            p.then(Name::QRot, rotate(rope.offset + sizes.first_query()), &[queries, freqs])?;
-        keys = p.then(Name::KRot, rotate(rope.offset), &[keys, freqs])?;
+        let rotate = |first| Rotary::Rotate(rope.rotate(first));
+        queries = p.then(Name::QRot, rotate(sizes.first_query()), &[queries, freqs])?;
+        keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?;
     }
     if let Some((norm, of_q, of_k)) = norm.filter(|(norm, ..)| norm.after_rope) {
         queries = p.then(Name::QRotNorm, normalize(&norm), &after(queries, &of_q))?;
@@ -146,10 +145,14 @@ impl Config {
     fn temperature_factors(&self) -> Option<Temperature> {
         let own = self.temperature?;
         let from = self.rope.as_ref().map_or(self.sizes.past_len, |rope| rope.offset);
+        let places = self.rope.as_ref().and_then(|rope| rope.places.as_ref());
+        // Of a token with several it is that of time.
+        let places = places.map(|places| places.of_section(0));
         #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
         let floor = own.floor as f64;
-        let first = from + self.sizes.first_query() + own.offset;
-        Some(Temperature { scale: own.scale, floor, first, is_floored: true })
+        let first = from + self.sizes.first_query();
+        let (scale, offset) = (own.scale, own.offset);
+        Some(Temperature { scale, floor, first, places, offset, is_floored: true })
     }
 }
 
@@ -257,7 +260,7 @@ impl Builder<'_> {
             dims: rope.dims,
             base: rope.base,
             scaling: rope.scaling.clone(),
-            positions: rope.offset.saturating_add(config.sizes.seq_len),
+            positions: rope.positions,
             dtype: config.dtype.into(),
         };
         self.setting(Name::RopeFreqs, Rotary::Frequencies(frequencies), &[]).map(Some)
@@ -272,17 +275,19 @@ impl Builder<'_> {
         let (queries, keys) = (sizes.query_count(), sizes.keys());
         let masks = &config.masks;
         let mut parts = Vec::new();
-        if masks.between == Mask::Causal {
-            let (first, shifts) =
-                (config.first_seen(config.align()), config.shifts(config.align()));
-            let by_position = |hides| {
+        let is_causal = masks.between == Mask::Causal;
+        let (first, shifts) = (config.first_seen(config.align()), config.shifts(config.align()));
+        let window = if is_causal { Hides::BeforeWindow } else { Hides::OutsideWindow };
+        let by_position = [
+            (Name::CausalMask, is_causal.then_some(Hides::Future)),
+            (Name::WindowMask, masks.window.map(window)),
+            (Name::ChunkMask, masks.chunk.map(Hides::OtherChunk)),
+        ];
+        for (name, hides) in by_position {
+            if let Some(hides) = hides {
                 let shifts = shifts.clone();
-                Masking::ByPosition(ByPosition { first, queries, keys, hides, shifts })
-            };
-            parts.push(self.setting(Name::CausalMask, by_position(Hides::Future), &[])?);
-            if let Some(window) = masks.window {
-                let window = by_position(Hides::BeforeWindow(window));
-                parts.push(self.setting(Name::WindowMask, window, &[])?);
+                let mask = ByPosition { first, queries, keys, hides, shifts };
+                parts.push(self.setting(name, Masking::ByPosition(mask), &[])?);
             }
         }
         let by_key = [
@@ -309,20 +314,42 @@ impl Builder<'_> {
     }
 
     /// What is added to the scores: position biases, and a float mask.
-    fn attn_bias(&mut self) -> Result<Option<usize>> {
+    fn attn_bias(&mut self, table: Option<usize>) -> Result<Option<usize>> {
         if let Some(given) = self.given_outside(Name::AttnBias) {
             return Ok(Some(given));
         }
         let (config, sizes) = (self.config, &self.config.sizes);
         let mut parts = Vec::new();
-        if config.alibi {
+        let (queries, keys, first) = (sizes.query_count(), sizes.keys(), sizes.first_position());
+        if let Some(form) = config.alibi {
             let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
-            let (queries, keys) = (sizes.query_count(), sizes.keys());
-            let (sort, first) = (Distance::Absolute, sizes.first_position());
-            let alibi = Biasing::Distances { sort, first, queries, keys };
-            parts.push(self.setting(Name::Alibi, alibi, &[slopes])?);
+            let plain = Distances::new(form.distance(), first, queries, keys);
+            let alibi = match form {
+                AlibiForm::Falcon => {
+                    Distances { is_narrow: true, factor: config.scale_factor(), ..plain }
+                }
+                AlibiForm::Paper | AlibiForm::Bloom | AlibiForm::Mpt => plain,
+            };
+            parts.push(self.setting(Name::Alibi, Biasing::Distances(alibi), &[slopes])?);
         }
+        if let Some((relative, table)) = config.relative.zip(table) {
+            let RelativeBiases { sort, max_distance } = relative;
+            let buckets = sizes.of(Size::Buckets);
+            let (is_backwards, is_linear) = (false, false);
+            let relative = Biasing::Relative(Relative {
+                sort,
+                buckets,
+                max_distance,
+                first,
+                queries,
+                keys,
+                is_backwards,
+                is_linear,
+            });
+            parts.push(self.setting(Name::RelativeBias, relative, &[table])?);
+        }
+        parts.extend(self.given_outside(Name::GivenBias));
         parts.extend(self.given_outside(Name::FileBias));
         if parts.is_empty() {
             return Ok(None);

@@ -72,4 +72,4 @@ pub use candle_core;
 pub use config::{Config, Settings};
 pub use error::{Error, Result};
 pub use program::Trace;
-pub use run::{Run, Sources, key_mask_rows, to_record};
+pub use run::{Run, Sources, key_mask_rows, positions_of, to_record};

@@ -82,7 +82,12 @@ fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
     let Rotation { rotate, found, heads, .. } = *rotation;
     let (batch, count, tokens, width) = heads.dims4()?;
     // A frequency must hold for more angles than one.
-    if found.dims() != heads.dims() || tokens < 3 || batch * count * tokens < LEAST_CELLS {
+    let is_even = rotate.places.is_none();
+    if !is_even
+        || found.dims() != heads.dims()
+        || tokens < 3
+        || batch * count * tokens < LEAST_CELLS
+    {
         return Ok(None);
     }
     let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();

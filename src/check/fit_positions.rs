@@ -27,10 +27,14 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         firsts.extend(first_position(&one, own - reach..=own + reach)?);
     }
     all.extend(token_positions(evidence, at, &rotation)?);
+    let meant = match &rotate.places {
+        Some(places) => places.told(),
+        None => own.to_string(),
+    };
     let told: Vec<String> = firsts.iter().map(ToString::to_string).collect();
     let summary =
-        format!("{at}: the items' first positions are {}, and {own} was meant", told.join(", "));
-    let turn = Slip::Turn(Turn { first: firsts, ..rotate.turn() });
+        format!("{at}: the items' first positions are {}, and {meant} was meant", told.join(", "));
+    let turn = Slip::Turn(Turn { first: firsts, own: None, ..rotate.turn() });
     all.push(Hypothesis::of_kind(
         Kind::Parameter,
         cost::FITTED,
@@ -89,8 +93,8 @@ fn token_positions(
 /// The first position in a range that comes nearest to recorded heads.
 fn first_position(rotation: &Rotation, range: RangeInclusive<i64>) -> Result<Option<i64>> {
     least(range, |first| {
-        let turn = Slip::Turn(Turn { first: vec![first], ..rotation.rotate.turn() });
-        let value = Op::from(turn).eval(&[rotation.heads, rotation.freqs])?;
+        let turn = Turn { first: vec![first], own: None, ..rotation.rotate.turn() };
+        let value = Op::from(Slip::Turn(turn)).eval(&[rotation.heads, rotation.freqs])?;
         distance(rotation.found, &value, None)
     })
 }

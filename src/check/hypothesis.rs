@@ -147,6 +147,8 @@ pub fn told(axis: Axis, places: &[usize]) -> String {
         (Axis::Key, true) => "keys",
         (Axis::Model | Axis::HeadDim | Axis::Input, false) => "feature",
         (Axis::Model | Axis::HeadDim | Axis::Input, true) => "features",
+        (Axis::Bucket, false) => "bucket",
+        (Axis::Bucket, true) => "buckets",
     };
     format!("in {what} {} alone", ranges(&numbers, places))
 }

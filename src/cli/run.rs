@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use crate::config::{Setting, Settings};
 use crate::error::{Message, quoted};
 use crate::file::{read_config, read_json, split_place};
-use crate::{Error, Result, Run, Sources, key_mask_rows};
+use crate::{Error, Result, Run, Sources, key_mask_rows, positions_of};
 
 /// What is computed.
 #[derive(Default)]
@@ -223,6 +223,9 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
                 return Err(Error::Config { what: what.into(), fix: fix.into() });
             }
             settings.key_mask = Some(key_mask_rows(text)?);
+        }
+        "positions" if !text.chars().all(|c| c.is_ascii_digit() || ",/; ".contains(c)) => {
+            settings.positions = Some(positions_of(text)?);
         }
         "tokens" if is_json_file(text) => settings.tokens = Some(read_json(Path::new(text))?),
         "memory_tokens" if is_json_file(text) => {

@@ -1,9 +1,11 @@
 //! What settings are refused, and why.
 
 use super::{
-    AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, Packed, Setting, Settings, Sizes, Start,
+    AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, Packed, RelativeBias, RelativeBiases,
+    Setting, Settings, Sizes, Start,
 };
 use crate::error::{Error, Message, Result, quoted};
+use crate::program::grid;
 
 /// Refuses settings: what is wrong, and what to do.
 pub fn refuse<T>(what: impl Into<Message>, fix: impl Into<Message>) -> Result<T> {
@@ -127,7 +129,12 @@ impl Config {
         if self.sizes.is_cross {
             let of_one_sequence = [
                 ("rope", self.rope.is_some(), "turns queries and keys by their positions"),
-                ("alibi", self.alibi, "is the distance of queries and keys"),
+                ("alibi", self.alibi.is_some(), "is the distance of queries and keys"),
+                (
+                    "relative_bias",
+                    self.relative.is_some(),
+                    "is of the distances of queries and keys",
+                ),
                 ("past", self.sizes.past_len > 0, "holds earlier keys"),
             ];
             if let Some((name, _, why)) = of_one_sequence.iter().find(|(_, is_set, _)| *is_set) {
@@ -139,8 +146,11 @@ impl Config {
             let what = "causal_align is of the causal mask, and mask is none";
             return refuse(what, "pass `mask=causal`, or leave causal_align out");
         }
+        if let Some(relative) = self.relative {
+            self.check_relative(relative)?;
+        }
         self.check_norms()?;
-        self.rope.as_ref().map_or(Ok(()), |rope| rope.check(self.sizes.head_dim))
+        self.rope.as_ref().map_or(Ok(()), |rope| rope.check(&self.sizes))
     }
 
     /// What norms add, and what later models do beside them.
@@ -191,6 +201,40 @@ impl Config {
         Ok(())
     }
 
+    /// Buckets are enough to be told apart, and a grid has as many places as there are tokens.
+    fn check_relative(&self, relative: RelativeBiases) -> Result<()> {
+        let buckets = self.sizes.buckets.unwrap_or(0);
+        let exact = match relative.sort {
+            RelativeBias::Bidirectional => buckets / 4,
+            RelativeBias::OneSided => buckets / 2,
+            RelativeBias::Grid => {
+                let Some((side, has_class)) = grid(buckets) else {
+                    let what = format!("relative_buckets {buckets} are not those of a square grid");
+                    let fix = "give (2 side − 1)², or 3 more where the first token is none of it";
+                    return refuse(what, fix);
+                };
+                let (tokens, keys) = (side * side + usize::from(has_class), self.sizes.keys());
+                if tokens == keys {
+                    return Ok(());
+                }
+                let what = format!("relative_buckets {buckets} are of {tokens} tokens, not {keys}");
+                return refuse(what, "give a table of the same grid, or other tokens");
+            }
+        };
+        if exact == 0 {
+            let what = format!("relative_buckets {buckets} are too few to tell distances apart");
+            return refuse(what, "give at least 4, such as 32");
+        }
+        if relative.max_distance <= exact {
+            let distance = relative.max_distance;
+            let what = format!(
+                "relative_max_distance {distance} is within the {exact} distances with a bucket each"
+            );
+            return refuse(what, "give a larger one, such as 128");
+        }
+        Ok(())
+    }
+
     /// Labels are of all tokens, in every batch item.
     fn check_tokens(&self) -> Result<()> {
         let Sizes { batch, seq_len, past_len, own_keys, .. } = self.sizes;
@@ -208,14 +252,18 @@ impl Config {
     }
 
     fn check_scores(&self) -> Result<()> {
+        match self.masks.chunk {
+            Some(0) => return refuse("chunk 0 shows no key", "give chunk at least 1"),
+            Some(_) if self.sizes.is_cross => {
+                let what = "chunk is of one sequence, and cross attention has two";
+                return refuse(what, "leave chunk out, or kv_len and memory");
+            }
+            Some(_) | None => {}
+        }
         match (self.masks.window, self.masks.between, self.softcap, self.scale) {
             (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
             (Some(_), Mask::None, ..) if self.sizes.is_cross => refuse(
                 "window is under the causal mask, which cross attention has only if it is asked for",
-                "pass `mask=causal`, or leave window out",
-            ),
-            (Some(_), Mask::None, ..) => refuse(
-                "window is of the last keys, and mask none shows the later ones too",
                 "pass `mask=causal`, or leave window out",
             ),
             (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {

@@ -61,12 +61,16 @@ choices! {
         QkNorm = "qk-norm",
         /// The window.
         Window = "window",
+        /// The chunks.
+        Chunk = "chunk",
         /// The soft cap.
         Softcap = "softcap",
         /// A scale other than 1/√`d_k`.
         Scale = "scale",
         /// Position biases.
         Alibi = "alibi",
+        /// Learned biases of relative positions.
+        RelativeBias = "relative-bias",
         /// The scores that are no key's.
         Sinks = "sinks",
         /// The norm of values.

@@ -2,6 +2,7 @@
 
 mod check;
 mod choice;
+mod positions;
 mod preset;
 mod queries;
 mod rope_keys;
@@ -17,6 +18,7 @@ pub use choice::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
     Packing, QkNorm, QkvFormat, Seed, Start,
 };
+pub use positions::Positions;
 pub use preset::Preset;
 pub use queries::Queries;
 pub use rotary::Rotary;
@@ -26,7 +28,9 @@ pub use sizes::Sizes;
 pub use text::Place;
 pub use tokens::{Labels, Tokens};
 
-pub use crate::program::{EmptyRow, Fill, Pairing, QueryRows, RopeScaling, Shift};
+pub use crate::program::{
+    AlibiForm, EmptyRow, Fill, Pairing, QueryRows, RelativeBias, RopeScaling, SectionOrder, Shift,
+};
 
 use crate::error::Result;
 use crate::program::Name;
@@ -72,7 +76,9 @@ pub struct Config {
     /// What hides keys from queries.
     pub masks: Masks,
     /// Whether the heads' linear position biases are added to the scores ("Train Short, Test Long", Press et al., 2021).
-    pub alibi: bool,
+    pub alibi: Option<AlibiForm>,
+    /// The learned biases of relative positions that are added to the scores.
+    pub relative: Option<RelativeBiases>,
     /// C, where the scores become C · tanh(scores / C).
     pub softcap: Option<f64>,
     /// What the dot products are multiplied by, in place of 1/√`d_k`.
@@ -134,6 +140,16 @@ pub struct Temperature {
     pub offset: usize,
 }
 
+/// Learned biases of relative positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RelativeBiases {
+    /// What the rows of their table are of.
+    pub sort: RelativeBias,
+    /// The distance from which on all are in the last bucket.
+    pub max_distance: usize,
+}
+
 /// What hides keys from queries.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -143,8 +159,10 @@ pub struct Masks {
     /// Where the causal mask's diagonal starts if queries and keys differ in number; where nothing is said,
     /// [`Config::align`] decides.
     pub causal_align: Option<CausalAlign>,
-    /// How many keys a query sees under the causal mask, the last ones, itself included.
+    /// How many keys a query sees: the last ones, itself included; without a causal mask one less on the other side too.
     pub window: Option<usize>,
+    /// How many keys the chunks have of which a query sees its own alone, as in Llama 4.
+    pub chunk: Option<usize>,
     /// A string of 0 and 1 a batch item; 1 lets every query attend to that key. No strings: no such mask.
     pub key_mask: Option<Vec<String>>,
     /// The number of valid keys of every batch item.
@@ -187,6 +205,8 @@ pub struct Files {
     pub past: Option<Place>,
     /// A mask over (batch, head, query, key).
     pub attn_mask: Option<Place>,
+    /// Position biases over (batch, head, query, key).
+    pub attn_bias: Option<Place>,
 }
 
 impl Config {
@@ -240,6 +260,7 @@ impl Config {
                 between: s.mask.unwrap_or(otherwise),
                 causal_align: s.causal_align,
                 window: s.window,
+                chunk: s.chunk,
                 key_mask: s.key_mask.clone().filter(|rows| !rows.is_empty()),
                 lengths: s.lengths.clone(),
                 segments: s.segments.clone().map(|queries| Packed {
@@ -253,7 +274,11 @@ impl Config {
                     Fill::default()
                 }),
             },
-            alibi: s.alibi.unwrap_or(false),
+            alibi: s.alibi.filter(|is| *is).map(|_| s.alibi_form.unwrap_or_default()),
+            relative: s.relative_bias.map(|sort| RelativeBiases {
+                sort,
+                max_distance: s.relative_max_distance.unwrap_or(128),
+            }),
             softcap: s.softcap,
             scale: s.scale,
             sinks: s.sinks.unwrap_or(false),
@@ -273,6 +298,7 @@ impl Config {
                 weights: s.weights.clone(),
                 past: s.past.clone(),
                 attn_mask: s.attn_mask.clone(),
+                attn_bias: s.attn_bias.clone(),
             },
             tokens: s.tokens.clone(),
             memory_tokens: s.memory_tokens.clone(),
@@ -306,12 +332,18 @@ impl Config {
             q_temperature_offset: self.temperature.map(|own| own.offset).filter(|by| *by > 0),
             rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
             rope_dims: rope.map(|rope| rope.dims),
-            rope_offset: rope.map(|rope| rope.offset),
+            rope_offset: rope.filter(|rope| rope.places.is_none()).map(|rope| rope.offset),
             mask: Some(masks.between),
             key_mask: masks.key_mask.clone(),
             attn_mask_true: masks.attn_mask_true,
             mask_fill: Some(masks.fill),
-            alibi: self.alibi.then_some(true),
+            alibi: self.alibi.map(|_| true),
+            alibi_form: self.alibi.filter(|form| *form != AlibiForm::default()),
+            relative_buckets: self.sizes.buckets,
+            relative_max_distance: self
+                .relative
+                .filter(|relative| relative.sort != RelativeBias::Grid)
+                .map(|relative| relative.max_distance),
             sinks: self.sinks.then_some(true),
             empty_rows: Some(self.empty_rows),
             dropout: Some(self.dropout),

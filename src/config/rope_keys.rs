@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::error::quoted;
 
 /// Every kind, and the keys that it takes.
-pub const KINDS: [(&str, &[&str]); 5] = [
+pub const KINDS: [(&str, &[&str]); 7] = [
     ("default", &[]),
     ("linear", &["factor"]),
     ("dynamic", &["factor", MAX, ORIGINAL_MAX]),
@@ -26,6 +26,19 @@ pub const KINDS: [(&str, &[&str]); 5] = [
             "truncate",
         ],
     ),
+    (
+        "longrope",
+        &[
+            "factor",
+            ORIGINAL_MAX,
+            "short_factor",
+            "long_factor",
+            "attention_factor",
+            "short_mscale",
+            "long_mscale",
+        ],
+    ),
+    ("proportional", &["factor"]),
 ];
 
 /// Keys that may stand in any of them: the kind, and what is read elsewhere or stands in for a missing key.
@@ -132,6 +145,21 @@ impl Keys {
                 )
             }),
         }
+    }
+
+    /// Numbers above 0 in 32 bits, one for every pair of features.
+    pub fn factors(&self, kind: &str, key: &str) -> Result<Vec<f64>, String> {
+        let Some(value) = self.get(key) else {
+            return Err(format!(
+                "rope_type {kind}: {key} is missing: give a number for every pair"
+            ));
+        };
+        let number =
+            |value: &Value| value.as_f64().filter(|number| *number > 0.0 && is_normal(*number));
+        let numbers = value.as_array().and_then(|all| all.iter().map(number).collect());
+        numbers.ok_or_else(|| {
+            format!("rope_type {kind}: {key} is {}: give a list of numbers above 0", told(value))
+        })
     }
 
     /// Whether the ramp's ends are whole. A null is no word for either: transformers takes it for false.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::rope_keys::{ANYWHERE, EXAMPLE, KINDS, Keys, MAX, ORIGINAL_MAX, kinds};
 use crate::error::quoted;
-use crate::program::{Llama3, RopeScaling, Yarn};
+use crate::program::{Llama3, Longrope, Proportional, RopeScaling, Yarn};
 
 const ANY_FREQUENCIES: &str = "`rope_freqs=FILE` takes any frequencies, and `rope_attention_factor` the factor of cos and sin";
 
@@ -38,6 +38,8 @@ impl RopeScaling {
             },
             "llama3" => Self::Llama3(Llama3::of(kind, keys)?),
             "yarn" => Self::Yarn(Yarn::of(kind, keys)?),
+            "longrope" => Self::Longrope(Longrope::of(kind, keys)?),
+            "proportional" => Self::Proportional(Proportional::of(kind, keys)?),
             _ => Self::Default,
         })
     }
@@ -87,6 +89,45 @@ impl Yarn {
             mscale_all_dim: keys.not_negative(kind, "mscale_all_dim")?,
             truncate: keys.truncate(kind)?,
         })
+    }
+}
+
+impl Longrope {
+    fn of(kind: &str, keys: &Keys) -> Result<Self, String> {
+        let original_max_position_embeddings = keys.positions(kind, ORIGINAL_MAX, MAX)?;
+        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 positions")]
+        let times = |max: usize| max as f64 / original_max_position_embeddings as f64;
+        let factor = keys.positive(kind, "factor")?.or(keys.whole(kind, MAX)?.map(times));
+        let (short_factor, long_factor) =
+            (keys.factors(kind, "short_factor")?, keys.factors(kind, "long_factor")?);
+        if short_factor.len() != long_factor.len() {
+            let (short, long) = (short_factor.len(), long_factor.len());
+            return Err(format!(
+                "rope_type {kind}: long_factor has {long} numbers and short_factor has {short}: give one a pair in both"
+            ));
+        }
+        Ok(Self {
+            short_factor,
+            long_factor,
+            original_max_position_embeddings,
+            factor: factor.unwrap_or(1.0),
+            attention_factor: keys.positive(kind, "attention_factor")?,
+            short_mscale: keys.positive(kind, "short_mscale")?,
+            long_mscale: keys.positive(kind, "long_mscale")?,
+        })
+    }
+}
+
+impl Proportional {
+    fn of(kind: &str, keys: &Keys) -> Result<Self, String> {
+        let partial_rotary_factor = keys.positive(kind, "partial_rotary_factor")?.unwrap_or(1.0);
+        if partial_rotary_factor > 1.0 {
+            return Err(format!(
+                "rope_type {kind}: partial_rotary_factor is {partial_rotary_factor}: give a part, at most 1"
+            ));
+        }
+        let factor = keys.positive(kind, "factor")?.unwrap_or(1.0);
+        Ok(Self { partial_rotary_factor, factor })
     }
 }
 
@@ -162,6 +203,11 @@ mod tests {
             r#"{"type": "dynamic", "factor": 2, "original_max_position_embeddings": 2048.0}"#,
             r#"{"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0.707,
                 "mscale_all_dim": 0, "truncate": false, "attention_factor": null}"#,
+            r#"{"type": "longrope", "short_factor": [1, 1.5], "long_factor": [2.5, 7], "max_position_embeddings": 64,
+                "original_max_position_embeddings": 16}"#,
+            r#"{"type": "longrope", "short_factor": [1], "long_factor": [7], "original_max_position_embeddings": 16,
+                "short_mscale": 1.2, "long_mscale": 1.3}"#,
+            r#"{"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0}"#,
         ] {
             let scaling = read(text);
             let written = serde_json::to_string(&scaling).expect("serialises");
@@ -200,9 +246,9 @@ mod tests {
     #[test]
     fn other_kinds_are_pointed_to_the_frequencies_themselves() {
         assert_eq!(
-            refusal(r#"{"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}"#),
-            "rope_type longrope is none of default, linear, dynamic, llama3, yarn: `rope_freqs=FILE` takes any \
-             frequencies, and `rope_attention_factor` the factor of cos and sin"
+            refusal(r#"{"type": "su", "short_factor": [1.0], "long_factor": [2.0]}"#),
+            "rope_type su is none of default, linear, dynamic, llama3, yarn, longrope, proportional: \
+             `rope_freqs=FILE` takes any frequencies, and `rope_attention_factor` the factor of cos and sin"
         );
     }
 
@@ -250,6 +296,20 @@ mod tests {
                 r#"{"type": "llama3", "factor": 8, "original_max_position_embeddings": 8, "low_freq_factor": 4,
                     "high_freq_factor": 4}"#,
                 "high_freq_factor 4 is not above low_freq_factor 4",
+            ),
+            (
+                r#"{"type": "longrope", "factor": 8, "original_max_position_embeddings": 8, "short_factor": 1,
+                    "long_factor": [1]}"#,
+                "longrope: short_factor is 1: give a list of numbers above 0",
+            ),
+            (
+                r#"{"type": "longrope", "factor": 8, "original_max_position_embeddings": 8, "short_factor": [1, 2],
+                    "long_factor": [1]}"#,
+                "longrope: long_factor has 1 numbers and short_factor has 2",
+            ),
+            (
+                r#"{"type": "proportional", "partial_rotary_factor": 1.5}"#,
+                "partial_rotary_factor is 1.5: give a part",
             ),
             (r#"{"type": "linear", "rope_type": "yarn"}"#, "rope_type is yarn and type is linear"),
             (r#"{"type": 3}"#, "type is 3, not a word: give one of default"),

@@ -1,8 +1,9 @@
 //! Rotary positions, every value decided.
 
 use super::check::refuse;
-use super::{Pairing, Place, RopeScaling, Settings, Sizes};
+use super::{Pairing, Place, Positions, RopeScaling, Settings, Sizes, positions};
 use crate::error::{Result, quoted};
+use crate::program::{Places, Rotate};
 
 /// Rotary positions of the queries and keys ("`RoFormer`", Su et al., 2021): of every head's first r features, the pairs
 /// are turned by position · frequency.
@@ -17,6 +18,10 @@ pub struct Rotary {
     pub dims: usize,
     /// The position of the first token of X.
     pub offset: usize,
+    /// The positions of the tokens, where they are not one after the other.
+    pub places: Option<Places>,
+    /// One more than the largest position of the run, by which some scalings go.
+    pub positions: usize,
     /// How the frequencies are changed for sequences longer than those of the training.
     pub scaling: Option<RopeScaling>,
     /// The file that the frequencies come from instead.
@@ -30,11 +35,23 @@ pub struct Rotary {
 impl Rotary {
     /// Those of the settings, if there are any.
     pub(super) fn resolve(s: &Settings, sizes: &Sizes) -> Option<Self> {
+        let (sections, order) = (s.rope_sections.clone(), s.rope_section_order);
+        let places = |positions: &Positions| {
+            positions.places(sections.unwrap_or_default(), order.unwrap_or_default())
+        };
+        let places = s.positions.as_ref().map(places);
+        let offset = s.rope_offset.unwrap_or(if places.is_some() { 0 } else { sizes.past_len });
+        let positions = match &places {
+            Some(places) => places.last().saturating_add(1),
+            None => offset.saturating_add(sizes.seq_len),
+        };
         Some(Self {
             pairing: s.rope?,
             base: s.rope_base.unwrap_or(10_000.0),
             dims: sizes.rope_dims?,
-            offset: s.rope_offset.unwrap_or(sizes.past_len),
+            offset,
+            places,
+            positions,
             scaling: s.rope_scaling.clone(),
             freqs: s.rope_freqs.clone(),
             attention_factor: s.rope_attention_factor,
@@ -45,11 +62,30 @@ impl Rotary {
     /// What cosine and sine are multiplied by.
     #[must_use]
     pub fn factor(&self) -> f64 {
-        let of_scaling = || self.scaling.as_ref().map(RopeScaling::attention_factor);
+        let positions = self.positions;
+        let of_scaling =
+            || self.scaling.as_ref().map(|scaling| scaling.attention_factor(positions));
         self.attention_factor.or_else(of_scaling).unwrap_or(1.0)
     }
 
-    pub(super) fn check(&self, head_dim: usize) -> Result<()> {
+    /// The rotation of tokens of X, of which the first is that one.
+    #[must_use]
+    pub fn rotate(&self, token: usize) -> Rotate {
+        let (pairing, factor) = (self.pairing, self.factor());
+        let first = self.offset.saturating_add(token);
+        let (places, is_backwards) = (self.places.clone(), self.backwards);
+        Rotate { pairing, first, places, factor, is_backwards }
+    }
+
+    pub(super) fn check(&self, sizes: &Sizes) -> Result<()> {
+        let head_dim = sizes.head_dim;
+        if let Some(places) = &self.places {
+            if self.offset > 0 {
+                let what = "rope_offset is the first position, and positions are all of them";
+                return refuse(what, "leave one of the two out");
+            }
+            positions::check(places, sizes, self.dims / 2)?;
+        }
         let &Self { base, dims, offset, attention_factor, .. } = self;
         if let Some(path) = self.freqs.as_ref().filter(|_| dims == 0 || dims > head_dim) {
             let what = format!(

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::text::FromText;
 use super::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, Place, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
 };
-use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
+use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
 /// What there is to know of a setting: its key, and what a user interface needs to offer it.
 #[derive(Debug, Clone, Copy)]
@@ -226,6 +226,12 @@ settings! {
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
     /// Turn the other way, by minus the angles
     rope_backwards: bool = newer("").of("rope").told();
+    /// Positions of the tokens where they are not one after the other: 0,0,1,2 (or by batch item 0,1/0,0; or a file)
+    positions: Positions = newer("N,N,…|FILE").of("rope");
+    /// Pairs of features that turn by the tokens' positions in time, height and width: 16,24,24
+    rope_sections: Vec<usize> = newer("N,N,N").of("rope");
+    /// How these pairs are laid out
+    rope_section_order: SectionOrder = newer("NAME").of("rope_sections").default("chunked");
     /// How a checkpoint's config scales the frequencies: {"rope_type": "linear", "factor": 4} (or a JSON file)
     rope_scaling: RopeScaling = newer("JSON|FILE").of("rope").replaces(FREQUENCIES);
     /// The frequencies themselves, one per pair, from a file
@@ -262,10 +268,22 @@ settings! {
     attn_mask_true: AttnMaskTrue = takes("NAME").default("attend").replaces(MASKS);
     /// What a masked score becomes: a number or -inf
     mask_fill: Fill = takes("X").default("-1e9");
-    /// Keys that a query sees under the causal mask: the last N, itself included
+    /// Keys that a query sees: the last N, itself included; with mask none also the next N − 1
     window: usize = newer("N").default("all").replaces(MASKS);
+    /// Keys that a query sees: those of its own chunk of N
+    chunk: usize = newer("N").default("all").replaces(MASKS);
     /// Add linear position biases to the scores: −slope · distance, with one slope per head
     alibi: bool = newer("").replaces(MASKS).told();
+    /// How they are computed: with the distance of the paper, or as a model has them
+    alibi_form: AlibiForm = newer("NAME").of("alibi").default("paper").replaces(MASKS);
+    /// Add learned biases of relative positions, by the layer's own table: of T5's buckets, or of places of a grid
+    relative_bias: RelativeBias = newer("NAME").replaces(MASKS).told();
+    /// Rows of that table
+    relative_buckets: usize = newer("N").of("relative_bias").default("32").replaces(MASKS);
+    /// Distance from which on all are in its last bucket
+    relative_max_distance: usize = newer("N").of("relative_bias").default("128").replaces(MASKS);
+    /// Position biases broadcast to (batch, head, query, key), added to the scaled scores
+    attn_bias: Place = newer("FILE[:TENSOR]").replaces(MASKS);
     /// What the dot products are multiplied by
     scale: f64 = newer("S").default("1/√d_k").told();
     /// Cap the scores softly: C · tanh(scores / C)

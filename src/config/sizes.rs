@@ -34,6 +34,8 @@ pub struct Sizes {
     pub queries: Option<QueryRows>,
     /// The number of features that rotary positions turn.
     pub rope_dims: Option<usize>,
+    /// Rows of the table of relative position biases.
+    pub buckets: Option<usize>,
 }
 
 impl Sizes {
@@ -60,6 +62,7 @@ impl Sizes {
             past_len: s.past_len.unwrap_or(0),
             queries: s.queries.map(|queries| queries.of(seq_len)).transpose()?,
             rope_dims: s.rope.map(|_| s.rope_dims.unwrap_or(head_dim)),
+            buckets: s.relative_bias.map(|_| s.relative_buckets.unwrap_or(32)),
         })
     }
 
@@ -100,6 +103,7 @@ impl Sizes {
             Size::KeyHeads => self.kv_heads,
             Size::HeadDim => self.head_dim,
             Size::Pairs => self.rope_dims.unwrap_or(0) / 2,
+            Size::Buckets => self.buckets.unwrap_or(0),
         }
     }
 
@@ -126,6 +130,7 @@ impl Sizes {
             Size::Heads | Size::KeyHeads => "H",
             Size::HeadDim => "d_k",
             Size::Pairs => "r/2",
+            Size::Buckets => "buckets",
         }
     }
 

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
 };
 use crate::error::shown;
-use crate::program::{EmptyRow, Fill, Pairing, RopeScaling};
+use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
 /// What a setting's value can be read from.
 pub trait FromText: Sized {
@@ -118,7 +118,7 @@ macro_rules! parsed {
         }
     )+};
 }
-parsed! { Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false }
+parsed! { Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false }
 
 macro_rules! chosen {
     ($($of:ty),+) => {$(
@@ -132,5 +132,6 @@ macro_rules! chosen {
 }
 chosen! {
     Preset, Input, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
-    Start, End, QkvFormat, Packing, NormOver, OtherNorm, Gate
+    Start, End, QkvFormat, Packing, NormOver, AlibiForm, RelativeBias,
+    SectionOrder, OtherNorm, Gate
 }

@@ -1,4 +1,4 @@
-//! A layer's parameters beside the four projections: those of norms, sinks and gates.
+//! A layer's parameters beside the four projections: those of norms, sinks, gates and biases of positions.
 
 use candle_core::Tensor;
 
@@ -14,7 +14,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     pub(super) fn others(&mut self, heads: Heads) -> Result<()> {
         for step in Name::ALL.iter().filter(|step| !step.row().stored.is_empty()) {
             for name in step.row().stored.iter().chain([&step.row().name]) {
-                if let Some((full, tensor, how)) = self.of_heads(name)? {
+                if let Some((full, tensor, how)) = self.of_heads(*step, name)? {
                     let tensor = self.norm_of_heads(*step, tensor, heads)?;
                     self.refuse_other_norms(*step, &full, &tensor, heads)?;
                     self.take(*step, &full, tensor, how);
@@ -26,9 +26,9 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     }
 
     /// A tensor; where its name has a place for the head, those of all heads, one below the other.
-    fn of_heads(&self, name: &str) -> Result<Option<(String, Tensor, Option<String>)>> {
+    fn of_heads(&self, step: Name, name: &str) -> Result<Option<(String, Tensor, Option<String>)>> {
         if !name.contains("{}") {
-            return Ok(self.tensor(name)?.map(|(full, tensor)| (full, tensor, None)));
+            return Ok(self.own_or_shared(step, name)?.map(|(full, tensor)| (full, tensor, None)));
         }
         let mut all = Vec::new();
         while let Some((_, tensor)) = self.tensor(&name.replace("{}", &all.len().to_string()))? {
@@ -40,6 +40,33 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let full = format!("{}{}", self.layer.prefix, name.replace("{}", "*"));
         let how = Some("heads below each other".to_owned());
         Ok(Some((full, Tensor::stack(&all, 0)?, how)))
+    }
+
+    /// A parameter of the layer. A table of relative position biases may be that of the first layer, as in T5, or of a
+    /// module around the layers, as in `MPNet`.
+    fn own_or_shared(&self, step: Name, name: &str) -> Result<Option<(String, Tensor)>> {
+        let own = self.tensor(name)?;
+        if own.is_some() || step != Name::RelativeTable {
+            return Ok(own);
+        }
+        let mut words: Vec<&str> = self.layer.shown_prefix().split('.').collect();
+        let mut of_first = words.clone();
+        let number = of_first.iter_mut().find(|word| word.parse::<usize>().is_ok());
+        let mut places = Vec::new();
+        if let Some(number) = number {
+            *number = "0";
+            places.push(of_first.join("."));
+        }
+        while words.pop().is_some() && !words.is_empty() {
+            places.push(words.join("."));
+        }
+        for place in places {
+            let full = format!("{place}.{name}");
+            if let Some(tensor) = (self.read)(&full)? {
+                return Ok(Some((full, tensor)));
+            }
+        }
+        Ok(None)
     }
 
     /// Of every head first the query's rows and then the gate's, as Qwen3-Next has them: twice as many as heads reach the

@@ -149,7 +149,7 @@ pub fn is_parameter(name: &str) -> bool {
 /// Reads a layer's tensors.
 pub struct LayerReader<'a, R> {
     pub layer: &'a Layer,
-    read: &'a R,
+    pub read: &'a R,
     pub weights: Weights,
 }
 

@@ -23,7 +23,7 @@ pub(crate) use inputs::{Inputs, find_inputs, with_batch};
 pub(crate) use layout::{layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, known};
-pub(crate) use names::meanings;
+pub(crate) use names::{last_segment, meanings};
 pub(crate) use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;
 pub(crate) use steps::{FITS, Named, distance, fitting, name_steps};

@@ -20,12 +20,22 @@ pub enum Axis {
     HeadDim,
     /// Features of X, `d_in`.
     Input,
+    /// Rows of a table of relative position biases.
+    Bucket,
 }
 
 impl Axis {
     /// Every axis.
-    pub const ALL: [Self; 7] =
-        [Self::Batch, Self::Head, Self::Query, Self::Key, Self::Model, Self::HeadDim, Self::Input];
+    pub const ALL: [Self; 8] = [
+        Self::Batch,
+        Self::Head,
+        Self::Query,
+        Self::Key,
+        Self::Model,
+        Self::HeadDim,
+        Self::Input,
+        Self::Bucket,
+    ];
 
     /// The name in files, tables and messages.
     #[must_use]
@@ -38,6 +48,7 @@ impl Axis {
             Self::Model => "model",
             Self::HeadDim => "head_dim",
             Self::Input => "input",
+            Self::Bucket => "bucket",
         }
     }
 
@@ -57,6 +68,7 @@ impl Axis {
             Self::Model => "d_model",
             Self::HeadDim => "d_k",
             Self::Input => "d_in",
+            Self::Bucket => "buckets",
         }
     }
 }

@@ -72,26 +72,35 @@ steps! {
     BGate = "b_gate", "bias of the gate's projection", bias(&[QueryWidth]).drawn(&["gate_proj.bias"]);
     Sinks = "sinks", "scores that are no key's, one per head",
         weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink"], 0.0);
+    RelativeTable = "relative_bias_table", "biases of relative positions, by bucket",
+        weight(&[Size::Buckets, Heads]).by(RELATIVE)
+            .stored(&["relative_attention_bias.weight", "relative_position_bias.relative_position_bias_table",
+                "attention.relative_position_bias.relative_position_bias_table", "relative_position_bias_table"], 0.0);
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past().called(K_PAST);
     VPast = "v_past", "values of the cache", past().called(V_PAST);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
-    WindowMask = "mask_window", "keys before a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
+    WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
+    ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     KeyMask = "mask_keys", "keys that nobody may see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
     LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, SCORES).boolean().inner();
     DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, SCORES).boolean().inner().by("`segments=N,N`");
     FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, SCORES).boolean().inner().file("attn_mask");
     Mask = "mask", "which keys a query may not see",
         Row::new(Setting, SCORES).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask")
-            .made_of(&[Name::CausalMask, Name::WindowMask, Name::KeyMask, Name::LengthMask, Name::DocumentMask, Name::FileMask]);
+            .made_of(&[Name::CausalMask, Name::WindowMask, Name::ChunkMask, Name::KeyMask, Name::LengthMask, Name::DocumentMask, Name::FileMask]);
     AlibiSlopes = "alibi_slopes", "slopes of the heads' position biases", Row::new(Setting, &[Heads]).inner().by("`alibi`");
     Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`")
         .made_of(&[Name::AlibiSlopes]);
+    RelativeBias = "relative_bias", "biases of relative positions", Row::new(Setting, &[Heads, Queries, Keys]).inner().by(RELATIVE)
+        .made_of(&[Name::RelativeTable]);
+    GivenBias = "bias_given", "the file's position biases", Row::new(Setting, SCORES).blocked().inner().file("attn_bias");
     FileBias = "bias_file", "the file's float mask", Row::new(Setting, SCORES).blocked().inner().file("attn_mask");
     AttnBias = "attn_bias", "position biases or float mask",
-        Row::new(Setting, SCORES).blocked().by("`alibi` or `attn_mask=FILE`").file("attn_mask")
-            .made_of(&[Name::Alibi, Name::FileBias]);
+        Row::new(Setting, SCORES).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`").file("attn_mask")
+            .made_of(&[Name::Alibi, Name::RelativeBias, Name::GivenBias, Name::FileBias])
+            .called(&[known(&["relative_position_bias", "rel_pos_bias", "relative_attention_bias"])]);
     DropoutKeep = "dropout_keep", "weights that dropout keeps", Row::new(Random, SCORES).boolean().by("`dropout=P`");
     DropoutScale = "dropout_scale", "what kept weights are multiplied by", Row::new(Setting, &[]).inner().by("`dropout=P`");
     Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ]).file("q").called(&[known(QUERY)]);
@@ -147,7 +156,7 @@ steps! {
         Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
     ScoresBiased = "scores_biased", "scores plus position biases or a float mask",
-        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::AttnBias]).blocked().by("`alibi` or `attn_mask=FILE`")
+        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::AttnBias]).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`")
             .called(&[ranked(LOGITS, 1), ranked(HOOKED, 1), ranked(MASKED, 1)]);
     MaskedScores = "masked_scores", "scores after the mask",
         Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::Mask]).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
@@ -176,6 +185,8 @@ steps! {
         Row::computed(&[Batch, Queries, Size::Model], &[Name::Concat, Name::ConcatNorm, Name::ConcatGated, Name::WO, Name::BO]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]);
 }
 
+/// Which of the two it is, a table does not say.
+const RELATIVE: &str = "`relative_bias=bidirectional` or `relative_bias=one-sided`";
 const CACHE: &str = "`past=FILE`, or k_past and v_past in the file";
 
 const fn weight(sizes: &'static [Size]) -> Row {

@@ -53,6 +53,8 @@ pub enum Size {
     HeadDim,
     /// Pairs of features that are turned, r / 2.
     Pairs,
+    /// Rows of a table of relative position biases.
+    Buckets,
 }
 
 impl Size {
@@ -67,6 +69,7 @@ impl Size {
             Self::Model | Self::QueryWidth | Self::KeyWidth => Axis::Model,
             Self::Heads | Self::KeyHeads => Axis::Head,
             Self::HeadDim | Self::Pairs => Axis::HeadDim,
+            Self::Buckets => Axis::Bucket,
         }
     }
 }

@@ -57,6 +57,24 @@ pub enum Reason {
         /// How many keys a query sees.
         window: usize,
     },
+    /// The key lies too far from the query, on either side.
+    OutsideWindow {
+        /// The query row.
+        query: usize,
+        /// The key.
+        key: usize,
+        /// How many positions away is too far.
+        window: usize,
+    },
+    /// The key is of another chunk.
+    OtherChunk {
+        /// The query row.
+        query: usize,
+        /// The key.
+        key: usize,
+        /// How many keys a chunk has.
+        chunk: usize,
+    },
     /// The batch item has fewer tokens.
     BeyondLength {
         /// The batch item.

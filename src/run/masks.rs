@@ -2,10 +2,10 @@
 
 use candle_core::{DType, Tensor};
 
-use crate::config::{AttnMaskTrue, Config, Sizes};
+use crate::config::{AttnMaskTrue, Config, Positions, Sizes};
 use crate::error::{Error, Result};
 use crate::file::one_tensor;
-use crate::foreign::meanings;
+use crate::foreign::{last_segment, meanings};
 use crate::program::{Name, unravel};
 
 /// The mask of a file as the step that it is: what it blocks, or what it adds to the scores.
@@ -44,6 +44,19 @@ fn by_heads(config: &Config, mask: &Tensor) -> Result<Tensor> {
         }
         _ => Ok(mask.clone()),
     }
+}
+
+/// The position biases of a file, of the queries that are computed.
+///
+/// # Errors
+/// If they do not broadcast to (batch, head, query, key), or are no floats.
+pub fn biases_of_file(config: &Config, biases: &Tensor) -> Result<Tensor> {
+    if !biases.dtype().is_float() {
+        let what = "holds no floats, and is added to the scores";
+        return Err(Error::tensor("attn_bias", what, "give a mask of 0 and 1 by `attn_mask=FILE`"));
+    }
+    check_shape(config, "attn_bias", biases, config.sizes.seq_len)?;
+    of_queries(config, biases)
 }
 
 /// Which step the mask of a file is.
@@ -106,6 +119,36 @@ pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
     let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
     let text = |row: Vec<u8>| row.into_iter().map(|bit| if bit == 1 { '1' } else { '0' }).collect();
     Ok(rows.into_iter().map(text).collect())
+}
+
+/// Positions of tokens, as a config states them, from `FILE` or `FILE:TENSOR`: (token), (batch, token), or of time, height
+/// and width (3, batch, token).
+///
+/// # Errors
+/// If the file cannot be read, or does not hold such a tensor of whole numbers from 0 up.
+pub fn positions_of(place: &str) -> Result<Positions> {
+    let may_be = |name: &str| last_segment(name).eq_ignore_ascii_case("position_ids");
+    let (tensor, _) = one_tensor(place, "positions", may_be)?;
+    let axes = "(token), (batch, token) or (3, batch, token)";
+    let [sections, items, tokens] = match *tensor.dims() {
+        [tokens] => [1, 1, tokens],
+        [items, tokens] => [1, items, tokens],
+        _ => dims(&tensor, "positions", axes)?,
+    };
+    let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let position = |number: &f64| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+        let whole =
+            (*number >= 0.0 && number.fract() == 0.0 && *number < 9e15).then_some(*number as usize);
+        whole.ok_or_else(|| {
+            let what = format!("holds {number}, which is no position");
+            Error::tensor("positions", what, "give whole numbers from 0 up")
+        })
+    };
+    let numbers = numbers.iter().map(position).collect::<Result<Vec<usize>>>()?;
+    let row = |at: usize| numbers.iter().skip(at * tokens).take(tokens).copied().collect();
+    let of = |section: usize| (0..items).map(|item| row(section * items + item)).collect();
+    Ok(Positions::new((0..sections).map(of).collect()))
 }
 
 /// The lengths of a tensor's axes, as many as `axes` names.

@@ -7,7 +7,7 @@ mod record;
 mod sizes;
 mod sources;
 
-pub use masks::key_mask_rows;
+pub use masks::{key_mask_rows, positions_of};
 pub use record::to_record;
 pub use sources::Sources;
 

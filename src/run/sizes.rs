@@ -31,6 +31,12 @@ impl Sources {
             ("kv_heads", settings.kv_heads, sizes.kv_heads, keys),
             ("kv_len", settings.kv_len, sizes.kv_len, second),
             ("d_memory", settings.d_memory, sizes.d_memory, second),
+            (
+                "relative_buckets",
+                settings.relative_buckets,
+                sizes.relative_buckets,
+                Name::RelativeTable,
+            ),
         ];
         for (name, stated, found, tensor) in stated {
             if let (Some(stated), Some(found)) = (stated, found)
@@ -50,7 +56,10 @@ impl Sources {
             let fix = "pass `bias=false`, or give all four biases; zeros will do";
             return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
         }
-        let config = Config::resolve(&settings.clone().over(sizes))?;
+        // A model that says how positions are biased leaves the number of buckets to the table.
+        let relative_buckets = settings.relative_buckets.or(sizes.relative_buckets);
+        let settings = Settings { relative_buckets, ..settings.clone() };
+        let config = Config::resolve(&settings.over(sizes))?;
         self.check_norms(&config)?;
         Ok(config)
     }
@@ -90,6 +99,10 @@ impl Sources {
         if let Some(freqs) = self.tensor(Name::RopeFreqs) {
             let [pairs] = dims(freqs, Name::RopeFreqs, "(rope_dims / 2)")?;
             sizes.rope_dims = settings.rope.map(|_| 2 * pairs);
+        }
+        if let Some(table) = self.tensor(Name::RelativeTable) {
+            let [buckets, _] = dims(table, Name::RelativeTable, "(relative_buckets, heads)")?;
+            sizes.relative_buckets = settings.relative_bias.map(|_| buckets);
         }
         Ok(sizes)
     }
@@ -181,8 +194,11 @@ impl Sources {
 fn bring(step: Name, sizes: &mut Settings) -> Result<()> {
     let row = step.row();
     let brought = Message::from(row.brought_by);
+    // Of several that may be meant, none is.
+    let is_one =
+        brought.parts().iter().filter(|part| matches!(part, Part::Setting(..))).count() == 1;
     if let ([_, Part::Setting(key, value), ..], false) =
-        (&brought.parts()[..], row.stored.is_empty())
+        (&brought.parts()[..], row.stored.is_empty() || !is_one)
         && let Some(setting) = Setting::named(key)
     {
         let set = setting.set(sizes, value.unwrap_or("true"));

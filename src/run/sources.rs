@@ -28,8 +28,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads the files that the settings name: `x`, `memory`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs` and
-    /// `attn_mask`.
+    /// Reads the files that the settings name: `x`, `memory`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs`,
+    /// `attn_bias` and `attn_mask`.
     ///
     /// # Errors
     /// If a file cannot be read, or does not hold what it should.
@@ -56,6 +56,9 @@ impl Sources {
             sources.matches.extend(weights.matches);
             sources.files.extend(weights.files);
             sources.unread.extend(weights.unread);
+        }
+        if let Some(biases) = sources.read(Name::GivenBias, settings.attn_bias.as_ref())? {
+            sources.tensors.insert(Name::GivenBias, biases);
         }
         sources.attn_mask = sources.read(Name::FileMask, settings.attn_mask.as_ref())?;
         Ok(sources)
@@ -190,6 +193,7 @@ impl Sources {
             x: settings.x.clone().filter(|_| lacks(&[Name::X])),
             weights: settings.weights.clone().filter(|_| lacks(&[Name::WQ])),
             attn_mask: settings.attn_mask.clone().filter(may_need),
+            attn_bias: settings.attn_bias.clone().filter(|_| lacks(&[Name::AttnBias])),
             memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
             q: settings.q.clone().filter(|_| lacks(&[Name::Q, Name::QHeads])),
             k: settings.k.clone().filter(|_| lacks(&[Name::K, Name::KHeads])),
@@ -310,8 +314,12 @@ impl Sources {
         }
         for (name, tensor) in &self.tensors {
             if name.role() == Role::Setting && !self.following.contains(name) {
+                let tensor = match name {
+                    Name::GivenBias => masks::biases_of_file(config, tensor)?,
+                    _ => tensor.clone(),
+                };
                 if name.row().is_of_scores() {
-                    check_shape(config, name.as_str(), tensor, config.sizes.query_count())?;
+                    check_shape(config, name.as_str(), &tensor, config.sizes.query_count())?;
                 }
                 outside.insert(*name, tensor.dims().to_vec());
             }
@@ -335,7 +343,10 @@ impl Sources {
             } else {
                 tensor.to_dtype(config.dtype.into())?
             };
-            let tensor = Self::computed_rows(config, *name, tensor)?;
+            let tensor = match name {
+                Name::GivenBias => masks::biases_of_file(config, &tensor)?,
+                _ => Self::computed_rows(config, *name, tensor)?,
+            };
             given.insert(*name, tensor);
         }
         Ok(given)

@@ -59,6 +59,12 @@ fn told(reason: &Reason) -> String {
         Reason::BeforeWindow { query, key, window } => {
             format!("key {key} lies before the last {window} that query {query} sees")
         }
+        Reason::OutsideWindow { query, key, window } => {
+            format!("key {key} is {window} positions or more away from query {query}")
+        }
+        Reason::OtherChunk { query, key, chunk } => {
+            format!("key {key} is of another chunk of {chunk} than query {query}")
+        }
         Reason::BeyondLength { item, length, .. } => format!("item {item} has {}", tokens(length)),
         Reason::BlockedKey { item, key } => {
             format!("the key mask of item {item} has a 0 for key {key}")

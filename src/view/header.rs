@@ -2,8 +2,11 @@
 
 use serde_json::Value;
 
-use crate::config::{Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start};
+use crate::config::{
+    AlibiForm, Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start,
+};
 use crate::error::quoted;
+use crate::program::Places;
 
 /// The sizes.
 pub fn sizes_line(config: &Config) -> String {
@@ -37,7 +40,10 @@ pub fn mask_line(c: &Config) -> String {
         let align = (c.sizes.seq_len != c.sizes.keys()).then(|| format!(", aligned {}", c.align()));
         let window = c.masks.window.map(|window| format!(", window {window}"));
         masks.push(["causal".to_owned()].into_iter().chain(align).chain(window).collect());
+    } else if let Some(window) = c.masks.window {
+        masks.push(format!("window {window} to both sides"));
     }
+    masks.extend(c.masks.chunk.map(|chunk| format!("chunks of {chunk}")));
     if let Some(rows) = &c.masks.key_mask {
         masks.push(format!("keys {}", rows.join(",")));
     }
@@ -51,12 +57,13 @@ pub fn mask_line(c: &Config) -> String {
         masks.push(format!("documents {}{of_keys}", packed.queries));
     }
     masks.extend(c.files.attn_mask.as_ref().map(|place| quoted(&place.0)));
+    let biases = c.files.attn_bias.as_ref().map(|place| format!("biases {}", quoted(&place.0)));
     let mask = if masks.is_empty() {
         "no mask".to_owned()
     } else {
         format!("mask {} · fill {}", masks.join(" and "), c.masks.fill)
     };
-    std::iter::once(mask).chain(told(c)).collect::<Vec<_>>().join(" · ")
+    std::iter::once(mask).chain(biases).chain(told(c)).collect::<Vec<_>>().join(" · ")
 }
 
 /// The settings that change what is computed.
@@ -64,6 +71,10 @@ fn told(c: &Config) -> Vec<String> {
     let stated = Settings::from(c).to_json();
     let text = |setting: &Setting| match (setting.key, stated.get(setting.key)?, &c.rope) {
         ("rope", _, Some(rope)) => Some(rope_text(rope, c)),
+        ("alibi", _, _) => match c.alibi {
+            Some(form) if form != AlibiForm::default() => Some(format!("alibi {form}")),
+            _ => Some("alibi".to_owned()),
+        },
         (key, Value::Bool(true), _) => Some(key.to_owned()),
         (key, Value::String(word), _) => Some(format!("{key} {word}")),
         (key, value, _) => Some(format!("{key} {}", value.as_f64()?)),
@@ -87,6 +98,7 @@ fn rope_text(rope: &Rotary, c: &Config) -> String {
     if rope.dims < c.sizes.head_dim {
         parts.push(format!("{} of {} features", rope.dims, c.sizes.head_dim));
     }
+    parts.extend(rope.places.as_ref().map(Places::told));
     if rope.offset > 0 {
         parts.push(format!("from position {}", rope.offset));
     }

@@ -36,7 +36,7 @@ fn every_frequency_is_that_of_transformers_or_its_neighbour() {
     for record in fixture.records {
         let Record { dims, base, scaling, positions, bits, attention_factor } = record;
         let place = format!("dims {dims}, base {base}, {scaling:?}, {positions} positions");
-        let factor = scaling.as_ref().map_or(1.0, RopeScaling::attention_factor);
+        let factor = scaling.as_ref().map_or(1.0, |scaling| scaling.attention_factor(positions));
         let frequencies = Frequencies { dims, base, scaling, positions, dtype: DType::F32 };
         let ours = frequencies.numbers().expect("numbers");
         assert_eq!(ours.len(), bits.len(), "{place}");

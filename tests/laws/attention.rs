@@ -1,7 +1,7 @@
 //! Laws of attention itself.
 
 use candle_core::{Device, Tensor};
-use mha_trace::config::Mask;
+use mha_trace::config::{Mask, Positions};
 use mha_trace::program::Op;
 use proptest::prelude::*;
 
@@ -97,6 +97,7 @@ proptest! {
     fn a_query_sees_its_window_and_no_other_key(mut case in cases(), window in 1..7_usize) {
         case.settings.mask = Some(Mask::Causal);
         case.settings.window = Some(window);
+        case.settings.chunk = None;
         case.unmask();
         let run = case.run_with(Vec::new());
         let (config, mask) = (run.config(), value(&run.trace().expect("the case runs"), "mask").clone());
@@ -137,6 +138,13 @@ proptest! {
         }
         if let Some(lengths) = &mut case.settings.lengths {
             lengths.rotate_left(by % batch);
+        }
+        if let Some(positions) = &mut case.settings.positions {
+            let mut rows = positions.0.to_vec();
+            for items in rows.iter_mut().filter(|items| items.len() == batch) {
+                items.rotate_left(by % batch);
+            }
+            *positions = Positions::new(rows);
         }
         let after = case.trace_with(given.collect());
         let expected = pick(value(&before, "output"), 0, rotated());

@@ -48,7 +48,8 @@ fn case(key: &str) -> (Value, Value) {
         "d_model" | "d_in" => (json!({}), json!(16)),
         "heads" => (json!({}), json!(4)),
         "kv_heads" => (json!({}), json!(1)),
-        "head_dim" | "window" => (json!({}), json!(2)),
+        "head_dim" | "window" | "chunk" => (json!({}), json!(2)),
+        "attn_bias" => (weights, json!(fixture("masks/bias-head-query-key.json"))),
         "seed" => (json!({}), json!(7)),
         "input" => (json!({}), json!("rand")),
         "init" => (json!({}), json!("linear")),
@@ -132,6 +133,30 @@ fn of_others(key: &str) -> (Value, Value) {
         "q_temperature" => (temperature, json!(0.7)),
         "q_temperature_floor" | "q_temperature_offset" => (temperature, json!(1)),
         "gate" => (json!({}), json!("sigmoid")),
+        _ => of_positions(key),
+    }
+}
+
+/// The same of settings that say more of positions.
+fn of_positions(key: &str) -> (Value, Value) {
+    let rotary = json!({"d_model": 12, "rope": "half"});
+    let relative = || {
+        let file = json!(fixture("inputs/relative.safetensors"));
+        json!({"batch": 2, "seq_len": 5, "d_model": 12, "heads": 3, "d_in": 7, "bias": true, "weights": file,
+            "relative_bias": "bidirectional"})
+    };
+    let sections = || {
+        let positions = json!([[[0, 1, 2, 3]], [[0, 5, 6, 7]], [[0, 9, 8, 7]]]);
+        json!({"d_model": 24, "rope": "half", "rope_dims": 6, "positions": positions, "rope_sections": [2, 1, 0]})
+    };
+    match key {
+        "alibi_form" => (json!({"alibi": true}), json!("mpt")),
+        "relative_bias" => (relative(), json!("one-sided")),
+        "relative_buckets" => (relative(), json!(16)),
+        "relative_max_distance" => (relative(), json!(3)),
+        "positions" => (rotary, json!([0, 0, 1, 2])),
+        "rope_sections" => (sections(), json!([1, 1, 1])),
+        "rope_section_order" => (sections(), json!("interleaved")),
         other => panic!("say what `{other}` changes beside a recorded run"),
     }
 }

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 
 use mha_trace::config::{
-    CausalAlign, Config, DType, EmptyRow, Mask, NormOver, Pairing, QkNorm, Sizes,
+    AlibiForm, CausalAlign, Config, DType, EmptyRow, Mask, NormOver, Pairing, QkNorm, RelativeBias,
+    SectionOrder, Sizes,
 };
 use mha_trace::program::dropout_scale;
-use mha_trace::{Run, Trace};
+use mha_trace::{Run, Settings, Trace};
 use proptest::prelude::*;
 
 use super::common::values;
@@ -20,7 +21,11 @@ struct Slow<'a> {
     given: HashMap<&'a str, (&'a [usize], Vec<f64>)>,
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a handful of features, heads and tokens")]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "a handful of features, heads and tokens; bf16 is cut out of f32"
+)]
 impl<'a> Slow<'a> {
     fn new(run: &'a Run, trace: &'a Trace) -> Self {
         let given =
@@ -101,12 +106,12 @@ impl<'a> Slow<'a> {
         if !is_after {
             vector = self.normed(vector, &all, name, head);
         }
-        vector = self.turned(self.clipped(vector), token);
+        vector = self.turned(self.clipped(vector), item, token);
         if is_after { self.normed(vector, &[], name, head) } else { vector }
     }
 
     /// A head's vector of a token of x, at its position.
-    fn turned(&self, mut vector: Vec<f64>, token: usize) -> Vec<f64> {
+    fn turned(&self, mut vector: Vec<f64>, item: usize, token: usize) -> Vec<f64> {
         let Some(rope) = &self.config.rope else { return vector };
         let freqs = self.numbers("rope_freqs").expect("rotation has frequencies");
         for (pair, freq) in freqs.iter().enumerate() {
@@ -115,8 +120,9 @@ impl<'a> Slow<'a> {
                 Pairing::Interleaved => (2 * pair, 2 * pair + 1),
                 other => panic!("{other} pairs are not written here yet"),
             };
+            let position = self.position(item, token, pair).unwrap_or(rope.offset + token);
             let sign = if rope.backwards { -1.0 } else { 1.0 };
-            let angle = sign * (rope.offset + token) as f64 * freq;
+            let angle = sign * position as f64 * freq;
             let (a, b) = (vector[first], vector[second]);
             vector[first] = (a * angle.cos() - b * angle.sin()) * rope.factor();
             vector[second] = (a * angle.sin() + b * angle.cos()) * rope.factor();
@@ -124,12 +130,34 @@ impl<'a> Slow<'a> {
         vector
     }
 
+    /// The position that a pair is turned by, where positions are given.
+    fn position(&self, item: usize, token: usize, pair: usize) -> Option<usize> {
+        let settings = Settings::from(self.config);
+        let rows = &settings.positions?.0;
+        let sections = settings.rope_sections.unwrap_or_default();
+        let section = match (rows.len(), settings.rope_section_order.unwrap_or_default()) {
+            (1, _) => 0,
+            (_, SectionOrder::Interleaved) => {
+                let own = pair % 3;
+                if pair < 3 * sections[own] { own } else { 0 }
+            }
+            _ => usize::from(pair >= sections[0]) + usize::from(pair >= sections[0] + sections[1]),
+        };
+        let items = &rows[section];
+        Some(items[item % items.len()][token])
+    }
+
     fn query(&self, item: usize, token: usize, head: usize) -> Vec<f64> {
         let mut vector = self.vector("q", "x", [item, token, head]);
         if let Some(own) = self.config.temperature {
             let past = self.config.sizes.past_len;
             let from = self.config.rope.as_ref().map_or(past, |rope| rope.offset);
-            let steps = (from + token + own.offset) / own.floor;
+            let time = Settings::from(self.config).positions.map(|all| {
+                let items = &all.0[0];
+                items[item % items.len()][token]
+            });
+            let position = time.unwrap_or(from + token);
+            let steps = (position + own.offset) / own.floor;
             for x in &mut vector {
                 *x *= 1.0 + own.scale * (1.0 + steps as f64).ln();
             }
@@ -194,22 +222,63 @@ impl<'a> Slow<'a> {
             _ => (c.sizes.keys(), c.sizes.seq_len),
         };
         let is_later = key + tokens > token + keys;
-        let is_too_early =
-            c.masks.window.is_some_and(|window| token + keys >= key + tokens + window);
-        is_padding || (c.masks.between == Mask::Causal && (is_later || is_too_early))
+        let is_causal = c.masks.between == Mask::Causal;
+        let is_outside = c.masks.window.is_some_and(|window| {
+            let is_too_early = token + keys >= key + tokens + window;
+            is_too_early || (!is_causal && key + tokens >= token + keys + window)
+        });
+        let is_other =
+            c.masks.chunk.is_some_and(|chunk| (token + keys - tokens) / chunk != key / chunk);
+        is_padding || (is_causal && is_later) || is_outside || is_other
     }
 
     /// What is added to a score: the head's slope times the distance, or what a file says.
     fn bias(&self, token: usize, cell @ [_, head, _, key]: [usize; 4]) -> f64 {
-        if !self.config.alibi {
-            return self.masked("attn_bias", cell).unwrap_or(0.0);
-        }
+        let given = self.masked("attn_bias", cell);
+        given.unwrap_or_else(|| self.alibi(token, head, key) + self.relative(token, head, key))
+    }
+
+    /// A learned bias. Bucket e + j begins at a distance of e · (max / e)^(j / (n − e)).
+    fn relative(&self, token: usize, head: usize, key: usize) -> f64 {
+        let Some(relative) = self.config.relative else { return 0.0 };
+        let Sizes { heads, past_len, buckets, .. } = self.config.sizes;
+        let (query, all) = (past_len + token, buckets.expect("has a table"));
+        let is_both = relative.sort == RelativeBias::Bidirectional;
+        let count = if is_both { all / 2 } else { all };
+        let apart = if is_both { query.abs_diff(key) } else { query.saturating_sub(key) };
+        let exact = count / 2;
+        let begins = |bucket: usize| {
+            let power = (bucket - exact) as f64 / (count - exact) as f64;
+            exact as f64 * (relative.max_distance as f64 / exact as f64).powf(power)
+        };
+        let far = (exact..count).filter(|bucket| apart as f64 >= begins(*bucket) * (1.0 - 1e-9));
+        let bucket = if apart < exact { apart } else { far.max().expect("the first") };
+        let later = if is_both && key > query { count } else { 0 };
+        self.features("relative_bias_table", &[later + bucket])[..heads][head]
+    }
+
+    fn alibi(&self, token: usize, head: usize, key: usize) -> f64 {
+        let Some(form) = self.config.alibi else { return 0.0 };
         let heads = self.config.sizes.heads;
         let power = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
         // Heads beyond a power of two have places halfway between the others'.
         let place = if head < power { head as f64 + 1.0 } else { (head - power) as f64 + 0.5 };
         let slope = (-8.0 * place / power as f64).exp2();
-        -slope * (self.config.sizes.past_len + token).abs_diff(key) as f64
+        match form {
+            AlibiForm::Paper => -slope * (self.config.sizes.past_len + token).abs_diff(key) as f64,
+            AlibiForm::Bloom => slope * key as f64,
+            // bf16 has the upper half of the bits of f32, rounded.
+            AlibiForm::Falcon => {
+                let narrow = |number: f64| {
+                    let bits = (number as f32).to_bits();
+                    let up = 0x7fff + (bits >> 16 & 1);
+                    f64::from(f32::from_bits((bits + up) & 0xffff_0000))
+                };
+                narrow(narrow(slope) * narrow(key as f64)) * self.config.scale_factor()
+            }
+            AlibiForm::Mpt => slope * (key as f64 - (self.config.sizes.keys() - 1) as f64),
+            other => panic!("{other} is not written here yet"),
+        }
     }
 
     fn weights(&self, scores: &[f64], head: usize) -> Vec<f64> {

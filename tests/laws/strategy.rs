@@ -2,15 +2,16 @@
 
 use candle_core::{Device, Tensor};
 use mha_trace::config::{
-    CausalAlign, DType, EmptyRow, Fill, Gate, Init, Input, Mask, NormOver, OtherNorm, Pairing,
-    QkNorm, RopeScaling, Seed,
+    AlibiForm, CausalAlign, DType, EmptyRow, Fill, Gate, Init, Input, Mask, NormOver, OtherNorm,
+    Pairing, Positions, QkNorm, RelativeBias, RopeScaling, SectionOrder, Seed,
 };
 use mha_trace::file::{Entry, Record};
-use mha_trace::program::{Llama3, Yarn};
+use mha_trace::program::{Llama3, Longrope, Proportional, Yarn};
 use mha_trace::{Run, Settings, Sources, Trace};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
+use proptest::sample::Index;
 use proptest::sample::select;
 
 use super::reading;
@@ -135,21 +136,33 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 pub fn cases() -> impl Strategy<Value = Case> {
     sizes().prop_flat_map(|sizes| {
         let parts = (choices(), masks(&sizes), scores(sizes.keys()));
-        let given =
-            (norms(&sizes), sinks(sizes.heads), rotation(&sizes), past(&sizes), beside(&sizes));
+        let given = (
+            norms(&sizes),
+            sinks(sizes.heads),
+            rotation(&sizes),
+            (past(&sizes), relative(sizes.heads)),
+            beside(&sizes),
+        );
         (Just(sizes.settings()), parts, given).prop_map(
             |(base, (choices, masks, scores), given)| {
                 let (masks, attn_bias) = masks;
-                let ((norm, norms), (sink, sinks), (rope, freqs), past, (beside, more)) = given;
+                let ((norm, norms), (sink, sinks), (rope, freqs), others, (beside, more)) = given;
+                let (past, relative) = others;
                 let mut settings = choices.over(masks).over(scores).over(norm).over(sink);
                 settings = settings.over(rope).over(beside).over(base);
                 // The float mask is given as a run's whole attn_bias, and a window is one of a causal mask.
                 let is_causal = settings.mask == Some(Mask::Causal);
                 let is_cross = settings.kv_len.is_some();
-                settings.alibi = settings.alibi.filter(|_| attn_bias.is_none() && !is_cross);
-                settings.window = settings.window.filter(|_| is_causal);
+                let has_biases = attn_bias.is_none() && !is_cross;
+                settings.alibi = settings.alibi.filter(|_| has_biases);
+                settings.alibi_form = settings.alibi_form.filter(|_| has_biases);
+                settings.window = settings.window.filter(|_| is_causal || !is_cross);
+                settings.chunk = settings.chunk.filter(|_| !is_cross);
                 settings.causal_align = settings.causal_align.filter(|_| is_causal);
-                Case { settings, given: [norms, sinks, freqs, past, more].concat(), attn_bias }
+                let (relative, table) =
+                    if has_biases { relative } else { (Settings::default(), Vec::new()) };
+                let given = [norms, sinks, freqs, past, table, more].concat();
+                Case { settings: relative.over(settings), given, attn_bias }
             },
         )
     })
@@ -183,10 +196,14 @@ fn scores(keys: usize) -> impl Strategy<Value = Settings> {
     let window = weighted(0.3, 1..=keys + 1);
     let softcap = weighted(0.3, 0.5..5.0_f64);
     let scale = weighted(0.3, -0.5..1.5_f64);
-    (window, prop::bool::weighted(0.3), softcap, scale).prop_map(
-        |(window, alibi, softcap, scale)| Settings {
+    let chunk = weighted(0.2, 1..=keys + 1);
+    let form = weighted(0.5, select(AlibiForm::ALL));
+    (window, chunk, prop::bool::weighted(0.3), form, softcap, scale).prop_map(
+        |(window, chunk, alibi, alibi_form, softcap, scale)| Settings {
             window,
+            chunk,
             alibi: Some(alibi),
+            alibi_form,
             softcap,
             scale,
             ..Settings::default()
@@ -201,6 +218,27 @@ fn sinks(heads: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
         let settings = Settings { sinks: Some(true), ..Settings::default() };
         (settings, vec![entry("sinks", &sinks, &[heads])])
     })
+}
+
+/// Learned biases of relative positions, with a table. Distances where a bucket begins are no whole numbers, but for those
+/// that are counted one by one: rounding does not tell on which side of it they are.
+fn relative(heads: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
+    let sort = select(vec![RelativeBias::Bidirectional, RelativeBias::OneSided]);
+    let buckets = select(vec![4, 6, 8, 12, 16_usize]);
+    let max_distance = select(vec![13, 17, 23, 101]);
+    let settings = (sort, buckets, max_distance).prop_flat_map(move |(sort, buckets, most)| {
+        let settings = Settings {
+            relative_bias: Some(sort),
+            relative_buckets: Some(buckets),
+            relative_max_distance: Some(most),
+            ..Settings::default()
+        };
+        let table = vec(-2.0..2.0_f32, buckets * heads);
+        let table = table
+            .prop_map(move |table| vec![entry("relative_bias_table", &table, &[buckets, heads])]);
+        (Just(settings), table)
+    });
+    weighted(0.25, settings).prop_map(Option::unwrap_or_default)
 }
 
 fn key_row(row: &[bool]) -> String {
@@ -285,30 +323,55 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
     let base = weighted(0.5, 2.0..20_000.0_f64);
     let offset = weighted(0.4, 0..300_usize);
     let read = weighted(0.15, (vec(0.001..1.0_f32, head_dim / 2), weighted(0.5, 0.5..1.5_f64)));
-    let backwards = prop::bool::weighted(0.2);
-    let pairs = (select(Pairing::ALL), backwards);
-    let settings = (pairs, base, dims, offset, weighted(0.7, scaling()), read);
-    let rotation =
-        settings.prop_map(move |(pairs, rope_base, dims, rope_offset, scaling, read)| {
-            let (rope, backwards) = pairs;
-            let rope_dims = dims.or((head_dim % 2 == 1).then_some(head_dim - 1));
-            let mut settings = Settings {
-                rope: Some(rope),
-                rope_backwards: Some(backwards),
-                rope_base,
-                rope_dims,
-                rope_offset,
-                rope_scaling: scaling,
-                ..Settings::default()
-            };
-            let Some((freqs, factor)) = read else { return (settings, Vec::new()) };
-            settings.rope_scaling = None;
-            settings.rope_freqs = Some("freqs.npy".into());
-            settings.rope_attention_factor = factor;
-            let pairs = rope_dims.unwrap_or(head_dim) / 2;
-            (settings, vec![entry("rope_freqs", &freqs[..pairs], &[pairs])])
-        });
+    let places = weighted(0.3, positions(sizes.batch, sizes.tokens));
+    let pairs = (select(Pairing::ALL), prop::bool::weighted(0.2));
+    let settings = (pairs, base, dims, (offset, places), weighted(0.7, scaling()), read);
+    let rotation = settings.prop_map(move |(pairs, rope_base, dims, from, scaling, read)| {
+        let ((rope, backwards), (rope_offset, places)) = (pairs, from);
+        let rope_dims = dims.or((head_dim % 2 == 1).then_some(head_dim - 1));
+        let pairs = rope_dims.unwrap_or(head_dim) / 2;
+        let factors = |scaling: RopeScaling| match scaling {
+            RopeScaling::Longrope(own) => RopeScaling::Longrope(Longrope {
+                short_factor: own.short_factor[..pairs].to_vec(),
+                long_factor: own.long_factor[..pairs].to_vec(),
+                ..own
+            }),
+            other => other,
+        };
+        let mut settings = Settings {
+            rope: Some(rope),
+            rope_backwards: Some(backwards),
+            rope_base,
+            rope_dims,
+            rope_offset: rope_offset.filter(|_| places.is_none()),
+            rope_scaling: scaling.map(factors),
+            ..Settings::default()
+        };
+        if let Some((positions, (first, second), order)) = places {
+            let first = first.index(pairs + 1);
+            let second = second.index(pairs - first + 1);
+            settings.positions = Some(Positions::new(positions));
+            settings.rope_sections = Some(vec![first, second, pairs - first - second]);
+            settings.rope_section_order = Some(order);
+        }
+        let Some((freqs, factor)) = read else { return (settings, Vec::new()) };
+        settings.rope_scaling = None;
+        settings.rope_freqs = Some("freqs.npy".into());
+        settings.rope_attention_factor = factor;
+        (settings, vec![entry("rope_freqs", &freqs[..pairs], &[pairs])])
+    });
     weighted(0.6, rotation).prop_map(Option::unwrap_or_default).boxed()
+}
+
+/// Positions of tokens, one or three each, of all items or of each, with the sections of pairs and their order.
+fn positions(
+    batch: usize,
+    tokens: usize,
+) -> impl Strategy<Value = (Vec<Vec<Vec<usize>>>, (Index, Index), SectionOrder)> {
+    let rows = (select(vec![1, 3_usize]), select(vec![1, batch])).prop_flat_map(
+        move |(sections, items)| vec(vec(vec(0..40_usize, tokens), items), sections),
+    );
+    (rows, any::<(Index, Index)>(), select(SectionOrder::ALL))
 }
 
 /// Every kind of scaling, about as far as the few positions of a case reach.
@@ -331,6 +394,27 @@ fn scaling() -> impl Strategy<Value = RopeScaling> {
                 })
             }
         ),
+        (
+            vec(0.5..8.0_f64, 4),
+            vec(0.5..8.0_f64, 4),
+            2..40_usize,
+            factor.clone(),
+            weighted(0.3, (0.5..1.5_f64, 0.5..1.5_f64))
+        )
+            .prop_map(|(short_factor, long_factor, trained, factor, mscales)| {
+                RopeScaling::Longrope(Longrope {
+                    short_factor,
+                    long_factor,
+                    original_max_position_embeddings: trained,
+                    factor,
+                    attention_factor: None,
+                    short_mscale: mscales.map(|(short, _)| short),
+                    long_mscale: mscales.map(|(_, long)| long),
+                })
+            }),
+        (0.1..1.0_f64, factor.clone()).prop_map(|(partial_rotary_factor, factor)| {
+            RopeScaling::Proportional(Proportional { partial_rotary_factor, factor })
+        }),
         (
             factor,
             trained,

@@ -177,7 +177,7 @@ fn shifted(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
     }
     let shifted = |shift: i64| {
         let edit = |at: &Name| {
-            let rotate = rotation(run, *at)?;
+            let rotate = rotation(run, *at).filter(|rotate| rotate.places.is_none())?;
             let first = usize::try_from(i64::try_from(rotate.first).ok()? + shift).ok()?;
             Some(replace(*at, Rotary::Rotate(Rotate { first, ..rotate.clone() })))
         };
@@ -193,8 +193,7 @@ fn turned(run: &Situation, at: Name, slot: Option<usize>) -> Result<Vec<Edits>> 
     if run.has(Name::VCached) && ![Name::VHeads, Name::VCached].contains(&at) {
         return none();
     }
-    let (pairing, factor, is_backwards) = (rope.pairing, rope.factor(), rope.backwards);
-    let rotate = Rotate { pairing, first: rope.offset, factor, is_backwards };
+    let rotate = rope.rotate(0);
     let rotate = Rotary::Rotate(rotate);
     one([match slot {
         Some(slot) => before(at, slot, rotate, &[Name::RopeFreqs]),

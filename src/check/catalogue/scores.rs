@@ -3,7 +3,7 @@
 use super::mask::by_position;
 use super::{Edits, Mistake, Situation, Way, after, none, omit, omitted, one, replace};
 use crate::error::Result;
-use crate::program::{Biasing, ByPosition, Hides, Kind, Masking, Name, Op, alibi_slopes};
+use crate::program::{Biasing, ByPosition, Kind, Masking, Name, Op, alibi_slopes};
 
 pub const ALL: &[Mistake] = &[
     Mistake {
@@ -16,9 +16,9 @@ pub const ALL: &[Mistake] = &[
             right: "mask = causal | (query - key >= window)  # the last window keys, itself included",
             edits: |run| {
                 let Some(own) = by_position(run, Name::WindowMask) else { return none() };
-                let Hides::BeforeWindow(window) = own.hides else { return none() };
+                let Some((_, window, with)) = own.hides.number() else { return none() };
                 let of = |window| {
-                    let hides = Hides::BeforeWindow(window);
+                    let hides = with(window);
                     let mask = Masking::ByPosition(ByPosition { hides, ..own.clone() });
                     vec![replace(Name::WindowMask, mask)]
                 };

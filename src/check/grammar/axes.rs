@@ -216,6 +216,7 @@ fn word(step: Name, axis: Axis) -> &'static str {
     match axis {
         Axis::Key | Axis::Query if !step.row().is_of_scores() => "token",
         Axis::Model | Axis::HeadDim | Axis::Input => "feature",
+        Axis::Bucket => "bucket",
         Axis::Batch => "batch",
         Axis::Head => "head",
         Axis::Query => "query",

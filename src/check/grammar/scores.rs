@@ -13,6 +13,11 @@ impl Grammar<'_> {
             self.add(Kind::Inserted, cost::PLAIN, step.name, change, told);
         }
         if let ([_, mask], Op::Biasing(Biasing::Add)) = (&read[..], &step.op) {
+            if let Some(scaled) = self.right.step(Name::Scores) {
+                let change = Change::Before(1, scaled.op.clone(), Vec::new());
+                let told = "the bias is added before the scaling, and scaled with the scores";
+                self.add(Kind::Moved, cost::COMMON, step.name, change, told);
+            }
             let cells = [
                 (Cells::NotPositive, "what is not above 0"),
                 (Cells::Zero, "what is 0"),

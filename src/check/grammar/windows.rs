@@ -10,10 +10,12 @@ impl Grammar<'_> {
         let first = i64::try_from(self.sizes.first_position()).unwrap_or_default();
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let distance = |query: usize, key: usize| signed(query) + first - signed(key);
-        let window = self.right.step(Name::WindowMask).map(|step| &step.op);
-        let Some(Op::Masking(Masking::ByPosition(mask))) = window else { return };
-        let Hides::BeforeWindow(size) = mask.hides else { return };
-        let size_signed = signed(size);
+        let hides = |name: Name| match self.right.step(name).map(|step| &step.op) {
+            Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask.hides),
+            Some(_) | None => None,
+        };
+        let (window, chunk) = (hides(Name::WindowMask), hides(Name::ChunkMask));
+        let is_causal = self.right.step(Name::CausalMask).is_some();
         let is_future = |q: usize, k: usize| distance(q, k) < 0;
         let padding = self.padding(own);
         let is_padding = |b: usize, q: usize, k: usize| {
@@ -22,6 +24,18 @@ impl Grammar<'_> {
         let of = |is_blocked: &dyn Fn(usize, usize) -> bool| {
             own.of(|b, q, k| is_blocked(q, k) || is_padding(b, q, k))
         };
+        let mut common = |is_blocked: &dyn Fn(i64, i64) -> bool, told: String| {
+            let cells = of(&|q, k| is_blocked(signed(q) + first, signed(k)));
+            add(cells, told, cost::COMMON);
+        };
+        if let Some(Hides::OutsideWindow(size)) = window {
+            both_sides(signed(size), &mut common);
+        }
+        if let Some(Hides::OtherChunk(size)) = chunk {
+            chunks(signed(size.max(1)), is_causal, &mut common);
+        }
+        let Some(Hides::BeforeWindow(size)) = window else { return };
+        let size_signed = signed(size);
         add(
             of(&|q, k| distance(q, k).abs() >= size_signed),
             format!("the window of {size} reaches both ways, into later keys too"),
@@ -71,4 +85,40 @@ impl Grammar<'_> {
             cost::PLAIN,
         );
     }
+}
+
+/// Takes a mask by the positions of query and key, and what is said of it.
+type Add<'a> = dyn FnMut(&dyn Fn(i64, i64) -> bool, String) + 'a;
+
+/// In the place of a window to both sides.
+fn both_sides(size: i64, add: &mut Add) {
+    add(
+        &|query, key| key > query || query - key >= size,
+        "the window lies before the query alone, not on both sides".to_owned(),
+    );
+    add(
+        &|query, key| query - key >= size,
+        "every later key is visible, beside the window before the query".to_owned(),
+    );
+    add(
+        &|query, key| (query - key).abs() >= 2 * size - 1,
+        "the window is as long on each side as it is in all".to_owned(),
+    );
+    add(
+        &|query, key| 2 * (query - key).abs() >= size,
+        "half of the window lies on either side of the query".to_owned(),
+    );
+}
+
+/// In the place of chunks.
+fn chunks(size: i64, is_causal: bool, add: &mut Add) {
+    add(
+        &|query, key| (is_causal && key > query) || (query - key).abs() >= size,
+        format!("a sliding window of {size} in place of chunks"),
+    );
+    add(&|query, key| is_causal && key > query, "the chunks are left out".to_owned());
+    add(
+        &|query, key| query / size != key / size,
+        format!("chunks of {size} tokens, of which later keys are visible too"),
+    );
 }

@@ -1,254 +1,16 @@
 //! The families of models that are known, a row each, as transformers 5.23 computes their attention.
 
-#![allow(clippy::unnecessary_wraps, reason = "these make the columns of rows, which may be empty")]
-
+use super::builds::{
+    APERTUS, BART, BERT, BUCKETS, CLIP, CWM, EVEN, GATED, GEMMA4, GPT_OSS, GPT2, LLAMA, MINISTRAL3,
+    NORM, PAIRS, PLAIN, ROPE, SLIDING, SWITCHED, T5, VIT, WINDOW, base, every, first_full,
+    head_dim, key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part, rms,
+    rms_of_all, rotary_part, window,
+};
 use super::family::{
-    Family, HeadDim, KeyHeads, Kind, Norm, Packing, Part, Pattern, Rope, Scale, Sees, Temperature,
-    Turned, When, Window,
+    Family, HeadDim, KeyHeads, Kind, Long, Norm, Packing, Part, Pattern, Relative, Rope, Scale,
+    Sees, Temperature, Turned, When, Window,
 };
-use crate::config::{NormOver, Pairing, QkNorm};
-
-/// Sizes by their usual names; as many key heads as query heads, and nothing else.
-const PLAIN: Family = Family {
-    types: &[],
-    parts: &[part("layers.{}.self_attn", Sees::Past)],
-    width: &["hidden_size"],
-    heads: &["num_attention_heads"],
-    layers: &["num_hidden_layers"],
-    kv_heads: KeyHeads::AsQueries,
-    head_dim: HeadDim::Split,
-    bias: When::Never,
-    packing: &[],
-    norm: None,
-    v_norm: None,
-    clip: None,
-    temperature: None,
-    concat_norm: None,
-    gate: false,
-    shared: None,
-    rope: None,
-    scale: Scale::Root,
-    softcap: None,
-    window: None,
-    pattern: Pattern::Each(Kind::Full),
-    alibi: When::Never,
-    sinks: false,
-    refused: &[],
-};
-
-/// Llama's build, which most decoders vary.
-const LLAMA: Family = Family {
-    types: &["llama", "arcee"],
-    kv_heads: KeyHeads::Key("num_key_value_heads", None),
-    head_dim: HeadDim::Key("head_dim", None),
-    bias: When::If("attention_bias", false),
-    rope: Some(ROPE),
-    ..PLAIN
-};
-
-const ROPE: Rope = Rope {
-    when: When::Always,
-    pairing: Pairing::Half,
-    base: 10_000.0,
-    base_keys: &["rope_theta"],
-    sliding_base: None,
-    part: 1.0,
-    part_keys: &["partial_rotary_factor"],
-    dims: None,
-    bases: "",
-    layers: Turned::All,
-    scaling: "",
-    backwards: false,
-    alpha: false,
-};
-const PAIRS: Rope = Rope { pairing: Pairing::Interleaved, ..ROPE };
-
-/// Qwen3-Next's build: most layers have no softmax attention, and the others a gate.
-const GATED: Family = Family {
-    head_dim: head_dim(256),
-    norm: Some(Norm { kind: QkNorm::RmsPlusOne, ..NORM }),
-    gate: true,
-    rope: rotary_part(0.25),
-    pattern: last_of("full_attention_interval", 4, Kind::Other),
-    ..LLAMA
-};
-
-/// BERT's build, which most encoders vary.
-const BERT: Family = Family {
-    types: &["bert", "ernie", "electra", "layoutlm", "rembert", "megatron-bert", "data2vec-text"],
-    parts: &[
-        part("encoder.layer.{}.attention", Sees::PastIf(When::If("is_decoder", false))),
-        part("encoder.layer.{}.crossattention", Sees::Memory),
-    ],
-    bias: When::Always,
-    ..PLAIN
-};
-
-/// BART's build, which most encoder-decoders vary.
-const BART: Family = Family {
-    types: &[
-        "bart",
-        "mbart",
-        "plbart",
-        "m2m_100",
-        "marian",
-        "pegasus",
-        "blenderbot",
-        "blenderbot-small",
-        "whisper",
-    ],
-    parts: &[
-        Part {
-            heads: &["encoder_attention_heads"],
-            ..part("encoder.layers.{}.self_attn", Sees::All)
-        },
-        Part {
-            heads: &["decoder_attention_heads"],
-            ..part("decoder.layers.{}.self_attn", Sees::Past)
-        },
-        Part {
-            heads: &["decoder_attention_heads"],
-            ..part("decoder.layers.{}.encoder_attn", Sees::Memory)
-        },
-    ],
-    width: &["d_model"],
-    heads: &["decoder_attention_heads"],
-    layers: &[],
-    bias: When::Always,
-    ..PLAIN
-};
-
-/// GPT-2's build.
-const GPT2: Family = Family {
-    types: &["gpt2"],
-    parts: &[part("h.{}.attn", Sees::Past), part("h.{}.crossattention", Sees::Memory)],
-    width: &["n_embd", "hidden_size"],
-    heads: &["n_head", "num_attention_heads"],
-    layers: &["n_layer", "num_hidden_layers"],
-    bias: When::Always,
-    scale: Scale::Gpt2,
-    ..PLAIN
-};
-
-/// The vision transformer's build.
-const VIT: Family = Family {
-    types: &["vit", "deit", "vit_msn", "dinov2", "dinov2_with_registers"],
-    parts: &[part("encoder.layer.{}.attention", Sees::All)],
-    bias: When::Always,
-    ..PLAIN
-};
-
-const CLIP: Family = Family {
-    types: &["clip"],
-    parts: &[
-        Part {
-            config: "text_config",
-            ..part("text_model.encoder.layers.{}.self_attn", Sees::Past)
-        },
-        Part {
-            config: "vision_config",
-            ..part("vision_model.encoder.layers.{}.self_attn", Sees::All)
-        },
-    ],
-    bias: When::Always,
-    ..PLAIN
-};
-
-const fn part(path: &'static str, sees: Sees) -> Part {
-    Part { config: "", path, sees, heads: &[] }
-}
-
-const fn key_heads(otherwise: usize) -> KeyHeads {
-    KeyHeads::Key("num_key_value_heads", Some(otherwise))
-}
-
-const fn head_dim(otherwise: usize) -> HeadDim {
-    HeadDim::Key("head_dim", Some(otherwise))
-}
-
-const fn base(base: f64) -> Option<Rope> {
-    Some(Rope { base, ..ROPE })
-}
-
-const fn rotary_part(part: f64) -> Option<Rope> {
-    Some(Rope { part, ..ROPE })
-}
-
-const fn window(otherwise: usize) -> Option<Window> {
-    Some(Window { otherwise: Some(otherwise), ..WINDOW })
-}
-
-/// None, unless a config has one.
-const WINDOW: Window =
-    Window { key: "sliding_window", otherwise: None, per: 1, when: When::Always };
-/// None, unless a config turns it on.
-const SWITCHED: Option<Window> =
-    Some(Window { otherwise: Some(4096), when: When::If("use_sliding_window", false), ..WINDOW });
-
-const SLIDING: Pattern = Pattern::Each(Kind::Sliding);
-/// The first of two slides.
-const EVEN: Pattern = every(2, true, Kind::Sliding, Kind::Full);
-
-/// The last of so many sees all, the others slide.
-const fn last_full(of: usize) -> Pattern {
-    last_of("sliding_window_pattern", of, Kind::Sliding)
-}
-
-/// The last of as many as the key says, or of so many, sees all.
-const fn last_of(key: &'static str, of: usize, elsewhere: Kind) -> Pattern {
-    Pattern::Every { by: (key, of), first: false, there: Kind::Full, elsewhere }
-}
-
-/// The first of so many sees all, the others slide.
-const fn first_full(of: usize) -> Pattern {
-    every(of, true, Kind::Full, Kind::Sliding)
-}
-
-const fn every(by: usize, first: bool, there: Kind, elsewhere: Kind) -> Pattern {
-    Pattern::Every { by: ("sliding_window_pattern", by), first, there, elsewhere }
-}
-
-const NORM: Norm = Norm {
-    when: When::Always,
-    eps: ("rms_norm_eps", 1e-6),
-    kind: QkNorm::Rms,
-    over: NormOver::Head,
-    after_rope: false,
-};
-
-/// `LayerNorm` where a key says so; so much where it is absent.
-const fn layer_norm(key: &'static str, otherwise: bool) -> Norm {
-    Norm {
-        when: When::If(key, otherwise),
-        eps: ("layer_norm_eps", 1e-5),
-        kind: QkNorm::Layer,
-        ..NORM
-    }
-}
-
-/// The same without a bias, with a weight for every head.
-const fn layer_norm_per_head(key: &'static str) -> Option<Norm> {
-    Some(Norm { kind: QkNorm::LayerNoBias, over: NormOver::PerHead, ..layer_norm(key, false) })
-}
-
-/// A norm of all heads together.
-const fn rms_of_all(eps: f64) -> Option<Norm> {
-    Some(Norm { eps: ("rms_norm_eps", eps), over: NormOver::All, ..NORM })
-}
-
-const fn rms(eps: f64) -> Option<Norm> {
-    Some(Norm { eps: ("rms_norm_eps", eps), ..NORM })
-}
-
-/// Llama 3.1's scaling, by so much, of so many positions.
-const APERTUS: &str = r#"{"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}"#;
-const CWM: &str = r#"{"rope_type": "llama3", "rope_theta": 1000000.0, "factor": 16.0, "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}"#;
-const MINISTRAL3: &str = r#"{"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
-    "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384}"#;
-const GPT_OSS: &str = r#"{"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
-    "truncate": false, "original_max_position_embeddings": 4096}"#;
+use crate::config::{AlibiForm, QkNorm};
 
 /// Every family. Adding one is adding its row, and a recorded layer that holds it.
 #[rustfmt::skip]
@@ -257,7 +19,8 @@ pub const FAMILIES: &[Family] = &[
     LLAMA,
     Family { types: &["jais2"], bias: When::If("attention_bias", true), ..LLAMA },
     Family { types: &["mistral"], kv_heads: key_heads(8), bias: When::Never, window: window(4096), pattern: Pattern::Uniform, ..LLAMA },
-    Family { types: &["mixtral", "phimoe"], kv_heads: key_heads(8), rope: base(1e6), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
+    Family { types: &["phimoe"], kv_heads: key_heads(8), rope: Some(Rope { base: 1e6, long: Long::Short, ..ROPE }), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
+    Family { types: &["mixtral"], kv_heads: key_heads(8), rope: base(1e6), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["minimax"], kv_heads: key_heads(8), bias: When::Never, rope: base(1e6), window: Some(WINDOW),
         pattern: every(2, true, Kind::Full, Kind::Other), ..LLAMA },
     Family { types: &["ministral"], kv_heads: key_heads(8), bias: When::Never, window: window(4096), pattern: SLIDING, ..LLAMA },
@@ -267,6 +30,8 @@ pub const FAMILIES: &[Family] = &[
         pattern: Pattern::EvenBefore("max_window_layers", 28), ..LLAMA },
     Family { types: &["qwen3"], kv_heads: key_heads(32), head_dim: head_dim(128), norm: rms(1e-6), window: SWITCHED,
         pattern: Pattern::From("max_window_layers", 28), ..LLAMA },
+    Family { types: &["qwen3_vl_text"], kv_heads: key_heads(32), head_dim: head_dim(128), norm: rms(1e-6),
+        rope: Some(Rope { base: 500_000.0, interleaved: Some([24, 20, 20]), ..ROPE }), ..LLAMA },
     Family { types: &["qwen3_moe"], kv_heads: key_heads(4), norm: rms(1e-6), window: SWITCHED, pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["dots1"], kv_heads: key_heads(32), norm: rms(1e-6), window: window(4096),
         pattern: Pattern::From("max_window_layers", 62), ..LLAMA },
@@ -284,7 +49,7 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["gemma3_text"], kv_heads: key_heads(4), head_dim: head_dim(256), scale: Scale::RootOf("query_pre_attn_scalar", 256.0),
         norm: Some(Norm { kind: QkNorm::RmsPlusOne, ..NORM }), window: window(4096), pattern: last_full(6),
         rope: Some(Rope { base: 1e6, sliding_base: Some((&["rope_local_base_freq"], 10_000.0)), ..ROPE }),
-        refused: &[When::If("use_bidirectional_attention", false)], ..LLAMA },
+        parts: &[part("layers.{}.self_attn", Sees::PastIf(When::IfNot("use_bidirectional_attention", false)))], ..LLAMA },
     Family { types: &["minimax_m2"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::Never, norm: rms_of_all(1e-6),
         rope: Some(Rope { base: 5e6, dims: Some(("rotary_dim", None)), ..ROPE }),
         ..LLAMA },
@@ -308,7 +73,7 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["helium"], kv_heads: key_heads(20), head_dim: head_dim(128), rope: Some(Rope { base: 100_000.0, ..PAIRS }), ..LLAMA },
     Family { types: &["nemotron"], rope: rotary_part(0.5), ..LLAMA },
     Family { types: &["phi"], norm: Some(layer_norm("qk_layernorm", false)), bias: When::Always, rope: rotary_part(0.5), ..LLAMA },
-    Family { types: &["phi3"], bias: When::Never, window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
+    Family { types: &["phi3"], bias: When::Never, rope: Some(Rope { long: Long::First(4096), ..ROPE }), window: Some(WINDOW), pattern: Pattern::Uniform, ..LLAMA },
     Family { types: &["seed_oss"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::If("attention_bias", true), ..LLAMA },
     Family { types: &["smollm3"], kv_heads: key_heads(4), rope: Some(Rope { base: 2e6, layers: Turned::Listed, ..ROPE }),
         window: Some(Window { when: When::If("use_sliding_window", false), ..WINDOW }), pattern: Pattern::Unturned, ..LLAMA },
@@ -326,6 +91,10 @@ pub const FAMILIES: &[Family] = &[
         rope: Some(Rope { base: 160_000.0, base_keys: &["global_rope_theta"], sliding_base: Some((&["local_rope_theta"], 10_000.0)), ..ROPE }),
         window: Some(Window { key: "local_attention", otherwise: Some(128), per: 2, ..WINDOW }),
         pattern: Pattern::Every { by: ("global_attn_every_n_layers", 3), first: true, there: Kind::Full, elsewhere: Kind::Sliding }, ..LLAMA },
+    Family { types: &["modernbert"], parts: &[part("layers.{}.attn", Sees::All)], kv_heads: KeyHeads::AsQueries, head_dim: HeadDim::Split,
+        rope: Some(Rope { base: 160_000.0, base_keys: &["global_rope_theta"], sliding_base: Some((&["local_rope_theta"], 10_000.0)), ..ROPE }),
+        window: Some(Window { key: "local_attention", otherwise: Some(128), ..WINDOW }),
+        pattern: Pattern::Every { by: ("global_attn_every_n_layers", 3), first: true, there: Kind::Full, elsewhere: Kind::Sliding }, ..LLAMA },
     Family { types: &["eurobert"], parts: &[part("layers.{}.self_attn", Sees::All)], ..LLAMA },
     Family { types: &["persimmon"], kv_heads: KeyHeads::AsQueries, head_dim: HeadDim::Split, bias: When::Always, norm: Some(layer_norm("qk_layernorm", true)), rope: rotary_part(0.5), ..LLAMA },
     Family { types: &["hunyuan_v1_dense"], norm: Some(Norm { eps: ("rms_norm_eps", 1e-5), after_rope: true, ..NORM }), rope: Some(Rope { alpha: true, ..ROPE }), ..LLAMA },
@@ -335,24 +104,26 @@ pub const FAMILIES: &[Family] = &[
         temperature: Some(Temperature { when: When::If("attn_temperature_tuning", true), scale: (&["attn_scale"], 0.1),
             floor: (&["floor_scale"], 8192), offset: 1, of_unturned: true }),
         rope: Some(Rope { base: 500_000.0, layers: Turned::Listed, ..PAIRS }),
-        pattern: last_of("no_rope_layer_interval", 4, Kind::Chunked), ..LLAMA },
+        chunk: Some(("attention_chunk_size", 8192)), pattern: Pattern::ChunkedIfTurned, ..LLAMA },
     Family { types: &["ministral3"], kv_heads: key_heads(8), head_dim: head_dim(128), bias: When::Never, window: Some(WINDOW), pattern: Pattern::Uniform,
         temperature: Some(Temperature { when: When::Always, scale: (&["rope_parameters.llama_4_scaling_beta", "rope_scaling.llama_4_scaling_beta"], 0.1),
             floor: (&["rope_parameters.original_max_position_embeddings", "rope_scaling.original_max_position_embeddings"], 16384),
             offset: 0, of_unturned: false }),
         rope: Some(Rope { base: 1e6, scaling: MINISTRAL3, ..ROPE }), ..LLAMA },
     Family { types: &["qwen3_next"], kv_heads: key_heads(2), ..GATED },
-    Family { types: &["qwen3_5_text"], kv_heads: key_heads(4), ..GATED },
+    Family { types: &["qwen3_5_text"], kv_heads: key_heads(4), rope: Some(Rope { part: 0.25, interleaved: Some([11, 11, 10]), ..ROPE }), ..GATED },
     Family { types: &["afmoe"], head_dim: head_dim(128), norm: rms(1e-5), gate: true, rope: Some(Rope { layers: Turned::Sliding, ..ROPE }), window: window(1024), pattern: last_of("global_attn_every_n_layers", 4, Kind::Sliding), ..LLAMA },
     Family { types: &["bitnet"], kv_heads: key_heads(5), concat_norm: Some(("rms_norm_eps", 1e-5)), rope: base(500_000.0), ..LLAMA },
     Family { types: &["gemma3n_text"], kv_heads: key_heads(2), head_dim: head_dim(256), scale: Scale::By(1.0), norm: rms(1e-6), v_norm: Some(("rms_norm_eps", 1e-6)),
         window: window(512), pattern: last_full(5), shared: Some(("num_kv_shared_layers", 15)),
         rope: Some(Rope { base: 1e6, sliding_base: Some((&["rope_local_base_freq"], 10_000.0)), ..ROPE }), ..LLAMA },
+    Family { types: &["gemma4_text"], kv_heads: key_heads(4), head_dim: HeadDim::KeyOfFull("head_dim", 256, ("global_head_dim", 512)),
+        scale: Scale::By(1.0), norm: rms(1e-6), v_norm: Some(("rms_norm_eps", 1e-6)), window: window(512), pattern: last_full(6),
+        shared: Some(("num_kv_shared_layers", 0)), rope: Some(Rope { base: 1e6, sliding_base: Some((&[], 10_000.0)), scaling: GEMMA4, ..ROPE }),
+        refused: &[When::If("attention_k_eq_v", false), When::Is("use_bidirectional_attention", "all")], ..LLAMA },
     // Decoders of other builds.
     Family { types: &["dbrx"], parts: &[part("blocks.{}.norm_attn_norm.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
         kv_heads: KeyHeads::Key("attn_config.kv_n_heads", Some(1)), clip: Some("attn_config.clip_qkv"), rope: Some(ROPE), ..PLAIN },
-    Family { types: &["mpt"], parts: &[part("blocks.{}.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
-        scale: Scale::Key("attn_config.softmax_scale", None), clip: Some("attn_config.clip_qkv"), alibi: When::Always, ..PLAIN },
     GPT2,
     Family { types: &["openai-gpt"], parts: &[part("h.{}.attn", Sees::Past)], scale: Scale::Root, ..GPT2 },
     Family { types: &["gpt_bigcode"], kv_heads: KeyHeads::OneIf("multi_query"), packing: &[(When::IfNot("multi_query", true), Packing::Heads)], ..GPT2 },
@@ -369,8 +140,11 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["codegen"], parts: &[part("h.{}.attn", Sees::Past)], bias: When::Never, scale: Scale::Root, packing: &[(When::Always, Packing::Codegen)],
         rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", Some(64))), ..PAIRS }), ..GPT2 },
     Family { types: &["bloom"], parts: &[part("h.{}.self_attention", Sees::Past)], width: &["hidden_size", "n_embed"], scale: Scale::Root,
-        alibi: When::Always, ..GPT2 },
-    Family { types: &["falcon"], refused: &[When::If("alibi", false)], parts: &[part("h.{}.self_attention", Sees::Past)], kv_heads: KeyHeads::Falcon, bias: When::If("bias", false),
+        alibi: When::Always, alibi_form: AlibiForm::Bloom, ..GPT2 },
+    Family { types: &["mpt"], parts: &[part("blocks.{}.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
+        scale: Scale::Key("attn_config.softmax_scale", None), clip: Some("attn_config.clip_qkv"),
+        alibi: When::Always, alibi_form: AlibiForm::Mpt, ..PLAIN },
+    Family { types: &["falcon"], alibi: When::If("alibi", false), alibi_form: AlibiForm::Falcon, parts: &[part("h.{}.self_attention", Sees::Past)], kv_heads: KeyHeads::Falcon, bias: When::If("bias", false),
         rope: Some(Rope { when: When::IfNot("alibi", false), ..ROPE }), ..PLAIN },
     Family { types: &["opt"], parts: &[part("decoder.layers.{}.self_attn", Sees::Past)], bias: When::If("enable_bias", true), ..PLAIN },
     Family { types: &["xglm"], width: &["d_model"], heads: &["attention_heads"], layers: &["num_layers"], bias: When::Always, ..PLAIN },
@@ -380,12 +154,15 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "bert-generation"], ..BERT },
     Family { types: &["albert"], parts: &[part("albert_layer_groups.0.albert_layers.{}.attention", Sees::All)], layers: &["inner_group_num"], ..BERT },
     Family { types: &["distilbert"], parts: &[part("layer.{}.attention", Sees::All)], width: &["dim"], heads: &["n_heads"], layers: &["n_layers"], ..BERT },
+    Family { types: &["mpnet"], parts: &[part("encoder.layer.{}.attention.attn", Sees::All)],
+        relative: Some(Relative { buckets: ("", 32), max_distance: ("", 128), ..BUCKETS }), ..BERT },
     Family { types: &["esm"], rope: Some(Rope { when: When::Is("position_embedding_type", "rotary"), ..ROPE }), ..BERT },
     Family { types: &["roformer"], refused: &[When::If("rotary_value", false)], rope: Some(Rope { base_keys: &[], ..PAIRS }), ..BERT },
     Family { types: &["nomic_bert"], parts: &[part("encoder.layers.{}.attn", Sees::All)], bias: When::Never, rope: base(1000.0), ..BERT },
     Family { types: &["wav2vec2", "hubert"], parts: &[part("encoder.layers.{}.attention", Sees::All)], bias: When::Always, ..PLAIN },
     VIT,
-    Family { types: &["beit"], refused: &[When::If("use_relative_position_bias", false), When::If("use_shared_relative_position_bias", false)], ..VIT },
+    Family { types: &["beit"], relative: Some(Relative { when: When::Either("use_relative_position_bias", "use_shared_relative_position_bias"),
+        is_grid: true, buckets: ("", 0), max_distance: ("", 128) }), ..VIT },
     CLIP,
     Family { types: &["siglip"], parts: &[
         Part { config: "text_config", ..part("text_model.encoder.layers.{}.self_attn", Sees::All) },
@@ -395,4 +172,5 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["clip_vision_model", "siglip_text_model", "siglip_vision_model"], parts: &[part("encoder.layers.{}.self_attn", Sees::All)], ..CLIP },
     // Encoder-decoders.
     BART,
+    T5,
 ];

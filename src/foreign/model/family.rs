@@ -1,7 +1,7 @@
 //! What a family of models is: one row of data, which says where its config holds what, and what the library takes where
 //! a config is silent.
 
-use crate::config::{NormOver, Pairing, QkNorm};
+use crate::config::{AlibiForm, NormOver, Pairing, QkNorm};
 
 /// Models whose attention is computed alike.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +50,12 @@ pub struct Family {
     pub pattern: Pattern,
     /// Whether heads have linear position biases.
     pub alibi: When,
+    /// How those are computed.
+    pub alibi_form: AlibiForm,
+    /// Learned biases of relative positions.
+    pub relative: Option<Relative>,
+    /// The key of the length of chunks, and the length where it is absent, in layers that have them.
+    pub chunk: Option<(&'static str, usize)>,
     /// Whether heads have a score that is no key's.
     pub sinks: bool,
     /// What some of its models have and is not traced.
@@ -99,6 +105,8 @@ pub enum When {
     IfNot(&'static str, bool),
     /// If the key is that word.
     Is(&'static str, &'static str),
+    /// If one of the two keys is true.
+    Either(&'static str, &'static str),
 }
 
 /// How many key heads there are.
@@ -121,6 +129,8 @@ pub enum HeadDim {
     Split,
     /// What the key says; where it is absent so many, or the width shared among the heads.
     Key(&'static str, Option<usize>),
+    /// The same, and another key and size in the layers that see all.
+    KeyOfFull(&'static str, usize, (&'static str, usize)),
 }
 
 /// A norm of queries and keys.
@@ -152,6 +162,20 @@ pub struct Temperature {
     pub of_unturned: bool,
 }
 
+/// Learned biases of relative positions: of buckets, one-sided where a query sees what stands before alone, or of places of a
+/// grid.
+#[derive(Debug, Clone, Copy)]
+pub struct Relative {
+    /// Whether there are any.
+    pub when: When,
+    /// Whether they are of places of a grid.
+    pub is_grid: bool,
+    /// The key of the number of buckets, and the number where it is absent.
+    pub buckets: (&'static str, usize),
+    /// The same of the distance from which on all are in the last.
+    pub max_distance: (&'static str, usize),
+}
+
 /// Rotary positions.
 #[derive(Debug, Clone, Copy)]
 pub struct Rope {
@@ -176,10 +200,25 @@ pub struct Rope {
     pub layers: Turned,
     /// The scaling where the config has none, as JSON.
     pub scaling: &'static str,
+    /// What `longrope` goes by.
+    pub long: Long,
+    /// The sections of pairs where the config says none, of models in which they are interleaved whatever it says.
+    pub interleaved: Option<[usize; 3]>,
     /// Whether the angles are negative.
     pub backwards: bool,
     /// Whether an `alpha` beside dynamic scaling multiplies the base by its power d / (d − 2), whatever the length.
     pub alpha: bool,
+}
+
+/// What `longrope` goes by.
+#[derive(Debug, Clone, Copy)]
+pub enum Long {
+    /// What is said of rotary positions.
+    Stated,
+    /// A number of positions at first that the config itself says; otherwise so many.
+    First(usize),
+    /// Always the short factors, and what cos and sin are multiplied by has keys of its own.
+    Short,
 }
 
 /// The layers that turn their queries and keys.
@@ -240,6 +279,8 @@ pub enum Pattern {
     EvenBefore(&'static str, usize),
     /// The layers that do not turn slide.
     Unturned,
+    /// The layers that turn have chunks.
+    ChunkedIfTurned,
     /// Every so many layers, from such a one on, one has attention.
     Few { period: (&'static str, usize), offset: (&'static str, usize) },
 }
@@ -314,8 +355,18 @@ impl Family {
         match self.pattern {
             Pattern::From(key, _) | Pattern::EvenBefore(key, _) => keys.push(key),
             Pattern::Few { period, .. } => keys.push(period.0),
-            Pattern::Uniform | Pattern::Each(_) | Pattern::Every { .. } | Pattern::Unturned => {}
+            Pattern::Uniform
+            | Pattern::Each(_)
+            | Pattern::Every { .. }
+            | Pattern::Unturned
+            | Pattern::ChunkedIfTurned => {}
         }
+        keys.extend(self.chunk.map(|(key, _)| key));
+        if let Some(relative) = self.relative {
+            keys.extend([relative.buckets.0, relative.max_distance.0]);
+            keys.extend(relative.when.key());
+        }
+        keys.retain(|key| !key.is_empty());
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -327,7 +378,9 @@ impl When {
     pub fn key(self) -> Option<&'static str> {
         match self {
             Self::Always | Self::Never => None,
-            Self::If(key, _) | Self::IfNot(key, _) | Self::Is(key, _) => Some(key),
+            Self::If(key, _) | Self::IfNot(key, _) | Self::Is(key, _) | Self::Either(key, _) => {
+                Some(key)
+            }
         }
     }
 }

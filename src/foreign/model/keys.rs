@@ -73,6 +73,7 @@ impl Config {
             When::Never => Ok(false),
             When::If(name, otherwise) => is(name, otherwise),
             When::IfNot(name, otherwise) => is(name, otherwise).map(|is| !is),
+            When::Either(one, other) => Ok(is(one, false)? || is(other, false)?),
             When::Is(name, word) => Ok(self.get(name).and_then(Value::as_str) == Some(word)),
         }
     }

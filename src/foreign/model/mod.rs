@@ -1,9 +1,11 @@
 //! The settings of a Hugging Face model, from its `config.json`: what its family's row says of its keys.
 
 mod beside;
+mod builds;
 mod families;
 mod family;
 mod keys;
+mod kinds;
 mod rotary;
 mod unknown;
 
@@ -12,11 +14,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use self::families::FAMILIES;
-use self::family::{
-    Family, HeadDim, KeyHeads, Kind, Part, Pattern, Scale, Sees, Turned, When, Window,
-};
+use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, When};
 use self::keys::Config;
-use crate::config::{Feature, Mask, Settings};
+use crate::config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::read_json;
 
@@ -146,6 +146,14 @@ impl Model<'_> {
         let (d_model, heads) = self.sizes()?;
         let window = if is_cross { None } else { self.window()? };
         let rope = if is_cross { Settings::default() } else { self.rotary()? };
+        let relative = if is_cross { Settings::default() } else { self.relative()? };
+        let has_alibi = !is_cross && config.holds(family.alibi)?;
+        let chunk = match family.chunk {
+            Some((key, otherwise)) if self.kind()? == Kind::Chunked => {
+                Some(config.size(key)?.unwrap_or(otherwise))
+            }
+            Some(_) | None => None,
+        };
         Ok(Settings {
             d_model: Some(d_model),
             d_in: Some(d_model),
@@ -158,10 +166,13 @@ impl Model<'_> {
             window,
             scale: self.scale()?,
             softcap: self.softcap()?,
-            alibi: (!is_cross && config.holds(family.alibi)?).then_some(true),
+            alibi: has_alibi.then_some(true),
+            alibi_form: Some(family.alibi_form)
+                .filter(|form| has_alibi && *form != AlibiForm::default()),
+            chunk,
             sinks: family.sinks.then_some(true),
             prefix: self.layer.map(|layer| self.part.path.replace("{}", &layer.to_string())),
-            ..self.norm()?.over(self.beside()?).over(rope)
+            ..self.norm()?.over(self.beside()?).over(rope).over(relative)
         })
     }
 
@@ -180,7 +191,10 @@ impl Model<'_> {
         let is = |key, otherwise| config.holds(When::If(key, otherwise));
         match self.family.kv_heads {
             KeyHeads::AsQueries => Ok(None),
-            KeyHeads::Key(key, otherwise) => config.size_or(key, otherwise),
+            KeyHeads::Key(key, otherwise) => match self.own_size(key)? {
+                None => config.size_or(key, otherwise),
+                own => Ok(own),
+            },
             KeyHeads::OneIf(key) => Ok(is(key, true)?.then_some(1)),
             KeyHeads::Falcon if is("new_decoder_architecture", false)? => {
                 Ok(Some(config.size("num_kv_heads")?.unwrap_or(heads)))
@@ -194,9 +208,30 @@ impl Model<'_> {
         let split = width.checked_div(heads).filter(|head_dim| head_dim * heads == width);
         let stated = match self.family.head_dim {
             HeadDim::Split => None,
-            HeadDim::Key(key, otherwise) => self.config.size(key)?.or(otherwise),
+            HeadDim::Key(key, otherwise) => {
+                self.own_size(key)?.or(self.config.size(key)?).or(otherwise)
+            }
+            HeadDim::KeyOfFull(key, otherwise, (of_full, full)) => {
+                let is_listed = self.config.object(PER_LAYER)?.is_some();
+                let (name, otherwise) = match self.own_size(key)? {
+                    Some(own) => return Ok(Some(own)),
+                    None if !is_listed && self.kind()? == Kind::Full => (of_full, full),
+                    None => (key, otherwise),
+                };
+                Some(self.config.size(name)?.unwrap_or(otherwise))
+            }
         };
         Ok(stated.or(split))
+    }
+
+    /// A size that the config states of the layer alone.
+    fn own_size(&self, key: &str) -> Result<Option<usize>> {
+        let Some(layers) = self.config.object(PER_LAYER)? else { return Ok(None) };
+        let own = layers.get(&self.this_layer()?.to_string());
+        let own = own.and_then(|own| own.get(key)).filter(|value| !value.is_null());
+        let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok());
+        let wrong = || self.config.wrong(key, "a whole number from 0 up");
+        own.map(|value| size(value).ok_or_else(wrong)).transpose()
     }
 
     fn packing(&self) -> Result<Option<family::Packing>> {
@@ -228,6 +263,31 @@ impl Model<'_> {
                 Err(self.config.refused(what, "this is not traced"))
             }
         }
+    }
+
+    /// Learned biases of relative positions.
+    fn relative(&self) -> Result<Settings> {
+        let Some(relative) = self.family.relative else { return Ok(Settings::default()) };
+        if !self.config.holds(relative.when)? {
+            return Ok(Settings::default());
+        }
+        if relative.is_grid {
+            // The table says of which grid.
+            let sort = Some(RelativeBias::Grid);
+            return Ok(Settings { relative_bias: sort, ..Settings::default() });
+        }
+        let size = |(key, otherwise): (&str, usize)| {
+            Ok::<_, Error>(self.config.size(key)?.unwrap_or(otherwise))
+        };
+        Ok(Settings {
+            relative_bias: Some(match self.mask()? {
+                Mask::Causal => RelativeBias::OneSided,
+                Mask::None => RelativeBias::Bidirectional,
+            }),
+            relative_buckets: Some(size(relative.buckets)?),
+            relative_max_distance: Some(size(relative.max_distance)?),
+            ..Settings::default()
+        })
     }
 
     fn softcap(&self) -> Result<Option<f64>> {
@@ -272,114 +332,14 @@ impl Model<'_> {
         Ok(Some(plain / by))
     }
 
-    /// The window, if the model has one and the layer slides.
-    fn window(&self) -> Result<Option<usize>> {
-        let window = self.model_window()?;
-        if window.is_none() && self.layer.is_none() {
-            return Ok(None);
-        }
-        let kind = self.kind()?;
-        Ok(window.filter(|_| kind == Kind::Sliding))
-    }
-
-    /// The window of the layers that slide.
-    fn model_window(&self) -> Result<Option<usize>> {
-        let Some(Window { key, otherwise, per, when }) = self.family.window else {
-            return Ok(None);
-        };
-        if !self.config.holds(when)? {
-            return Ok(None);
-        }
-        Ok(self.config.size_or(key, otherwise)?.map(|window| window / per))
-    }
-
-    /// What the layer is, by the config's list or by the family's pattern.
-    fn kind(&self) -> Result<Kind> {
-        if matches!(self.family.pattern, Pattern::Uniform) {
-            return Ok(Kind::Sliding);
-        }
-        let types = match self.config.words("layer_types")? {
-            None => self.config.words("attention_layers")?,
-            types => types,
-        };
-        let named = match &types {
-            Some(types) => match types.first() {
-                Some(first) if types.iter().all(|kind| kind == first) => Some(*first),
-                _ => types.get(self.this_layer()?).copied(),
-            },
-            None => None,
-        };
-        let kind = match named {
-            None => self.kind_by_pattern()?,
-            Some("full_attention" | "attention" | "global" | "hybrid") => Kind::Full,
-            Some("sliding_attention" | "local") => Kind::Sliding,
-            Some("chunked_attention") => Kind::Chunked,
-            Some(_) => Kind::Other,
-        };
-        if !matches!(kind, Kind::Other | Kind::Chunked) {
-            return Ok(kind);
-        }
-        let what = match named {
-            None if kind == Kind::Chunked => {
-                "this layer is chunked, which is not traced".to_owned()
-            }
-            Some(named) => format!("this layer is of type {}, which is not traced", quoted(named)),
-            None => "this layer has no softmax attention".to_owned(),
-        };
-        Err(self.config.refused(what, "pick a layer of softmax attention: `layer=N`"))
-    }
-
-    fn kind_by_pattern(&self) -> Result<Kind> {
-        let slides = |slides| if slides { Kind::Sliding } else { Kind::Full };
-        let config = &self.config;
-        Ok(match self.family.pattern {
-            Pattern::Uniform => Kind::Sliding,
-            Pattern::Each(kind) => kind,
-            Pattern::Every { by: (key, otherwise), first, there, elsewhere } => {
-                let by = config.size(key)?.unwrap_or(otherwise).max(1);
-                let at = if first { 0 } else { by - 1 };
-                if self.this_layer()? % by == at { there } else { elsewhere }
-            }
-            Pattern::From(key, otherwise) => {
-                slides(self.this_layer()? >= config.size(key)?.unwrap_or(otherwise))
-            }
-            Pattern::EvenBefore(key, otherwise) => {
-                let layer = self.this_layer()?;
-                slides(layer % 2 == 0 && layer < config.size(key)?.unwrap_or(otherwise))
-            }
-            Pattern::Unturned => slides(!self.turns(Turned::Listed)?),
-            Pattern::Few { period, offset } => {
-                let of = |(key, otherwise)| Ok::<_, Error>(config.size(key)?.unwrap_or(otherwise));
-                let is_it = self.this_layer()? % of(period)?.max(1) == of(offset)?;
-                if is_it { Kind::Full } else { Kind::Other }
-            }
-        })
-    }
-
-    /// Whether the layer turns queries and keys.
-    fn turns(&self, layers: Turned) -> Result<bool> {
-        Ok(match layers {
-            Turned::All => true,
-            Turned::Sliding => self.kind()? == Kind::Sliding,
-            Turned::SlidingIfWindow => {
-                self.model_window()?.is_none() || self.kind()? == Kind::Sliding
-            }
-            Turned::Listed => {
-                let layer = self.this_layer()?;
-                if let Some(turned) = self.config.numbers("no_rope_layers")? {
-                    return Ok(turned.get(layer).is_none_or(|is| *is != Some(0.0)));
-                }
-                let by = self.config.size("no_rope_layer_interval")?.unwrap_or(4).max(1);
-                !(layer + 1).is_multiple_of(by)
-            }
-        })
-    }
-
     fn this_layer(&self) -> Result<usize> {
         let what = "its layers differ in their attention";
         self.layer.ok_or_else(|| self.config.refused(what, "say which is meant: `layer=N`"))
     }
 }
+
+/// What layers have of their own, by their number.
+const PER_LAYER: &str = "per_layer_config";
 
 /// √`d_k`.
 #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::Model;
-use super::family::{Kind, Rope};
-use crate::config::{RopeScaling, Settings};
+use super::family::{Kind, Long, Rope};
+use crate::config::{RopeScaling, SectionOrder, Settings};
 use crate::error::{Error, Result};
 
 /// Keys that may stand among what is said of rotary positions, and that say nothing of the frequencies of text.
@@ -20,7 +20,7 @@ impl Model<'_> {
         let own = rope.sliding_base.is_some() && self.kind()? == Kind::Sliding;
         // What the library takes where a config says nothing has its own base.
         let stated = match self.stated(own)? {
-            None if !rope.scaling.is_empty() => serde_json::from_str(rope.scaling).ok(),
+            None if !own && !rope.scaling.is_empty() => serde_json::from_str(rope.scaling).ok(),
             stated => stated,
         };
         let mut base = self.base(rope, own, stated.as_ref())?;
@@ -42,9 +42,14 @@ impl Model<'_> {
             rope: Some(rope.pairing),
             rope_base: Some(base),
             rope_dims: self.turned(rope, stated.as_ref())?,
+            rope_section_order: rope.interleaved.map(|_| SectionOrder::Interleaved),
+            rope_sections: stated
+                .as_ref()
+                .map_or(Ok(None), |stated| self.sections(stated))?
+                .or(rope.interleaved.map(Vec::from)),
             rope_backwards: rope.backwards.then_some(true),
             rope_scaling: match stated {
-                Some(stated) if alpha.is_none() => self.scaling(&stated)?,
+                Some(stated) if alpha.is_none() => self.scaling(rope, &stated)?,
                 Some(_) | None => None,
             },
             ..Settings::default()
@@ -64,7 +69,8 @@ impl Model<'_> {
         }
         let kind = match self.kind()? {
             Kind::Sliding => "sliding_attention",
-            Kind::Full | Kind::Chunked | Kind::Other => "full_attention",
+            Kind::Chunked => "chunked_attention",
+            Kind::Full | Kind::Other => "full_attention",
         };
         Ok(stated.get(kind).and_then(Value::as_object).cloned())
     }
@@ -96,6 +102,11 @@ impl Model<'_> {
             Some(stated) => self.config.number_in(stated, "partial_rotary_factor")?,
             None => None,
         };
+        // Of all features, those of the pairs beyond the part do not turn.
+        let kind = stated.and_then(|stated| stated.get("rope_type")).and_then(Value::as_str);
+        if kind == Some("proportional") {
+            return Ok(None);
+        }
         for key in rope.part_keys {
             let inside = stated.map_or(Ok(None), |stated| self.config.number_in(stated, key))?;
             part = part.or(inside).or(self.config.number(key)?);
@@ -117,9 +128,20 @@ impl Model<'_> {
         Ok(self.head_dim()?.filter(|_| part != 1.0).map(of))
     }
 
+    /// The pairs that turn by the positions of time, height and width.
+    fn sections(&self, stated: &Map<String, Value>) -> Result<Option<Vec<usize>>> {
+        let Some(sections) = stated.get("mrope_section").filter(|value| !value.is_null()) else {
+            return Ok(None);
+        };
+        let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok());
+        let sizes = sections.as_array().and_then(|all| all.iter().map(size).collect());
+        sizes.map(Some).ok_or_else(|| self.config.wrong("mrope_section", "a list of sizes"))
+    }
+
     /// The scaling of rotary frequencies, completed by what the library takes from beside it.
-    fn scaling(&self, stated: &Map<String, Value>) -> Result<Option<RopeScaling>> {
-        if matches!(kind_of(stated), None | Some("default" | "mrope")) {
+    fn scaling(&self, rope: &Rope, stated: &Map<String, Value>) -> Result<Option<RopeScaling>> {
+        let kind = kind_of(stated);
+        if matches!(kind, None | Some("default" | "mrope")) {
             return Ok(None);
         }
         let mut keys = stated.clone();
@@ -131,6 +153,23 @@ impl Model<'_> {
                 keys.insert(name.to_owned(), value.clone());
             }
         }
+        match rope.long {
+            _ if kind != Some("longrope") => {}
+            Long::Short => {
+                let short = keys.get("short_factor").cloned();
+                keys.extend(short.map(|short| ("long_factor".to_owned(), short)));
+            }
+            Long::Stated | Long::First(_) => {
+                keys.retain(|key, _| !["short_mscale", "long_mscale"].contains(&key.as_str()));
+            }
+        }
+        if let Long::First(otherwise) = rope.long {
+            let key = "original_max_position_embeddings";
+            let first = self.config.size(key)?.unwrap_or(otherwise);
+            keys.insert(key.to_owned(), first.into());
+        }
+        // A null says nothing.
+        keys.retain(|_, value| !value.is_null());
         let scaling = Value::Object(keys).to_string().parse::<RopeScaling>();
         scaling.map(Some).map_err(|error| {
             let fix = "say the rest by `rope`, `rope_freqs=FILE`, `rope_attention_factor`";

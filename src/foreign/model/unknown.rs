@@ -42,9 +42,11 @@ impl Known {
             ("norm of q and k", family.norm.is_some()),
             ("rotary", family.rope.is_some()),
             ("ALiBi", is(family.alibi)),
+            ("relative biases", family.relative.is_some()),
             ("scale", !matches!(family.scale, super::Scale::Root)),
             ("soft cap", family.softcap.is_some()),
             ("window", family.window.is_some()),
+            ("chunks", family.chunk.is_some()),
             ("sinks", family.sinks),
         ];
         Self {

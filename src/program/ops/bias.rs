@@ -2,10 +2,12 @@
 
 use candle_core::{DType, Device, Tensor};
 
+use super::alibi::{Distance, Distances, alibi_slopes};
 use super::mask::{broadcasts, joined};
+use super::relative::Relative;
 use super::slip::Slip;
 use crate::error::Result;
-use crate::program::axis::Axis::{Head, Key, Query};
+use crate::program::axis::Axis::{Bucket, Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
@@ -21,17 +23,10 @@ pub enum Biasing {
         /// A slope a head.
         slopes: Vec<f64>,
     },
-    /// (head, query, key): −slope · |position of the query − position of the key|, in f64. Reads the slopes.
-    Distances {
-        /// Which distance that is.
-        sort: Distance,
-        /// The position of the first query row.
-        first: usize,
-        /// Query rows.
-        queries: usize,
-        /// Keys.
-        keys: usize,
-    },
+    /// (head, query, key): −slope · distance of query and key, in f64. Reads the slopes.
+    Distances(Distances),
+    /// (head, query, key): learned biases of relative positions. Reads a table (bucket, head).
+    Relative(Relative),
     /// Position biases and a float mask added up in f64, as one number of the run's type. Reads one or more of them.
     Sum {
         /// The type of the run.
@@ -41,59 +36,31 @@ pub enum Biasing {
     Add,
 }
 
-/// Which distance of a query and a key a position bias grows with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Distance {
-    /// |query − key|.
-    #[default]
-    Absolute,
-    /// query − key, below 0 for keys to come.
-    Signed,
-    /// last key − key, the same for every query.
-    FromLast,
-}
-
-impl Distance {
-    /// The distance of the two among so many keys.
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
-    fn of(self, query: usize, key: usize, keys: usize) -> f64 {
-        match self {
-            Self::Absolute => query.abs_diff(key) as f64,
-            Self::Signed => query as f64 - key as f64,
-            Self::FromLast => keys as f64 - 1.0 - key as f64,
-        }
-    }
-}
-
-/// The slopes of so many heads: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise those of the
-/// next lower power, followed by every other one of the next higher, as the paper's code has it ("Train Short, Test
-/// Long", Press et al., 2021, section 3).
-#[must_use]
-#[allow(clippy::cast_precision_loss, reason = "heads are few")]
-pub fn alibi_slopes(heads: usize) -> Vec<f64> {
-    let of_power = |n: usize| (1..=n).map(move |at| (-8.0 * at as f64 / n as f64).exp2());
-    if heads.is_power_of_two() {
-        return of_power(heads).collect();
-    }
-    let lower = heads.next_power_of_two() / 2;
-    of_power(lower).chain(of_power(2 * lower).step_by(2)).take(heads).collect()
-}
-
 impl Operation for Biasing {
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         Ok(match (self, inputs) {
             (Self::Slopes { slopes }, _) => Tensor::new(slopes.as_slice(), &Device::Cpu)?,
-            (Self::Distances { sort, first, queries, keys }, [slopes]) => {
+            (Self::Distances(own), [slopes]) => {
                 let slopes = slopes.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-                let count = slopes.len().saturating_mul(*queries).saturating_mul(*keys);
+                let count = slopes.len().saturating_mul(own.queries).saturating_mul(own.keys);
                 let mut biases = Vec::with_capacity(count);
                 for slope in &slopes {
-                    for query in (*first..).take(*queries) {
-                        biases.extend((0..*keys).map(|key| -slope * sort.of(query, key, *keys)));
+                    for query in 0..own.queries {
+                        biases.extend((0..own.keys).map(|key| own.of(*slope, query, key)));
                     }
                 }
-                Tensor::from_vec(biases, (slopes.len(), *queries, *keys), &Device::Cpu)?
+                Tensor::from_vec(biases, (slopes.len(), own.queries, own.keys), &Device::Cpu)?
+            }
+            (Self::Relative(own), [table]) => {
+                let heads = table.dim(1)?;
+                let rows = (0..own.queries).flat_map(|query| {
+                    (0..own.keys)
+                        .map(move |key| u32::try_from(own.row(query, key)).unwrap_or(u32::MAX))
+                });
+                let rows = Tensor::from_iter(rows, &Device::Cpu)?;
+                let biases = table.index_select(&rows, 0)?.t()?.contiguous()?;
+                biases.reshape((heads, own.queries, own.keys))?
             }
             (Self::Sum { dtype }, [only]) => only.to_dtype(*dtype)?,
             (Self::Sum { dtype }, [first, others @ ..]) => {
@@ -103,7 +70,7 @@ impl Operation for Biasing {
                 others.iter().try_fold(wide, add)?.to_dtype(*dtype)?
             }
             (Self::Add, [scores, bias]) => scores.broadcast_add(bias)?,
-            (Self::Distances { .. } | Self::Sum { .. } | Self::Add, _) => {
+            (Self::Distances(_) | Self::Relative(_) | Self::Sum { .. } | Self::Add, _) => {
                 return Err(Misread.into());
             }
         })
@@ -112,12 +79,18 @@ impl Operation for Biasing {
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         match (self, inputs) {
             (Self::Slopes { slopes }, []) => Ok(vec![(Head, slopes.len())]),
-            (Self::Distances { queries, keys, .. }, [[heads @ (Head, _)]]) => {
-                Ok(vec![*heads, (Query, *queries), (Key, *keys)])
+            (Self::Distances(own), [[heads @ (Head, _)]]) => {
+                Ok(vec![*heads, (Query, own.queries), (Key, own.keys)])
+            }
+            (Self::Relative(own), [[(Bucket, rows), heads @ (Head, _)]]) => {
+                own.fits(*rows)?;
+                Ok(vec![*heads, (Query, own.queries), (Key, own.keys)])
             }
             (Self::Sum { .. }, _) => joined(inputs),
             (Self::Add, [scores, bias]) if broadcasts(bias, scores) => Ok(scores.to_vec()),
-            (Self::Slopes { .. } | Self::Distances { .. } | Self::Add, _) => Err(Misread),
+            (Self::Slopes { .. } | Self::Distances(_) | Self::Relative(_) | Self::Add, _) => {
+                Err(Misread)
+            }
         }
     }
 
@@ -127,16 +100,25 @@ impl Operation for Biasing {
                 let slopes: Vec<String> = slopes.iter().map(ToString::to_string).collect();
                 slopes.join(", ")
             }
-            Self::Distances { sort, first, keys, .. } => {
-                let query =
-                    if *first == 0 { "query".to_owned() } else { format!("query + {first}") };
-                let distance = match sort {
-                    Distance::Absolute => format!("|{query} − key|"),
-                    Distance::Signed => format!("({query} − key)"),
-                    Distance::FromLast => format!("({} − key)", keys.saturating_sub(1)),
+            Self::Distances(own) => {
+                let query = match own.first {
+                    0 => "query".to_owned(),
+                    first => format!("query + {first}"),
                 };
-                format!("−{} · {distance}", read::<1, _>(names)?[0])
+                let [slopes] = read(names)?;
+                let product = match own.sort {
+                    Distance::Absolute => format!("−{slopes} · |{query} − key|"),
+                    Distance::Signed => format!("−{slopes} · ({query} − key)"),
+                    Distance::FromLast => {
+                        format!("{slopes} · (key − {})", own.keys.saturating_sub(1))
+                    }
+                    Distance::FromFirst => format!("{slopes} · key"),
+                };
+                let product = if own.is_narrow { format!("bf16({product})") } else { product };
+                #[allow(clippy::float_cmp, reason = "1 exactly")]
+                if own.factor == 1.0 { product } else { format!("{product} · {}", own.factor) }
             }
+            Self::Relative(own) => own.formula(read::<1, _>(names)?[0]),
             Self::Sum { .. } | Self::Add => names.join(" + "),
         })
     }
@@ -148,10 +130,22 @@ impl Operation for Biasing {
                 let [head] = at(cell)?;
                 Ok(vec![Term(vec![factor("slope", *slopes.get(head).ok_or(Misread)?)])])
             }
-            Self::Distances { sort, first, keys, .. } => {
+            Self::Distances(own) => {
                 let ([slopes], [head, query, key]) = (read(inputs)?, at(cell)?);
-                let distance = sort.of(first + query, key, *keys);
-                Ok(vec![Term(vec![slopes.at(&[head])?, factor("−distance", -distance)])])
+                let slope = slopes.at(&[head])?;
+                if own.is_narrow {
+                    let bias = own.of(slope.value, query, key);
+                    return Ok(vec![Term(vec![factor("bf16(slope · key) · scale", bias)])]);
+                }
+                let distance = own.sort.of(own.first + query, key, own.keys);
+                #[allow(clippy::float_cmp, reason = "1 exactly")]
+                let by = Some(own.factor).filter(|by| *by != 1.0).map(|by| factor("scale", by));
+                let factors = [slope, factor("−distance", -distance)].into_iter().chain(by);
+                Ok(vec![Term(factors.collect())])
+            }
+            Self::Relative(own) => {
+                let ([table], [head, query, key]) = (read(inputs)?, at(cell)?);
+                Ok(vec![Term(vec![table.at(&[own.row(query, key), head])?])])
             }
             Self::Sum { .. } | Self::Add => {
                 inputs.iter().map(|bias| Ok(Term(vec![bias.broadcast_at(cell)?]))).collect()
@@ -160,18 +154,21 @@ impl Operation for Biasing {
     }
 
     fn knobs(&self) -> Vec<Knob> {
-        if let Self::Distances { sort, first, queries, keys } = self {
-            let (sort, queries, keys) = (*sort, *queries, *keys);
-            let bound = i64::try_from(keys.max(queries)).unwrap_or(i64::MAX);
+        if let Self::Relative(own) = self {
+            return own.knobs(|other| Self::Relative(other).into());
+        }
+        if let Self::Distances(own) = self {
+            let own = own.clone();
+            let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
-            let value = *first as f64;
+            let value = own.first as f64;
             return vec![Knob {
                 name: "position of the first query",
                 value,
                 range: Range::Whole(0, bound),
                 common: vec![0.0],
                 with: Box::new(move |first| {
-                    Some(Self::Distances { sort, first: whole(first)?, queries, keys }.into())
+                    Some(Self::Distances(Distances { first: whole(first)?, ..own.clone() }).into())
                 }),
             }];
         }
@@ -234,22 +231,52 @@ impl Operation for Biasing {
                 ]);
                 all
             }
-            Self::Distances { first, queries, keys, .. } => {
-                let distances = |sort: Distance, told: &str| {
-                    let (first, queries, keys) = (*first, *queries, *keys);
-                    let other = Self::Distances { sort, first, queries, keys };
-                    Sibling::new(other, Kind::Replaced, told)
-                };
-                vec![
-                    distances(
+            Self::Distances(own) => {
+                let sorts = [
+                    (Distance::Absolute, "the distance is that of query and key"),
+                    (
                         Distance::Signed,
                         "the distance has a sign: keys to come are favoured, not disfavoured",
                     ),
-                    distances(
+                    (
                         Distance::FromLast,
                         "the distance is that from the last key, the same for every query",
                     ),
-                ]
+                    (
+                        Distance::FromFirst,
+                        "the bias grows with the key's position, the same for every query",
+                    ),
+                ];
+                let others = sorts.into_iter().filter(|(sort, _)| *sort != own.sort);
+                let mut all: Vec<Sibling> = others
+                    .map(|(sort, told)| {
+                        let other = Self::Distances(Distances { sort, ..own.clone() });
+                        Sibling::new(other, Kind::Replaced, told)
+                    })
+                    .collect();
+                let told = if own.is_narrow {
+                    "positions and products are not rounded to bf16"
+                } else {
+                    "positions and products are rounded to bf16"
+                };
+                let narrow = Distances { is_narrow: !own.is_narrow, ..own.clone() };
+                all.push(Sibling::new(Self::Distances(narrow), Kind::Precision, told));
+                #[allow(clippy::float_cmp, reason = "1 exactly")]
+                if own.factor != 1.0 {
+                    let unscaled = Distances { factor: 1.0, ..own.clone() };
+                    let told = "the biases are not scaled: they are added after the scaling";
+                    all.push(Sibling::new(Self::Distances(unscaled), Kind::Omitted, told));
+                    let twice = Distances { factor: 2.0 * own.factor, ..own.clone() };
+                    let told = "the biases are added twice, as in eager attention";
+                    all.push(Sibling::new(Self::Distances(twice), Kind::Repeated, told));
+                }
+                all
+            }
+            Self::Relative(own) => {
+                let others = own.others().into_iter();
+                let sibling =
+                    |(other, told)| Sibling::new(Self::Relative(other), Kind::Replaced, told);
+                others.map(sibling).collect()
             }
             Self::Sum { .. } => Vec::new(),
         }
@@ -257,13 +284,20 @@ impl Operation for Biasing {
 
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Narrowed {
         match (self, part) {
-            (Self::Distances { sort, first, keys, .. }, Part::Rows(rows)) => {
-                let (first, queries) = (first + rows.first, rows.count);
-                let (sort, keys) = (*sort, *keys);
-                Narrowed::To(Self::Distances { sort, first, queries, keys }.into())
+            (Self::Distances(own), Part::Rows(rows)) => {
+                let (first, queries) = (own.first + rows.first, rows.count);
+                Narrowed::To(Self::Distances(Distances { first, queries, ..own.clone() }).into())
+            }
+            (Self::Relative(own), Part::Rows(rows)) => {
+                let (first, queries) = (own.first + rows.first, rows.count);
+                Narrowed::To(Self::Relative(Relative { first, queries, ..own.clone() }).into())
             }
             (
-                Self::Slopes { .. } | Self::Distances { .. } | Self::Sum { .. } | Self::Add,
+                Self::Slopes { .. }
+                | Self::Distances(_)
+                | Self::Relative(_)
+                | Self::Sum { .. }
+                | Self::Add,
                 Part::Item(_) | Part::Rows(_),
             ) => Narrowed::Same,
         }
@@ -271,27 +305,9 @@ impl Operation for Biasing {
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         output.count().saturating_mul(match self {
-            Self::Slopes { .. } => 0,
-            Self::Distances { .. } | Self::Add => 1,
+            Self::Slopes { .. } | Self::Relative(_) => 0,
+            Self::Distances(_) | Self::Add => 1,
             Self::Sum { .. } => inputs.len().saturating_sub(1) as u128,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Press et al., 2021: eight heads have 1/2, 1/4 … 1/256; twelve have four of sixteen's after those.
-    #[test]
-    fn slopes_are_those_of_the_paper() {
-        let halves: Vec<f64> = (1..=8).map(|at| 0.5_f64.powi(at)).collect();
-        assert_eq!(alibi_slopes(8), halves);
-        let sixteen = alibi_slopes(16);
-        let some_of_sixteen = [sixteen[0], sixteen[2], sixteen[4], sixteen[6]];
-        assert_eq!(alibi_slopes(12), [halves.as_slice(), &some_of_sixteen].concat());
-        assert_eq!(sixteen[..1], [0.5_f64.sqrt()]);
-        assert_eq!(alibi_slopes(1), [0.5_f64.powi(8)]);
-        assert_eq!(alibi_slopes(3).len(), 3);
     }
 }

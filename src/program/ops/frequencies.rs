@@ -11,127 +11,9 @@
 use std::f64::consts::{PI, TAU};
 
 use candle_core::DType;
-use serde::Serialize;
 
+use super::rope_scaling::{Llama3, Longrope, RopeScaling, Yarn};
 use crate::error::{Error, Result};
-
-/// What a checkpoint's config states as `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5): how the
-/// frequencies of the rotary position embedding are changed, so that a model sees farther than it was trained to.
-///
-/// Read from an object that names its kind as `rope_type` (or `type`, as older configs do). The kinds and their keys:
-///
-/// | kind | keys |
-/// |---|---|
-/// | `default` | |
-/// | `linear` | `factor` |
-/// | `dynamic` | `factor`, `max_position_embeddings` |
-/// | `llama3` | `factor`, `original_max_position_embeddings`, `low_freq_factor`, `high_freq_factor` |
-/// | `yarn` | `factor`, `original_max_position_embeddings`, `beta_fast`, `beta_slow`, `attention_factor`, `mscale`, `mscale_all_dim`, `truncate` |
-///
-/// A missing key that has no default, an unknown one and one that is stated twice are refused. A key that is null
-/// counts as missing. `rope_theta` and `partial_rotary_factor` are settings of their own, and skipped here.
-/// `original_max_position_embeddings` and `max_position_embeddings` stand in for each other, as a checkpoint states
-/// the latter outside this object.
-///
-/// ```
-/// use mha_trace::config::RopeScaling;
-///
-/// let scaling: RopeScaling = r#"{"type": "linear", "factor": 4}"#.parse()?;
-/// assert_eq!(scaling, RopeScaling::Linear { factor: 4.0 });
-/// # Ok::<(), String>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "rope_type", rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum RopeScaling {
-    /// The frequencies as they are.
-    Default,
-    /// All frequencies are divided by one number.
-    Linear {
-        /// What they are divided by.
-        factor: f64,
-    },
-    /// The base grows with the number of positions, once they are more than the model was trained with.
-    Dynamic {
-        /// How fast the base grows.
-        factor: f64,
-        /// The number of positions from which on it grows.
-        max_position_embeddings: usize,
-    },
-    /// Low frequencies are divided, high ones stay as they are, and those between are interpolated, as in Llama 3.1.
-    Llama3(Llama3),
-    /// Low frequencies are divided, high ones stay as they are, with a ramp between, and cos and sin are multiplied.
-    Yarn(Yarn),
-}
-
-/// The keys of [`RopeScaling::Llama3`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Llama3 {
-    /// What low frequencies are divided by.
-    pub factor: f64,
-    /// The number of positions that the model was trained with first, L.
-    pub original_max_position_embeddings: usize,
-    /// A frequency is low if its wave length is more than L / `low_freq_factor`.
-    pub low_freq_factor: f64,
-    /// A frequency is high if its wave length is less than L / `high_freq_factor`.
-    pub high_freq_factor: f64,
-}
-
-/// The keys of [`RopeScaling::Yarn`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Yarn {
-    /// What low frequencies are divided by: s, in the paper.
-    pub factor: f64,
-    /// The number of positions that the model was trained with first: L.
-    pub original_max_position_embeddings: usize,
-    /// A frequency is high if it makes more turns than this in L positions: β, 32 unless stated.
-    pub beta_fast: f64,
-    /// A frequency is low if it makes fewer turns than this in L positions: α, 1 unless stated.
-    pub beta_slow: f64,
-    /// What cos and sin are multiplied by; follows from `factor` unless stated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub attention_factor: Option<f64>,
-    /// Multiplies the logarithm in the numerator of the attention factor, beside `mscale_all_dim`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mscale: Option<f64>,
-    /// Multiplies the logarithm in the denominator of the attention factor, beside `mscale`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mscale_all_dim: Option<f64>,
-    /// Whether the ramp begins and ends at whole features: true unless stated.
-    pub truncate: bool,
-}
-
-impl RopeScaling {
-    /// The name of the kind.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Linear { .. } => "linear",
-            Self::Dynamic { .. } => "dynamic",
-            Self::Llama3(_) => "llama3",
-            Self::Yarn(_) => "yarn",
-        }
-    }
-
-    /// What cos and sin are multiplied by: 1, but for `yarn`.
-    ///
-    /// There it is what is stated, or 0.1 · ln(factor) + 1 ("`YaRN`", Peng et al., 2023, section 3.4). With `mscale` and
-    /// `mscale_all_dim` it is (0.1 · mscale · ln(factor) + 1) / (0.1 · `mscale_all_dim` · ln(factor) + 1), as in
-    /// `DeepSeek`-V2's code. As in `transformers`, one of the two without the other, or beside a 0, does nothing.
-    #[must_use]
-    pub fn attention_factor(&self) -> f64 {
-        let Self::Yarn(yarn) = self else { return 1.0 };
-        let of = |mscale: f64| {
-            if yarn.factor <= 1.0 { 1.0 } else { 0.1 * mscale * yarn.factor.ln() + 1.0 }
-        };
-        match (yarn.attention_factor, yarn.mscale, yarn.mscale_all_dim) {
-            (Some(stated), ..) => stated,
-            (None, Some(mscale), Some(all)) if mscale != 0.0 && all != 0.0 => of(mscale) / of(all),
-            _ => of(1.0),
-        }
-    }
-}
 
 /// (pairs): the frequencies of a run's rotary positions.
 ///
@@ -143,6 +25,8 @@ impl RopeScaling {
 ///   are more than L (`YaRN`, Peng et al., 2023, sections 3.1, which has the exponent, and 3.3; the rest is
 ///   emozilla's code, as `transformers` has it).
 /// - `llama3`: divided, kept or between by the wave length (`apply_scaling` in the code released with Llama 3.1).
+/// - `longrope`: θᵢ / `long_factor`ᵢ where the run's positions are more than L, otherwise θᵢ / `short_factor`ᵢ.
+/// - `proportional`: θᵢ / factor of the first ⌊part · dims / 2⌋ pairs; 0 of the others.
 /// - `yarn`: divided, kept or between by the turns that a pair makes in L positions (`YaRN`, section 3.2, with the ramp
 ///   over features as in the paper's code).
 ///
@@ -173,7 +57,8 @@ impl Frequencies {
     /// The numbers, in the 32 bits that they are computed in.
     ///
     /// # Errors
-    /// If the base gives frequencies that are no numbers, or is 1 beside `yarn`.
+    /// If the base gives frequencies that are no numbers, or is 1 beside `yarn`; or if `longrope` has another number of
+    /// factors than there are pairs.
     pub fn numbers(&self) -> Result<Vec<f32>> {
         let &Self { dims, base, positions, .. } = self;
         let values: Vec<f32> = match &self.scaling {
@@ -189,6 +74,28 @@ impl Frequencies {
                 inverses(dims, base as f32).map(|frequency| llama3(frequency, scaling)).collect()
             }
             Some(RopeScaling::Yarn(scaling)) => yarn(dims, base, scaling),
+            Some(RopeScaling::Longrope(own)) => {
+                let is_long = own.is_long(positions);
+                let (name, factors) = if is_long {
+                    ("long_factor", &own.long_factor)
+                } else {
+                    ("short_factor", &own.short_factor)
+                };
+                if factors.len() != dims / 2 {
+                    let what =
+                        format!("{name} has {} numbers for {} pairs", factors.len(), dims / 2);
+                    return Err(Error::config(what, "give one for every pair that is turned"));
+                }
+                let scaled = |(power, factor): (f32, &f64)| (*factor as f32 * power).recip();
+                powers(dims, base as f32).zip(factors).map(scaled).collect()
+            }
+            Some(RopeScaling::Proportional(own)) => {
+                let turned = (own.partial_rotary_factor * dims as f64 / 2.0).floor() as usize;
+                let of = |(pair, frequency): (usize, f32)| {
+                    if pair < turned { frequency / own.factor as f32 } else { 0.0 }
+                };
+                inverses(dims, base as f32).enumerate().map(of).collect()
+            }
         };
         // Logarithms to base 1, which say where the ramp of yarn is, are no numbers either.
         let is_flat = matches!(self.scaling, Some(RopeScaling::Yarn(_))) && base.ln() == 0.0;
@@ -225,7 +132,8 @@ impl Frequencies {
     /// The numbers of the scaling that code can have wrong.
     pub(super) fn scaling_numbers(&self) -> Vec<ScalingNumber> {
         match &self.scaling {
-            None | Some(RopeScaling::Default) => Vec::new(),
+            // Of `longrope` the one list or the other is taken.
+            None | Some(RopeScaling::Default | RopeScaling::Longrope(_)) => Vec::new(),
             Some(RopeScaling::Linear { factor }) => {
                 vec![("factor", *factor, |_, factor| RopeScaling::Linear { factor })]
             }
@@ -254,6 +162,27 @@ impl Frequencies {
                 beta_fast,
                 beta_slow
             ),
+            Some(RopeScaling::Proportional(own)) => {
+                numbers_of!(own, Proportional, partial_rotary_factor, factor)
+            }
+        }
+    }
+
+    /// The same with the other list of factors, and what is said of it; of proportional frequencies, with those of the part
+    /// that turns.
+    pub(super) fn exchanged(&self) -> Option<(Self, String)> {
+        match &self.scaling {
+            Some(RopeScaling::Longrope(own)) => {
+                let is_long = own.is_long(self.positions);
+                let (right, wrong) = if is_long { ("long", "short") } else { ("short", "long") };
+                let (short_factor, long_factor) =
+                    (own.long_factor.clone(), own.short_factor.clone());
+                let other = Longrope { short_factor, long_factor, ..own.clone() };
+                let scaling = Some(RopeScaling::Longrope(other));
+                let told = format!("the {wrong} factors are taken, not the {right} ones");
+                Some((Self { scaling, ..self.clone() }, told))
+            }
+            _ => None,
         }
     }
 }

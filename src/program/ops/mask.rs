@@ -170,6 +170,13 @@ impl Operation for Masking {
                     Hides::Future => format!("key > {position}"),
                     Hides::Past => format!("key < {position}"),
                     Hides::BeforeWindow(window) => format!("{position} − key ≥ {window}"),
+                    Hides::OutsideWindow(window) => format!("|{position} − key| ≥ {window}"),
+                    Hides::OtherChunk(chunk) if *first == 0 => {
+                        format!("⌊key / {chunk}⌋ ≠ ⌊query / {chunk}⌋")
+                    }
+                    Hides::OtherChunk(chunk) => {
+                        format!("⌊key / {chunk}⌋ ≠ ⌊({position}) / {chunk}⌋")
+                    }
                 }
             }
             (Self::Keys(BlockedKeys { by: Blocked::Rows(rows), .. }), _) => {
@@ -244,14 +251,15 @@ impl Operation for Masking {
                         Some(Self::ByPosition(mask).into())
                     }),
                 }];
-                if let Hides::BeforeWindow(window) = own.hides {
+                if let Some((name, number, with)) = own.hides.number() {
+                    let number = number as f64;
                     knobs = vec![Knob {
-                        name: "window",
-                        value: window as f64,
+                        name,
+                        value: number,
                         range: Range::Whole(1, bound + 1),
-                        common: [-1.0, 1.0].map(|by| window as f64 + by).to_vec(),
-                        with: Box::new(move |window| {
-                            let hides = Hides::BeforeWindow(whole(window)?);
+                        common: vec![number - 1.0, number + 1.0, number * 2.0, number / 2.0],
+                        with: Box::new(move |number| {
+                            let hides = with(whole(number).filter(|number| *number > 0)?);
                             Some(Self::ByPosition(ByPosition { hides, ..of_window.clone() }).into())
                         }),
                     }];

@@ -12,6 +12,10 @@ pub enum Hides {
     Past,
     /// Those before the last so many that it sees, itself included.
     BeforeWindow(usize),
+    /// Those so many positions away from it or more, on either side.
+    OutsideWindow(usize),
+    /// Those of another chunk of so many keys than its own.
+    OtherChunk(usize),
 }
 
 /// A mask by positions. Query row r is at position r + `first`.
@@ -54,6 +58,11 @@ impl ByPosition {
                 let distance = usize::try_from(position.saturating_sub(key));
                 distance.is_ok_and(|distance| distance >= window)
             }
+            Hides::OutsideWindow(window) => position.abs_diff(key) >= window as u64,
+            Hides::OtherChunk(chunk) => {
+                let chunk = i64::try_from(chunk.max(1)).unwrap_or(i64::MAX);
+                position.div_euclid(chunk) != key.div_euclid(chunk)
+            }
         }
     }
 
@@ -62,9 +71,25 @@ impl ByPosition {
             Hides::Future => Reason::LaterKey { query, key },
             Hides::Past => Reason::EarlierKey { query, key },
             Hides::BeforeWindow(window) => Reason::BeforeWindow { query, key, window },
+            Hides::OutsideWindow(window) => Reason::OutsideWindow { query, key, window },
+            Hides::OtherChunk(chunk) => Reason::OtherChunk { query, key, chunk },
         };
         let key = i64::try_from(key).unwrap_or(i64::MAX);
         self.hides(self.position(query), key).then_some(reason)
+    }
+}
+
+impl Hides {
+    /// What the number in it is called, the number, and the same with another one.
+    #[must_use]
+    #[allow(clippy::type_complexity, reason = "a name, a number and its setter")]
+    pub fn number(self) -> Option<(&'static str, usize, fn(usize) -> Self)> {
+        match self {
+            Self::BeforeWindow(window) => Some(("window", window, Self::BeforeWindow)),
+            Self::OutsideWindow(window) => Some(("window", window, Self::OutsideWindow)),
+            Self::OtherChunk(chunk) => Some(("chunk", chunk, Self::OtherChunk)),
+            Self::Future | Self::Past => None,
+        }
     }
 }
 
@@ -81,5 +106,16 @@ mod tests {
         assert!(!hides(1, 4, 4) && hides(1, 4, 3));
         assert!(!hides(3, 4, 2) && hides(3, 4, 1));
         assert!(!hides(400, 400, 1));
+    }
+
+    #[test]
+    fn a_window_to_both_sides_and_a_chunk_hold_as_many() {
+        let seen = |hides, position| {
+            let mask = ByPosition { first: 0, queries: 9, keys: 9, hides, shifts: vec![] };
+            (0..9).filter(|key| !mask.hides(position, *key)).collect::<Vec<i64>>()
+        };
+        assert_eq!(seen(Hides::OutsideWindow(3), 4), [2, 3, 4, 5, 6]);
+        assert_eq!(seen(Hides::OtherChunk(4), 6), [4, 5, 6, 7]);
+        assert_eq!(seen(Hides::OtherChunk(4), 8), [8]);
     }
 }

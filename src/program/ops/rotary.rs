@@ -1,31 +1,20 @@
 //! Rotary positions.
 
-use candle_core::{DType, Device, Tensor};
-use candle_nn::rotary_emb::{rope, rope_i};
+use candle_core::{Device, Tensor};
 
 use super::frequencies::Frequencies;
+use super::pairing::Pairing;
 use super::precision::Precision;
+use super::rotate::Rotate;
 use super::slip::Slip;
 use super::turn::{Stage, Turn};
 use crate::error::Result;
 use crate::program::axis::Axis::HeadDim;
 use crate::program::axis::{Axes, Dim};
-use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation, at, read};
+use crate::program::op::{Misread, Op, Operation, at, read};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Term, Value, factor};
-
-choices! {
-    /// Which features of a head rotary positions turn together ("`RoFormer`", Su et al., 2021, section 3.4).
-    Pairing {
-        /// i and i + r/2 of the r that are rotated, as in Llama and GPT-NeoX.
-        #[default]
-        Half = "half",
-        /// 2i and 2i + 1, as in the paper and in GPT-J.
-        Interleaved = "interleaved",
-    }
-}
 
 /// Rotary positions, and what they are made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,20 +24,6 @@ pub enum Rotary {
     Frequencies(Frequencies),
     /// Pairs of features turned by their positions.
     Rotate(Rotate),
-}
-
-/// The pair i of every head's features is turned by position · `θ_i` ("`RoFormer`", Su et al., 2021, equation 34). Reads
-/// heads (batch, head, token, `head_dim`) and θ (one per pair); features beyond the pairs stay.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rotate {
-    /// Which features are a pair.
-    pub pairing: Pairing,
-    /// The position of the first token.
-    pub first: usize,
-    /// What cosine and sine are multiplied by.
-    pub factor: f64,
-    /// Whether they are turned the other way, by minus the angle, as in nanochat.
-    pub is_backwards: bool,
 }
 
 impl Operation for Rotary {
@@ -93,9 +68,13 @@ impl Operation for Rotary {
                 };
                 let by = rotate.own_factor().map(|factor| format!(" and times {factor}"));
                 let by = by.unwrap_or_default();
+                let from = match &rotate.places {
+                    Some(places) => places.told(),
+                    None => format!("from position {first}"),
+                };
                 let minus = if rotate.is_backwards { "−" } else { "" };
                 Ok(format!(
-                    "{heads}, pairs {pairs} turned by {minus}position · {freqs}, from position {first}{by}"
+                    "{heads}, pairs {pairs} turned by {minus}position · {freqs}, {from}{by}"
                 ))
             }
         }
@@ -131,7 +110,9 @@ impl Operation for Rotary {
                 };
                 let with_dims = move |dims: f64| {
                     let dims = whole(dims).filter(|dims| *dims >= 2 && dims % 2 == 0)?;
-                    Some(Self::Frequencies(Frequencies { dims, ..of_dims.clone() }).into())
+                    let frequencies = Frequencies { dims, ..of_dims.clone() };
+                    // Of `longrope` there are as many factors as pairs.
+                    frequencies.numbers().is_ok().then(|| Self::Frequencies(frequencies).into())
                 };
                 let most = i64::try_from(2 * own.dims).unwrap_or(i64::MAX);
                 #[allow(clippy::cast_precision_loss, reason = "features of a head are few")]
@@ -178,7 +159,7 @@ impl Operation for Rotary {
                 let first = i64::try_from(own.first).unwrap_or(i64::MAX);
                 #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
                 let value = first as f64;
-                vec![
+                let mut knobs = vec![
                     Knob {
                         name: "first position",
                         value,
@@ -196,7 +177,12 @@ impl Operation for Rotary {
                             Some(Self::Rotate(rotate).into())
                         }),
                     },
-                ]
+                ];
+                // Given positions have no first.
+                if own.places.is_some() {
+                    knobs.remove(0);
+                }
+                knobs
             }
         }
     }
@@ -209,7 +195,10 @@ impl Operation for Rotary {
                     let told = format!("the frequencies are not scaled ({})", scaling.kind());
                     Sibling::new(Self::Frequencies(unscaled), Kind::Omitted, told)
                 });
-                unscaled.into_iter().collect()
+                let exchanged = own.exchanged().map(|(other, told)| {
+                    Sibling::new(Self::Frequencies(other), Kind::Parameter, told)
+                });
+                unscaled.into_iter().chain(exchanged).collect()
             }
             Self::Rotate(own) => {
                 let turn =
@@ -267,6 +256,15 @@ impl Operation for Rotary {
                         "positions are those of the heads, not of the tokens",
                     ),
                 ];
+                if let Some(places) = &own.places {
+                    // These count up from the first position, which given ones do not.
+                    let counts = |sibling: &Sibling| matches!(&sibling.op, Op::Slip(Slip::Turn(turn)) if turn.counts());
+                    all.retain(|sibling| !counts(sibling));
+                    let others = own.other_places(places).into_iter();
+                    all.extend(others.map(|(other, told)| {
+                        Sibling::new(Self::Rotate(other), Kind::Replaced, told)
+                    }));
+                }
                 let stages = [
                     (Stage::Positions, "positions"),
                     (Stage::Angles, "angles"),
@@ -291,6 +289,10 @@ impl Operation for Rotary {
                 let first = own.first + rows.first;
                 Narrowed::To(Self::Rotate(Rotate { first, ..own.clone() }).into())
             }
+            (Self::Rotate(own), Part::Item(item), Some(_)) => {
+                let places = own.places.as_ref().map(|places| places.of_item(item));
+                Narrowed::To(Self::Rotate(Rotate { places, ..own.clone() }).into())
+            }
             (Self::Rotate(_) | Self::Frequencies(_), ..) => Narrowed::Same,
         }
     }
@@ -303,87 +305,5 @@ impl Operation for Rotary {
             }
             (Self::Frequencies(_) | Self::Rotate(_), _) => 0,
         }
-    }
-}
-
-impl Rotate {
-    /// The same, with every part of it open to mistakes.
-    #[must_use]
-    pub fn turn(&self) -> Turn {
-        Turn {
-            partners: self.pairing,
-            angles: self.pairing,
-            first: vec![i64::try_from(self.first).unwrap_or(i64::MAX)],
-            factor: self.factor,
-            is_backwards: self.is_backwards,
-            is_exchanged: false,
-            step: 1.0,
-            is_by_head: false,
-            is_unsigned: false,
-            is_at_end: false,
-            is_in_place: false,
-            rounded: None,
-            places: Vec::new(),
-        }
-    }
-
-    /// What cosine and sine are multiplied by, if not by 1.
-    #[allow(clippy::float_cmp, reason = "1 exactly")]
-    fn own_factor(&self) -> Option<f64> {
-        Some(self.factor).filter(|factor| *factor != 1.0)
-    }
-
-    fn value(&self, heads: &Tensor, freqs: &Tensor) -> candle_core::Result<Tensor> {
-        let (tokens, head_dim) = (heads.dim(2)?, heads.dim(3)?);
-        let turned = 2 * freqs.dim(0)?;
-        let end = u32::try_from(self.first + tokens).map_err(candle_core::Error::wrap)?;
-        let start = u32::try_from(self.first).map_err(candle_core::Error::wrap)?;
-        let positions = Tensor::arange(start, end, heads.device())?.to_dtype(freqs.dtype())?;
-        let angles = positions.unsqueeze(1)?.broadcast_mul(freqs)?;
-        let cos = angles.cos()?.affine(self.factor, 0.0)?;
-        let sin = angles
-            .sin()?
-            .affine(if self.is_backwards { -self.factor } else { self.factor }, 0.0)?;
-        let part = heads.narrow(3, 0, turned)?.contiguous()?;
-        let part = match self.pairing {
-            Pairing::Half => rope(&part, &cos, &sin)?,
-            Pairing::Interleaved => rope_i(&part, &cos, &sin)?,
-        };
-        if turned == head_dim {
-            return Ok(part);
-        }
-        let rest = heads.narrow(3, turned, head_dim - turned)?.contiguous()?;
-        Tensor::cat(&[part, rest], 3)
-    }
-
-    /// A turned feature: itself times the cosine, and its partner times the sine, of the pair's angle.
-    fn terms(&self, heads: &Value, freqs: &Value, cell: &[usize]) -> Result<Vec<Term>> {
-        let ([b, h, t, d], pairs) = (at(cell)?, freqs.tensor.dim(0)?);
-        if d >= 2 * pairs {
-            return Ok(vec![Term(vec![heads.at(cell)?])]);
-        }
-        let (pair, partner, is_first) = match self.pairing {
-            Pairing::Half if d < pairs => (d, d + pairs, true),
-            Pairing::Half => (d - pairs, d - pairs, false),
-            Pairing::Interleaved => (d / 2, d ^ 1, d % 2 == 0),
-        };
-        let frequency = freqs.at(&[pair])?;
-        let position = self.first + t;
-        #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
-        let angle = position as f64 * frequency.value;
-        // As it is multiplied: in the type of the run.
-        let is_narrow = freqs.tensor.dtype() == DType::F32;
-        #[allow(clippy::cast_possible_truncation, reason = "the product is rounded so")]
-        let angle = if is_narrow { f64::from(angle as f32) } else { angle };
-        let name = format!("{position} · {}", frequency.name);
-        let is_negative = is_first != self.is_backwards;
-        let (sign, minus) = if is_negative { (-1.0, "−") } else { (1.0, "") };
-        let own = [heads.at(cell)?, factor(format!("cos({name})"), angle.cos())];
-        let other = heads.at(&[b, h, t, partner])?;
-        let others = [other, factor(format!("{minus}sin({name})"), sign * angle.sin())];
-        let by = self.own_factor().map(|by| factor("attention factor", by));
-        Ok([own, others]
-            .map(|factors| Term(factors.into_iter().chain(by.clone()).collect()))
-            .into())
     }
 }

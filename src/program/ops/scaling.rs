@@ -149,9 +149,8 @@ impl Operation for Scaling {
 
     fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
         match (self, part, part.position(whole)) {
-            (Self::Temperature(own), Part::Rows(rows), Some(_)) => {
-                let first = own.first + rows.first;
-                Narrowed::To(Self::Temperature(Temperature { first, ..*own }).into())
+            (Self::Temperature(own), _, Some(_)) => {
+                Narrowed::To(Self::Temperature(own.narrowed(part)).into())
             }
             _ => Narrowed::Same,
         }

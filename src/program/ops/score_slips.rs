@@ -2,7 +2,8 @@
 
 use candle_core::{D, Tensor};
 
-use super::bias::{Biasing, Distance, alibi_slopes};
+use super::alibi::{Distance, Distances, alibi_slopes};
+use super::bias::Biasing;
 use super::mask::broadcasts;
 use super::scaling::number;
 use crate::error::Result;
@@ -64,8 +65,8 @@ impl ScoreSlip {
             (Self::Alibi { first }, []) => {
                 let (_, heads, queries, keys) = scores.dims4()?;
                 let slopes = Tensor::new(alibi_slopes(heads), scores.device())?;
-                let (sort, first) = (Distance::Absolute, *first);
-                let biases = Biasing::Distances { sort, first, queries, keys }.value(&[&slopes])?;
+                let distances = Distances::new(Distance::Absolute, *first, queries, keys);
+                let biases = Biasing::Distances(distances).value(&[&slopes])?;
                 scores.broadcast_add(&biases.to_dtype(scores.dtype())?)?
             }
             (Self::FillWhere(cells, fill), [mask]) => {

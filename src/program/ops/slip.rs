@@ -6,8 +6,9 @@ use super::along::{Along, taken};
 use super::functions::{Map, Norm, Weigh, sinusoid};
 use super::linear::Linear;
 use super::mask::broadcasts;
+use super::pairing::Pairing;
 use super::precision::Precision;
-use super::rotary::{Pairing, Rotate};
+use super::rotate::Rotate;
 use super::scaling::number;
 use super::score_slips::{ScoreSlip, SinkSlip};
 use super::stream::Stream;
@@ -141,8 +142,8 @@ impl Operation for Slip {
             (Self::Stream(stream), [values]) => stream.value(x, values)?,
             (Self::SquaredDistance, [keys]) => squared_distance(x, keys)?,
             (Self::Rope(pairing), _) => {
-                let (pairing, is_backwards) = (*pairing, false);
-                let rotate = Rotate { pairing, first: 0, factor: 1.0, is_backwards };
+                let (pairing, places, is_backwards) = (*pairing, None, false);
+                let rotate = Rotate { pairing, first: 0, places, factor: 1.0, is_backwards };
                 rotate.turn().value(x, &usual_frequencies(x)?)?
             }
             (Self::Quantise { bits, is_by_row }, _) => quantised(x, *bits, *is_by_row)?,

@@ -3,8 +3,9 @@
 use candle_core::{DType, Tensor};
 
 use super::along::taken;
+use super::pairing::Pairing;
+use super::places::Places;
 use super::precision::Precision;
-use super::rotary::Pairing;
 use crate::error::Result;
 use crate::program::narrow::Part;
 
@@ -38,6 +39,8 @@ pub struct Turn {
     pub rounded: Option<(Stage, Precision)>,
     /// The positions of the tokens, where they do not grow one by one: of all items, or of each.
     pub places: Vec<Vec<i64>>,
+    /// The positions that the run is given, where it is given any.
+    pub own: Option<Places>,
 }
 
 /// A stage of a rotation.
@@ -66,6 +69,9 @@ impl Turn {
                 turn.first.iter_mut().for_each(|first| *first += by);
             }
             Part::Item(_) | Part::Rows(_) => {}
+        }
+        if let (Part::Item(item), Some(own)) = (part, &turn.own) {
+            turn.own = Some(own.of_item(item));
         }
         match part {
             Part::Item(item) if turn.places.len() > 1 => {
@@ -97,16 +103,22 @@ impl Turn {
         let is_narrow = heads.dtype() == DType::F32;
         let (mut own, mut other) = (Vec::new(), Vec::new());
         let (rows, columns) = if self.is_by_head { (head_count, 1) } else { (1, tokens) };
-        let items = self.first.len().max(self.places.len());
+        let given = self.own.as_ref().filter(|_| self.places.is_empty());
+        let items = self.first.len().max(self.places.len()).max(given.map_or(1, Places::items));
         for item in 0..items {
             let first = self.first.get(item).or(self.first.first()).copied().unwrap_or_default();
             let places = self.places.get(item).or(self.places.first());
             for at in 0..rows * columns {
                 let stated = places.and_then(|places| places.get(at));
                 let stated = stated.map_or(first as f64 + at as f64 * self.step, |at| *at as f64);
-                let position = self.round(Stage::Positions, stated);
                 for feature in 0..2 * pairs {
-                    let frequency = freqs.get(place(self.angles, feature).0).copied();
+                    let pair = place(self.angles, feature).0;
+                    let of_run = given.map(|own| {
+                        let token = usize::try_from(first).unwrap_or_default() + at;
+                        own.at(item, token, pair) as f64
+                    });
+                    let position = self.round(Stage::Positions, of_run.unwrap_or(stated));
+                    let frequency = freqs.get(pair).copied();
                     let frequency = self.round(Stage::Whole, frequency.unwrap_or_default());
                     let angle = self.round(Stage::Whole, position) * frequency;
                     let angle = self.round(Stage::Whole, angle);
@@ -145,6 +157,12 @@ impl Turn {
             return Ok(Tensor::cat(&[heads.narrow(3, 0, rest)?.contiguous()?, turned], 3)?);
         }
         Ok(Tensor::cat(&[turned, heads.narrow(3, 2 * pairs, rest)?.contiguous()?], 3)?)
+    }
+
+    /// Whether it counts the positions in another way than one by one along the tokens.
+    #[allow(clippy::float_cmp, reason = "1 exactly")]
+    pub(super) fn counts(&self) -> bool {
+        self.step != 1.0 || self.is_by_head
     }
 
     /// A number of a stage in the bits that it is computed in.

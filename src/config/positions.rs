@@ -1,0 +1,151 @@
+//! Positions of tokens, as settings state them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::check::refuse;
+use super::{SectionOrder, Sizes};
+use crate::error::{Error, Result, shown};
+use crate::program::Places;
+
+/// The positions of the tokens: once for all items of the batch (`0,1,2`), or of each (`0,1,2/0,0,1`); of time, height and
+/// width three such (`0,1,2;0,0,1;0,1,1`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Positions(pub Arc<Vec<Vec<Vec<usize>>>>);
+
+/// f32, in which positions are multiplied, counts no further.
+const MOST: usize = 1 << 24;
+
+impl Positions {
+    /// By section, by item, by token.
+    #[must_use]
+    pub fn new(rows: Vec<Vec<Vec<usize>>>) -> Self {
+        Self(Arc::new(rows))
+    }
+
+    /// These, with the sections of pairs that several positions turn.
+    pub(super) fn places(&self, sections: Vec<usize>, order: SectionOrder) -> Places {
+        Places { rows: Arc::clone(&self.0), sections, order }
+    }
+}
+
+/// Refuses positions that are not those of the tokens, and sections that are not those of the pairs.
+pub(super) fn check(places: &Places, sizes: &Sizes, pairs: usize) -> Result<()> {
+    let (count, sum) = (places.sections.len(), places.sections.iter().sum::<usize>());
+    if count != 0 && (count != 3 || sum != pairs) {
+        let sections: Vec<String> = places.sections.iter().map(ToString::to_string).collect();
+        let what = format!("rope_sections {} are not three that make {pairs}", sections.join(","));
+        return refuse(what, "give the pairs of time, height and width, such as 16,24,24");
+    }
+    if places.rows.len() > 1 && count == 0 {
+        let what = "positions are several a token, and there are no rope_sections";
+        return refuse(what, "give rope_sections, or one position a token");
+    }
+    let Sizes { batch, seq_len, .. } = *sizes;
+    let fix = format!("give {seq_len} positions, once or for each of the {batch} batch items");
+    for rows in places.rows.iter() {
+        if rows.len() != 1 && rows.len() != batch {
+            let what = format!("are of {} items, in a batch of {batch}", rows.len());
+            return Err(Error::tensor("positions", what, fix));
+        }
+        if let Some(row) = rows.iter().find(|row| row.len() != seq_len) {
+            let what = format!("are of {} tokens where seq_len is {seq_len}", row.len());
+            return Err(Error::tensor("positions", what, fix));
+        }
+    }
+    if !matches!(places.rows.len(), 1 | 3) {
+        let what = format!("are {} a token", places.rows.len());
+        return Err(Error::tensor("positions", what, "give one, or those of time, height, width"));
+    }
+    if places.last() >= MOST {
+        let what = format!("go up to {}, beyond what f32 counts", places.last());
+        return Err(Error::tensor("positions", what, "give positions below 2^24"));
+    }
+    Ok(())
+}
+
+impl fmt::Display for Positions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |row: &Vec<usize>| {
+            let numbers: Vec<String> = row.iter().map(ToString::to_string).collect();
+            numbers.join(",")
+        };
+        let items = |items: &Vec<Vec<usize>>| {
+            let rows: Vec<String> = items.iter().map(row).collect();
+            rows.join("/")
+        };
+        let all: Vec<String> = self.0.iter().map(items).collect();
+        f.write_str(&all.join(";"))
+    }
+}
+
+impl FromStr for Positions {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let number = |part: &str| {
+            let wrong = || {
+                let part = shown(part);
+                format!("`{part}` is no position: they are 0,1,2, or 0,1,2/0,0,1 by item")
+            };
+            part.trim().parse().map_err(|_| wrong())
+        };
+        let row = |row: &str| row.split(',').map(number).collect();
+        let items = |items: &str| items.split('/').map(row).collect();
+        text.split(';').map(items).collect::<std::result::Result<_, String>>().map(Self::new)
+    }
+}
+
+impl Serialize for Positions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [items] => match items.as_slice() {
+                [row] => row.serialize(serializer),
+                rows => rows.serialize(serializer),
+            },
+            sections => sections.serialize(serializer),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "positions are a list of numbers, a list of such lists, one a batch item, or three of those"
+)]
+enum Rows {
+    Same(Vec<usize>),
+    PerItem(Vec<Vec<usize>>),
+    Sections(Vec<Vec<Vec<usize>>>),
+}
+
+impl<'de> Deserialize<'de> for Positions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        Ok(Self::new(match Rows::deserialize(deserializer)? {
+            Rows::Same(row) => vec![vec![row]],
+            Rows::PerItem(rows) => vec![rows],
+            Rows::Sections(sections) => sections,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_read_back() {
+        for text in ["0,1,2", "0,1,2/0,0,1", "0,1/2,3;0,0/1,1;0,1/0,1", "0,1;0,0;0,1"] {
+            let read: Positions = text.parse().expect("reads");
+            assert_eq!(read.to_string(), text);
+            let json = serde_json::to_string(&read).expect("writes");
+            assert_eq!(serde_json::from_str::<Positions>(&json).expect("reads"), read);
+        }
+        for text in ["", "1,x", "-1", "1.5"] {
+            assert!(text.parse::<Positions>().is_err(), "{text}");
+        }
+    }
+}

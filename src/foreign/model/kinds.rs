@@ -1,0 +1,113 @@
+//! What kind of layer one is: which keys its queries see, and whether it turns them.
+
+use super::Model;
+use super::family::{Kind, Pattern, Turned, Window};
+use crate::config::Mask;
+use crate::error::{Error, Result, quoted};
+
+impl Model<'_> {
+    /// The window, if the model has one and the layer slides.
+    pub(super) fn window(&self) -> Result<Option<usize>> {
+        let window = self.model_window()?;
+        if window.is_none() && self.layer.is_none() {
+            return Ok(None);
+        }
+        let kind = self.kind()?;
+        Ok(window.filter(|_| kind == Kind::Sliding))
+    }
+
+    /// The window of the layers that slide.
+    fn model_window(&self) -> Result<Option<usize>> {
+        let Some(Window { key, otherwise, per, when }) = self.family.window else {
+            return Ok(None);
+        };
+        if !self.config.holds(when)? {
+            return Ok(None);
+        }
+        let is_both = self.mask()? == Mask::None;
+        // To both sides it is half of it, and the query itself.
+        let window = |stated: usize| if is_both { stated / 2 + 1 } else { stated / per };
+        Ok(self.config.size_or(key, otherwise)?.map(window))
+    }
+
+    /// What the layer is, by the config's list or by the family's pattern.
+    pub(super) fn kind(&self) -> Result<Kind> {
+        if matches!(self.family.pattern, Pattern::Uniform) {
+            return Ok(Kind::Sliding);
+        }
+        let types = match self.config.words("layer_types")? {
+            None => self.config.words("attention_layers")?,
+            types => types,
+        };
+        let named = match &types {
+            Some(types) => match types.first() {
+                Some(first) if types.iter().all(|kind| kind == first) => Some(*first),
+                _ => types.get(self.this_layer()?).copied(),
+            },
+            None => None,
+        };
+        let kind = match named {
+            None => self.kind_by_pattern()?,
+            Some("full_attention" | "attention" | "global" | "hybrid") => Kind::Full,
+            Some("sliding_attention" | "local") => Kind::Sliding,
+            Some("chunked_attention") if self.family.chunk.is_some() => Kind::Chunked,
+            Some(_) => Kind::Other,
+        };
+        if kind != Kind::Other {
+            return Ok(kind);
+        }
+        let what = match named {
+            Some(named) => format!("this layer is of type {}, which is not traced", quoted(named)),
+            None => "this layer has no softmax attention".to_owned(),
+        };
+        Err(self.config.refused(what, "pick a layer of softmax attention: `layer=N`"))
+    }
+
+    fn kind_by_pattern(&self) -> Result<Kind> {
+        let slides = |slides| if slides { Kind::Sliding } else { Kind::Full };
+        let config = &self.config;
+        Ok(match self.family.pattern {
+            Pattern::Uniform => Kind::Sliding,
+            Pattern::Each(kind) => kind,
+            Pattern::Every { by: (key, otherwise), first, there, elsewhere } => {
+                let by = config.size(key)?.unwrap_or(otherwise).max(1);
+                let at = if first { 0 } else { by - 1 };
+                if self.this_layer()? % by == at { there } else { elsewhere }
+            }
+            Pattern::From(key, otherwise) => {
+                slides(self.this_layer()? >= config.size(key)?.unwrap_or(otherwise))
+            }
+            Pattern::EvenBefore(key, otherwise) => {
+                let layer = self.this_layer()?;
+                slides(layer % 2 == 0 && layer < config.size(key)?.unwrap_or(otherwise))
+            }
+            Pattern::Unturned => slides(!self.turns(Turned::Listed)?),
+            Pattern::ChunkedIfTurned if self.turns(Turned::Listed)? => Kind::Chunked,
+            Pattern::ChunkedIfTurned => Kind::Full,
+            Pattern::Few { period, offset } => {
+                let of = |(key, otherwise)| Ok::<_, Error>(config.size(key)?.unwrap_or(otherwise));
+                let is_it = self.this_layer()? % of(period)?.max(1) == of(offset)?;
+                if is_it { Kind::Full } else { Kind::Other }
+            }
+        })
+    }
+
+    /// Whether the layer turns queries and keys.
+    pub(super) fn turns(&self, layers: Turned) -> Result<bool> {
+        Ok(match layers {
+            Turned::All => true,
+            Turned::Sliding => self.kind()? == Kind::Sliding,
+            Turned::SlidingIfWindow => {
+                self.model_window()?.is_none() || self.kind()? == Kind::Sliding
+            }
+            Turned::Listed => {
+                let layer = self.this_layer()?;
+                if let Some(turned) = self.config.numbers("no_rope_layers")? {
+                    return Ok(turned.get(layer).is_none_or(|is| *is != Some(0.0)));
+                }
+                let by = self.config.size("no_rope_layer_interval")?.unwrap_or(4).max(1);
+                !(layer + 1).is_multiple_of(by)
+            }
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! Learned biases of relative positions: which row of a table a query and a key read.
+
+use crate::program::choices;
+use crate::program::op::{Misread, Op};
+use crate::program::slips::{Knob, Range, whole};
+
+choices! {
+    /// What the rows of a table of relative position biases are of.
+    RelativeBias {
+        /// Buckets of the distances to both sides, half of them for later keys, as in T5's encoder.
+        #[default]
+        Bidirectional = "bidirectional",
+        /// Buckets of the distances to earlier keys; later ones count as 0 away, as in T5's decoder.
+        OneSided = "one-sided",
+        /// Places of a square grid, by rows and columns between them, as in Swin; where the table has three rows more, the
+        /// first token is none of the grid, as in `BEiT`.
+        Grid = "grid",
+    }
+}
+
+/// (head, query, key): the bias of every query and key, from a table (bucket, head).
+///
+/// Of n buckets for r = |key − query| ("Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+/// Transformer", Raffel et al., 2020, section 2.1; the arithmetic is that of `T5Attention` in transformers), the first
+/// e = n/2 are of one distance each, and of the others
+/// e + ⌊ln(r / e) / ln(`max_distance` / e) · (n − e)⌋, at most n − 1. Bidirectional ones have n/2 buckets for either side,
+/// those of later keys behind the others; one-sided ones have r = max(query − key, 0).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Relative {
+    /// What the rows of the table are of.
+    pub sort: RelativeBias,
+    /// Buckets: rows of the table that are used.
+    pub buckets: usize,
+    /// The distance from which on all are in the last bucket.
+    pub max_distance: usize,
+    /// The position of the first query row.
+    pub first: usize,
+    /// Query rows.
+    pub queries: usize,
+    /// Keys.
+    pub keys: usize,
+    /// Whether query and key change places.
+    pub is_backwards: bool,
+    /// Whether every distance has a bucket, as far as there are buckets.
+    pub is_linear: bool,
+}
+
+impl Relative {
+    /// The row of the table for a query and a key, counted from 0.
+    pub(super) fn row(&self, query: usize, key: usize) -> usize {
+        let (from, to) = (self.first + query, key);
+        let (from, to) = if self.is_backwards { (to, from) } else { (from, to) };
+        match self.sort {
+            RelativeBias::Bidirectional => {
+                let half = self.buckets / 2;
+                let later = if to > from { half } else { 0 };
+                later + self.of_distance(to.abs_diff(from), half)
+            }
+            RelativeBias::OneSided => self.of_distance(from.saturating_sub(to), self.buckets),
+            RelativeBias::Grid => self.of_grid(from, to),
+        }
+    }
+
+    /// The bucket of a distance, of so many.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "in the 32 bits that the library computes it in, and rounded down as it does"
+    )]
+    fn of_distance(&self, distance: usize, buckets: usize) -> usize {
+        let exact = buckets / 2;
+        if distance < exact || self.is_linear {
+            return distance.min(buckets.saturating_sub(1));
+        }
+        let far = (distance as f32 / exact as f32).ln()
+            / (self.max_distance as f64 / exact as f64).ln() as f32
+            * (buckets - exact) as f32;
+        (exact + far as usize).min(buckets.saturating_sub(1))
+    }
+
+    /// The row of two places of a square grid: (rows between + side − 1) · (2 side − 1) + columns between + side − 1.
+    fn of_grid(&self, query: usize, key: usize) -> usize {
+        let (side, has_class) = grid(self.buckets).unwrap_or((1, false));
+        let last = self.buckets.saturating_sub(1);
+        let own = usize::from(has_class);
+        match (has_class && query == 0, has_class && key == 0) {
+            (true, true) => return last,
+            (false, true) => return last.saturating_sub(1),
+            (true, false) => return last.saturating_sub(2),
+            (false, false) => {}
+        }
+        let place = |at: usize| ((at - own) / side, (at - own) % side);
+        let ((row, column), (key_row, key_column)) = (place(query), place(key));
+        let between = |one: usize, other: usize| (one + side).saturating_sub(other + 1);
+        (between(row, key_row) * (2 * side - 1) + between(column, key_column)).min(last)
+    }
+
+    pub(super) fn formula(&self, table: &str) -> String {
+        let Self { buckets, max_distance, first, .. } = self;
+        let query = if *first == 0 { "query".to_owned() } else { format!("query − {first}") };
+        let (query, key) = if self.is_backwards { ("key", &*query) } else { (&*query, "key") };
+        let between = match self.sort {
+            RelativeBias::Bidirectional => format!("bucket of {key} − {query}"),
+            RelativeBias::OneSided => format!("bucket of max({query} − {key}, 0)"),
+            RelativeBias::Grid => {
+                return format!("{table}[places of {query} and {key} in the grid]");
+            }
+        };
+        let told = if self.is_linear { "one by one" } else { "logarithmic" };
+        format!("{table}[{between}], {buckets} buckets, {told} up to {max_distance}")
+    }
+
+    pub(super) fn knobs(&self, as_op: fn(Self) -> Op) -> Vec<Knob> {
+        if self.sort == RelativeBias::Grid {
+            return Vec::new();
+        }
+        let knob = |name, value: usize, least: i64, set: fn(&mut Self, usize)| {
+            let own = self.clone();
+            #[allow(clippy::cast_precision_loss, reason = "counts are below 2^52")]
+            let value = value as f64;
+            Knob {
+                name,
+                value,
+                range: Range::Whole(least, 512),
+                common: vec![8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 256.0, value + 1.0, value - 1.0],
+                with: Box::new(move |value| {
+                    let mut other = own.clone();
+                    set(&mut other, whole(value)?);
+                    let exact = other.exact();
+                    let is_one = exact > 0 && other.max_distance > exact;
+                    is_one.then(|| as_op(other))
+                }),
+            }
+        };
+        vec![
+            knob("relative_max_distance", self.max_distance, 2, |own, to| own.max_distance = to),
+            knob("relative_buckets", self.buckets, 4, |own, to| own.buckets = own.buckets.min(to)),
+            knob("position of the first query", self.first, 0, |own, to| own.first = to),
+        ]
+    }
+
+    /// How many distances have a bucket of their own.
+    fn exact(&self) -> usize {
+        match self.sort {
+            RelativeBias::Bidirectional => self.buckets / 4,
+            RelativeBias::OneSided | RelativeBias::Grid => self.buckets / 2,
+        }
+    }
+
+    /// What people write in its place, and what is said of it.
+    pub(super) fn others(&self) -> Vec<(Self, &'static str)> {
+        let of = |other: Self, told: &'static str| (other, told);
+        let exchanged = of(
+            Self { is_backwards: !self.is_backwards, ..self.clone() },
+            "query and key change places: it goes by query − key, not by key − query",
+        );
+        let linear = || {
+            let told = "every distance has a bucket of its own, up to the last: no logarithm";
+            of(Self { is_linear: true, ..self.clone() }, told)
+        };
+        let sorted = |sort, told: &'static str| of(Self { sort, ..self.clone() }, told);
+        match self.sort {
+            RelativeBias::Bidirectional => vec![
+                exchanged,
+                linear(),
+                sorted(
+                    RelativeBias::OneSided,
+                    "the buckets are one-sided: later keys count as 0 away",
+                ),
+            ],
+            RelativeBias::OneSided => vec![
+                exchanged,
+                linear(),
+                sorted(
+                    RelativeBias::Bidirectional,
+                    "the buckets are bidirectional: half of them are kept for later keys",
+                ),
+            ],
+            RelativeBias::Grid => vec![exchanged],
+        }
+    }
+
+    /// Whether the table has these rows, and there are as many tokens as the grid has.
+    pub(super) fn fits(&self, rows: usize) -> Result<(), Misread> {
+        let fits = match (self.sort, grid(self.buckets)) {
+            (RelativeBias::Grid, None) => false,
+            (RelativeBias::Grid, Some((side, has_class))) => {
+                self.keys == side * side + usize::from(has_class)
+            }
+            (RelativeBias::Bidirectional | RelativeBias::OneSided, _) => true,
+        };
+        if fits && self.buckets <= rows && self.buckets > 0 { Ok(()) } else { Err(Misread) }
+    }
+}
+
+/// The side of the square grid whose table has so many rows, (2 side − 1)², and whether it has three more.
+#[must_use]
+pub fn grid(rows: usize) -> Option<(usize, bool)> {
+    let side = |rows: usize| {
+        let root = rows.isqrt();
+        (root * root == rows && root % 2 == 1).then_some(root.div_ceil(2))
+    };
+    match (side(rows), rows.checked_sub(3).and_then(side)) {
+        (Some(side), _) => Some((side, false)),
+        (None, Some(side)) => Some((side, true)),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `T5Attention._relative_position_bucket` of transformers 5.23 gives, of earlier and of later keys.
+    #[test]
+    fn buckets_are_those_of_t5() {
+        let apart =
+            [0, 7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128, 500];
+        let both = [0, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 15, 15];
+        let one_sided =
+            [0, 7, 8, 11, 12, 15, 16, 18, 18, 21, 21, 23, 24, 26, 26, 29, 29, 31, 31, 31];
+        let own = Relative {
+            sort: RelativeBias::Bidirectional,
+            buckets: 32,
+            max_distance: 128,
+            first: 0,
+            queries: 501,
+            keys: 501,
+            is_backwards: false,
+            is_linear: false,
+        };
+        let of_decoder = Relative { sort: RelativeBias::OneSided, ..own.clone() };
+        for (at, apart) in apart.into_iter().enumerate() {
+            assert_eq!(own.row(500, 500 - apart), both[at], "{apart}");
+            assert_eq!(of_decoder.row(500, 500 - apart), one_sided[at], "{apart}");
+            assert_eq!(of_decoder.row(0, apart), 0);
+        }
+        assert_eq!([1, 9, 40].map(|key| own.row(0, key)), [17, 24, 28]);
+    }
+
+    #[test]
+    fn the_side_of_a_grid_follows_from_its_table() {
+        assert_eq!(grid(25), Some((3, false)));
+        assert_eq!(grid(28), Some((3, true)));
+        assert_eq!(grid(1), Some((1, false)));
+        assert_eq!((grid(32), grid(0), grid(16)), (None, None, None));
+    }
+}

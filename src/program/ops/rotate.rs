@@ -1,0 +1,164 @@
+//! The rotation of pairs of features.
+
+use candle_core::{DType, Tensor};
+use candle_nn::rotary_emb::{rope, rope_i};
+
+use super::pairing::Pairing;
+use super::places::{Places, SectionOrder};
+use super::turn::Turn;
+use crate::error::Result;
+use crate::program::op::at;
+use crate::program::terms::{Term, Value, factor};
+
+/// The pair i of every head's features is turned by position · `θ_i` ("`RoFormer`", Su et al., 2021, equation 34). Reads
+/// heads (batch, head, token, `head_dim`) and θ (one per pair); features beyond the pairs stay.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rotate {
+    /// Which features are a pair.
+    pub pairing: Pairing,
+    /// The position of the first token; where positions are given, its place among them.
+    pub first: usize,
+    /// The positions of the tokens, where they are not one after the other.
+    pub places: Option<Places>,
+    /// What cosine and sine are multiplied by.
+    pub factor: f64,
+    /// Whether they are turned the other way, by minus the angle, as in nanochat.
+    pub is_backwards: bool,
+}
+
+impl Rotate {
+    /// The same, with every part of it open to mistakes.
+    #[must_use]
+    pub fn turn(&self) -> Turn {
+        Turn {
+            partners: self.pairing,
+            angles: self.pairing,
+            first: vec![i64::try_from(self.first).unwrap_or(i64::MAX)],
+            factor: self.factor,
+            is_backwards: self.is_backwards,
+            is_exchanged: false,
+            step: 1.0,
+            is_by_head: false,
+            is_unsigned: false,
+            is_at_end: false,
+            is_in_place: false,
+            rounded: None,
+            places: Vec::new(),
+            own: self.places.clone(),
+        }
+    }
+
+    /// Rotations that take given positions for others.
+    pub(super) fn other_places(&self, places: &Places) -> Vec<(Self, String)> {
+        let of =
+            |places: Option<Places>, told: &str| (Self { places, ..self.clone() }, told.to_owned());
+        let mut all =
+            vec![of(None, "the positions count the tokens: 0, 1, 2 …, not those that are given")];
+        if places.items() > 1 {
+            let told = "every item has the positions of the first";
+            all.push(of(Some(places.of_item(0)), told));
+        }
+        if places.is_sectioned() {
+            let names = ["time", "height", "width"];
+            for (section, name) in names.into_iter().enumerate() {
+                let told = format!("every pair is turned by the position of {name}: no sections");
+                all.push(of(Some(places.of_section(section)), &told));
+            }
+            let order = match places.order {
+                SectionOrder::Chunked => SectionOrder::Interleaved,
+                SectionOrder::Interleaved => SectionOrder::Chunked,
+            };
+            let told = format!("the sections are {order}, not {}", places.order);
+            all.push(of(Some(Places { order, ..places.clone() }), &told));
+            let mut rows = places.rows.to_vec();
+            rows.swap(1, 2);
+            let exchanged = Places { rows: rows.into(), ..places.clone() };
+            all.push(of(Some(exchanged), "height and width change places"));
+        }
+        all
+    }
+
+    /// The position by which a pair of a token's features is turned.
+    fn position(&self, item: usize, token: usize, pair: usize) -> usize {
+        let at = self.first + token;
+        self.places.as_ref().map_or(at, |places| places.at(item, at, pair))
+    }
+
+    /// The angles (item, token, pair), or of all items alike (token, pair).
+    fn angles(&self, tokens: usize, freqs: &Tensor) -> candle_core::Result<Tensor> {
+        let Some(places) = &self.places else {
+            let end = u32::try_from(self.first + tokens).map_err(candle_core::Error::wrap)?;
+            let start = u32::try_from(self.first).map_err(candle_core::Error::wrap)?;
+            let positions = Tensor::arange(start, end, freqs.device())?.to_dtype(freqs.dtype())?;
+            return positions.unsqueeze(1)?.broadcast_mul(freqs);
+        };
+        let (items, pairs) = (places.items(), freqs.dim(0)?);
+        let mut positions = Vec::with_capacity(items * tokens * pairs);
+        for item in 0..items {
+            for token in 0..tokens {
+                let of = |pair| u32::try_from(self.position(item, token, pair)).unwrap_or(u32::MAX);
+                positions.extend((0..pairs).map(of));
+            }
+        }
+        let shape = [items, tokens, pairs];
+        let shape = if items == 1 { &shape[1..] } else { &shape[..] };
+        let positions = Tensor::from_vec(positions, shape, freqs.device())?;
+        positions.to_dtype(freqs.dtype())?.broadcast_mul(freqs)
+    }
+
+    /// What cosine and sine are multiplied by, if not by 1.
+    #[allow(clippy::float_cmp, reason = "1 exactly")]
+    pub(super) fn own_factor(&self) -> Option<f64> {
+        Some(self.factor).filter(|factor| *factor != 1.0)
+    }
+
+    pub(super) fn value(&self, heads: &Tensor, freqs: &Tensor) -> candle_core::Result<Tensor> {
+        let (tokens, head_dim) = (heads.dim(2)?, heads.dim(3)?);
+        let turned = 2 * freqs.dim(0)?;
+        let angles = self.angles(tokens, freqs)?;
+        let cos = angles.cos()?.affine(self.factor, 0.0)?;
+        let by = if self.is_backwards { -self.factor } else { self.factor };
+        let sin = angles.sin()?.affine(by, 0.0)?;
+        let part = heads.narrow(3, 0, turned)?.contiguous()?;
+        let part = match self.pairing {
+            Pairing::Half => rope(&part, &cos, &sin)?,
+            Pairing::Interleaved => rope_i(&part, &cos, &sin)?,
+        };
+        if turned == head_dim {
+            return Ok(part);
+        }
+        let rest = heads.narrow(3, turned, head_dim - turned)?.contiguous()?;
+        Tensor::cat(&[part, rest], 3)
+    }
+
+    /// A turned feature: itself times the cosine, and its partner times the sine, of the pair's angle.
+    pub(super) fn terms(&self, heads: &Value, freqs: &Value, cell: &[usize]) -> Result<Vec<Term>> {
+        let ([b, h, t, d], pairs) = (at(cell)?, freqs.tensor.dim(0)?);
+        if d >= 2 * pairs {
+            return Ok(vec![Term(vec![heads.at(cell)?])]);
+        }
+        let (pair, partner, is_first) = match self.pairing {
+            Pairing::Half if d < pairs => (d, d + pairs, true),
+            Pairing::Half => (d - pairs, d - pairs, false),
+            Pairing::Interleaved => (d / 2, d ^ 1, d % 2 == 0),
+        };
+        let frequency = freqs.at(&[pair])?;
+        let position = self.position(b, t, pair);
+        #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
+        let angle = position as f64 * frequency.value;
+        // As it is multiplied: in the type of the run.
+        let is_narrow = freqs.tensor.dtype() == DType::F32;
+        #[allow(clippy::cast_possible_truncation, reason = "the product is rounded so")]
+        let angle = if is_narrow { f64::from(angle as f32) } else { angle };
+        let name = format!("{position} · {}", frequency.name);
+        let is_negative = is_first != self.is_backwards;
+        let (sign, minus) = if is_negative { (-1.0, "−") } else { (1.0, "") };
+        let own = [heads.at(cell)?, factor(format!("cos({name})"), angle.cos())];
+        let other = heads.at(&[b, h, t, partner])?;
+        let others = [other, factor(format!("{minus}sin({name})"), sign * angle.sin())];
+        let by = self.own_factor().map(|by| factor("attention factor", by));
+        Ok([own, others]
+            .map(|factors| Term(factors.into_iter().chain(by.clone()).collect()))
+            .into())
+    }
+}
