@@ -20,7 +20,7 @@ use crate::config::{Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Record, read_place};
 use crate::foreign::{FITS, Match, NameMap, Named, Unmatched, distance, layers_of, name_steps};
-use crate::program::{Name, Op, Step, Trace};
+use crate::program::{Name, Op, Role, Step, Trace};
 use crate::run::Run;
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
@@ -264,8 +264,17 @@ fn recompute(
     tolerances: &Tolerances,
 ) -> Result<Recomputed> {
     let Interpretation { record, matches, mut unmatched, tokens_first, .. } = interpretation;
-    unmatched.extend(run.unread().map(|name| Unmatched::unread(name.to_owned())));
     let trace = run.trace()?;
+    let is_read = |taken: &Match| {
+        let parameter = Name::named(&taken.step).filter(|name| name.role() == Role::Parameter);
+        parameter.is_none_or(|name| trace.step(name).is_some())
+    };
+    let (matches, in_vain): (Vec<Match>, Vec<Match>) = matches.into_iter().partition(is_read);
+    let mut unread: Vec<String> = run.unread().map(str::to_owned).collect();
+    unread.extend(in_vain.into_iter().map(|taken| taken.tensor));
+    unread.sort();
+    unread.dedup();
+    unmatched.extend(unread.into_iter().map(Unmatched::unread));
     let mut named = if record.config.is_some() {
         Named::as_it_is(record)
     } else {
