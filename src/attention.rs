@@ -117,6 +117,11 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         weights = p.then(Name::WeightsDropped, dropout, &[weights, keep, scale])?;
     }
 
+    if config.mean_weights {
+        p.then(Name::WeightsMean, Weighting::MeanOverHeads, &[weights])?;
+        ends.push(Name::WeightsMean);
+    }
+
     let head_outputs = p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?;
     let mut concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
     concat = p.gated(concat, concat_norm, x, gate)?;

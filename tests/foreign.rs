@@ -547,12 +547,15 @@ fn mistakes_are_named_where_shapes_do_not_tell_the_order() {
 }
 
 #[test]
-fn an_average_over_the_heads_is_no_step() {
-    let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
-    let average = foreign.remove("weights").mean(1).expect("four axes");
-    foreign.add("weights", average);
+fn an_average_over_the_heads_is_that_of_weights_alone() {
+    let mut foreign = Foreign::of(&golden(RUN), &["weights", "scores", "output"]);
+    for name in ["weights", "scores"] {
+        let average = foreign.remove(name).mean(1).expect("four axes");
+        foreign.add(name, average);
+    }
     let report = foreign.check();
-    assert_same(&report, 1);
+    assert_same(&report, 2);
+    assert!(report.steps.iter().any(|step| step.name == "weights_mean"), "{report:?}");
     assert!(report.unmatched[0].why.contains("an average over them is no step"), "{report:?}");
 }
 
@@ -654,4 +657,18 @@ fn the_layer_whose_weights_fit_is_named() {
     };
     assert_eq!(checked(0).fits_layer.as_deref(), Some("encoder.layer.1.attention"));
     assert_eq!(checked(1).fits_layer, None);
+}
+
+/// `nn.MultiheadAttention` returns the mean of its weights over the heads.
+#[test]
+fn averaged_weights_are_compared_as_such() {
+    let path = fixtures().join("modules/average-weights.layer.safetensors");
+    let checked = |heads: usize| {
+        let flags = Settings { heads: Some(heads), mask: Some(Mask::None), ..Settings::default() };
+        check(&path, &flags, &NameMap::default(), &Tolerances::default()).expect("checks")
+    };
+    let report = checked(3);
+    assert_same(&report, 2);
+    assert!(report.steps.iter().any(|step| step.name == "weights_mean"), "{report:?}");
+    assert!(!checked(2).is_same());
 }

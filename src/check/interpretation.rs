@@ -57,6 +57,12 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     if record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::Lse)) {
         settings.lse.get_or_insert(true);
     }
+    let without_heads = |entry: &Entry| {
+        entry.tensor.rank() == 3 && meanings(&entry.name).contains(&Name::WeightsMean)
+    };
+    if record.entries.iter().any(without_heads) {
+        settings.mean_weights.get_or_insert(true);
+    }
     let is_core = starts_behind_inputs(&record, &settings);
     if is_core {
         matches.extend(take_arguments(&mut record, &mut settings)?);

@@ -53,6 +53,8 @@ pub struct Config {
     pub end: End,
     /// Whether the logarithms of the rows' sums of exponentials are computed too.
     pub lse: bool,
+    /// Whether the mean of the weights over the heads is a step.
+    pub mean_weights: bool,
     /// What is drawn, and how.
     pub draws: Draws,
     /// Whether the four projections have a bias.
@@ -247,6 +249,7 @@ impl Config {
                 Start::Heads => End::Heads,
             }),
             lse: s.lse.unwrap_or(false),
+            mean_weights: s.mean_weights.unwrap_or(false),
             bias: s.bias.unwrap_or(false),
             norm,
             v_norm_eps: s.v_norm.map(|_| s.v_norm_eps.unwrap_or(1e-6)),
@@ -319,6 +322,7 @@ impl Config {
             start: Some(self.start).filter(|start| *start != Start::Inputs),
             end: Some(self.end).filter(|end| *end != End::Output),
             lse: self.lse.then_some(true),
+            mean_weights: self.mean_weights.then_some(true),
             seed: Some(self.draws.seed),
             input: Some(self.draws.input),
             init: Some(self.draws.init),

@@ -318,6 +318,8 @@ settings! {
     key_segments: Segments = newer("N,N,…").of("segments").default("segments").replaces(MASKS);
     /// Also compute the logarithm of the sum of exponentials of every row of scores
     lse: bool = newer("");
+    /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it
+    mean_weights: bool = newer("");
     /// Type to compute in: f32, or f64 from the same drawn numbers
     dtype: DType = takes("NAME").default("f32");
     /// X (batch, seq_len, d_in) from a file in place of the drawn one

@@ -167,6 +167,9 @@ steps! {
             .by("`lse`").called(&[known(LSE)]);
     WeightsDropped = "weights_dropped", "attention weights after dropout",
         Row::computed(SCORES, &[Name::Weights, Name::DropoutKeep, Name::DropoutScale]).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]);
+    WeightsMean = "weights_mean", "mean of the weights over the heads",
+        Row::computed(&[Batch, Queries, Keys], &[Name::Weights, Name::WeightsDropped]).weightless().by("`mean_weights`")
+            .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]);
     HeadOutputs = "head_outputs", "output of every head",
         Row::computed(OF_QUERIES, &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
     Concat = "concat", "heads side by side",

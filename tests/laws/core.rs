@@ -110,6 +110,25 @@ proptest! {
     }
 
     #[test]
+    fn the_mean_of_the_weights_is_that_of_all_heads(mut case in wide_cases()) {
+        case.settings.mean_weights = Some(true);
+        let trace = case.trace();
+        let (weights, mean) = (first_of(&trace, &["weights_dropped", "weights"]), value(&trace, "weights_mean"));
+        let (batch, heads, queries, keys) = weights.dims4().expect("four axes");
+        prop_assert_eq!(mean.dims(), [batch, queries, keys]);
+        let (weights, mean) = (values(weights), values(mean));
+        let of_item = heads * queries * keys;
+        let count = f64::from(u32::try_from(heads).expect("few heads"));
+        for (at, mean) in mean.into_iter().enumerate() {
+            let (item, cell) = (at / (queries * keys), at % (queries * keys));
+            let of_head = |head: usize| weights[item * of_item + head * queries * keys + cell];
+            let expected = (0..heads).map(of_head).sum::<f64>() / count;
+            // Weights are at most a few, and so is the rounding of their sum in f64.
+            prop_assert!((mean - expected).abs() <= 1e-13 || (mean.is_nan() && expected.is_nan()));
+        }
+    }
+
+    #[test]
     fn weights_are_exponentials_less_the_log_sum(mut case in wide_cases()) {
         case.settings.lse = Some(true);
         let trace = case.trace();

@@ -43,6 +43,7 @@ fn case(key: &str) -> (Value, Value) {
         "segments" => (json!({}), json!([1, 3])),
         "key_segments" => (json!({"segments": [1, 3]}), json!([2, 2])),
         "lse" => (json!({"lse": true}), json!(false)),
+        "mean_weights" => (json!({"mean_weights": true}), json!(false)),
         "batch" | "d_memory" => (cross, json!(3)),
         "seq_len" | "kv_len" => (cross, json!(5)),
         "d_model" | "d_in" => (json!({}), json!(16)),

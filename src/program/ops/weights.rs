@@ -55,6 +55,8 @@ pub enum Weighting {
         /// The probability of dropping a weight, for the formula.
         p: f64,
     },
+    /// The mean over the heads, as `nn.MultiheadAttention` returns weights (`average_attn_weights`). Reads weights.
+    MeanOverHeads,
     /// Weights · a factor where they are kept, and 0 elsewhere: dropout of which the draw is known from its result.
     KeepSome(KeepSome),
 }
@@ -127,6 +129,7 @@ impl Operation for Weighting {
                 let sum = scores.broadcast_sub(&largest)?.exp()?.sum_keepdim(D::Minus1)?;
                 (sum.log()? + largest)?.squeeze(D::Minus1)?
             }
+            (Self::MeanOverHeads, [weights]) => weights.mean(1)?,
             (Self::ZeroEmptyRows, [weights, mask]) => zero(weights, &mask.min_keepdim(D::Minus1)?)?,
             (Self::DropoutScale { p }, []) => Tensor::new(dropout_scale(*p), &Device::Cpu)?,
             (Self::Dropout { .. }, [weights, keep, scale]) => {
@@ -136,6 +139,7 @@ impl Operation for Weighting {
             (
                 Self::Softmax { .. }
                 | Self::LogSumExp
+                | Self::MeanOverHeads
                 | Self::ZeroEmptyRows
                 | Self::DropoutScale { .. }
                 | Self::Dropout { .. }
@@ -146,6 +150,9 @@ impl Operation for Weighting {
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        if let (Self::MeanOverHeads, [[batch, (Axis::Head, _), rows @ ..]]) = (self, inputs) {
+            return Ok([&[*batch], rows].concat());
+        }
         let (fits, axes): (bool, &[Dim]) = match (self, inputs) {
             (Self::DropoutScale { .. }, []) => (true, &[]),
             (Self::Softmax { .. } | Self::LogSumExp, [scores, others @ ..]) => {
@@ -164,7 +171,7 @@ impl Operation for Weighting {
             (Self::KeepSome(KeepSome { keep, .. }), [weights, ..]) => {
                 (weights.iter().map(|(_, size)| size).eq(keep.dims()), weights)
             }
-            (Self::DropoutScale { .. }, _) | (_, []) => (false, &[]),
+            (Self::DropoutScale { .. } | Self::MeanOverHeads, _) | (_, []) => (false, &[]),
         };
         if fits { Ok(axes.to_vec()) } else { Err(Misread) }
     }
@@ -181,6 +188,7 @@ impl Operation for Weighting {
                 format!("log Σ exp({first}) over keys and {second}")
             }
             Self::LogSumExp => format!("log Σ exp({first}) over keys"),
+            Self::MeanOverHeads => format!("mean of {first} over heads"),
             Self::ZeroEmptyRows => format!("0 where {second} blocks every key, else {first}"),
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
             Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
@@ -191,6 +199,14 @@ impl Operation for Weighting {
     }
 
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        if let (Self::MeanOverHeads, [weights], [item, rest @ ..]) = (self, inputs, cell) {
+            let heads = weights.tensor.dims().get(1).copied().unwrap_or_default();
+            #[allow(clippy::cast_precision_loss, reason = "heads are few")]
+            let share = factor("1 / heads", (heads as f64).recip());
+            let of_head = |head| weights.at(&[&[*item, head], rest].concat());
+            let term = |head| Ok(Term(vec![of_head(head)?, share.clone()]));
+            return (0..heads).map(term).collect();
+        }
         let own = || inputs.first().ok_or(Misread)?.at(cell);
         if let (Self::LogSumExp, [scores, sinks @ ..]) = (self, inputs) {
             let mut row = scores.row(cell)?;
@@ -231,7 +247,10 @@ impl Operation for Weighting {
             }
             (Self::KeepSome(KeepSome { factor: by, .. }), ..) => vec![own()?, factor("kept", *by)],
             (Self::ZeroEmptyRows, ..) => vec![own()?],
-            (Self::Softmax { .. } | Self::LogSumExp | Self::Dropout { .. }, ..) => {
+            (
+                Self::Softmax { .. } | Self::LogSumExp | Self::MeanOverHeads | Self::Dropout { .. },
+                ..,
+            ) => {
                 return Err(Misread.into());
             }
         })])
@@ -242,6 +261,11 @@ impl Operation for Weighting {
             Self::Softmax { .. } => 5,
             // The maximum, its subtraction, the exponential and the sum for every score, and the logarithm.
             Self::LogSumExp => 4 * inputs.first().map_or(0, |scores| scores.last_size()) + 2,
+            // A sum over the heads, and a division.
+            Self::MeanOverHeads => {
+                let heads = inputs.first().and_then(|weights| weights.shape().get(1).copied());
+                u128::try_from(heads.unwrap_or_default()).unwrap_or_default() + 1
+            }
             Self::ZeroEmptyRows => 0,
             Self::DropoutScale { .. } => 2,
             Self::Dropout { .. } | Self::KeepSome(_) => 1,
@@ -262,6 +286,7 @@ impl Operation for Weighting {
             (
                 Self::Softmax { .. }
                 | Self::LogSumExp
+                | Self::MeanOverHeads
                 | Self::ZeroEmptyRows
                 | Self::DropoutScale { .. }
                 | Self::Dropout { .. }
@@ -365,6 +390,7 @@ impl Operation for Weighting {
         match self {
             Self::Softmax { .. } => true,
             Self::LogSumExp
+            | Self::MeanOverHeads
             | Self::ZeroEmptyRows
             | Self::DropoutScale { .. }
             | Self::Dropout { .. }
@@ -376,6 +402,7 @@ impl Operation for Weighting {
         match self {
             Self::LogSumExp | Self::DropoutScale { .. } => None,
             Self::Softmax { .. }
+            | Self::MeanOverHeads
             | Self::ZeroEmptyRows
             | Self::Dropout { .. }
             | Self::KeepSome(_) => Some((0.0, 1.0)),
