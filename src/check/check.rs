@@ -118,7 +118,11 @@ fn fitting_layer(
 ) -> Result<Option<String>> {
     let Some(weights) = &flags.weights else { return Ok(None) };
     let started = Instant::now();
-    for layer in layers_of(Path::new(&weights.0))? {
+    let own = flags.prefix.as_deref().unwrap_or_default();
+    let layers = layers_of(Path::new(&weights.0))?;
+    // The layer that was meant is none other.
+    let is_other = |layer: &String| !format!(".{layer}.").contains(&format!(".{own}."));
+    for layer in layers.into_iter().filter(is_other) {
         if started.elapsed() > LAYERS {
             break;
         }

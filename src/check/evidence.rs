@@ -9,8 +9,8 @@ use super::blocked_scores::where_seen;
 use super::compare::compare;
 use super::finding::Finding;
 use super::fit::cells;
-use super::noise::{Noise, exact};
-use super::products::{Products, Shared, shared};
+use super::noise::Noise;
+use super::products::{Products, is_off_alike};
 use super::tolerance::Tolerance;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -120,11 +120,10 @@ impl<'a> Evidence<'a> {
     /// # Errors
     /// If candle fails.
     pub fn precision_of_products(&self) -> Result<Option<Products>> {
-        let exact = exact(self.trace)?;
         // The lowest number of 16 bits swallows the scores that it is added to.
         let whole = self.half.map(Products::of_every_step);
         if let Some(whole) = whole
-            && self.is_computed_with(whole, &exact)?
+            && self.is_computed_with(whole)?
         {
             return Ok(Some(whole));
         }
@@ -135,20 +134,20 @@ impl<'a> Evidence<'a> {
             }
         }
         for products in Products::all() {
-            if self.is_computed_with(products, &exact)? {
+            if self.is_computed_with(products)? {
                 return Ok(Some(products));
             }
         }
         Ok(None)
     }
 
-    fn is_computed_with(&self, products: Products, exact: &HashMap<Name, Tensor>) -> Result<bool> {
+    fn is_computed_with(&self, products: Products) -> Result<bool> {
         let run = self.trace.run_with(|step, inputs| {
             if !step.is_computed() {
                 return Ok(step.value.clone());
             }
             let made = products.eval(step, inputs).map_err(Some)?;
-            let goes = self.is_off_by(products, exact, step, &made).map_err(Some)?;
+            let goes = self.is_off_by(products, step, &made).map_err(Some)?;
             // What fails at one step need not be run to its end.
             if goes { Ok(made) } else { Err(None) }
         });
@@ -160,13 +159,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Whether a recorded step is off by what these products are off by, which make `made` of it in a whole run.
-    fn is_off_by(
-        &self,
-        products: Products,
-        exact: &HashMap<Name, Tensor>,
-        step: &Step,
-        made: &Tensor,
-    ) -> Result<bool> {
+    fn is_off_by(&self, products: Products, step: &Step, made: &Tensor) -> Result<bool> {
         let Some(found) = self.recorded.get(&step.name) else { return Ok(true) };
         let (value, rounded) = match self.inputs(step) {
             Some(inputs) => (step.op.eval(&inputs)?, products.eval(step, &inputs)?),
@@ -175,13 +168,7 @@ impl<'a> Evidence<'a> {
         if self.noise.agree(step.name, found, &value)? {
             return Ok(true);
         }
-        Ok(match shared(found, &value, &rounded)? {
-            Shared::All => true,
-            Shared::Part => {
-                Noise::of_value(exact, step, made)?.accounts_for(step.name, found, &value)?
-            }
-            Shared::None => false,
-        })
+        is_off_alike(found, &value, &rounded)
     }
 
     /// The value of a step of a faulty program, computed from what was recorded; nothing where too little was.

@@ -50,27 +50,12 @@ impl Noise {
             None => HashMap::new(),
         };
         // Without a type of its own, the run is rounded as it is.
-        let value = |step: &Step| rounded.get(&step.name).unwrap_or(&step.value).clone();
-        Self::between(&exact(trace)?, trace.steps(), value, half)
-    }
-
-    /// The noise of a step alone, of which another arithmetic makes `rounded`, beside the run's values in f64.
-    ///
-    /// # Errors
-    /// If candle fails.
-    pub fn of_value(exact: &HashMap<Name, Tensor>, step: &Step, rounded: &Tensor) -> Result<Self> {
-        Self::between(exact, std::slice::from_ref(step), |_| rounded.clone(), None)
-    }
-
-    fn between(
-        exact: &HashMap<Name, Tensor>,
-        steps: &[Step],
-        rounded: impl Fn(&Step) -> Tensor,
-        half: Option<DType>,
-    ) -> Result<Self> {
-        let computed = steps.iter().filter_map(|step| Some((step, exact.get(&step.name)?)));
-        let noise = computed
-            .map(|(step, exact)| Ok((step.name, StepNoise::of(step, exact, &rounded(step))?)));
+        let exact = exact(trace)?;
+        let computed = trace.steps().iter().filter_map(|step| Some((step, exact.get(&step.name)?)));
+        let noise = computed.map(|(step, exact)| {
+            let rounded = rounded.get(&step.name).unwrap_or(&step.value);
+            Ok((step.name, StepNoise::of(step, exact, rounded)?))
+        });
         let steps = noise.collect::<Result<_>>()?;
         Ok(Self { steps, half: half.map(Tolerance::of), gaps: false })
     }
@@ -87,26 +72,6 @@ impl Noise {
     /// If candle fails.
     pub fn agree(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<bool> {
         self.agree_within(step, left, right, ALLOWED)
-    }
-
-    /// Whether differences are those of this noise and of nothing else: at most four times as large, and in most rows. One
-    /// wrong number can be as small, but it is not everywhere.
-    ///
-    /// # Errors
-    /// If candle fails.
-    pub fn accounts_for(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<bool> {
-        if !self.agree_within(step, left, right, ALLOWED / 4.0)? {
-            return Ok(false);
-        }
-        let noise = self.at(step);
-        let mut rows = Vec::new();
-        for_rows(left, right, |left, right| {
-            rows.push(noise.difference(left, right));
-            true
-        })?;
-        let most = rows.iter().copied().fold(0.0, f64::max);
-        let many = rows.iter().filter(|row| **row >= most / 50.0).count();
-        Ok(2 * many >= rows.len())
     }
 
     fn agree_within(
@@ -217,10 +182,9 @@ struct Trend {
 /// From so many numbers on a factor that they share says something.
 const LEAST_NUMBERS: usize = 32;
 
-/// What a factor or a shift that all numbers share may be, in multiples of the noise of single rows. Over many numbers
-/// rounding cancels out, so that even 1 is generous; a quarter of what single cells may have leaves room for types whose
-/// rounding adds up one way.
-const DIRECTION: f64 = ALLOWED / 4.0;
+/// What a factor or a shift that all numbers share may be, in multiples of the noise of single rows: over many numbers
+/// rounding cancels out, so that even 1 is generous.
+const DIRECTION: f64 = 1.0;
 
 impl Trend {
     fn add(&mut self, left: &[f64], right: &[f64], noise: StepNoise) {

@@ -36,11 +36,9 @@ enum Cast {
     Both,
 }
 
-/// From so much on that goes the way of the rounding, all does: other roundings of the same run share less than 0.9.
-const ALL: f64 = 0.95;
-
-/// From so much on it is that, if it is as large: what is not that rounding shares next to nothing with it.
-const PART: f64 = 0.5;
+/// The cosine of two roundings from which on they are one, but for ties that fall on the other side: other roundings of
+/// the same run, and roundings beside a mistake, share less.
+const ALIKE: f64 = 0.9;
 
 impl Products {
     /// What code computes in fewer bits, the likeliest first.
@@ -111,36 +109,33 @@ impl Products {
     }
 }
 
-/// How much of what a value is off by goes the way of what rounding makes it off by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shared {
-    /// All of it, but for ties that fall on the other side.
-    All,
-    /// So much that it is that rounding, if it is as large.
-    Part,
-    /// Too little.
-    None,
-}
-
-/// How much of what `found` is off by goes the way of what `rounded` is off by, cell by cell: the cosine of the two.
+/// Whether what `found` is off by is what `rounded` is off by, cell by cell. A factor that all numbers share is looked at
+/// apart: rounding that cuts has one too, and so has many a mistake.
 ///
 /// # Errors
 /// If candle fails.
-pub fn shared(found: &Tensor, value: &Tensor, rounded: &Tensor) -> Result<Shared> {
+pub fn is_off_alike(found: &Tensor, value: &Tensor, rounded: &Tensor) -> Result<bool> {
+    let number = |number: f64| if number.is_finite() { number } else { 0.0 };
     let off = |other: &Tensor| -> Result<Vec<f64>> {
         let apart = other.to_dtype(value.dtype())?.sub(value)?;
-        let apart = cells(&apart, None)?.into_iter();
-        Ok(apart.map(|off| if off.is_finite() { off } else { 0.0 }).collect())
+        Ok(cells(&apart, None)?.into_iter().map(number).collect())
     };
-    let (found, rounded) = (off(found)?, off(rounded)?);
     let dot = |left: &[f64], right: &[f64]| -> f64 {
         left.iter().zip(right).map(|(left, right)| left * right).sum()
     };
-    let both = dot(&found, &rounded) / (dot(&found, &found) * dot(&rounded, &rounded)).sqrt();
-    let many = rounded.iter().filter(|off| **off != 0.0).count() >= LEAST_CELLS;
-    Ok(match both {
-        both if both > ALL && many => Shared::All,
-        both if both > PART => Shared::Part,
-        _ => Shared::None,
-    })
+    let own: Vec<f64> = cells(value, None)?.into_iter().map(number).collect();
+    let (found, rounded) = (off(found)?, off(rounded)?);
+    if rounded.iter().filter(|off| **off != 0.0).count() < LEAST_CELLS {
+        return Ok(false);
+    }
+    let shared = |off: &[f64]| dot(off, &own) / dot(&own, &own);
+    let (of_found, of_rounded) = (shared(&found), shared(&rounded));
+    let rest = |off: &[f64], factor: f64| -> Vec<f64> {
+        off.iter().zip(&own).map(|(off, own)| off - factor * own).collect()
+    };
+    let (rest_found, rest_rounded) = (rest(&found, of_found), rest(&rounded, of_rounded));
+    let cosine = dot(&rest_found, &rest_rounded)
+        / (dot(&rest_found, &rest_found) * dot(&rest_rounded, &rest_rounded)).sqrt();
+    let size = (dot(&rest_rounded, &rest_rounded) / dot(&own, &own)).sqrt();
+    Ok(cosine > ALIKE && (of_found - of_rounded).abs() <= size)
 }

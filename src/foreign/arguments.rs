@@ -172,7 +172,8 @@ pub fn take_mask(record: &mut Record, is_core: bool) -> Result<Option<FoundMask>
         let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case(name);
         let Some(at) = record.entries.iter().position(is_it) else { continue };
         let tensor = &record.entries[at].tensor;
-        let is_added = tensor.dtype().is_float() && holds_more_than_bits(tensor)?;
+        // Zeros that are added block nothing; read the other way, they would block all.
+        let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
         // True may mean either.
         if *meaning == Meaning::AttendIfCore && !is_core && !is_added {
             continue;
@@ -196,10 +197,12 @@ pub fn take_mask(record: &mut Record, is_core: bool) -> Result<Option<FoundMask>
     Ok(None)
 }
 
-/// Whether a tensor holds anything but 0 and 1.
-fn holds_more_than_bits(tensor: &Tensor) -> Result<bool> {
+/// Whether a tensor holds no 1, or anything but 0 and 1.
+fn holds_no_ones(tensor: &Tensor) -> Result<bool> {
+    let numbers = numbers(tensor)?;
     #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
-    Ok(numbers(tensor)?.iter().any(|number| *number != 0.0 && *number != 1.0))
+    let is = |of: f64| move |number: &f64| *number == of;
+    Ok(!numbers.iter().any(is(1.0)) || !numbers.iter().all(|own| is(0.0)(own) || is(1.0)(own)))
 }
 
 fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
