@@ -324,7 +324,7 @@ def correct_run(rng, dtype, arithmetic, folder, narrow=False, largest=None, padd
     if "qk_norm" in config:
         for name in "w_q_norm", "w_k_norm":
             given[name] = 1 + 0.1 * torch.randn(head_dim(config))
-    mask, attn_bias = get_masks(config, folder, past_len)
+    mask, attn_bias = get_masks(config, folder, past_len, None)
     if attn_bias is not None:
         given["attn_bias"] = attn_bias
     past = {name: arithmetic.cached(value.to(dtype)) for name, value in past.items()}

@@ -203,6 +203,7 @@ def torch_steps(given, config, arithmetic=None):
     import torch
     from attention import (
         concat_heads,
+        get_angles,
         get_frequencies,
         head_dim,
         query_rows,
@@ -241,8 +242,11 @@ def torch_steps(given, config, arithmetic=None):
         offset = config.get("rope_offset", past_len)
         _, factor = get_frequencies(config, None, past_len)
         turns = config["rope"], given["rope_freqs"], factor
-        q = keep("q_rot", rotate(q, *turns, offset + first))
-        k = keep("k_rot", rotate(k, *turns, offset))
+        placed = config | {"rope_offset_or_past": offset}
+        of_q = get_angles(placed, given["rope_freqs"], first, q.shape[2])
+        of_k = get_angles(placed, given["rope_freqs"], 0, k.shape[2])
+        q = keep("q_rot", rotate(q, *turns, of_q))
+        k = keep("k_rot", rotate(k, *turns, of_k))
     k, v = arithmetic.cached(k), arithmetic.cached(v)
     if "past" in config:
         k = keep("k_cached", torch.cat([given["k_past"], k], dim=2))
