@@ -36,9 +36,9 @@ enum Cast {
     Both,
 }
 
-/// The cosine of two roundings from which on they are one, but for ties that fall on the other side: other roundings of
-/// the same run, and roundings beside a mistake, share less.
-const ALIKE: f64 = 0.9;
+/// The cosine of two roundings from which on they are one, but for ties that fall on the other side. A mistake beside it
+/// would have to be smaller than the rounding itself.
+const ALIKE: f64 = 0.75;
 
 impl Products {
     /// What code computes in fewer bits, the likeliest first.

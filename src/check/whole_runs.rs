@@ -203,7 +203,11 @@ impl<'a> WholeRuns<'a> {
                 // What was not recorded or is infinite on one side says nothing of how near.
                 apart.filter(|apart| apart.is_finite()).sum()
             };
-            if apart(&value) > NEARER * apart(&right) {
+            // NaN where the right run has a number is as far as can be.
+            let mut cells = found.iter().zip(&value).zip(&right);
+            let explains_nan = cells
+                .any(|((found, value), right)| found.is_nan() && value.is_nan() && !right.is_nan());
+            if !explains_nan && apart(&value) > NEARER * apart(&right) {
                 return Ok(false);
             }
         }
