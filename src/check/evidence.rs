@@ -120,35 +120,51 @@ impl<'a> Evidence<'a> {
     /// # Errors
     /// If candle fails.
     pub fn precision_of_products(&self) -> Result<Option<Products>> {
+        let mut off = HashMap::new();
+        for step in self.trace.steps().iter().filter(|step| step.is_computed()) {
+            let Some(found) = self.recorded.get(&step.name) else { continue };
+            let value = self.expected(step)?;
+            if !self.noise.agree(step.name, found, &value)? {
+                off.insert(step.name, (found, value));
+            }
+        }
         // The lowest number of 16 bits swallows the scores that it is added to.
-        let whole = self.half.map(Products::of_every_step);
-        if let Some(whole) = whole
-            && self.is_computed_with(whole)?
+        if let Some(whole) = self.half.map(Products::of_every_step)
+            && self.is_computed_with(whole, &off)?
         {
             return Ok(Some(whole));
         }
-        for step in self.trace.steps().iter().filter(|step| step.is_computed()) {
-            let Some(found) = self.recorded.get(&step.name) else { continue };
-            if distance(found, &self.expected(step)?)? > MOST_ROUNDING {
+        for (found, value) in off.values() {
+            if distance(found, value)? > MOST_ROUNDING {
                 return Ok(None);
             }
         }
         for products in Products::all() {
-            if self.is_computed_with(products)? {
+            if self.is_computed_with(products, &off)? {
                 return Ok(Some(products));
             }
         }
         Ok(None)
     }
 
-    fn is_computed_with(&self, products: Products) -> Result<bool> {
+    /// Whether the recorded steps that are `off`, beside what they should be, are off by what these products are off by.
+    fn is_computed_with(
+        &self,
+        products: Products,
+        off: &HashMap<Name, (&Tensor, Tensor)>,
+    ) -> Result<bool> {
         let run = self.trace.run_with(|step, inputs| {
             if !step.is_computed() {
                 return Ok(step.value.clone());
             }
             let made = products.eval(step, inputs).map_err(Some)?;
-            let goes = self.is_off_by(products, step, &made).map_err(Some)?;
+            let Some((found, value)) = off.get(&step.name) else { return Ok(made) };
+            let rounded = match self.inputs(step) {
+                Some(inputs) => products.eval(step, &inputs).map_err(Some)?,
+                None => made.clone(),
+            };
             // What fails at one step need not be run to its end.
+            let goes = is_off_alike(found, value, &rounded).map_err(Some)?;
             if goes { Ok(made) } else { Err(None) }
         });
         match run {
@@ -156,19 +172,6 @@ impl<'a> Evidence<'a> {
             Err(None) => Ok(false),
             Err(Some(error)) => Err(error),
         }
-    }
-
-    /// Whether a recorded step is off by what these products are off by, which make `made` of it in a whole run.
-    fn is_off_by(&self, products: Products, step: &Step, made: &Tensor) -> Result<bool> {
-        let Some(found) = self.recorded.get(&step.name) else { return Ok(true) };
-        let (value, rounded) = match self.inputs(step) {
-            Some(inputs) => (step.op.eval(&inputs)?, products.eval(step, &inputs)?),
-            None => (step.value.clone(), made.clone()),
-        };
-        if self.noise.agree(step.name, found, &value)? {
-            return Ok(true);
-        }
-        is_off_alike(found, &value, &rounded)
     }
 
     /// The value of a step of a faulty program, computed from what was recorded; nothing where too little was.
