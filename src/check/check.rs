@@ -100,11 +100,20 @@ fn fits_under(
         return Ok(false);
     }
     let others = Settings { mask: Some(mask), ..flags.clone() };
-    let found = interpretations(record, &others)?.into_iter().map(|interpretation| {
-        let run = interpretation.run()?;
-        recompute(interpretation, run, tolerances)
-    });
-    Ok(found.flatten().any(|found| found.is_same()))
+    Ok(all_under(record, &others, tolerances)?.any(|found| found.is_same()))
+}
+
+/// The file's runs under other settings, but for those that cannot be made.
+fn all_under(
+    record: &Record,
+    settings: &Settings,
+    tolerances: &Tolerances,
+) -> Result<impl Iterator<Item = Recomputed>> {
+    let all = interpretations(record, settings)?.into_iter();
+    Ok(all.filter_map(move |interpretation| {
+        let run = interpretation.run().ok()?;
+        recompute(interpretation, run, tolerances).ok()
+    }))
 }
 
 /// How long other layers are looked for.
@@ -127,11 +136,8 @@ fn fitting_layer(
             break;
         }
         let others = Settings { prefix: Some(layer.clone()), ..flags.clone() };
-        for interpretation in interpretations(record, &others)? {
-            let run = interpretation.run();
-            let found = run.and_then(|run| recompute(interpretation, run, tolerances));
-            // Layers of other sizes are none that were meant.
-            let Ok(found) = found else { continue };
+        // Layers of other sizes are none that were meant.
+        for found in all_under(record, &others, tolerances).into_iter().flatten() {
             if found.steps.iter().any(|step| step.step.is_some()) && found.apart()? <= FITS {
                 return Ok(Some(layer));
             }
@@ -208,8 +214,8 @@ impl Recomputed {
 }
 
 /// The file's run beside the file, explained. Of several ways to understand the file the one with the most steps that
-/// are the same but for rounding is taken, and of those one that finds the most steps in it; of equal ones, the one that leaves the fewest
-/// steps without an explanation, the plain one first.
+/// are the same but for rounding is taken, and of those one that finds the most steps in it; of equal ones, the one that
+/// leaves the fewest steps without an explanation, the plain one first.
 fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let (mut found, mut refused) = (Vec::new(), None);
     for interpretation in interpretations(record, flags)? {
