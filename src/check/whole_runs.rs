@@ -13,7 +13,7 @@ use super::catalogue::{Situation, catalogue};
 use super::clues::parts;
 use super::evidence::Evidence;
 use super::finding::{Diagnosis, Finding, Pairs};
-use super::fit::{cells, distance, refined};
+use super::fit::{distance, refined};
 use super::grammar::cost::{COMMON, ODD};
 use super::grammar::numbers::{plain, with_number};
 use super::hypothesis::{Hypothesis, hypotheses};
@@ -27,9 +27,6 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// From so many scores on a run is large.
 const LARGE: u128 = 1 << 21;
-
-/// How much of its distance from what was recorded a run with a mistake may keep.
-const NEARER: f64 = 0.5;
 
 /// How many pairs are listed where more fit.
 const LISTED: usize = 10;
@@ -186,32 +183,9 @@ impl<'a> WholeRuns<'a> {
         match whole.run(made)? {
             Some(run) => Ok(run.fits()
                 && whole.replay.is_apart(&run, &whole.right)?
-                && Self::is_nearer(whole, &run)?),
+                && whole.replay.is_nearer(&run, &whole.right)?),
             None => Ok(false),
         }
-    }
-
-    /// Whether a run comes much nearer to what was recorded than the right one. Where rounding is large, runs that differ
-    /// from the right one by less than that would fit as well.
-    fn is_nearer(whole: &Level, run: &Outcome) -> Result<bool> {
-        for (name, found, right) in whole.replay.disagreeing(&whole.right) {
-            let Some(value) = run.value(name) else { continue };
-            let (found, value, right) =
-                (cells(found, None)?, cells(value, None)?, cells(right, None)?);
-            let apart = |other: &[f64]| -> f64 {
-                let apart = found.iter().zip(other).map(|(found, other)| (found - other).abs());
-                // What was not recorded or is infinite on one side says nothing of how near.
-                apart.filter(|apart| apart.is_finite()).sum()
-            };
-            // NaN where the right run has a number is as far as can be.
-            let mut cells = found.iter().zip(&value).zip(&right);
-            let explains_nan = cells
-                .any(|((found, value), right)| found.is_nan() && value.is_nan() && !right.is_nan());
-            if !explains_nan && apart(&value) > NEARER * apart(&right) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// The mistakes that give every recorded step with a number that is fitted on the smallest part.
