@@ -71,16 +71,6 @@ impl Noise {
     /// # Errors
     /// If candle fails.
     pub fn agree(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<bool> {
-        self.agree_within(step, left, right, ALLOWED)
-    }
-
-    fn agree_within(
-        &self,
-        step: Name,
-        left: &Tensor,
-        right: &Tensor,
-        allowed: f64,
-    ) -> Result<bool> {
         if left.dims() != right.dims() {
             return Ok(false);
         }
@@ -95,7 +85,7 @@ impl Noise {
                     tolerance.excess(*left, *right) <= 1.0 || (self.gaps && left.is_nan())
                 })
             };
-            let rounding = || allowed * noise.ratio * noise.size(right);
+            let rounding = || ALLOWED * noise.ratio * noise.size(right);
             trend.add(left, right, noise);
             largest = left
                 .iter()
@@ -110,7 +100,7 @@ impl Noise {
             within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
         })?;
         // Noise that is larger than all that was recorded would excuse anything.
-        let is_told = is_within || allowed * noise.ratio * noise.least <= largest;
+        let is_told = is_within || ALLOWED * noise.ratio * noise.least <= largest;
         Ok(agrees && is_told && (is_within || trend.has_no_direction(noise.ratio)))
     }
 
