@@ -138,7 +138,8 @@ fn fitting_layer(
         let others = Settings { prefix: Some(layer.clone()), ..flags.clone() };
         // Layers of other sizes are none that were meant.
         for found in all_under(record, &others, tolerances).into_iter().flatten() {
-            if found.steps.iter().any(|step| step.step.is_some()) && found.apart()? <= FITS {
+            let apart = found.distances()?;
+            if !apart.is_empty() && apart.iter().sum::<f64>() <= FITS {
                 return Ok(Some(layer));
             }
         }
@@ -169,24 +170,16 @@ impl Recomputed {
         self.steps.iter().filter(|step| step.status == Status::Same).count()
     }
 
-    /// How many recorded steps are the recomputed ones, but for the rounding of any type.
-    fn near(&self) -> Result<usize> {
-        let apart: Vec<f64> = self.distances().collect::<Result<_>>()?;
-        Ok(apart.into_iter().filter(|apart| *apart <= FITS).count())
-    }
-
-    /// How far the recorded steps are from the recomputed ones: the sum of their [`distance`]s.
-    fn apart(&self) -> Result<f64> {
-        self.distances().sum()
-    }
-
     /// The [`distance`] of every recorded step from the recomputed one, 1 where the shapes differ.
-    fn distances(&self) -> impl Iterator<Item = Result<f64>> {
-        self.steps.iter().filter_map(|found| self.trace.step(found.step?)).map(|step| {
-            let recorded = self.named.record.tensor(step.name.as_str());
-            let recorded = recorded.filter(|recorded| recorded.dims() == step.value.dims());
-            recorded.map_or(Ok(1.0), |recorded| distance(recorded, &step.value))
-        })
+    fn distances(&self) -> Result<Vec<f64>> {
+        let steps = self.steps.iter().filter_map(|found| self.trace.step(found.step?));
+        steps
+            .map(|step| {
+                let recorded = self.named.record.tensor(step.name.as_str());
+                let recorded = recorded.filter(|recorded| recorded.dims() == step.value.dims());
+                recorded.map_or(Ok(1.0), |recorded| distance(recorded, &step.value))
+            })
+            .collect()
     }
 
     /// How many steps are wrong for no known reason.
@@ -213,8 +206,30 @@ impl Recomputed {
     }
 }
 
-/// The file's run beside the file, explained. Of several ways to understand the file the one with the most steps that
-/// are the same but for rounding is taken, and of those one that finds the most steps in it; of equal ones, the one that
+/// Of several ways to understand a file those with the most steps that are the same but for the rounding of any type,
+/// and of those the ones that find the most steps in it: a way that finds fewer understands less of it.
+fn likeliest(found: Vec<Recomputed>) -> Result<Vec<Recomputed>> {
+    if found.len() < 2 {
+        return Ok(found);
+    }
+    let ways = found.into_iter().map(|way| Ok((way.distances()?, way)));
+    let mut ways: Vec<(Vec<f64>, Recomputed)> = ways.collect::<Result<_>>()?;
+    keep_most(&mut ways, |(apart, _)| apart.iter().filter(|apart| **apart <= FITS).count());
+    keep_most(&mut ways, |(_, way)| way.steps.len());
+    // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
+    if ways.iter().all(|(_, way)| way.run.config().start != Start::Inputs) {
+        let sum = |apart: &[f64]| apart.iter().sum::<f64>();
+        ways.sort_by(|(left, _), (right, _)| sum(left).total_cmp(&sum(right)));
+    }
+    Ok(ways.into_iter().map(|(_, way)| way).collect())
+}
+
+fn keep_most<T>(ways: &mut Vec<T>, count: impl Fn(&T) -> usize) {
+    let most = ways.iter().map(&count).max();
+    ways.retain(|way| Some(count(way)) == most);
+}
+
+/// The file's run beside the file, explained. Of the [`likeliest`] ways to understand the file the one is taken that
 /// leaves the fewest steps without an explanation, the plain one first.
 fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let (mut found, mut refused) = (Vec::new(), None);
@@ -235,24 +250,7 @@ fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
         }
     }
     let mut best = None;
-    if found.len() > 1 {
-        let near: Vec<usize> = found.iter().map(Recomputed::near).collect::<Result<_>>()?;
-        let most = near.iter().copied().max();
-        let mut near = near.into_iter();
-        found.retain(|_| near.next() == most);
-    }
-    // A way that finds fewer steps in the file understands less of it.
-    let most = found.iter().map(|recomputed| recomputed.steps.len()).max();
-    found.retain(|recomputed| Some(recomputed.steps.len()) == most);
-    let of_core = |recomputed: &Recomputed| recomputed.run.config().start != Start::Inputs;
-    if found.len() > 1 && found.iter().all(of_core) {
-        // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
-        let apart: Vec<f64> = found.iter().map(Recomputed::apart).collect::<Result<_>>()?;
-        let mut pairs: Vec<(f64, Recomputed)> = apart.into_iter().zip(found).collect();
-        pairs.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-        found = pairs.into_iter().map(|(_, recomputed)| recomputed).collect();
-    }
-    for recomputed in found {
+    for recomputed in likeliest(found)? {
         let judged = recomputed.judge(tolerances.noise_counts)?;
         // One that needs nothing but rounding is the one that was meant.
         if judged.is_same() {
