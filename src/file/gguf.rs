@@ -51,7 +51,7 @@ const REORDERED: &[&str] = &[
 ];
 
 /// A tensor has at most so many axes, as ggml has it.
-const MOST_AXES: u32 = 4;
+const MOST_AXES: u64 = 4;
 
 /// A value of the header, as far as one is needed.
 enum Value {
@@ -206,7 +206,7 @@ struct Header {
 impl Header {
     fn read(&mut self) -> Result<(HashMap<String, Value>, Vec<Slot>), Problem> {
         self.input.seek(SeekFrom::Start(0))?;
-        if self.bytes::<4>().ok().as_ref() != Some(b"GGUF") {
+        if self.number(4).ok() != Some(u32::from_le_bytes(*b"GGUF").into()) {
             return Err(Problem::NoGguf);
         }
         let version = self.number(4)?;
@@ -243,7 +243,7 @@ impl Header {
     fn slot(&mut self) -> Result<Slot, Problem> {
         let name = self.text()?;
         let axes = self.number(4)?;
-        if axes > u64::from(MOST_AXES) {
+        if axes > MOST_AXES {
             let what = format!("gives \"{}\" {axes} axes", quoted(&name));
             return Err(Problem::Broken(what));
         }
@@ -303,12 +303,5 @@ impl Header {
         self.input.read_exact(&mut bytes[..size])?;
         self.at += size as u64;
         Ok(u64::from_le_bytes(bytes))
-    }
-
-    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
-        let mut bytes = [0; N];
-        self.input.read_exact(&mut bytes)?;
-        self.at += N as u64;
-        Ok(bytes)
     }
 }
