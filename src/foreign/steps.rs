@@ -1,6 +1,6 @@
 //! Files that other code wrote: whose tensor is which step of the run, and in which order its axes are.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
@@ -62,17 +62,21 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
     };
     let meanings: Vec<Vec<Name>> =
         computed.iter().map(|entry| meant(last_segment(&entry.name), trace)).collect();
+    let mut times = HashMap::new();
+    for name in meanings.iter().flatten() {
+        *times.entry(*name).or_insert(0) += 1;
+    }
     let mut open = Vec::new();
-    for (at, entry) in computed.into_iter().enumerate() {
+    for (entry, meant) in computed.into_iter().zip(&meanings) {
         let mut options = options(entry, trace);
-        let others = meanings.iter().enumerate().filter(|(other, _)| *other != at);
-        let others: HashSet<Name> = others.flat_map(|(_, meant)| meant).copied().collect();
+        let own = |name: Name| meant.iter().filter(|meant| **meant == name).count();
+        let is_of_another = |name: Name| times.get(&name).is_some_and(|times| *times > own(name));
         // Where the lengths leave it open, the tokens of what nothing recorded reads are in the order of X: whatever
         // follows a step shows in which order it was meant.
         let is_of_x =
             |reading: &AxisOrder| (reading.order().first() == Some(&Axis::Query)) == tokens_first;
         let last = options.iter().filter(|(step, reading)| {
-            step.axes.rank() == 3 && is_of_x(reading) && !is_followed(step, trace, &others)
+            step.axes.rank() == 3 && is_of_x(reading) && !is_followed(step, trace, is_of_another)
         });
         let last: Vec<Name> = last.map(|(step, _)| step.name).collect();
         options.retain(|(step, reading)| !last.contains(&step.name) || is_of_x(reading));
@@ -125,11 +129,11 @@ const SMALLEST: f64 = 5.960_464_5e-8;
 pub const FITS: f64 = 0.02;
 
 /// Whether one of the recorded steps is computed from a step.
-fn is_followed(step: &Step, trace: &Trace, recorded: &HashSet<Name>) -> bool {
+fn is_followed(step: &Step, trace: &Trace, is_recorded: impl Fn(Name) -> bool) -> bool {
     let after = trace.descendants(|own| own.name == step.name);
     let mut steps = trace.steps().iter().zip(after);
     steps.any(|(own, is_after)| {
-        is_after && own.name != step.name && own.is_computed() && recorded.contains(&own.name)
+        is_after && own.name != step.name && own.is_computed() && is_recorded(own.name)
     })
 }
 
