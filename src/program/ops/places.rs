@@ -84,6 +84,16 @@ impl Places {
         Self { rows: Arc::new(rows), ..self.clone() }
     }
 
+    /// What code takes for them by mistake, and what it does then: for the place of a token in its row stands nothing.
+    pub(super) fn mistaken(&self) -> Vec<(Option<Self>, &'static str)> {
+        let told = "the positions count the tokens: 0, 1, 2 …, not those that are given";
+        let mut all = vec![(None, told)];
+        if self.items() > 1 {
+            all.push((Some(self.of_item(0)), "every item has the positions of the first"));
+        }
+        all
+    }
+
     /// What a page says of them.
     #[must_use]
     pub fn told(&self) -> String {

@@ -52,12 +52,8 @@ impl Rotate {
     pub(super) fn other_places(&self, places: &Places) -> Vec<(Self, String)> {
         let of =
             |places: Option<Places>, told: &str| (Self { places, ..self.clone() }, told.to_owned());
-        let mut all =
-            vec![of(None, "the positions count the tokens: 0, 1, 2 …, not those that are given")];
-        if places.items() > 1 {
-            let told = "every item has the positions of the first";
-            all.push(of(Some(places.of_item(0)), told));
-        }
+        let mut all: Vec<_> =
+            places.mistaken().into_iter().map(|(places, told)| of(places, told)).collect();
         if places.is_sectioned() {
             let names = ["time", "height", "width"];
             for (section, name) in names.into_iter().enumerate() {

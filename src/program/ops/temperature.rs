@@ -127,15 +127,8 @@ impl Temperature {
         };
         let told = "the quotient of position and q_temperature_floor is not rounded down";
         let mut all = vec![of(Self { is_floored: false, ..self.clone() }, told)];
-        if let Some(places) = &self.places {
-            let told = "the positions count the tokens: 0, 1, 2 …, not those that are given";
-            all.push(of(Self { places: None, ..self.clone() }, told));
-            if places.items() > 1 {
-                let places = Some(places.of_item(0));
-                let told = "every item has the positions of the first";
-                all.push(of(Self { places, ..self.clone() }, told));
-            }
-        }
+        let mistaken = self.places.iter().flat_map(Places::mistaken);
+        all.extend(mistaken.map(|(places, told)| of(Self { places, ..self.clone() }, told)));
         all
     }
 }
