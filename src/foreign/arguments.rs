@@ -7,7 +7,7 @@ use super::names::last_segment;
 use crate::config::{Mask, Setting, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
-use crate::program::Name;
+use crate::program::{Name, whole};
 
 /// An argument that kernels take beside queries, keys and values.
 struct Argument {
@@ -56,7 +56,7 @@ const ARGUMENTS: &[Argument] = &[
         key: "lengths",
         names: &["cache_seqlens", "seqlens_k", "seqused_k", "nonpad_kv_seqlen", "context_lens"],
         text: |numbers| {
-            let all = numbers.iter().map(|number| count(*number));
+            let all = numbers.iter().map(|number| whole(*number));
             Some(listed(&all.collect::<Option<Vec<_>>>()?))
         },
     },
@@ -66,14 +66,9 @@ fn single(numbers: &[f64]) -> Option<f64> {
     <[f64; 1]>::try_from(numbers).ok().map(|[number]| number)
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number")]
-fn count(number: f64) -> Option<usize> {
-    (number >= 0.0 && number.fract() == 0.0 && number < 9e15).then_some(number as usize)
-}
-
 /// The lengths of documents of which these are the starts, and the end of the last: 0, 3, 5, 9.
 fn documents(ends: &[f64]) -> Option<String> {
-    let ends: Vec<usize> = ends.iter().map(|end| count(*end)).collect::<Option<_>>()?;
+    let ends: Vec<usize> = ends.iter().map(|end| whole(*end)).collect::<Option<_>>()?;
     if ends.first() != Some(&0) || ends.len() < 2 {
         return None;
     }

@@ -29,6 +29,7 @@ pub use op::{Misread, Op, Operation};
 pub use ops::*;
 pub use role::Role;
 pub(crate) use role::{BlockedCells, Size};
+pub(crate) use slips::whole;
 pub use slips::{Kind, Knob, Range, Sibling};
 pub(crate) use terms::broadcast;
 pub use terms::{Factor, Reason, Term, Value};

@@ -99,7 +99,7 @@ impl Sibling {
 }
 
 /// A whole number as an index or a count; nothing where it is none.
-pub(super) fn whole(value: f64) -> Option<usize> {
+pub(crate) fn whole(value: f64) -> Option<usize> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-    (value >= 0.0 && value.fract() == 0.0 && value < 1e9).then_some(value as usize)
+    (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as usize)
 }

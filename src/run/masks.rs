@@ -6,7 +6,7 @@ use crate::config::{AttnMaskTrue, Config, Positions, Sizes};
 use crate::error::{Error, Result};
 use crate::file::one_tensor;
 use crate::foreign::{last_segment, meanings};
-use crate::program::{Name, unravel};
+use crate::program::{Name, unravel, whole};
 
 /// The mask of a file as the step that it is: what it blocks, or what it adds to the scores.
 ///
@@ -137,10 +137,7 @@ pub fn positions_of(place: &str) -> Result<Positions> {
     };
     let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let position = |number: &f64| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-        let whole =
-            (*number >= 0.0 && number.fract() == 0.0 && *number < 9e15).then_some(*number as usize);
-        whole.ok_or_else(|| {
+        whole(*number).ok_or_else(|| {
             let what = format!("holds {number}, which is no position");
             Error::tensor("positions", what, "give whole numbers from 0 up")
         })
