@@ -48,8 +48,8 @@ impl Model<'_> {
 
     /// Refuses layers that have no keys and values of their own.
     pub(super) fn refuse_shared(&self, layers: Option<usize>) -> Result<()> {
-        let Some((key, otherwise)) = self.family.shared else { return Ok(()) };
-        let shared = self.config.size(key)?.unwrap_or(otherwise);
+        let Some(shared) = self.family.shared else { return Ok(()) };
+        let shared = self.config.sized(shared)?;
         let Some(layers) = layers.filter(|_| shared > 0) else { return Ok(()) };
         let own = layers.saturating_sub(shared);
         if self.this_layer()? < own {

@@ -87,11 +87,13 @@ impl Config {
     /// A size, if the key is there and not null.
     pub fn size(&self, name: &str) -> Result<Option<usize>> {
         self.get(name)
-            .map(|value| {
-                let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
-                size.ok_or_else(|| self.wrong(name, "a whole number from 0 up"))
-            })
+            .map(|value| as_size(value).ok_or_else(|| self.wrong(name, "a whole number from 0 up")))
             .transpose()
+    }
+
+    /// A size that has a default where the key is absent or null.
+    pub fn sized(&self, (name, otherwise): (&str, usize)) -> Result<usize> {
+        Ok(self.size(name)?.unwrap_or(otherwise))
     }
 
     /// A size that has a default where the key is absent, and none where it is null.
@@ -131,4 +133,9 @@ impl Config {
     pub fn refused(&self, what: impl Into<String>, fix: &str) -> Error {
         Error::file(&self.path, what.into(), fix)
     }
+}
+
+/// A number of a config as a size, if it is one.
+pub fn as_size(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|size| usize::try_from(size).ok())
 }

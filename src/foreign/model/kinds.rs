@@ -3,7 +3,7 @@
 use super::Model;
 use super::family::{Kind, Pattern, Turned, Window};
 use crate::config::Mask;
-use crate::error::{Error, Result, quoted};
+use crate::error::{Result, quoted};
 
 impl Model<'_> {
     /// The window, if the model has one and the layer slides.
@@ -69,24 +69,24 @@ impl Model<'_> {
         Ok(match self.family.pattern {
             Pattern::Uniform => Kind::Sliding,
             Pattern::Each(kind) => kind,
-            Pattern::Every { by: (key, otherwise), first, there, elsewhere } => {
-                let by = config.size(key)?.unwrap_or(otherwise).max(1);
+            Pattern::Every { by, first, there, elsewhere } => {
+                let by = config.sized(by)?.max(1);
                 let at = if first { 0 } else { by - 1 };
                 if self.this_layer()? % by == at { there } else { elsewhere }
             }
             Pattern::From(key, otherwise) => {
-                slides(self.this_layer()? >= config.size(key)?.unwrap_or(otherwise))
+                slides(self.this_layer()? >= config.sized((key, otherwise))?)
             }
             Pattern::EvenBefore(key, otherwise) => {
                 let layer = self.this_layer()?;
-                slides(layer % 2 == 0 && layer < config.size(key)?.unwrap_or(otherwise))
+                slides(layer % 2 == 0 && layer < config.sized((key, otherwise))?)
             }
             Pattern::Unturned => slides(!self.turns(Turned::Listed)?),
             Pattern::ChunkedIfTurned if self.turns(Turned::Listed)? => Kind::Chunked,
             Pattern::ChunkedIfTurned => Kind::Full,
             Pattern::Few { period, offset } => {
-                let of = |(key, otherwise)| Ok::<_, Error>(config.size(key)?.unwrap_or(otherwise));
-                let is_it = self.this_layer()? % of(period)?.max(1) == of(offset)?;
+                let (period, offset) = (config.sized(period)?, config.sized(offset)?);
+                let is_it = self.this_layer()? % period.max(1) == offset;
                 if is_it { Kind::Full } else { Kind::Other }
             }
         })
@@ -105,7 +105,7 @@ impl Model<'_> {
                 if let Some(turned) = self.config.numbers("no_rope_layers")? {
                     return Ok(turned.get(layer).is_none_or(|is| *is != Some(0.0)));
                 }
-                let by = self.config.size("no_rope_layer_interval")?.unwrap_or(4).max(1);
+                let by = self.config.sized(("no_rope_layer_interval", 4))?.max(1);
                 !(layer + 1).is_multiple_of(by)
             }
         })

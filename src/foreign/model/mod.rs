@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use self::families::FAMILIES;
 use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, When};
-use self::keys::Config;
+use self::keys::{Config, as_size};
 use crate::config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::read_json;
@@ -149,9 +149,7 @@ impl Model<'_> {
         let relative = if is_cross { Settings::default() } else { self.relative()? };
         let has_alibi = !is_cross && config.holds(family.alibi)?;
         let chunk = match family.chunk {
-            Some((key, otherwise)) if self.kind()? == Kind::Chunked => {
-                Some(config.size(key)?.unwrap_or(otherwise))
-            }
+            Some(size) if self.kind()? == Kind::Chunked => Some(config.sized(size)?),
             Some(_) | None => None,
         };
         Ok(Settings {
@@ -197,7 +195,7 @@ impl Model<'_> {
             },
             KeyHeads::OneIf(key) => Ok(is(key, true)?.then_some(1)),
             KeyHeads::Falcon if is("new_decoder_architecture", false)? => {
-                Ok(Some(config.size("num_kv_heads")?.unwrap_or(heads)))
+                Ok(Some(config.sized(("num_kv_heads", heads))?))
             }
             KeyHeads::Falcon => Ok(is("multi_query", true)?.then_some(1)),
         }
@@ -218,7 +216,7 @@ impl Model<'_> {
                     None if !is_listed && self.kind()? == Kind::Full => (of_full, full),
                     None => (key, otherwise),
                 };
-                Some(self.config.size(name)?.unwrap_or(otherwise))
+                Some(self.config.sized((name, otherwise))?)
             }
         };
         Ok(stated.or(split))
@@ -229,9 +227,8 @@ impl Model<'_> {
         let Some(layers) = self.config.object(PER_LAYER)? else { return Ok(None) };
         let own = layers.get(&self.this_layer()?.to_string());
         let own = own.and_then(|own| own.get(key)).filter(|value| !value.is_null());
-        let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok());
         let wrong = || self.config.wrong(key, "a whole number from 0 up");
-        own.map(|value| size(value).ok_or_else(wrong)).transpose()
+        own.map(|value| as_size(value).ok_or_else(wrong)).transpose()
     }
 
     fn packing(&self) -> Result<Option<family::Packing>> {
@@ -276,9 +273,7 @@ impl Model<'_> {
             let sort = Some(RelativeBias::Grid);
             return Ok(Settings { relative_bias: sort, ..Settings::default() });
         }
-        let size = |(key, otherwise): (&str, usize)| {
-            Ok::<_, Error>(self.config.size(key)?.unwrap_or(otherwise))
-        };
+        let size = |size| self.config.sized(size);
         Ok(Settings {
             relative_bias: Some(match self.mask()? {
                 Mask::Causal => RelativeBias::OneSided,

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::Model;
 use super::family::{Kind, Long, Rope};
+use super::keys::as_size;
 use crate::config::{RopeScaling, SectionOrder, Settings};
 use crate::error::{Error, Result};
 
@@ -133,8 +134,7 @@ impl Model<'_> {
         let Some(sections) = stated.get("mrope_section").filter(|value| !value.is_null()) else {
             return Ok(None);
         };
-        let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok());
-        let sizes = sections.as_array().and_then(|all| all.iter().map(size).collect());
+        let sizes = sections.as_array().and_then(|all| all.iter().map(as_size).collect());
         sizes.map(Some).ok_or_else(|| self.config.wrong("mrope_section", "a list of sizes"))
     }
 
@@ -165,7 +165,7 @@ impl Model<'_> {
         }
         if let Long::First(otherwise) = rope.long {
             let key = "original_max_position_embeddings";
-            let first = self.config.size(key)?.unwrap_or(otherwise);
+            let first = self.config.sized((key, otherwise))?;
             keys.insert(key.to_owned(), first.into());
         }
         // A null says nothing.
