@@ -1,27 +1,19 @@
 //! `check` recomputes a recorded file from its own numbers.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use candle_core::Tensor;
-
-use super::blocked_scores::where_seen;
-use super::diagnose::diagnose;
-use super::evidence::Evidence;
-use super::finding::Diagnosis;
 use super::flash::flash_errors;
-use super::interpretation::{Interpretation, interpretations, told_mask};
+use super::interpretation::told_mask;
 use super::non_finite::NonFinite;
-use super::padding::{PaddedRows, Padding};
+use super::recomputed::{Recomputed, all_under, judged};
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
 use crate::config::{Mask, Settings, Start};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::file::{Record, read_place};
-use crate::foreign::{FITS, Match, NameMap, Named, Unmatched, distance, layers_of, name_steps};
-use crate::program::{Name, Op, Role, Step, Trace};
-use crate::run::Run;
+use crate::foreign::{FITS, NameMap, layers_of};
+use crate::program::{Name, Op};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
 /// `flags` override the file's config; of a file without one, they say what was meant, and `map` which tensor is which
@@ -103,19 +95,6 @@ fn fits_under(
     Ok(all_under(record, &others, tolerances)?.any(|found| found.is_same()))
 }
 
-/// The file's runs under other settings, but for those that cannot be made.
-fn all_under(
-    record: &Record,
-    settings: &Settings,
-    tolerances: &Tolerances,
-) -> Result<impl Iterator<Item = Recomputed>> {
-    let all = interpretations(record, settings)?.into_iter();
-    Ok(all.filter_map(move |interpretation| {
-        let run = interpretation.run().ok()?;
-        recompute(interpretation, run, tolerances).ok()
-    }))
-}
-
 /// How long other layers are looked for.
 const LAYERS: Duration = Duration::from_secs(10);
 
@@ -145,250 +124,4 @@ fn fitting_layer(
         }
     }
     Ok(None)
-}
-
-/// A file's tensors beside those of its run.
-struct Recomputed {
-    run: Run,
-    trace: Trace,
-    named: Named,
-    steps: Vec<StepReport>,
-    matches: Vec<Match>,
-    unmatched: Vec<Unmatched>,
-    /// The rows that are left out.
-    padding: Option<Padding>,
-    padded_rows: Option<PaddedRows>,
-    diagnosis: Option<Diagnosis>,
-}
-
-impl Recomputed {
-    fn is_same(&self) -> bool {
-        !self.steps.is_empty() && self.same() == self.steps.len()
-    }
-
-    fn same(&self) -> usize {
-        self.steps.iter().filter(|step| step.status == Status::Same).count()
-    }
-
-    /// The [`distance`] of every recorded step from the recomputed one, 1 where the shapes differ.
-    fn distances(&self) -> Result<Vec<f64>> {
-        let steps = self.steps.iter().filter_map(|found| self.trace.step(found.step?));
-        steps
-            .map(|step| {
-                let recorded = self.named.record.tensor(step.name.as_str());
-                let recorded = recorded.filter(|recorded| recorded.dims() == step.value.dims());
-                recorded.map_or(Ok(1.0), |recorded| distance(recorded, &step.value))
-            })
-            .collect()
-    }
-
-    /// How many steps are wrong for no known reason.
-    fn unexplained(&self) -> usize {
-        self.diagnosis.as_ref().map_or(0, |diagnosis| diagnosis.unexplained.len())
-    }
-
-    /// Explains what differs.
-    fn judge(mut self, noise_counts: bool) -> Result<Self> {
-        if self.same() < self.steps.len() {
-            let mut recorded = in_the_runs_type(&self.named.record, &self.trace)?;
-            let config = self.run.config();
-            if let Some(padding) = &self.padding {
-                padding.unrecorded(&self.trace, &mut recorded)?;
-            }
-            let mut evidence = Evidence::new(config, &self.trace, &recorded, &self.named.record)?;
-            if self.padding.is_some() {
-                evidence = evidence.with_gaps();
-            }
-            self.diagnosis =
-                Some(diagnose(&mut self.steps, &evidence, self.run.program(), noise_counts)?);
-        }
-        Ok(self)
-    }
-}
-
-/// Of several ways to understand a file those with the most steps that are the same but for the rounding of any type,
-/// and of those the ones that find the most steps in it: a way that finds fewer understands less of it.
-fn likeliest(found: Vec<Recomputed>) -> Result<Vec<Recomputed>> {
-    if found.len() < 2 {
-        return Ok(found);
-    }
-    let ways = found.into_iter().map(|way| Ok((way.distances()?, way)));
-    let mut ways: Vec<(Vec<f64>, Recomputed)> = ways.collect::<Result<_>>()?;
-    keep_most(&mut ways, |(apart, _)| apart.iter().filter(|apart| **apart <= FITS).count());
-    keep_most(&mut ways, |(_, way)| way.steps.len());
-    // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
-    if ways.iter().all(|(_, way)| way.run.config().start != Start::Inputs) {
-        let sum = |apart: &[f64]| apart.iter().sum::<f64>();
-        ways.sort_by(|(left, _), (right, _)| sum(left).total_cmp(&sum(right)));
-    }
-    Ok(ways.into_iter().map(|(_, way)| way).collect())
-}
-
-fn keep_most<T>(ways: &mut Vec<T>, count: impl Fn(&T) -> usize) {
-    let most = ways.iter().map(&count).max();
-    ways.retain(|way| Some(count(way)) == most);
-}
-
-/// The file's run beside the file, explained. Of the [`likeliest`] ways to understand the file the one is taken that
-/// leaves the fewest steps without an explanation, the plain one first.
-fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
-    let (mut found, mut refused) = (Vec::new(), None);
-    for interpretation in interpretations(record, flags)? {
-        // The settings can tell that a way is not meant, as those of so many items do.
-        let run = match interpretation.run() {
-            Ok(run) => run,
-            Err(error) => {
-                refused = refused.or(Some(error));
-                continue;
-            }
-        };
-        match recompute(interpretation, run, tolerances) {
-            Ok(recomputed) if recomputed.is_same() => return Ok(recomputed),
-            Ok(recomputed) => found.push(recomputed),
-            Err(error) if found.is_empty() => return Err(error),
-            Err(_) => {}
-        }
-    }
-    let mut best = None;
-    for recomputed in likeliest(found)? {
-        let judged = recomputed.judge(tolerances.noise_counts)?;
-        // One that needs nothing but rounding is the one that was meant.
-        if judged.is_same() {
-            return Ok(judged);
-        }
-        // One that needs less to be wrong is likelier; of equal ones the plain one.
-        let is_better = |best: &Recomputed| judged.unexplained() < best.unexplained();
-        if best.as_ref().is_none_or(is_better) {
-            best = Some(judged);
-        }
-    }
-    let nothing = || Error::config("there is nothing to check", "record a step");
-    best.ok_or_else(|| refused.unwrap_or_else(nothing))
-}
-
-fn recompute(
-    interpretation: Interpretation,
-    run: Run,
-    tolerances: &Tolerances,
-) -> Result<Recomputed> {
-    let Interpretation { record, matches, mut unmatched, tokens_first, .. } = interpretation;
-    let trace = run.trace()?;
-    let is_read = |taken: &Match| {
-        let parameter = Name::named(&taken.step).filter(|name| name.role() == Role::Parameter);
-        parameter.is_none_or(|name| trace.step(name).is_some())
-    };
-    let (matches, in_vain): (Vec<Match>, Vec<Match>) = matches.into_iter().partition(is_read);
-    let mut unread: Vec<String> = run.unread().map(str::to_owned).collect();
-    unread.extend(in_vain.into_iter().map(|taken| taken.tensor));
-    unread.sort();
-    unread.dedup();
-    unmatched.extend(unread.into_iter().map(Unmatched::unread));
-    let mut named = if record.config.is_some() {
-        Named::as_it_is(record)
-    } else {
-        name_steps(&record, &trace, tokens_first)?
-    };
-    let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));
-    let padding = left_out.transpose()?.flatten();
-    // What was not recorded is not asked for.
-    let mut steps = Vec::new();
-    for step in trace.steps().iter().filter(|step| step.is_computed()) {
-        let name = step.name.as_str();
-        let Some(recorded) = named.record.tensor(name) else { continue };
-        let filled = padding.as_ref().map(|left| left.replaced(step, recorded, &step.value));
-        let filled = filled.transpose()?.flatten();
-        let (report, seen) =
-            compared(&trace, step, filled.as_ref().unwrap_or(recorded), tolerances)?;
-        if let Some(other) = seen.or(filled) {
-            named.record.replace(name, other);
-        }
-        steps.push(report);
-    }
-    let padded_rows = match &padding {
-        Some(padding) => Some(PaddedRows { rows: padding.told()?, left_out: true }),
-        None => only_padded_rows(&run, &trace, &named.record, &steps, tolerances)?,
-    };
-    unmatched.append(&mut named.unmatched);
-    // An output that was there and not compared is not the same.
-    let ends = run.config().ends();
-    let is_compared = steps.iter().any(|step| step.step.is_some_and(|step| ends.contains(&step)));
-    let may_be = |tensor: &Unmatched| ends.iter().any(|end| tensor.may_be(*end));
-    if !is_compared && unmatched.iter().any(may_be) {
-        steps.push(StepReport::missing(Name::Output.as_str()));
-    }
-    Ok(Recomputed {
-        run,
-        trace,
-        named,
-        steps,
-        matches,
-        unmatched,
-        padding,
-        padded_rows,
-        diagnosis: None,
-    })
-}
-
-/// A recorded step beside the recomputed one, and the value that it was compared by where that is not the recorded one.
-fn compared(
-    trace: &Trace,
-    step: &Step,
-    recorded: &Tensor,
-    tolerances: &Tolerances,
-) -> Result<(StepReport, Option<Tensor>)> {
-    let report = |recorded| {
-        let name = step.name.as_str();
-        StepReport::of(name, recorded, &step.value, Some(&step.axes), tolerances)
-    };
-    let found = report(recorded)?;
-    if found.status == Status::Differs
-        && let Some(seen) = where_seen(trace, step.name, recorded, &step.value)?
-    {
-        let by_seen = report(&seen)?;
-        if by_seen.status == Status::Same {
-            return Ok((by_seen, Some(seen)));
-        }
-    }
-    Ok((found, None))
-}
-
-/// The rows of padded queries, if they are all that differs.
-fn only_padded_rows(
-    run: &Run,
-    trace: &Trace,
-    record: &Record,
-    steps: &[StepReport],
-    tolerances: &Tolerances,
-) -> Result<Option<PaddedRows>> {
-    let differing = steps.iter().filter(|step| step.status == Status::Differs);
-    let differing: Vec<&Step> = differing.filter_map(|found| trace.step(found.step?)).collect();
-    if differing.is_empty() {
-        return Ok(None);
-    }
-    let Some(padding) = Padding::of(run.config(), trace)? else { return Ok(None) };
-    for step in differing {
-        let recorded = record.tensor(step.name.as_str());
-        let filled = recorded.map(|recorded| padding.replaced(step, recorded, &step.value));
-        let Some(filled) = filled.transpose()?.flatten() else { return Ok(None) };
-        let found = StepReport::of(step.name.as_str(), &filled, &step.value, None, tolerances)?;
-        if found.status != Status::Same {
-            return Ok(None);
-        }
-    }
-    Ok(Some(PaddedRows { rows: padding.told()?, left_out: false }))
-}
-
-/// The recorded values, and the trace's own of what is not computed, in the type that the run is computed in.
-fn in_the_runs_type(record: &Record, trace: &Trace) -> Result<HashMap<Name, Tensor>> {
-    let mut values = HashMap::new();
-    for step in trace.steps() {
-        if !step.is_computed() {
-            values.insert(step.name, step.value.clone());
-        } else if let Some(recorded) = record.tensor(step.name.as_str())
-            && recorded.dims() == step.value.dims()
-        {
-            values.insert(step.name, recorded.to_dtype(step.value.dtype())?);
-        }
-    }
-    Ok(values)
 }

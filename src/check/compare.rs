@@ -31,6 +31,16 @@ pub struct Comparison {
 /// Elements compared at a time, so that large tensors are not copied whole.
 pub const CHUNK: usize = 1 << 18;
 
+/// Whether a type holds every value of a tensor exactly.
+///
+/// # Errors
+/// If candle fails.
+pub fn is_exact_in(values: &Tensor, dtype: DType) -> Result<bool> {
+    let exact = Tolerance { rtol: 0.0, atol: 0.0 };
+    let rounded = values.to_dtype(DType::F32)?.to_dtype(dtype)?.to_dtype(values.dtype())?;
+    Ok(compare(values, &rounded, exact)?.mismatched == 0)
+}
+
 /// Compares two tensors of one shape.
 ///
 /// # Errors

@@ -68,10 +68,10 @@ pub fn diagnose(
         && diagnosis.findings.iter().all(Finding::is_rounding)
         // What has another shape was not computed so, in whatever type.
         && steps.iter().all(|step| step.shapes.is_none())
-        && let Some(products) = evidence.precision_of_products()?
+        && let Some(lowered) = evidence.lowered()?
     {
         let step = diagnosis.unexplained.first().copied().unwrap_or(Name::Output);
-        let told = format!("{step}: {}", products.told());
+        let told = format!("{step}: {}", lowered.told());
         let finding = Finding::rounding(Kind::Precision.name(), step, &told);
         diagnosis = Diagnosis::default();
         diagnosis.findings.push(Finding { kind: Some(Kind::Precision), ..finding });

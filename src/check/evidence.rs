@@ -6,11 +6,11 @@ use std::sync::Arc;
 use candle_core::{DType, Tensor};
 
 use super::blocked_scores::where_seen;
-use super::compare::compare;
+use super::compare::is_exact_in;
 use super::finding::Finding;
 use super::fit::cells;
 use super::noise::Noise;
-use super::products::{Products, is_off_alike};
+use super::products::{Lowered, is_off_alike};
 use super::tolerance::Tolerance;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -114,12 +114,12 @@ impl<'a> Evidence<'a> {
         Ok(Finding { factor, ..Finding::rounding(id, step, summary) })
     }
 
-    /// What the matrix products of the run were computed in, if that alone accounts for every recorded step: what each
-    /// is off by is as large as such rounding makes it, and goes the same way cell by cell.
+    /// What of the run was computed in fewer bits, if that alone accounts for every recorded step: what each is off by is
+    /// as large as such rounding makes it, and goes the same way cell by cell.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn precision_of_products(&self) -> Result<Option<Products>> {
+    pub fn lowered(&self) -> Result<Option<Lowered>> {
         let mut off = HashMap::new();
         for step in self.trace.steps().iter().filter(|step| step.is_computed()) {
             let Some(found) = self.recorded.get(&step.name) else { continue };
@@ -129,7 +129,7 @@ impl<'a> Evidence<'a> {
             }
         }
         // The lowest number of 16 bits swallows the scores that it is added to.
-        if let Some(whole) = self.half.map(Products::of_every_step)
+        if let Some(whole) = self.half.map(Lowered::every_step)
             && self.is_computed_with(whole, &off)?
         {
             return Ok(Some(whole));
@@ -139,36 +139,40 @@ impl<'a> Evidence<'a> {
                 return Ok(None);
             }
         }
-        for products in Products::all() {
-            if self.is_computed_with(products, &off)? {
-                return Ok(Some(products));
+        let numbers: usize = self.trace.steps().iter().map(|step| step.value.elem_count()).sum();
+        for lowered in Lowered::all(numbers < LARGE) {
+            if self.is_computed_with(lowered, &off)? {
+                return Ok(Some(lowered));
             }
         }
         Ok(None)
     }
 
-    /// Whether the recorded steps that are `off`, beside what they should be, are off by what these products are off by.
+    /// Whether the recorded steps that are `off`, beside what they should be, are off by what this is off by.
     fn is_computed_with(
         &self,
-        products: Products,
+        lowered: Lowered,
         off: &HashMap<Name, (&Tensor, Tensor)>,
     ) -> Result<bool> {
+        let mut told = 0;
         let run = self.trace.run_with(|step, inputs| {
             if !step.is_computed() {
                 return Ok(step.value.clone());
             }
-            let made = products.eval(step, inputs).map_err(Some)?;
+            let made = lowered.eval(step, inputs).map_err(Some)?;
             let Some((found, value)) = off.get(&step.name) else { return Ok(made) };
             let rounded = match self.inputs(step) {
-                Some(inputs) => products.eval(step, &inputs).map_err(Some)?,
+                Some(inputs) => lowered.eval(step, &inputs).map_err(Some)?,
                 None => made.clone(),
             };
+            told += found.elem_count();
+            let is_it = self.noise.agree(step.name, found, &rounded).map_err(Some)?
+                || is_off_alike(found, value, &rounded).map_err(Some)?;
             // What fails at one step need not be run to its end.
-            let goes = is_off_alike(found, value, &rounded).map_err(Some)?;
-            if goes { Ok(made) } else { Err(None) }
+            if is_it { Ok(made) } else { Err(None) }
         });
         match run {
-            Ok(_) => Ok(!self.recorded.is_empty()),
+            Ok(_) => Ok(told >= LEAST_TOLD),
             Err(None) => Ok(false),
             Err(Some(error)) => Err(error),
         }
@@ -257,6 +261,9 @@ impl<'a> Evidence<'a> {
     }
 }
 
+/// From so many numbers on a run is large: a cache and products in fewer bits are not looked for together.
+const LARGE: usize = 1 << 21;
+
 /// Numbers that are off by more of themselves in the mean, as [`distance`] has it, are not off by rounding: bf16 has
 /// 2^−9, which sums of numbers that cancel out make tens of times as large.
 const MOST_ROUNDING: f64 = 0.2;
@@ -288,11 +295,4 @@ pub fn half(record: &Record, trace: &Trace) -> Result<Option<DType>> {
         }
     }
     Ok(None)
-}
-
-/// Whether a type holds every value of a tensor exactly.
-fn is_exact_in(values: &Tensor, dtype: DType) -> Result<bool> {
-    let exact = Tolerance { rtol: 0.0, atol: 0.0 };
-    let rounded = values.to_dtype(DType::F32)?.to_dtype(dtype)?.to_dtype(values.dtype())?;
-    Ok(compare(values, &rounded, exact)?.mismatched == 0)
 }

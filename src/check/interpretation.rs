@@ -81,11 +81,13 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     let mut plain = Interpretation::of(record, &settings, (matches, unmatched), mask)?;
     plain.settings.heads = plain.settings.heads.or(heads);
     let x = plain.sources.tensor(Name::X);
-    let tokens_first = plain.sources.with_tokens_first()?.filter(|_| !is_one(x, 0));
     // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
     let says_so = settings.seq_len.is_some()
         || settings.batch.is_some()
+        || settings.past.is_some()
         || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
+    let turned = plain.sources.with_tokens_first()?;
+    let tokens_first = turned.filter(|_| says_so || !is_one(x, 0));
     let is_trivial = is_one(x, 1) && tokens_first.is_some() && !says_so;
     if plain.sources.tensor(Name::Mask).is_some() {
         let how = "true means blocked; given as attn_mask, it means attend";

@@ -27,6 +27,7 @@ mod noise;
 mod non_finite;
 mod padding;
 mod products;
+mod recomputed;
 mod replay;
 mod report;
 mod told_cells;

@@ -2,18 +2,24 @@
 
 use candle_core::{DType, Tensor};
 
+use super::compare::is_exact_in;
 use super::fit::{LEAST_CELLS, cells};
 use crate::error::Result;
-use crate::program::{Heads, Linear, Op, Precision, Step};
+use crate::program::{Heads, Linear, Op, Precision, Scaling, Step};
+
+/// What of a run is computed, or kept, in fewer bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lowered {
+    products: Option<Products>,
+    /// The type of the keys and values that a cache holds.
+    cache: Option<Precision>,
+}
 
 /// Which matrix products are computed in fewer bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Products {
-    /// The type.
-    pub precision: Precision,
-    /// Which they are.
+struct Products {
+    precision: Precision,
     which: Which,
-    /// What of them is rounded to it.
     cast: Cast,
 }
 
@@ -23,47 +29,107 @@ enum Which {
     Projections,
     Attention,
     Scores,
-    /// No product, but the keys and values that a cache holds.
-    Cache,
     /// Not only products, but every step.
     Steps,
 }
 
+/// What of a product is rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cast {
     Inputs,
     Result,
     Both,
+    /// The result, which keeps its type in the steps behind it, as tensors do.
+    Kept,
+    BothKept,
+}
+
+impl Cast {
+    const ALL: [Self; 5] = [Self::Inputs, Self::Both, Self::Result, Self::BothKept, Self::Kept];
+
+    fn is_of_inputs(self) -> bool {
+        matches!(self, Self::Inputs | Self::Both | Self::BothKept)
+    }
+
+    fn is_of_result(self) -> bool {
+        self != Self::Inputs
+    }
+
+    fn is_kept(self) -> bool {
+        matches!(self, Self::Kept | Self::BothKept)
+    }
 }
 
 /// The cosine of two roundings from which on they are one, but for ties that fall on the other side. A mistake beside it
 /// would have to be smaller than the rounding itself.
 const ALIKE: f64 = 0.75;
 
-impl Products {
-    /// What code computes in fewer bits, the likeliest first.
-    pub fn all() -> impl Iterator<Item = Self> {
-        let types = [Precision::Tf32, Precision::CutTf32, Precision::F16, Precision::Bf16];
-        types.into_iter().flat_map(|precision| {
-            let is_type = matches!(precision, Precision::F16 | Precision::Bf16);
-            let products = move |cast| {
-                let each = [Which::All, Which::Attention, Which::Projections, Which::Scores];
-                each.into_iter().map(move |which| Self { precision, which, cast })
-            };
-            let of_type = products(Cast::Both).chain(products(Cast::Result));
-            let cache = Self { precision, which: Which::Cache, cast: Cast::Result };
-            products(Cast::Inputs).chain(of_type.chain([cache]).filter(move |_| is_type))
+impl Lowered {
+    /// What code computes in fewer bits, the likeliest first; a cache and products at once only where two are asked for.
+    pub fn all(two: bool) -> impl Iterator<Item = Self> {
+        let caches = [None, Some(Precision::F16), Some(Precision::Bf16)];
+        caches.into_iter().flat_map(move |cache| {
+            let products = Products::all().filter(move |_| two || cache.is_none()).map(Some);
+            let none = cache.is_some().then_some(None);
+            none.into_iter().chain(products).map(move |products| Self { products, cache })
         })
     }
 
     /// Every step of a run in 16 bits is rounded.
-    pub fn of_every_step(half: DType) -> Self {
+    pub fn every_step(half: DType) -> Self {
         let precision = if half == DType::F16 { Precision::F16 } else { Precision::Bf16 };
-        Self { precision, which: Which::Steps, cast: Cast::Result }
+        let products = Products { precision, which: Which::Steps, cast: Cast::Result };
+        Self { products: Some(products), cache: None }
     }
 
     /// `the matrix products are computed in bf16`.
     pub fn told(self) -> String {
+        let cache = self.cache.map(|cache| format!("the cache holds {} numbers", cache.name()));
+        let products = self.products.map(Products::told);
+        cache.into_iter().chain(products).collect::<Vec<_>>().join(", and ")
+    }
+
+    /// A step's value, in fewer bits if it is of what has them.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn eval(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
+        let cached = match (&step.op, self.cache, inputs) {
+            (Op::Linear(Linear::DotProduct | Linear::WeightedSum), Some(cache), [_, right]) => {
+                Some(cache.round(right)?)
+            }
+            _ => None,
+        };
+        let inputs = match (&cached, inputs) {
+            (Some(right), [left, _]) => &[*left, right],
+            _ => inputs,
+        };
+        let value = match self.products {
+            Some(products) => products.eval(step, inputs)?,
+            None => step.op.eval(inputs)?,
+        };
+        let is_cached = matches!(step.op, Op::Heads(Heads::Append | Heads::Repeat { .. }));
+        Ok(match self.cache.filter(|_| is_cached) {
+            Some(cache) => cache.round(&value)?,
+            None => value,
+        })
+    }
+}
+
+impl Products {
+    fn all() -> impl Iterator<Item = Self> {
+        let types = [Precision::Tf32, Precision::CutTf32, Precision::F16, Precision::Bf16];
+        types.into_iter().flat_map(|precision| {
+            let is_type = matches!(precision, Precision::F16 | Precision::Bf16);
+            let casts = Cast::ALL.into_iter().filter(move |cast| is_type || !cast.is_of_result());
+            casts.flat_map(move |cast| {
+                let each = [Which::All, Which::Attention, Which::Projections, Which::Scores];
+                each.into_iter().map(move |which| Self { precision, which, cast })
+            })
+        })
+    }
+
+    fn told(self) -> String {
         let name = self.precision.name();
         let which = match self.which {
             Which::All => "the matrix products",
@@ -71,18 +137,19 @@ impl Products {
             Which::Attention => "the products of queries, keys and values",
             Which::Scores => "the products of queries and keys",
             Which::Steps => "all steps",
-            Which::Cache => return format!("the cache holds {name} numbers"),
         };
-        match self.cast {
-            Cast::Result => format!("the results of {which} are rounded to {name}"),
-            Cast::Inputs | Cast::Both => format!("{which} are computed in {name}"),
+        let kept =
+            if self.cast.is_kept() { ", and so are the steps that read only those" } else { "" };
+        if self.cast.is_of_inputs() {
+            format!("{which} are computed in {name}{kept}")
+        } else {
+            format!("the results of {which} are rounded to {name}{kept}")
         }
     }
 
     fn is_of(self, op: &Op) -> bool {
         match (op, self.which) {
             (_, Which::Steps) | (Op::Linear(_), Which::All) => true,
-            (Op::Heads(Heads::Append), which) => which == Which::Cache,
             (Op::Linear(Linear::Project { .. }), which) => which == Which::Projections,
             (Op::Linear(Linear::WeightedSum), which) => which == Which::Attention,
             (Op::Linear(_), which) => matches!(which, Which::Attention | Which::Scores),
@@ -90,22 +157,50 @@ impl Products {
         }
     }
 
-    /// A step's value, if its product is one of these.
-    ///
-    /// # Errors
-    /// If candle fails.
-    pub fn eval(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
+    fn eval(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
         if !self.is_of(&step.op) {
-            return step.op.eval(inputs);
+            return if self.cast.is_kept() {
+                self.kept(step, inputs)
+            } else {
+                step.op.eval(inputs)
+            };
         }
-        let value = if self.cast == Cast::Result {
-            step.op.eval(inputs)?
-        } else {
+        let value = if self.cast.is_of_inputs() {
             let read = inputs.iter().map(|input| self.precision.round(input));
             let read: Vec<Tensor> = read.collect::<candle_core::Result<_>>()?;
             step.op.eval(&read.iter().collect::<Vec<_>>())?
+        } else {
+            step.op.eval(inputs)?
         };
-        Ok(if self.cast == Cast::Inputs { value } else { self.precision.round(&value)? })
+        Ok(if self.cast.is_of_result() { self.precision.round(&value)? } else { value })
+    }
+
+    /// A step that is no such product. Where it reads numbers of the type and no others, it gives some; norms do before
+    /// their weights, which have the run's type. Those that read other tensors too, and softmax, go on in the run's.
+    fn kept(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
+        let value = step.op.eval(inputs)?;
+        let (Some(dtype), [first, rest @ ..]) = (self.precision.dtype(), inputs) else {
+            return Ok(value);
+        };
+        match (&step.op, rest) {
+            (Op::Scaling(Scaling::Norm(_)), [weight]) if is_exact_in(first, dtype)? => {
+                let plain = step.op.eval(&[first, &weight.ones_like()?])?;
+                let factor = self.precision.round(&plain)?.div(&plain)?;
+                // Zero stays zero.
+                let factor = plain.ne(0.0)?.where_cond(&factor, &plain)?;
+                Ok(value.mul(&factor)?)
+            }
+            (Op::Scaling(Scaling::Norm(_)), _) => Ok(value),
+            (Op::Scaling(Scaling::SoftCap { cap }), _) if is_exact_in(first, dtype)? => {
+                let round = |tensor: Tensor| self.precision.round(&tensor);
+                let tanh = round(round((*first / *cap)?)?.tanh()?)?;
+                Ok(round((tanh * *cap)?)?)
+            }
+            (Op::Scaling(_) | Op::Masking(_), _) if is_exact_in(first, dtype)? => {
+                Ok(self.precision.round(&value)?)
+            }
+            _ => Ok(value),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that other code wrote: whose tensor is which step of the run, and in which order its axes are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use candle_core::{DType, Tensor};
 
@@ -86,6 +86,10 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
             _ => open.push((entry, options)),
         }
     }
+    // What can be one step alone comes before what can be others too.
+    open.sort_by_key(|(_, options)| {
+        options.iter().map(|(step, _)| step.name).collect::<HashSet<Name>>().len()
+    });
     let mut unclear = Vec::new();
     for (entry, mut options) in open {
         options.retain(|(step, _)| named.record.tensor(step.name.as_str()).is_none());

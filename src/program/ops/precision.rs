@@ -37,6 +37,16 @@ impl Precision {
         }
     }
 
+    /// The type that tensors can have, if they can.
+    #[must_use]
+    pub fn dtype(self) -> Option<DType> {
+        match self {
+            Self::Bf16 => Some(DType::BF16),
+            Self::F16 => Some(DType::F16),
+            Self::Tf32 | Self::CutTf32 | Self::E4m3 | Self::E5m2 => None,
+        }
+    }
+
     /// The largest relative difference of a number and the next.
     #[must_use]
     pub fn spacing(self) -> f64 {
@@ -69,18 +79,14 @@ impl Precision {
     /// # Errors
     /// If candle fails.
     pub fn round(self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let narrow = match self {
-            Self::Bf16 => x.to_dtype(DType::BF16)?,
-            Self::F16 => x.to_dtype(DType::F16)?,
-            Self::Tf32 | Self::CutTf32 | Self::E4m3 | Self::E5m2 => {
-                let numbers = x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-                #[allow(clippy::cast_possible_truncation, reason = "it is an f32")]
-                let round = |number: f32| self.of(f64::from(number)) as f32;
-                let numbers: Vec<f32> = numbers.into_iter().map(round).collect();
-                Tensor::from_vec(numbers, x.shape(), x.device())?
-            }
-        };
-        narrow.to_dtype(x.dtype())
+        if let Some(dtype) = self.dtype() {
+            return x.to_dtype(dtype)?.to_dtype(x.dtype());
+        }
+        let numbers = x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        #[allow(clippy::cast_possible_truncation, reason = "it is an f32")]
+        let round = |number: f32| self.of(f64::from(number)) as f32;
+        let numbers: Vec<f32> = numbers.into_iter().map(round).collect();
+        Tensor::from_vec(numbers, x.shape(), x.device())?.to_dtype(x.dtype())
     }
 }
 
