@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 use super::compare::{CHUNK, chunk, compare};
 use super::tolerance::Tolerance;
 use crate::error::Result;
-use crate::program::{Name, Precision, Step, Trace};
+use crate::program::{Axis, Name, Precision, Step, Trace};
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
 /// the same size, and one run is a small sample of it. With it 1 of 2600 correct runs by PyTorch, in f64, f32, f16 and
@@ -34,7 +34,7 @@ struct StepNoise {
     /// The size that a row is taken to have at least: that of the middle one. The noise of a small row can come from
     /// larger numbers that cancelled.
     least: f64,
-    /// What masked cells hold, in the step that fills them, if it is a number. They say nothing of a row's size.
+    /// What masked cells hold, if it is a number. They say nothing of a row's size.
     fill: Option<f64>,
 }
 
@@ -204,6 +204,7 @@ impl Trend {
 impl StepNoise {
     fn of(step: &Step, exact: &Tensor, rounded: &Tensor) -> Result<Self> {
         let fill = step.op.operation().fill().filter(|fill| fill.is_finite());
+        let fill = fill.map_or_else(|| lowest_score(step, exact), |fill| Ok(Some(fill)))?;
         let mut noise = Self { fill, ..Self::default() };
         let mut sizes = Vec::new();
         for_rows(exact, exact, |row, _| {
@@ -246,8 +247,21 @@ impl StepNoise {
     }
 }
 
-/// No score is as large as that.
-const BEYOND_SCORES: f64 = 1e6;
+/// No score is as large as that, and no added mask as small: -10000 was usual before -inf was.
+const BEYOND_SCORES: f64 = 1e4;
+
+/// The lowest finite score, if no score is as low: it comes from a mask that is added, here or before.
+fn lowest_score(step: &Step, value: &Tensor) -> Result<Option<f64>> {
+    if step.axes.iter().last().is_none_or(|(axis, _)| axis != Axis::Key) {
+        return Ok(None);
+    }
+    let mut lowest = 0.0_f64;
+    for_rows(value, value, |row, _| {
+        lowest = row.iter().copied().filter(|value| value.is_finite()).fold(lowest, f64::min);
+        true
+    })?;
+    Ok(Some(lowest).filter(|lowest| *lowest <= -BEYOND_SCORES))
+}
 
 /// Shows two tensors of one shape row by row, until `go_on` says no; whether it never did.
 fn for_rows(
