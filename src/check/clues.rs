@@ -66,27 +66,31 @@ pub fn clues(evidence: &Evidence, unexplained: &[Name]) -> Result<Vec<Clue>> {
 /// What can be said of one step.
 fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> Result<Vec<Clue>> {
     let axes: Vec<(Axis, usize)> = step.axes.iter().collect();
-    let mut lines = Vec::new();
-    for (axis, places) in parts(&evidence.noise, step, found, right)? {
-        lines.push(format!("it is off {}", told(axes[axis].0, &places)));
-    }
     let (own, meant) = (numbers(found)?, numbers(right)?);
-    let finite: Vec<(f64, f64)> = own
-        .iter()
-        .zip(&meant)
-        .map(|(own, meant)| (*own, *meant))
-        .filter(|(own, meant)| own.is_finite() && meant.is_finite() && meant.abs() < 1e8)
-        .collect();
-    if let Some((slope, share)) = line(&finite)
-        && share > 0.9
-        && (slope - 1.0).abs() > 0.02
-    {
-        let told = format!(
-            "it is about {} times what it should be ({:.0} % of its size)",
-            short(round(slope)),
-            100.0 * share
-        );
-        lines.push(told);
+    // Two infinities are not apart.
+    let apart = |(own, meant): (&f64, &f64)| {
+        if own.total_cmp(meant).is_eq() { 0.0 } else { own - meant }
+    };
+    let excess: Vec<f64> = own.iter().zip(&meant).map(apart).collect();
+    let mut lines: Vec<String> = same_change(&excess, &meant, |_| true).into_iter().collect();
+    if lines.is_empty() {
+        for (axis, places) in parts(&evidence.noise, step, found, right)? {
+            let apart = mean_by_place(&excess, &step.axes.shape(), axis);
+            let (off, right): (Vec<_>, Vec<_>) =
+                apart.iter().enumerate().partition(|(place, _)| places.contains(place));
+            let largest = right.into_iter().map(|(_, apart)| *apart).fold(0.0, f64::max);
+            // What is off as much in the other places is not off in these alone.
+            if off.into_iter().all(|(_, apart)| *apart > 2.0 * largest) {
+                lines.push(format!("it is off {}", told(axes[axis].0, &places)));
+            }
+        }
+        let tolerance = Tolerance::of(found.dtype());
+        let is_off = |at: usize| tolerance.excess(own[at], meant[at]) > 1.0;
+        if !lines.is_empty()
+            && let Some(told) = same_change(&excess, &meant, is_off)
+        {
+            lines.push(format!("there {told}"));
+        }
     }
     if sorted(&own) == sorted(&meant) {
         lines.push("it has the right numbers in other places".to_owned());
@@ -97,7 +101,7 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
             "the differences have the size of the rounding of {name}, and no direction"
         ));
     }
-    lines.extend(multiple_of(evidence, step, &own, &meant)?);
+    lines.extend(multiple_of(evidence, step, &excess)?);
     if lines.is_empty() {
         let off = compare(found, right, Tolerance::of(found.dtype()))?;
         let (off, all) = (off.mismatched, off.count);
@@ -106,15 +110,46 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
 }
 
+/// So much of the squares of what is too much is accounted for by one number.
+const MOST_OF_IT: f64 = 0.9;
+
+/// A factor that what is too much comes from, or an addend.
+fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) -> Option<String> {
+    let pairs = excess.iter().zip(meant).enumerate().filter(|(at, (excess, meant))| {
+        // Neither what no number is, nor what masks put there.
+        excess.is_finite() && meant.abs() < 1e8 && is_asked(*at)
+    });
+    let pairs: Vec<(f64, f64)> = pairs.map(|(_, (excess, meant))| (*excess, *meant)).collect();
+    let ones: Vec<(f64, f64)> = pairs.iter().map(|(excess, _)| (*excess, 1.0)).collect();
+    let told = |share: f64| format!("which accounts for {:.0} % of the difference", 100.0 * share);
+    let (slope, of_factor) = line(&pairs)?;
+    let (by, of_addend) = line(&ones)?;
+    if of_factor.max(of_addend) < MOST_OF_IT {
+        return None;
+    }
+    Some(if of_factor >= of_addend {
+        let factor = short(1.0 + round(slope));
+        format!("it is about {factor} times what it should be, {}", told(of_factor))
+    } else {
+        format!("about {} is added to its numbers, {}", short(round(by)), told(of_addend))
+    })
+}
+
+/// How far numbers are off in the mean, at each place of an axis.
+fn mean_by_place(excess: &[f64], shape: &[usize], axis: usize) -> Vec<f64> {
+    let (size, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>().max(1));
+    let mut sums = vec![(0.0, 0_u32); size];
+    for (at, excess) in excess.iter().enumerate() {
+        let (sum, count) = &mut sums[at / inner % size];
+        *sum += if excess.is_nan() { f64::INFINITY } else { excess.abs() };
+        *count += 1;
+    }
+    sums.into_iter().map(|(sum, count)| sum / f64::from(count.max(1))).collect()
+}
+
 /// Another step of which a multiple is what is too much.
-fn multiple_of(
-    evidence: &Evidence,
-    step: &Step,
-    own: &[f64],
-    meant: &[f64],
-) -> Result<Option<String>> {
+fn multiple_of(evidence: &Evidence, step: &Step, excess: &[f64]) -> Result<Option<String>> {
     let shape = step.axes.shape();
-    let excess: Vec<f64> = own.iter().zip(meant).map(|(own, meant)| own - meant).collect();
     for other in evidence.trace.steps() {
         if other.name == step.name
             || other.axes.shape() != shape
