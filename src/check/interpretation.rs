@@ -80,11 +80,12 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     let mask = if states_keys(&settings) { None } else { take_mask(&mut record, false)? };
     let mut plain = Interpretation::of(record, &settings, (matches, unmatched), mask)?;
     plain.settings.heads = plain.settings.heads.or(heads);
-    let x = plain.sources.tensor(Name::X);
+    let (record, x) = (&plain.record, plain.sources.tensor(Name::X));
     // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
     let says_so = settings.seq_len.is_some()
         || settings.batch.is_some()
         || settings.past.is_some()
+        || is_of_one_token(record, x)
         || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
     let turned = plain.sources.with_tokens_first()?;
     let tokens_first = turned.filter(|_| says_so || !is_one(x, 0));
@@ -232,6 +233,18 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
             cells.len()
         ),
         None => format!("none of the usual ones: it blocks {blocked} of {} cells", cells.len()),
+    })
+}
+
+/// Whether recorded scores or weights show that X has one token for each item.
+fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
+    let Some([1, tokens, _] | [tokens, 1, _]) = x.map(Tensor::dims) else { return false };
+    record.entries.iter().any(|entry| {
+        let dims = entry.tensor.dims();
+        let is_square = dims.iter().filter(|size| *size == tokens).count() >= 2;
+        let is_of_cells =
+            |name: &Name| [Name::ScoresRaw, Name::Scores, Name::Weights].contains(name);
+        dims.len() == 4 && !is_square && meanings(&entry.name).iter().any(is_of_cells)
     })
 }
 

@@ -122,9 +122,17 @@ pub fn fitting<'a>(
 ) -> Result<Option<usize>> {
     let apart = readings.map(|(reading, value)| distance(&reading.apply(tensor)?, value));
     let apart: Vec<f64> = apart.collect::<Result<_>>()?;
-    let nearest = apart.iter().enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b));
-    Ok(nearest.filter(|(_, apart)| **apart <= FITS).map(|(at, _)| at))
+    let mut sorted: Vec<usize> = (0..apart.len()).collect();
+    sorted.sort_by(|left, right| apart[*left].total_cmp(&apart[*right]));
+    let Some(nearest) = sorted.first() else { return Ok(None) };
+    let is_far = |other: &usize| apart[*other] >= FAR * apart[*nearest];
+    let stands_out = apart[*nearest] <= NEAR && sorted.get(1).is_some_and(is_far);
+    Ok(Some(*nearest).filter(|nearest| stands_out || apart[*nearest] <= FITS))
 }
+
+/// What is nearer than this, and by so many times nearer than any other, is meant, wrong as it may be.
+const NEAR: f64 = 0.1;
+const FAR: f64 = 10.0;
 
 /// The smallest number above 0 of f16, 2^−24.
 const SMALLEST: f64 = 5.960_464_5e-8;
