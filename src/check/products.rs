@@ -166,7 +166,11 @@ impl Products {
             };
         }
         let value = if self.cast.is_of_inputs() {
-            let read = inputs.iter().map(|input| self.precision.round(input));
+            // A bias of TF32 products is added behind them; one of 16 bits is cast like the rest.
+            let is_cast = |at: usize| at < 2 || self.precision.dtype().is_some();
+            let read = inputs.iter().enumerate().map(|(at, input)| {
+                if is_cast(at) { self.precision.round(input) } else { Ok((*input).clone()) }
+            });
             let read: Vec<Tensor> = read.collect::<candle_core::Result<_>>()?;
             step.op.eval(&read.iter().collect::<Vec<_>>())?
         } else {
