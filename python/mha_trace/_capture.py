@@ -15,8 +15,9 @@ from typing import Any, Callable
 from ._binary import Error
 from ._call import UNSEEN, Call
 from ._functions import attended, attention_call, kept, module_call
+from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
-from ._roles import MEMORY, config_of, isinstance_named, layer_of
+from ._roles import MEMORY, PACKED, config_of, isinstance_named, layer_of
 
 
 @dataclass
@@ -30,6 +31,25 @@ class Frame:
     kept: dict[str, Any] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     holds_calls: bool = False
+    packed: Any = None
+
+    def keep(self, role: str, args: tuple[Any, ...], result: Any) -> None:
+        """Keeps what a module inside of a block gave; heads in the documented order."""
+        if role == PACKED:
+            self.packed = result
+            return
+        copy = kept(result)
+        if role in NORMED and copy.dim() == 4:
+            made: Any = self.kept.get(NORMED[role], self.packed)
+            rows: Any = self.kept.get("x") if made is None else made
+            is_clear = rows is not None and rows.dim() == 3 and args and args[0].shape == copy.shape
+            copy = normed_heads(copy, args[0], made, rows.shape[1]) if is_clear else None
+        if role in TOKENS_FIRST and copy.dim() == 4:
+            role, copy = TOKENS_FIRST[role], copy.transpose(1, 2)
+        if copy is not None:
+            self.kept[role] = copy
+        if role == "output" and args and hasattr(args[0], "detach"):
+            self.kept["concat"] = kept(args[0])
 
 
 class Capture:
@@ -206,9 +226,7 @@ class Capture:
         """A module is done: what it gave is a step of the block around it, or it is a block itself."""
         block = self._block()
         if role and block is not None and hasattr(result, "detach"):
-            block.kept[role] = kept(result)
-            if role == "output" and args and hasattr(args[0], "detach"):
-                block.kept["concat"] = kept(args[0])
+            block.keep(role, args, result)
         if not frame.is_block:
             return
         if isinstance_named(frame.module, "MultiheadAttention"):
@@ -217,7 +235,8 @@ class Capture:
         elif not frame.calls and not frame.holds_calls and {"output", "head_outputs"} & set(frame.kept):
             if "head_outputs" in frame.kept:  # hook points, which have all of the core
                 frame.kept.pop("x", None)
-                frame.kept.update({name: frame.kept.pop(f"{name}_rot") for name in "qk" if f"{name}_rot" in frame.kept})
+                turned = {f"{name}_heads": frame.kept.pop(f"{name}_rot", None) for name in "qk"}
+                frame.kept.update({name: heads for name, heads in turned.items() if heads is not None})
             mask = frame.arguments.get("attention_mask")
             tensors = {"attn_mask": attended(kept(mask))} if getattr(mask, "ndim", 0) == 4 else {}
             self._add(frame, UNSEEN, lambda: Call("", None, 0, UNSEEN, tensors))

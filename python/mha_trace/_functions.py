@@ -28,7 +28,11 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
         said = getattr(module, "is_causal", True) if said is None else said
         # Eager functions go by the mask alone, and single queries see all.
         is_causal = bool(said) and mask is None and name != "eager" and query.shape[2] > 1
-    mask = _mask(mask, arguments.get("position_bias"), query, key, bool(is_causal))
+    # FlashAttention is told by two axes which keys are no padding; elsewhere masks broadcast from the right.
+    is_told = module is not None and name not in ("eager", "sdpa")
+    if mask is not None and is_told and getattr(mask, "ndim", 0) == 2:
+        mask = mask[:, None, None, :].bool()
+    mask = _mask(mask, arguments.get("position_bias"), query, key)
     if query.dim() == 3:  # of one item
         tensors = {name: tensor[None] for name, tensor in tensors.items()}
         out = out[None]
@@ -48,7 +52,7 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     return Call("", None, 0, name, tensors, dropout=float(dropout or 0))
 
 
-def _mask(mask: Any, bias: Any, query: Any, key: Any, is_causal: bool) -> Any:
+def _mask(mask: Any, bias: Any, query: Any, key: Any) -> Any:
     """The mask of a call as a tensor that broadcasts to (batch, head, query, key), the position biases added."""
     import torch
 
@@ -60,12 +64,8 @@ def _mask(mask: Any, bias: Any, query: Any, key: Any, is_causal: bool) -> Any:
         sizes = (query.shape[0], query.shape[1], query.shape[-2], key.shape[-2])
         mask = create_mask(mask.mask_mod, *sizes, device=str(query.device))
     if mask is not None:
-        mask = kept(mask)
-        if mask.dim() == 2 and query.dim() == 4 and mask.shape == (query.shape[0], key.shape[-2]):
-            mask = mask[:, None, None, :].bool()  # which keys are no padding, as FlashAttention is told
-        mask = mask[..., : key.shape[-2]]
-        if mask.dim() == 3 and query.dim() == 4:
-            mask = mask[None] if mask.shape[0] == query.shape[1] else mask[:, None]
+        mask = kept(mask)[..., : key.shape[-2]]
+        mask = mask[None] if mask.dim() == 3 else mask
     if bias is None:
         return mask
     bias = kept(bias)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Which axes of a tensor are tokens of the call, and which keys; the first is the batch.
 QUERIES = {"x": 1, "q": 1, "k": 1, "v": 1, "concat": 1, "output": 1, "q_heads": 2, "head_outputs": 2}
+NORMS = ("q_norm", "k_norm", "v_norm")
 KEYS = {"k_heads": 2, "v_heads": 2}
 BOTH = ("weights", "attn_mask")
 
@@ -40,15 +41,16 @@ def items(call: Call) -> list[Call]:
         if row[first:].any() or (np.diff(positions[item, skipped:]) != 1).any():
             return []
         tensors = {name: _part(name, tensor, item, skipped, first) for name, tensor in call.tensors.items()}
-        own = {name: tensor for name, tensor in tensors.items() if name not in ("q_norm", "k_norm")}
-        found.append(replace(call, item=item, tensors=own, positions=positions[item : item + 1, skipped:]))
+        found.append(replace(call, item=item, tensors=tensors, positions=positions[item : item + 1, skipped:]))
     return found
 
 
 def _part(name: str, tensor: Any, item: int, skipped: int, first: int) -> Any:
-    if name in QUERIES:
+    if name in QUERIES or name in NORMS:
         one = slice(item, item + 1)
-        return tensor[one, skipped:] if QUERIES[name] == 1 else tensor[one, :, skipped:]
+        # Norms are of heads, or of all of them side by side.
+        at = QUERIES.get(name, tensor.ndim - 2)
+        return tensor[one, skipped:] if at == 1 else tensor[one, :, skipped:]
     if name in KEYS:
         return tensor[item : item + 1, :, first:]
     if name in BOTH:

@@ -26,6 +26,7 @@ SEEN = (
     "v",
     "q_norm",
     "k_norm",
+    "v_norm",
     "masked_scores",
     "weights",
     "head_outputs",
@@ -202,14 +203,8 @@ def _is_scaled_later(call: Call, given: dict[str, Array], about: dict[str, Any])
 
 
 def _fit(array: Array, shape: tuple[int, ...]) -> Array | None:
-    """The array with the axes of a step: heads split or side by side, tokens before heads; None if that is not sure."""
-    if array.shape == shape:
-        return array
+    """The array with the axes of a step; None if it has others. Heads that stand side by side, (batch, token, width),
+    are split where the step has them as (batch, head, token, head_dim)."""
     if len(shape) == 4 and len(array.shape) == 3 and math.prod(shape) == math.prod(array.shape):
-        array = array.map(lambda a: a.reshape(shape[0], shape[2], shape[1], shape[3]))
-    if len(shape) == 3 and len(array.shape) == 4 and math.prod(shape) == math.prod(array.shape):
-        return array.map(lambda a: a.reshape(shape)) if array.shape[:2] == shape[:2] else None
-    if len(shape) == 4 and len(array.shape) == 4 and shape[1] != shape[2]:
-        turned = array.map(lambda a: a.swapaxes(1, 2))
-        return turned if turned.shape == shape else None
-    return None
+        array = array.map(lambda a: a.reshape(shape[0], shape[2], shape[1], shape[3]).swapaxes(1, 2))
+    return array if array.shape == shape else None

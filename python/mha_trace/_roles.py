@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ._orders import NORMED
+
 # The last part of a module's name: what its output is.
 ROLES = {
     "q": ("q_proj", "query", "q_lin", "q", "wq", "W_q", "w_q", "to_q", "query_proj", "linear_q", "hook_q"),
@@ -13,6 +15,8 @@ ROLES = {
     "v": ("v_proj", "value", "v_lin", "v", "wv", "W_v", "w_v", "to_v", "value_proj", "linear_v", "hook_v"),
     "q_norm": ("q_norm", "q_layernorm", "query_layernorm", "q_ln"),
     "k_norm": ("k_norm", "k_layernorm", "key_layernorm", "k_ln"),
+    "v_norm": ("v_norm", "v_layernorm", "value_layernorm", "v_ln"),
+    "packed": ("query_key_value", "qkv_proj", "qkv", "Wqkv", "W_pack", "c_attn", "in_proj", "qkv_linear"),
     "output": (
         "o_proj",
         "out_proj",
@@ -38,6 +42,8 @@ ROLES = {
     "head_outputs": ("hook_z",),
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
+# One projection makes queries, keys and values: what it gives is no step, and tells where heads stand in it.
+PACKED = "packed"
 # What the parameters of a forward function that takes the second input are called.
 MEMORY = ("key_value_states", "encoder_hidden_states")
 
@@ -72,7 +78,8 @@ def roles(block: str, module: Any) -> Iterator[tuple[str, Any, str]]:
         # to_out.0 is a projection in front of a dropout; BERT's projection is output.dense.
         last = "out_proj" if parts[-2:] == ["to_out", "0"] else parts[-1]
         role = ROLE_OF.get(last)
-        if role and name and not list(part.children()):
+        # A norm may be made of one for every head.
+        if role and name and (role in NORMED or not list(part.children())):
             yield f"{block}.{name}" if block else name, part, role
 
 

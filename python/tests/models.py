@@ -174,16 +174,17 @@ def build(family: str, attention: str | None = None, dtype: Any = torch.float32)
     return model.eval().to(dtype)
 
 
-def inputs(family: str, padded: bool = False) -> dict[str, Any]:
-    """What the model of a family is called with: two items of seven tokens, the second padded if that is asked for."""
+def inputs(family: str, padded: bool = False, batch: int = 2, tokens: int = 7) -> dict[str, Any]:
+    """What the model of a family is called with; the last tokens of the second item are padding if that is asked for,
+    of decoders the first ones. Images are of ten tokens."""
     how = FAMILIES[family][2]
     torch.manual_seed(1)
     if how == "vision":
-        return {"pixel_values": torch.randn(2, 3, 6, 6)}
-    ids = torch.randint(4, 31, (2, 7))
+        return {"pixel_values": torch.randn(batch, 3, 6, 6)}
+    ids = torch.randint(4, 31, (batch, tokens))
     found = {"input_ids": ids}
     if how == "both":
-        found = {"input_ids": torch.randint(4, 31, (2, 9)), "decoder_input_ids": ids}
+        found = {"input_ids": torch.randint(4, 31, (batch, tokens + 2)), "decoder_input_ids": ids}
     if padded:
         seen = torch.ones_like(found["input_ids"])
         seen[1, slice(None, 3) if how == "decoder" else slice(-3, None)] = 0

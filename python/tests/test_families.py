@@ -50,6 +50,51 @@ def test_all_that_can_be_seen_of_an_eager_layer_is_checked(family):
         assert report.notes == ()
 
 
+# Heads, heads of keys, and the width of a head of these models.
+SIZES = dict.fromkeys(("llama", "mistral", "qwen3", "qwen3_moe", "gemma2", "gemma3", "gpt_oss"), (6, 3, 8))
+SIZES |= {"qwen3_next": (6, 3, 8), "afmoe": (6, 3, 8), "olmo2": (4, 2, 8), "exaone4": (4, 2, 8), "cohere": (4, 2, 8)}
+SIZES |= {"persimmon": (4, 4, 8), "phi3": (4, 2, 8), "gpt_neox": (4, 4, 8), "falcon": (4, 1, 8), "bloom": (4, 4, 6)}
+SIZES |= {"gpt2": (4, 4, 6), "bert": (4, 4, 6), "modernbert": (4, 4, 6), "bart": (4, 3, 6), "t5": (4, 4, 6)}
+
+
+@pytest.mark.parametrize("family", SIZES)
+def test_sizes_that_coincide(family):
+    """No axis is told by its length: the same steps are seen and checked where all lengths differ."""
+    heads, key_heads, width = SIZES[family]
+    sizes = {(2, heads), (2, key_heads), (2, width), (heads, heads), (key_heads, heads), (heads, 7), (width, width)}
+    model = build(family, "eager" if family in ("llama", "qwen3", "t5") else None)
+
+    def steps(batch, tokens):
+        with mha_trace.record(model, layer=0) as run, torch.no_grad():
+            model(**inputs(family, batch=batch, tokens=tokens))
+        report = run.check()
+        assert report.same, f"{batch} items, {tokens} tokens\n{report}"
+        assert report.notes == ()
+        return [(step.file, step.name) for step in report.steps]
+
+    expected = steps(2, 7)
+    for batch, tokens in sorted(sizes):
+        assert steps(batch, tokens) == expected, (batch, tokens)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3", "persimmon"])
+def test_normed_heads_have_their_axes(family):
+    """Norms stand in front of the transposition or behind it; what is kept has one order."""
+    model = build(family)
+    heads, key_heads, width = SIZES[family]
+    for tokens in {7, heads, key_heads}:
+        arguments = inputs(family, tokens=tokens)
+        # A token that is repeated has the same heads, in front of the rotation.
+        arguments["input_ids"][0] = 5
+        with mha_trace.record(model, layer=0) as run, torch.no_grad():
+            model(**arguments)
+        assert run[0]["q_norm"].shape == (2, heads, tokens, width)
+        assert run[0]["k_norm"].shape == (2, key_heads, tokens, width)
+        assert run.check().same
+        # The first token of a prompt is not turned.
+        assert (run[0]["q_norm"][:, :, 0] == run[0]["q_heads"][:, :, 0]).all()
+
+
 @pytest.mark.parametrize(("family", "attention"), both_ways("llama", "mistral", "gemma2"))
 def test_prefill_and_decoding_with_the_cache(family, attention):
     model = build(family, attention)

@@ -240,6 +240,41 @@ def test_a_module_that_calls_sdpa():
     assert [call.layer for call in run] == [1]
 
 
+class Masked(nn.Module):
+    """Calls scaled_dot_product_attention with a mask."""
+
+    def forward(self, q, mask):
+        return F.scaled_dot_product_attention(q, q + 1, q - 1, attn_mask=mask)
+
+
+def test_masks_broadcast_from_the_right_whatever_the_sizes():
+    """Two axes are (query, key) also where there are as many items, and three are (head, query, key)."""
+    torch.manual_seed(0)
+    model, q = Masked(), torch.randn(4, 4, 4, 4)
+    with mha_trace.record(model) as run:
+        for shape in ((4, 4), (4, 4, 4), (1, 4, 4), (4, 1, 1, 4)):
+            model(q, (torch.rand(shape) > 0.4) | torch.eye(4, dtype=torch.bool))
+            model(q, torch.randn(shape))
+    assert len(run) == 8
+    assert run.check().same
+
+
+def test_what_no_number_tells_is_left_out():
+    from mha_trace._orders import normed_heads
+
+    made = torch.randn(2, 3, 24)
+    heads = made.unflatten(-1, (3, 8)).transpose(1, 2)
+    assert torch.equal(normed_heads(heads + 1, heads, made, 3), heads + 1)
+    assert torch.equal(normed_heads((heads + 1).transpose(1, 2), heads.transpose(1, 2), made, 3), heads + 1)
+    # Every second part is a gate.
+    wide = torch.stack([made.unflatten(-1, (3, 8)), torch.randn(2, 3, 3, 8)], dim=3).flatten(2)
+    assert torch.equal(normed_heads((heads + 1).transpose(1, 2), heads.transpose(1, 2), wide, 3), heads + 1)
+    for unknown in (None, torch.randn(2, 3, 24), torch.randn(2, 3, 20), torch.full((2, 3, 24), torch.nan)):
+        assert normed_heads(heads, heads, unknown, 3) is None
+    assert normed_heads(heads[:, :2], heads[:, :2], None, 3) is not None
+    assert normed_heads(heads[:, :2], heads[:, :2], None, 5) is None
+
+
 def test_multihead_attention():
     torch.manual_seed(0)
     x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
@@ -304,7 +339,9 @@ def test_hook_points_of_transformer_lens(is_rotary):
     torch.manual_seed(0)
     attention = HookedAttention(is_rotary)
     with mha_trace.record(attention) as run:
-        attention(torch.randn(2, 5, 12))
+        for batch, tokens in ((2, 5), (2, 3), (3, 3), (4, 4)):  # there are 3 heads, each 4 wide
+            attention(torch.randn(batch, tokens, 12))
+    assert run[1]["k_heads"].shape == (2, 3, 3, 4)
     report = run.check(mask="causal")
     assert report.same, str(report)
     assert {step.name for step in report.steps} == {"masked_scores", "weights", "head_outputs"}
