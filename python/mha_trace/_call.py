@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _files, _items, _layer
+from . import _files, _layer
 from ._arrays import Array, as_array
-from ._binary import Error
+from ._binary import Error, find_binary
 from ._commands import private_folder, report
 from ._report import Report
 
@@ -63,14 +63,12 @@ class Call:
     dropout: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     problem: str = ""
-    item: int | None = None
 
     @property
     def name(self) -> str:
         """What its file is called: the path of the module, and the number of the call where there are more."""
         path = self.path.replace("/", "_") or "attention"
-        item = "" if self.item is None else f".item{self.item}"
-        return (path if self.index == 0 else f"{path}.{self.index}") + item
+        return path if self.index == 0 else f"{path}.{self.index}"
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         """A recorded tensor as a NumPy array; bf16 as float32."""
@@ -89,6 +87,7 @@ class Call:
             raise Error(self.problem)
         if path.suffix != ".safetensors":
             raise Error(f"error: {path} is no .safetensors file\nhelp: recorded layers are saved as .safetensors")
+        find_binary()
         if "x" not in self.tensors:
             self._save_core(path)
             return []
@@ -110,19 +109,6 @@ class Call:
         core = self.core()
         steps = [{"name": name, "axes": AXES.get(name)} for name in core]
         _files.write(path, core, {"format": "mha-trace", "version": 1, "steps": steps})
-
-    def save_into(self, folder: Path) -> tuple[list[Path], list[str]]:
-        """Writes the file of the call, or one for every item where only these are layers that settings say."""
-        path = folder / f"{self.name}.safetensors"
-        notes = self.save(path)
-        items = _items.items(self) if notes else []
-        paths = [folder / f"{item.name}.safetensors" for item in items]
-        if items and not any(item.save(its) for item, its in zip(items, paths)):
-            path.unlink()
-            return paths, []
-        for its in paths:
-            its.unlink(missing_ok=True)
-        return [path], notes
 
     def core(self) -> dict[str, Array]:
         """What the attention function got and gave.
@@ -164,9 +150,13 @@ def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
         notes: list[str] = []
         paths: list[str] = []
         for call in calls:
-            files, said = call.save_into(folder)
-            paths += [str(path) for path in files]
-            notes += said
-        # Without its function nothing says what an attention makes of rows of padding, which nothing reads.
-        own = any(call.function == UNSEEN and _layer.hidden_keys(call) is not None for call in calls)
+            path = folder / f"{call.name}.safetensors"
+            notes += call.save(path)
+            paths.append(str(path))
+        # Without its function nothing says what an attention makes of rows of padding, which nothing reads; with it
+        # they spread over the slots of a cache that are not filled, which are no keys.
+        own = any(
+            _layer.hidden_keys(call) is not None and (call.function == UNSEEN or _layer.has_empty_slots(call))
+            for call in calls
+        )
         return report("check", paths, {"ignore_padding": own, **settings}, folder, notes)

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from ._binary import Error
 from ._call import UNSEEN, Call
-from ._functions import attended, attention_call, kept, module_call
+from ._functions import attention_call, kept, module_call, unseen_call
 from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
 from ._roles import MEMORY, PACKED, config_of, isinstance_named, layer_of
@@ -237,9 +237,7 @@ class Capture:
                 frame.kept.pop("x", None)
                 turned = {f"{name}_heads": frame.kept.pop(f"{name}_rot", None) for name in "qk"}
                 frame.kept.update({name: heads for name, heads in turned.items() if heads is not None})
-            mask = frame.arguments.get("attention_mask")
-            tensors = {"attn_mask": attended(kept(mask))} if getattr(mask, "ndim", 0) == 4 else {}
-            self._add(frame, UNSEEN, lambda: Call("", None, 0, UNSEEN, tensors))
+            self._add(frame, UNSEEN, lambda: unseen_call(frame.arguments, layer_of(frame.path, frame.module)))
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}

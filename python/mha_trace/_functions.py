@@ -6,7 +6,8 @@ from typing import Any
 
 from ._arrays import as_array
 from ._binary import Error
-from ._call import Call
+from ._call import UNSEEN, Call
+from ._roles import MEMORY
 
 
 def attention_call(name: str, arguments: dict[str, Any], result: Any, module: Any = None) -> Call:
@@ -116,6 +117,19 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
         settings=settings,
         dropout=module.dropout if module.training else 0.0,
     )
+
+
+def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:
+    """A call of a module that does its own arithmetic: its mask, and what is in its cache of transformers after it,
+    (batch, head, token, head_dim)."""
+    mask, tensors = arguments.get("attention_mask"), {}
+    if getattr(mask, "ndim", 0) == 4:
+        tensors["attn_mask"] = attended(kept(mask))
+    cache = next((value for value in arguments.values() if hasattr(value, "get_seq_length")), None)
+    if cache is not None and not any(arguments.get(name) is not None for name in MEMORY):
+        slots = getattr(cache, "self_attention_cache", cache).layers[layer]
+        tensors |= {"k_heads": kept(slots.keys), "v_heads": kept(slots.values)}
+    return Call("", None, 0, UNSEEN, tensors)
 
 
 def _allowed(mask: Any) -> Any:

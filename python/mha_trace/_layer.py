@@ -33,6 +33,8 @@ SEEN = (
     "output",
 )
 
+# What happens to keys in front of the cache, in order.
+KEYS = ("k_heads", "k_norm", "k_clipped", "k_rot", "k_rot_norm")
 # What is given with an axis of queries, and follows from the input and the settings.
 ROWS = ("x", "mask")
 
@@ -48,15 +50,14 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         given, about = run_to_file(stated, folder)
     else:
         given, about = _with_config(call, stated, folder)
-    is_turned = about["config"].get("rope") and not _crosses(call) and not call.settings
-    if is_turned and past_and_offset(call, call.tensors["x"].shape[1])[1] is None:
-        raise Error("error: the tokens stand at positions that no setting says, behind padding or with gaps")
     arrays = {step["name"]: given[step["name"]] for step in about["steps"] if _is_given(step)}
     if about["config"].pop("queries", None):
         arrays.pop("mask", None)  # of the last query alone; it follows from the settings
     seen = _seen(call, given, about)
     if "output" not in seen:
         raise Error("error: the output of the layer was not seen")
+    if past_keys(call) and not call.settings:
+        _refuse_scaled_keys(call, given, about)
     arrays.update(seen)
     # They were in files that are gone, and are in this one.
     for key in ("x", "weights", "prefix", "memory", "past", "attn_mask", "attn_mask_true"):
@@ -82,6 +83,10 @@ def _with_config(call: Call, stated: list[str], folder: Path) -> tuple[dict[str,
         model = [f"--model-config={path}", f"--prefix={call.prefix}", *layer_number, *stated]
         try:
             given, about = run_to_file([*model, "--queries=T-1..T"], folder)
+            places = _places(call, folder) if about["config"].get("rope") and not _crosses(call) else []
+            if places:
+                model += places
+                given, about = run_to_file([*model, "--queries=T-1..T"], folder)
             if any("query" in step["axes"] for step in about["steps"] if _is_given(step) and step["name"] not in ROWS):
                 return run_to_file(model, folder)
             return given, about
@@ -106,14 +111,15 @@ def _settings(call: Call, folder: Path) -> list[str]:
             stated.append(f"--attn-mask={folder / 'inputs.safetensors'}:attn_mask")
         stated += [f"--{name}={value}" for name, value in call.settings.items()]
         return stated
-    past, offset = past_and_offset(call, x.shape[1])
+    past = past_keys(call)
     if past:
         names = {"k_past": "k_heads", "v_past": "v_heads"}
         cut = {name: as_array(call.tensors[of]).map(lambda a: a[:, :, :past]) for name, of in names.items()}
-        _files.write(folder / "past.safetensors", cut)
+        each = min(_repeats(array) for array in cut.values())
+        _files.write(
+            folder / "past.safetensors", {name: array.map(lambda a: a[:, ::each]) for name, array in cut.items()}
+        )
         stated.append(f"--past={folder / 'past.safetensors'}")
-    if offset not in (past, None):
-        stated.append(f"--rope-offset={offset}")
     mask = call.array("attn_mask")
     if mask is not None and mask.code == "BOOL":
         # As scaled_dot_product_attention has it, also where a row of padding sees nothing.
@@ -130,19 +136,59 @@ def _crosses(call: Call) -> bool:
     return "memory" in call.tensors
 
 
-def past_and_offset(call: Call, tokens: int) -> tuple[int, int | None]:
-    """How many keys stand before the call's own, and the position of its first token; None where the tokens are not
-    at one position after the other, the same in every item."""
+def _repeats(heads: Array) -> int:
+    """How often every head stands there, one behind the other, where a cache holds them for every query head."""
+    count = heads.shape[1]
+    sizes = (size for size in range(count, 1, -1) if count % size == 0)
+    return next((size for size in sizes if np.array_equal(heads.data[:, ::size].repeat(size, 1), heads.data)), 1)
+
+
+def _refuse_scaled_keys(call: Call, given: dict[str, Array], about: dict[str, Any]) -> None:
+    """Raises ``Error`` where the scale is that of the keys, in front of the cache: in runs it is that of the scores."""
+    seen, last = call.array("k_heads"), [name for name in KEYS if name in given][-1:]
+    factor = _scaled_before(call, given, about)
+    if seen is None or not last or factor is None:
+        return
+    past, own = past_keys(call), given[last[0]].numpy()
+    new = seen.map(lambda a: a[:, :, past : past + own.shape[2]]).numpy()
+    if new.shape == own.shape and np.allclose(new, own * factor, rtol=0.02, atol=0.02 * np.abs(own).max(initial=0)):
+        raise Error("error: keys are scaled before they come into the cache, which no setting says")
+
+
+def past_keys(call: Call) -> int:
+    """How many keys stand before the call's own."""
     keys = call.array("k_heads")
-    past = 0 if keys is None or _crosses(call) else keys.shape[2] - tokens
+    return 0 if keys is None or _crosses(call) else _filled(call, keys) - call.tensors["x"].shape[1]
+
+
+def _places(call: Call, folder: Path) -> list[str]:
+    """The positions of the tokens, where they are not simply behind those of the cache."""
+    tokens, past = call.tensors["x"].shape[1], past_keys(call)
     if call.positions is None or call.positions.shape[-1] != tokens:
-        return past, past
+        return []
     positions = np.asarray(call.positions)
-    offset = int(positions.flat[0])
-    if not np.array_equal(positions, np.broadcast_to(offset + np.arange(positions.shape[-1]), positions.shape)):
-        return past, None
-    # Slots of a cache that are not filled yet stand behind the tokens.
-    return (offset if past > offset else past), offset
+    if np.array_equal(positions, np.broadcast_to(past + np.arange(tokens), positions.shape)):
+        return []
+    _files.write(folder / "positions.safetensors", {"positions": positions})
+    return [f"--positions={folder / 'positions.safetensors'}:positions"]
+
+
+def has_empty_slots(call: Call) -> bool:
+    """Whether slots of a cache are not filled yet: rows of padding that see nothing spread over them, too."""
+    keys = call.array("k_heads")
+    return keys is not None and _filled(call, keys) < keys.shape[2]
+
+
+def _filled(call: Call, keys: Array) -> int:
+    """How many keys there are: slots of a cache that are not filled yet stand behind them, are zero, and nobody sees
+    them."""
+    hidden, unseen = hidden_keys(call), np.zeros(keys.shape[2], bool)
+    if hidden is not None:
+        unseen[: hidden.shape[1]] = hidden.all(axis=0)
+    elif "is_causal" in call.tensors:
+        unseen[call.tensors["x"].shape[1] :] = True
+    empty = unseen & ~keys.data.any(axis=(0, 1, 3))
+    return int(np.flatnonzero(~empty).max(initial=-1)) + 1
 
 
 def hidden_keys(call: Call) -> np.ndarray[Any, Any] | None:
@@ -181,10 +227,11 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
         behind = steps[steps.index("head_outputs") + 1 : steps.index("output")]
         fits = [name for name in behind if shapes[name] == joined.shape]
         found.update(dict.fromkeys(fits[-1:], joined))
+    is_unscaled = call.array("scale") is not None and "q_heads" in given and _scaled_before(call, given, about) is None
     before = steps[: steps.index("scores_raw")] if "scores_raw" in steps else []
     for short in "qkv":
         array = call.array(f"{short}_heads")
-        if array is None or (short in "qk" and not _is_scaled_later(call, given, about)):
+        if array is None or (short in "qk" and not is_unscaled):
             continue
         # The attention function gets the last of them.
         fits = [name for name in before if name.startswith(f"{short}_") and shapes[name] == array.shape]
@@ -193,13 +240,15 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
     return found
 
 
-def _is_scaled_later(call: Call, given: dict[str, Array], about: dict[str, Any]) -> bool:
-    """Whether the attention function multiplies by the scale of the run; else queries or keys come to it scaled."""
+def _scaled_before(call: Call, given: dict[str, Array], about: dict[str, Any]) -> float | None:
+    """By which factor queries or keys come scaled to the attention function; None where it makes the scale of the run,
+    or is not seen."""
     array = call.array("scale")
     if array is None or "q_heads" not in given:
-        return False
+        return None
     scale = about["config"].get("scale") or 1 / math.sqrt(given["q_heads"].shape[-1])
-    return math.isclose(float(array.numpy()), scale, rel_tol=1e-5)
+    factor: float = scale / float(array.numpy())
+    return None if math.isclose(factor, 1, rel_tol=1e-5) else factor
 
 
 def _fit(array: Array, shape: tuple[int, ...]) -> Array | None:

@@ -52,8 +52,7 @@ class Run:
         return Run(chosen, lambda: "error: no recorded call is so; recorded: " + ", ".join(c.name for c in self.calls))
 
     def save(self, path: Any) -> list[Path]:
-        """Writes what was recorded: one call to a ``.safetensors`` file, more to a folder, a file each, or one for
-        every item of a batch whose tokens are counted from behind their padding.
+        """Writes what was recorded: one call to a ``.safetensors`` file, more to a folder, a file each.
 
         ``mha-trace check`` takes the file or the folder without flags.
         """
@@ -68,7 +67,10 @@ class Run:
             self.calls[0].save(target)
             return [target]
         target.mkdir(parents=True, exist_ok=True)
-        return [path for call in self.calls for path in call.save_into(target)[0]]
+        paths = [target / f"{call.name}.safetensors" for call in self.calls]
+        for call, path in zip(self.calls, paths):
+            call.save(path)
+        return paths
 
     def check(self, **settings: Any) -> Report:
         """Recomputes every call and compares step by step: the whole layer where the model's config says what it is,

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from models import FAMILIES, build, inputs  # noqa: E402
+from models import DECODER, FAMILIES, WIDE, build, inputs  # noqa: E402
 
 import mha_trace  # noqa: E402
 
@@ -140,8 +140,7 @@ def test_other_ways_to_run():
         model(ids, position_ids=torch.arange(7)[None] * 2)
     report = run.check()
     assert report.same, str(report)
-    assert len(report.notes) == 1
-    assert "positions that no setting says" in report.notes[0]
+    assert report.notes == ()
 
     model = build("llama", "flex_attention")
     with mha_trace.record(model) as run, torch.no_grad():
@@ -149,21 +148,83 @@ def test_other_ways_to_run():
     assert run.check().same
 
 
-@pytest.mark.parametrize(("family", "attention"), both_ways("llama", "mistral", "gemma2", "qwen3", "gpt_oss"))
-def test_padded_batches_in_generate(family, attention, tmp_path):
-    """Tokens are counted from behind the padding: every item is a layer by itself."""
+@pytest.mark.parametrize("cache", [None, "static"])
+@pytest.mark.parametrize(
+    ("family", "attention"),
+    both_ways("llama", "mistral", "gemma2", "qwen3", "qwen3_next", "gpt_oss", "gpt2", "opt", "t5", "bloom", "gptj"),
+)
+def test_padded_batches_in_generate(family, attention, cache, tmp_path):
+    """Tokens are counted from behind the padding, which stands in front of them."""
     model = build(family, attention)
+    how = {"cache_implementation": cache, "disable_compile": True} if cache else {}
+    arguments = inputs(family, padded=True)
+    arguments.pop("decoder_input_ids", None)
     with mha_trace.record(model, layer=0) as run, torch.no_grad():
-        model.generate(**inputs(family, padded=True), max_new_tokens=4, min_new_tokens=4, do_sample=False)
+        model.generate(**arguments, max_new_tokens=4, min_new_tokens=4, do_sample=False, **how)
     report = run.check()
     assert report.same, str(report)
     assert report.notes == ()
-    assert len(report.files) == 2 * len(run) == 8
-    assert len(run.save(tmp_path)) == 8
-    assert mha_trace.check(tmp_path).same
-    # One file holds the batch, and so its core.
-    run[0].save(tmp_path / "one.safetensors")
-    assert mha_trace.check(tmp_path / "one.safetensors").same
+    assert len(report.files) == len(run)
+    assert {call.function == "unseen" for call in run} == {family in ("bloom", "gptj")}
+    assert len(run.save(tmp_path)) == len(run)
+    if cache is None and family not in ("bloom", "gptj"):
+        assert mha_trace.check(tmp_path).same
+
+
+def test_decoding_of_an_attention_that_does_its_own_arithmetic():
+    """Its keys and values are those of its cache."""
+    model = build("gptj")
+    with mha_trace.record(model, layer=1) as run, torch.no_grad():
+        model.generate(inputs("gptj")["input_ids"], max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    assert [call["k_heads"].shape[2] for call in run] == [7, 8, 9]
+    report = run.check()
+    assert report.same, str(report)
+    assert {"q", "k", "v", "v_cached", "concat", "output"} <= {step.name for step in run[1].check().steps}
+
+
+def test_keys_that_are_scaled_in_front_of_the_cache():
+    """Falcon-H1 multiplies its keys, where a run multiplies scores: what is cached are others."""
+    kind = transformers.FalconH1ForCausalLM
+    small = {"mamba_d_ssm": 16, "mamba_n_heads": 4, "mamba_d_head": 4, "mamba_d_state": 6, "mamba_n_groups": 1}
+    config = kind.config_class(**WIDE, **small, mamba_chunk_size=4, key_multiplier=0.6)
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model.generate(inputs("llama")["input_ids"], max_new_tokens=2, min_new_tokens=2, do_sample=False)
+    report = run.check()
+    assert report.same, str(report)
+    assert len(report.notes) == 1
+    assert "keys are scaled before they come into the cache" in report.notes[0]
+
+
+def test_eager_falcon_adds_its_position_biases_twice():
+    """As transformers 5 has it: its mask holds them already. Its other attention adds them once."""
+    kind = transformers.FalconForCausalLM
+    torch.manual_seed(0)
+    for attention, is_same in (("eager", False), ("sdpa", True)):
+        config = kind.config_class(**DECODER, alibi=True, multi_query=False, attn_implementation=attention)
+        model = kind(config).eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        with mha_trace.record(model, layer=0) as run, torch.no_grad():
+            model(**inputs("falcon"))
+        report = run.check()
+        assert report.same == is_same, str(report)
+        assert is_same or "added twice" in str(report)
+
+
+def test_projections_that_are_clipped_in_place():
+    """OLMo clips what its projections gave: they are kept as they were before."""
+    kind = transformers.OlmoForCausalLM
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**DECODER, clip_qkv=0.02)).eval()
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        model(**inputs("olmo"))
+    assert max(abs(run[0]["q"]).max(), abs(run[0]["v"]).max()) > 0.02
+    assert abs(run[0]["v_heads"]).max() <= 0.02001
+    report = run.check()
+    assert report.same, str(report)
+    assert {"q", "k", "v", "v_clipped", "q_rot", "output"} <= {step.name for step in report.steps}
 
 
 @pytest.mark.parametrize(

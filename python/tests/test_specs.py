@@ -1,0 +1,65 @@
+"""Every model of which fixtures/families_specs.py has the config, in one line: recorded, and checked clean."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
+import families  # noqa: E402
+from families_specs import SPECS  # noqa: E402
+
+import mha_trace  # noqa: E402
+
+# Layers that no setting says: they take the keys and values of another one.
+SHARED = ("gemma3n", "gemma4")
+# Layers of linear attention are no such attention; record is told to leave them out.
+LAYERS = {"minimax": [0, 2]}
+# What says the queries and keys from the function that gets them, by what happened to them on the way.
+LAST = ("q_heads", "q_norm", "q_clipped", "q_rot", "q_rot_norm", "q_scaled")
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_model_is_checked_in_one_line(name, attention):
+    spec = SPECS[name]
+    if spec.get("attention", attention) != attention:
+        pytest.skip("its eager attention is another one")
+    torch.manual_seed(sum(map(ord, name)))
+    kind = getattr(transformers, spec["cls"])
+    config = spec["config"]() if callable(spec["config"]) else kind.config_class(**spec["config"])
+    config._attn_implementation = attention
+    if not getattr(kind, f"_supports_{attention}", True):
+        pytest.skip("it has its eager attention alone")
+    model = kind(config).eval()
+    families.randomize(model, spec.get("std", 0.3))
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+    call = families.caller(spec["input"], model)
+    with mha_trace.record(model, layers=LAYERS.get(name)) as run, torch.no_grad():
+        call(model)
+    assert len(run)
+    for recorded in run:
+        report = recorded.check()
+        assert report.same, str(report)
+        steps = {step.name for step in report.steps}
+        if report.notes:
+            assert name in SHARED
+            assert "takes the keys and values of an earlier one" in report.notes[0]
+            assert "head_outputs" in steps
+            continue
+        assert "output" in steps
+        if recorded.function == "nn.MultiheadAttention":
+            continue
+        assert any(step.startswith("concat") for step in steps)
+        if recorded.function != "unseen":
+            # Queries that come scaled to the function are seen as their projection gave them.
+            assert steps & {"q", *LAST}
+            assert "head_outputs" in steps
+            assert ("weights" in steps) == ("weights" in recorded.tensors)
