@@ -96,6 +96,8 @@ def _from_torch(tensor: Any) -> Array:
 
 def is_array(value: Any) -> bool:
     """Whether it is an array with axes, of any library."""
+    if isinstance(value, type):
+        return False
     return isinstance(value, Array) or (hasattr(value, "shape") and hasattr(value, "dtype") and len(value.shape) > 0)
 
 

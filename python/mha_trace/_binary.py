@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -76,8 +77,22 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
                 process.wait()
     for process, (_, errors) in zip(started, said):
         if process.returncode not in (0, 1):
-            raise Error(_without(errors.strip() or f"error: the binary ended with {process.returncode}", hide))
+            text = _in_python(errors.strip()) or f"error: the binary ended with {process.returncode}"
+            raise Error(_without(text, hide))
     return [(_without(out, hide), process.returncode == 0) for process, (out, _) in zip(started, said)]
+
+
+def _in_python(errors: str) -> str:
+    r"""An error about flags in the words of settings, without how the command is used.
+
+    >>> _in_python("error: unexpected argument '--head' found\n\n  tip: a similar argument exists: '--heads'\n")
+    'error: head is no setting of this\nhelp: a similar one exists: heads'
+    """
+    said = re.split(r"\n(?:Usage:|For more information)", errors)[0]
+    text = "\n".join(line for line in said.splitlines() if line.strip() and "-- --" not in line)
+    text = re.sub(r"'?--([a-z][a-z-]*)(?: <[^']*>)?'?", lambda flag: flag[1].replace("-", "_"), text)
+    text = re.sub(r"unexpected argument (\w+) found", r"\1 is no setting of this", text)
+    return text.replace("  tip: a similar argument exists", "help: a similar one exists").strip()
 
 
 def _without(text: str, hide: str) -> str:

@@ -131,6 +131,9 @@ class Call:
         """As the ``check`` of a run, of this call alone."""
         return check_calls([self], settings)
 
+    def __mha_trace_check__(self, settings: dict[str, Any]) -> Report:
+        return self.check(**settings)
+
 
 def _reason(error: Error) -> str:
     """What was wrong, without what to do about it: that is about the command line."""

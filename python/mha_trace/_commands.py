@@ -12,7 +12,7 @@ from typing import Any
 from . import _files
 from ._binary import Error, run, run_all
 from ._report import Report
-from ._settings import flags
+from ._settings import VIEW, flags
 from ._steps import Steps
 
 
@@ -73,6 +73,12 @@ def trace(**settings: Any) -> Steps:
     >>> mha_trace.trace(batch=2, seq_len=5, d_model=6, heads=3)["weights"].shape
     (2, 3, 5, 5)
     """
+    for name in VIEW:
+        if name in settings:
+            raise Error(
+                f"error: {name} is no setting here: it is of what is printed\n"
+                "help: take it from the arrays: trace()['weights'][:, 1] is of head 1"
+            )
     with private_folder() as folder:
         arrays, about = run_to_file(flags(settings, folder), folder)
     steps = about["steps"]
@@ -96,6 +102,8 @@ def _as_file(source: Any, folder: Path, name: str) -> str:
         return os.fspath(source)
     path = folder / f"{name}.safetensors"
     if hasattr(source, "save") and hasattr(source, "__mha_trace_check__"):
+        if len(getattr(source, "calls", "1")) > 1:
+            raise Error(f"error: {len(source)} calls were recorded, and one is compared\nhelp: pick it, by run[0]")
         source.save(path)
     elif isinstance(source, Mapping) or hasattr(source, "items"):
         arrays = dict(source.items())

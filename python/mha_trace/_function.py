@@ -47,8 +47,10 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         tensors[ours] = _copy(value) if is_array(value) else as_array(float(value), name)
     result = function(*args, **kwargs)
     out = result[0] if isinstance(result, (tuple, list)) else result
-    tensors["out"] = _copy(out)
     name = getattr(function, "__name__", type(function).__name__)
+    if not is_array(out):
+        raise Error(f"error: {name} gave {type(out).__name__}\nhelp: it is to give the heads' outputs, alone or first")
+    tensors["out"] = _copy(out)
     return Run([Call(name, None, 0, name, tensors)], result=result)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -19,9 +20,9 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
     """Records the attention that runs in a model: its layers' inputs, outputs, projections, and what the attention
     function got and gave.
 
-    ``layers`` (or ``layer``) picks layers by number, ``prefix`` modules by the start of their path; without either all
-    attention is recorded. Only what is asked for is kept, as copies on the CPU. Numbers, mode, gradients and hooks of
-    the model are left as they are.
+    ``layers`` (or ``layer``) picks layers by number, one or several, ``prefix`` modules by the start of their path;
+    without either all attention is recorded. Only what is asked for is kept, as copies on the CPU. Numbers, mode,
+    gradients and hooks of the model are left as they are.
 
     >>> import mha_trace, torch
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -33,14 +34,28 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
     """
 
     def __init__(
-        self, model: Any, layers: Iterable[int] | None = None, *, layer: int | None = None, prefix: str = ""
+        self,
+        model: Any,
+        layers: int | Iterable[int] | None = None,
+        *,
+        layer: int | None = None,
+        prefix: str = "",
+        **others: Any,
     ) -> None:
         if not hasattr(model, "named_modules"):
             raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
-        if layer is not None:
-            layers = [*(layers or []), layer]
+        for name in others:
+            raise Error(
+                f"error: record has no setting {name}: it takes layers and prefix, and keeps all heads and items\n"
+                "help: take a part from what was recorded: run[0]['head_outputs'][:, 2] is of head 2"
+            )
+        if not isinstance(prefix, str):
+            raise Error(
+                f"error: prefix is {prefix!r}\nhelp: give the start of a module's path, such as 'model.decoder'"
+            )
+        asked_for = [*_numbers("layers", layers), *_numbers("layer", layer)]
         self._modules = dict(model.named_modules())
-        self._layers = None if layers is None else set(layers)
+        self._layers = set(asked_for) if asked_for else None
         self._prefix = prefix
         self._undo: ExitStack | None = None
         self._check()
@@ -118,6 +133,19 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
             "by record_function. PyTorch's fused encoder layers are seen after "
             "torch.backends.mha.set_fastpath_enabled(False)"
         )
+
+
+def _numbers(name: str, value: Any) -> list[int]:
+    """The layers that an argument picks."""
+    if value is None:
+        return []
+    several = hasattr(value, "__iter__") and not isinstance(value, (str, bytes))
+    found = list(value) if several else [value]
+    if not found:
+        raise Error(f"error: {name} is empty, and nothing would be recorded\nhelp: leave it out to record all layers")
+    if any(isinstance(number, bool) or not hasattr(number, "__index__") for number in found):
+        raise Error(f"error: {name} is {value!r}\nhelp: give the number of a layer, or a list of them: layers=[0, 3]")
+    return [operator.index(number) for number in found]
 
 
 def _is_plain(module: Any) -> bool:

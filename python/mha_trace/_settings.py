@@ -20,6 +20,8 @@ OWN = {
     "output": "the arrays are what is returned",
     "color": "there is no terminal",
 }
+# What is shown, where arrays are given.
+VIEW = ("steps", "batch_item", "head", "decimals", "edge", "full", "heatmap", "lang", "quiet")
 # A file, or arrays that are written to one.
 FILES = ("config", "x", "weights", "q", "k", "v", "memory", "past", "attn_mask", "rope_freqs", "model_config")
 

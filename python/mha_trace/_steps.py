@@ -37,6 +37,9 @@ class Steps(dict[str, "np.ndarray[Any, Any]"]):
         self.formulas = formulas
         self.axes = axes
 
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"there is no step {name} in this run; there are {', '.join(self)}")
+
     def show(self, *names: str, decimals: int = 3) -> Shown:
         """Tables of these steps, or of all that are computed, rendered in a notebook."""
         chosen = names or tuple(name for name, formula in self.formulas.items() if formula != "given")

@@ -122,7 +122,12 @@ def test_infinite_numbers_are_floats():
     ("wrong", "says"),
     [
         (lambda: mha_trace.check("nowhere.npz"), "nowhere.npz: no such file"),
-        (lambda: mha_trace.trace(seeed=1), "--seeed"),
+        (lambda: mha_trace.trace(seeed=1), "seeed is no setting of this\nhelp: a similar one exists: seed"),
+        (lambda: mha_trace.check(mha_trace.trace(), head=2), "head is no setting of this\nhelp: a similar one exists"),
+        (lambda: mha_trace.trace(head=1), "head is no setting here: it is of what is printed\nhelp: take it from"),
+        (lambda: mha_trace.trace(rope=True), "a value is required for rope"),
+        (lambda: mha_trace.trace(dtype=np.float64), "for dtype\n  [possible values: f32, f64]"),
+        (lambda: mha_trace.check({"output": np.ones((1, 2, 4), np.float32)}), "or give it by x; or"),
         (lambda: mha_trace.trace(heads=3), "8"),
         (lambda: mha_trace.check({"x": object()}), "x is of type object"),
         (lambda: mha_trace.check(3), "int is no path"),
@@ -135,6 +140,11 @@ def test_what_cannot_be_done_is_an_error(wrong, says):
         wrong()
     assert says in str(caught.value)
     assert tempfile.gettempdir() not in str(caught.value)
+
+
+def test_a_step_that_is_not_there_is_told_with_those_that_are():
+    with pytest.raises(KeyError, match="no step q_rot in this run; there are x, w_q, "):
+        mha_trace.trace()["q_rot"]
 
 
 def test_flags_say_what_settings_say(tmp_path):

@@ -122,6 +122,10 @@ def test_only_what_is_asked_for_is_kept(llama):
         llama(**inputs("llama"))
     assert [call.layer for call in run] == [1]
     assert all("layers.1.self_attn" in name for name in run[0].parameters)
+    for one in ({"layers": 1}, {"layer": [1]}, {"layers": range(1, 2)}, {"layers": torch.tensor([1])}):
+        with mha_trace.record(llama, **one) as run, torch.no_grad():
+            llama(**inputs("llama"))
+        assert [call.layer for call in run] == [1]
     with mha_trace.record(llama, prefix="model.layers.0") as run, torch.no_grad():
         llama(**inputs("llama"))
     assert [call.path for call in run] == ["model.layers.0.self_attn"]
@@ -177,7 +181,12 @@ def test_several_passes_and_files(llama, tmp_path, monkeypatch):
     assert mha_trace.check(tmp_path / "all").same
     run[0].save(tmp_path / "one.safetensors")
     assert mha_trace.check(tmp_path / "one.safetensors").same
-    mha_trace.assert_same(run.select(layer=0, index=0), golden=tmp_path / "one.safetensors")
+    for one in (run.select(layer=0, index=0), run[0]):
+        assert mha_trace.check(one).same
+        mha_trace.assert_same(one, golden=tmp_path / "one.safetensors")
+    for several in (run, "q"):
+        with pytest.raises(mha_trace.Error, match=r"\nhelp: pick .*run\[0\]"):
+            mha_trace.diff(run, run) if several is run else run["q"]
     with pytest.raises(mha_trace.Error, match="no recorded call is so"):
         run.select(layer=7).check()
     with pytest.raises(mha_trace.Error, match=r"no \.safetensors file"):
@@ -373,6 +382,15 @@ def test_record_function():
 def test_what_cannot_be_recorded_is_said(llama):
     with pytest.raises(mha_trace.Error, match="no layer 9: it has 0 to 1"):
         mha_trace.record(llama, layers=[9])
+    for layers in ([], (), "1", ["0"], True, [1.5], {}):
+        with pytest.raises(mha_trace.Error, match=r"error: layers is .*\nhelp: "):
+            mha_trace.record(llama, layers=layers)
+    with pytest.raises(mha_trace.Error, match="no layer -1: it has 0 to 1"):
+        mha_trace.record(llama, layer=-1)
+    with pytest.raises(mha_trace.Error, match=r"no setting head: .*\nhelp: take a part"):
+        mha_trace.record(llama, head=2)
+    with pytest.raises(mha_trace.Error, match="prefix is 3\nhelp: "):
+        mha_trace.record(llama, prefix=3)
     with pytest.raises(mha_trace.Error, match="starts with decoder"):
         mha_trace.record(llama, prefix="decoder")
     with pytest.raises(mha_trace.Error, match="no module of PyTorch"):
@@ -393,6 +411,8 @@ def test_what_cannot_be_recorded_is_said(llama):
         pass
     with pytest.raises(mha_trace.Error, match="a second time"), recording:
         pass
+    with pytest.raises(mha_trace.Error, match="gave NoneType"):
+        mha_trace.record_function(lambda q, k, v: None, *torch.randn(3, 1, 1, 2, 4))
     with pytest.raises(KeyError, match="was not recorded"):
         mha_trace.record_function(F.scaled_dot_product_attention, *torch.randn(3, 1, 1, 2, 4))[0]["lse"]
 
