@@ -72,6 +72,11 @@ class Report:
         return [_finding(file["path"], found) for file in self.files for found in file["diagnosis"]]
 
     @property
+    def clues(self) -> list[Finding]:
+        """What can be said of the differences that nothing explains, of one file after the other."""
+        return [_finding(file["path"], clue) for file in self.files for clue in file.get("clues") or ()]
+
+    @property
     def first_divergence(self) -> str | None:
         """The first step that goes wrong by itself."""
         return next((file["first_divergence"] for file in self.files if file["first_divergence"]), None)
@@ -90,6 +95,7 @@ class Report:
                 one = _finding(file["path"], found)
                 name = f"known mistake <b>{escape(one.id)}</b>: " if one.id else ""
                 parts.append(f"<p>{name}{escape(one.summary)}, at {escape(one.step or '')}</p>")
+        parts += [f"<p>{escape(clue.step or '')}: {escape(clue.summary)}</p>" for clue in self.clues]
         parts += [f"<p>{escape(note)}</p>" for note in self.notes]
         return "\n".join(parts)
 

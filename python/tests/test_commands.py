@@ -142,6 +142,17 @@ def test_what_cannot_be_done_is_an_error(wrong, says):
     assert tempfile.gettempdir() not in str(caught.value)
 
 
+def test_what_nothing_explains_has_clues():
+    steps = mha_trace.trace(seq_len=5)
+    given = {name: steps[name] for name in ("x", "w_q", "w_k", "w_v", "w_o")}
+    report = mha_trace.check({**given, "output": steps["output"] * np.float32(1.01)}, heads=2)
+    assert (report.same, report.findings) == (False, [])
+    assert "1.01 times" in report.clues[0].summary
+    assert report.clues[0].step == "output"
+    assert "1.01 times" in report._repr_html_()
+    assert mha_trace.check(steps, heads=2).clues == []
+
+
 def test_a_step_that_is_not_there_is_told_with_those_that_are():
     with pytest.raises(KeyError, match="no step q_rot in this run; there are x, w_q, "):
         mha_trace.trace()["q_rot"]

@@ -28,16 +28,22 @@ def run_blocks(is_torch, folder, monkeypatch):
     chosen = [text for needs, text in BLOCKS if bool(needs) == is_torch]
     for text in chosen:
         exec(compile(text, "docs/python.md", "exec"), names)
-    return len(chosen)
+    return len(chosen), names
 
 
 def test_the_blocks_that_need_numpy(tmp_path, monkeypatch):
-    assert run_blocks(False, tmp_path, monkeypatch) == 3
+    count, names = run_blocks(False, tmp_path, monkeypatch)
+    assert count == 3
+    # As the comments beside it say.
+    assert names["golden"]["weights"].shape == (1, 3, 5, 5)
+    assert names["golden"].formulas["scores"] == "scores_raw / √d_k"
+    report = names["report"]
+    assert (report.same, report.first_divergence, report.findings[0].id) == (False, "output", "rope-interleaved")
 
 
 @pytest.mark.torch
 def test_the_blocks_that_need_torch(tmp_path, monkeypatch):
-    assert run_blocks(True, tmp_path, monkeypatch) == 2
+    assert run_blocks(True, tmp_path, monkeypatch)[0] == 2
     assert mha_trace.check(tmp_path / "layer3.safetensors").same
 
 
