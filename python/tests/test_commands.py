@@ -147,9 +147,10 @@ def test_what_nothing_explains_has_clues():
     given = {name: steps[name] for name in ("x", "w_q", "w_k", "w_v", "w_o")}
     report = mha_trace.check({**given, "output": steps["output"] * np.float32(1.01)}, heads=2)
     assert (report.same, report.findings) == (False, [])
-    assert "1.01 times" in report.clues[0].summary
-    assert report.clues[0].step == "output"
-    assert "1.01 times" in report._repr_html_()
+    clue = report.clues[0]
+    assert clue.step == "output"
+    assert clue.summary in str(report)
+    assert clue.summary in report._repr_html_()
     assert mha_trace.check(steps, heads=2).clues == []
 
 
