@@ -6,7 +6,7 @@ use std::path::Path;
 use super::report::{Report, StepReport, mark_inherited};
 use super::tolerance::Tolerances;
 use crate::error::Result;
-use crate::file::{Entry, Record, read_place};
+use crate::file::{Entry, Record, read_place, split_place};
 use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
 use crate::program::{Axes, Axis, Dim, Name};
 use crate::run::Sources;
@@ -23,7 +23,7 @@ pub enum OneSided {
 
 /// Compares two recorded files step by step; nothing is recomputed. Steps are paired by name, which `map` may give
 /// them, else by names that mean one step, in whatever order of axes where a file names its axes. Two files of one
-/// tensor each are compared whatever their names.
+/// tensor each are compared whatever their names, but for the names of two steps, if these were not asked for.
 ///
 /// # Errors
 /// If a file cannot be read, or they have no step in common.
@@ -36,7 +36,8 @@ pub fn diff(
 ) -> Result<Report> {
     let (mut record, mut other) = (read_place(left)?, read_place(right)?);
     let mut matches = map.apply(&mut [&mut record, &mut other])?;
-    matches.extend(pair_up(&mut record, &mut other)?);
+    let both_chosen = [left, right].into_iter().all(names_a_tensor);
+    matches.extend(pair_up(&mut record, &mut other, both_chosen)?);
     let (mut steps, mut unmatched) = (Vec::new(), Vec::new());
     let mut lone = |name: &str, side: &str| match one_sided {
         OneSided::Differ => Some(StepReport::missing(name)),
@@ -66,7 +67,7 @@ pub fn diff(
 
 /// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does, and both
 /// tensors of a step the order of axes that one of the files names.
-fn pair_up(record: &mut Record, other: &mut Record) -> Result<Vec<Match>> {
+fn pair_up(record: &mut Record, other: &mut Record, both_chosen: bool) -> Result<Vec<Match>> {
     let mut taken = Vec::new();
     let both_single = record.entries.len() == 1 && other.entries.len() == 1;
     let names: HashSet<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();
@@ -77,8 +78,8 @@ fn pair_up(record: &mut Record, other: &mut Record) -> Result<Vec<Match>> {
                 other.tensor.dims() == entry.tensor.dims() || !orders(entry, other).is_empty()
             };
             let may_be = |other: &Entry| {
-                let is_meant =
-                    both_single || mean_one_step(&other.name, &entry.name) && fits(other);
+                let is_meant = mean_one_step(&other.name, &entry.name) && fits(other)
+                    || both_single && (both_chosen || !mean_two_steps(&other.name, &entry.name));
                 !names.contains(&other.name) && is_meant
             };
             let mut all = other.entries.iter().enumerate().filter(|(_, other)| may_be(other));
@@ -124,6 +125,17 @@ fn in_one_order(left: &mut Entry, right: &mut Entry) -> Result<Option<AxisOrder>
 fn mean_one_step(left: &str, right: &str) -> bool {
     let right = meanings(right);
     meanings(left).iter().any(|step| right.contains(step))
+}
+
+/// Whether a place is one tensor of a file, or a file that can hold one alone.
+fn names_a_tensor(place: &Path) -> bool {
+    let (path, asked) = split_place(&place.to_string_lossy());
+    asked.is_some() || path.extension().is_some_and(|extension| extension == "npy")
+}
+
+/// Whether two names mean steps, and no step is among those of both.
+fn mean_two_steps(left: &str, right: &str) -> bool {
+    !meanings(left).is_empty() && !meanings(right).is_empty() && !mean_one_step(left, right)
 }
 
 /// The axes that a file names, where they are known and as many as the tensor has.

@@ -159,7 +159,8 @@ impl Report {
             unmatched: Vec::new(),
         };
         if report.compared() == 0 {
-            let fix = "record at least one computed step under its name, such as output";
+            let fix = "record at least one computed step under its name, such as output, or say with --map which \
+                       tensor is which step";
             return Err(Error::file(path, "there is no step to compare", fix));
         }
         Ok(report)
