@@ -1,15 +1,14 @@
 //! Multi-head attention, as the paper has it.
 
+mod masks;
+
 use std::collections::HashMap;
 
-use candle_core::DType;
-
-use crate::config::{Config, Gate, Mask, Norm, NormOver, QkNorm, RelativeBiases};
+use crate::config::{Config, Gate, Norm, NormOver, QkNorm};
 use crate::error::Result;
 use crate::program::{
-    AlibiForm, Axes, Axis, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents,
-    Frequencies, Heads, Hides, Linear, Map, Masking, Name, Normalize, Op, Program, QueryRows,
-    Relative, Rotary, Scaling, Size, Temperature, Weighting, alibi_slopes,
+    Axes, Axis, Biasing, Frequencies, Heads, Linear, Map, Masking, Name, Normalize, Op, Program,
+    QueryRows, Rotary, Scaling, Size, Temperature, Weighting,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -28,6 +27,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let x = p.given(Name::X);
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
+    let latents = p.latents();
     let norm = config.norm.map(|norm| p.of_norm(norm));
     let concat_norm = config.concat_norm_eps.map(|eps| (rms_norm(eps), p.given(Name::WConcatNorm)));
     let gate = config.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
@@ -44,16 +44,8 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         None
     };
 
-    let of_queries = Linear::Project { tokens: Axis::Query, rows: sizes.queries };
-    let of_keys = Linear::Project { tokens: Axis::Key, rows: None };
-    let q = p.then(Name::Q, of_queries, &after(x, &w_q))?;
-    let k = p.then(Name::K, of_keys.clone(), &after(memory, &w_k))?;
-    let v = p.then(Name::V, of_keys, &after(memory, &w_v))?;
-
-    let split = |heads| Heads::Split { heads };
-    let mut queries = p.then(Name::QHeads, split(sizes.heads), &[q])?;
-    let mut keys = p.then(Name::KHeads, split(sizes.kv_heads), &[k])?;
-    let mut values = p.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
+    let ([mut queries, mut keys, mut values], mut shared) =
+        p.projected(x, memory, [&w_q, &w_k, &w_v], latents)?;
 
     if let Some((norm, of_q, of_k)) = norm.as_ref().filter(|(norm, ..)| !norm.after_rope) {
         queries = p.then(Name::QNorm, normalize(norm), &after(queries, of_q))?;
@@ -69,7 +61,13 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
         let rotate = |first| Rotary::Rotate(rope.rotate(first));
         queries = p.then(Name::QRot, rotate(sizes.first_query()), &[queries, freqs])?;
-        keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?;
+        match &mut shared {
+            Some(shared) => *shared = p.then(Name::KRRot, rotate(0), &[*shared, freqs])?,
+            None => keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?,
+        }
+    }
+    if let Some(shared) = shared {
+        keys = p.then(Name::KJoined, Heads::Join { is_shared_first: false }, &[keys, shared])?;
     }
     if let Some((norm, of_q, of_k)) = norm.filter(|(norm, ..)| norm.after_rope) {
         queries = p.then(Name::QRotNorm, normalize(&norm), &after(queries, &of_q))?;
@@ -128,6 +126,14 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
     p.then(Name::Output, to_model, &after(concat, &w_o))?;
     Ok(p.program.between(config.start.given(), &ends))
+}
+
+/// What latents are made by: their projections and, behind these, the weights of their norms.
+struct Latents {
+    queries: Option<(Vec<usize>, usize)>,
+    keys: Option<(Vec<usize>, usize)>,
+    /// The projection of the key that all heads share.
+    shared: Option<Vec<usize>>,
 }
 
 /// The norm of queries and keys.
@@ -227,6 +233,71 @@ impl Builder<'_> {
         std::iter::once(weight).chain(bias).collect()
     }
 
+    /// Queries, keys and values of the heads, and the key that all share if there is one.
+    fn projected(
+        &mut self,
+        x: usize,
+        memory: usize,
+        [w_q, w_k, w_v]: [&[usize]; 3],
+        latents: Latents,
+    ) -> Result<([usize; 3], Option<usize>)> {
+        let sizes = &self.config.sizes;
+        let of_keys = Linear::Project { tokens: Axis::Key, rows: None };
+        let (q_source, rows) = self.latent_of_queries(x, latents.queries)?;
+        let kv_source = self.latent_of_keys(memory, latents.keys)?;
+        let of_queries = Linear::Project { tokens: Axis::Query, rows };
+        let q = self.then(Name::Q, of_queries, &after(q_source, w_q))?;
+        let k = self.then(Name::K, of_keys.clone(), &after(kv_source, w_k))?;
+        let v = self.then(Name::V, of_keys.clone(), &after(kv_source, w_v))?;
+
+        let split = |heads| Heads::Split { heads };
+        let queries = self.then(Name::QHeads, split(sizes.heads), &[q])?;
+        let keys = self.then(Name::KHeads, split(sizes.kv_heads), &[k])?;
+        let values = self.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
+        let Some(w_kr) = latents.shared else { return Ok(([queries, keys, values], None)) };
+        let k_r = self.then(Name::KR, of_keys, &after(memory, &w_kr))?;
+        let shared = self.then(Name::KRHeads, split(1), &[k_r])?;
+        Ok(([queries, keys, values], Some(shared)))
+    }
+
+    /// The parameters of latents, as far as there are any.
+    fn latents(&mut self) -> Latents {
+        let own = self.config.sizes.latent;
+        let [of_queries, of_keys, shared] = Name::LATENT;
+        let mut given = |(weight, bias), norm| (self.parameters(weight, bias), self.given(norm));
+        Latents {
+            queries: own.and_then(|own| own.queries).map(|_| given(of_queries, Name::WCqNorm)),
+            keys: own.map(|_| given(of_keys, Name::WCkvNorm)),
+            shared: own.filter(|own| own.shared > 0).map(|_| self.parameters(shared.0, shared.1)),
+        }
+    }
+
+    /// What queries are projected from, and which rows of it: X, or the latent of its computed rows.
+    fn latent_of_queries(
+        &mut self,
+        x: usize,
+        latent: Option<(Vec<usize>, usize)>,
+    ) -> Result<(usize, Option<QueryRows>)> {
+        let rows = self.config.sizes.queries;
+        let Some((parameters, norm)) = latent else { return Ok((x, rows)) };
+        let project = Linear::Project { tokens: Axis::Query, rows };
+        let latent = self.then(Name::CQ, project, &after(x, &parameters))?;
+        let norm = [latent, norm];
+        Ok((self.then(Name::CQNorm, rms_norm(self.config.latent_eps), &norm)?, None))
+    }
+
+    /// What keys and values are projected from: the memory, or its latent.
+    fn latent_of_keys(
+        &mut self,
+        memory: usize,
+        latent: Option<(Vec<usize>, usize)>,
+    ) -> Result<usize> {
+        let Some((parameters, norm)) = latent else { return Ok(memory) };
+        let project = Linear::Project { tokens: Axis::Key, rows: None };
+        let latent = self.then(Name::CKv, project, &after(memory, &parameters))?;
+        self.then(Name::CKvNorm, rms_norm(self.config.latent_eps), &[latent, norm])
+    }
+
     /// Queries, keys and values within the limit, if there is one.
     fn clipped(&mut self, heads: [usize; 3]) -> Result<[usize; 3]> {
         let Some(limit) = self.config.clip_qkv else { return Ok(heads) };
@@ -269,97 +340,5 @@ impl Builder<'_> {
             dtype: config.dtype.into(),
         };
         self.setting(Name::RopeFreqs, Rotary::Frequencies(frequencies), &[]).map(Some)
-    }
-
-    /// The boolean mask: what any of its parts blocks.
-    fn mask(&mut self) -> Result<Option<usize>> {
-        if let Some(given) = self.given_outside(Name::Mask) {
-            return Ok(Some(given));
-        }
-        let (config, sizes) = (self.config, &self.config.sizes);
-        let (queries, keys) = (sizes.query_count(), sizes.keys());
-        let masks = &config.masks;
-        let mut parts = Vec::new();
-        let is_causal = masks.between == Mask::Causal;
-        let (first, shifts) = (config.first_seen(config.align()), config.shifts(config.align()));
-        let window = if is_causal { Hides::BeforeWindow } else { Hides::OutsideWindow };
-        let by_position = [
-            (Name::CausalMask, is_causal.then_some(Hides::Future)),
-            (Name::WindowMask, masks.window.map(window)),
-            (Name::ChunkMask, masks.chunk.map(Hides::OtherChunk)),
-        ];
-        for (name, hides) in by_position {
-            if let Some(hides) = hides {
-                let shifts = shifts.clone();
-                let mask = ByPosition { first, queries, keys, hides, shifts };
-                parts.push(self.setting(name, Masking::ByPosition(mask), &[])?);
-            }
-        }
-        let by_key = [
-            (Name::KeyMask, masks.key_mask.clone().map(Blocked::Rows)),
-            (Name::LengthMask, masks.lengths.clone().map(Blocked::Lengths)),
-        ];
-        for (name, by) in by_key {
-            if let Some(by) = by {
-                let blocked = BlockedKeys { by, keys, as_queries: None };
-                parts.push(self.setting(name, Masking::Keys(blocked), &[])?);
-            }
-        }
-        if let Some(packed) = &masks.segments {
-            let rows = QueryRows { first: sizes.first_query(), count: queries };
-            let (queries, keys) = (packed.queries.0.clone(), packed.keys.0.clone());
-            let documents = Masking::Documents(Documents { queries, keys, rows });
-            parts.push(self.setting(Name::DocumentMask, documents, &[])?);
-        }
-        parts.extend(self.given_outside(Name::FileMask));
-        if parts.is_empty() {
-            return Ok(None);
-        }
-        self.then(Name::Mask, Masking::AnyOf, &parts).map(Some)
-    }
-
-    /// What is added to the scores: position biases, and a float mask.
-    fn attn_bias(&mut self, table: Option<usize>) -> Result<Option<usize>> {
-        if let Some(given) = self.given_outside(Name::AttnBias) {
-            return Ok(Some(given));
-        }
-        let (config, sizes) = (self.config, &self.config.sizes);
-        let mut parts = Vec::new();
-        let (queries, keys, first) = (sizes.query_count(), sizes.keys(), sizes.first_position());
-        if let Some(form) = config.alibi {
-            let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
-            let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
-            let plain = Distances::new(form.distance(), first, queries, keys);
-            let alibi = match form {
-                AlibiForm::Falcon => {
-                    Distances { is_narrow: true, factor: config.scale_factor(), ..plain }
-                }
-                AlibiForm::Paper | AlibiForm::Bloom | AlibiForm::Mpt => plain,
-            };
-            parts.push(self.setting(Name::Alibi, Biasing::Distances(alibi), &[slopes])?);
-        }
-        if let Some((relative, table)) = config.relative.zip(table) {
-            let RelativeBiases { sort, max_distance } = relative;
-            let buckets = sizes.of(Size::Buckets);
-            let (is_backwards, is_linear) = (false, false);
-            let relative = Biasing::Relative(Relative {
-                sort,
-                buckets,
-                max_distance,
-                first,
-                queries,
-                keys,
-                is_backwards,
-                is_linear,
-            });
-            parts.push(self.setting(Name::RelativeBias, relative, &[table])?);
-        }
-        parts.extend(self.given_outside(Name::GivenBias));
-        parts.extend(self.given_outside(Name::FileBias));
-        if parts.is_empty() {
-            return Ok(None);
-        }
-        let sum = Biasing::Sum { dtype: DType::from(config.dtype) };
-        self.then(Name::AttnBias, sum, &parts).map(Some)
     }
 }

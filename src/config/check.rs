@@ -92,6 +92,7 @@ impl Config {
             ("heads", *heads),
             ("kv_heads", *kv_heads),
             ("head_dim", *head_dim),
+            ("v_head_dim", self.sizes.v_head_dim),
             ("d_in", self.sizes.d_in),
             ("kv_len", self.sizes.own_keys),
             ("d_memory", self.sizes.d_memory),
@@ -99,8 +100,9 @@ impl Config {
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return refuse(format!("{name} is 0"), format!("give {name} at least 1"));
         }
-        if heads.checked_mul(*head_dim).is_none() {
-            let what = format!("{heads} heads of {head_dim} features are more than can be counted");
+        let larger = *head_dim.max(&self.sizes.v_head_dim);
+        if heads.checked_mul(larger).is_none() {
+            let what = format!("{heads} heads of {larger} features are more than can be counted");
             return refuse(what, "give smaller heads or head_dim");
         }
         if !heads.is_multiple_of(*kv_heads) {
@@ -115,6 +117,7 @@ impl Config {
             let what = format!("dropout {} is not a probability", self.dropout);
             return refuse(what, "give a number from 0 to 1");
         }
+        self.check_latent()?;
         self.check_positions()?;
         self.check_scores()?;
         self.check_fill()?;
@@ -156,6 +159,7 @@ impl Config {
     /// What norms add, and what later models do beside them.
     fn check_norms(&self) -> Result<()> {
         let added = [
+            ("lora_norm_eps", Some(self.latent_eps)),
             ("qk_norm_eps", self.norm.map(|norm| norm.eps)),
             ("v_norm_eps", self.v_norm_eps),
             ("concat_norm_eps", self.concat_norm_eps),

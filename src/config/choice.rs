@@ -73,6 +73,8 @@ choices! {
         RelativeBias = "relative-bias",
         /// The scores that are no key's.
         Sinks = "sinks",
+        /// Latents.
+        KvLoraRank = "kv-lora-rank",
         /// The norm of values.
         VNorm = "v-norm",
         /// The limit of queries, keys and values.

@@ -2,6 +2,7 @@
 
 mod check;
 mod choice;
+mod latent;
 mod parts;
 mod positions;
 mod preset;
@@ -26,7 +27,7 @@ pub use queries::Queries;
 pub use rotary::Rotary;
 pub use segments::Segments;
 pub use settings::{Setting, Settings};
-pub use sizes::Sizes;
+pub use sizes::{Latent, Sizes};
 pub use text::Place;
 pub use tokens::{Labels, Tokens};
 
@@ -61,6 +62,8 @@ pub struct Config {
     pub draws: Draws,
     /// Whether the four projections have a bias.
     pub bias: bool,
+    /// What the norms of latents add to the mean square.
+    pub latent_eps: f64,
     /// The norm of every head's queries and keys.
     pub norm: Option<Norm>,
     /// What the norm of every head's values adds to the mean square, if there is one.
@@ -146,6 +149,7 @@ impl Config {
             lse: s.lse.unwrap_or(false),
             mean_weights: s.mean_weights.unwrap_or(false),
             bias: s.bias.unwrap_or(false),
+            latent_eps: s.lora_norm_eps.unwrap_or(1e-6),
             norm,
             v_norm_eps: s.v_norm.map(|_| s.v_norm_eps.unwrap_or(1e-6)),
             clip_qkv: s.clip_qkv,
@@ -222,6 +226,7 @@ impl Config {
             input: Some(self.draws.input),
             init: Some(self.draws.init),
             bias: Some(self.bias),
+            lora_norm_eps: self.sizes.latent.map(|_| self.latent_eps),
             qk_norm_eps: self.norm.map(|norm| norm.eps),
             qk_norm_over: self.norm.map(|norm| norm.over).filter(|over| *over != NormOver::Head),
             qk_norm_after_rope: self.norm.map(|norm| norm.after_rope).filter(|after| *after),
@@ -231,6 +236,7 @@ impl Config {
             q_temperature_offset: self.temperature.map(|own| own.offset).filter(|by| *by > 0),
             rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
             rope_dims: rope.map(|rope| rope.dims),
+            rope_at_end: rope.map(|rope| rope.at_end).filter(|at_end| *at_end),
             rope_offset: rope.filter(|rope| rope.places.is_none()).map(|rope| rope.offset),
             mask: Some(masks.between),
             key_mask: masks.key_mask.clone(),

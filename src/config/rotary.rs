@@ -16,6 +16,8 @@ pub struct Rotary {
     pub base: f64,
     /// The number of features that are turned, r.
     pub dims: usize,
+    /// Whether these are the last of a head, not the first.
+    pub at_end: bool,
     /// The position of the first token of X.
     pub offset: usize,
     /// The positions of the tokens, where they are not one after the other.
@@ -49,6 +51,7 @@ impl Rotary {
             pairing: s.rope?,
             base: s.rope_base.unwrap_or(10_000.0),
             dims: sizes.rope_dims?,
+            at_end: s.rope_at_end.unwrap_or(sizes.shared_dim() > 0),
             offset,
             places,
             positions,
@@ -74,7 +77,7 @@ impl Rotary {
         let (pairing, factor) = (self.pairing, self.factor());
         let first = self.offset.saturating_add(token);
         let (places, is_backwards) = (self.places.clone(), self.backwards);
-        Rotate { pairing, first, places, factor, is_backwards }
+        Rotate { pairing, first, places, factor, is_backwards, is_at_end: self.at_end }
     }
 
     pub(super) fn check(&self, sizes: &Sizes) -> Result<()> {
@@ -98,6 +101,11 @@ impl Rotary {
         if dims > head_dim {
             let what = format!("rope_dims {dims} is more than the {head_dim} features of a head");
             return refuse(what, "give at most head_dim");
+        }
+        let shared = sizes.shared_dim();
+        if shared > 0 && (dims != shared || !self.at_end) {
+            let what = format!("rotary positions turn the {shared} features of the shared key");
+            return refuse(what, "leave rope_dims and rope_at_end out, or qk_rope_head_dim");
         }
         if dims == 0 || dims % 2 == 1 {
             let what = format!("rotary positions turn pairs, and {dims} features are none");

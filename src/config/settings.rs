@@ -190,6 +190,16 @@ settings! {
     kv_heads: usize = newer("N").default("heads");
     /// Features of a head
     head_dim: usize = newer("N").default("d_model / heads");
+    /// Features of a head's values
+    v_head_dim: usize = newer("N").default("head_dim");
+    /// Multi-head latent attention: project keys and values from a latent of N features, normalised by an RMS norm
+    kv_lora_rank: usize = newer("N").told();
+    /// Project queries from a latent of their own, of N features, too
+    q_lora_rank: usize = newer("N").of("kv_lora_rank").default("none").told();
+    /// Features of a head's keys that all heads share, behind those of its own; rotary positions turn these alone
+    qk_rope_head_dim: usize = newer("N").of("kv_lora_rank").default("0").told();
+    /// What the norms of the latents add to the mean square
+    lora_norm_eps: f64 = newer("X").of("kv_lora_rank").default("1e-6");
     /// Seed of PyTorch's generator; −1 means 2^64 − 1
     seed: Seed = takes("N").short('s').default("42");
     /// Features of the input X
@@ -222,6 +232,8 @@ settings! {
     rope_base: f64 = newer("X").of("rope").default("10000").replaces(FREQUENCIES);
     /// Turn only the first N features of every head
     rope_dims: usize = newer("N").of("rope").default("all").replaces(FREQUENCIES);
+    /// Turn the last features of every head, not the first
+    rope_at_end: bool = newer("").of("rope").told();
     /// Position of the first token
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
     /// Turn the other way, by minus the angles

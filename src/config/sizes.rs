@@ -1,6 +1,6 @@
 //! How long the axes of a run are.
 
-use super::{DEFAULT_HEADS, Queries, QueryRows, Settings, check};
+use super::{DEFAULT_HEADS, Queries, QueryRows, Settings, Start, check};
 use crate::error::Result;
 use crate::program::Size;
 
@@ -20,8 +20,12 @@ pub struct Sizes {
     pub heads: usize,
     /// Heads of the keys and values, `H_kv`, each shared by heads / `kv_heads` query heads.
     pub kv_heads: usize,
-    /// Features of a head, `d_k`: `d_model` / heads, unless set.
+    /// Features of a head's queries and keys, `d_k`: `d_model` / heads, unless set.
     pub head_dim: usize,
+    /// Features of a head's values, `d_v`: as many, unless set.
+    pub v_head_dim: usize,
+    /// The latents that queries, keys and values are projected from, where the run computes any.
+    pub latent: Option<Latent>,
     /// Whether keys and values are of a second input: then attention is cross attention.
     pub is_cross: bool,
     /// The number of keys that the run projects itself: of the second input, or of X.
@@ -38,6 +42,19 @@ pub struct Sizes {
     pub buckets: Option<usize>,
 }
 
+/// Multi-head latent attention ("DeepSeek-V2", 2024, section 2.1): keys and values are projected from a narrow latent, of
+/// which a cache needs no more than that and the key that all heads share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Latent {
+    /// Features of the latent of queries; nothing where they are projected from X.
+    pub queries: Option<usize>,
+    /// Features of the latent of keys and values, `d_c`.
+    pub keys: usize,
+    /// Features of the key that all heads share, `d_r`, which stand behind those of each head's own. They alone turn.
+    pub shared: usize,
+}
+
 impl Sizes {
     pub(super) fn resolve(s: &Settings) -> Result<Self> {
         let d_model = s.d_model.unwrap_or(8);
@@ -48,6 +65,13 @@ impl Sizes {
             Some(head_dim) => head_dim,
             None => check::split(d_model, heads)?,
         };
+        // What starts behind the projections has no latents.
+        let latent = s.kv_lora_rank.filter(|_| s.start.unwrap_or_default() == Start::Inputs);
+        let latent = latent.map(|keys| {
+            let shared = s.qk_rope_head_dim.unwrap_or(0);
+            Latent { queries: s.q_lora_rank, keys, shared }
+        });
+        let shared = latent.map(|latent| latent.shared).filter(|shared| *shared > 0);
         Ok(Self {
             batch: s.batch.unwrap_or(1),
             seq_len,
@@ -56,12 +80,14 @@ impl Sizes {
             heads,
             kv_heads: s.kv_heads.unwrap_or(heads),
             head_dim,
+            v_head_dim: s.v_head_dim.unwrap_or(head_dim),
+            latent,
             is_cross: s.kv_len.is_some(),
             own_keys: s.kv_len.unwrap_or(seq_len),
             d_memory: s.d_memory.unwrap_or(d_in),
             past_len: s.past_len.unwrap_or(0),
             queries: s.queries.map(|queries| queries.of(seq_len)).transpose()?,
-            rope_dims: s.rope.map(|_| s.rope_dims.unwrap_or(head_dim)),
+            rope_dims: s.rope.map(|_| s.rope_dims.or(shared).unwrap_or(head_dim)),
             buckets: s.relative_bias.map(|_| s.relative_buckets.unwrap_or(32)),
         })
     }
@@ -75,6 +101,10 @@ impl Sizes {
             heads: Some(self.heads),
             kv_heads: Some(self.kv_heads).filter(|kv_heads| *kv_heads != self.heads),
             head_dim: Some(self.head_dim).filter(|_| self.query_width() != self.d_model),
+            v_head_dim: Some(self.v_head_dim).filter(|v_head_dim| *v_head_dim != self.head_dim),
+            q_lora_rank: self.latent.and_then(|latent| latent.queries),
+            kv_lora_rank: self.latent.map(|latent| latent.keys),
+            qk_rope_head_dim: self.latent.map(|latent| latent.shared).filter(|shared| *shared > 0),
             d_in: Some(self.d_in),
             kv_len: s.kv_len,
             d_memory: s.kv_len.map(|_| self.d_memory),
@@ -97,11 +127,21 @@ impl Sizes {
             Size::Input => self.d_in,
             Size::Memory => self.d_memory,
             Size::Model => self.d_model,
+            Size::QueryInput => self.latent.and_then(|own| own.queries).unwrap_or(self.d_in),
+            Size::KeyInput => self.latent.map_or(self.d_memory, |own| own.keys),
+            Size::QueryLatent => self.latent.and_then(|own| own.queries).unwrap_or(0),
+            Size::KeyLatent => self.latent.map_or(0, |own| own.keys),
             Size::QueryWidth => self.query_width(),
-            Size::KeyWidth => self.kv_heads * self.head_dim,
+            Size::KeyWidth => self.kv_heads * self.key_dim(),
+            Size::ValueWidth => self.kv_heads * self.v_head_dim,
+            Size::ConcatWidth => self.heads * self.v_head_dim,
+            Size::SharedWidth | Size::SharedDim => self.shared_dim(),
             Size::Heads => self.heads,
             Size::KeyHeads => self.kv_heads,
+            Size::One => 1,
             Size::HeadDim => self.head_dim,
+            Size::KeyDim => self.key_dim(),
+            Size::ValueDim => self.v_head_dim,
             Size::Pairs => self.rope_dims.unwrap_or(0) / 2,
             Size::Buckets => self.buckets.unwrap_or(0),
         }
@@ -121,14 +161,34 @@ impl Sizes {
             Size::PastKeys if self.past_len == self.seq_len => "T",
             Size::PastKeys => "P",
             Size::Memory if self.is_cross && self.d_memory != self.d_in => "d_memory",
+            Size::QueryInput if self.latent.is_none_or(|own| own.queries.is_none()) => {
+                self.symbol(Size::Input)
+            }
+            Size::KeyInput if self.latent.is_none() => self.symbol(Size::Memory),
             Size::Input | Size::Memory if self.d_in == self.d_model => "d_model",
             Size::Input | Size::Memory => "d_in",
+            Size::QueryInput | Size::QueryLatent => "d_cq",
+            Size::KeyInput | Size::KeyLatent => "d_c",
+            Size::SharedWidth | Size::SharedDim => "d_r",
+            Size::KeyWidth if self.shared_dim() > 0 && self.kv_heads < self.heads => {
+                "H_kv·(d_k−d_r)"
+            }
+            Size::KeyWidth if self.shared_dim() > 0 => "H·(d_k−d_r)",
             Size::KeyWidth if self.kv_heads < self.heads => "H_kv·d_k",
+            Size::ValueWidth if self.v_head_dim == self.head_dim && self.shared_dim() == 0 => {
+                self.symbol(Size::KeyWidth)
+            }
+            Size::ValueWidth if self.kv_heads < self.heads => "H_kv·d_v",
+            Size::ConcatWidth if self.v_head_dim == self.head_dim => self.symbol(Size::QueryWidth),
+            Size::ValueWidth | Size::ConcatWidth => "H·d_v",
             Size::QueryWidth | Size::KeyWidth if self.query_width() != self.d_model => "H·d_k",
             Size::Model | Size::QueryWidth | Size::KeyWidth => "d_model",
             Size::KeyHeads if self.kv_heads < self.heads => "H_kv",
             Size::Heads | Size::KeyHeads => "H",
-            Size::HeadDim => "d_k",
+            Size::One => "1",
+            Size::KeyDim if self.shared_dim() > 0 => "d_k−d_r",
+            Size::ValueDim if self.v_head_dim != self.head_dim => "d_v",
+            Size::HeadDim | Size::KeyDim | Size::ValueDim => "d_k",
             Size::Pairs => "r/2",
             Size::Buckets => "buckets",
         }
@@ -158,7 +218,19 @@ impl Sizes {
         self.past_len + self.first_query()
     }
 
-    /// Features of the queries, and of the heads side by side.
+    /// Features of a head's own keys, without those that all heads share.
+    #[must_use]
+    pub fn key_dim(&self) -> usize {
+        self.head_dim.saturating_sub(self.shared_dim())
+    }
+
+    /// Features of the key that all heads share.
+    #[must_use]
+    pub fn shared_dim(&self) -> usize {
+        self.latent.map_or(0, |latent| latent.shared)
+    }
+
+    /// Features of the queries of all heads.
     #[must_use]
     pub fn query_width(&self) -> usize {
         self.heads * self.head_dim

@@ -14,7 +14,11 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     pub(super) fn others(&mut self, heads: Heads) -> Result<()> {
         for step in Name::ALL.iter().filter(|step| !step.row().stored.is_empty()) {
             for name in step.row().stored.iter().chain([&step.row().name]) {
-                if let Some((full, tensor, how)) = self.of_heads(*step, name)? {
+                let is_new = |(full, ..): &(String, _, _)| {
+                    !self.weights.matches.iter().any(|matched| matched.tensor == *full)
+                };
+                // What latents are normalised by can be called as norms of heads are.
+                if let Some((full, tensor, how)) = self.of_heads(*step, name)?.filter(is_new) {
                     let tensor = self.norm_of_heads(*step, tensor, heads)?;
                     self.refuse_other_norms(*step, &full, &tensor, heads)?;
                     self.take(*step, &full, tensor, how);

@@ -16,7 +16,10 @@ pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) 
         let meanings = meanings(&entry.name);
         let may_be = |is: fn(Name) -> bool| meanings.iter().copied().any(is);
         let dims = entry.tensor.dims();
-        let is_split = |name: Name| name.row().sizes.ends_with(&[Size::HeadDim]);
+        let is_split = |name: Name| {
+            let own = name.row().sizes.last();
+            matches!(own, Some(Size::HeadDim | Size::KeyDim | Size::ValueDim))
+        };
         let heads = if may_be(|name| name.row().is_of_scores()) {
             let per_head = batch.checked_mul(queries)?.checked_mul(keys)?;
             entry.tensor.elem_count().checked_div(per_head)?

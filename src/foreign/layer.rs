@@ -34,6 +34,8 @@ pub enum Stored {
     Rows,
     /// (heads, in, `head_dim`), and (heads, `head_dim`, out) of the output projection, as `TransformerLens` has them.
     Heads,
+    /// (out, in), keys and values from one matrix of their latent, as `DeepSeek` has them.
+    Latent,
     /// (in, out), or (in, heads, `head_dim`) and (heads, `head_dim`, out), as Flax and Keras have them.
     Kernels,
 }
@@ -108,6 +110,9 @@ impl Layer {
         let mut found = LayerReader { layer: self, read: &read, weights: Weights::default() };
         found.refuse_added_keys()?;
         match self.inputs.as_slice() {
+            [queries, others] if self.stored == Stored::Latent => {
+                found.latent(queries, others)?;
+            }
             [packed] => found.packed(packed, heads)?,
             [queries, others] => found.keys_and_values(queries, others)?,
             separate => {
@@ -177,7 +182,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     }
 
     /// A projection of its own.
-    fn separate(&mut self, (weight, bias): Projection, names: &Names) -> Result<()> {
+    pub(super) fn separate(&mut self, (weight, bias): Projection, names: &Names) -> Result<()> {
         if let Some((name, tensor)) = self.tensor(&names.0)? {
             let (tensor, how, heads) = self.layer.stored.in_rows(&name, &tensor, weight)?;
             if weight == Name::WQ {
@@ -287,7 +292,8 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         if !Name::PROJECTIONS.iter().any(|(_, bias)| has(*bias)) {
             return Ok(());
         }
-        for (weight, bias) in Name::PROJECTIONS.into_iter().chain([Name::GATE]) {
+        for (weight, bias) in Name::PROJECTIONS.into_iter().chain(Name::LATENT).chain([Name::GATE])
+        {
             let without = self
                 .weights
                 .tensors
@@ -313,7 +319,7 @@ impl Stored {
     ) -> Result<(Tensor, Option<String>, Option<usize>)> {
         let dims = tensor.dims();
         let (shape, fix) = match self {
-            Self::Rows => return Ok((tensor.clone(), None, None)),
+            Self::Rows | Self::Latent => return Ok((tensor.clone(), None, None)),
             Self::Kernels if dims.len() == 2 => {
                 return Ok((tensor.t()?.contiguous()?, Some("transposed".to_owned()), None));
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
+use super::latent;
 use super::layer::{Layer, Names, Stored, Weights};
 use crate::config::{End, Settings};
 use crate::error::{Error, Result, listed, quoted};
@@ -97,10 +98,16 @@ fn schemes() -> Vec<Scheme> {
     // With kdim, whose biases stay packed.
     let apart = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];
     let apart = scheme(apart.map(|name| raw((name, "no bias of its own"))).into());
+    let latents = latent::ROWS.iter().flat_map(|row| {
+        let names = |query: &&str| [*query, row.keys_and_values].iter().map(module).collect();
+        let scheme = |query| Scheme { stored: Stored::Latent, ..scheme(names(query)) };
+        row.queries.each_ref().map(scheme)
+    });
     [ours, in_proj, apart, cross]
         .into_iter()
         .chain(three)
         .chain(packed)
+        .chain(latents)
         .chain(hooked)
         .chain(KERNELS.iter().flat_map(kernels))
         .collect()
@@ -132,8 +139,10 @@ fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
         let Some((first, _)) = inputs.first() else { continue };
         for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
             let has = |(weight, _): &&Names| known.contains(format!("{prefix}{weight}").as_str());
-            let is_taken = ends_before && !taken.insert(format!("{prefix}{first}"));
-            if is_taken || found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
+            if found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
+                continue;
+            }
+            if ends_before && !taken.insert(format!("{prefix}{first}")) {
                 continue;
             }
             let absent = outputs.first().filter(|_| ends_before && inputs.len() > 1);

@@ -6,6 +6,7 @@ mod axis_order;
 mod beside;
 mod hints;
 mod inputs;
+mod latent;
 mod layer;
 mod layout;
 mod matched;

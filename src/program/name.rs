@@ -37,26 +37,39 @@ macro_rules! steps {
 
 use Role::{Cache, Input, Parameter, Random, Setting};
 use Size::{
-    Batch, HeadDim, Heads, KeyHeads, KeyWidth, Keys, OwnKeys, Pairs, PastKeys, Queries, QueryWidth,
-    Tokens,
+    Batch, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput, KeyLatent, KeyWidth, Keys, One,
+    OwnKeys, Pairs, PastKeys, Queries, QueryInput, QueryLatent, QueryWidth, SharedDim, SharedWidth,
+    Tokens, ValueDim, ValueWidth,
 };
 
 const SCORES: &[Size] = &[Batch, Heads, Queries, Keys];
 const OF_QUERIES: &[Size] = &[Batch, Heads, Queries, HeadDim];
 const OF_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, HeadDim];
-const OF_ALL_KEYS: &[Size] = &[Batch, KeyHeads, Keys, HeadDim];
+const OF_OWN_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, KeyDim];
+const OF_SHARED_KEYS: &[Size] = &[Batch, One, OwnKeys, SharedDim];
+const OF_VALUES: &[Size] = &[Batch, KeyHeads, OwnKeys, ValueDim];
 
 steps! {
     X = "x", "input", Row::new(Input, &[Batch, Tokens, Size::Input]).file("x").called(INPUT);
     Memory = "memory", "second input", Row::new(Input, &[Batch, OwnKeys, Size::Memory]).file("memory").called(MEMORY);
-    WQ = "w_q", "weight of the query projection", weight(&[QueryWidth, Size::Input]);
+    WQ = "w_q", "weight of the query projection", weight(&[QueryWidth, QueryInput]);
     BQ = "b_q", "bias of the query projection", bias(&[QueryWidth]);
-    WK = "w_k", "weight of the key projection", weight(&[KeyWidth, Size::Memory]);
+    WK = "w_k", "weight of the key projection", weight(&[KeyWidth, KeyInput]);
     BK = "b_k", "bias of the key projection", bias(&[KeyWidth]);
-    WV = "w_v", "weight of the value projection", weight(&[KeyWidth, Size::Memory]);
-    BV = "b_v", "bias of the value projection", bias(&[KeyWidth]);
-    WO = "w_o", "weight of the output projection", weight(&[Size::Model, QueryWidth]);
+    WV = "w_v", "weight of the value projection", weight(&[ValueWidth, KeyInput]);
+    BV = "b_v", "bias of the value projection", bias(&[ValueWidth]);
+    WO = "w_o", "weight of the output projection", weight(&[Size::Model, ConcatWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
+    WDq = "w_dq", "weight of the projection to the queries' latent", weight(&[QueryLatent, Size::Input]).by("`q_lora_rank=N`").drawn(&["w_dq"]);
+    BDq = "b_dq", "bias of the projection to the queries' latent", bias(&[QueryLatent]).drawn(&["b_dq"]);
+    WCqNorm = "w_c_q_norm", "weight of the norm of the queries' latent", weight(&[QueryLatent]).by("`q_lora_rank=N`").stored(&["w_c_q_norm"], 1.0);
+    WDkv = "w_dkv", "weight of the projection to the latent of keys and values",
+        weight(&[KeyLatent, Size::Memory]).by("`kv_lora_rank=N`").drawn(&["w_dkv"]);
+    BDkv = "b_dkv", "bias of the projection to the latent of keys and values", bias(&[KeyLatent]).drawn(&["b_dkv"]);
+    WCkvNorm = "w_c_kv_norm", "weight of the norm of the latent of keys and values",
+        weight(&[KeyLatent]).by("`kv_lora_rank=N`").stored(&["w_c_kv_norm"], 1.0);
+    WKr = "w_kr", "weight of the projection of the shared key", weight(&[SharedWidth, Size::Memory]).by("`qk_rope_head_dim=N`").drawn(&["w_kr"]);
+    BKr = "b_kr", "bias of the projection of the shared key", bias(&[SharedWidth]).drawn(&["b_kr"]);
     WQNorm = "w_q_norm", "weight of the queries' norm", weight(&[Heads, HeadDim]).by("`qk_norm=rms`")
         .stored(&["q_norm.weight", "q_layernorm.weight", "q_ln.weight", "query_layernorm.weight", "attn_q_norm.weight", "q_layernorm.norms.{}.weight"], 1.0);
     BQNorm = "b_q_norm", "bias of the queries' norm", weight(&[Heads, HeadDim]).by("`qk_norm=layer`")
@@ -65,21 +78,21 @@ steps! {
         .stored(&["k_norm.weight", "k_layernorm.weight", "k_ln.weight", "key_layernorm.weight", "attn_k_norm.weight", "k_layernorm.norms.{}.weight"], 1.0);
     BKNorm = "b_k_norm", "bias of the keys' norm", weight(&[KeyHeads, HeadDim]).by("`qk_norm=layer`")
         .stored(&["k_norm.bias", "k_layernorm.bias", "k_ln.bias", "key_layernorm.bias"], 0.0);
-    WConcatNorm = "w_concat_norm", "weight of the norm before the output projection", weight(&[QueryWidth]).by("`concat_norm=rms`")
+    WConcatNorm = "w_concat_norm", "weight of the norm before the output projection", weight(&[ConcatWidth]).by("`concat_norm=rms`")
         .stored(&["attn_sub_norm.weight"], 1.0);
-    WGate = "w_gate", "weight of the gate's projection", weight(&[QueryWidth, Size::Input]).by("`gate=sigmoid`")
+    WGate = "w_gate", "weight of the gate's projection", weight(&[ConcatWidth, Size::Input]).by("`gate=sigmoid`")
         .drawn(&["gate_proj.weight"]);
-    BGate = "b_gate", "bias of the gate's projection", bias(&[QueryWidth]).drawn(&["gate_proj.bias"]);
+    BGate = "b_gate", "bias of the gate's projection", bias(&[ConcatWidth]).drawn(&["gate_proj.bias"]);
     Sinks = "sinks", "scores that are no key's, one per head",
-        weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink"], 0.0);
+        weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink", "attention_sink_bias"], 0.0);
     RelativeTable = "relative_bias_table", "biases of relative positions, by bucket",
         weight(&[Size::Buckets, Heads]).by(RELATIVE)
             .stored(&["relative_attention_bias.weight", "relative_position_bias.relative_position_bias_table",
                 "attention.relative_position_bias.relative_position_bias_table", "relative_position_bias_table"], 0.0);
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
-    KPast = "k_past", "keys of the cache", past().called(K_PAST);
-    VPast = "v_past", "values of the cache", past().called(V_PAST);
+    KPast = "k_past", "keys of the cache", past(&[Batch, KeyHeads, PastKeys, HeadDim]).called(K_PAST);
+    VPast = "v_past", "values of the cache", past(&[Batch, KeyHeads, PastKeys, ValueDim]).called(V_PAST);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
@@ -103,33 +116,50 @@ steps! {
             .called(&[known(&["relative_position_bias", "rel_pos_bias", "relative_attention_bias"])]);
     DropoutKeep = "dropout_keep", "weights that dropout keeps", Row::new(Random, SCORES).boolean().by("`dropout=P`");
     DropoutScale = "dropout_scale", "what kept weights are multiplied by", Row::new(Setting, &[]).inner().by("`dropout=P`");
-    Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ]).file("q").called(&[known(QUERY)]);
-    K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK]).file("k").called(&[known(KEY)]);
-    V = "v", "values", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WV, Name::BV]).file("v").called(&[known(VALUE)]);
+    CQ = "c_q", "latent of the queries", Row::computed(&[Batch, Queries, QueryLatent], &[Name::X, Name::WDq, Name::BDq]).by("`q_lora_rank=N`")
+        .called(&[known(&["c_q", "q_a", "q_a_proj", "q_latent", "compressed_q"])]);
+    CQNorm = "c_q_norm", "latent of the queries, normalised",
+        Row::computed(&[Batch, Queries, QueryLatent], &[Name::WCqNorm, Name::CQ]).by("`q_lora_rank=N`").called(&[known(&["c_q_norm", "q_a_norm", "q_a_layernorm"])]);
+    CKv = "c_kv", "latent of keys and values", Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::X, Name::Memory, Name::WDkv, Name::BDkv]).by("`kv_lora_rank=N`")
+        .called(&[known(&["c_kv", "kv_c", "kv_latent", "compressed_kv"])]);
+    CKvNorm = "c_kv_norm", "latent of keys and values, normalised",
+        Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::WCkvNorm, Name::CKv]).by("`kv_lora_rank=N`").called(&[known(&["c_kv_norm", "kv_a_norm", "kv_a_layernorm"])]);
+    Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ, Name::CQNorm]).file("q").called(&[known(QUERY)]);
+    K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK, Name::CKvNorm]).file("k").called(&[known(KEY)]);
+    V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth], &[Name::X, Name::Memory, Name::WV, Name::BV, Name::CKvNorm]).file("v").called(&[known(VALUE)]);
+    KR = "k_r", "key that all heads share", Row::computed(&[Batch, OwnKeys, SharedWidth], &[Name::X, Name::Memory, Name::WKr, Name::BKr]).by("`qk_rope_head_dim=N`")
+        .called(&[known(&["k_r", "k_pe"])]);
     QHeads = "q_heads", "queries, split into heads",
         Row::computed(OF_QUERIES, &[Name::Q]).file("q").called(&[known(&["q_heads", "q_split", "query_heads", "qh"]), ranked(QUERY, 1)]);
     KHeads = "k_heads", "keys, split into heads",
-        Row::computed(OF_KEYS, &[Name::K]).file("k").called(&[known(&["k_heads", "k_split", "key_heads", "kh"]), ranked(KEY, 1)]);
+        Row::computed(OF_OWN_KEYS, &[Name::K]).file("k").called(&[known(&["k_heads", "k_split", "key_heads", "kh"]), ranked(KEY, 1)]);
     VHeads = "v_heads", "values, split into heads",
-        Row::computed(OF_KEYS, &[Name::V]).file("v").called(&[known(&["v_heads", "v_split", "value_heads", "vh"]), ranked(VALUE, 1)]);
+        Row::computed(OF_VALUES, &[Name::V]).file("v").called(&[known(&["v_heads", "v_split", "value_heads", "vh"]), ranked(VALUE, 1)]);
+    KRHeads = "k_r_heads", "shared key, as one head",
+        Row::computed(OF_SHARED_KEYS, &[Name::KR]).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_heads"]), ranked(&["k_r", "k_pe"], 1)]);
     QNorm = "q_norm", "queries, every head normalised",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::WQNorm, Name::BQNorm]).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]);
     KNorm = "k_norm", "keys, every head normalised",
         Row::computed(OF_KEYS, &[Name::KHeads, Name::WKNorm, Name::BKNorm]).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]);
     VNorm = "v_norm", "values, every head normalised",
-        Row::computed(OF_KEYS, &[Name::VHeads]).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]);
+        Row::computed(OF_VALUES, &[Name::VHeads]).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]);
     QClipped = "q_clipped", "queries, none beyond a limit",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm]).by("`clip_qkv=C`").called(&[known(&["q_clipped", "q_clamped"]), ranked(QUERY, 4)]);
     KClipped = "k_clipped", "keys, none beyond a limit",
-        Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm]).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]);
+        Row::computed(OF_OWN_KEYS, &[Name::KHeads, Name::KNorm]).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]);
     VClipped = "v_clipped", "values, none beyond a limit",
-        Row::computed(OF_KEYS, &[Name::VHeads, Name::VNorm]).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]);
+        Row::computed(OF_VALUES, &[Name::VHeads, Name::VNorm]).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]);
     VScaled = "v_scaled", "values times a factor",
-        Row::computed(OF_KEYS, &[Name::VHeads, Name::VNorm, Name::VClipped]).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]);
+        Row::computed(OF_VALUES, &[Name::VHeads, Name::VNorm, Name::VClipped]).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]);
     QRot = "q_rot", "queries, turned by their positions",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]);
     KRot = "k_rot", "keys, turned by their positions",
         Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm, Name::KClipped, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]);
+    KRRot = "k_r_rot", "shared key, turned by its positions",
+        Row::computed(OF_SHARED_KEYS, &[Name::RopeFreqs, Name::KRHeads]).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_rot"]), ranked(&["k_r", "k_pe"], 2)]);
+    KJoined = "k_joined", "keys of the heads, and behind each the shared key",
+        Row::computed(OF_KEYS, &[Name::KHeads, Name::KClipped, Name::KRHeads, Name::KRRot]).by("`qk_rope_head_dim=N`")
+            .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]);
     QRotNorm = "q_rot_norm", "queries, every head normalised after its rotation",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QClipped, Name::QRot, Name::WQNorm, Name::BQNorm]).by("`qk_norm_after_rope`")
             .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]);
@@ -140,18 +170,18 @@ steps! {
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm]).by("`q_temperature=S`")
             .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]);
     KCached = "k_cached", "keys behind those of the cache",
-        Row::computed(OF_ALL_KEYS, &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KRotNorm]).by(CACHE).called(&[ranked(KEY, 4)]);
+        Row::computed(&[Batch, KeyHeads, Keys, HeadDim], &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm]).by(CACHE).called(&[ranked(KEY, 4)]);
     VCached = "v_cached", "values behind those of the cache",
-        Row::computed(OF_ALL_KEYS, &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled]).by(CACHE).called(&[ranked(VALUE, 2)]);
+        Row::computed(&[Batch, KeyHeads, Keys, ValueDim], &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled]).by(CACHE).called(&[ranked(VALUE, 2)]);
     KRepeated = "k_repeated", "keys, a head for every query head",
-        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KRotNorm, Name::KCached]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]);
     VRepeated = "v_repeated", "values, a head for every query head",
-        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, Keys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
     ScoresRaw = "scores_raw", "dot products of queries and keys",
         Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled,
-            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KRotNorm, Name::KCached, Name::KRepeated]).called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached, Name::KRepeated]).called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
     Scores = "scores", "scaled scores",
         Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
@@ -171,18 +201,18 @@ steps! {
         Row::computed(&[Batch, Queries, Keys], &[Name::Weights, Name::WeightsDropped]).weightless().by("`mean_weights`")
             .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]);
     HeadOutputs = "head_outputs", "output of every head",
-        Row::computed(OF_QUERIES, &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
+        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
     Concat = "concat", "heads side by side",
-        Row::computed(&[Batch, Queries, QueryWidth], &[Name::HeadOutputs])
+        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::HeadOutputs])
             .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]);
     ConcatNorm = "concat_norm", "heads side by side, normalised",
-        Row::computed(&[Batch, Queries, QueryWidth], &[Name::Concat, Name::WConcatNorm]).by("`concat_norm=rms`")
+        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::Concat, Name::WConcatNorm]).by("`concat_norm=rms`")
             .called(&[known(&["concat_norm", "attn_sub_norm"]), ranked(ATTN_OUTPUT, 3)]);
     Gate = "gate", "gate of the heads' outputs",
-        Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WGate, Name::BGate]).by("`gate=sigmoid`")
+        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::X, Name::WGate, Name::BGate]).by("`gate=sigmoid`")
             .called(&[known(&["gate", "gate_proj", "gate_score", "gate_states"])]);
     ConcatGated = "concat_gated", "heads side by side, times what the gate lets through",
-        Row::computed(&[Batch, Queries, QueryWidth], &[Name::Concat, Name::ConcatNorm, Name::Gate]).by("`gate=sigmoid`")
+        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::Concat, Name::ConcatNorm, Name::Gate]).by("`gate=sigmoid`")
             .called(&[known(&["concat_gated", "gated"]), ranked(ATTN_OUTPUT, 4)]);
     Output = "output", "output projection",
         Row::computed(&[Batch, Queries, Size::Model], &[Name::Concat, Name::ConcatNorm, Name::ConcatGated, Name::WO, Name::BO]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]);
@@ -200,8 +230,8 @@ const fn bias(sizes: &'static [Size]) -> Row {
     weight(sizes).by("`bias`")
 }
 
-const fn past() -> Row {
-    Row::new(Cache, &[Batch, KeyHeads, PastKeys, HeadDim]).by("`past=FILE`").file("past")
+const fn past(sizes: &'static [Size]) -> Row {
+    Row::new(Cache, sizes).by("`past=FILE`").file("past")
 }
 
 /// The weight and the bias of a projection.
@@ -211,6 +241,11 @@ impl Name {
     /// The parameters of the projections of queries, keys, values and heads.
     pub const PROJECTIONS: [Projection; 4] =
         [(Self::WQ, Self::BQ), (Self::WK, Self::BK), (Self::WV, Self::BV), (Self::WO, Self::BO)];
+
+    /// The parameters of the projections to the latents of queries and of keys and values, and of the key that all heads
+    /// share.
+    pub const LATENT: [Projection; 3] =
+        [(Self::WDq, Self::BDq), (Self::WDkv, Self::BDkv), (Self::WKr, Self::BKr)];
 
     /// The parameters of the gate's projection.
     pub const GATE: Projection = (Self::WGate, Self::BGate);

@@ -41,16 +41,38 @@ pub enum Size {
     Memory,
     /// Features of the model, `d_model`.
     Model,
+    /// Features that queries are projected from: those of their latent, where they have one, or of X.
+    QueryInput,
+    /// Features that keys and values are projected from: those of their latent, where they have one, or of the input.
+    KeyInput,
+    /// Features of the latent of queries.
+    QueryLatent,
+    /// Features of the latent of keys and values, `d_c`.
+    KeyLatent,
     /// Features of all query heads, H · `d_k`.
     QueryWidth,
-    /// Features of all key heads, `H_kv` · `d_k`.
+    /// Features of all key heads as they are projected, `H_kv` · (`d_k` − `d_r`).
     KeyWidth,
+    /// Features of all value heads, `H_kv` · `d_v`.
+    ValueWidth,
+    /// Features of the heads side by side, H · `d_v`.
+    ConcatWidth,
+    /// Features of the keys that all heads share, before they are a head, `d_r`.
+    SharedWidth,
     /// Query heads, H.
     Heads,
     /// Key heads, `H_kv`.
     KeyHeads,
-    /// Features of a head, `d_k`.
+    /// One head, which all others share.
+    One,
+    /// Features of a head's queries and keys, `d_k`.
     HeadDim,
+    /// Features of a head's keys of its own, `d_k` − `d_r`.
+    KeyDim,
+    /// Features of keys that all heads share, `d_r`.
+    SharedDim,
+    /// Features of a head's values, `d_v`.
+    ValueDim,
     /// Pairs of features that are turned, r / 2.
     Pairs,
     /// Rows of a table of relative position biases.
@@ -65,10 +87,19 @@ impl Size {
             Self::Batch => Axis::Batch,
             Self::Tokens | Self::Queries => Axis::Query,
             Self::OwnKeys | Self::PastKeys | Self::Keys => Axis::Key,
-            Self::Input | Self::Memory => Axis::Input,
-            Self::Model | Self::QueryWidth | Self::KeyWidth => Axis::Model,
-            Self::Heads | Self::KeyHeads => Axis::Head,
-            Self::HeadDim | Self::Pairs => Axis::HeadDim,
+            Self::Input | Self::Memory | Self::QueryInput | Self::KeyInput => Axis::Input,
+            Self::Model
+            | Self::QueryLatent
+            | Self::KeyLatent
+            | Self::QueryWidth
+            | Self::KeyWidth
+            | Self::ValueWidth
+            | Self::ConcatWidth
+            | Self::SharedWidth => Axis::Model,
+            Self::Heads | Self::KeyHeads | Self::One => Axis::Head,
+            Self::HeadDim | Self::KeyDim | Self::SharedDim | Self::ValueDim | Self::Pairs => {
+                Axis::HeadDim
+            }
             Self::Buckets => Axis::Bucket,
         }
     }

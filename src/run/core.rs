@@ -71,13 +71,23 @@ impl Sources {
             }
             Ok([batch, width / head_dim, tokens, head_dim])
         };
-        let (of_k, of_v) = (of_keys(keys)?, of_keys(values)?);
+        let of_k = of_keys(keys)?;
         let [_, kv_heads, own_keys, _] = of_k;
+        // Values have as many heads as keys, and perhaps other features.
+        let of_v = match start {
+            Start::Heads => heads_of(values)?,
+            Start::Inputs | Start::Projections => {
+                let [batch, tokens, width] = projected(values)?;
+                let each = width.checked_div(kv_heads).filter(|each| each * kv_heads == width);
+                [batch, kv_heads, tokens, each.unwrap_or(0)]
+            }
+        };
         let fits = [
             (of_k[0] == batch, keys, "as many batch items as queries"),
             (of_k[3] == head_dim, keys, "as many features a head as queries"),
             (heads.is_multiple_of(kv_heads.max(1)), keys, "heads that divide those of queries"),
-            (of_v == of_k, values, "the shape of the keys"),
+            (of_v[..3] == of_k[..3], values, "the items, heads and tokens of the keys"),
+            (of_v[3] > 0, values, "as many features in each of the keys' heads"),
         ];
         if let Some((_, (step, tensor), needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
             let other = if step == keys.0 { queries } else { keys };
@@ -103,6 +113,7 @@ impl Sources {
             heads: Some(heads),
             kv_heads: Some(kv_heads),
             head_dim: Some(head_dim),
+            v_head_dim: Some(of_v[3]),
             d_model: heads.checked_mul(head_dim),
             kv_len: Some(own_keys).filter(|keys| *keys != seq_len || settings.kv_len.is_some()),
             ..Settings::default()

@@ -13,9 +13,9 @@ impl Sources {
     /// If a tensor has the wrong number of axes, or contradicts a setting, or [`Config::resolve`] refuses.
     pub fn resolve(&self, settings: &Settings) -> Result<Config> {
         let sizes = self.sizes(settings)?;
-        let [queries, keys] = match self.start() {
-            Some(start) => [start.given()[0], start.given()[1]],
-            None => [Name::WQ, Name::WK],
+        let [queries, keys, values] = match self.start() {
+            Some(start) => [start.given()[0], start.given()[1], start.given()[2]],
+            None => [Name::WQ, Name::WK, Name::WV],
         };
         let tokens = if self.start().is_some() { queries } else { Name::X };
         let of_x = |otherwise| if self.has(tokens) { tokens } else { otherwise };
@@ -29,6 +29,10 @@ impl Sources {
             ("heads", settings.heads, sizes.heads, queries),
             ("head_dim", settings.head_dim, sizes.head_dim, queries),
             ("kv_heads", settings.kv_heads, sizes.kv_heads, keys),
+            ("kv_lora_rank", settings.kv_lora_rank, sizes.kv_lora_rank, Name::WDkv),
+            ("q_lora_rank", settings.q_lora_rank, sizes.q_lora_rank, Name::WDq),
+            ("qk_rope_head_dim", settings.qk_rope_head_dim, sizes.qk_rope_head_dim, Name::WKr),
+            ("v_head_dim", settings.v_head_dim, sizes.v_head_dim, values),
             ("kv_len", settings.kv_len, sizes.kv_len, second),
             ("d_memory", settings.d_memory, sizes.d_memory, second),
             (
@@ -51,6 +55,19 @@ impl Sources {
                     format!("set {name} to {found} or nowhere, or give a tensor of that size");
                 return Err(Error::tensor(tensor.as_str(), what, fix));
             }
+        }
+        let latents = [
+            ("kv_lora_rank", settings.kv_lora_rank, Name::WDkv),
+            ("q_lora_rank", settings.q_lora_rank, Name::WDq),
+            ("qk_rope_head_dim", settings.qk_rope_head_dim.filter(|own| *own > 0), Name::WKr),
+        ];
+        let is_missing = |(_, stated, weight): &(&str, Option<usize>, Name)| {
+            stated.is_some() && self.has(Name::WK) && !self.has(*weight)
+        };
+        if let Some((name, _, weight)) = latents.into_iter().find(is_missing) {
+            let what = format!("is not among the weights, and {name} is set");
+            let fix = format!("give it too, or leave {name} out");
+            return Err(Error::tensor(weight, what, fix));
         }
         if settings.bias == Some(true) && sizes.bias == Some(false) {
             let fix = "pass `bias=false`, or give all four biases; zeros will do";
@@ -150,11 +167,14 @@ impl Sources {
             let what = format!("is {:?}, without a number in it", w_q.dims());
             return Err(Error::tensor(Name::WQ, what, "give weights (heads · head_dim, d_in)"));
         }
-        sizes.d_in = Some(inputs);
+        let mut latent = self.latent_sizes()?;
+        let d_in = latent.d_in.take();
+        sizes.d_in = d_in.or(Some(inputs));
         sizes.d_model = Some(width);
         sizes.bias = Some(self.has(Name::BQ));
         sizes.heads = self.heads();
-        let mut sizes = self.parameter_sizes()?.over(sizes);
+        let shared = latent.qk_rope_head_dim.unwrap_or(0);
+        let mut sizes = self.parameter_sizes()?.over(latent).over(sizes);
         let norm = self.tensor(Name::WQNorm).and_then(|norm| norm.dims().last());
         let known = settings.clone().over(sizes.clone());
         let (heads, head_dim) = match (known.heads, known.head_dim.or(norm.copied())) {
@@ -178,13 +198,49 @@ impl Sources {
         sizes.head_dim = Some(head_dim);
         if let Some(w_k) = self.tensor(Name::WK) {
             let [rows, memory_width] = dims(w_k, Name::WK, "(kv_heads · head_dim, d_in)")?;
-            if !rows.is_multiple_of(head_dim) {
-                let what = format!("has {rows} rows, which are no heads of {head_dim} features");
+            // What all heads share is projected apart.
+            let own = head_dim.saturating_sub(shared).max(1);
+            if !rows.is_multiple_of(own) {
+                let what = format!("has {rows} rows, which are no heads of {own} features");
                 let fix = "set heads, so that head_dim is right: w_q has heads · head_dim rows";
                 return Err(Error::tensor(Name::WK, what, fix));
             }
-            sizes.kv_heads = Some(rows / head_dim);
-            sizes.d_memory = known.kv_len.map(|_| memory_width);
+            sizes.kv_heads = Some(rows / own);
+            sizes.d_memory = sizes.d_memory.or(known.kv_len.map(|_| memory_width));
+            sizes.v_head_dim = self.value_size(rows / own)?;
+        }
+        Ok(sizes)
+    }
+
+    /// The features of a head's values, of so many.
+    fn value_size(&self, heads: usize) -> Result<Option<usize>> {
+        let Some(w_v) = self.tensor(Name::WV) else { return Ok(None) };
+        let [rows, _] = dims(w_v, Name::WV, "(kv_heads · v_head_dim, d_in)")?;
+        if let Some(size) = rows.checked_div(heads).filter(|size| size * heads == rows) {
+            return Ok(Some(size));
+        }
+        let what = format!("has {rows} rows, which {heads} key heads do not share");
+        Err(Error::tensor(Name::WV, what, "give a value head for every key head"))
+    }
+
+    /// What the projections to latents say.
+    fn latent_sizes(&self) -> Result<Settings> {
+        let mut sizes = Settings::default();
+        let rows = |name, axes| {
+            let own = self.tensor(name).map(|tensor| dims::<2>(tensor, name, axes));
+            own.transpose()
+        };
+        if let Some([rank, inputs]) = rows(Name::WDkv, "(kv_lora_rank, d_in)")? {
+            sizes.kv_lora_rank = Some(rank);
+            sizes.d_memory = self.has(Name::Memory).then_some(inputs);
+            sizes.d_in = Some(inputs).filter(|_| !self.has(Name::Memory));
+        }
+        if let Some([rank, inputs]) = rows(Name::WDq, "(q_lora_rank, d_in)")? {
+            sizes.q_lora_rank = Some(rank);
+            sizes.d_in = Some(inputs);
+        }
+        if let Some([features, _]) = rows(Name::WKr, "(qk_rope_head_dim, d_in)")? {
+            sizes.qk_rope_head_dim = Some(features);
         }
         Ok(sizes)
     }
@@ -199,6 +255,8 @@ fn bring(step: Name, sizes: &mut Settings) -> Result<()> {
         brought.parts().iter().filter(|part| matches!(part, Part::Setting(..))).count() == 1;
     if let ([_, Part::Setting(key, value), ..], false) =
         (&brought.parts()[..], row.stored.is_empty() || !is_one)
+        // A size is read off the shape.
+        && *value != Some("N")
         && let Some(setting) = Setting::named(key)
     {
         let set = setting.set(sizes, value.unwrap_or("true"));

@@ -136,6 +136,14 @@ impl Sources {
             Start::Inputs => [&[Name::X], &inputs.map(|(weight, _)| weight)[..]].concat(),
             start => start.given().to_vec(),
         };
+        if let (Start::Inputs, Some(_)) =
+            (settings.start.unwrap_or_default(), settings.kv_lora_rank)
+        {
+            let [(of_queries, _), (of_keys, _), (shared, _)] = Name::LATENT;
+            needed.push(of_keys);
+            needed.extend(settings.q_lora_rank.map(|_| of_queries));
+            needed.extend(settings.qk_rope_head_dim.filter(|own| *own > 0).map(|_| shared));
+        }
         needed.extend(Some(output).filter(|_| settings.end.unwrap_or_default() == End::Output));
         match (needed.into_iter().find(|name| !sources.has(*name)), &record.config) {
             (Some(name), None) => {
@@ -208,6 +216,7 @@ impl Sources {
             qk_norm_over: settings.qk_norm_over,
             heads: settings.heads,
             head_dim: settings.head_dim,
+            kv_lora_rank: settings.kv_lora_rank,
             ..Settings::default()
         };
         let mut sources = own.with(Self::load(&to_read)?);

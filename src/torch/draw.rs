@@ -19,20 +19,20 @@ use crate::program::{Given, Name, Projection};
 /// # Errors
 /// If a tensor cannot be made.
 pub fn draw(config: &Config) -> Result<Given> {
-    let [query, key, value, output] = Name::PROJECTIONS;
+    let [.., output] = Name::PROJECTIONS;
     let generator = Generator::new(config.draws.seed.0);
     let mut drawn = Drawn { generator, config, tensors: Given::new() };
-    let (inputs, projections): (&[Name], &[Projection]) = match config.start {
-        Start::Inputs if config.sizes.is_cross => (&[Name::X, Name::Memory], &[query, key, value]),
-        Start::Inputs => (&[Name::X], &[query, key, value]),
-        start => (start.given(), &[]),
+    let (inputs, projections): (&[Name], Vec<Projection>) = match config.start {
+        Start::Inputs if config.sizes.is_cross => (&[Name::X, Name::Memory], inputs(config)),
+        Start::Inputs => (&[Name::X], inputs(config)),
+        start => (start.given(), Vec::new()),
     };
     let output = Some(output).filter(|_| config.end == End::Output);
     let gate = output.and(config.gate).map(|_| Name::GATE);
     for name in inputs {
         drawn.tokens(*name)?;
     }
-    for projection in projections {
+    for projection in &projections {
         drawn.linear(*projection)?;
     }
     match config.draws.init {
@@ -42,7 +42,7 @@ pub fn draw(config: &Config) -> Result<Given> {
             drawn.dropout_keep()?;
         }
         Init::XavierUniform => {
-            for (weight, _) in projections {
+            for (weight, _) in &projections {
                 drawn.xavier(*weight)?;
             }
             drawn.dropout_keep()?;
@@ -55,6 +55,17 @@ pub fn draw(config: &Config) -> Result<Given> {
         }
     }
     Ok(drawn.tensors)
+}
+
+/// The projections of the inputs in the order in which they are made: those of latents before what is projected from them.
+fn inputs(config: &Config) -> Vec<Projection> {
+    let [query, key, value, _] = Name::PROJECTIONS;
+    let [of_queries, of_keys, shared] = Name::LATENT;
+    let Some(latent) = config.sizes.latent else { return vec![query, key, value] };
+    let of_queries = latent.queries.map(|_| of_queries);
+    let shared = Some(shared).filter(|_| latent.shared > 0);
+    let of_keys = [Some(of_keys), shared, Some(key), Some(value)];
+    [of_queries, Some(query)].into_iter().chain(of_keys).flatten().collect()
 }
 
 struct Drawn<'a> {

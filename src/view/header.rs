@@ -25,6 +25,9 @@ pub fn sizes_line(config: &Config) -> String {
         sizes.push(format!("kv_heads {}", c.kv_heads));
     }
     sizes.push(format!("head_dim {}", c.head_dim));
+    if c.v_head_dim != c.head_dim {
+        sizes.push(format!("v_head_dim {}", c.v_head_dim));
+    }
     sizes.join(" · ")
 }
 

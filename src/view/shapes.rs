@@ -102,6 +102,14 @@ fn sizes_line(config: &Config) -> String {
     }
     let is_split = c.query_width() == c.d_model && is_projected;
     sizes.push(format!("d_k = {}{}", if is_split { "d_model / H = " } else { "" }, c.head_dim));
+    if c.v_head_dim != c.head_dim {
+        sizes.push(format!("d_v = {}", c.v_head_dim));
+    }
+    if let Some(latent) = c.latent {
+        sizes.extend(latent.queries.map(|rank| format!("d_cq = {rank}")));
+        sizes.push(format!("d_c = {}", latent.keys));
+        sizes.extend(Some(latent.shared).filter(|own| *own > 0).map(|own| format!("d_r = {own}")));
+    }
     sizes.extend(c.rope_dims.map(|dims| format!("r = {dims} features turned")));
     sizes.join(" · ")
 }

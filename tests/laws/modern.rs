@@ -42,13 +42,21 @@ proptest! {
         let trace = run.trace().expect("the case runs");
         let factor = run.config().rope.as_ref().map_or(1.0, Rotary::factor);
         let turned = 2 * value(&trace, "rope_freqs").dim(0).expect("one per pair");
-        for (before, after) in [(["q_clipped", "q_norm", "q_heads"], "q_rot"), (["k_clipped", "k_norm", "k_heads"], "k_rot")] {
+        for (before, after) in [(["q_clipped", "q_norm", "q_heads"], "q_rot"), (["k_clipped", "k_norm", "k_heads"], "k_rot"), (["k_r_heads"; 3], "k_r_rot")] {
+            if trace.step(after.parse().expect("a step")).is_none() {
+                continue;
+            }
             for (before, after) in rows(first_of(&trace, &before)).iter().zip(rows(value(&trace, after))) {
-                let (pairs, rest) = before.split_at(turned);
+                let is_at_end = run.config().rope.as_ref().is_some_and(|rope| rope.at_end);
+                let start = if is_at_end { before.len() - turned } else { 0 };
+                let pairs = &before[start..][..turned];
+                let rest = [&before[..start], &before[start + turned..]].concat();
+                let unturned = [&after[..start], &after[start + turned..]].concat();
+                let after = &after[start..][..turned];
                 // Cosine, sine, the products and their sums are each rounded to 2⁻⁵³ of themselves.
-                let difference = norm(&after[..turned]) - norm(pairs) * factor.abs();
+                let difference = norm(after) - norm(pairs) * factor.abs();
                 prop_assert!(difference.abs() <= 1e-14 * norm(pairs), "{difference:e}");
-                prop_assert_eq!(&after[turned..], rest);
+                prop_assert_eq!(unturned, rest);
             }
         }
     }
@@ -107,11 +115,13 @@ proptest! {
     ) {
         let run = case.run_with(Vec::new());
         let shared = run.trace().expect("the case runs");
-        let &Sizes { heads, kv_heads, head_dim, .. } = &run.config().sizes;
+        let &Sizes { heads, kv_heads, head_dim, v_head_dim, latent, .. } = &run.config().sizes;
+        let own = head_dim - latent.map_or(0, |latent| latent.shared);
         let group = |head: usize| head / (heads / kv_heads);
-        let features = || (0..heads).flat_map(|head| (0..head_dim).map(move |at| group(head) * head_dim + at));
+        let features = |size: usize| (0..heads).flat_map(move |head| (0..size).map(move |at| group(head) * size + at));
         let repeated = |step: &Step| entry(step.name.as_str(), match step.name.as_str() {
-            "w_k" | "b_k" | "w_v" | "b_v" => pick(&step.value, 0, features()),
+            "w_k" | "b_k" => pick(&step.value, 0, features(own)),
+            "w_v" | "b_v" => pick(&step.value, 0, features(v_head_dim)),
             "w_k_norm" | "b_k_norm" if step.value.rank() == 2 => pick(&step.value, 0, (0..heads).map(group)),
             "k_past" | "v_past" => pick(&step.value, 1, (0..heads).map(group)),
             _ => step.value.clone(),

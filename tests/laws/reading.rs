@@ -31,7 +31,10 @@ pub fn first_of<'a>(trace: &'a Trace, names: &[&str]) -> &'a Tensor {
 
 /// The keys that the queries meet, before heads are repeated.
 pub fn keys(trace: &Trace) -> &Tensor {
-    first_of(trace, &["k_cached", "k_rot_norm", "k_rot", "k_clipped", "k_norm", "k_heads"])
+    first_of(
+        trace,
+        &["k_cached", "k_rot_norm", "k_joined", "k_rot", "k_clipped", "k_norm", "k_heads"],
+    )
 }
 
 /// The values that the weights meet, before heads are repeated: the last of these.

@@ -49,7 +49,7 @@ fn case(key: &str) -> (Value, Value) {
         "d_model" | "d_in" => (json!({}), json!(16)),
         "heads" => (json!({}), json!(4)),
         "kv_heads" => (json!({}), json!(1)),
-        "head_dim" | "window" | "chunk" => (json!({}), json!(2)),
+        "head_dim" | "v_head_dim" | "window" | "chunk" => (json!({}), json!(2)),
         "attn_bias" => (weights, json!(fixture("masks/bias-head-query-key.json"))),
         "seed" => (json!({}), json!(7)),
         "input" => (json!({}), json!("rand")),
@@ -129,6 +129,9 @@ fn of_others(key: &str) -> (Value, Value) {
         "qk_norm_after_rope" => {
             (json!({"d_model": 12, "rope": "half", "qk_norm": "layer"}), json!(true))
         }
+        "kv_lora_rank" => (json!({}), json!(3)),
+        "q_lora_rank" | "qk_rope_head_dim" => (json!({"kv_lora_rank": 3}), json!(2)),
+        "lora_norm_eps" => (json!({"kv_lora_rank": 3}), json!(0.5)),
         "v_norm_eps" => (json!({"v_norm": "rms"}), json!(0.5)),
         "concat_norm_eps" => (json!({"concat_norm": "rms"}), json!(0.5)),
         "q_temperature" => (temperature, json!(0.7)),
@@ -155,6 +158,7 @@ fn of_positions(key: &str) -> (Value, Value) {
         "relative_bias" => (relative(), json!("one-sided")),
         "relative_buckets" => (relative(), json!(16)),
         "relative_max_distance" => (relative(), json!(3)),
+        "rope_at_end" => (json!({"d_model": 12, "rope": "half", "rope_dims": 2}), json!(true)),
         "positions" => (rotary, json!([0, 0, 1, 2])),
         "rope_sections" => (sections(), json!([1, 1, 1])),
         "rope_section_order" => (sections(), json!("interleaved")),

@@ -64,10 +64,33 @@ impl<'a> Slow<'a> {
         weight.chunks(vector.len()).enumerate().map(feature).collect()
     }
 
+    /// The features of a token of `input` that are projected, or of their latent, normalised.
+    fn source(&self, name: &str, input: &str, [item, token]: [usize; 2]) -> Vec<f64> {
+        let features = self.features(input, &[item, token]);
+        let latent = self.config.sizes.latent;
+        let (down, norm) = match (name, latent.and_then(|latent| latent.queries)) {
+            ("k" | "v", _) if latent.is_some() => ("dkv", "w_c_kv_norm"),
+            ("q", Some(_)) => ("dq", "w_c_q_norm"),
+            _ => return features.to_vec(),
+        };
+        let latent = self.project(features, down);
+        let squares: f64 = latent.iter().map(|x| x * x).sum();
+        let root = (squares / latent.len() as f64 + self.config.latent_eps).sqrt();
+        let weight = self.numbers(norm).expect("given");
+        latent.iter().zip(weight).map(|(x, w)| x / root * w).collect()
+    }
+
     /// A head of a projected token of `input`.
     fn head(&self, name: &str, input: &str, [item, token, head]: [usize; 3]) -> Vec<f64> {
-        let all = self.project(self.features(input, &[item, token]), name);
-        all[head * self.config.sizes.head_dim..][..self.config.sizes.head_dim].to_vec()
+        let all = self.project(&self.source(name, input, [item, token]), name);
+        let sizes = &self.config.sizes;
+        let shared = sizes.latent.map_or(0, |latent| latent.shared);
+        let size = match name {
+            "k" => sizes.head_dim - shared,
+            "v" => sizes.v_head_dim,
+            _ => sizes.head_dim,
+        };
+        all[head * size..][..size].to_vec()
     }
 
     /// The head of a token's features, normalised; `all` are those of all its heads, which some norms run over.
@@ -100,13 +123,19 @@ impl<'a> Slow<'a> {
 
     /// A head's query or key of a token.
     fn vector(&self, name: &str, input: &str, [item, token, head]: [usize; 3]) -> Vec<f64> {
-        let all = self.project(self.features(input, &[item, token]), name);
+        let all = self.project(&self.source(name, input, [item, token]), name);
         let mut vector = self.head(name, input, [item, token, head]);
         let is_after = self.config.norm.is_some_and(|norm| norm.after_rope);
         if !is_after {
             vector = self.normed(vector, &all, name, head);
         }
-        vector = self.turned(self.clipped(vector), item, token);
+        vector = self.clipped(vector);
+        if name == "k" && self.config.sizes.latent.is_some_and(|latent| latent.shared > 0) {
+            let shared = self.project(self.features(input, &[item, token]), "kr");
+            vector.extend(self.turned(shared, item, token));
+        } else {
+            vector = self.turned(vector, item, token);
+        }
         if is_after { self.normed(vector, &[], name, head) } else { vector }
     }
 
@@ -114,6 +143,7 @@ impl<'a> Slow<'a> {
     fn turned(&self, mut vector: Vec<f64>, item: usize, token: usize) -> Vec<f64> {
         let Some(rope) = &self.config.rope else { return vector };
         let freqs = self.numbers("rope_freqs").expect("rotation has frequencies");
+        let start = if rope.at_end { vector.len() - 2 * freqs.len() } else { 0 };
         for (pair, freq) in freqs.iter().enumerate() {
             let (first, second) = match rope.pairing {
                 Pairing::Half => (pair, pair + freqs.len()),
@@ -123,6 +153,7 @@ impl<'a> Slow<'a> {
             let position = self.position(item, token, pair).unwrap_or(rope.offset + token);
             let sign = if rope.backwards { -1.0 } else { 1.0 };
             let angle = sign * position as f64 * freq;
+            let (first, second) = (start + first, start + second);
             let (a, b) = (vector[first], vector[second]);
             vector[first] = (a * angle.cos() - b * angle.sin()) * rope.factor();
             vector[second] = (a * angle.sin() + b * angle.cos()) * rope.factor();
@@ -310,7 +341,7 @@ impl<'a> Slow<'a> {
             if self.is_blocked(item, token, at) { c.masks.fill.0 } else { biased }
         };
         let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
-        let mut output = vec![0.0; c.sizes.head_dim];
+        let mut output = vec![0.0; c.sizes.v_head_dim];
         for (at, weight) in self.weights(&scores, head).into_iter().enumerate() {
             let keep = self.masked("dropout_keep", [item, head, row, at]);
             let kept = keep.map_or(1.0, |keep| keep * f64::from(dropout_scale(c.dropout)));

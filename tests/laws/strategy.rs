@@ -89,6 +89,7 @@ struct Sizes {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    v_head_dim: Option<usize>,
     /// Where it is not heads · `head_dim`.
     d_model: Option<usize>,
     d_in: usize,
@@ -98,6 +99,10 @@ struct Sizes {
 }
 
 impl Sizes {
+    fn v_head_dim(&self) -> usize {
+        self.v_head_dim.unwrap_or(self.head_dim)
+    }
+
     fn keys(&self) -> usize {
         self.past + self.memory.map_or(self.tokens, |(keys, _)| keys)
     }
@@ -109,6 +114,7 @@ impl Sizes {
             heads: Some(self.heads),
             kv_heads: Some(self.kv_heads),
             head_dim: self.d_model.map(|_| self.head_dim),
+            v_head_dim: self.v_head_dim,
             d_model: Some(self.d_model.unwrap_or(self.heads * self.head_dim)),
             d_in: Some(self.d_in),
             kv_len: self.memory.map(|(keys, _)| keys),
@@ -126,9 +132,11 @@ fn sizes() -> impl Strategy<Value = Sizes> {
         3 => (1..5_usize).prop_map(|past| (past, None)),
         3 => (1..8_usize, 1..9_usize).prop_map(|memory| (0, Some(memory))),
     ];
-    (own, others).prop_map(|((batch, tokens, heads, head_dim, d_model, d_in), (past, memory))| {
+    let v_head_dim = weighted(0.3, 1..8_usize);
+    (own, others, v_head_dim).prop_map(|(own, (past, memory), v_head_dim)| {
+        let (batch, tokens, heads, head_dim, d_model, d_in) = own;
         let (heads, kv_heads) = heads;
-        Sizes { batch, tokens, heads, kv_heads, head_dim, d_model, d_in, past, memory }
+        Sizes { batch, tokens, heads, kv_heads, head_dim, v_head_dim, d_model, d_in, past, memory }
     })
 }
 
@@ -140,14 +148,15 @@ pub fn cases() -> impl Strategy<Value = Case> {
             norms(&sizes),
             sinks(sizes.heads),
             rotation(&sizes),
-            (past(&sizes), relative(sizes.heads)),
+            (past(&sizes), relative(sizes.heads), latent(&sizes)),
             beside(&sizes),
         );
+        let head_dim = sizes.head_dim;
         (Just(sizes.settings()), parts, given).prop_map(
-            |(base, (choices, masks, scores), given)| {
+            move |(base, (choices, masks, scores), given)| {
                 let (masks, attn_bias) = masks;
                 let ((norm, norms), (sink, sinks), (rope, freqs), others, (beside, more)) = given;
-                let (past, relative) = others;
+                let (past, relative, latent) = others;
                 let mut settings = choices.over(masks).over(scores).over(norm).over(sink);
                 settings = settings.over(rope).over(beside).over(base);
                 // The float mask is given as a run's whole attn_bias, and a window is one of a causal mask.
@@ -161,8 +170,13 @@ pub fn cases() -> impl Strategy<Value = Case> {
                 settings.causal_align = settings.causal_align.filter(|_| is_causal);
                 let (relative, table) =
                     if has_biases { relative } else { (Settings::default(), Vec::new()) };
-                let given = [norms, sinks, freqs, past, table, more].concat();
-                Case { settings: relative.over(settings), given, attn_bias }
+                let latent = latent.map(|latent| with_latent(&settings, head_dim, latent));
+                let (latent, of_latent) = latent.unwrap_or_default();
+                let given = [norms, sinks, freqs, past, table, more, of_latent].concat();
+                settings.rope_at_end = settings
+                    .rope_at_end
+                    .filter(|_| latent.qk_rope_head_dim.is_none_or(|shared| shared == 0));
+                Case { settings: latent.over(relative).over(settings), given, attn_bias }
             },
         )
     })
@@ -285,7 +299,7 @@ fn norms(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<>
 
 /// What later models do to queries, keys, values and the heads side by side.
 fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<> {
-    let width = sizes.heads * sizes.head_dim;
+    let width = sizes.heads * sizes.v_head_dim();
     let eps = || weighted(0.7, select(vec![1e-3, 0.1, 1.0]));
     let values =
         (weighted(0.25, eps()), weighted(0.25, 0.2..3.0_f64), weighted(0.25, -1.5..1.5_f64));
@@ -324,10 +338,11 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
     let offset = weighted(0.4, 0..300_usize);
     let read = weighted(0.15, (vec(0.001..1.0_f32, head_dim / 2), weighted(0.5, 0.5..1.5_f64)));
     let places = weighted(0.3, positions(sizes.batch, sizes.tokens));
-    let pairs = (select(Pairing::ALL), prop::bool::weighted(0.2));
+    let at_end = weighted(0.3, Just(true));
+    let pairs = (select(Pairing::ALL), prop::bool::weighted(0.2), at_end);
     let settings = (pairs, base, dims, (offset, places), weighted(0.7, scaling()), read);
     let rotation = settings.prop_map(move |(pairs, rope_base, dims, from, scaling, read)| {
-        let ((rope, backwards), (rope_offset, places)) = (pairs, from);
+        let ((rope, backwards, at_end), (rope_offset, places)) = (pairs, from);
         let rope_dims = dims.or((head_dim % 2 == 1).then_some(head_dim - 1));
         let pairs = rope_dims.unwrap_or(head_dim) / 2;
         let factors = |scaling: RopeScaling| match scaling {
@@ -341,6 +356,7 @@ fn rotation(sizes: &Sizes) -> BoxedStrategy<(Settings, Vec<Entry>)> {
         let mut settings = Settings {
             rope: Some(rope),
             rope_backwards: Some(backwards),
+            rope_at_end: at_end,
             rope_base,
             rope_dims,
             rope_offset: rope_offset.filter(|_| places.is_none()),
@@ -439,14 +455,50 @@ fn scaling() -> impl Strategy<Value = RopeScaling> {
     ]
 }
 
+/// The features of the latent of keys and values, of that of queries, and of the shared key; the weights of the norms.
+type Latent = (usize, Option<usize>, usize, [Vec<f32>; 2]);
+
+/// Latents of keys and values, and perhaps of queries, with a key that all heads share or without: how many features of it
+/// where nothing turns, and the weights of the latents' norms.
+fn latent(sizes: &Sizes) -> impl Strategy<Value = Option<Latent>> + use<> {
+    let ranks = (1..9_usize, weighted(0.6, 1..9_usize), 0..sizes.head_dim);
+    let latent = ranks.prop_flat_map(|(keys, queries, shared)| {
+        let weights = [vec(-2.0..2.0_f32, keys), vec(-2.0..2.0_f32, queries.unwrap_or(0))];
+        (Just(keys), Just(queries), Just(shared), weights)
+    });
+    weighted(0.25, latent)
+}
+
+/// The settings of latents beside the others, and what they are given. Where keys turn, what turns is all that they share.
+fn with_latent(
+    settings: &Settings,
+    head_dim: usize,
+    (keys, queries, shared, [of_keys, of_queries]): Latent,
+) -> (Settings, Vec<Entry>) {
+    let turned = settings.rope.map(|_| settings.rope_dims.unwrap_or(head_dim));
+    let shared = turned.map_or(shared, |dims| if dims < head_dim { dims } else { 0 });
+    let is_before = settings.qk_norm.is_some() && settings.qk_norm_after_rope != Some(true);
+    let shared = if is_before { 0 } else { shared };
+    let own = Settings {
+        kv_lora_rank: Some(keys),
+        q_lora_rank: queries,
+        qk_rope_head_dim: Some(shared),
+        ..Settings::default()
+    };
+    let mut given = vec![entry("w_c_kv_norm", &of_keys, &[keys])];
+    given.extend(queries.map(|rank| entry("w_c_q_norm", &of_queries, &[rank])));
+    (own, given)
+}
+
 /// A cache, where the sizes have one.
 fn past(sizes: &Sizes) -> impl Strategy<Value = Vec<Entry>> + use<> {
-    let shape = [sizes.batch, sizes.kv_heads, sizes.past, sizes.head_dim];
-    let numbers = || vec(-2.0..2.0_f32, shape.iter().product::<usize>());
-    (numbers(), numbers()).prop_map(move |(keys, values)| {
-        let past = [("k_past", keys), ("v_past", values)];
-        let past = past.into_iter().filter(|(_, numbers)| !numbers.is_empty());
-        past.map(|(name, numbers)| entry(name, &numbers, &shape)).collect()
+    let shape = |dim| [sizes.batch, sizes.kv_heads, sizes.past, dim];
+    let shapes = [shape(sizes.head_dim), shape(sizes.v_head_dim())];
+    let numbers = |shape: [usize; 4]| vec(-2.0..2.0_f32, shape.iter().product::<usize>());
+    (numbers(shapes[0]), numbers(shapes[1])).prop_map(move |(keys, values)| {
+        let past = [("k_past", keys, shapes[0]), ("v_past", values, shapes[1])];
+        let past = past.into_iter().filter(|(_, numbers, _)| !numbers.is_empty());
+        past.map(|(name, numbers, shape)| entry(name, &numbers, &shape)).collect()
     })
 }
 

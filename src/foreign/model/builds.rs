@@ -3,8 +3,8 @@
 #![allow(clippy::unnecessary_wraps, reason = "these make the columns of rows, which may be empty")]
 
 use super::family::{
-    Family, HeadDim, KeyHeads, Kind, Long, Norm, Part, Pattern, Relative, Rope, Scale, Sees,
-    Turned, When, Window,
+    Family, HeadDim, KeyHeads, Kind, Latent, Long, Norm, Part, Pattern, Relative, Rope, Scale,
+    Sees, Sinks, Turned, When, Window,
 };
 use crate::config::{AlibiForm, NormOver, Pairing, QkNorm};
 
@@ -17,10 +17,13 @@ pub const PLAIN: Family = Family {
     layers: &["num_hidden_layers"],
     kv_heads: KeyHeads::AsQueries,
     head_dim: HeadDim::Split,
+    v_head_dim: None,
+    latent: None,
     bias: When::Never,
     packing: &[],
     norm: None,
     v_norm: None,
+    value_scale: None,
     clip: None,
     temperature: None,
     concat_norm: None,
@@ -35,7 +38,7 @@ pub const PLAIN: Family = Family {
     alibi_form: AlibiForm::Paper,
     relative: None,
     chunk: None,
-    sinks: false,
+    sinks: Sinks::None,
     refused: &[],
 };
 
@@ -52,6 +55,8 @@ pub const LLAMA: Family = Family {
 pub const ROPE: Rope = Rope {
     when: When::Always,
     pairing: Pairing::Half,
+    halves: When::Never,
+    at_end: false,
     base: 10_000.0,
     base_keys: &["rope_theta"],
     sliding_base: None,
@@ -67,6 +72,27 @@ pub const ROPE: Rope = Rope {
     alpha: false,
 };
 pub const PAIRS: Rope = Rope { pairing: Pairing::Interleaved, ..ROPE };
+
+/// `DeepSeek`'s build of multi-head latent attention.
+pub const LATENT: Family = Family {
+    kv_heads: KeyHeads::AsQueries,
+    head_dim: HeadDim::Parts([("qk_nope_head_dim", 128), ("qk_rope_head_dim", 64)]),
+    v_head_dim: Some(("v_head_dim", 128)),
+    latent: Some(Latent {
+        queries: ("q_lora_rank", 1536),
+        keys: ("kv_lora_rank", 512),
+        shared: ("qk_rope_head_dim", 64),
+    }),
+    rope: Some(Rope {
+        at_end: true,
+        dims: Some(("qk_rope_head_dim", Some(64))),
+        part_keys: &[],
+        halves: When::IfNot("rope_interleave", true),
+        ..PAIRS
+    }),
+    scale: Scale::RootYarn,
+    ..LLAMA
+};
 
 /// Qwen3-Next's build: most layers have no softmax attention, and the others a gate.
 pub const GATED: Family = Family {

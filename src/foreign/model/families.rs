@@ -1,14 +1,14 @@
 //! The families of models that are known, a row each, as transformers 5.23 computes their attention.
 
 use super::builds::{
-    APERTUS, BART, BERT, BUCKETS, CLIP, CWM, EVEN, GATED, GEMMA4, GPT_OSS, GPT2, LLAMA, MINISTRAL3,
-    NORM, PAIRS, PLAIN, ROPE, SLIDING, SWITCHED, T5, VIT, WINDOW, base, every, first_full,
-    head_dim, key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part, rms,
-    rms_of_all, rotary_part, window,
+    APERTUS, BART, BERT, BUCKETS, CLIP, CWM, EVEN, GATED, GEMMA4, GPT_OSS, GPT2, LATENT, LLAMA,
+    MINISTRAL3, NORM, PAIRS, PLAIN, ROPE, SLIDING, SWITCHED, T5, VIT, WINDOW, base, every,
+    first_full, head_dim, key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part,
+    rms, rms_of_all, rotary_part, window,
 };
 use super::family::{
-    Family, HeadDim, KeyHeads, Kind, Long, Norm, Packing, Part, Pattern, Relative, Rope, Scale,
-    Sees, Temperature, Turned, When, Window,
+    Family, HeadDim, KeyHeads, Kind, Latent, Long, Norm, Packing, Part, Pattern, Relative, Rope,
+    Scale, Sees, Sinks, Temperature, Turned, When, Window,
 };
 use crate::config::{AlibiForm, QkNorm};
 
@@ -65,11 +65,11 @@ pub const FAMILIES: &[Family] = &[
         rope: rotary_part(0.5), ..LLAMA },
     Family { types: &["solar_open"], kv_heads: key_heads(8), head_dim: head_dim(128), rope: base(1e6), ..LLAMA },
     Family { types: &["gpt_oss"], kv_heads: key_heads(8), head_dim: head_dim(64), bias: When::If("attention_bias", true),
-        rope: Some(Rope { base: 150_000.0, scaling: GPT_OSS, ..ROPE }), window: window(128), pattern: EVEN, sinks: true, ..LLAMA },
+        rope: Some(Rope { base: 150_000.0, scaling: GPT_OSS, ..ROPE }), window: window(128), pattern: EVEN, sinks: Sinks::All, ..LLAMA },
     Family { types: &["granite", "granitemoe", "granitemoeshared"], scale: Scale::Key("attention_multiplier", Some(1.0)), ..LLAMA },
     Family { types: &["hyperclovax"], scale: Scale::Key("attention_multiplier", None), ..LLAMA },
     Family { types: &["granite_swa"], kv_heads: key_heads(4), scale: Scale::Key("attention_multiplier", Some(1.0)),
-        rope: Some(Rope { bases: "layer_rope_theta", ..ROPE }), window: window(128), pattern: first_full(4), sinks: true, ..LLAMA },
+        rope: Some(Rope { bases: "layer_rope_theta", ..ROPE }), window: window(128), pattern: first_full(4), sinks: Sinks::All, ..LLAMA },
     Family { types: &["helium"], kv_heads: key_heads(20), head_dim: head_dim(128), rope: Some(Rope { base: 100_000.0, ..PAIRS }), ..LLAMA },
     Family { types: &["nemotron"], rope: rotary_part(0.5), ..LLAMA },
     Family { types: &["phi"], norm: Some(layer_norm("qk_layernorm", false)), bias: When::Always, rope: rotary_part(0.5), ..LLAMA },
@@ -121,6 +121,13 @@ pub const FAMILIES: &[Family] = &[
         scale: Scale::By(1.0), norm: rms(1e-6), v_norm: Some(("rms_norm_eps", 1e-6)), window: window(512), pattern: last_full(6),
         shared: Some(("num_kv_shared_layers", 0)), rope: Some(Rope { base: 1e6, sliding_base: Some((&[], 10_000.0)), scaling: GEMMA4, ..ROPE }),
         refused: &[When::If("attention_k_eq_v", false), When::Is("use_bidirectional_attention", "all")], ..LLAMA },
+    Family { types: &["deepseek_v2"], rope: Some(Rope { at_end: true, dims: Some(("qk_rope_head_dim", Some(64))), part_keys: &[], ..PAIRS }), ..LATENT },
+    Family { types: &["deepseek_v3", "youtu"], ..LATENT },
+    Family { types: &["glm4_moe_lite"], head_dim: HeadDim::Parts([("qk_nope_head_dim", 192), ("qk_rope_head_dim", 64)]), v_head_dim: Some(("v_head_dim", 256)),
+        latent: Some(Latent { queries: ("q_lora_rank", 768), keys: ("kv_lora_rank", 512), shared: ("qk_rope_head_dim", 64) }), ..LATENT },
+    Family { types: &["mimo_v2_flash"], kv_heads: KeyHeads::TwiceIfSliding("num_key_value_heads", 4), head_dim: head_dim(192), v_head_dim: Some(("v_head_dim", 128)),
+        value_scale: Some(("attention_value_scale", 0.707)), rope: Some(Rope { base: 5e6, sliding_base: Some((&[], 10_000.0)), part: 0.334, ..ROPE }),
+        window: window(129), pattern: Pattern::FirstAndEvery(6), sinks: Sinks::Sliding, ..LLAMA },
     // Decoders of other builds.
     Family { types: &["dbrx"], parts: &[part("blocks.{}.norm_attn_norm.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
         kv_heads: KeyHeads::Key("attn_config.kv_n_heads", Some(1)), clip: Some("attn_config.clip_qkv"), rope: Some(ROPE), ..PLAIN },

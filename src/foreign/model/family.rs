@@ -20,6 +20,10 @@ pub struct Family {
     pub kv_heads: KeyHeads,
     /// How many features a head has.
     pub head_dim: HeadDim,
+    /// The key of how many features a head's values have, and so many where it is absent; otherwise as many as its keys.
+    pub v_head_dim: Option<(&'static str, usize)>,
+    /// The latents that queries, keys and values are projected from.
+    pub latent: Option<Latent>,
     /// Whether projections have biases.
     pub bias: When,
     /// How one matrix holds the projections, where its name alone does not say it.
@@ -28,6 +32,8 @@ pub struct Family {
     pub norm: Option<Norm>,
     /// The norm of values, without a weight: what it adds.
     pub v_norm: Option<Eps>,
+    /// The key of what values are multiplied by, and the factor where it is absent.
+    pub value_scale: Option<(&'static str, f64)>,
     /// The key of what queries, keys and values are clipped to.
     pub clip: Option<&'static str>,
     /// The factors of queries by their positions.
@@ -56,8 +62,8 @@ pub struct Family {
     pub relative: Option<Relative>,
     /// The key of the length of chunks, and the length where it is absent, in layers that have them.
     pub chunk: Option<(&'static str, usize)>,
-    /// Whether heads have a score that is no key's.
-    pub sinks: bool,
+    /// The layers whose heads have a score that is no key's.
+    pub sinks: Sinks,
     /// What some of its models have and is not traced.
     pub refused: &'static [When],
 }
@@ -118,6 +124,8 @@ pub enum KeyHeads {
     Key(&'static str, Option<usize>),
     /// One if the key is true, as it is where it is absent.
     OneIf(&'static str),
+    /// The same, and twice as many in the layers that slide.
+    TwiceIfSliding(&'static str, usize),
     /// Falcon's: of the new architecture those of `num_kv_heads`, otherwise one or all.
     Falcon,
 }
@@ -129,8 +137,26 @@ pub enum HeadDim {
     Split,
     /// What the key says; where it is absent so many, or the width shared among the heads.
     Key(&'static str, Option<usize>),
-    /// The same, and another key and size in the layers that see all.
+    /// The sum of two keys' numbers, of features that do not turn and that do; so many where they are absent.
+    Parts([(&'static str, usize); 2]),
+    /// The same as of one key, and another key and size in the layers that see all.
     KeyOfFull(&'static str, usize, (&'static str, usize)),
+}
+
+/// The keys of latents' sizes, and the sizes where they are absent; null is none.
+#[derive(Debug, Clone, Copy)]
+pub struct Latent {
+    pub queries: (&'static str, usize),
+    pub keys: (&'static str, usize),
+    pub shared: (&'static str, usize),
+}
+
+/// The layers whose heads have a score that is no key's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sinks {
+    None,
+    All,
+    Sliding,
 }
 
 /// A norm of queries and keys.
@@ -182,6 +208,10 @@ pub struct Rope {
     /// Whether there are any.
     pub when: When,
     pub pairing: Pairing,
+    /// When features i and i + r/2 are a pair after all.
+    pub halves: When,
+    /// Whether the last features of a head turn, not the first.
+    pub at_end: bool,
     /// What the frequencies are powers of where nothing says it.
     pub base: f64,
     /// Keys beside `rope_parameters` that say it.
@@ -244,6 +274,8 @@ pub enum Scale {
     RootOf(&'static str, f64),
     /// A key's number; where it is absent this one, or 1/√`d_k`.
     Key(&'static str, Option<f64>),
+    /// 1/√`d_k` times the square of what yarn's factor and `mscale_all_dim` make: 0.1 · mscale · ln factor + 1.
+    RootYarn,
     /// This number.
     By(f64),
     /// GPT-2's: 1/√`d_k` unless `scale_attn_weights` is false, divided by the number of the layer if
@@ -273,6 +305,8 @@ pub enum Pattern {
     Each(Kind),
     /// Every `by`-th layer is `there`, from the first on or from the `by`-th, and the others `elsewhere`.
     Every { by: (&'static str, usize), first: bool, there: Kind, elsewhere: Kind },
+    /// The first layer and every so-manieth see all, and the others slide.
+    FirstAndEvery(usize),
     /// The layers from the key's number on, or this one, slide.
     From(&'static str, usize),
     /// Of the layers before the key's number, or this one, those with an even number slide.
@@ -319,7 +353,9 @@ impl Family {
         keys.extend(self.parts.iter().flat_map(|part| part.heads));
         keys.extend(match self.kv_heads {
             KeyHeads::AsQueries => vec![],
-            KeyHeads::Key(key, _) | KeyHeads::OneIf(key) => vec![key],
+            KeyHeads::Key(key, _) | KeyHeads::OneIf(key) | KeyHeads::TwiceIfSliding(key, _) => {
+                vec![key]
+            }
             KeyHeads::Falcon => vec!["num_kv_heads", "new_decoder_architecture", "multi_query"],
         });
         keys.extend(self.parts.iter().filter_map(|part| match part.sees {
@@ -329,6 +365,14 @@ impl Family {
         keys.extend(self.refused.iter().filter_map(|when| when.key()));
         if let HeadDim::Key(key, _) = self.head_dim {
             keys.push(key);
+        }
+        if let HeadDim::Parts(parts) = self.head_dim {
+            keys.extend(parts.map(|(key, _)| key));
+        }
+        keys.extend(self.v_head_dim.map(|(key, _)| key));
+        keys.extend(self.value_scale.map(|(key, _)| key));
+        if let Some(latent) = self.latent {
+            keys.extend([latent.queries, latent.keys, latent.shared].map(|(key, _)| key));
         }
         let norm = self.norm.map(|norm| norm.when);
         let rope = self.rope.map(|rope| rope.when);
@@ -348,7 +392,7 @@ impl Family {
         match self.scale {
             Scale::RootTimes(key) | Scale::RootOf(key, _) | Scale::Key(key, _) => keys.push(key),
             Scale::Gpt2 => keys.push("scale_attn_by_inverse_layer_idx"),
-            Scale::Root | Scale::By(_) => {}
+            Scale::Root | Scale::RootYarn | Scale::By(_) => {}
         }
         keys.extend(self.softcap.map(|(key, _)| key));
         keys.extend(self.window.map(|window| window.key));
@@ -357,6 +401,7 @@ impl Family {
             Pattern::Few { period, .. } => keys.push(period.0),
             Pattern::Uniform
             | Pattern::Each(_)
+            | Pattern::FirstAndEvery(_)
             | Pattern::Every { .. }
             | Pattern::Unturned
             | Pattern::ChunkedIfTurned => {}

@@ -74,6 +74,10 @@ impl Model<'_> {
                 let at = if first { 0 } else { by - 1 };
                 if self.this_layer()? % by == at { there } else { elsewhere }
             }
+            Pattern::FirstAndEvery(by) => {
+                let layer = self.this_layer()?;
+                slides(layer > 0 && !(layer + 1).is_multiple_of(by))
+            }
             Pattern::From(key, otherwise) => {
                 slides(self.this_layer()? >= config.sized((key, otherwise))?)
             }

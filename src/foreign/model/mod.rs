@@ -6,6 +6,7 @@ mod families;
 mod family;
 mod keys;
 mod kinds;
+mod latent;
 mod rotary;
 mod unknown;
 
@@ -14,7 +15,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use self::families::FAMILIES;
-use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, When};
+use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, Sinks, When};
 use self::keys::{Config, as_size};
 use crate::config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
 use crate::error::{Error, Result, quoted};
@@ -158,6 +159,7 @@ impl Model<'_> {
             heads: Some(heads),
             kv_heads: self.kv_heads(heads)?,
             head_dim: self.head_dim()?,
+            v_head_dim: family.v_head_dim.map(|own| config.sized(own)).transpose()?,
             bias: config.holds(family.bias)?.then_some(true),
             packing: self.packing()?,
             mask: Some(self.mask()?),
@@ -168,9 +170,13 @@ impl Model<'_> {
             alibi_form: Some(family.alibi_form)
                 .filter(|form| has_alibi && *form != AlibiForm::default()),
             chunk,
-            sinks: family.sinks.then_some(true),
+            sinks: match family.sinks {
+                Sinks::None => None,
+                Sinks::All => Some(true),
+                Sinks::Sliding => Some(self.kind()? == Kind::Sliding).filter(|slides| *slides),
+            },
             prefix: self.layer.map(|layer| self.part.path.replace("{}", &layer.to_string())),
-            ..self.norm()?.over(self.beside()?).over(rope).over(relative)
+            ..self.norm()?.over(self.beside()?).over(self.latent()?).over(rope).over(relative)
         })
     }
 
@@ -193,6 +199,10 @@ impl Model<'_> {
                 None => config.size_or(key, otherwise),
                 own => Ok(own),
             },
+            KeyHeads::TwiceIfSliding(key, otherwise) => {
+                let own = config.sized((key, otherwise))?;
+                Ok(Some(if self.kind()? == Kind::Sliding { 2 * own } else { own }))
+            }
             KeyHeads::OneIf(key) => Ok(is(key, true)?.then_some(1)),
             KeyHeads::Falcon if is("new_decoder_architecture", false)? => {
                 Ok(Some(config.sized(("num_kv_heads", heads))?))
@@ -208,6 +218,9 @@ impl Model<'_> {
             HeadDim::Split => None,
             HeadDim::Key(key, otherwise) => {
                 self.own_size(key)?.or(self.config.size(key)?).or(otherwise)
+            }
+            HeadDim::Parts([own, shared]) => {
+                Some(self.config.sized(own)?.saturating_add(self.config.sized(shared)?))
             }
             HeadDim::KeyOfFull(key, otherwise, (of_full, full)) => {
                 let is_listed = self.config.object(PER_LAYER)?.is_some();
@@ -296,6 +309,10 @@ impl Model<'_> {
         let root = || Ok::<_, Error>(1.0 / root(self.head_dim()?.unwrap_or(1)));
         match self.family.scale {
             Scale::Root => Ok(None),
+            Scale::RootYarn => match self.yarn_factor()? {
+                Some(factor) => Ok(Some(root()? * factor * factor)),
+                None => Ok(None),
+            },
             Scale::By(scale) => Ok(Some(scale)),
             Scale::RootTimes(key) => match config.number(key)? {
                 Some(factor) => Ok(Some(root()? * factor)),

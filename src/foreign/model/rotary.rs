@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::Model;
 use super::family::{Kind, Long, Rope};
 use super::keys::as_size;
-use crate::config::{RopeScaling, SectionOrder, Settings};
+use crate::config::{Pairing, RopeScaling, SectionOrder, Settings};
 use crate::error::{Error, Result};
 
 /// Keys that may stand among what is said of rotary positions, and that say nothing of the frequencies of text.
@@ -40,7 +40,8 @@ impl Model<'_> {
             return Ok(Settings::default());
         }
         Ok(Settings {
-            rope: Some(rope.pairing),
+            rope: Some(if self.config.holds(rope.halves)? { Pairing::Half } else { rope.pairing }),
+            rope_at_end: rope.at_end.then_some(true),
             rope_base: Some(base),
             rope_dims: self.turned(rope, stated.as_ref())?,
             rope_section_order: rope.interleaved.map(|_| SectionOrder::Interleaved),
@@ -58,7 +59,7 @@ impl Model<'_> {
     }
 
     /// What is said of rotary positions, of layers of this one's type where types differ.
-    fn stated(&self, of_sliding: bool) -> Result<Option<Map<String, Value>>> {
+    pub(super) fn stated(&self, of_sliding: bool) -> Result<Option<Map<String, Value>>> {
         // What older configs scale is the frequencies of the layers that see all.
         let older = if of_sliding { None } else { self.config.object("rope_scaling")? };
         let Some(stated) = self.config.object("rope_parameters")?.or(older) else {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::families::FAMILIES;
-use super::family::{Family, Sees, When};
+use super::family::{Family, Sees, Sinks, When};
 use super::keys::Config;
 use super::{Model, part};
 use crate::config::Settings;
@@ -47,7 +47,7 @@ impl Known {
             ("soft cap", family.softcap.is_some()),
             ("window", family.window.is_some()),
             ("chunks", family.chunk.is_some()),
-            ("sinks", family.sinks),
+            ("sinks", family.sinks != Sinks::None),
         ];
         Self {
             types: family.types,

@@ -7,6 +7,7 @@ use crate::program::axis::Axis::{Batch, Head, HeadDim, Key, Model};
 use crate::program::axis::{Axes, Dim, unravel};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
+use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value};
 
 /// Numbers that move to other places.
@@ -27,6 +28,11 @@ pub enum Heads {
     },
     /// The keys or values of a cache, and behind them the run's own.
     Append,
+    /// The features of every head, and behind them those of the one head that all share ("DeepSeek-V2", 2024, equation 17).
+    Join {
+        /// Whether the shared ones stand first, as they should not.
+        is_shared_first: bool,
+    },
     /// (batch, head, query, `head_dim`) to (batch, query, model): the heads side by side.
     Merge,
     /// (batch, head, query, `head_dim`) to (batch, query, model): the heads added up, and the sum repeated to their width,
@@ -68,6 +74,14 @@ impl Operation for Heads {
                 first.unsqueeze(2)?.broadcast_as(shape)?.contiguous()?.flatten(1, 2)?
             }
             Self::Append => Tensor::cat(&read::<2, _>(inputs)?, 2)?,
+            Self::Join { is_shared_first } => {
+                let [own, shared] = read(inputs)?;
+                let (batch, heads, tokens, _) = own.dims4()?;
+                let shared = shared.broadcast_as((batch, heads, tokens, shared.dim(3)?))?;
+                let parts = [own, &shared.contiguous()?];
+                let parts = if *is_shared_first { [parts[1], parts[0]] } else { parts };
+                Tensor::cat(&parts, 3)?
+            }
             Self::Merge => first.transpose(1, 2)?.contiguous()?.flatten_from(2)?,
             Self::Sum => Tensor::cat(&vec![first.sum(1)?; first.dim(1)?], 2)?,
             Self::HandOn => (*first).clone(),
@@ -88,6 +102,10 @@ impl Operation for Heads {
             {
                 vec![*b, *h, (Key, past.saturating_add(*own)), *d]
             }
+            (
+                Self::Join { .. },
+                [[b, h @ (Head, _), t, (HeadDim, own)], [s_b, (Head, 1), s_t, (HeadDim, shared)]],
+            ) if (b, t) == (s_b, s_t) => vec![*b, *h, *t, (HeadDim, own.saturating_add(*shared))],
             (Self::Merge | Self::Sum, [[b @ (Batch, _), (Head, h), q, (HeadDim, d)]]) => {
                 vec![*b, *q, (Model, h.saturating_mul(*d))]
             }
@@ -97,6 +115,7 @@ impl Operation for Heads {
                 Self::Split { .. }
                 | Self::Repeat { .. }
                 | Self::Append
+                | Self::Join { .. }
                 | Self::Merge
                 | Self::Sum
                 | Self::HandOn,
@@ -117,6 +136,11 @@ impl Operation for Heads {
             }
             Self::Repeat { times, is_tiled: true } => format!("all heads of {first} {times} times"),
             Self::Append => names.join(", then "),
+            Self::Join { is_shared_first } => {
+                let [own, shared] = read(names)?;
+                let (one, other) = if *is_shared_first { (shared, own) } else { (own, shared) };
+                format!("{one}, and behind it {other}, in every head")
+            }
             Self::Merge => format!("{first} side by side"),
             Self::Sum => format!("the heads of {first} added up"),
             Self::HandOn => (*first).to_owned(),
@@ -156,6 +180,12 @@ impl Operation for Heads {
             from -= count;
         }
         Err(Misread.into())
+    }
+
+    fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
+        let Self::Join { is_shared_first: false } = self else { return Vec::new() };
+        let told = "the features that all heads share stand before those of each head";
+        vec![Sibling::new(Self::Join { is_shared_first: true }, Kind::Axes, told)]
     }
 
     fn flops(&self, inputs: &[&Axes], _: &Axes) -> u128 {

@@ -72,9 +72,10 @@ impl Operation for Rotary {
                     Some(places) => places.told(),
                     None => format!("from position {first}"),
                 };
+                let last = if rotate.is_at_end { " of the last features" } else { "" };
                 let minus = if rotate.is_backwards { "−" } else { "" };
                 Ok(format!(
-                    "{heads}, pairs {pairs} turned by {minus}position · {freqs}, {from}{by}"
+                    "{heads}, pairs {pairs}{last} turned by {minus}position · {freqs}, {from}{by}"
                 ))
             }
         }
@@ -239,8 +240,12 @@ impl Operation for Rotary {
                         "the minus sign of the rotation is missing",
                     ),
                     turn(
-                        Turn { is_at_end: true, ..right.clone() },
-                        "the last features are turned, not the first",
+                        Turn { is_at_end: !own.is_at_end, ..right.clone() },
+                        if own.is_at_end {
+                            "the first features are turned, not the last"
+                        } else {
+                            "the last features are turned, not the first"
+                        },
                     ),
                     turn(
                         Turn { is_in_place: true, ..right.clone() },

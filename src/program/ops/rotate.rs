@@ -24,6 +24,8 @@ pub struct Rotate {
     pub factor: f64,
     /// Whether they are turned the other way, by minus the angle, as in nanochat.
     pub is_backwards: bool,
+    /// Whether the last features of a head are turned, not the first, as in `DeepSeek`.
+    pub is_at_end: bool,
 }
 
 impl Rotate {
@@ -40,7 +42,7 @@ impl Rotate {
             step: 1.0,
             is_by_head: false,
             is_unsigned: false,
-            is_at_end: false,
+            is_at_end: self.is_at_end,
             is_in_place: false,
             rounded: None,
             places: Vec::new(),
@@ -115,7 +117,9 @@ impl Rotate {
         let cos = angles.cos()?.affine(self.factor, 0.0)?;
         let by = if self.is_backwards { -self.factor } else { self.factor };
         let sin = angles.sin()?.affine(by, 0.0)?;
-        let part = heads.narrow(3, 0, turned)?.contiguous()?;
+        let rest = head_dim - turned;
+        let (start, of_rest) = if self.is_at_end { (rest, 0) } else { (0, turned) };
+        let part = heads.narrow(3, start, turned)?.contiguous()?;
         let part = match self.pairing {
             Pairing::Half => rope(&part, &cos, &sin)?,
             Pairing::Interleaved => rope_i(&part, &cos, &sin)?,
@@ -123,16 +127,18 @@ impl Rotate {
         if turned == head_dim {
             return Ok(part);
         }
-        let rest = heads.narrow(3, turned, head_dim - turned)?.contiguous()?;
-        Tensor::cat(&[part, rest], 3)
+        let rest = heads.narrow(3, of_rest, rest)?.contiguous()?;
+        if self.is_at_end { Tensor::cat(&[rest, part], 3) } else { Tensor::cat(&[part, rest], 3) }
     }
 
     /// A turned feature: itself times the cosine, and its partner times the sine, of the pair's angle.
     pub(super) fn terms(&self, heads: &Value, freqs: &Value, cell: &[usize]) -> Result<Vec<Term>> {
         let ([b, h, t, d], pairs) = (at(cell)?, freqs.tensor.dim(0)?);
-        if d >= 2 * pairs {
+        let rest = heads.tensor.dim(3)? - 2 * pairs;
+        let start = if self.is_at_end { rest } else { 0 };
+        let Some(d) = d.checked_sub(start).filter(|d| *d < 2 * pairs) else {
             return Ok(vec![Term(vec![heads.at(cell)?])]);
-        }
+        };
         let (pair, partner, is_first) = match self.pairing {
             Pairing::Half if d < pairs => (d, d + pairs, true),
             Pairing::Half => (d - pairs, d - pairs, false),
@@ -150,7 +156,7 @@ impl Rotate {
         let is_negative = is_first != self.is_backwards;
         let (sign, minus) = if is_negative { (-1.0, "−") } else { (1.0, "") };
         let own = [heads.at(cell)?, factor(format!("cos({name})"), angle.cos())];
-        let other = heads.at(&[b, h, t, partner])?;
+        let other = heads.at(&[b, h, t, start + partner])?;
         let others = [other, factor(format!("{minus}sin({name})"), sign * angle.sin())];
         let by = self.own_factor().map(|by| factor("attention factor", by));
         Ok([own, others]

@@ -143,7 +143,8 @@ impl Operation for Slip {
             (Self::SquaredDistance, [keys]) => squared_distance(x, keys)?,
             (Self::Rope(pairing), _) => {
                 let (pairing, places, is_backwards) = (*pairing, None, false);
-                let rotate = Rotate { pairing, first: 0, places, factor: 1.0, is_backwards };
+                let (first, factor, is_at_end) = (0, 1.0, false);
+                let rotate = Rotate { pairing, first, places, factor, is_backwards, is_at_end };
                 rotate.turn().value(x, &usual_frequencies(x)?)?
             }
             (Self::Quantise { bits, is_by_row }, _) => quantised(x, *bits, *is_by_row)?,

@@ -1,0 +1,105 @@
+//! What hides keys from queries, and what is added to their scores.
+
+use candle_core::DType;
+
+use super::Builder;
+use crate::config::{Mask, RelativeBiases};
+use crate::error::Result;
+use crate::program::{
+    AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents, Hides, Masking,
+    Name, QueryRows, Relative, Size, alibi_slopes,
+};
+
+impl Builder<'_> {
+    /// The boolean mask: what any of its parts blocks.
+    pub(super) fn mask(&mut self) -> Result<Option<usize>> {
+        if let Some(given) = self.given_outside(Name::Mask) {
+            return Ok(Some(given));
+        }
+        let (config, sizes) = (self.config, &self.config.sizes);
+        let (queries, keys) = (sizes.query_count(), sizes.keys());
+        let masks = &config.masks;
+        let mut parts = Vec::new();
+        let is_causal = masks.between == Mask::Causal;
+        let (first, shifts) = (config.first_seen(config.align()), config.shifts(config.align()));
+        let window = if is_causal { Hides::BeforeWindow } else { Hides::OutsideWindow };
+        let by_position = [
+            (Name::CausalMask, is_causal.then_some(Hides::Future)),
+            (Name::WindowMask, masks.window.map(window)),
+            (Name::ChunkMask, masks.chunk.map(Hides::OtherChunk)),
+        ];
+        for (name, hides) in by_position {
+            if let Some(hides) = hides {
+                let shifts = shifts.clone();
+                let mask = ByPosition { first, queries, keys, hides, shifts };
+                parts.push(self.setting(name, Masking::ByPosition(mask), &[])?);
+            }
+        }
+        let by_key = [
+            (Name::KeyMask, masks.key_mask.clone().map(Blocked::Rows)),
+            (Name::LengthMask, masks.lengths.clone().map(Blocked::Lengths)),
+        ];
+        for (name, by) in by_key {
+            if let Some(by) = by {
+                let blocked = BlockedKeys { by, keys, as_queries: None };
+                parts.push(self.setting(name, Masking::Keys(blocked), &[])?);
+            }
+        }
+        if let Some(packed) = &masks.segments {
+            let rows = QueryRows { first: sizes.first_query(), count: queries };
+            let (queries, keys) = (packed.queries.0.clone(), packed.keys.0.clone());
+            let documents = Masking::Documents(Documents { queries, keys, rows });
+            parts.push(self.setting(Name::DocumentMask, documents, &[])?);
+        }
+        parts.extend(self.given_outside(Name::FileMask));
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        self.then(Name::Mask, Masking::AnyOf, &parts).map(Some)
+    }
+
+    /// What is added to the scores: position biases, and a float mask.
+    pub(super) fn attn_bias(&mut self, table: Option<usize>) -> Result<Option<usize>> {
+        if let Some(given) = self.given_outside(Name::AttnBias) {
+            return Ok(Some(given));
+        }
+        let (config, sizes) = (self.config, &self.config.sizes);
+        let mut parts = Vec::new();
+        let (queries, keys, first) = (sizes.query_count(), sizes.keys(), sizes.first_position());
+        if let Some(form) = config.alibi {
+            let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
+            let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
+            let plain = Distances::new(form.distance(), first, queries, keys);
+            let alibi = match form {
+                AlibiForm::Falcon => {
+                    Distances { is_narrow: true, factor: config.scale_factor(), ..plain }
+                }
+                AlibiForm::Paper | AlibiForm::Bloom | AlibiForm::Mpt => plain,
+            };
+            parts.push(self.setting(Name::Alibi, Biasing::Distances(alibi), &[slopes])?);
+        }
+        if let Some((relative, table)) = config.relative.zip(table) {
+            let RelativeBiases { sort, max_distance } = relative;
+            let buckets = sizes.of(Size::Buckets);
+            let (is_backwards, is_linear) = (false, false);
+            let relative = Biasing::Relative(Relative {
+                sort,
+                buckets,
+                max_distance,
+                first,
+                queries,
+                keys,
+                is_backwards,
+                is_linear,
+            });
+            parts.push(self.setting(Name::RelativeBias, relative, &[table])?);
+        }
+        parts.extend(self.given_outside(Name::GivenBias));
+        parts.extend(self.given_outside(Name::FileBias));
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let sum = Biasing::Sum { dtype: DType::from(config.dtype) };
+        self.then(Name::AttnBias, sum, &parts).map(Some)
+    }
+}

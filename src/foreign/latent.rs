@@ -1,0 +1,127 @@
+//! The weights of multi-head latent attention, as checkpoints of `DeepSeek`'s build keep them.
+
+use candle_core::Tensor;
+
+use super::layer::{LayerReader, Names};
+use super::packed::{Part, refuse_other_size};
+use crate::error::{Error, Result};
+use crate::program::{Name, Projection};
+
+/// The modules of one way to name them.
+pub struct Modules {
+    /// Queries from their latent, or from X.
+    pub queries: [&'static str; 2],
+    /// To the latent of queries, and the norm of that.
+    to_queries: [&'static str; 2],
+    /// To the latent of keys and values with the key that all heads share behind it, and the norm of the latent.
+    to_keys: [&'static str; 2],
+    /// Of every head its own keys, then its values.
+    pub keys_and_values: &'static str,
+}
+
+/// Every way: transformers', that of `DeepSeek`'s own code, and llama.cpp's.
+pub const ROWS: [Modules; 3] = [
+    Modules {
+        queries: ["q_b_proj", "q_proj"],
+        to_queries: ["q_a_proj", "q_a_layernorm"],
+        to_keys: ["kv_a_proj_with_mqa", "kv_a_layernorm"],
+        keys_and_values: "kv_b_proj",
+    },
+    Modules {
+        queries: ["wq_b", "wq"],
+        to_queries: ["wq_a", "q_norm"],
+        to_keys: ["wkv_a", "kv_norm"],
+        keys_and_values: "wkv_b",
+    },
+    Modules {
+        queries: ["attn_q_b", "attn_q"],
+        to_queries: ["attn_q_a", "attn_q_a_norm"],
+        to_keys: ["attn_kv_a_mqa", "attn_kv_a_norm"],
+        keys_and_values: "attn_kv_b",
+    },
+];
+
+impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
+    /// Queries and what keys and values are projected by, and the latents before them.
+    pub(super) fn latent(&mut self, queries: &Names, others: &Names) -> Result<()> {
+        let is_it = |row: &&Modules| others.0 == format!("{}.weight", row.keys_and_values);
+        let Some(row) = ROWS.iter().find(is_it) else { return Ok(()) };
+        let [q, k, v, o] = Name::PROJECTIONS;
+        let [of_queries, of_keys, shared] = Name::LATENT;
+        let names = |module: &str| (format!("{module}.weight"), format!("{module}.bias"));
+        self.separate(q, queries)?;
+        let output = self.layer.output.clone();
+        self.separate(o, &output)?;
+        self.separate(of_queries, &names(row.to_queries[0]))?;
+        for (step, module) in [(Name::WCqNorm, row.to_queries[1]), (Name::WCkvNorm, row.to_keys[1])]
+        {
+            if let Some((name, weight)) = self.tensor(&names(module).0)? {
+                self.take(step, &name, weight, None);
+            }
+        }
+        let rows = |name: Name| Some(self.weights.tensors.get(&name)?.dims());
+        let (Some(&[q_rows, _]), Some(&[_, o_width])) = (rows(q.0), rows(o.0)) else {
+            return Ok(());
+        };
+        let to_keys = names(row.to_keys[0]);
+        let (Some((name, packed)), Some((to_name, to))) =
+            (self.tensor(&others.0)?, self.tensor(&to_keys.0)?)
+        else {
+            let missing = format!("{}{}", self.layer.prefix, to_keys.0);
+            let what = "is missing beside the other projections of latents";
+            return Err(Error::tensor(missing, what, "give the layer's weights, all of them"));
+        };
+        let (Ok((kv_rows, rank)), Ok((to_rows, _))) = (packed.dims2(), to.dims2()) else {
+            let what = format!("is {:?}, no matrix", packed.dims());
+            return Err(Error::tensor(name, what, "give weights (out, in)"));
+        };
+        // H · nope = rows of keys and values − H · v, and H · rope = rows of queries − H · nope.
+        let of_own = kv_rows.checked_sub(o_width);
+        let turned = of_own.and_then(|own| q_rows.checked_sub(own));
+        let features = to_rows.checked_sub(rank).filter(|features| *features > 0);
+        let heads =
+            turned.zip(features).and_then(|(all, each)| Some((all.checked_div(each)?, each)));
+        let fits = |(heads, each): &(usize, usize)| {
+            let shared = |all: usize| all.is_multiple_of((*heads).max(1));
+            *heads > 0 && Some(heads * each) == turned && shared(kv_rows) && shared(o_width)
+        };
+        let Some(((heads, each), own)) = heads.filter(fits).zip(of_own) else {
+            let what = format!(
+                "is {:?}, which does not fit {q_rows} rows of queries, {to_rows} of the latent and {o_width} columns of the output projection",
+                packed.dims()
+            );
+            let fix = "give the weights of one layer of multi-head latent attention";
+            return Err(Error::tensor(name, what, fix));
+        };
+        let (own, values) = (own / heads, o_width / heads);
+        let blocks = |from: usize, count: usize| {
+            (0..heads).map(|head| (head * (own + values) + from, count)).collect()
+        };
+        let of_heads = [(k, blocks(0, own)), (v, blocks(own, values))];
+        let of_latent = [(of_keys, vec![(0, rank)]), (shared, vec![(rank, each)])];
+        self.split((&name, &packed), &others.1, of_heads)?;
+        self.split((&to_name, &to), &to_keys.1, of_latent)
+    }
+
+    /// The rows of a matrix, and the entries of its bias if it has one, that are of either projection.
+    fn split(
+        &mut self,
+        (name, matrix): (&str, &Tensor),
+        bias: &str,
+        parts: [(Projection, Vec<(usize, usize)>); 2],
+    ) -> Result<()> {
+        let bias = self.tensor(bias)?;
+        if let Some((name, bias)) = &bias {
+            refuse_other_size(name, bias, "its weight has", matrix.dim(0)?)?;
+        }
+        for (projection, blocks) in parts {
+            let part = Part { projection, blocks };
+            self.take(projection.0, name, part.of(matrix)?, Some(part.told("rows")));
+            if let Some((name, bias)) = &bias {
+                let entries = part.of(&bias.flatten_all()?)?;
+                self.take(projection.1, name, entries, Some(part.told("entries")));
+            }
+        }
+        Ok(())
+    }
+}
