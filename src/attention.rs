@@ -156,9 +156,8 @@ impl Config {
     fn temperature_factors(&self) -> Option<Temperature> {
         let own = self.temperature?;
         let from = self.rope.as_ref().map_or(self.sizes.past_len, |rope| rope.offset);
-        let places = self.rope.as_ref().and_then(|rope| rope.places.as_ref());
         // Of a token with several it is that of time.
-        let places = places.map(|places| places.of_section(0));
+        let places = self.places().map(|places| places.of_section(0));
         #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
         let floor = own.floor as f64;
         let first = from + self.sizes.first_query();

@@ -5,6 +5,7 @@ mod common;
 use std::path::Path;
 
 use mha_trace::file::Bundle;
+use mha_trace::{Settings, Sources};
 use serde_json::Value;
 
 #[test]
@@ -21,6 +22,19 @@ fn every_layout_gives_the_output_of_its_layer() {
         // What rounding would excuse beyond the tolerances does not count.
         assert_eq!(report["steps"][0]["mismatched"], 0, "{run}: {}", report["steps"][0]);
     }
+}
+
+/// A model's layer of a number is llama.cpp's block of that number, whatever the model calls it.
+#[test]
+fn the_layer_of_a_model_is_a_block_of_a_gguf_file() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/layouts");
+    let settings = |prefix: &str| Settings {
+        weights: Some(folder.join("gguf-f32.gguf").to_string_lossy().into_owned().into()),
+        prefix: Some(prefix.to_owned()),
+        ..Settings::default()
+    };
+    assert!(Sources::load(&settings("model.layers.0.self_attn")).is_ok());
+    assert!(Sources::load(&settings("model.layers.7.self_attn")).is_err());
 }
 
 /// A GGUF file that is cut short, or states what cannot be, is an error.

@@ -1,18 +1,18 @@
 //! `check` recomputes a recorded file from its own numbers.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use super::flash::flash_errors;
 use super::interpretation::told_mask;
 use super::non_finite::NonFinite;
-use super::recomputed::{Recomputed, all_under, judged};
+use super::other_settings::{fits_under, fitting_keys, fitting_layer};
+use super::recomputed::{Recomputed, judged};
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
 use crate::config::{Mask, Settings, Start};
 use crate::error::Result;
 use crate::file::{Record, read_place};
-use crate::foreign::{FITS, NameMap, layers_of};
+use crate::foreign::NameMap;
 use crate::program::{Name, Op};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
@@ -59,6 +59,11 @@ pub fn check(
     let fits_other = differs && is_foreign && fits_under(other, &record, flags, tolerances)?;
     let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
     let is_open = differs && is_foreign && unexplained;
+    let weights = named.record.tensor(Name::Weights.as_str());
+    let fits_keys = match weights.filter(|_| differs && is_foreign) {
+        Some(weights) => fitting_keys(weights, &record, flags, tolerances)?,
+        None => None,
+    };
     let fits_layer = if is_open { fitting_layer(&record, flags, tolerances)? } else { None };
     let read_as = is_foreign.then(|| run.config().clone());
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
@@ -73,55 +78,11 @@ pub fn check(
         fits_unmasked: fits_other && other == Mask::None,
         fits_causal: fits_other && other == Mask::Causal,
         fits_layer,
+        fits_keys,
         flash,
         matches,
         padded_rows,
         unmatched,
         ..report
     })
-}
-
-/// Whether the file is that of a run under another mask between positions than there is unless one is asked for.
-fn fits_under(
-    mask: Mask,
-    record: &Record,
-    flags: &Settings,
-    tolerances: &Tolerances,
-) -> Result<bool> {
-    if flags.mask.is_some() || flags.preset.is_some() {
-        return Ok(false);
-    }
-    let others = Settings { mask: Some(mask), ..flags.clone() };
-    Ok(all_under(record, &others, tolerances)?.any(|found| found.is_same()))
-}
-
-/// How long other layers are looked for.
-const LAYERS: Duration = Duration::from_secs(10);
-
-/// The layer of the file of weights whose weights give the recorded numbers but for rounding.
-fn fitting_layer(
-    record: &Record,
-    flags: &Settings,
-    tolerances: &Tolerances,
-) -> Result<Option<String>> {
-    let Some(weights) = &flags.weights else { return Ok(None) };
-    let started = Instant::now();
-    let own = flags.prefix.as_deref().unwrap_or_default();
-    let layers = layers_of(Path::new(&weights.0))?;
-    // The layer that was meant is none other.
-    let is_other = |layer: &String| !format!(".{layer}.").contains(&format!(".{own}."));
-    for layer in layers.into_iter().filter(is_other) {
-        if started.elapsed() > LAYERS {
-            break;
-        }
-        let others = Settings { prefix: Some(layer.clone()), ..flags.clone() };
-        // Layers of other sizes are none that were meant.
-        for found in all_under(record, &others, tolerances).into_iter().flatten() {
-            let apart = found.distances()?;
-            if !apart.is_empty() && apart.iter().sum::<f64>() <= FITS {
-                return Ok(Some(layer));
-            }
-        }
-    }
-    Ok(None)
 }

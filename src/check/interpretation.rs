@@ -1,16 +1,16 @@
 //! What a recorded file may mean: its settings and given tensors, as it says them itself or as other code wrote them.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
-use crate::config::{End, Fill, Settings, Start};
+use crate::config::{End, Fill, Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::foreign::{
-    self, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings,
+    self, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, last_segment, meanings,
     take_arguments, take_mask,
 };
 use crate::program::Name;
-use crate::run::{Run, Sources};
+use crate::run::{Run, Sources, positions_in};
 
 /// A way to understand a file.
 #[derive(Clone)]
@@ -27,6 +27,8 @@ pub struct Interpretation {
     pub unmatched: Vec<Unmatched>,
     /// Whether X was turned from (`seq_len`, batch, `d_in`).
     pub tokens_first: bool,
+    /// Whether the file brings a mask under the name of an argument.
+    pub brings_mask: bool,
 }
 
 /// The ways to understand a file, the plain one first. One of ours says what it means; `flags` override it. Of another
@@ -50,6 +52,7 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
             matches: Vec::new(),
             unmatched: Vec::new(),
             tokens_first: false,
+            brings_mask: false,
         }]);
     }
     let Inputs { mut record, mut matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
@@ -63,6 +66,8 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     if record.entries.iter().any(without_heads) {
         settings.mean_weights.get_or_insert(true);
     }
+    let mut unmatched = unmatched;
+    unmatched.extend(take_positions(&mut record, &mut settings, &mut matches)?);
     let is_core = starts_behind_inputs(&record, &settings);
     if is_core {
         matches.extend(take_arguments(&mut record, &mut settings)?);
@@ -78,6 +83,22 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
         settings.end = Some(End::Concat);
     }
     let mask = if states_keys(&settings) { None } else { take_mask(&mut record, false)? };
+    let beside = if mask.is_none() && replaces_mask(&record, &settings) {
+        masks_beside(&record)?
+    } else {
+        Vec::new()
+    };
+    let with_mask: Vec<Interpretation> = beside
+        .into_iter()
+        .map(|mask| {
+            let seen = (matches.clone(), unmatched.clone());
+            Interpretation::of(record.clone(), &settings, seen, Some(mask))
+        })
+        .collect::<Result<_>>()?;
+    if !with_mask.is_empty() {
+        let why = "the settings say which keys are seen, and it fits no better";
+        unmatched.push(Unmatched { tensor: Name::Mask.to_string(), why: why.to_owned() });
+    }
     let mut plain = Interpretation::of(record, &settings, (matches, unmatched), mask)?;
     plain.settings.heads = plain.settings.heads.or(heads);
     let (record, x) = (&plain.record, plain.sources.tensor(Name::X));
@@ -99,7 +120,54 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
         turned.matches.push(seen);
         turned
     });
-    Ok(std::iter::once(plain).filter(|_| !is_trivial).chain(turned).collect())
+    let plain = std::iter::once(plain).filter(|_| !is_trivial);
+    Ok(plain.chain(with_mask).chain(turned).collect())
+}
+
+/// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by
+/// positions and nothing states them.
+fn take_positions(
+    record: &mut Record,
+    settings: &mut Settings,
+    matches: &mut Vec<Match>,
+) -> Result<Option<Unmatched>> {
+    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("position_ids");
+    let Some(at) = record.entries.iter().position(is_it) else { return Ok(None) };
+    let Entry { name: tensor, tensor: numbers, .. } = record.entries.remove(at);
+    let left_out = |why: &str| Ok(Some(Unmatched { tensor: tensor.clone(), why: why.to_owned() }));
+    if settings.positions.is_some() || settings.rope_offset.is_some() {
+        return left_out("the settings say the positions");
+    }
+    if settings.rope.is_none() && settings.q_temperature.is_none() {
+        return left_out("nothing turns or scales by positions here");
+    }
+    settings.positions = Some(positions_in(&numbers)?);
+    matches.push(Match::as_it_is("positions", &tensor).read("the tokens' own"));
+    Ok(None)
+}
+
+/// Whether the settings say what a mask of the file's would.
+fn replaces_mask(record: &Record, settings: &Settings) -> bool {
+    record.tensor(Name::Mask.as_str()).is_some()
+        && settings.attn_mask.is_none()
+        && settings.replace("attn_mask")
+}
+
+/// The ways to read a file's `mask`: floats are added to the scores, and 1 may mean either.
+fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
+    let Some(mask) = record.tensor(Name::Mask.as_str()) else { return Ok(Vec::new()) };
+    let found = |mask: Tensor, how| FoundMask { name: Name::Mask.to_string(), mask, how };
+    if mask.dtype().is_float() && !is_boolean(mask)? {
+        return Ok(vec![found(mask.clone(), "added to the scores")]);
+    }
+    Ok(vec![found(mask.eq(0.0)?, "true means blocked"), found(mask.ne(0.0)?, "true means attend")])
+}
+
+/// Whether a tensor holds 0 and 1 alone.
+fn is_boolean(tensor: &Tensor) -> Result<bool> {
+    let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
+    Ok(numbers.iter().all(|number| *number == 0.0 || *number == 1.0))
 }
 
 /// Whether something states which keys are seen, beside the mask between positions.
@@ -273,20 +341,30 @@ impl Interpretation {
                 matches.push(Match::as_it_is("mask_fill", tensor).read(how));
             }
         }
+        let brings_mask = mask.is_some();
         if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
             sources = sources.with_mask(mask);
             settings.attn_mask = Some(name.into());
         }
-        Ok(Self { record, settings, sources, matches, unmatched, tokens_first: false })
+        Ok(Self { record, settings, sources, matches, unmatched, tokens_first: false, brings_mask })
     }
 
     /// The run, not yet started.
     ///
     /// # Errors
     /// If the settings contradict the tensors, or nothing tells the number of heads.
-    pub fn run(&self) -> Result<Run> {
-        Run::new(&self.decided()?, self.sources.clone())
+    pub fn run(&mut self) -> Result<Run> {
+        let settings = self.decided()?;
+        let run = Run::new(&settings, self.sources.clone())?;
+        if !self.brings_mask || !run.covers_positions()? {
+            return Ok(run);
+        }
+        let how = "it blocks what the masks between positions do: it is the whole mask";
+        self.matches.push(Match::as_it_is("mask", "attn_mask").read(how));
+        let mask = Some(Mask::None);
+        let whole = Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
+        Run::new(&whole, self.sources.clone())
     }
 
     /// The settings, with the number of heads that the tensors tell where nothing states it.

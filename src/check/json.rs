@@ -30,6 +30,9 @@ impl Serialize for Report {
         keys.serialize_entry("fits_unmasked", &self.fits_unmasked)?;
         keys.serialize_entry("fits_causal", &self.fits_causal)?;
         keys.serialize_entry("fits_layer", &self.fits_layer)?;
+        if let Some(keys_seen) = &self.fits_keys {
+            keys.serialize_entry("fits_keys", keys_seen)?;
+        }
         if let Some(errors) = &self.flash {
             keys.serialize_entry("flash_tolerance", errors)?;
         }

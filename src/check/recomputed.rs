@@ -109,7 +109,7 @@ pub fn all_under(
     tolerances: &Tolerances,
 ) -> Result<impl Iterator<Item = Recomputed>> {
     let all = interpretations(record, settings)?.into_iter();
-    Ok(all.filter_map(move |interpretation| {
+    Ok(all.filter_map(move |mut interpretation| {
         let run = interpretation.run().ok()?;
         recompute(interpretation, run, tolerances).ok()
     }))
@@ -119,7 +119,7 @@ pub fn all_under(
 /// leaves the fewest steps without an explanation, the plain one first.
 pub fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let (mut found, mut refused) = (Vec::new(), None);
-    for interpretation in interpretations(record, flags)? {
+    for mut interpretation in interpretations(record, flags)? {
         // The settings can tell that a way is not meant, as those of so many items do.
         let run = match interpretation.run() {
             Ok(run) => run,

@@ -9,6 +9,7 @@ use super::compare::{Comparison, compare};
 use super::finding::Diagnosis;
 use super::flash::FlashError;
 use super::non_finite::NonFinite;
+use super::other_settings::FitsKeys;
 use super::padding::PaddedRows;
 use super::tolerance::{Tolerance, Tolerances};
 use crate::config::{Config, Labels};
@@ -82,6 +83,9 @@ pub struct Report {
     pub fits_causal: bool,
     /// The layer of the file of weights that gives the numbers of a foreign file, where the one that was meant does not.
     pub fits_layer: Option<String>,
+    /// The setting of seen keys under which a foreign file that differs is as it should be, where its recorded weights leave
+    /// some keys out.
+    pub fits_keys: Option<FitsKeys>,
     /// How the errors of a file in 16 bits compare with PyTorch's, if that was asked for.
     pub flash: Option<Vec<FlashError>>,
     /// Which of the file's tensors was taken as which step, where that is not said by its name alone.
@@ -153,6 +157,7 @@ impl Report {
             fits_unmasked: false,
             fits_causal: false,
             fits_layer: None,
+            fits_keys: None,
             flash: None,
             matches: Vec::new(),
             padded_rows: None,

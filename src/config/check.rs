@@ -2,7 +2,7 @@
 
 use super::{
     AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, Packed, RelativeBias, RelativeBiases,
-    Setting, Settings, Sizes, Start,
+    Setting, Settings, Sizes, Start, positions,
 };
 use crate::error::{Error, Message, Result, quoted};
 use crate::program::grid;
@@ -46,7 +46,9 @@ pub fn companions(s: &Settings) -> Result<()> {
         return refuse(what, "give attn_mask, or leave attn_mask_true out");
     }
     for setting in Setting::ALL.iter().filter(|setting| setting.is_set(s)) {
-        if let Some(needed) = setting.of
+        // Those scale queries too.
+        let is_used = setting.key == "positions" && s.q_temperature.is_some();
+        if let Some(needed) = setting.of.filter(|_| !is_used)
             && Setting::named(needed).is_some_and(|needed| !needed.is_set(s))
         {
             let name = setting.key;
@@ -153,6 +155,9 @@ impl Config {
             self.check_relative(relative)?;
         }
         self.check_norms()?;
+        if let (None, Some(positions)) = (&self.rope, &self.positions) {
+            positions::check(&positions.plain(), &self.sizes, 0)?;
+        }
         self.rope.as_ref().map_or(Ok(()), |rope| rope.check(&self.sizes))
     }
 

@@ -36,7 +36,7 @@ pub use crate::program::{
 };
 
 use crate::error::Result;
-use crate::program::Name;
+use crate::program::{Name, Places};
 
 /// The number of heads where nothing says it.
 pub(crate) const DEFAULT_HEADS: usize = 2;
@@ -80,6 +80,8 @@ pub struct Config {
     pub gate: Option<Gate>,
     /// Rotary positions.
     pub rope: Option<Rotary>,
+    /// The positions of the tokens, where they are stated.
+    pub positions: Option<Positions>,
     /// What hides keys from queries.
     pub masks: Masks,
     /// Whether the heads' linear position biases are added to the scores ("Train Short, Test Long", Press et al., 2021).
@@ -158,6 +160,7 @@ impl Config {
             concat_norm_eps: s.concat_norm.map(|_| s.concat_norm_eps.unwrap_or(1e-6)),
             gate: s.gate,
             rope: Rotary::resolve(&s, &sizes),
+            positions: s.positions.clone(),
             masks: Masks {
                 between: s.mask.unwrap_or(otherwise),
                 causal_align: s.causal_align,
@@ -259,6 +262,14 @@ impl Config {
             packing: None,
             without: None,
             ..self.sizes.stated(s)
+        }
+    }
+
+    /// The positions of the tokens, where they are stated.
+    pub(crate) fn places(&self) -> Option<Places> {
+        match &self.rope {
+            Some(rope) => rope.places.clone(),
+            None => self.positions.as_ref().map(Positions::plain),
         }
     }
 

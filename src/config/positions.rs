@@ -26,6 +26,11 @@ impl Positions {
         Self(Arc::new(rows))
     }
 
+    /// These, of which no pair turns by another than the first.
+    pub(super) fn plain(&self) -> Places {
+        self.places(Vec::new(), SectionOrder::default())
+    }
+
     /// These, with the sections of pairs that several positions turn.
     pub(super) fn places(&self, sections: Vec<usize>, order: SectionOrder) -> Places {
         Places { rows: Arc::clone(&self.0), sections, order }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use super::matched::Match;
-use super::names::last_segment;
+use super::names::{last_segment, meanings};
 use crate::config::{Mask, Setting, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
@@ -139,6 +139,8 @@ const MASKS: &[(&str, Keys, Meaning)] = &[
     ("key_padding_mask", Keys::Either, Meaning::Ignore),
     ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
     ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
+    // Of 0 and 1 it is the step of that name.
+    ("mask", Keys::Either, Meaning::Added),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -153,6 +155,7 @@ enum Meaning {
     Attend,
     AttendIfCore,
     Ignore,
+    Added,
 }
 
 /// Takes the mask out of a file that its name tells the meaning of; one of keys alone is (batch, key). `is_core` says
@@ -170,10 +173,18 @@ pub fn take_mask(record: &mut Record, is_core: bool) -> Result<Option<FoundMask>
         // Zeros that are added block nothing; read the other way, they would block all.
         let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
         // True may mean either.
-        if *meaning == Meaning::AttendIfCore && !is_core && !is_added {
+        let may_mean_both = match meaning {
+            Meaning::AttendIfCore => !is_core,
+            Meaning::Added => true,
+            Meaning::Attend | Meaning::Ignore => false,
+        };
+        if may_mean_both && !is_added {
             continue;
         }
-        let is_of_keys = tensor.rank() == 2 && *meaning != Meaning::AttendIfCore;
+        // (query, key) where there are not so many items.
+        let is_of_items = items(record).is_none_or(|all| tensor.dims().first() == Some(&all));
+        let is_of_both = matches!(meaning, Meaning::AttendIfCore | Meaning::Added);
+        let is_of_keys = tensor.rank() == 2 && !is_of_both && is_of_items;
         let mask = match *tensor.dims() {
             [batch, keys] if is_of_keys => tensor.reshape((batch, 1, 1, keys))?,
             _ => tensor.clone(),
@@ -183,13 +194,22 @@ pub fn take_mask(record: &mut Record, is_core: bool) -> Result<Option<FoundMask>
             Meaning::Ignore => (mask.eq(0.0)?, "true means ignored"),
             // Floats that are 0 and 1 would be added too.
             Meaning::AttendIfCore if mask.dtype().is_float() => (mask, "added to the scores"),
-            Meaning::AttendIfCore => (mask, "true means attend"),
+            Meaning::AttendIfCore | Meaning::Added => (mask, "true means attend"),
             Meaning::Attend => (mask.ne(0.0)?, "1 means attend"),
         };
         let name = record.entries.remove(at).name;
         return Ok(Some(FoundMask { name, mask, how }));
     }
     Ok(None)
+}
+
+/// How many batch items a file has, by its X or its queries.
+fn items(record: &Record) -> Option<usize> {
+    let is_of_tokens = |entry: &&Entry| {
+        let is_known = |name: &Name| matches!(name, Name::X | Name::Q | Name::QHeads);
+        entry.tensor.rank() > 2 && meanings(&entry.name).iter().any(is_known)
+    };
+    record.entries.iter().find(is_of_tokens)?.tensor.dims().first().copied()
 }
 
 /// Whether a tensor holds no 1, or anything but 0 and 1.

@@ -178,10 +178,17 @@ pub fn pick(names: &[&str], prefix: Option<&str>, ends_before: bool) -> Result<O
     }
     let known: Vec<String> = all.iter().map(|layer| layer.shown_prefix().to_owned()).collect();
     let asked = prefix.unwrap_or_default().trim_end_matches(['.', '/']);
-    let (mut under, others): (Vec<Layer>, Vec<Layer>) =
+    let (mut under, mut others): (Vec<Layer>, Vec<Layer>) =
         all.into_iter().partition(|layer| layer.is_under(asked));
     if under.is_empty() {
-        under = others.into_iter().filter(|layer| layer.has_within(asked)).collect();
+        under = others.extract_if(.., |layer| layer.has_within(asked)).collect();
+    }
+    // llama.cpp numbers its layers, whatever the model calls them.
+    let number = asked.rsplit(['.', '/']).find(|word| word.parse::<usize>().is_ok());
+    if let (true, Some(number)) = (under.is_empty(), number) {
+        let own = format!("blk.{number}");
+        let is_own = |layer: &Layer| layer.shown_prefix() == own;
+        under = others.extract_if(.., |layer| is_own(layer)).collect();
     }
     if let Some(at) = under.iter().position(|layer| layer.shown_prefix() == asked) {
         return Ok(Some(under.swap_remove(at)));

@@ -11,6 +11,9 @@ pub fn last_segment(name: &str) -> &str {
 /// stands behind the last dot counts, and not its case.
 #[must_use]
 pub fn meanings(name: &str) -> Vec<Name> {
+    if let Some(step) = of_cache(name) {
+        return vec![step];
+    }
     let last = last_segment(name).to_ascii_lowercase();
     let rank = |step: &Name| {
         let called = step.row().called.iter().find(|called| called.names.contains(&last.as_str()));
@@ -21,9 +24,39 @@ pub fn meanings(name: &str) -> Vec<Name> {
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
+/// A tensor of a cache by the module that it stands in, as `past_key_values.0.key` and `cache.layers.0.values` of
+/// transformers, or by a list of layers: `key_cache.0`.
+fn of_cache(name: &str) -> Option<Name> {
+    let name = name.to_ascii_lowercase();
+    let words: Vec<&str> = name.split(['.', '/']).collect();
+    let (last, modules) = words.split_last()?;
+    let is_of_layer = last.parse::<usize>().is_ok();
+    let both = [(Name::KPast, ["key", "keys", "k"]), (Name::VPast, ["value", "values", "v"])];
+    let is_cache = modules.iter().any(|module| CACHES.contains(module));
+    both.into_iter().find_map(|(step, names)| {
+        let is_listed = is_of_layer
+            && modules.last().is_some_and(|module| {
+                step.row().called.iter().any(|called| called.names.contains(module))
+            });
+        (is_listed || (is_cache && names.contains(last))).then_some(step)
+    })
+}
+
+/// The modules that caches stand in.
+const CACHES: [&str; 4] = ["past_key_values", "past_key_value", "cache", "kv_cache"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn caches_are_told_by_where_their_tensors_stand() {
+        assert_eq!(meanings("past_key_values.0.key"), [Name::KPast]);
+        assert_eq!(meanings("cache.layers.3.values"), [Name::VPast]);
+        assert_eq!(meanings("key_cache.1"), [Name::KPast]);
+        assert_ne!(meanings("attention.key"), [Name::KPast]);
+        assert!(meanings("layers.0").is_empty());
+    }
 
     #[test]
     fn the_last_segment_tells_in_any_case() {

@@ -128,12 +128,19 @@ pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
 /// If the file cannot be read, or does not hold such a tensor of whole numbers from 0 up.
 pub fn positions_of(place: &str) -> Result<Positions> {
     let may_be = |name: &str| last_segment(name).eq_ignore_ascii_case("position_ids");
-    let (tensor, _) = one_tensor(place, "positions", may_be)?;
+    positions_in(&one_tensor(place, "positions", may_be)?.0)
+}
+
+/// The same of a tensor.
+///
+/// # Errors
+/// If it does not hold such whole numbers.
+pub fn positions_in(tensor: &Tensor) -> Result<Positions> {
     let axes = "(token), (batch, token) or (3, batch, token)";
     let [sections, items, tokens] = match *tensor.dims() {
         [tokens] => [1, 1, tokens],
         [items, tokens] => [1, items, tokens],
-        _ => dims(&tensor, "positions", axes)?,
+        _ => dims(tensor, "positions", axes)?,
     };
     let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let position = |number: &f64| {

@@ -7,7 +7,7 @@ mod record;
 mod sizes;
 mod sources;
 
-pub use masks::{key_mask_rows, positions_of};
+pub use masks::{key_mask_rows, positions_in, positions_of};
 pub use record::to_record;
 pub use sources::Sources;
 
@@ -28,6 +28,9 @@ pub struct Run {
     program: Program,
     sources: Sources,
 }
+
+/// What is added to scores that are blocked is this low at least: the masks of 16-bit models add −10⁴ and less.
+const LOW: f64 = -1e4;
 
 impl Run {
     /// Decides the config from the settings and the sources' sizes, and lays out the program. Nothing is
@@ -85,6 +88,36 @@ impl Run {
         }
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// Whether the mask of a file blocks all that the run's own masks between positions do: then it is the whole mask, as
+    /// what models of transformers hand to their layers is.
+    ///
+    /// # Errors
+    /// If a mask does not fit, or candle fails.
+    pub fn covers_positions(&self) -> Result<bool> {
+        let given = self.sources.given(&self.config)?;
+        let blocked = match (given.get(&Name::FileMask), given.get(&Name::FileBias)) {
+            (Some(mask), _) => mask.clone(),
+            (None, Some(added)) => added.le(LOW)?,
+            (None, None) => return Ok(false),
+        };
+        let sizes = &self.config.sizes;
+        let [leading @ .., _, _] = blocked.dims() else { return Ok(false) };
+        let shape = [leading, &[sizes.query_count(), sizes.keys()]].concat();
+        let blocked = blocked.broadcast_as(shape.as_slice())?;
+        let by_position = [Name::CausalMask, Name::WindowMask, Name::ChunkMask];
+        let places = by_position.iter().filter_map(|name| self.program.position(*name));
+        let places: Vec<usize> = places.collect();
+        for at in &places {
+            let part = self.program.part(*at).run(&given)?;
+            let Some(own) = part.steps().last() else { continue };
+            let missed = own.value.broadcast_as(shape.as_slice())?.gt(&blocked)?;
+            if missed.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()? > 0 {
+                return Ok(false);
+            }
+        }
+        Ok(!places.is_empty())
     }
 
     /// Draws, loads and computes everything.

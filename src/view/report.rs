@@ -5,7 +5,7 @@ use super::header::{mask_line, second};
 use super::label;
 use super::number::{magnitude, pair};
 use super::page::{Block, Table, Text};
-use crate::check::{ALLOWED_FACTOR, FlashError, Report, Status, StepReport};
+use crate::check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport};
 use crate::config::{Config, Queries, Start};
 use crate::error::{quoted, shown};
 use crate::foreign::Unmatched;
@@ -75,6 +75,12 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     }
     if report.fits_causal {
         let note = "with `mask=causal` it is the same: no mask was asked for, and there is none where a run starts at q, k and v";
+        blocks.push(Block::text(note));
+    }
+    if let Some(FitsKeys { setting, is_same, .. }) = &report.fits_keys {
+        let all = if *is_same { "it is" } else { "all but the rows of padded queries is" };
+        let note =
+            format!("with `{setting}` {all} the same: no query gives any weight to the other keys");
         blocks.push(Block::text(note));
     }
     if let Some(layer) = &report.fits_layer {

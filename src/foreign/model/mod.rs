@@ -44,7 +44,12 @@ impl Settings {
         }
         // A model says all of these: what it does without, a file below it does not add.
         let without = Some(Feature::ALL.to_vec());
-        Ok(Settings { without, ..self.over(model) })
+        let mut settings = Settings { without, ..self.over(model) };
+        // They are of the model: a layer that goes by none does without.
+        if settings.rope.is_none() && settings.q_temperature.is_none() {
+            settings.positions = None;
+        }
+        Ok(settings)
     }
 }
 
