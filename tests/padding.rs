@@ -37,7 +37,7 @@ fn changed(file: &str, renamed: &[(&str, Option<&str>)]) -> (tempfile::TempDir, 
         match to {
             Some(to) => {
                 let own = record.entries.iter_mut().find(|entry| entry.name == *name);
-                own.expect("recorded").name = (*to).to_owned();
+                (*to).clone_into(&mut own.expect("recorded").name);
             }
             None => record.entries.retain(|entry| entry.name != *name),
         }
