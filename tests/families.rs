@@ -30,6 +30,7 @@ fn settings(folder: &Path, layer: &Value) -> Settings {
         layer: layer["layer"].as_u64().and_then(|layer| usize::try_from(layer).ok()),
         weights: Some(path("model.safetensors")),
         prefix: layer["prefix"].as_str().map(str::to_owned),
+        alibi_form: serde_json::from_value(layer["alibi_form"].clone()).expect("a form"),
         positions: serde_json::from_value(layer["positions"].clone()).expect("positions"),
         ..Settings::default()
     };

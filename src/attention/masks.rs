@@ -70,10 +70,11 @@ impl Builder<'_> {
             let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
             let plain = Distances::new(form.distance(), first, queries, keys);
+            let scale = config.scale_factor();
+            let narrow = |factor| Distances { is_narrow: true, factor, ..plain.clone() };
             let alibi = match form {
-                AlibiForm::Falcon => {
-                    Distances { is_narrow: true, factor: config.scale_factor(), ..plain }
-                }
+                AlibiForm::Falcon => narrow(scale),
+                AlibiForm::FalconEager => narrow(2.0 * scale),
                 AlibiForm::Paper | AlibiForm::Bloom | AlibiForm::Mpt => plain,
             };
             parts.push(self.setting(Name::Alibi, Biasing::Distances(alibi), &[slopes])?);

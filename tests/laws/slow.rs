@@ -299,13 +299,14 @@ impl<'a> Slow<'a> {
             AlibiForm::Paper => -slope * (self.config.sizes.past_len + token).abs_diff(key) as f64,
             AlibiForm::Bloom => slope * key as f64,
             // bf16 has the upper half of the bits of f32, rounded.
-            AlibiForm::Falcon => {
+            AlibiForm::Falcon | AlibiForm::FalconEager => {
                 let narrow = |number: f64| {
                     let bits = (number as f32).to_bits();
                     let up = 0x7fff + (bits >> 16 & 1);
                     f64::from(f32::from_bits((bits + up) & 0xffff_0000))
                 };
-                narrow(narrow(slope) * narrow(key as f64)) * self.config.scale_factor()
+                let times = if form == AlibiForm::FalconEager { 2.0 } else { 1.0 };
+                narrow(narrow(slope) * narrow(key as f64)) * self.config.scale_factor() * times
             }
             AlibiForm::Mpt => slope * (key as f64 - (self.config.sizes.keys() - 1) as f64),
             other => panic!("{other} is not written here yet"),

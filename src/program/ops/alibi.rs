@@ -14,6 +14,8 @@ choices! {
         Bloom = "bloom",
         /// slope · key, each and the product rounded to bf16, scaled with the scores, as in Falcon.
         Falcon = "falcon",
+        /// The same twice, as Falcon's eager code has it: once with the scores, and once more with the mask.
+        FalconEager = "falcon-eager",
         /// slope · (key − last key), as in MPT.
         Mpt = "mpt",
     }
@@ -25,7 +27,7 @@ impl AlibiForm {
     pub fn distance(self) -> Distance {
         match self {
             Self::Paper => Distance::Absolute,
-            Self::Bloom | Self::Falcon => Distance::FromFirst,
+            Self::Bloom | Self::Falcon | Self::FalconEager => Distance::FromFirst,
             Self::Mpt => Distance::FromLast,
         }
     }
