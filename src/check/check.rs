@@ -11,7 +11,7 @@ use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
 use crate::config::{Mask, Settings, Start};
 use crate::error::Result;
-use crate::file::{Record, read_place};
+use crate::file::read_place;
 use crate::foreign::NameMap;
 use crate::program::{Name, Op};
 

@@ -11,6 +11,7 @@ mod rope_keys;
 mod rope_scaling;
 mod rotary;
 mod segments;
+mod setting;
 mod settings;
 mod sizes;
 mod text;

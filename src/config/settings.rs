@@ -8,7 +8,6 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::text::FromText;
 use super::{
@@ -48,9 +47,9 @@ pub struct Setting {
     pub is_list: bool,
     /// Whether a value can begin with a minus.
     pub is_signed: bool,
-    set: fn(&mut Settings, &str) -> Result<(), String>,
-    is_set: fn(&Settings) -> bool,
-    clear: fn(&mut Settings),
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
+    pub(super) is_set: fn(&Settings) -> bool,
+    pub(super) clear: fn(&mut Settings),
 }
 
 /// The part of a [`Setting`] that is written down.
@@ -361,65 +360,6 @@ const CORE: &[&str] = &["q", "k", "v"];
 const FREQUENCIES: &[&str] = &["rope_freqs"];
 /// Masks and position biases.
 const MASKS: &[&str] = &["attn_mask"];
-
-impl Setting {
-    /// The setting of that key.
-    #[must_use]
-    pub fn named(key: &str) -> Option<&'static Self> {
-        Self::ALL.iter().find(|setting| setting.key == key)
-    }
-
-    /// Whether the setting is a switch.
-    #[must_use]
-    pub fn is_switch(&self) -> bool {
-        self.value.is_empty()
-    }
-
-    /// Sets it to what the text says.
-    ///
-    /// # Errors
-    /// If the text is no value of it, with what would be.
-    pub fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
-        (self.set)(settings, text)
-    }
-
-    /// Whether the settings state it.
-    #[must_use]
-    pub fn is_set(&self, settings: &Settings) -> bool {
-        (self.is_set)(settings)
-    }
-}
-
-impl Settings {
-    /// Takes away what is said of a feature.
-    fn drop_feature(&mut self, feature: Feature) {
-        let key = feature.name().replace('-', "_");
-        let of = |setting: &Setting| setting.of.and_then(Setting::named);
-        for setting in Setting::ALL {
-            let about = [Some(setting), of(setting), of(setting).and_then(of)];
-            if about.into_iter().flatten().any(|setting| setting.key == key) {
-                (setting.clear)(self);
-            }
-        }
-    }
-
-    /// Whether something is stated that replaces what a recorded run has from the file of that setting.
-    #[must_use]
-    pub fn replace(&self, file: &str) -> bool {
-        let replaces = |setting: &&Setting| setting.replaces.contains(&file);
-        Setting::ALL.iter().filter(replaces).any(|setting| setting.is_set(self))
-    }
-
-    /// The settings as a config file states them, without those that are absent.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let mut value = json!(self);
-        if let Value::Object(keys) = &mut value {
-            keys.retain(|_, value| !value.is_null());
-        }
-        value
-    }
-}
 
 #[cfg(test)]
 mod tests {

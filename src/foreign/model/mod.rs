@@ -4,6 +4,7 @@ mod beside;
 mod builds;
 mod families;
 mod family;
+mod family_keys;
 mod keys;
 mod kinds;
 mod latent;
