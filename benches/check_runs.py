@@ -724,7 +724,10 @@ def faulty_run(rng, number, folder):
 AXIS = {"item": "batch", "head": "head", "query row": "query", "key": "key"}
 # the sentences of clues
 PART = re.compile(r"it is off in (item|head|query row|key|feature)s? ([\d, to]+) alone")
-FACTOR = re.compile(r"it is about (\S+) times what it should be \((\d+) % of its size\)")
+CHANGE = re.compile(
+    r"(there )?(?:it is about (\S+) times what it should be|about (\S+) is added to its numbers), "
+    r"which accounts for (\d+) % of the difference"
+)
 PLACES = re.compile(r"it has the right numbers in other places")
 ROUNDING = re.compile(
     r"the differences have the size of the rounding of (\S+), and no direction"
@@ -755,12 +758,15 @@ def is_true(summary, step, found, right, tensors):
             told |= set(range(int(first), int(last or first) + 1))
         is_part = len(told) < off.shape[axis]
         return is_part and places(surely, axis) <= told <= places(maybe, axis)
-    if match := FACTOR.fullmatch(summary):
-        own, meant = found[free], right[free]
-        slope = (own @ meant / (meant @ meant)).item()
-        share = ((own @ meant) ** 2 / (own @ own * (meant @ meant))).item()
-        is_slope = math.isclose(float(match[1]), slope, rel_tol=0.01)
-        return is_slope and abs(int(match[2]) - 100 * share) < 1
+    if match := CHANGE.fullmatch(summary):
+        cells = free & (off > 1e-5 + 1.3e-6 * right.abs()) if match[1] else free
+        excess = (found - right)[cells]
+        # a factor less 1 is of the right numbers what an addend is of ones
+        of = right[cells] if match[2] else torch.ones_like(excess)
+        change = (excess @ of / (of @ of)).item()
+        share = (change * (excess @ of) / (excess @ excess)).item()
+        told = float(match[2]) - 1 if match[2] else float(match[3])
+        return math.isclose(told, change, rel_tol=0.01) and abs(int(match[4]) - 100 * share) < 1
     if PLACES.fullmatch(summary):
         own, meant = (values.flatten().sort().values for values in (found, right))
         return torch.allclose(own, meant, rtol=1e-3) and bool(surely.any())
