@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::brought::told_mask;
 use super::flash::flash_errors;
-use super::interpretation::told_mask;
 use super::non_finite::NonFinite;
 use super::other_settings::{fits_under, fitting_keys, fitting_layer};
 use super::recomputed::{Recomputed, judged};

@@ -1,16 +1,17 @@
 //! What a recorded file may mean: its settings and given tensors, as it says them itself or as other code wrote them.
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
-use crate::config::{End, Fill, Mask, Settings, Start};
+use super::brought::{has_nan, leaves_rows_empty, masks_beside, replaces_mask, take_positions};
+use crate::config::{EmptyRow, End, Fill, Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::foreign::{
-    self, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, last_segment, meanings,
+    self, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings,
     take_arguments, take_mask,
 };
 use crate::program::Name;
-use crate::run::{Run, Sources, positions_in};
+use crate::run::{Run, Sources};
 
 /// A way to understand a file.
 #[derive(Clone)]
@@ -124,52 +125,6 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     Ok(plain.chain(with_mask).chain(turned).collect())
 }
 
-/// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by
-/// positions and nothing states them.
-fn take_positions(
-    record: &mut Record,
-    settings: &mut Settings,
-    matches: &mut Vec<Match>,
-) -> Result<Option<Unmatched>> {
-    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("position_ids");
-    let Some(at) = record.entries.iter().position(is_it) else { return Ok(None) };
-    let Entry { name: tensor, tensor: numbers, .. } = record.entries.remove(at);
-    let left_out = |why: &str| Ok(Some(Unmatched { tensor: tensor.clone(), why: why.to_owned() }));
-    if settings.positions.is_some() || settings.rope_offset.is_some() {
-        return left_out("the settings say the positions");
-    }
-    if settings.rope.is_none() && settings.q_temperature.is_none() {
-        return left_out("nothing turns or scales by positions here");
-    }
-    settings.positions = Some(positions_in(&numbers)?);
-    matches.push(Match::as_it_is("positions", &tensor).read("the tokens' own"));
-    Ok(None)
-}
-
-/// Whether the settings say what a mask of the file's would.
-fn replaces_mask(record: &Record, settings: &Settings) -> bool {
-    record.tensor(Name::Mask.as_str()).is_some()
-        && settings.attn_mask.is_none()
-        && settings.replace("attn_mask")
-}
-
-/// The ways to read a file's `mask`: floats are added to the scores, and 1 may mean either.
-fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
-    let Some(mask) = record.tensor(Name::Mask.as_str()) else { return Ok(Vec::new()) };
-    let found = |mask: Tensor, how| FoundMask { name: Name::Mask.to_string(), mask, how };
-    if mask.dtype().is_float() && !is_boolean(mask)? {
-        return Ok(vec![found(mask.clone(), "added to the scores")]);
-    }
-    Ok(vec![found(mask.eq(0.0)?, "true means blocked"), found(mask.ne(0.0)?, "true means attend")])
-}
-
-/// Whether a tensor holds 0 and 1 alone.
-fn is_boolean(tensor: &Tensor) -> Result<bool> {
-    let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-    #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
-    Ok(numbers.iter().all(|number| *number == 0.0 || *number == 1.0))
-}
-
 /// Whether something states which keys are seen, beside the mask between positions.
 fn states_keys(settings: &Settings) -> bool {
     settings.attn_mask.is_some()
@@ -262,48 +217,6 @@ fn cores(
     }
 }
 
-/// Which keys a query may not see.
-type Blocks<'b> = &'b dyn Fn(usize, usize) -> bool;
-
-/// What a mask that a file brings is, in words.
-///
-/// # Errors
-/// If candle fails.
-pub fn told_mask(mask: &Tensor) -> Result<String> {
-    let [queries, keys] = *mask.dims().last_chunk::<2>().unwrap_or(&[1, 1]);
-    let cells = mask.flatten_all()?.to_vec1::<u8>()?;
-    let all = |is_blocked: &dyn Fn(usize, usize) -> bool| {
-        let expected = |at: usize| is_blocked(at / keys % queries, at % keys);
-        cells.iter().enumerate().all(|(at, cell)| (*cell != 0) == expected(at))
-    };
-    // Behind a cache the last query sees the last key.
-    let seen = |query: usize| query + keys.saturating_sub(queries);
-    let known: [(&str, Blocks); 7] = [
-        ("none: it blocks nothing", &|_, _| false),
-        ("causal", &|query, key| key > seen(query)),
-        ("causal and strict: no token sees itself", &|query, key| key >= seen(query)),
-        ("causal, but for the next key, which is seen", &|query, key| key > seen(query) + 1),
-        ("an inverted causal one: it blocks the past and the token itself", &|query, key| {
-            key <= seen(query)
-        }),
-        ("a reversed causal one: it blocks the past", &|query, key| key < seen(query)),
-        ("causal, aligned to the first query and key", &|query, key| key > query),
-    ];
-    let found = known.iter().find(|(_, is_blocked)| all(*is_blocked));
-    let blocked = cells.iter().filter(|cell| **cell != 0).count();
-    let by_rows = cells
-        .chunks(keys * queries)
-        .all(|item| item.chunks(keys).all(|row| Some(row) == item.chunks(keys).next()));
-    Ok(match found {
-        Some((told, _)) => (*told).to_owned(),
-        None if by_rows => format!(
-            "one of keys alone, the same for every query ({blocked} of {} cells)",
-            cells.len()
-        ),
-        None => format!("none of the usual ones: it blocks {blocked} of {} cells", cells.len()),
-    })
-}
-
 /// Whether recorded scores or weights show that X has one token for each item.
 fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
     let Some([1, tokens, _] | [tokens, 1, _]) = x.map(Tensor::dims) else { return false };
@@ -344,6 +257,13 @@ impl Interpretation {
         let brings_mask = mask.is_some();
         if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
+            let says_else = settings.mask_fill.is_some() || settings.empty_rows.is_some();
+            if !says_else && leaves_rows_empty(&mask)? && !has_nan(&record)? {
+                settings.mask_fill = Some(Fill(f64::NEG_INFINITY));
+                settings.empty_rows = Some(EmptyRow::Zero);
+                let how = "a query that sees no key gets zeros, as of scaled_dot_product_attention";
+                matches.push(Match::as_it_is("empty_rows", &name).read(how));
+            }
             sources = sources.with_mask(mask);
             settings.attn_mask = Some(name.into());
         }

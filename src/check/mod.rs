@@ -1,6 +1,7 @@
 //! Comparing traces: what differs, where it begins, by how much, and which mistake makes it.
 
 mod blocked_scores;
+mod brought;
 pub mod catalogue;
 #[allow(clippy::module_inception, reason = "the command of that name")]
 mod check;

@@ -37,16 +37,22 @@ impl Padding {
             return Ok(None);
         }
         let blocked = blocked.broadcast_as(weights.value.shape())?;
-        // Blocked in all heads and queries; and what a query may not see before it, none may.
+        // Blocked in all heads and queries; and what a query may not see before it, none may, unless a window ends there.
         let columns = blocked.min(2)?.min(1)?;
         let (first, queries) = (config.sizes.first_position(), config.sizes.query_count());
         let keys = config.sizes.keys();
         let cells = blocked.flatten_all()?.to_vec1::<u8>()?;
         let column = columns.flatten_all()?.to_vec1::<u8>()?;
         let heads = config.sizes.heads;
-        let is_of_keys = cells.iter().enumerate().all(|(at, cell)| {
-            let (item, query, key) = (at / keys / queries / heads, at / keys % queries, at % keys);
-            *cell == 0 || key > first + query || column.get(item * keys + key) == Some(&1)
+        let is_of_keys = cells.chunks(keys.max(1)).enumerate().all(|(row, cells)| {
+            let (item, own) = (row / queries / heads, first + row % queries);
+            let is_padding = |key: usize| column.get(item * keys + key) == Some(&1);
+            let behind_window = cells.iter().take(own).take_while(|cell| **cell != 0).count();
+            cells
+                .iter()
+                .enumerate()
+                .skip(behind_window)
+                .all(|(key, cell)| *cell == 0 || key > own || is_padding(key))
         });
         if !is_of_keys {
             return Ok(None);
