@@ -1,13 +1,14 @@
 //! From differences to what they come from.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::clues::clues;
 use super::evidence::Evidence;
 use super::explain::explain;
 use super::finding::{Diagnosis, Finding};
 use super::report::{Status, StepReport, mark_inherited};
-use super::whole_runs::{PATIENCE, WholeRuns};
+use super::whole_runs::WholeRuns;
 use crate::error::Result;
 use crate::program::{Kind, Name, Program};
 
@@ -16,7 +17,8 @@ use crate::program::{Kind, Name, Program};
 ///
 /// A step whose inputs were all recorded is computed again from those: if that gives what was recorded, the step
 /// is right. Where inputs are missing, a step is right if it follows, in a whole run, from those that are wrong by
-/// themselves; if it does not, it or a step that was not recorded is wrong too.
+/// themselves; if it does not, it or a step that was not recorded is wrong too. Whole runs with mistakes that would take
+/// longer than `patience` are not made.
 ///
 /// # Errors
 /// If candle fails.
@@ -25,6 +27,7 @@ pub fn diagnose(
     evidence: &Evidence,
     program: &Program,
     noise_counts: bool,
+    patience: Duration,
 ) -> Result<Diagnosis> {
     let (mut at_fault, mut right_by_itself, mut is_proven) = (Vec::new(), Vec::new(), true);
     for report in steps.iter() {
@@ -43,7 +46,7 @@ pub fn diagnose(
         hidden = runs.unproven();
         hidden.retain(|name| !right_by_itself.contains(name));
         if !hidden.is_empty() {
-            diagnosis = runs.explain(PATIENCE)?;
+            diagnosis = runs.explain(patience)?;
             let inheriting = inheriting(program, &hidden);
             hidden.retain(|name| !inheriting.contains(name));
             if diagnosis.findings.is_empty() {

@@ -1,6 +1,7 @@
 //! A file's tensors beside those of its run, under each way to understand the file.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use candle_core::Tensor;
 
@@ -13,6 +14,7 @@ use super::padding::{PaddedRows, Padding};
 use super::products::Lowered;
 use super::report::{Status, StepReport};
 use super::tolerance::Tolerances;
+use super::whole_runs::PATIENCE;
 use crate::config::{Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::Record;
@@ -61,7 +63,7 @@ impl Recomputed {
     }
 
     /// Explains what differs.
-    fn judge(mut self, noise_counts: bool) -> Result<Self> {
+    fn judge(mut self, noise_counts: bool, patience: Duration) -> Result<Self> {
         if self.same() < self.steps.len() {
             let mut recorded = in_the_runs_type(&self.named.record, &self.trace)?;
             let config = self.run.config();
@@ -72,8 +74,9 @@ impl Recomputed {
             if self.padding.is_some() {
                 evidence = evidence.with_gaps();
             }
-            self.diagnosis =
-                Some(diagnose(&mut self.steps, &evidence, self.run.program(), noise_counts)?);
+            let program = self.run.program();
+            let found = diagnose(&mut self.steps, &evidence, program, noise_counts, patience)?;
+            self.diagnosis = Some(found);
         }
         Ok(self)
     }
@@ -138,9 +141,12 @@ pub fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Res
             Err(_) => {}
         }
     }
-    let mut best = None;
+    let mut best: Option<Recomputed> = None;
     for recomputed in likeliest(found)? {
-        let judged = recomputed.judge(tolerances.noise_counts)?;
+        // Where all is explained, another way may still need nothing but rounding.
+        let is_explained = best.as_ref().is_some_and(|best| best.unexplained() == 0);
+        let patience = if is_explained { Duration::ZERO } else { PATIENCE };
+        let judged = recomputed.judge(tolerances.noise_counts, patience)?;
         // One that needs nothing but rounding is the one that was meant.
         if judged.is_same() {
             return Ok(judged);
