@@ -1,33 +1,13 @@
-//! Cells of traces, and how the numbers in them came about.
+//! How the numbers of a trace came about.
 
-use std::str::FromStr;
-
+use super::cell::Cell;
 use super::graph::{Program, Step, Trace};
 use super::name::Name;
-use super::op::Op;
+use super::op::{Misread, Op};
+use super::role::{BlockedCells, Role};
 use super::terms::{Reason, Term, Value, broadcast};
+use super::working::{Exponential, Exponentials, Working};
 use crate::error::{Error, Result, near_miss, shown};
-
-/// A cell of a step, written as `scores[0,1,2,3]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cell {
-    /// The step's name.
-    pub step: String,
-    /// An index an axis, outermost first.
-    pub index: Vec<usize>,
-}
-
-impl FromStr for Cell {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.trim().strip_suffix(']').and_then(|text| text.split_once('['));
-        let wrong = || format!("`{}` is no cell such as scores[0,1,2,3]", shown(text));
-        let (step, index) = parts.ok_or_else(wrong)?;
-        let index: Result<Vec<usize>, _> = index.split(',').map(|at| at.trim().parse()).collect();
-        Ok(Self { step: step.trim().to_owned(), index: index.map_err(|_| wrong())? })
-    }
-}
 
 /// How the number in a cell came about.
 #[derive(Debug)]
@@ -39,8 +19,46 @@ pub struct Explanation<'a> {
     pub value: f64,
     /// What adds up to it; nothing for what is given, and for masks.
     pub terms: Vec<Term>,
+    /// What was worked out on the way.
+    pub working: Working,
+    /// Of a row of scores: the step's own numbers of that row, if it has one for every score, and why keys are blocked.
+    pub row: Vec<RowCell>,
     /// Why the cell is blocked, where it is.
     pub reasons: Vec<Reason>,
+    /// Where a NaN comes from.
+    pub nan: Option<NanSource>,
+}
+
+/// What there is to say of a key in a row that softmax reads.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RowCell {
+    /// The step's own number, if it has one for the key.
+    pub value: Option<f64>,
+    /// Why the key is blocked, where it is.
+    pub reasons: Vec<Reason>,
+}
+
+/// Where a NaN comes from.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct NanSource {
+    /// The first cell on the way that is NaN.
+    pub cell: Cell,
+    /// Why it is.
+    pub cause: NanCause,
+}
+
+/// Why a number is NaN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NanCause {
+    /// It is given as such.
+    Given,
+    /// Softmax of −∞ alone: every key of its row is blocked.
+    EmptyRow,
+    /// ∞ − ∞, or 0 · ∞, of numbers that are none themselves.
+    Infinite,
 }
 
 impl Trace {
@@ -49,9 +67,22 @@ impl Trace {
     /// # Errors
     /// If there is no such step, or no such cell in it.
     pub fn explain(&self, cell: &Cell) -> Result<Explanation<'_>> {
-        let found = Name::named(&cell.step).and_then(|name| self.position(name));
-        let at = found.ok_or_else(|| self.no_step(&cell.step))?;
-        let step = &self.steps()[at];
+        let step = self.step_of(cell)?;
+        let value = value_of(step).at(&cell.index)?.value;
+        let (terms, working) = self.worked_out(step, &cell.index)?;
+        let row = match &working {
+            Working::Softmax(row) => self.row(step, row)?,
+            _ => Vec::new(),
+        };
+        let nan = if value.is_nan() { Some(self.nan_source(step, &cell.index)?) } else { None };
+        let reasons = self.reasons(step, &cell.index)?;
+        Ok(Explanation { step, value, terms, working, row, reasons, nan })
+    }
+
+    /// The step of a cell, which it has.
+    fn step_of(&self, cell: &Cell) -> Result<&Step> {
+        let found = Name::named(&cell.step).and_then(|name| self.step(name));
+        let step = found.ok_or_else(|| self.no_step(&cell.step))?;
         let sizes = step.axes.shape();
         let is_there = sizes.len() == cell.index.len()
             && cell.index.iter().zip(&sizes).all(|(at, size)| at < size);
@@ -60,32 +91,84 @@ impl Trace {
             let fix = "give an index an axis, counted from 0";
             return Err(Error::tensor(step.name, what, fix));
         }
-        let value = value_of(step).at(&cell.index)?.value;
-        let inputs: Vec<Value> = self.read_by(step).into_iter().map(value_of).collect();
-        let terms = step.op.operation().terms(&inputs, &cell.index)?;
-        let mut reasons = Vec::new();
-        self.add_reasons(step, &cell.index, &mut reasons)?;
-        Ok(Explanation { step, value, terms, reasons })
+        Ok(step)
     }
 
-    /// Why a cell of a mask is true, or why a mask blocks a cell of scores.
+    fn worked_out(&self, step: &Step, index: &[usize]) -> Result<(Vec<Term>, Working)> {
+        let inputs: Vec<Value> = self.read_by(step).into_iter().map(value_of).collect();
+        let operation = step.op.operation();
+        Ok((operation.terms(&inputs, index)?, operation.working(&inputs, index)?))
+    }
+
+    /// What there is to say of every key in a row that softmax reads.
+    fn row(&self, step: &Step, row: &Exponentials) -> Result<Vec<RowCell>> {
+        let scores = self.read_by(step).into_iter().next();
+        let has_own = scores.is_some_and(|scores| scores.axes == step.axes);
+        let cell = |key: &Exponential| {
+            let Some((scores, place)) = scores.zip(key.score.cell.as_ref()) else {
+                return Ok(RowCell { value: None, reasons: Vec::new() });
+            };
+            let own = has_own.then(|| value_of(step).at(&place.index)).transpose()?;
+            let reasons = self.reasons(scores, &place.index)?;
+            Ok(RowCell { value: own.map(|own| own.value), reasons })
+        };
+        row.keys.iter().map(cell).collect()
+    }
+
+    /// Why a cell of a mask is true, or why masks block a cell of scores or weights.
+    fn reasons(&self, step: &Step, cell: &[usize]) -> Result<Vec<Reason>> {
+        let mut reasons = Vec::new();
+        self.add_reasons(step, cell, &mut reasons)?;
+        Ok(reasons)
+    }
+
     fn add_reasons(&self, step: &Step, cell: &[usize], reasons: &mut Vec<Reason>) -> Result<()> {
-        let is_mask = step.name.row().is_boolean;
-        if is_mask && value_of(step).at(cell)?.value == 0.0 {
+        let row = step.name.row();
+        if row.is_boolean {
+            if value_of(step).at(cell)?.value == 0.0 {
+                return Ok(());
+            }
+            if step.op == Op::Given {
+                reasons.push(Reason::Given(step.name));
+                return Ok(());
+            }
+            reasons.extend(step.op.operation().reason(cell));
+        } else if row.blocked == BlockedCells::Unknown || !row.is_of_scores() {
+            return Ok(());
+        } else if row.role == Role::Setting && step.op == Op::Given {
+            if value_of(step).at(cell)?.value == f64::NEG_INFINITY {
+                reasons.push(Reason::Infinite(step.name));
+            }
             return Ok(());
         }
-        if is_mask && step.op == Op::Given {
-            reasons.push(Reason::Given(step.name));
-            return Ok(());
-        }
-        reasons.extend(step.op.operation().reason(cell));
-        if !is_mask && step.op.operation().fill().is_none() {
-            return Ok(());
-        }
-        for mask in self.read_by(step).into_iter().filter(|read| read.name.row().is_boolean) {
-            self.add_reasons(mask, &broadcast(cell, mask.value.dims()), reasons)?;
+        // Dropout's draw blocks no key.
+        for read in self.read_by(step).into_iter().filter(|read| read.name.role() != Role::Random) {
+            if read.name.row().is_of_scores() {
+                self.add_reasons(read, &broadcast(cell, read.value.dims()), reasons)?;
+            }
         }
         Ok(())
+    }
+
+    /// Where the NaN in a cell comes from: of the cells that it is worked out from, the first that is NaN, and so on.
+    fn nan_source(&self, step: &Step, index: &[usize]) -> Result<NanSource> {
+        let (terms, working) = self.worked_out(step, index)?;
+        let factors = terms.iter().flat_map(|term| &term.0);
+        // A factor that is made of a cell can be NaN where the cell is not.
+        let mut cells = factors.chain(working.reads()).filter_map(|factor| factor.cell.as_ref());
+        let is_nan = |cell: &&Cell| {
+            let number = self.step_of(cell).and_then(|step| value_of(step).at(&cell.index));
+            number.is_ok_and(|number| number.value.is_nan())
+        };
+        if let Some(cell) = cells.find(is_nan) {
+            return self.nan_source(self.step_of(cell)?, &cell.index);
+        }
+        let cause = match &working {
+            _ if step.op == Op::Given => NanCause::Given,
+            Working::Softmax(row) if row.largest == f64::NEG_INFINITY => NanCause::EmptyRow,
+            _ => NanCause::Infinite,
+        };
+        Ok(NanSource { cell: value_of(step).at(index)?.cell.ok_or(Misread)?, cause })
     }
 }
 
@@ -105,19 +188,4 @@ impl<V> Program<V> {
 
 fn value_of(step: &Step) -> Value<'_> {
     Value { name: step.name, tensor: &step.value }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cell_reads() {
-        let cell = Cell { step: "scores".to_owned(), index: vec![0, 1, 2, 3] };
-        assert_eq!("scores[0,1,2,3]".parse(), Ok(cell.clone()));
-        assert_eq!(" scores[0, 1,2, 3] ".parse(), Ok(cell));
-        for text in ["scores", "scores[]", "scores[a]", "scores[0", "scores[-1]"] {
-            assert!(text.parse::<Cell>().is_err(), "{text}");
-        }
-    }
 }

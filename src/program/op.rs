@@ -9,6 +9,7 @@ use super::narrow::{Narrowed, Part};
 use super::ops::{Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
 use super::slips::{Knob, Sibling};
 use super::terms::{Reason, Term, Value};
+use super::working::Working;
 use crate::error::{Error, Result};
 
 /// What an operation is: everything that there is to know of it, in one place.
@@ -39,6 +40,14 @@ pub trait Operation: Debug {
     /// # Errors
     /// If there is no such cell.
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>>;
+
+    /// What it works out on the way to a cell, which the terms alone do not show.
+    ///
+    /// # Errors
+    /// If there is no such cell.
+    fn working(&self, _inputs: &[Value], _cell: &[usize]) -> Result<Working> {
+        Ok(Working::Plain)
+    }
 
     /// Floating-point operations: a multiply-add counts 2, softmax 5 an element (maximum, subtraction, exponential, sum,
     /// division), a norm 4, a rotation 3, a soft cap 3, moving and selecting numbers nothing.

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, IndexOp, Tensor};
 
+use super::cell::Cell;
 use super::name::Name;
 use crate::error::Result;
 
@@ -12,6 +13,8 @@ pub struct Factor {
     pub name: String,
     /// Its value.
     pub value: f64,
+    /// The cell that it is read from, or made of.
+    pub cell: Option<Cell>,
 }
 
 /// A product of factors. A number is the sum of its terms.
@@ -26,8 +29,15 @@ impl Term {
     }
 }
 
+impl Factor {
+    /// The same number, made of what stands in a cell.
+    pub(super) fn made_of(self, other: &Self) -> Self {
+        Self { cell: other.cell.clone(), ..self }
+    }
+}
+
 pub(super) fn factor(name: impl Into<String>, value: f64) -> Factor {
-    Factor { name: name.into(), value }
+    Factor { name: name.into(), value, cell: None }
 }
 
 /// Why a key is blocked for a query. Places are counted from 0.
@@ -100,6 +110,8 @@ pub enum Reason {
     },
     /// A mask that came from outside says so.
     Given(Name),
+    /// A float mask or bias that came from outside is −∞ there.
+    Infinite(Name),
 }
 
 /// The index that is broadcast to `cell` in a tensor of this shape.
@@ -128,9 +140,13 @@ impl Value<'_> {
         for at in index {
             value = value.i(*at)?;
         }
-        let value = value.to_dtype(DType::F64)?.to_scalar()?;
-        let index: Vec<String> = index.iter().map(ToString::to_string).collect();
-        Ok(Factor { name: format!("{}[{}]", self.name, index.join(",")), value })
+        Ok(self.named(index, value.to_dtype(DType::F64)?.to_scalar()?))
+    }
+
+    /// The number that stands in a cell, under its name.
+    pub(super) fn named(&self, index: &[usize], value: f64) -> Factor {
+        let cell = Cell { step: self.name.to_string(), index: index.to_vec() };
+        Factor { name: cell.to_string(), value, cell: Some(cell) }
     }
 
     /// The cell that is broadcast to `index`.

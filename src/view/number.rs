@@ -17,6 +17,13 @@ pub fn number(value: f64, decimals: usize) -> String {
     }
 }
 
+/// The same, but a large number of few digits with these alone: `-1e9`.
+pub fn brief(value: f64, decimals: usize) -> String {
+    let (rounded, exact) = (number(value, decimals), format!("{value:e}"));
+    let is_large = value.is_finite() && value.abs() >= 1e6;
+    if is_large && exact.len() < rounded.len() { exact } else { rounded }
+}
+
 /// A difference or ratio, from 0 up, in three digits: `1.19e-7`, `0.222`, `5.22`.
 pub fn magnitude(value: f64) -> String {
     match value {
@@ -76,6 +83,8 @@ mod tests {
         assert_eq!(number(0.0625, 3), "0.062");
         assert_eq!(number(f64::from(0.0005_f32), 3), "0.001");
         assert_eq!(number(-1e9, 3), "-1.000e9");
+        assert_eq!(brief(-1e9, 3), "-1e9");
+        assert_eq!(brief(-1_234_567.0, 3), "-1.235e6");
         assert_eq!(number(f64::NEG_INFINITY, 3), "-inf");
         assert_eq!(number(f64::NAN, 3), "nan");
     }

@@ -18,6 +18,8 @@ pub enum Block {
     Table(Table),
     /// A sentence, indented by so many steps.
     Text(usize, String),
+    /// Sentences, indented by so many steps, that are broken into lines between words.
+    Prose(usize, String),
     /// Nothing: what follows is another thing.
     Gap,
 }

@@ -59,6 +59,11 @@ impl Style {
             Block::Text(indent, text) => {
                 writeln!(out, "{}{}", "  ".repeat(*indent), self.spelled(text))
             }
+            Block::Prose(indent, text) => {
+                let indent = "  ".repeat(*indent);
+                let lines = wrapped(&self.spelled(text), self.width.saturating_sub(indent.len()));
+                lines.iter().try_for_each(|line| writeln!(out, "{indent}{line}"))
+            }
             Block::Gap => writeln!(out),
         }
     }
@@ -154,6 +159,21 @@ impl Style {
         }
         Ok(())
     }
+}
+
+/// A text in lines of at most `width` columns, broken between words; a word that is wider has a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// The widths of a grid's columns.

@@ -1,14 +1,15 @@
 //! What explains a number adds up to it.
 
 use candle_core::DType;
-use mha_trace::program::{Cell, Explanation, Op, Term};
+use mha_trace::program::{Cell, Explanation, Name, Op, Term, Working};
 use proptest::prelude::*;
 
 use super::common::{unravel, values};
 use super::strategy::cases;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    // A cell of every step of these runs: more than 10,000.
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn the_terms_of_a_cell_sum_to_its_value(case in cases(), place in 0.0..1.0_f64) {
@@ -18,8 +19,22 @@ proptest! {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "within")]
             let at = (place * all.len() as f64) as usize;
             let cell = Cell { step: step.name.to_string(), index: unravel(at, step.value.dims()) };
-            let Explanation { value, terms, reasons, .. } = trace.explain(&cell).expect("the cell is there");
+            let explanation = trace.explain(&cell).expect("the cell is there");
+            let Explanation { value, terms, reasons, working, row, nan, .. } = explanation;
             prop_assert_eq!(value.to_bits(), all[at].to_bits());
+            prop_assert_eq!(nan.is_some(), value.is_nan());
+            if let Working::Softmax(worked) = &working && step.name == Name::Weights {
+                prop_assert_eq!(row.len(), worked.keys.len());
+                for (key, own) in worked.keys.iter().zip(&row) {
+                    let (share, own) = (key.exp / worked.sum, own.value.expect("a weight a key"));
+                    // Shares are at most 1, and the exponents of a row have the size of its scores.
+                    let is_zero = worked.is_empty() && own == 0.0;
+                    prop_assert!(
+                        is_zero || (share.is_nan() && own.is_nan()) || (share - own).abs() <= 1e-5,
+                        "{}: {} of {:?}", cell, own, worked
+                    );
+                }
+            }
             if step.value.dtype() == DType::U8 {
                 // A mask is told by reasons; what dropout keeps has none but the draw.
                 prop_assert!(terms.is_empty() && reasons.is_empty() == (value == 0.0), "{}", step.name);

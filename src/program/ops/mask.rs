@@ -14,6 +14,7 @@ use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, read};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Reason, Term, Value, factor};
+use crate::program::working::Working;
 
 /// Masks, true = blocked, and their use.
 #[derive(Debug, Clone, PartialEq)]
@@ -210,6 +211,12 @@ impl Operation for Masking {
         } else {
             factor(format!("mask_fill, as {} blocks", blocked.name), fill.0)
         }])])
+    }
+
+    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
+        let (Self::Fill { .. }, [scores, mask]) = (self, inputs) else { return Ok(Working::Plain) };
+        let is_blocked = mask.broadcast_at(cell)?.value != 0.0;
+        Ok(Working::Masked { score: scores.at(cell)?, is_blocked })
     }
 
     fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {

@@ -11,6 +11,7 @@ use crate::program::axis::{Axes, Dim};
 use crate::program::op::{Misread, Op};
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Factor, Term, Value, factor};
+use crate::program::working::Normed;
 
 /// x / √(mean(x²) + ε) · w + b over the features of the last axis ("Root Mean Square Layer Normalization", Zhang and
 /// Sennrich, 2019, equation 4), or over all heads together; with x less its mean in place of x, `LayerNorm` ("Layer
@@ -87,44 +88,52 @@ impl Normalize {
         [&[scaled.as_str()], bias].concat().join(" + ")
     }
 
+    /// The row that a cell is normed by, and its norm.
+    pub(super) fn normed(&self, x: &Value, cell: &[usize]) -> Result<Normed> {
+        let [place @ .., _] = cell else { return Err(Misread.into()) };
+        let of = |place: &[usize]| -> Result<Vec<Factor>> {
+            let numbers = x.row(place)?.into_iter().enumerate();
+            Ok(numbers.map(|(d, number)| x.named(&[place, &[d]].concat(), number)).collect())
+        };
+        let row = match place {
+            [item, _, token] if self.over_heads => {
+                let heads = x.tensor.dims().get(1).copied().unwrap_or(0);
+                let rows = (0..heads).map(|head| of(&[*item, head, *token]));
+                rows.collect::<Result<Vec<_>>>()?.concat()
+            }
+            _ => of(place)?,
+        };
+        let numbers = || row.iter().map(|number| number.value);
+        #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
+        let count = row.len() as f64;
+        let mean = self.is_centred.then(|| numbers().sum::<f64>() / count);
+        let less = mean.unwrap_or_default();
+        let squares = numbers().map(|x| (x - less).powi(2)).sum::<f64>() / count;
+        let root = (squares + self.eps).sqrt();
+        Ok(Normed { row, mean, squares, eps: self.eps, root, over_heads: self.over_heads })
+    }
+
     pub(super) fn terms(&self, x: &Value, others: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
         let [row @ .., d] = cell else { return Err(Misread.into()) };
         let own = x.at(cell)?;
-        let numbers = match row {
-            [item, _, token] if self.over_heads => {
-                let heads = x.tensor.dims().get(1).copied().unwrap_or(0);
-                let rows = (0..heads).map(|head| x.row(&[*item, head, *token]));
-                rows.collect::<Result<Vec<_>>>()?.concat()
-            }
-            _ => x.row(row)?,
-        };
         let at = |parameter: &Value| match (parameter.tensor.rank(), row) {
             (2, [_, head, _]) => parameter.at(&[*head, *d]),
             _ => parameter.at(&[*d]),
         };
-        #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
-        let mean_of = |numbers: &mut dyn Iterator<Item = f64>, count: usize| {
-            numbers.sum::<f64>() / count as f64
-        };
-        let count = numbers.len();
-        let mean = if self.is_centred { mean_of(&mut numbers.iter().copied(), count) } else { 0.0 };
-        let squares = mean_of(&mut numbers.iter().map(|x| (x - mean).powi(2)), count);
+        let Normed { mean, root, .. } = self.normed(x, cell)?;
         let named = if self.is_centred { "variance" } else { "mean of squares" };
-        let root = (squares + self.eps).sqrt();
         let mut factors = vec![factor(format!("1 / √({named} + ε)"), root.recip())];
         if let Some(weight) = others.first() {
             let mut weight = at(weight)?;
             if self.offset != 0.0 {
                 let name = format!("{} + {}", self.offset, weight.name);
-                weight = factor(name, self.offset + weight.value);
+                weight = factor(name, self.offset + weight.value).made_of(&weight);
             }
             factors.push(weight);
         }
         let times = |first: Factor| Term([vec![first], factors.clone()].concat());
         let mut terms = vec![times(own)];
-        if self.is_centred {
-            terms.push(times(factor("−mean", -mean)));
-        }
+        terms.extend(mean.map(|mean| times(factor("−mean", -mean))));
         if let Some(bias) = others.get(1) {
             terms.push(Term(vec![at(bias)?]));
         }

@@ -15,6 +15,7 @@ use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Op, Operation, at, read};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Term, Value, factor};
+use crate::program::working::Working;
 
 /// Rotary positions, and what they are made of.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,6 +99,11 @@ impl Operation for Rotary {
                 rotate.terms(&heads, &freqs, cell)
             }
         }
+    }
+
+    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
+        let (Self::Rotate(rotate), [heads, freqs]) = (self, inputs) else { return Ok(Working::Plain) };
+        Ok(rotate.turned(heads, freqs, cell)?.map_or(Working::Plain, Working::Turned))
     }
 
     /// For each feature of a pair two products and a sum; cosines and sines are few.

@@ -9,6 +9,7 @@ use super::turn::Turn;
 use crate::error::Result;
 use crate::program::op::at;
 use crate::program::terms::{Term, Value, factor};
+use crate::program::working::Turned;
 
 /// The pair i of every head's features is turned by position · `θ_i` ("`RoFormer`", Su et al., 2021, equation 34). Reads
 /// heads (batch, head, token, `head_dim`) and θ (one per pair); features beyond the pairs stay.
@@ -131,19 +132,22 @@ impl Rotate {
         if self.is_at_end { Tensor::cat(&[rest, part], 3) } else { Tensor::cat(&[part, rest], 3) }
     }
 
-    /// A turned feature: itself times the cosine, and its partner times the sine, of the pair's angle.
-    pub(super) fn terms(&self, heads: &Value, freqs: &Value, cell: &[usize]) -> Result<Vec<Term>> {
-        let ([b, h, t, d], pairs) = (at(cell)?, freqs.tensor.dim(0)?);
+    /// The rotation of the pair that a feature belongs to; nothing for one that stays.
+    pub(super) fn turned(
+        &self,
+        heads: &Value,
+        freqs: &Value,
+        cell: &[usize],
+    ) -> Result<Option<Turned>> {
+        let ([b, _, t, d], pairs) = (at(cell)?, freqs.tensor.dim(0)?);
         let rest = heads.tensor.dim(3)? - 2 * pairs;
         let start = if self.is_at_end { rest } else { 0 };
-        let Some(d) = d.checked_sub(start).filter(|d| *d < 2 * pairs) else {
-            return Ok(vec![Term(vec![heads.at(cell)?])]);
+        let Some(d) = d.checked_sub(start).filter(|d| *d < 2 * pairs) else { return Ok(None) };
+        let (pair, first, second) = match self.pairing {
+            Pairing::Half => (d % pairs, d % pairs, d % pairs + pairs),
+            Pairing::Interleaved => (d / 2, d - d % 2, d - d % 2 + 1),
         };
-        let (pair, partner, is_first) = match self.pairing {
-            Pairing::Half if d < pairs => (d, d + pairs, true),
-            Pairing::Half => (d - pairs, d - pairs, false),
-            Pairing::Interleaved => (d / 2, d ^ 1, d % 2 == 0),
-        };
+        let features = [start + first, start + second];
         let frequency = freqs.at(&[pair])?;
         let position = self.position(b, t, pair);
         #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
@@ -152,15 +156,26 @@ impl Rotate {
         let is_narrow = freqs.tensor.dtype() == DType::F32;
         #[allow(clippy::cast_possible_truncation, reason = "the product is rounded so")]
         let angle = if is_narrow { f64::from(angle as f32) } else { angle };
+        Ok(Some(Turned { pair, features, position, frequency, angle, factor: self.own_factor() }))
+    }
+
+    /// A turned feature: itself times the cosine, and its partner times the sine, of the pair's angle.
+    pub(super) fn terms(&self, heads: &Value, freqs: &Value, cell: &[usize]) -> Result<Vec<Term>> {
+        let [b, h, t, d] = at(cell)?;
+        let Some(turned) = self.turned(heads, freqs, cell)? else {
+            return Ok(vec![Term(vec![heads.at(cell)?])]);
+        };
+        let Turned { features: [first, second], position, frequency, angle, factor: by, .. } =
+            turned;
+        let partner = if d == first { second } else { first };
         let name = format!("{position} · {}", frequency.name);
-        let is_negative = is_first != self.is_backwards;
+        let is_negative = (d == first) != self.is_backwards;
         let (sign, minus) = if is_negative { (-1.0, "−") } else { (1.0, "") };
-        let own = [heads.at(cell)?, factor(format!("cos({name})"), angle.cos())];
-        let other = heads.at(&[b, h, t, start + partner])?;
-        let others = [other, factor(format!("{minus}sin({name})"), sign * angle.sin())];
-        let by = self.own_factor().map(|by| factor("attention factor", by));
-        Ok([own, others]
-            .map(|factors| Term(factors.into_iter().chain(by.clone()).collect()))
-            .into())
+        let of_own = factor(format!("cos({name})"), angle.cos()).made_of(&frequency);
+        let of_other =
+            factor(format!("{minus}sin({name})"), sign * angle.sin()).made_of(&frequency);
+        let by = by.map(|by| factor("attention factor", by));
+        let terms = [[heads.at(cell)?, of_own], [heads.at(&[b, h, t, partner])?, of_other]];
+        Ok(terms.map(|factors| Term(factors.into_iter().chain(by.clone()).collect())).into())
     }
 }

@@ -13,6 +13,7 @@ use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Op, Operation};
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
+use crate::program::working::Working;
 
 /// Numbers that are scaled, each or by rows.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,21 +122,29 @@ impl Operation for Scaling {
             Self::By { factor: by } => vec![own, factor("scale", *by)],
             Self::SoftCap { cap } => {
                 let name = format!("tanh({} / {cap})", own.name);
-                vec![factor("softcap", *cap), factor(name, (own.value / cap).tanh())]
+                vec![factor("softcap", *cap), factor(name, (own.value / cap).tanh()).made_of(&own)]
             }
             Self::Clip { limit } if own.value.abs() > *limit => {
                 let name = format!("{} within ±{limit}", own.name);
-                vec![factor(name, own.value.clamp(-*limit, *limit))]
+                vec![factor(name, own.value.clamp(-*limit, *limit)).made_of(&own)]
             }
             Self::Clip { .. } => vec![own],
             Self::Gate { map } => {
                 let gate = others.first().ok_or(Misread)?.at(cell)?;
                 let through = map.value(&Tensor::new(&[gate.value], x.tensor.device())?)?;
                 let through = through.to_vec1::<f64>()?.first().copied().unwrap_or(f64::NAN);
-                vec![own, factor(format!("{}({})", map.name(), gate.name), through)]
+                let name = format!("{}({})", map.name(), gate.name);
+                vec![own, factor(name, through).made_of(&gate)]
             }
             Self::Temperature(temperature) => vec![own, temperature.factor_at(cell)?],
         })])
+    }
+
+    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
+        match (self, inputs) {
+            (Self::Norm(norm), [x, ..]) => Ok(Working::Normed(norm.normed(x, cell)?)),
+            _ => Ok(Working::Plain),
+        }
     }
 
     fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {

@@ -12,6 +12,7 @@ use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation};
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
+use crate::program::working::{Exponential, Exponentials, Working};
 
 choices! {
     /// What softmax makes of a row that is −∞ throughout.
@@ -207,39 +208,26 @@ impl Operation for Weighting {
             let term = |head| Ok(Term(vec![of_head(head)?, share.clone()]));
             return (0..heads).map(term).collect();
         }
-        let own = || inputs.first().ok_or(Misread)?.at(cell);
         if let (Self::LogSumExp, [scores, sinks @ ..]) = (self, inputs) {
-            let mut row = scores.row(cell)?;
-            for sinks in sinks {
-                row.push(sinks.at(&[cell.get(1).copied().unwrap_or_default()])?.value);
+            let row = Exponentials::of(scores, sinks.first(), cell)?;
+            if row.largest == f64::NEG_INFINITY {
+                return Ok(vec![Term(vec![factor("-inf, as every score is", row.largest)])]);
             }
-            let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            if largest == f64::NEG_INFINITY {
-                return Ok(vec![Term(vec![factor("-inf, as every score is", largest)])]);
-            }
-            let sum: f64 = row.iter().map(|score| (score - largest).exp()).sum();
-            let over = if sinks.is_empty() { "keys" } else { "keys and the sink" };
-            let log = factor(format!("log Σ exp(s − max) over {over}"), sum.ln());
-            let largest = factor(format!("max of the row of {}", scores.name), largest);
+            let log = factor(format!("log Σ exp(s − max) over {}", row.over()), row.sum.ln());
+            let largest = factor(format!("max of the row of {}", scores.name), row.largest);
             return Ok(vec![Term(vec![largest]), Term(vec![log])]);
         }
+        let own = || inputs.first().ok_or(Misread)?.at(cell);
         Ok(vec![Term(match (self, inputs, cell) {
-            (Self::Softmax { empty_row, .. }, [scores, sinks @ ..], [row @ .., _]) => {
-                let head = row.get(1).copied().unwrap_or_default();
-                let mut row = scores.row(row)?;
-                if *empty_row == EmptyRow::Zero && row.iter().all(|s| *s == f64::NEG_INFINITY) {
+            (Self::Softmax { empty_row, .. }, [scores, sinks @ ..], [row @ .., key]) => {
+                let row = Exponentials::of(scores, sinks.first(), row)?;
+                if *empty_row == EmptyRow::Zero && row.is_empty() {
                     return Ok(vec![Term(vec![factor("0, as every key is blocked", 0.0)])]);
                 }
-                for sinks in sinks {
-                    row.push(sinks.at(&[head])?.value);
-                }
-                let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let sum: f64 = row.iter().map(|score| (score - largest).exp()).sum();
-                let score = own()?;
-                let name = format!("exp({} − max)", score.name);
-                let exp = factor(name, (score.value - largest).exp());
-                let over = if sinks.is_empty() { "keys" } else { "keys and the sink" };
-                vec![exp, factor(format!("1 / Σ exp(s − max) over {over}"), sum.recip())]
+                let Exponential { score, exp, .. } = row.keys.get(*key).ok_or(Misread)?;
+                let exp = factor(format!("exp({} − max)", score.name), *exp).made_of(score);
+                let name = format!("1 / Σ exp(s − max) over {}", row.over());
+                vec![exp, factor(name, row.sum.recip())]
             }
             (Self::DropoutScale { p }, ..) => vec![factor("1 / (1 − p)", dropout_scale(*p).into())],
             (Self::Dropout { .. }, [_, keep, scale], _) => {
@@ -254,6 +242,19 @@ impl Operation for Weighting {
                 return Err(Misread.into());
             }
         })])
+    }
+
+    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
+        Ok(match (self, inputs, cell) {
+            (Self::Softmax { axis_from_last: 1, .. }, [scores, sinks @ ..], [row @ .., _])
+            | (Self::LogSumExp, [scores, sinks @ ..], row) => {
+                Working::Softmax(Exponentials::of(scores, sinks.first(), row)?)
+            }
+            (Self::Dropout { p }, [_, keep, _], _) => {
+                Working::Dropped { is_kept: keep.at(cell)?.value != 0.0, p: *p }
+            }
+            _ => Working::Plain,
+        })
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {

@@ -1,0 +1,150 @@
+//! How one number came about, as text.
+
+mod reason;
+mod working;
+
+use candle_core::DType;
+use serde_json::{Value, json};
+
+use self::reason::words;
+use self::working::{nan_source, working};
+use super::View;
+use super::label;
+use super::number::brief;
+use super::page::{Block, Table, Text};
+use crate::config::Config;
+use crate::error::{Result, quoted};
+use crate::file::{json_number, shortest};
+use crate::program::{Cell, Explanation, Op, Term, Trace, Working};
+
+/// A sum of more terms than this is cut to its edges, unless all are asked for.
+const MOST: usize = 20;
+
+/// A cell's value, its step's formula, and the terms that add up to it.
+///
+/// # Errors
+/// If the run has no such cell.
+pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> Result<Vec<Block>> {
+    let explanation = trace.explain(cell)?;
+    let Explanation { step, value, terms, reasons, .. } = &explanation;
+    let labels = config.labels();
+    let place = label::cell(labels.as_ref(), Some(step.name), &step.axes, &cell.index);
+    let place = quoted(&place);
+    let (name, what) = (step.name, step.name.title());
+    let value = if step.name.row().is_boolean {
+        (*value != 0.0).to_string()
+    } else {
+        shortest(*value, step.value.dtype())
+    };
+    let mut blocks = vec![Block::Prose(0, format!("{name} at {place} = {value}"))];
+    let given = step.op == Op::Given;
+    let made =
+        if given { ", which is given".to_owned() } else { format!(": {}", trace.formula(step)) };
+    blocks.push(Block::Prose(1, format!("{what}{made}")));
+    blocks.extend(working(&explanation, labels.as_ref(), &cell.index, view));
+    match terms.as_slice() {
+        [] => {}
+        [only] => blocks.push(Block::Prose(1, format!("= {}", product(only, view.decimals)))),
+        // Products of many factors are wider than a line.
+        terms if terms.iter().any(|term| term.0.len() > 2) && terms.len() <= MOST => {
+            let of = |value| brief(value, view.decimals);
+            blocks.extend(terms.iter().map(|term| {
+                let value = of(term.value());
+                Block::Prose(1, format!("+ {} = {value}", product(term, view.decimals)))
+            }));
+            let sum = terms.iter().map(Term::value).sum();
+            blocks.push(Block::Prose(1, format!("= {}", of(sum))));
+        }
+        terms => blocks.push(Block::Table(sum(terms, view))),
+    }
+    if matches!(explanation.working, Working::Softmax(_)) {
+        // Its row has told why.
+    } else {
+        blocks.extend(reasons.iter().map(|reason| {
+            let words = words(reason);
+            Block::Prose(1, format!("blocked by the {}: {}", words.mask, words.why))
+        }));
+    }
+    blocks.extend(
+        explanation
+            .nan
+            .as_ref()
+            .map(|source| Block::Prose(1, nan_source(source, source.cell == *cell))),
+    );
+    Ok(blocks)
+}
+
+/// `q[0,1,2] 1.500 · 1 / √4 0.500`
+fn product(term: &Term, decimals: usize) -> String {
+    let factors = term.0.iter().map(|f| format!("{} ({})", brief(f.value, decimals), f.name));
+    factors.collect::<Vec<_>>().join(" · ")
+}
+
+/// A table of the terms; of many, those at its edges, and what the others add up to.
+fn sum(terms: &[Term], view: &View) -> Table {
+    let widest = terms.iter().map(|term| term.0.len()).max().unwrap_or(0);
+    let row = |mut cells: Vec<Text>, value: f64| {
+        cells.resize(2 * widest, Text::default());
+        cells.push(Text::number(brief(value, view.decimals)));
+        cells
+    };
+    let factors = |term: &Term| {
+        let cells = term.0.iter().flat_map(|factor| {
+            let value = brief(factor.value, view.decimals);
+            [Text::from(factor.name.clone()), Text::number(value)]
+        });
+        row(cells.collect(), term.value())
+    };
+    let of = |terms: &[Term]| terms.iter().map(Term::value).sum();
+    let is_whole = view.full || terms.len() <= MOST;
+    let edge = if is_whole { terms.len() } else { view.edge.min(terms.len()) };
+    let (start, rest) = terms.split_at(edge);
+    let (gap, end) = rest.split_at(rest.len().saturating_sub(edge));
+    let mut rows: Vec<_> = start.iter().map(factors).collect();
+    if !gap.is_empty() {
+        rows.push(row(vec![Text::from(format!("… {} more", gap.len()))], of(gap)));
+    }
+    rows.extend(end.iter().map(factors));
+    rows.push(row(vec![Text::from("sum")], of(terms)));
+    let mut header: Vec<String> =
+        ["factor", "value"].repeat(widest).into_iter().map(str::to_owned).collect();
+    header.push("product".to_owned());
+    Table { header, rows, wraps: 0, is_inner: true }
+}
+
+/// The same as JSON, lossless.
+///
+/// # Errors
+/// If the run has no such cell.
+pub fn explanation_json(trace: &Trace, cell: &Cell) -> Result<Value> {
+    let explanation = trace.explain(cell)?;
+    let Explanation { step, value, terms, reasons, .. } = &explanation;
+    let exact = |value: f64| json_number(value, DType::F64);
+    let term = |term: &Term| {
+        let factors = term.0.iter().map(|f| json!({ "name": f.name, "value": exact(f.value) }));
+        json!({ "factors": factors.collect::<Vec<_>>(), "product": exact(term.value()) })
+    };
+    let mut told = json!({
+        "format": "mha-trace-explanation",
+        "version": 1,
+        "step": step.name,
+        "axes": step.axes.names(),
+        "index": cell.index,
+        "formula": trace.formula(step),
+        "value": exact(*value),
+        "terms": terms.iter().map(term).collect::<Vec<_>>(),
+        "reasons": reasons.iter().map(|reason| words(reason).why).collect::<Vec<_>>(),
+    });
+    if let Working::Softmax(row) = &explanation.working {
+        let keys = row.keys.iter().zip(&explanation.row).map(|(key, own)| {
+            let blocked: Vec<_> = own.reasons.iter().map(|reason| words(reason).mask).collect();
+            let weight = own.value.map(exact);
+            json!({ "score": exact(key.score.value), "exp": exact(key.exp), "weight": weight, "blocked_by": blocked })
+        });
+        told["row"] = keys.collect();
+    }
+    if let Some(source) = &explanation.nan {
+        told["nan_from"] = json!(source.cell.to_string());
+    }
+    Ok(told)
+}
