@@ -286,7 +286,7 @@ fn only_padded_rows(
 }
 
 /// The recorded values, and the trace's own of what is not computed, in the type that the run is computed in.
-fn in_the_runs_type(record: &Record, trace: &Trace) -> Result<HashMap<Name, Tensor>> {
+pub fn in_the_runs_type(record: &Record, trace: &Trace) -> Result<HashMap<Name, Tensor>> {
     let mut values = HashMap::new();
     for step in trace.steps() {
         if !step.is_computed() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::check::PerStep;
 use crate::foreign::NameMap;
-use crate::program::Cell;
+use crate::view::Asked;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -43,7 +43,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Compare two recorded files step by step, nothing recomputed
     Diff(DiffArgs),
-    /// Show how one number came about: explain 'scores[0,1,2,3]'
+    /// Explain a step, or how one number came about: explain 'scores[0,1,2,3]'
     Explain(ExplainArgs),
     /// List the mistakes that check names, or explain one
     Bugs(BugsArgs),
@@ -113,9 +113,15 @@ pub struct NameArgs {
 
 #[derive(Args)]
 pub struct ExplainArgs {
-    /// A step, and an index an axis
-    #[arg(value_name = "STEP[I,J,…]")]
-    pub cell: Cell,
+    /// A step: scores; or one number of it, by its place on every axis: scores[0,1,2,3], by the names of the axes:
+    /// scores[head=1,query=2,key=3], or also by the labels of --tokens: weights[head=1,query=sat,key=cat]
+    #[arg(value_name = "STEP|CELL")]
+    pub asked: Asked,
+    /// A recorded file, whose own numbers are explained; without it the run's
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub names: NameArgs,
     /// Decimals of every number but the cell's own
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
     pub decimals: u8,

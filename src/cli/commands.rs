@@ -8,11 +8,13 @@ use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{quoted, quoted_path, shown};
 use crate::file::{Output, recorded_in, write_json};
 use crate::foreign::{Match, NameMap};
+use crate::program::Program;
 use crate::view::{
     Block, Sides, Style, Tables, View, bug_list, bug_page, explanation, explanation_json,
-    model_list, report_page, shapes_json, shapes_page, trace_page, write_text,
+    model_list, report_page, shapes_json, shapes_page, step_json, step_page, trace_page,
+    write_text,
 };
-use crate::{Error, Run, Trace, to_record};
+use crate::{Config, Error, Run, Trace, to_record};
 
 use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
@@ -182,18 +184,53 @@ impl Color {
     }
 }
 
-/// Shows how one number came about.
+/// Explains a step, or how one number came about.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
-    let (run, _) = start(&args.run)?;
-    let trace = run.trace()?;
-    if args.report.format == Format::Json {
-        let value = explanation_json(&trace, &args.cell)?;
-        print(|out| writeln!(out, "{value:#}"))?;
+    let view = View { decimals: args.decimals.into(), full: args.full, ..View::default() };
+    if let Some(file) = &args.file {
+        refuse_config(&args.run)?;
+        let (config, trace) = check::recorded(file, &args.run.settings()?, &args.names.map())?;
+        explain_in(args, &trace, &config, &view, || Ok(trace.clone()))?;
         return Ok(Outcome::Same);
     }
-    let view = View { decimals: args.decimals.into(), full: args.full, ..View::default() };
-    args.report.print(explanation(&trace, run.config(), &args.cell, &view)?)?;
+    let (run, _) = start(&args.run)?;
+    explain_in(args, run.program(), run.config(), &view, || run.trace())?;
     Ok(Outcome::Same)
+}
+
+/// Explains what is asked for in a program, which `trace` runs: a step alone needs no number of it.
+fn explain_in<V>(
+    args: &ExplainArgs,
+    program: &Program<V>,
+    config: &Config,
+    view: &View,
+    trace: impl FnOnce() -> Result<Trace, Error>,
+) -> Result<(), Error> {
+    let cell = args.asked.cell(program, config.labels().as_ref())?;
+    match (cell, args.report.format) {
+        (None, Format::Table) => {
+            args.report.print(step_page(program, args.asked.step(program)?, view))
+        }
+        (None, Format::Json) => {
+            let value = step_json(program, args.asked.step(program)?);
+            print(|out| writeln!(out, "{value:#}"))
+        }
+        (Some(cell), Format::Table) => {
+            args.report.print(explanation(&trace()?, config, &cell, view)?)
+        }
+        (Some(cell), Format::Json) => {
+            let value = explanation_json(&trace()?, &cell)?;
+            print(|out| writeln!(out, "{value:#}"))
+        }
+    }
+}
+
+/// A recorded file has its own config.
+fn refuse_config(run: &RunArgs) -> Result<(), Error> {
+    let Some(config) = &run.config else { return Ok(()) };
+    let what =
+        format!("--config {} beside a recorded file, which has its own", quoted_path(config));
+    Err(refusal(what, "give single flags to override the file's config"))
 }
 
 /// Lists the known mistakes, or explains one.
@@ -226,11 +263,7 @@ pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
 
 /// Recomputes recorded files. A file that cannot be checked is told, and the others are checked all the same.
 pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
-    if let Some(config) = &args.run.config {
-        let what =
-            format!("--config {} beside a recorded file, which has its own", quoted_path(config));
-        return Err(refusal(what, "give single flags to override the file's config").into());
-    }
+    refuse_config(&args.run)?;
     let flags = args.run.settings()?;
     let map = args.names.map();
     let tolerances = Tolerances {

@@ -178,9 +178,11 @@ impl<V> Program<V> {
         let names: Vec<&str> = self.steps().iter().map(|step| step.name.as_str()).collect();
         let shown_names = self.steps().iter().filter(|step| !step.name.row().is_inner);
         let listed: Vec<&str> = shown_names.map(|step| step.name.as_str()).collect();
-        let fix = match near_miss(name, &names) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("this run has {}", listed.join(", ")),
+        let missing = Name::named(name).filter(|name| !name.row().brought_by.is_empty());
+        let fix = match (missing, near_miss(name, &names)) {
+            (Some(missing), _) => format!("it comes with {}", missing.row().brought_by),
+            (None, Some(near)) => format!("did you mean {near}?"),
+            (None, None) => format!("this run has {}", listed.join(", ")),
         };
         Error::config(format!("this run has no step {}", shown(name)), fix)
     }

@@ -16,6 +16,7 @@ mod role;
 mod row;
 mod slips;
 mod terms;
+mod why;
 mod working;
 
 pub(crate) use axis::unravel;

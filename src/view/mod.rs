@@ -15,7 +15,7 @@ mod text;
 mod trace;
 
 pub use bugs::{bug_list, bug_page};
-pub use explain::{explanation, explanation_json};
+pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
 pub use models::model_list;
 pub use page::{Block, Grid, Head, Table, Text};
 pub use report::{Sides, Tables, report_page};

@@ -102,7 +102,9 @@ impl Operation for Rotary {
     }
 
     fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
-        let (Self::Rotate(rotate), [heads, freqs]) = (self, inputs) else { return Ok(Working::Plain) };
+        let (Self::Rotate(rotate), [heads, freqs]) = (self, inputs) else {
+            return Ok(Working::Plain);
+        };
         Ok(rotate.turned(heads, freqs, cell)?.map_or(Working::Plain, Working::Turned))
     }
 

@@ -1,7 +1,12 @@
 //! How one number came about, as text.
 
+mod asked;
 mod reason;
+mod step;
 mod working;
+
+pub use asked::Asked;
+pub use step::{step_json, step_page};
 
 use candle_core::DType;
 use serde_json::{Value, json};
@@ -65,6 +70,10 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
             Block::Prose(1, format!("blocked by the {}: {}", words.mask, words.why))
         }));
     }
+    if let Some(sum) = unlike(&explanation, view.decimals) {
+        let text = "the recorded number does not follow: those that it is made of give";
+        blocks.push(Block::Prose(1, format!("{text} {sum}")));
+    }
     blocks.extend(
         explanation
             .nan
@@ -72,6 +81,16 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
             .map(|source| Block::Prose(1, nan_source(source, source.cell == *cell))),
     );
     Ok(blocks)
+}
+
+/// What the terms add up to, where they show another number than the cell holds: what is recorded can be wrong.
+fn unlike(explanation: &Explanation, decimals: usize) -> Option<String> {
+    let Explanation { value, terms, .. } = explanation;
+    let sum: f64 = terms.iter().map(Term::value).sum();
+    let size: f64 = terms.iter().map(|term| term.value().abs()).fold(value.abs(), f64::max);
+    // Numbers of 16 bits have three digits, and are no further off than these.
+    let is_apart = (sum - value).abs() > 0.01 * size || sum.is_nan() != value.is_nan();
+    (!terms.is_empty() && is_apart).then(|| brief(sum, decimals))
 }
 
 /// `q[0,1,2] 1.500 · 1 / √4 0.500`

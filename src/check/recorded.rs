@@ -1,0 +1,29 @@
+//! A recorded file as a trace: its own numbers wherever it has them.
+
+use std::path::Path;
+
+use super::recomputed::{in_the_runs_type, judged};
+use super::tolerance::Tolerances;
+use crate::config::{Config, Settings};
+use crate::error::Result;
+use crate::file::read_place;
+use crate::foreign::NameMap;
+use crate::program::{Step, Trace};
+
+/// The trace that a file recorded, understood as [`check`](super::check()) understands it: every step with the file's own
+/// numbers, and steps that it lacks computed from those.
+///
+/// # Errors
+/// If the file cannot be read, holds no computed step, or does not fit its own config or the flags.
+pub fn recorded(path: &Path, flags: &Settings, map: &NameMap) -> Result<(Config, Trace)> {
+    let mut record = read_place(path)?;
+    map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
+    let found =
+        judged(&record, flags, &Tolerances::default()).map_err(|error| error.in_file(path))?;
+    let own = in_the_runs_type(&found.named.record, &found.trace)?;
+    let value = |step: &Step, inputs: &[&_]| match own.get(&step.name) {
+        Some(own) => Ok(own.clone()),
+        None => step.op.eval(inputs),
+    };
+    Ok((found.run.config().clone(), found.trace.run_with(value)?))
+}

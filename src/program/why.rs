@@ -1,0 +1,181 @@
+//! Why there are steps: a sentence or two for each, as one who teaches attention would say it.
+
+use super::name::Name;
+
+impl Name {
+    /// Why the step is there, in a sentence or two.
+    #[must_use]
+    #[allow(clippy::too_many_lines, reason = "a table of one row for each step")]
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::X => "Each row is one token as a vector. All else is computed from these rows.",
+            Self::Memory => {
+                "In cross attention the queries look into another sequence: keys and values are projections of this one."
+            }
+            Self::WQ => "Learned: it turns a token into a query, what the token looks for.",
+            Self::WK => "Learned: it turns a token into a key, what a token is found by.",
+            Self::WV => {
+                "Learned: it turns a token into a value, what a token hands on once it is found."
+            }
+            Self::WO => {
+                "Learned: it mixes what the heads have found. Without it no head would hear of another."
+            }
+            Self::WDq | Self::CQ => {
+                "A narrow latent of the token, from which the queries of all heads are made: two small matrices in place of a large one."
+            }
+            Self::WDkv | Self::CKv => {
+                "A narrow latent of the token, from which the keys and values of all heads are made: the cache need hold nothing else of it."
+            }
+            Self::WKr | Self::KR | Self::KRHeads => {
+                "Keys made of a latent bear no rotation without being made anew. So one more key, which all heads share, bears the position."
+            }
+            Self::KRRot => {
+                "The shared key is turned by an angle that grows with its position, so that its dot product with a query sees their distance."
+            }
+            Self::KJoined => {
+                "Each head's key says what the token is, and the shared key behind it where it stands; one dot product sees both."
+            }
+            Self::BQ
+            | Self::BK
+            | Self::BV
+            | Self::BO
+            | Self::BGate
+            | Self::BDq
+            | Self::BDkv
+            | Self::BKr => {
+                "Learned: it is added to every row of the projection, whatever the token."
+            }
+            Self::WQNorm | Self::WKNorm | Self::WConcatNorm | Self::WCqNorm | Self::WCkvNorm => {
+                "Learned: the norm gives all features the same size, and this gives each its own back."
+            }
+            Self::BQNorm | Self::BKNorm => "Learned: it moves each feature after the norm.",
+            Self::WGate => {
+                "Learned: it tells from a token which features of its output should pass."
+            }
+            Self::Sinks => {
+                "The weights of a row sum to 1, so that a head must look somewhere. A sink takes the weight that no key deserves."
+            }
+            Self::RelativeTable => "Learned: how much each head likes a key at each distance.",
+            Self::RopeFreqs => {
+                "Each pair of features turns at its own speed: the fast ones tell neighbours apart, the slow ones see far."
+            }
+            Self::KPast | Self::VPast => {
+                "Keys and values of earlier tokens do not change, so they are kept and not computed again."
+            }
+            Self::CausalMask => {
+                "A model that predicts the next token may not see it: each query sees itself and what came before."
+            }
+            Self::WindowMask => {
+                "Each query sees its neighbours alone, so that the cost grows with the window, not with the length."
+            }
+            Self::ChunkMask => {
+                "Each query sees its own chunk alone, so that the cost grows with the chunk, not with the length."
+            }
+            Self::KeyMask | Self::LengthMask => {
+                "Sequences of a batch differ in length, and the short ones are padded. Padding means nothing and must get no weight."
+            }
+            Self::DocumentMask => {
+                "Several documents share one row to waste no room, and must not see each other."
+            }
+            Self::FileMask | Self::Mask => {
+                "It says which keys a query may not see. True blocks; it is broadcast to all heads and, where it can be, to all items."
+            }
+            Self::AlibiSlopes => {
+                "Each head has its own slope, so that some look near and some far."
+            }
+            Self::Alibi => {
+                "Attention knows no order by itself. Here far keys lose by their distance, which also holds for lengths never trained on."
+            }
+            Self::RelativeBias => {
+                "Attention knows no order by itself. Here each distance adds a learned number to the score."
+            }
+            Self::GivenBias | Self::FileBias | Self::AttnBias => {
+                "What is added to a score favours or disfavours the key before softmax; −∞ blocks it."
+            }
+            Self::DropoutKeep => {
+                "In training some weights are dropped at random, so that the model does not lean on single tokens."
+            }
+            Self::DropoutScale | Self::WeightsDropped => {
+                "Each weight is dropped with probability p. Those that stay are divided by 1 − p, so that a row still sums to 1 on average, and nothing need change when dropout is off."
+            }
+            Self::Q => {
+                "A query is what a token looks for. It is compared with the keys of all tokens."
+            }
+            Self::K => {
+                "A key is what a token is found by. It is compared with the queries of all tokens."
+            }
+            Self::V => "A value is what a token hands on to the queries that find it.",
+            Self::QHeads => {
+                "One head can look for one thing at a time. Several heads, each with its own share of the features, look for several, at about the cost of one."
+            }
+            Self::KHeads | Self::VHeads => {
+                "Every head has its own share of the features, as with the queries: head h has features h · d_k to (h + 1) · d_k − 1."
+            }
+            Self::QNorm | Self::KNorm | Self::QRotNorm | Self::KRotNorm => {
+                "Long queries and keys make huge scores, and softmax then sees one key alone. With the norm their length no longer counts."
+            }
+            Self::CQNorm | Self::CKvNorm => {
+                "With the norm the latent has one size whatever the token, and what is made of it stays in bounds."
+            }
+            Self::VNorm => "With the norm no token counts for more because its value is long.",
+            Self::QClipped | Self::KClipped | Self::VClipped => {
+                "Single huge numbers upset training. Clipping keeps them within a limit."
+            }
+            Self::VScaled => "The model was trained with values of this size.",
+            Self::QRot | Self::KRot => {
+                "Attention knows no order by itself. Queries and keys are turned by an angle that grows with their position, and as both turn, their dot product sees the distance alone."
+            }
+            Self::QScaled => {
+                "The more keys there are, the more evenly softmax spreads. A factor that grows with the position sharpens it again."
+            }
+            Self::KCached | Self::VCached => {
+                "The new tokens also look at the earlier ones, whose keys and values the cache has."
+            }
+            Self::KRepeated | Self::VRepeated => {
+                "Several query heads share the keys and values of one head, so that the cache is smaller. Here each gets its copy."
+            }
+            Self::ScoresRaw => {
+                "The dot product is large where query and key point the same way: it says how well the key fits what the query looks for."
+            }
+            Self::Scores => {
+                "The dot product of d_k independent numbers of variance 1 has variance d_k. Divided by √d_k it has variance 1 again; without that softmax would see one key alone, and learn hardly anything, as its gradients would vanish."
+            }
+            Self::ScoresCapped => {
+                "No score grows beyond the cap, so that no key takes all the weight for good."
+            }
+            Self::ScoresBiased => {
+                "What is added before softmax favours or disfavours keys: by their distance, or by a mask of 0 and −∞."
+            }
+            Self::MaskedScores => {
+                "A blocked key must get weight 0, so its score becomes so low that its exponential is 0. −1e9 does as −∞ would, but where every key of a row is blocked −∞ makes NaN, and −1e9 makes equal weights."
+            }
+            Self::Weights => {
+                "Softmax makes shares of the scores: none is negative, and each row sums to 1. Differences count, not sizes, so the largest score of the row is subtracted first, and no exponential overflows."
+            }
+            Self::Lse => {
+                "Kernels keep it in place of the weights: from it and the scores they come again in the backward pass."
+            }
+            Self::WeightsMean => {
+                "One picture in place of one a head; it hides that the heads look at different things."
+            }
+            Self::HeadOutputs => {
+                "Each token gets a mean of the values, by its weights: much of the tokens that fit, little of the others."
+            }
+            Self::Concat => {
+                "The heads' outputs stand side by side again, so that a token is one vector of all features."
+            }
+            Self::ConcatNorm => {
+                "The heads differ in size. The norm brings them to one before they are mixed."
+            }
+            Self::Gate => {
+                "From the token itself it is told which features of the output should pass."
+            }
+            Self::ConcatGated => {
+                "What the gate closes does not pass, so that a head can also add nothing."
+            }
+            Self::Output => {
+                "So far each head has its own features. The projection mixes what they found, and leads back to the width of the model."
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What is asked to be explained: a step, or a cell by numbers, names and labels.
+
+use std::str::FromStr;
+
+use crate::config::Labels;
+use crate::error::{Error, Result, near_miss, quoted, shown};
+use crate::program::{Axis, Cell, Name, Program, Step};
+use crate::view::label::token;
+
+/// What is asked to be explained: `scores`, `scores[0,1,2,3]`, `scores[head=1,query=2,key=3]` or
+/// `weights[head=0,query=sat,key=cat]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    step: String,
+    /// The places of a cell; nothing where the step itself is meant.
+    places: Option<Vec<Place>>,
+}
+
+/// A place on an axis: a number, or the label of a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    axis: Option<String>,
+    at: String,
+}
+
+impl FromStr for Asked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{}` is neither a step, as scores, nor a cell, as scores[0,1,2,3] or scores[head=1,query=2,key=3]",
+                shown(text)
+            )
+        };
+        let text = text.trim();
+        let is_name = |name: &str| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let (step, places) = match text.split_once('[') {
+            None => (text, None),
+            Some((step, places)) => {
+                (step.trim(), Some(places.strip_suffix(']').ok_or_else(wrong)?))
+            }
+        };
+        if !is_name(step) {
+            return Err(wrong());
+        }
+        let place = |text: &str| {
+            let (axis, at) = match text.split_once('=') {
+                Some((axis, at)) => (Some(axis.trim().to_owned()), at.trim()),
+                None => (None, text.trim()),
+            };
+            (!at.is_empty()).then(|| Place { axis, at: at.to_owned() })
+        };
+        let places = match places {
+            None => None,
+            // Of a number alone.
+            Some("") => Some(Vec::new()),
+            Some(places) => {
+                Some(places.split(',').map(place).collect::<Option<_>>().ok_or_else(wrong)?)
+            }
+        };
+        Ok(Self { step: step.to_owned(), places })
+    }
+}
+
+impl Asked {
+    /// The step of that name.
+    ///
+    /// # Errors
+    /// If the run has none.
+    pub fn step<'a, V>(&self, program: &'a Program<V>) -> Result<&'a Step<V>> {
+        let found = Name::named(&self.step).and_then(|name| program.step(name));
+        found.ok_or_else(|| program.no_step(&self.step))
+    }
+
+    /// The cell, if it is one.
+    ///
+    /// # Errors
+    /// If the run has no such step, or the step no such cell.
+    pub fn cell<V>(&self, program: &Program<V>, labels: Option<&Labels>) -> Result<Option<Cell>> {
+        let step = self.step(program)?;
+        let Some(places) = &self.places else { return Ok(None) };
+        let named = places.iter().filter(|place| place.axis.is_some()).count();
+        let index = match named {
+            0 => by_position(step, places, labels)?,
+            all if all == places.len() => by_name(step, places, labels)?,
+            _ => {
+                let what = "has some places with the name of their axis and some without";
+                return Err(Error::tensor(step.name, what, "name all axes, or none"));
+            }
+        };
+        Ok(Some(Cell { step: step.name.to_string(), index }))
+    }
+}
+
+fn by_position<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Result<Vec<usize>> {
+    let rank = step.axes.rank();
+    if places.len() != rank {
+        let numbers = if places.len() == 1 {
+            "1 place".to_owned()
+        } else {
+            format!("{} places", places.len())
+        };
+        let what = format!("has {rank} axes, {}, and {numbers} given", step.axes);
+        let first = Cell { step: step.name.to_string(), index: vec![0; rank] };
+        let fix = format!(
+            "give one an axis, counted from 0, as {first}; or name those that count, as {}",
+            by_names(step)
+        );
+        return Err(Error::tensor(step.name, what, fix));
+    }
+    let mut index = Vec::new();
+    for ((axis, size), place) in step.axes.iter().zip(places) {
+        index.push(number(step, axis, size, &place.at, &index, labels)?);
+    }
+    Ok(index)
+}
+
+fn by_name<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Result<Vec<usize>> {
+    let names: Vec<&str> = step.axes.iter().map(|(axis, _)| axis.name()).collect();
+    for (at, place) in places.iter().enumerate() {
+        let axis = place.axis.as_deref().unwrap_or_default();
+        if !names.contains(&axis) {
+            let what = format!("has no axis {}: it is {}", quoted(axis), step.axes);
+            let fix = match near_miss(axis, &names) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("its axes are {}", names.join(", ")),
+            };
+            return Err(Error::tensor(step.name, what, fix));
+        }
+        if places.iter().take(at).any(|other| other.axis == place.axis) {
+            let what = format!("has two places given on the axis {axis}");
+            return Err(Error::tensor(step.name, what, "give one an axis"));
+        }
+    }
+    let mut index = Vec::new();
+    for (axis, size) in step.axes.iter() {
+        let place = places.iter().find(|place| place.axis.as_deref() == Some(axis.name()));
+        index.push(match place {
+            Some(place) => number(step, axis, size, &place.at, &index, labels)?,
+            None if size == 1 => 0,
+            None => {
+                let what = format!("has {size} places on the axis {axis}, and none is given");
+                let fix = format!("give one, as {axis}=0: they are 0 to {}", size - 1);
+                return Err(Error::tensor(step.name, what, fix));
+            }
+        });
+    }
+    Ok(index)
+}
+
+/// A cell by the names of those axes that have more than one place.
+fn by_names<V>(step: &Step<V>) -> String {
+    let long = step.axes.iter().filter(|(_, size)| *size > 1);
+    let places: Vec<String> = long.map(|(axis, _)| format!("{axis}=0")).collect();
+    format!("{}[{}]", step.name, places.join(","))
+}
+
+/// The place on an axis that a number or a token's label says, at these places of the axes before it.
+fn number<V>(
+    step: &Step<V>,
+    axis: Axis,
+    size: usize,
+    text: &str,
+    before: &[usize],
+    labels: Option<&Labels>,
+) -> Result<usize> {
+    let last = size.saturating_sub(1);
+    if text.chars().all(|c| c.is_ascii_digit()) {
+        return match text.parse() {
+            Ok(at) if at < size => Ok(at),
+            _ => {
+                let what = format!("has no {axis} {text}: it is {}", step.axes);
+                Err(Error::tensor(step.name, what, format!("give a {axis} from 0 to {last}")))
+            }
+        };
+    }
+    let item = step.axes.item(before);
+    let all: Vec<(usize, String)> = (0..size)
+        .filter_map(|at| Some((at, token(labels, Some(step.name), (axis, size), item, at)?)))
+        .collect();
+    if all.is_empty() {
+        let what = format!("has no {axis} {}: it is {}", quoted(text), step.axes);
+        let fix = match axis {
+            Axis::Query | Axis::Key if labels.is_none() => {
+                format!("give a {axis} from 0 to {last}; names are those that `tokens` gives")
+            }
+            _ => format!("give a {axis} from 0 to {last}"),
+        };
+        return Err(Error::tensor(step.name, what, fix));
+    }
+    // Tokenizers keep the space in front of a word.
+    let is_it = |label: &str| label == text || label.trim_start_matches(['␣', 'Ġ', '▁']) == text;
+    let found: Vec<usize> =
+        all.iter().filter(|(_, label)| is_it(label)).map(|(at, _)| *at).collect();
+    match found.as_slice() {
+        [at] => Ok(*at),
+        [] => {
+            let names: Vec<&str> = all.iter().map(|(_, label)| label.as_str()).collect();
+            let what = format!("has no {axis} called {}", quoted(text));
+            let fix = match near_miss(text, &names) {
+                Some(near) => format!("did you mean {}?", quoted(near)),
+                None if names.len() <= 20 => {
+                    format!("they are called {}", quoted(&names.join(", ")))
+                }
+                None => format!("give a {axis} from 0 to {last}"),
+            };
+            Err(Error::tensor(step.name, what, fix))
+        }
+        several => {
+            let places: Vec<String> = several.iter().map(ToString::to_string).collect();
+            let all = if axis == Axis::Query { "queries" } else { "keys" };
+            let what = format!("has several {all} called {}: {}", quoted(text), places.join(", "));
+            Err(Error::tensor(step.name, what, "give one of these numbers"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_step_and_no_cell_is_refused() {
+        for text in
+            ["", "[0]", "scores[0", "scores[a,]", "scores[=]", "scores[head=]", "run.json", "a b"]
+        {
+            assert!(text.parse::<Asked>().is_err(), "{text}");
+        }
+        for text in ["scores", "scores[0,1]", " scores[ 0, 1 ] ", "scores[head=1,key=cat]"] {
+            assert!(text.parse::<Asked>().is_ok(), "{text}");
+        }
+    }
+}

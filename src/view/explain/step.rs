@@ -1,0 +1,64 @@
+//! A step, explained by its name alone.
+
+use serde_json::{Value, json};
+
+use crate::program::{Cell, Name, Op, Program, Step};
+use crate::view::View;
+use crate::view::number::number;
+use crate::view::page::Block;
+
+/// What a step does, why it is there, and what it reads and is read by. Nothing is computed for it.
+pub fn step_page<V>(program: &Program<V>, step: &Step<V>, view: &View) -> Vec<Block> {
+    let name = step.name;
+    let say = |text: String| Block::Prose(1, text);
+    let mut blocks = vec![Block::Title(format!("{name} · {}", name.title()))];
+    blocks.push(match (&step.op, step.op.operation().constant()) {
+        (Op::Given, _) => {
+            say("given: it comes from outside, and is computed from nothing".to_owned())
+        }
+        (_, None) => say(format!("{name} = {}", program.formula(step))),
+        (_, Some((constant, of, value))) => {
+            let value = number(value, view.decimals);
+            say(format!("{name} = {}, {constant} = {of} = {value}", program.formula(step)))
+        }
+    });
+    blocks.extend([Block::Gap, say(format!("why: {}", name.why())), Block::Gap]);
+    blocks.extend(
+        program.read_by(step).iter().map(|read| say(format!("reads {} {}", read.name, read.axes))),
+    );
+    blocks.push(say(format!("shape {name} {}", step.axes)));
+    let readers: Vec<&str> = readers(program, name);
+    blocks.push(match readers.as_slice() {
+        [] => say("read by no other step: it is a result".to_owned()),
+        readers => say(format!("read by {}", readers.join(", "))),
+    });
+    let first = Cell { step: name.to_string(), index: vec![0; step.axes.rank()] };
+    blocks.extend([Block::Gap, say(format!("one number of it: mha-trace explain '{first}'"))]);
+    blocks
+}
+
+fn readers<V>(program: &Program<V>, name: Name) -> Vec<&'static str> {
+    let reads = |step: &&Step<V>| program.read_by(step).iter().any(|read| read.name == name);
+    program.steps().iter().filter(reads).map(|step| step.name.as_str()).collect()
+}
+
+/// The same as JSON.
+pub fn step_json<V>(program: &Program<V>, step: &Step<V>) -> Value {
+    let reads: Vec<Value> = program
+        .read_by(step)
+        .iter()
+        .map(|read| json!({ "name": read.name, "axes": read.axes.names(), "shape": read.axes.shape() }))
+        .collect();
+    json!({
+        "format": "mha-trace-step",
+        "version": 1,
+        "step": step.name,
+        "title": step.name.title(),
+        "formula": program.formula(step),
+        "why": step.name.why(),
+        "reads": reads,
+        "axes": step.axes.names(),
+        "shape": step.axes.shape(),
+        "read_by": readers(program, step.name),
+    })
+}
