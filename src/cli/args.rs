@@ -2,6 +2,7 @@
 #![allow(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::check::PerStep;
 use crate::foreign::NameMap;
@@ -125,6 +126,9 @@ pub struct ExplainArgs {
     /// Decimals of every number but the cell's own
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
     pub decimals: u8,
+    /// Follow the largest terms of the number through N steps back, or through all to what is given
+    #[arg(long, value_name = "N|all", default_value = "1")]
+    pub depth: Depth,
     /// Show every term, however many
     #[arg(long)]
     pub full: bool,
@@ -132,6 +136,22 @@ pub struct ExplainArgs {
     pub report: ReportArgs,
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// Through how many steps a number is followed.
+#[derive(Clone, Copy)]
+pub struct Depth(pub usize);
+
+impl FromStr for Depth {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            _ if text == "all" => Ok(Self(usize::MAX)),
+            Ok(depth) if depth > 0 => Ok(Self(depth)),
+            _ => Err("give a whole number of steps from 1, or all"),
+        }
+    }
 }
 
 #[derive(Args)]

@@ -148,6 +148,7 @@ impl ViewArgs {
             edge: usize::try_from(self.edge).unwrap_or(usize::MAX / 4),
             full: self.full,
             heatmap: self.heatmap,
+            depth: 1,
         })
     }
 }
@@ -186,7 +187,12 @@ impl Color {
 
 /// Explains a step, or how one number came about.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
-    let view = View { decimals: args.decimals.into(), full: args.full, ..View::default() };
+    let view = View {
+        decimals: args.decimals.into(),
+        full: args.full,
+        depth: args.depth.0,
+        ..View::default()
+    };
     if let Some(file) = &args.file {
         refuse_config(&args.run)?;
         let (config, trace) = check::recorded(file, &args.run.settings()?, &args.names.map())?;
@@ -208,6 +214,10 @@ fn explain_in<V>(
 ) -> Result<(), Error> {
     let cell = args.asked.cell(program, config.labels().as_ref())?;
     match (cell, args.report.format) {
+        (None, _) if args.depth.0 > 1 => {
+            let fix = "give one, as a place on every axis: scores[0,1,2,3]";
+            Err(refusal("--depth follows a number, and a step alone is given", fix))
+        }
         (None, Format::Table) => {
             args.report.print(step_page(program, args.asked.step(program)?, view))
         }
@@ -219,7 +229,7 @@ fn explain_in<V>(
             args.report.print(explanation(&trace()?, config, &cell, view)?)
         }
         (Some(cell), Format::Json) => {
-            let value = explanation_json(&trace()?, &cell)?;
+            let value = explanation_json(&trace()?, &cell, view)?;
             print(|out| writeln!(out, "{value:#}"))
         }
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::error::shown;
 
 /// A cell of a step, written as `scores[0,1,2,3]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cell {
     /// The step's name.
     pub step: String,

@@ -67,8 +67,7 @@ impl Trace {
     /// # Errors
     /// If there is no such step, or no such cell in it.
     pub fn explain(&self, cell: &Cell) -> Result<Explanation<'_>> {
-        let step = self.step_of(cell)?;
-        let value = value_of(step).at(&cell.index)?.value;
+        let (step, value) = self.cell(cell)?;
         let (terms, working) = self.worked_out(step, &cell.index)?;
         let row = match &working {
             Working::Softmax(row) => self.row(step, row)?,
@@ -94,7 +93,13 @@ impl Trace {
         Ok(step)
     }
 
-    fn worked_out(&self, step: &Step, index: &[usize]) -> Result<(Vec<Term>, Working)> {
+    /// The step of a cell, and its value.
+    pub(super) fn cell(&self, cell: &Cell) -> Result<(&Step, f64)> {
+        let step = self.step_of(cell)?;
+        Ok((step, value_of(step).at(&cell.index)?.value))
+    }
+
+    pub(super) fn worked_out(&self, step: &Step, index: &[usize]) -> Result<(Vec<Term>, Working)> {
         let inputs: Vec<Value> = self.read_by(step).into_iter().map(value_of).collect();
         let operation = step.op.operation();
         Ok((operation.terms(&inputs, index)?, operation.working(&inputs, index)?))
@@ -156,10 +161,7 @@ impl Trace {
         let factors = terms.iter().flat_map(|term| &term.0);
         // A factor that is made of a cell can be NaN where the cell is not.
         let mut cells = factors.chain(working.reads()).filter_map(|factor| factor.cell.as_ref());
-        let is_nan = |cell: &&Cell| {
-            let number = self.step_of(cell).and_then(|step| value_of(step).at(&cell.index));
-            number.is_ok_and(|number| number.value.is_nan())
-        };
+        let is_nan = |cell: &&Cell| self.cell(cell).is_ok_and(|(_, value)| value.is_nan());
         if let Some(cell) = cells.find(is_nan) {
             return self.nan_source(self.step_of(cell)?, &cell.index);
         }

@@ -16,6 +16,7 @@ mod role;
 mod row;
 mod slips;
 mod terms;
+mod tree;
 mod why;
 mod working;
 
@@ -37,4 +38,5 @@ pub(crate) use slips::whole;
 pub use slips::{Kind, Knob, Range, Sibling};
 pub(crate) use terms::broadcast;
 pub use terms::{Factor, Reason, Term, Value};
+pub use tree::{Branch, Followed, Reach, Tree};
 pub use working::{Exponential, Exponentials, Normed, Turned, Working};

@@ -44,6 +44,8 @@ pub struct View {
     pub full: bool,
     /// Show scores and weights as shades.
     pub heatmap: bool,
+    /// Through how many steps a number is followed that is explained.
+    pub depth: usize,
 }
 
 impl Default for View {
@@ -56,6 +58,7 @@ impl Default for View {
             edge: 3,
             full: false,
             heatmap: false,
+            depth: 1,
         }
     }
 }

@@ -20,6 +20,15 @@ pub enum Block {
     Text(usize, String),
     /// Sentences, indented by so many steps, that are broken into lines between words.
     Prose(usize, String),
+    /// A line of a tree.
+    Branch {
+        /// What stands before it.
+        first: String,
+        /// What stands before its further lines, where it is broken.
+        below: String,
+        /// What it says.
+        text: String,
+    },
     /// Nothing: what follows is another thing.
     Gap,
 }

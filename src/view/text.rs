@@ -64,6 +64,13 @@ impl Style {
                 let lines = wrapped(&self.spelled(text), self.width.saturating_sub(indent.len()));
                 lines.iter().try_for_each(|line| writeln!(out, "{indent}{line}"))
             }
+            Block::Branch { first, below, text } => {
+                let room = self.width.saturating_sub(first.width().max(below.width()));
+                for (at, line) in wrapped(text, room).iter().enumerate() {
+                    writeln!(out, "{}{line}", if at == 0 { first } else { below })?;
+                }
+                Ok(())
+            }
             Block::Gap => writeln!(out),
         }
     }

@@ -1,11 +1,36 @@
 //! What explains a number adds up to it.
 
 use candle_core::DType;
-use mha_trace::program::{Cell, Explanation, Name, Op, Term, Working};
+use mha_trace::program::{Cell, Explanation, Name, Op, Reach, Term, Tree, Working};
 use proptest::prelude::*;
 
 use super::common::{unravel, values};
 use super::strategy::cases;
+
+/// Whether the terms that are shown and what the others add up to make the number, in all parts of a tree; and the
+/// largest come first.
+fn adds_up(tree: &Tree) -> Result<(), TestCaseError> {
+    let terms = || tree.branches.iter().map(|branch| branch.term.value());
+    let rest = tree.rest.map_or(0.0, |(_, rest)| rest);
+    let size = terms().map(f64::abs).fold(tree.value.abs().max(rest.abs()), f64::max);
+    let sum = terms().sum::<f64>() + rest;
+    // Of a sum that cancels: as many roundings of its largest term in f32 as heads and rows are long.
+    let is_same = tree.branches.is_empty() || sum.is_nan() || sum.is_infinite();
+    prop_assert!(is_same || (sum - tree.value).abs() <= 1e-5 * size.max(1e-2), "{:?}", tree);
+    prop_assert!(
+        terms().is_sorted_by(|left, right| left.is_nan() || left.abs() >= right.abs()),
+        "{:?}",
+        tree
+    );
+    for branch in &tree.branches {
+        for factor in &branch.factors {
+            let named = branch.term.0.iter().find(|own| own.cell.as_ref() == Some(&factor.cell));
+            prop_assert!(named.is_some(), "{:?}", factor);
+            adds_up(factor)?;
+        }
+    }
+    Ok(())
+}
 
 proptest! {
     // A cell of every step of these runs: more than 10,000.
@@ -44,6 +69,10 @@ proptest! {
                 prop_assert!(terms.is_empty());
                 continue;
             }
+            let reach = Reach { depth: 3, terms: 2, numbers: 1000 };
+            let tree = trace.follow(&cell, reach).expect("the cell is there").tree;
+            prop_assert_eq!(tree.value.to_bits(), value.to_bits());
+            adds_up(&tree)?;
             let sum: f64 = terms.iter().map(Term::value).sum();
             let size: f64 = terms.iter().map(|term| term.value().abs()).sum();
             // A few tens of roundings of the terms, which may cancel, in the type of the run.

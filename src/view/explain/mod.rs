@@ -3,6 +3,7 @@
 mod asked;
 mod reason;
 mod step;
+mod tree;
 mod working;
 
 pub use asked::Asked;
@@ -49,6 +50,7 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     blocks.extend(working(&explanation, labels.as_ref(), &cell.index, view));
     match terms.as_slice() {
         [] => {}
+        _ if view.depth > 1 => blocks.extend(tree::tree(trace, cell, view.depth, view)?),
         [only] => blocks.push(Block::Prose(1, format!("= {}", product(only, view.decimals)))),
         // Products of many factors are wider than a line.
         terms if terms.iter().any(|term| term.0.len() > 2) && terms.len() <= MOST => {
@@ -131,14 +133,17 @@ fn sum(terms: &[Term], view: &View) -> Table {
     Table { header, rows, wraps: 0, is_inner: true }
 }
 
+fn exact(value: f64) -> Value {
+    json_number(value, DType::F64)
+}
+
 /// The same as JSON, lossless.
 ///
 /// # Errors
 /// If the run has no such cell.
-pub fn explanation_json(trace: &Trace, cell: &Cell) -> Result<Value> {
+pub fn explanation_json(trace: &Trace, cell: &Cell, view: &View) -> Result<Value> {
     let explanation = trace.explain(cell)?;
     let Explanation { step, value, terms, reasons, .. } = &explanation;
-    let exact = |value: f64| json_number(value, DType::F64);
     let term = |term: &Term| {
         let factors = term.0.iter().map(|f| json!({ "name": f.name, "value": exact(f.value) }));
         json!({ "factors": factors.collect::<Vec<_>>(), "product": exact(term.value()) })
@@ -164,6 +169,9 @@ pub fn explanation_json(trace: &Trace, cell: &Cell) -> Result<Value> {
     }
     if let Some(source) = &explanation.nan {
         told["nan_from"] = json!(source.cell.to_string());
+    }
+    if view.depth > 1 {
+        told["tree"] = tree::tree_json(trace, cell, view.depth, view.full)?;
     }
     Ok(told)
 }
