@@ -129,6 +129,9 @@ pub struct ExplainArgs {
     /// Follow the largest terms of the number through N steps back, or through all to what is given
     #[arg(long, value_name = "N|all", default_value = "1")]
     pub depth: Depth,
+    /// Say why the step is there, as the page of a step does
+    #[arg(long)]
+    pub why: bool,
     /// Show every term, however many
     #[arg(long)]
     pub full: bool,
@@ -194,6 +197,7 @@ pub struct ReportArgs {
 /// What is shown.
 #[derive(Args)]
 #[command(next_help_heading = "View")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct ViewArgs {
     /// Only these steps: q,scores,weights [default: all but the parameters]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
@@ -216,6 +220,9 @@ pub struct ViewArgs {
     /// Show scores and weights as shades, from low to high
     #[arg(long)]
     pub heatmap: bool,
+    /// Say why each step is there
+    #[arg(long)]
+    pub why: bool,
     /// When to use colour
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub color: Color,

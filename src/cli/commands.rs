@@ -148,6 +148,7 @@ impl ViewArgs {
             edge: usize::try_from(self.edge).unwrap_or(usize::MAX / 4),
             full: self.full,
             heatmap: self.heatmap,
+            why: self.why,
             depth: 1,
         })
     }
@@ -190,6 +191,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     let view = View {
         decimals: args.decimals.into(),
         full: args.full,
+        why: args.why,
         depth: args.depth.0,
         ..View::default()
     };

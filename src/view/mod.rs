@@ -44,6 +44,8 @@ pub struct View {
     pub full: bool,
     /// Show scores and weights as shades.
     pub heatmap: bool,
+    /// Say why each step is there.
+    pub why: bool,
     /// Through how many steps a number is followed that is explained.
     pub depth: usize,
 }
@@ -58,6 +60,7 @@ impl Default for View {
             edge: 3,
             full: false,
             heatmap: false,
+            why: false,
             depth: 1,
         }
     }

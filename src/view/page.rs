@@ -51,6 +51,8 @@ pub struct Head {
     pub formula: Option<(String, Option<String>)>,
     /// Its axes and their lengths.
     pub shape: String,
+    /// Why it is there, if that is asked for.
+    pub why: Option<String>,
     /// What the signs in its tables mean.
     pub legend: Option<String>,
 }

@@ -92,6 +92,9 @@ impl Style {
             writeln!(out, "  {} = {formula}{}", head.name, constant.collect::<String>())?;
         }
         writeln!(out, "  shape {}", head.shape)?;
+        if let Some(why) = &head.why {
+            self.block(&Block::Prose(1, why.clone()), out)?;
+        }
         head.legend.iter().try_for_each(|legend| writeln!(out, "  {legend}"))
     }
 

@@ -81,6 +81,7 @@ impl Page<'_> {
             title: row.title.to_owned(),
             formula: formula.map(|formula| (formula, constant)),
             shape: step.axes.to_string(),
+            why: self.view.why.then(|| format!("why: {}", step.name.why())),
             legend: (row.is_boolean && row.is_of_scores())
                 .then(|| Self::boolean_legend(step).to_owned()),
         };

@@ -47,6 +47,7 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     let made =
         if given { ", which is given".to_owned() } else { format!(": {}", trace.formula(step)) };
     blocks.push(Block::Prose(1, format!("{what}{made}")));
+    blocks.extend(view.why.then(|| Block::Prose(1, format!("why: {}", name.why()))));
     blocks.extend(working(&explanation, labels.as_ref(), &cell.index, view));
     match terms.as_slice() {
         [] => {}
@@ -155,6 +156,7 @@ pub fn explanation_json(trace: &Trace, cell: &Cell, view: &View) -> Result<Value
         "axes": step.axes.names(),
         "index": cell.index,
         "formula": trace.formula(step),
+        "why": step.name.why(),
         "value": exact(*value),
         "terms": terms.iter().map(term).collect::<Vec<_>>(),
         "reasons": reasons.iter().map(|reason| words(reason).why).collect::<Vec<_>>(),
