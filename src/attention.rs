@@ -4,7 +4,7 @@ mod masks;
 
 use std::collections::HashMap;
 
-use crate::config::{Config, Gate, Norm, NormOver, QkNorm};
+use crate::config::{Config, End, Gate, Norm, NormOver, QkNorm};
 use crate::error::Result;
 use crate::program::{
     Axes, Axis, Biasing, Frequencies, Heads, Linear, Map, Masking, Name, Normalize, Op, Program,
@@ -113,6 +113,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     if let Some((keep, scale)) = dropout {
         let dropout = Weighting::Dropout { p: config.dropout };
         weights = p.then(Name::WeightsDropped, dropout, &[weights, keep, scale])?;
+        ends.extend((config.end == End::Weights).then_some(Name::WeightsDropped));
     }
 
     if config.mean_weights {

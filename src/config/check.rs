@@ -73,6 +73,24 @@ pub fn companions(s: &Settings) -> Result<()> {
             return refuse("q is given, and start is inputs", "leave one of the two out");
         }
     }
+    if s.scores.is_some() {
+        let files = [
+            ("x", &s.x),
+            ("memory", &s.memory),
+            ("q", &s.q),
+            ("k", &s.k),
+            ("v", &s.v),
+            ("weights", &s.weights),
+            ("past", &s.past),
+        ];
+        if let Some((other, _)) = files.into_iter().find(|(_, place)| place.is_some()) {
+            let what = format!("{other} is given, and so are scores, at which the run starts");
+            return refuse(what, format!("leave out {other}, or scores"));
+        }
+        if s.start.is_some_and(|start| start != Start::Scores) {
+            return refuse("scores are given, and the run starts elsewhere", "leave out start");
+        }
+    }
     if s.rope_scaling.is_some() && s.rope_freqs.is_some() {
         let what = "rope_scaling changes frequencies, and rope_freqs gives them as they are";
         return refuse(what, "leave one of the two out");
@@ -86,6 +104,11 @@ pub fn companions(s: &Settings) -> Result<()> {
 
 impl Config {
     pub(super) fn check(&self) -> Result<()> {
+        if self.start == Start::Scores && self.end != End::Weights {
+            let what =
+                format!("end is {}, and a run that starts at scores has no values", self.end);
+            return refuse(what, "leave out end: it ends at the weights");
+        }
         let Sizes { heads, kv_heads, head_dim, .. } = &self.sizes;
         let sizes = [
             ("batch", self.sizes.batch),

@@ -194,17 +194,20 @@ choices! {
         /// Queries, keys and values of every head (batch, head, token, `head_dim`), as `scaled_dot_product_attention` has
         /// them.
         Heads = "heads",
+        /// Dot products of queries and keys (batch, head, query, key).
+        Scores = "scores",
     }
 }
 
 impl Start {
-    /// The computed steps that are given: those of queries, keys and values.
+    /// The computed steps that are given: those of queries, keys and values, or the scores.
     #[must_use]
     pub fn given(self) -> &'static [Name] {
         match self {
             Self::Inputs => &[],
             Self::Projections => &[Name::Q, Name::K, Name::V],
             Self::Heads => &[Name::QHeads, Name::KHeads, Name::VHeads],
+            Self::Scores => &[Name::ScoresRaw],
         }
     }
 }
@@ -219,6 +222,8 @@ choices! {
         Concat = "concat",
         /// The output of every head.
         Heads = "heads",
+        /// The weights.
+        Weights = "weights",
     }
 }
 
@@ -230,6 +235,7 @@ impl End {
             Self::Output => Name::Output,
             Self::Concat => Name::Concat,
             Self::Heads => Name::HeadOutputs,
+            Self::Weights => Name::Weights,
         }
     }
 }

@@ -10,6 +10,7 @@ mod queries;
 mod rope_keys;
 mod rope_scaling;
 mod rotary;
+mod scores;
 mod segments;
 mod setting;
 mod settings;
@@ -26,6 +27,7 @@ pub use positions::Positions;
 pub use preset::Preset;
 pub use queries::Queries;
 pub use rotary::Rotary;
+pub use scores::Scores;
 pub use segments::Segments;
 pub use settings::{Setting, Settings};
 pub use sizes::{Latent, Sizes};
@@ -148,6 +150,7 @@ impl Config {
                 Start::Inputs => End::Output,
                 Start::Projections => End::Concat,
                 Start::Heads => End::Heads,
+                Start::Scores => End::Weights,
             }),
             lse: s.lse.unwrap_or(false),
             mean_weights: s.mean_weights.unwrap_or(false),
@@ -280,6 +283,7 @@ impl Config {
         match self.start {
             Start::Inputs => &[Name::Output],
             Start::Projections | Start::Heads => &[Name::Output, Name::Concat, Name::HeadOutputs],
+            Start::Scores => &[Name::WeightsDropped, Name::Weights],
         }
     }
 

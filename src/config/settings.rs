@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::text::FromText;
 use super::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments, Start,
+    Tokens,
 };
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
@@ -323,6 +324,8 @@ settings! {
     v: Place = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
     /// Axes of q, k and v in files: batch, head, sequence and head_dim, or token, head, head_dim of packed documents
     qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
+    /// Dot products of queries and keys, as 112,96 or as nested lists: the run starts at them and ends at the weights
+    scores: Scores = takes("N,N,…|JSON").replaces(&["scores"]);
     /// Documents packed into one row, by their lengths: 3,2,4 (or 3,2/4,1 by batch item); a token sees its own alone
     segments: Segments = newer("N,N,…").replaces(MASKS);
     /// The same of the keys, where they are others

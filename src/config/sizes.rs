@@ -100,7 +100,8 @@ impl Sizes {
             d_model: Some(self.d_model),
             heads: Some(self.heads),
             kv_heads: Some(self.kv_heads).filter(|kv_heads| *kv_heads != self.heads),
-            head_dim: Some(self.head_dim).filter(|_| self.query_width() != self.d_model),
+            head_dim: Some(self.head_dim)
+                .filter(|_| self.query_width() != self.d_model || s.scores.is_some()),
             v_head_dim: Some(self.v_head_dim).filter(|v_head_dim| *v_head_dim != self.head_dim),
             q_lora_rank: self.latent.and_then(|latent| latent.queries),
             kv_lora_rank: self.latent.map(|latent| latent.keys),

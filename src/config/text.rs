@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Seed, Segments, Start, Tokens,
+    Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments, Start, Tokens,
 };
 use crate::error::shown;
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
@@ -118,7 +118,7 @@ macro_rules! parsed {
         }
     )+};
 }
-parsed! { Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false }
+parsed! { Scores = true, Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false }
 
 macro_rules! chosen {
     ($($of:ty),+) => {$(

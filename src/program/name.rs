@@ -181,7 +181,7 @@ steps! {
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
     ScoresRaw = "scores_raw", "dot products of queries and keys",
         Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled,
-            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached, Name::KRepeated]).called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
     Scores = "scores", "scaled scores",
         Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");

@@ -1,6 +1,6 @@
 //! Runs that start at given queries, keys and values.
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use super::masks::dims;
 use super::sources::Sources;
@@ -31,16 +31,29 @@ impl Sources {
         Ok(())
     }
 
+    /// Takes the scores that the settings state.
+    pub(super) fn read_scores(&mut self, settings: &Settings) -> Result<()> {
+        let Some(scores) = &settings.scores else { return Ok(()) };
+        let fix = "give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]]";
+        let wrong = |what| Error::config(format!("scores: {what}"), fix);
+        let (numbers, shape) = scores.numbers().map_err(wrong)?;
+        self.keep(Name::ScoresRaw, Tensor::from_vec(numbers, &shape, &Device::Cpu)?);
+        Ok(())
+    }
+
     /// Where the run starts by its tensors, if it is given queries.
     #[must_use]
     pub fn start(&self) -> Option<Start> {
-        [Start::Heads, Start::Projections]
+        [Start::Scores, Start::Heads, Start::Projections]
             .into_iter()
             .find(|start| start.given().iter().any(|step| self.has(*step)))
     }
 
     /// What the shapes of given queries, keys and values say of the run.
     pub(super) fn core_sizes(&self, start: Start, settings: &Settings) -> Result<Settings> {
+        if start == Start::Scores {
+            return self.score_sizes(settings);
+        }
         let tensor = |slot: usize| {
             let step = start.given()[slot];
             let missing = || {
@@ -55,7 +68,7 @@ impl Sources {
                 let [batch, heads, tokens, head_dim] = heads_of(queries)?;
                 ([batch, tokens], (heads, head_dim))
             }
-            Start::Inputs | Start::Projections => {
+            Start::Inputs | Start::Projections | Start::Scores => {
                 let [batch, tokens, width] = projected(queries)?;
                 ([batch, tokens], shared(queries.0, width, settings)?)
             }
@@ -76,7 +89,7 @@ impl Sources {
         // Values have as many heads as keys, and perhaps other features.
         let of_v = match start {
             Start::Heads => heads_of(values)?,
-            Start::Inputs | Start::Projections => {
+            Start::Inputs | Start::Projections | Start::Scores => {
                 let [batch, tokens, width] = projected(values)?;
                 let each = width.checked_div(kv_heads).filter(|each| each * kv_heads == width);
                 [batch, kv_heads, tokens, each.unwrap_or(0)]
@@ -116,6 +129,29 @@ impl Sources {
             v_head_dim: Some(of_v[3]),
             d_model: heads.checked_mul(head_dim),
             kv_len: Some(own_keys).filter(|keys| *keys != seq_len || settings.kv_len.is_some()),
+            ..Settings::default()
+        })
+    }
+
+    /// What the shape of given scores says of the run.
+    fn score_sizes(&self, settings: &Settings) -> Result<Settings> {
+        let Some(scores) = self.tensor(Name::ScoresRaw) else { return Ok(Settings::default()) };
+        let axes = "(batch, head, query, key)";
+        let [batch, heads, queries, keys] = dims(scores, Name::ScoresRaw, axes)?;
+        if settings.head_dim.is_none() && settings.scale.is_none() {
+            let fix = "set head_dim: scores are divided by its root; or pass `scale=1` for scores that are scaled already";
+            return Err(Error::config("scores do not tell what they are divided by", fix));
+        }
+        Ok(Settings {
+            start: Some(Start::Scores),
+            batch: Some(batch),
+            seq_len: Some(queries),
+            heads: Some(heads),
+            d_model: settings
+                .head_dim
+                .and_then(|head_dim| heads.checked_mul(head_dim))
+                .or(Some(heads)),
+            kv_len: Some(keys).filter(|keys| *keys != queries || settings.kv_len.is_some()),
             ..Settings::default()
         })
     }

@@ -14,7 +14,11 @@ impl Sources {
     pub fn resolve(&self, settings: &Settings) -> Result<Config> {
         let sizes = self.sizes(settings)?;
         let [queries, keys, values] = match self.start() {
-            Some(start) => [start.given()[0], start.given()[1], start.given()[2]],
+            Some(start) => match start.given() {
+                [queries, keys, values, ..] => [*queries, *keys, *values],
+                [only, ..] => [*only; 3],
+                [] => [Name::WQ, Name::WK, Name::WV],
+            },
             None => [Name::WQ, Name::WK, Name::WV],
         };
         let tokens = if self.start().is_some() { queries } else { Name::X };

@@ -43,6 +43,7 @@ impl Sources {
             }
         }
         sources.read_qkv(settings)?;
+        sources.read_scores(settings)?;
         if let Some(freqs) = sources.read(Name::RopeFreqs, settings.rope_freqs.as_ref())? {
             sources.tensors.insert(Name::RopeFreqs, freqs);
         }
@@ -80,6 +81,11 @@ impl Sources {
     pub(super) fn take(&mut self, step: Name, tensor: Tensor, matched: Match, place: &str) {
         self.matches.push(matched);
         self.files.push(split_place(place).0);
+        self.tensors.insert(step, tensor);
+    }
+
+    /// Takes a tensor as a step, from the settings.
+    pub(super) fn keep(&mut self, step: Name, tensor: Tensor) {
         self.tensors.insert(step, tensor);
     }
 
@@ -206,6 +212,7 @@ impl Sources {
             q: settings.q.clone().filter(|_| lacks(&[Name::Q, Name::QHeads])),
             k: settings.k.clone().filter(|_| lacks(&[Name::K, Name::KHeads])),
             v: settings.v.clone().filter(|_| lacks(&[Name::V, Name::VHeads])),
+            scores: settings.scores.clone().filter(|_| lacks(&[Name::ScoresRaw])),
             start: settings.start,
             end: settings.end,
             qkv_format: settings.qkv_format,
@@ -373,7 +380,7 @@ fn replaces(record: &Record, flags: &Settings, step: Name) -> bool {
         return flags.rope_freqs.is_some();
     }
     if step.role() == Role::Computed {
-        return flags.q.is_some();
+        return if step == Name::ScoresRaw { flags.scores.is_some() } else { flags.q.is_some() };
     }
     Settings { queries: None, ..flags.clone() }.replace(file)
 }

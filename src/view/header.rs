@@ -116,8 +116,15 @@ pub fn numbers_line(c: &Config) -> String {
     };
     let inputs = [("x", &c.files.x)];
     let qkv = [("q", &c.files.q), ("k", &c.files.k), ("v", &c.files.v)];
-    let inputs = if c.start == Start::Inputs { &inputs[..] } else { &qkv[..] };
+    let inputs = match c.start {
+        Start::Inputs => &inputs[..],
+        Start::Projections | Start::Heads => &qkv[..],
+        Start::Scores => &[],
+    };
+    let is_given = Settings::from(c).scores.is_some();
+    let scores = if is_given { "scores given" } else { "scores randn" };
     let mut parts: Vec<String> = Vec::new();
+    parts.extend((c.start == Start::Scores).then(|| scores.to_owned()));
     for alike in inputs.chunk_by(|(_, left), (_, right)| left == right) {
         let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
         let place = alike.first().and_then(|(_, place)| (*place).clone());
@@ -128,7 +135,9 @@ pub fn numbers_line(c: &Config) -> String {
         let bias = if c.bias { "with bias" } else { "no bias" };
         parts.push(format!("weights {weights}, {bias}"));
     }
-    parts.push(format!("seed {}", c.draws.seed.0));
+    if !is_given || c.dropout > 0.0 {
+        parts.push(format!("seed {}", c.draws.seed.0));
+    }
     parts.extend(Some(c.dropout).filter(|p| *p > 0.0).map(|p| format!("dropout {p}")));
     parts.push(c.dtype.to_string());
     parts.join(" · ")

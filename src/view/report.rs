@@ -154,6 +154,7 @@ fn heads(config: &Config) -> String {
         Start::Inputs => None,
         Start::Projections => Some("starting at projected q, k and v"),
         Start::Heads => Some("starting at the heads' q, k and v"),
+        Start::Scores => Some("starting at the scores"),
     };
     let mut parts: Vec<String> = start.into_iter().map(str::to_owned).collect();
     parts.push(match c.heads {

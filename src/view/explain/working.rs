@@ -38,7 +38,8 @@ pub fn working(
             "dropout keeps it (each weight is dropped with probability {p}) and multiplies it by 1 / (1 − {p})"
         )),
         Working::Dropped { is_kept: false, p } => say(format!(
-            "dropout drops it, as it does each weight with probability {p}; the weights that it keeps are multiplied by 1 / (1 − {p})"
+            "dropout drops it, as it does each weight with probability {p}; the weights that \
+             it keeps are multiplied by 1 / (1 − {p})"
         )),
         Working::Turned(Turned {
             pair,
@@ -50,7 +51,8 @@ pub fn working(
         }) => {
             let by = factor.map(|by| format!(", each times {}", n(by))).unwrap_or_default();
             say(format!(
-                "pair {pair} is features {first} and {second}; at position {position} it is turned by {position} · {} ({}) = {} radians: cosine {}, sine {}{by}",
+                "pair {pair} is features {first} and {second}; at position {position} it is turned by \
+                 {position} · {} ({}) = {} radians: cosine {}, sine {}{by}",
                 n(frequency.value),
                 frequency.name,
                 n(*angle),
@@ -189,7 +191,8 @@ fn notes(explanation: &Explanation, row: &Exponentials, weights: f64, view: &Vie
     }
     if let Some(sink) = &row.sink {
         notes.push(format!(
-            "the sink {} is a learned score that is no key's: it takes its share, and no value goes with it, so that the weights of the keys sum to {}",
+            "the sink {} is a learned score that is no key's: it takes its share, and no value \
+             goes with it, so that the weights of the keys sum to {}",
             sink.score.name,
             n(weights)
         ));
