@@ -39,4 +39,4 @@ pub use slips::{Kind, Knob, Range, Sibling};
 pub(crate) use terms::broadcast;
 pub use terms::{Factor, Reason, Term, Value};
 pub use tree::{Branch, Followed, Reach, Tree};
-pub use working::{Exponential, Exponentials, Normed, Turned, Working};
+pub use working::{Exponential, Exponentials, Move, Normed, Turned, Working};

@@ -9,7 +9,7 @@ use super::narrow::{Narrowed, Part};
 use super::ops::{Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
 use super::slips::{Knob, Sibling};
 use super::terms::{Reason, Term, Value};
-use super::working::Working;
+use super::working::{Move, Working};
 use crate::error::{Error, Result};
 
 /// What an operation is: everything that there is to know of it, in one place.
@@ -67,6 +67,12 @@ pub trait Operation: Debug {
     /// A number of the formula that is worth telling beside it: its name, what it is made of, its value.
     fn constant(&self) -> Option<(&'static str, String, f64)> {
         None
+    }
+
+    /// The moves by which code makes the value of its input, one after the other, and the axes after each; nothing where it
+    /// does more than to move numbers, or moves them at once.
+    fn moves(&self, _input: &Axes) -> Vec<(Move, Axes)> {
+        Vec::new()
     }
 
     /// The operation for a part of the run alone, whose inputs have these axes; `whole` are those of the whole value.

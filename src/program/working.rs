@@ -29,6 +29,26 @@ pub enum Working {
     Turned(Turned),
     /// The norm of a row.
     Normed(Normed),
+    /// The place of a feature of all heads in its own: feature = head · `head_dim` + own.
+    Moved {
+        /// The head.
+        head: usize,
+        /// The features of a head.
+        head_dim: usize,
+        /// The place among the features of the head.
+        own: usize,
+        /// Whether the heads are split, and not put side by side.
+        is_split: bool,
+    },
+}
+
+/// How numbers move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// The same numbers in the same order under another shape: `reshape`, `view`.
+    Reshape,
+    /// The second and the third axis change places: `transpose(1, 2)`.
+    Transpose,
 }
 
 /// The exponentials of a row of scores, and their sum.
@@ -131,9 +151,11 @@ impl Working {
         let (keys, sink, row): (&[Exponential], _, &[Factor]) = match self {
             Self::Softmax(row) => (&row.keys, row.sink.as_ref(), &[]),
             Self::Normed(normed) => (&[], None, &normed.row),
-            Self::Plain | Self::Masked { .. } | Self::Dropped { .. } | Self::Turned(_) => {
-                (&[], None, &[])
-            }
+            Self::Plain
+            | Self::Masked { .. }
+            | Self::Dropped { .. }
+            | Self::Turned(_)
+            | Self::Moved { .. } => (&[], None, &[]),
         };
         keys.iter().chain(sink).map(|key| &key.score).chain(row)
     }

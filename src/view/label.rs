@@ -1,7 +1,7 @@
 //! What places in a tensor are called.
 
 use crate::config::Labels;
-use crate::program::{Axes, Axis, Dim, Name};
+use crate::program::{Axes, Axis, Dim, Move, Name, Program, Step};
 
 /// The label of a token on an axis of `size` places, if it has one.
 pub fn token(
@@ -28,6 +28,23 @@ pub fn cell(labels: Option<&Labels>, step: Option<Name>, axes: &Axes, index: &[u
         }
     });
     named.collect::<Vec<_>>().join(", ")
+}
+
+/// The moves that a step is made of, a line each: `reshape (batch 1, query 4, model 8) to (batch 1, query 4, head 2,
+/// head_dim 4)`.
+pub fn moves<V>(program: &Program<V>, step: &Step<V>) -> Vec<String> {
+    let Some(input) = program.read_by(step).into_iter().next() else { return Vec::new() };
+    let moves = step.op.operation().moves(&input.axes).into_iter().enumerate();
+    moves
+        .map(|(at, (how, to))| {
+            let how = match how {
+                Move::Reshape => "reshape",
+                Move::Transpose => "transpose",
+            };
+            let from = if at == 0 { format!(" {}", input.axes) } else { String::new() };
+            format!("{how}{from} to {to}")
+        })
+        .collect()
 }
 
 #[cfg(test)]

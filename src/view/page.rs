@@ -49,6 +49,8 @@ pub struct Head {
     pub title: String,
     /// How it is computed, and a number in that; nothing for what is given.
     pub formula: Option<(String, Option<String>)>,
+    /// The moves that it is made of, if it is made of moves.
+    pub moves: Vec<String>,
     /// Its axes and their lengths.
     pub shape: String,
     /// Why it is there, if that is asked for.

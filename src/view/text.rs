@@ -91,6 +91,9 @@ impl Style {
             let constant = constant.iter().map(|constant| format!(",  {constant}"));
             writeln!(out, "  {} = {formula}{}", head.name, constant.collect::<String>())?;
         }
+        for moves in &head.moves {
+            self.block(&Block::Prose(1, moves.clone()), out)?;
+        }
         writeln!(out, "  shape {}", head.shape)?;
         if let Some(why) = &head.why {
             self.block(&Block::Prose(1, why.clone()), out)?;

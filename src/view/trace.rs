@@ -7,7 +7,7 @@ use candle_core::{DType, IndexOp, Tensor};
 use super::View;
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::heat::Heat;
-use super::label::token;
+use super::label::{moves, token};
 use super::number::number;
 use super::page::{Block, Grid, Head, Text};
 use crate::config::{Config, Labels};
@@ -80,6 +80,7 @@ impl Page<'_> {
             name: step.name.to_string(),
             title: row.title.to_owned(),
             formula: formula.map(|formula| (formula, constant)),
+            moves: moves(self.trace, step),
             shape: step.axes.to_string(),
             why: self.view.why.then(|| format!("why: {}", step.name.why())),
             legend: (row.is_boolean && row.is_of_scores())

@@ -1,7 +1,8 @@
 //! What explains a number adds up to it.
 
 use candle_core::DType;
-use mha_trace::program::{Cell, Explanation, Name, Op, Reach, Term, Tree, Working};
+use mha_trace::Trace;
+use mha_trace::program::{Cell, Explanation, Move, Name, Op, Reach, Step, Term, Tree, Working};
 use proptest::prelude::*;
 
 use super::common::{unravel, values};
@@ -32,6 +33,27 @@ fn adds_up(tree: &Tree) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The moves of a step make its value, to the bit.
+fn moves_make_it(trace: &Trace, step: &Step) -> Result<(), TestCaseError> {
+    let Some(input) = trace.read_by(step).into_iter().next() else { return Ok(()) };
+    let all = step.op.operation().moves(&input.axes);
+    let mut tensor = input.value.clone();
+    for (how, axes) in &all {
+        let next = match how {
+            Move::Reshape => tensor.reshape(axes.shape()),
+            Move::Transpose => tensor.transpose(1, 2).and_then(|next| next.contiguous()),
+        };
+        tensor = next.expect("it moves");
+        prop_assert_eq!(tensor.dims(), axes.shape(), "{}", step.name);
+    }
+    if let Some((_, last)) = all.last() {
+        prop_assert_eq!(last, &step.axes);
+        let bits = |tensor| values(tensor).into_iter().map(f64::to_bits).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&tensor), bits(&step.value), "{}", step.name);
+    }
+    Ok(())
+}
+
 proptest! {
     // A cell of every step of these runs: more than 10,000.
     #![proptest_config(ProptestConfig::with_cases(400))]
@@ -40,6 +62,7 @@ proptest! {
     fn the_terms_of_a_cell_sum_to_its_value(case in cases(), place in 0.0..1.0_f64) {
         let trace = case.trace();
         for step in trace.steps().iter().filter(|step| step.axes.rank() > 0) {
+            moves_make_it(&trace, step)?;
             let all = values(&step.value);
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "within")]
             let at = (place * all.len() as f64) as usize;

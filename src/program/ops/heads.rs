@@ -9,6 +9,7 @@ use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
 use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value};
+use crate::program::working::{Move, Working};
 
 /// Numbers that move to other places.
 #[derive(Debug, Clone, PartialEq)]
@@ -186,6 +187,39 @@ impl Operation for Heads {
         let Self::Join { is_shared_first: false } = self else { return Vec::new() };
         let told = "the features that all heads share stand before those of each head";
         vec![Sibling::new(Self::Join { is_shared_first: true }, Kind::Axes, told)]
+    }
+
+    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
+        let moved =
+            |head, head_dim, own, is_split| Working::Moved { head, head_dim, own, is_split };
+        Ok(match (self, inputs, cell) {
+            (Self::Split { heads }, [whole], [_, head, _, own]) if *heads > 1 => {
+                moved(*head, whole.tensor.dim(2)? / heads, *own, true)
+            }
+            (Self::Merge, [heads], [_, _, feature]) if heads.tensor.dim(1)? > 1 => {
+                let head_dim = heads.tensor.dim(3)?.max(1);
+                moved(feature / head_dim, head_dim, feature % head_dim, false)
+            }
+            _ => Working::Plain,
+        })
+    }
+
+    fn moves(&self, input: &Axes) -> Vec<(Move, Axes)> {
+        let dims: Vec<Dim> = input.iter().collect();
+        match (self, dims.as_slice()) {
+            (Self::Split { heads }, [b, t, (Model, d)]) if *heads > 0 => {
+                let (head, own) = ((Head, *heads), (HeadDim, d / heads));
+                vec![
+                    (Move::Reshape, Axes::new([*b, *t, head, own])),
+                    (Move::Transpose, Axes::new([*b, head, *t, own])),
+                ]
+            }
+            (Self::Merge, [b, (Head, h), q, (HeadDim, d)]) => vec![
+                (Move::Transpose, Axes::new([*b, *q, (Head, *h), (HeadDim, *d)])),
+                (Move::Reshape, Axes::new([*b, *q, (Model, h.saturating_mul(*d))])),
+            ],
+            _ => Vec::new(),
+        }
     }
 
     fn flops(&self, inputs: &[&Axes], _: &Axes) -> u128 {

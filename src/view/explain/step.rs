@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::program::{Cell, Name, Op, Program, Step};
 use crate::view::View;
+use crate::view::label::moves;
 use crate::view::number::number;
 use crate::view::page::Block;
 
@@ -22,6 +23,7 @@ pub fn step_page<V>(program: &Program<V>, step: &Step<V>, view: &View) -> Vec<Bl
             say(format!("{name} = {}, {constant} = {of} = {value}", program.formula(step)))
         }
     });
+    blocks.extend(moves(program, step).into_iter().map(say));
     blocks.extend([Block::Gap, say(format!("why: {}", name.why())), Block::Gap]);
     blocks.extend(
         program.read_by(step).iter().map(|read| say(format!("reads {} {}", read.name, read.axes))),

@@ -60,6 +60,15 @@ pub fn working(
                 n(angle.sin()),
             ))
         }
+        Working::Moved { head, head_dim, own, is_split } => {
+            let feature = head * head_dim + own;
+            let sum = format!("{feature} = {head} · {head_dim} + {own}");
+            say(if *is_split {
+                format!("feature {own} of head {head} was feature {feature} of all: {sum}")
+            } else {
+                format!("feature {feature} of all was feature {own} of head {head}: {sum}")
+            })
+        }
         Working::Normed(normed) => say(normed_row(normed, view)),
     }
 }
