@@ -87,6 +87,11 @@ pub fn companions(s: &Settings) -> Result<()> {
             let what = format!("{other} is given, and so are scores, at which the run starts");
             return refuse(what, format!("leave out {other}, or scores"));
         }
+        let acts = |key: &str| Setting::named(key).is_some_and(|setting| setting.is_set(s));
+        if let Some(other) = BESIDE_SCORES.into_iter().find(|key| acts(key)) {
+            let what = format!("{other} is of queries, keys or values, and the scores are given");
+            return refuse(what, format!("leave out {other}, or scores"));
+        }
         if s.start.is_some_and(|start| start != Start::Scores) {
             return refuse("scores are given, and the run starts elsewhere", "leave out start");
         }
@@ -101,6 +106,19 @@ pub fn companions(s: &Settings) -> Result<()> {
     }
     Ok(())
 }
+
+/// What a run that starts at its scores does not come to.
+const BESIDE_SCORES: [&str; 9] = [
+    "rope",
+    "qk_norm",
+    "v_norm",
+    "clip_qkv",
+    "value_scale",
+    "q_temperature",
+    "gate",
+    "concat_norm",
+    "kv_lora_rank",
+];
 
 impl Config {
     pub(super) fn check(&self) -> Result<()> {
