@@ -54,6 +54,8 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     if about["config"].pop("queries", None):
         arrays.pop("mask", None)  # of the last query alone; it follows from the settings
     seen = _seen(call, given, about)
+    for name in {"q_rot", "k_joined"} & set(seen):
+        seen[name] = _in_pairs(call, seen[name])
     if "output" not in seen:
         raise Error("error: the output of the layer was not seen")
     if past_keys(call) and not call.settings:
@@ -64,6 +66,21 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         about["config"].pop(key, None)
     about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
     return {step["name"]: arrays[step["name"]] for step in about["steps"]}, about
+
+
+def _in_pairs(call: Call, heads: Array) -> Array:
+    """Turned features with the two of a pair side by side, as the run has them: models with latents may keep the first
+    of all pairs in front of the second ones. Scores do not change by it."""
+    config = next((config for config in call.configs if config.get("kv_lora_rank")), {})
+    turned = config.get("qk_rope_head_dim") if config.get("rope_interleave") else None
+    if not turned:
+        return heads
+
+    def paired(a: Any) -> Any:
+        halves = a[..., -turned:].reshape(*a.shape[:-1], 2, turned // 2)
+        return np.concatenate([a[..., :-turned], halves.swapaxes(-1, -2).reshape(*a.shape[:-1], turned)], axis=-1)
+
+    return heads.map(paired)
 
 
 def _is_given(step: dict[str, Any]) -> bool:
