@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::tolerance::Tolerance;
 use crate::error::Result;
-use crate::program::unravel;
+use crate::program::{Precision, unravel};
 
 /// How two tensors of one shape differ.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +35,17 @@ pub const CHUNK: usize = 1 << 18;
 ///
 /// # Errors
 /// If candle fails.
-pub fn is_exact_in(values: &Tensor, dtype: DType) -> Result<bool> {
-    let exact = Tolerance { rtol: 0.0, atol: 0.0 };
-    let rounded = values.to_dtype(DType::F32)?.to_dtype(dtype)?.to_dtype(values.dtype())?;
-    Ok(compare(values, &rounded, exact)?.mismatched == 0)
+pub fn is_exact_in(values: &Tensor, precision: Precision) -> Result<bool> {
+    let flat = values.flatten_all()?;
+    #[allow(clippy::float_cmp, reason = "exactly the same")]
+    let is_held = |value: f64| precision.of(value) == value || value.is_nan();
+    // What a type does not hold mostly shows at once.
+    for start in (0..flat.elem_count()).step_by(CHUNK) {
+        if !chunk(&flat, start, CHUNK)?.into_iter().all(is_held) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Compares two tensors of one shape.

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::file::Record;
 use crate::foreign::distance;
-use crate::program::{Name, Op, Program, Role, Step, Trace};
+use crate::program::{Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A recorded run beside its recomputed self.
 pub struct Evidence<'a> {
@@ -287,13 +287,13 @@ pub fn half(record: &Record, trace: &Trace) -> Result<Option<DType>> {
         })
     });
     let computed: Vec<&Tensor> = computed.map(|entry| &entry.tensor).collect();
-    for dtype in [DType::BF16, DType::F16] {
+    for precision in [Precision::Bf16, Precision::F16] {
         let mut fit = !computed.is_empty();
         for values in &computed {
-            fit = fit && is_exact_in(values, dtype)?;
+            fit = fit && is_exact_in(values, precision)?;
         }
         if fit {
-            return Ok(Some(dtype));
+            return Ok(precision.dtype());
         }
     }
     Ok(None)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use super::compare::{CHUNK, chunk, compare};
+use super::compare::{CHUNK, chunk, compare, is_exact_in};
 use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::program::{Axis, Name, Precision, Step, Trace};
@@ -122,13 +122,9 @@ impl Noise {
             return Ok(false);
         }
         // Both must be numbers of that type; sums in another order can fall on the other side of a tie.
-        let is_of_type = |value: &Tensor| -> Result<bool> {
-            let rounded = precision.round(value)?;
-            let exact = Tolerance { rtol: 0.0, atol: 0.0 };
-            Ok(compare(value, &rounded, exact)?.mismatched == 0)
-        };
+        let are_of_type = is_exact_in(left, precision)? && is_exact_in(right, precision)?;
         let one_apart = Tolerance { rtol: precision.spacing(), atol: 1e-5 };
-        Ok(is_of_type(left)? && is_of_type(right)? && {
+        Ok(are_of_type && {
             let found = compare(left, right, one_apart)?;
             let ties = compare(left, right, Tolerance { rtol: 1e-6, atol: 1e-7 })?;
             // Ties are rare: most cells are the same to the bit.

@@ -183,11 +183,10 @@ impl Products {
     /// their weights, which have the run's type. Those that read other tensors too, and softmax, go on in the run's.
     fn kept(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
         let value = step.op.eval(inputs)?;
-        let (Some(dtype), [first, rest @ ..]) = (self.precision.dtype(), inputs) else {
-            return Ok(value);
-        };
+        let [first, rest @ ..] = inputs else { return Ok(value) };
+        let is_narrow = || is_exact_in(first, self.precision);
         match (&step.op, rest) {
-            (Op::Scaling(Scaling::Norm(_)), [weight]) if is_exact_in(first, dtype)? => {
+            (Op::Scaling(Scaling::Norm(_)), [weight]) if is_narrow()? => {
                 let plain = step.op.eval(&[first, &weight.ones_like()?])?;
                 let factor = self.precision.round(&plain)?.div(&plain)?;
                 // Zero stays zero.
@@ -195,12 +194,12 @@ impl Products {
                 Ok(value.mul(&factor)?)
             }
             (Op::Scaling(Scaling::Norm(_)), _) => Ok(value),
-            (Op::Scaling(Scaling::SoftCap { cap }), _) if is_exact_in(first, dtype)? => {
+            (Op::Scaling(Scaling::SoftCap { cap }), _) if is_narrow()? => {
                 let round = |tensor: Tensor| self.precision.round(&tensor);
                 let tanh = round(round((*first / *cap)?)?.tanh()?)?;
                 Ok(round((tanh * *cap)?)?)
             }
-            (Op::Scaling(_) | Op::Masking(_), _) if is_exact_in(first, dtype)? => {
+            (Op::Scaling(_) | Op::Masking(_), _) if is_narrow()? => {
                 Ok(self.precision.round(&value)?)
             }
             _ => Ok(value),

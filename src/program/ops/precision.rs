@@ -63,7 +63,7 @@ impl Precision {
         clippy::cast_possible_truncation,
         reason = "rounded twice, as f32 is what it comes from"
     )]
-    pub(super) fn of(self, value: f64) -> f64 {
+    pub(crate) fn of(self, value: f64) -> f64 {
         match self {
             Self::Bf16 => half::bf16::from_f64(value).to_f64(),
             Self::F16 => half::f16::from_f64(value).to_f64(),
