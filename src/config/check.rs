@@ -2,7 +2,7 @@
 
 use super::{
     AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, Packed, RelativeBias, RelativeBiases,
-    Setting, Settings, Sizes, Start, positions,
+    Setting, Settings, Sizes, Start, given, positions,
 };
 use crate::error::{Error, Message, Result, quoted};
 use crate::program::grid;
@@ -56,46 +56,7 @@ pub fn companions(s: &Settings) -> Result<()> {
             return refuse(what, format!("give {needed}, or leave {name} out"));
         }
     }
-    if s.q.is_some() {
-        if let Some((missing, _)) =
-            [("k", &s.k), ("v", &s.v)].into_iter().find(|(_, place)| place.is_none())
-        {
-            let what = format!("q is given, and {missing} is not");
-            return refuse(what, format!("give `{missing}=FILE` too"));
-        }
-        if let Some((other, _)) =
-            [("x", &s.x), ("memory", &s.memory)].into_iter().find(|(_, place)| place.is_some())
-        {
-            let what = format!("{other} is given, and so is q, at which the run starts");
-            return refuse(what, format!("leave out {other}, or q, k and v"));
-        }
-        if s.start == Some(Start::Inputs) {
-            return refuse("q is given, and start is inputs", "leave one of the two out");
-        }
-    }
-    if s.scores.is_some() {
-        let files = [
-            ("x", &s.x),
-            ("memory", &s.memory),
-            ("q", &s.q),
-            ("k", &s.k),
-            ("v", &s.v),
-            ("weights", &s.weights),
-            ("past", &s.past),
-        ];
-        if let Some((other, _)) = files.into_iter().find(|(_, place)| place.is_some()) {
-            let what = format!("{other} is given, and so are scores, at which the run starts");
-            return refuse(what, format!("leave out {other}, or scores"));
-        }
-        let acts = |key: &str| Setting::named(key).is_some_and(|setting| setting.is_set(s));
-        if let Some(other) = BESIDE_SCORES.into_iter().find(|key| acts(key)) {
-            let what = format!("{other} is of queries, keys or values, and the scores are given");
-            return refuse(what, format!("leave out {other}, or scores"));
-        }
-        if s.start.is_some_and(|start| start != Start::Scores) {
-            return refuse("scores are given, and the run starts elsewhere", "leave out start");
-        }
-    }
+    given::check(s)?;
     if s.rope_scaling.is_some() && s.rope_freqs.is_some() {
         let what = "rope_scaling changes frequencies, and rope_freqs gives them as they are";
         return refuse(what, "leave one of the two out");
@@ -106,19 +67,6 @@ pub fn companions(s: &Settings) -> Result<()> {
     }
     Ok(())
 }
-
-/// What a run that starts at its scores does not come to.
-const BESIDE_SCORES: [&str; 9] = [
-    "rope",
-    "qk_norm",
-    "v_norm",
-    "clip_qkv",
-    "value_scale",
-    "q_temperature",
-    "gate",
-    "concat_norm",
-    "kv_lora_rank",
-];
 
 impl Config {
     pub(super) fn check(&self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod check;
 mod choice;
+mod given;
 mod latent;
 mod parts;
 mod positions;

@@ -1,0 +1,53 @@
+//! What is refused beside queries, keys and values, or scores, that a run is given to start at.
+
+use super::check::refuse;
+use super::{Setting, Settings, Start};
+use crate::error::Result;
+
+/// What stands before given scores.
+const BEFORE_SCORES: [&str; 7] = ["x", "memory", "q", "k", "v", "weights", "past"];
+
+/// What a run that starts at its scores does not come to.
+const BESIDE_SCORES: [&str; 9] = [
+    "rope",
+    "qk_norm",
+    "v_norm",
+    "clip_qkv",
+    "value_scale",
+    "q_temperature",
+    "gate",
+    "concat_norm",
+    "kv_lora_rank",
+];
+
+/// Refuses what a run that starts at what it is given does not come to.
+pub(super) fn check(s: &Settings) -> Result<()> {
+    let is_set = |key: &&str| Setting::named(key).is_some_and(|setting| setting.is_set(s));
+    if s.q.is_some() {
+        if let Some(missing) = ["k", "v"].iter().find(|key| !is_set(key)) {
+            let what = format!("q is given, and {missing} is not");
+            return refuse(what, format!("give `{missing}=FILE` too"));
+        }
+        if let Some(other) = ["x", "memory"].iter().find(|key| is_set(key)) {
+            let what = format!("{other} is given, and so is q, at which the run starts");
+            return refuse(what, format!("leave out {other}, or q, k and v"));
+        }
+        if s.start == Some(Start::Inputs) {
+            return refuse("q is given, and start is inputs", "leave one of the two out");
+        }
+    }
+    if s.scores.is_some() {
+        if let Some(other) = BEFORE_SCORES.iter().find(|key| is_set(key)) {
+            let what = format!("{other} is given, and so are scores, at which the run starts");
+            return refuse(what, format!("leave out {other}, or scores"));
+        }
+        if let Some(other) = BESIDE_SCORES.iter().find(|key| is_set(key)) {
+            let what = format!("{other} is of queries, keys or values, and the scores are given");
+            return refuse(what, format!("leave out {other}, or scores"));
+        }
+        if s.start.is_some_and(|start| start != Start::Scores) {
+            return refuse("scores are given, and the run starts elsewhere", "leave out start");
+        }
+    }
+    Ok(())
+}
