@@ -120,7 +120,28 @@ pub fn all_under(
 
 /// The file's run beside the file, explained. Of the [`likeliest`] ways to understand the file the one is taken that
 /// leaves the fewest steps without an explanation, the plain one first.
+///
+/// # Errors
+/// If the file cannot be understood, or candle fails.
 pub fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
+    best(ways(record, flags, tolerances)?, tolerances)
+}
+
+/// The same way to understand the file; what differs is not explained where no choice depends on it.
+///
+/// # Errors
+/// If the file cannot be understood, or candle fails.
+pub fn understood(record: &Record, flags: &Settings) -> Result<Recomputed> {
+    let tolerances = Tolerances::default();
+    let mut ways = ways(record, flags, &tolerances)?;
+    match ways.pop() {
+        Some(only) if ways.is_empty() => Ok(only),
+        last => best(ways.into_iter().chain(last).collect(), &tolerances),
+    }
+}
+
+/// The [`likeliest`] ways to understand the file, or the first under which it is the same.
+fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Vec<Recomputed>> {
     let (mut found, mut refused) = (Vec::new(), None);
     for mut interpretation in interpretations(record, flags)? {
         // The settings can tell that a way is not meant, as those of so many items do.
@@ -134,15 +155,23 @@ pub fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Res
         match recompute(interpretation, run, tolerances) {
             // One that leaves tensors aside may be the same for not having understood them.
             Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
-                return Ok(recomputed);
+                return Ok(vec![recomputed]);
             }
             Ok(recomputed) => found.push(recomputed),
             Err(error) if found.is_empty() => return Err(error),
             Err(_) => {}
         }
     }
+    match refused.filter(|_| found.is_empty()) {
+        Some(refused) => Err(refused),
+        None => likeliest(found),
+    }
+}
+
+/// Of several ways to understand a file, each explained, the one that leaves the fewest steps unexplained.
+fn best(ways: Vec<Recomputed>, tolerances: &Tolerances) -> Result<Recomputed> {
     let mut best: Option<Recomputed> = None;
-    for recomputed in likeliest(found)? {
+    for recomputed in ways {
         // Where all is explained, another way may still need nothing but rounding.
         let is_explained = best.as_ref().is_some_and(|best| best.unexplained() == 0);
         let patience = if is_explained { Duration::ZERO } else { PATIENCE };
@@ -157,8 +186,7 @@ pub fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Res
             best = Some(judged);
         }
     }
-    let nothing = || Error::config("there is nothing to check", "record a step");
-    best.ok_or_else(|| refused.unwrap_or_else(nothing))
+    best.ok_or_else(|| Error::config("there is nothing to check", "record a step"))
 }
 
 fn recompute(

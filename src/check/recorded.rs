@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::recomputed::{in_the_runs_type, judged};
-use super::tolerance::Tolerances;
+use super::recomputed::{in_the_runs_type, understood};
 use crate::config::{Config, Settings};
 use crate::error::Result;
 use crate::file::read_place;
@@ -18,8 +17,7 @@ use crate::program::{Step, Trace};
 pub fn recorded(path: &Path, flags: &Settings, map: &NameMap) -> Result<(Config, Trace)> {
     let mut record = read_place(path)?;
     map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
-    let found =
-        judged(&record, flags, &Tolerances::default()).map_err(|error| error.in_file(path))?;
+    let found = understood(&record, flags).map_err(|error| error.in_file(path))?;
     let own = in_the_runs_type(&found.named.record, &found.trace)?;
     let value = |step: &Step, inputs: &[&_]| match own.get(&step.name) {
         Some(own) => Ok(own.clone()),
