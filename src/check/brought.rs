@@ -2,10 +2,11 @@
 
 use candle_core::{DType, Tensor};
 
+use super::fit::cells;
 use crate::config::Settings;
 use crate::error::Result;
 use crate::file::{Entry, Record};
-use crate::foreign::{FoundMask, Match, Unmatched, last_segment};
+use crate::foreign::{FoundMask, Match, Unmatched, are_booleans, last_segment};
 use crate::program::Name;
 use crate::run::positions_in;
 
@@ -48,17 +49,10 @@ pub fn replaces_mask(record: &Record, settings: &Settings) -> bool {
 pub fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
     let Some(mask) = record.tensor(Name::Mask.as_str()) else { return Ok(Vec::new()) };
     let found = |mask: Tensor, how| FoundMask { name: Name::Mask.to_string(), mask, how };
-    if mask.dtype().is_float() && !is_boolean(mask)? {
+    if mask.dtype().is_float() && !are_booleans(&cells(mask, None)?) {
         return Ok(vec![found(mask.clone(), "added to the scores")]);
     }
     Ok(vec![found(mask.eq(0.0)?, "true means blocked"), found(mask.ne(0.0)?, "true means attend")])
-}
-
-/// Whether a tensor holds 0 and 1 alone.
-fn is_boolean(tensor: &Tensor) -> Result<bool> {
-    let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-    #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
-    Ok(numbers.iter().all(|number| *number == 0.0 || *number == 1.0))
 }
 
 /// Which keys a query may not see.

@@ -1,11 +1,11 @@
 //! What can be said where nothing explains the numbers: where they are off, and how.
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::compare::compare;
 use super::evidence::Evidence;
 use super::finding::Clue;
-use super::fit::precision;
+use super::fit::{cells, is_number, precision};
 use super::grammar::numbers::short;
 use super::hypothesis::told;
 use super::noise::Noise;
@@ -66,7 +66,7 @@ pub fn clues(evidence: &Evidence, unexplained: &[Name]) -> Result<Vec<Clue>> {
 /// What can be said of one step.
 fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> Result<Vec<Clue>> {
     let axes: Vec<(Axis, usize)> = step.axes.iter().collect();
-    let (own, meant) = (numbers(found)?, numbers(right)?);
+    let (own, meant) = (cells(found, None)?, cells(right, None)?);
     // Two infinities are not apart.
     let apart = |(own, meant): (&f64, &f64)| {
         if own.total_cmp(meant).is_eq() { 0.0 } else { own - meant }
@@ -117,7 +117,7 @@ const MOST_OF_IT: f64 = 0.9;
 fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) -> Option<String> {
     let pairs = excess.iter().zip(meant).enumerate().filter(|(at, (excess, meant))| {
         // Neither what no number is, nor what masks put there.
-        excess.is_finite() && meant.abs() < 1e8 && is_asked(*at)
+        excess.is_finite() && is_number(**meant) && is_asked(*at)
     });
     let pairs: Vec<(f64, f64)> = pairs.map(|(_, (excess, meant))| (*excess, *meant)).collect();
     let ones: Vec<(f64, f64)> = pairs.iter().map(|(excess, _)| (*excess, 1.0)).collect();
@@ -159,7 +159,7 @@ fn multiple_of(evidence: &Evidence, step: &Step, excess: &[f64]) -> Result<Optio
             continue;
         }
         let Some(value) = evidence.recorded.get(&other.name) else { continue };
-        let value = numbers(value)?;
+        let value = cells(value, None)?;
         let pairs: Vec<(f64, f64)> = excess
             .iter()
             .zip(&value)
@@ -187,10 +187,6 @@ fn line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
 /// Three digits, which is as much as such a number says.
 fn round(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
-}
-
-fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
-    Ok(tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?)
 }
 
 /// The numbers in order, in as many digits as rounding leaves.

@@ -321,7 +321,7 @@ fn differences<'v>(found: &'v [f64], right: &'v [f64]) -> impl Iterator<Item = f
 }
 
 /// Whether a value is finite, and small enough to be no fill.
-fn is_number(value: f64) -> bool {
+pub fn is_number(value: f64) -> bool {
     value.is_finite() && value.abs() < 1e8
 }
 

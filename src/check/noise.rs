@@ -8,6 +8,7 @@ use super::compare::{CHUNK, chunk, compare, is_exact_in};
 use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::program::{Axis, Name, Precision, Step, Trace};
+use crate::run::LOW;
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
 /// the same size, and one run is a small sample of it. With it 3 of 1500 correct runs by PyTorch, in f64, f32, f16 and
@@ -244,7 +245,7 @@ impl StepNoise {
 }
 
 /// No score is as large as that, and no added mask as small: -10000 was usual before -inf was.
-const BEYOND_SCORES: f64 = 1e4;
+const BEYOND_SCORES: f64 = -LOW;
 
 /// The lowest finite score, if no score is as low: it comes from a mask that is added, here or before.
 fn lowest_score(step: &Step, value: &Tensor) -> Result<Option<f64>> {

@@ -215,9 +215,12 @@ fn items(record: &Record) -> Option<usize> {
 /// Whether a tensor holds no 1, or anything but 0 and 1.
 fn holds_no_ones(tensor: &Tensor) -> Result<bool> {
     let numbers = numbers(tensor)?;
-    #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
-    let is = |of: f64| move |number: &f64| *number == of;
-    Ok(!numbers.iter().any(is(1.0)) || !numbers.iter().all(|own| is(0.0)(own) || is(1.0)(own)))
+    Ok(!numbers.contains(&1.0) || !are_booleans(&numbers))
+}
+
+/// Whether numbers are 0 and 1 alone.
+pub fn are_booleans(numbers: &[f64]) -> bool {
+    numbers.iter().all(|number| [0.0, 1.0].contains(number))
 }
 
 fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {

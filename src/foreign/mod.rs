@@ -16,7 +16,7 @@ mod packed;
 mod qkv;
 mod steps;
 
-pub(crate) use arguments::{FoundMask, take_arguments, take_mask};
+pub(crate) use arguments::{FoundMask, are_booleans, take_arguments, take_mask};
 pub(crate) use axis_order::AxisOrder;
 pub(crate) use hints::{heads, mask_fill};
 pub use inputs::NameMap;

@@ -30,7 +30,7 @@ pub struct Run {
 }
 
 /// What is added to scores that are blocked is this low at least: the masks of 16-bit models add −10⁴ and less.
-const LOW: f64 = -1e4;
+pub(crate) const LOW: f64 = -1e4;
 
 impl Run {
     /// Decides the config from the settings and the sources' sizes, and lays out the program. Nothing is

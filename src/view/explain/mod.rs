@@ -65,9 +65,8 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
         }
         terms => blocks.push(Block::Table(sum(terms, view))),
     }
-    if matches!(explanation.working, Working::Softmax(_)) {
-        // Its row has told why.
-    } else {
+    // The row of a softmax has told why.
+    if !matches!(explanation.working, Working::Softmax(_)) {
         blocks.extend(reasons.iter().map(|reason| {
             let words = words(reason);
             Block::Prose(1, format!("blocked by the {}: {}", words.mask, words.why))
