@@ -344,7 +344,7 @@ def kept_steps(rng, steps, kept):
     """Of the steps "all", "some" or the "output"."""
     if kept == "some":
         names = rng.sample(list(steps), rng.randint(1, len(steps) - 1))
-        return {name: steps[name] for name in names}
+        return {name: value for name, value in steps.items() if name in names}
     return {"output": steps["output"]} if kept == "output" else steps
 
 

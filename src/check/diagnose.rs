@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::clues::clues;
 use super::evidence::Evidence;
-use super::explain::explain;
+use super::explain::{Explained, explain};
 use super::finding::{Diagnosis, Finding};
+use super::products::is_off_alike;
 use super::report::{Status, StepReport, mark_inherited};
 use super::whole_runs::WholeRuns;
 use crate::error::Result;
-use crate::program::{Kind, Name, Program};
+use crate::program::{Kind, Name, Op, Program};
 
 /// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistakes. Where all
 /// is rounding, the steps are the same, unless `noise_counts`.
@@ -64,9 +65,15 @@ pub fn diagnose(
         }
         return Ok(diagnosis);
     }
-    let (findings, unexplained) = explain(evidence, &at_fault)?;
-    diagnosis.findings.splice(..0, findings);
-    diagnosis.unexplained.splice(..0, unexplained);
+    let explained = explain(evidence, &at_fault)?;
+    if !diagnosis.unexplained.is_empty() {
+        // What explains recorded steps may reach others by way of one that was not recorded.
+        let given = given(evidence, &explained, &settled, &diagnosis.unexplained)?;
+        diagnosis.unexplained.retain(|name| !given.contains(name));
+        hidden.retain(|name| !given.contains(name));
+    }
+    diagnosis.findings.splice(..0, explained.findings);
+    diagnosis.unexplained.splice(..0, explained.unexplained);
     if !diagnosis.unexplained.is_empty()
         && diagnosis.findings.iter().all(Finding::is_rounding)
         // What has another shape was not computed so, in whatever type.
@@ -81,12 +88,19 @@ pub fn diagnose(
     }
     diagnosis.clues = clues(evidence, &diagnosis.unexplained)?;
     let is_rounding = diagnosis.findings.iter().all(Finding::is_rounding);
+    let is_rounding = is_rounding && !steps.iter().any(has_overflowed);
     if is_rounding && diagnosis.unexplained.is_empty() && !noise_counts {
         let differing = steps.iter_mut().filter(|step| is_off(step));
         differing.for_each(|step| step.status = Status::Same);
         return Ok(diagnosis);
     }
     let wrong = [at_fault, hidden].concat();
+    if !noise_counts {
+        let reached = inheriting(program, &wrong);
+        let is_noise = |name: Name| right_by_itself.contains(&name) && !reached.contains(&name);
+        let noisy = steps.iter_mut().filter(|step| is_off(step) && step.step.is_some_and(is_noise));
+        noisy.for_each(|step| step.status = Status::Same);
+    }
     mark_inherited(steps, |from| inheriting(program, from), &wrong, &right_by_itself);
     Ok(diagnosis)
 }
@@ -94,6 +108,53 @@ pub fn diagnose(
 /// Whether a step differs in its numbers, which rounding can do.
 fn is_off(step: &StepReport) -> bool {
     step.status == Status::Differs && step.comparison.is_some()
+}
+
+/// Those of some recorded steps that a run with the mistakes of all findings gives. Steps of `settled` are in it as they
+/// were recorded.
+fn given(
+    evidence: &Evidence,
+    explained: &Explained,
+    settled: &HashSet<Name>,
+    steps: &[Name],
+) -> Result<Vec<Name>> {
+    let Ok(program) = evidence.trace.edited(&explained.edits) else { return Ok(Vec::new()) };
+    let run = program.run_with(|step, inputs| {
+        let recorded = evidence.recorded.get(&step.name).filter(|_| settled.contains(&step.name));
+        let known = || evidence.trace.step(step.name).map(|right| &right.value);
+        match recorded.or_else(|| known().filter(|_| step.op == Op::Given)) {
+            Some(known) => Ok(known.clone()),
+            None => step.op.eval(inputs),
+        }
+    });
+    // Code that fails is no mistake that is shipped.
+    let Ok(run) = run else { return Ok(Vec::new()) };
+    let is_precision = explained.findings.iter().all(Finding::is_rounding);
+    let mut given = Vec::new();
+    for name in steps {
+        let (Some(found), Some(right), Some(made)) =
+            (evidence.recorded.get(name), evidence.trace.step(*name), run.step(*name))
+        else {
+            continue;
+        };
+        // Sums in another order are rounded to the other side here and there.
+        let is_given = evidence.noise.agree(*name, found, &made.value)?
+            || is_precision && is_off_alike(found, &right.value, &made.value)?;
+        if is_given {
+            given.push(*name);
+        }
+    }
+    Ok(given)
+}
+
+/// Whether a step has NaN or an infinity where a number should be: fewer bits can lead to it, and no rounding is so large.
+/// A score of −∞ may be what a type makes of a mask's fill.
+fn has_overflowed(step: &StepReport) -> bool {
+    step.comparison.as_ref().is_some_and(|comparison| {
+        let is_fill = comparison.left == f64::NEG_INFINITY
+            && step.step.is_some_and(|name| name.row().is_of_scores());
+        !is_fill && !comparison.left.is_finite() && comparison.right.is_finite()
+    })
 }
 
 /// The steps that read one of these, directly or through others.

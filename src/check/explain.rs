@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use candle_core::Tensor;
 
 use super::blocked_scores::where_seen;
-use super::catalogue::Situation;
+use super::catalogue::{Edits, Situation};
 use super::clues::parts;
 use super::compare::compare;
 use super::evidence::Evidence;
@@ -80,12 +80,20 @@ impl Sieve {
     }
 }
 
-/// The mistakes that explain faulty steps, and the steps that none explains. What a mistake predicts must hold at every
-/// recorded step, the right ones too.
+/// What explains faulty steps.
+pub struct Explained {
+    pub findings: Vec<Finding>,
+    /// The mistakes of the findings, all in one run.
+    pub edits: Edits,
+    /// The steps that nothing explains.
+    pub unexplained: Vec<Name>,
+}
+
+/// The mistakes that explain faulty steps. What a mistake predicts must hold at every recorded step, the right ones too.
 ///
 /// # Errors
 /// If candle fails.
-pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<(Vec<Finding>, Vec<Name>)> {
+pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
     let situation = Situation {
         config: evidence.config,
         right: evidence.trace,
@@ -116,7 +124,7 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<(Vec<Finding>, Ve
             search.try_one(&made)?;
         }
     }
-    let (mut findings, open) = search.findings();
+    let Explained { mut findings, edits, unexplained: open } = search.findings();
     let mut unexplained = Vec::new();
     for step in open {
         match fit::precision(evidence, step)? {
@@ -134,7 +142,7 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<(Vec<Finding>, Ve
             Some((_, false)) | None => unexplained.push(step),
         }
     }
-    Ok((findings, unexplained))
+    Ok(Explained { findings, edits, unexplained })
 }
 
 impl Search<'_, '_> {
@@ -222,8 +230,9 @@ impl Search<'_, '_> {
     }
 
     /// The simplest mistakes that explain what can be explained.
-    fn findings(self) -> (Vec<Finding>, Vec<Name>) {
+    fn findings(self) -> Explained {
         let mut findings: Vec<Finding> = Vec::new();
+        let mut edits = Edits::new();
         let mut open: Vec<Name> = self.faulty.to_vec();
         while let Some(best) = self
             .found
@@ -250,9 +259,10 @@ impl Search<'_, '_> {
             }
             open.retain(|step| !best.steps.contains(step));
             findings.push(finding);
+            edits.extend(best.made.edits.iter().cloned());
         }
         findings.sort_by_key(|finding| self.faulty.iter().position(|step| *step == finding.step));
-        (findings, open)
+        Explained { findings, edits, unexplained: open }
     }
 }
 

@@ -221,11 +221,15 @@ fn cores(
 fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
     let Some([1, tokens, _] | [tokens, 1, _]) = x.map(Tensor::dims) else { return false };
     record.entries.iter().any(|entry| {
-        let dims = entry.tensor.dims();
+        let (dims, meanings) = (entry.tensor.dims(), meanings(&entry.name));
         let is_square = dims.iter().filter(|size| *size == tokens).count() >= 2;
         let is_of_cells =
             |name: &Name| [Name::ScoresRaw, Name::Scores, Name::Weights].contains(name);
-        dims.len() == 4 && !is_square && meanings(&entry.name).iter().any(is_of_cells)
+        // Heads and items as one axis, and then the token.
+        let is_split = |name: &Name| name.row().is_of_heads();
+        let has_one_token = matches!(dims, [_, 1, _]) && *tokens > 1;
+        dims.len() == 4 && !is_square && meanings.iter().any(is_of_cells)
+            || has_one_token && meanings.iter().any(is_split)
     })
 }
 

@@ -158,6 +158,7 @@ impl Noise {
 /// numbers share is none at far smaller size.
 #[derive(Default)]
 struct Trend {
+    rows: usize,
     count: usize,
     /// Sums of right · right, of left · right, and of the differences.
     own: f64,
@@ -173,8 +174,13 @@ const LEAST_NUMBERS: usize = 32;
 /// rounding cancels out, so that even 1 is generous.
 const DIRECTION: f64 = 1.0;
 
+/// The numbers of a row can be off alike, as all of them come from the same weights, and so few rows cancel out less: the
+/// mean of `n` goes with `1/√n`.
+const MANY_ROWS: f64 = 16.0;
+
 impl Trend {
     fn add(&mut self, left: &[f64], right: &[f64], noise: StepNoise) {
+        self.rows += 1;
         let cells = left.iter().zip(right);
         let cells = cells.filter(|(left, right)| {
             left.is_finite() && right.is_finite() && !noise.is_masked(**right)
@@ -190,11 +196,12 @@ impl Trend {
 
     fn has_no_direction(&self, ratio: f64) -> bool {
         #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-        let shift = self.shift / self.count as f64;
+        let (shift, rows) = (self.shift / self.count as f64, self.rows as f64);
         let slope = self.both / self.own - 1.0;
+        let most = DIRECTION * ratio * (MANY_ROWS / rows).sqrt().max(1.0);
         self.count < LEAST_NUMBERS
             || self.own == 0.0
-            || (slope.abs() <= DIRECTION * ratio && shift.abs() <= DIRECTION * ratio * self.size)
+            || (slope.abs() <= most && shift.abs() <= most * self.size)
     }
 }
 

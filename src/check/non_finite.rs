@@ -118,7 +118,7 @@ impl Search<'_> {
         let inputs: Option<Vec<&Tensor>> =
             self.trace.read_by(step).into_iter().map(|read| self.value(read)).collect();
         match inputs {
-            Some(inputs) => Ok((self.cause_in_inputs(step, index, &inputs)?, None)),
+            Some(inputs) => Ok((self.cause_in_inputs(step, index, value, &inputs)?, None)),
             None => self.cause_upstream(step, index, value),
         }
     }
@@ -135,7 +135,13 @@ impl Search<'_> {
     }
 
     /// The cause where all that the step reads is there.
-    fn cause_in_inputs(&self, step: &Step, index: &[usize], inputs: &[&Tensor]) -> Result<Cause> {
+    fn cause_in_inputs(
+        &self,
+        step: &Step,
+        index: &[usize],
+        value: f64,
+        inputs: &[&Tensor],
+    ) -> Result<Cause> {
         if let (Op::Weighting(Weighting::Softmax { .. }), [scores, ..], [row @ .., _]) =
             (&step.op, inputs, index)
         {
@@ -162,6 +168,10 @@ impl Search<'_> {
             _ if exact.abs() > largest(self.dtype) => Cause::Overflow(self.dtype),
             (true, true) => Cause::Inherited,
             _ if !rounded.is_finite() => Cause::Overflow(step.value.dtype()),
+            // The step may have been computed in f16 and kept in a wider type.
+            _ if value.is_infinite() && exact.abs() > largest(DType::F16) => {
+                Cause::Overflow(DType::F16)
+            }
             (true, false) => Cause::Unknown,
         })
     }

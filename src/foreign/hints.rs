@@ -6,7 +6,7 @@ use candle_core::{DType, Tensor};
 
 use super::names::meanings;
 use crate::file::{Entry, Record};
-use crate::program::{Name, Size};
+use crate::program::Name;
 
 /// The number of heads that a foreign file's tensors tell, where there are so many items, queries and keys, and `width`
 /// features of all heads: from those that have an axis for them, if they agree.
@@ -16,14 +16,10 @@ pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) 
         let meanings = meanings(&entry.name);
         let may_be = |is: fn(Name) -> bool| meanings.iter().copied().any(is);
         let dims = entry.tensor.dims();
-        let is_split = |name: Name| {
-            let own = name.row().sizes.last();
-            matches!(own, Some(Size::HeadDim | Size::KeyDim | Size::ValueDim))
-        };
         let heads = if may_be(|name| name.row().is_of_scores()) {
             let per_head = batch.checked_mul(queries)?.checked_mul(keys)?;
             entry.tensor.elem_count().checked_div(per_head)?
-        } else if may_be(is_split) && dims.len() > 2 {
+        } else if may_be(|name| name.row().is_of_heads()) && dims.len() > 2 {
             width.checked_div(*dims.last()?)?
         } else {
             return None;
@@ -47,7 +43,17 @@ pub fn fill_in(entry: &Entry) -> Option<f64> {
     if !meanings(&entry.name).contains(&Name::MaskedScores) {
         return None;
     }
-    lowest(&entry.tensor).filter(|lowest| is_fill(*lowest))
+    let own = lowest(&entry.tensor).filter(|lowest| is_fill(*lowest))?;
+    // A mask writes one number: beside a finite one, −∞ is a score that has overflowed.
+    let finite = if own.is_finite() { None } else { lowest_finite(&entry.tensor) };
+    Some(finite.filter(|finite| *finite <= LOWEST_SCORE).unwrap_or(own))
+}
+
+/// The lowest number of a tensor that is no infinity.
+fn lowest_finite(tensor: &Tensor) -> Option<f64> {
+    let is_finite = tensor.gt(f64::NEG_INFINITY).ok()?;
+    let others = (tensor.zeros_like().ok()? + f64::INFINITY).ok()?;
+    lowest(&is_finite.where_cond(tensor, &others).ok()?)
 }
 
 /// The lowest number of a tensor, if it has any.

@@ -116,6 +116,12 @@ impl Row {
         self.role == Role::Computed && self.sizes.contains(&Size::KeyHeads)
     }
 
+    /// Whether its last axis holds the features of one head.
+    #[must_use]
+    pub fn is_of_heads(&self) -> bool {
+        matches!(self.sizes.last(), Some(Size::HeadDim | Size::KeyDim | Size::ValueDim))
+    }
+
     /// Whether it has a value for every query and key.
     #[must_use]
     pub fn is_of_scores(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Mistakes of the softmax, and other conventions for rows without a visible key.
 
-use candle_core::{D, DType, Tensor};
+use candle_core::{D, Tensor};
 
+use super::super::compare::{CHUNK, chunk};
 use super::{Edits, Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::config;
 use crate::error::Result;
@@ -145,14 +146,18 @@ fn dropped(run: &Situation) -> Result<Vec<Edits>> {
     let read: Option<Vec<&Tensor>> = inputs.iter().map(|name| recorded.get(name)).collect();
     let (Some(found), Some(read)) = (recorded.get(&Name::Weights), read) else { return none() };
     let correct = weights.op.eval(&read)?;
-    let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
-    let pairs: Vec<(f64, f64)> = values(&correct)?.into_iter().zip(values(found)?).collect();
-    let visible = || pairs.iter().filter(|(correct, _)| *correct > 0.0);
-    let largest = visible()
-        .filter(|(_, found)| *found > 0.0)
-        .max_by(|left, right| left.0.total_cmp(&right.0));
-    let Some(factor) = largest.map(|(correct, found)| found / correct) else { return none() };
-    if factor <= 1.0 || visible().all(|(_, found)| *found > 0.0) {
+    let (correct, kept) = (correct.flatten_all()?, found.flatten_all()?);
+    let (mut largest, mut factor, mut drops) = (0.0, 0.0, false);
+    for start in (0..correct.elem_count()).step_by(CHUNK) {
+        let pairs = chunk(&correct, start, CHUNK)?.into_iter().zip(chunk(&kept, start, CHUNK)?);
+        for (correct, kept) in pairs.filter(|(correct, _)| *correct > 0.0) {
+            drops |= kept <= 0.0;
+            if kept > 0.0 && correct > largest {
+                (largest, factor) = (correct, kept / correct);
+            }
+        }
+    }
+    if factor <= 1.0 || !drops {
         return none();
     }
     one([after(Name::Weights, Weighting::KeepSome(KeepSome { keep: found.gt(0.0)?, factor }), &[])])

@@ -52,6 +52,11 @@ impl Grammar<'_> {
             cost::PLAIN,
         );
         add(
+            of(&|q, k| distance(q, k) != 0),
+            format!("the window of {size} reaches no key but the query's own"),
+            cost::COMMON,
+        );
+        add(
             of(&|q, k| distance(q, k) < size_signed && distance(q, k) >= 0),
             "the keys within the window are blocked".to_owned(),
             cost::PLAIN,
