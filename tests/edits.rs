@@ -116,14 +116,23 @@ fn write_dump(run: &SafeTensors, mistake: &str, output_alone: bool, path: &Path)
     safetensors::serialize_to_file(dump, None, path).expect("written");
 }
 
+/// What `edits.json` describes.
+fn entries() -> Vec<Value> {
+    let file = fs::read_to_string(folder().join("edits.json")).expect("readable");
+    serde_json::from_str(&file).expect("a list")
+}
+
 /// One dump of each `every`, checked with the flags that say what was meant; `EVERY` in the environment says how many
 /// are left out, and 1 leaves out none.
 fn checked(output_alone: bool, every: usize) -> Vec<Checked> {
     let every = std::env::var("EVERY").map_or(every, |text| text.parse().expect("a number"));
-    let file = fs::read_to_string(folder().join("edits.json")).expect("readable");
-    let mut entries: Vec<Value> = serde_json::from_str(&file).expect("a list");
+    let mut entries = entries();
     entries.retain(|entry| !output_alone || entry["alone"] == true);
-    let entries: Vec<Value> = entries.into_iter().step_by(every).collect();
+    reports(entries.into_iter().step_by(every).collect(), output_alone)
+}
+
+/// The dumps of some entries, checked.
+fn reports(entries: Vec<Value>, output_alone: bool) -> Vec<Checked> {
     let dumps = tempfile::tempdir().expect("a temporary folder");
     let check = |entry: Value| {
         let (run, mistake) = (text(&entry["run"]), text(&entry["name"]));
@@ -166,4 +175,21 @@ fn most_edits_are_told_from_the_output_alone() {
     let all = checked(true, 6);
     assert!(all.len() >= 45, "only {} dumps", all.len());
     assert_named(&all, true, 80);
+}
+
+/// The true step and type are told, and no NaN is called the same.
+#[test]
+fn an_overflow_is_no_rounding() {
+    let mut entries = entries();
+    entries.retain(|entry| entry["name"] == "f16-overflow");
+    let all = reports(entries, false);
+    assert!(all.len() >= 3, "only {} dumps", all.len());
+    for one in all {
+        let report = &one.report;
+        assert_eq!((&report["verdict"], one.answer(false)), (&"differs".into(), Answer::Named));
+        assert_eq!(report["first_divergence"], "scores_raw", "{}", one.told());
+        assert_eq!(report["non_finite"]["cause"], "overflow", "{}", one.told());
+        let q = list(&report["steps"]).iter().find(|step| step["name"] == "q").expect("recorded");
+        assert_eq!(q["status"], "same", "{}", one.told());
+    }
 }
