@@ -48,6 +48,6 @@ pub(crate) use noise::ALLOWED;
 pub use non_finite::{Cause, NonFinite, Place};
 pub use other_settings::FitsKeys;
 pub use padding::PaddedRows;
-pub use recorded::recorded;
+pub use recorded::{Recorded, recorded};
 pub use report::{Report, Status, StepReport};
 pub use tolerance::{PerStep, Tolerance, Tolerances};

@@ -9,12 +9,22 @@ use crate::file::read_place;
 use crate::foreign::NameMap;
 use crate::program::{Step, Trace};
 
+/// What a file recorded.
+pub struct Recorded {
+    /// The config that it is read under.
+    pub config: Config,
+    /// The file's own numbers, and where it lacks a step those that follow from them.
+    pub trace: Trace,
+    /// What the same run gives.
+    pub meant: Trace,
+}
+
 /// The trace that a file recorded, understood as [`check`](super::check()) understands it: every step with the file's own
 /// numbers, and steps that it lacks computed from those.
 ///
 /// # Errors
 /// If the file cannot be read, holds no computed step, or does not fit its own config or the flags.
-pub fn recorded(path: &Path, flags: &Settings, map: &NameMap) -> Result<(Config, Trace)> {
+pub fn recorded(path: &Path, flags: &Settings, map: &NameMap) -> Result<Recorded> {
     let mut record = read_place(path)?;
     map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
     let found = understood(&record, flags).map_err(|error| error.in_file(path))?;
@@ -23,5 +33,6 @@ pub fn recorded(path: &Path, flags: &Settings, map: &NameMap) -> Result<(Config,
         Some(own) => Ok(own.clone()),
         None => step.op.eval(inputs),
     };
-    Ok((found.run.config().clone(), found.trace.run_with(value)?))
+    let trace = found.trace.run_with(value)?;
+    Ok(Recorded { config: found.run.config().clone(), trace, meant: found.trace })
 }

@@ -46,6 +46,8 @@ pub enum Command {
     Diff(DiffArgs),
     /// Explain a step, or how one number came about: explain 'scores[0,1,2,3]'
     Explain(ExplainArgs),
+    /// Walk through the steps in the terminal, and see how each number came about; ? shows the keys
+    Step(StepArgs),
     /// List the mistakes that check names, or explain one
     Bugs(BugsArgs),
     /// List the families of models that --model-config knows
@@ -137,6 +139,20 @@ pub struct ExplainArgs {
     pub full: bool,
     #[command(flatten)]
     pub report: ReportArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args)]
+pub struct StepArgs {
+    /// A recorded file, beside what it should hold, from the first step that differs; without it a run
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub names: NameArgs,
+    /// Decimals of every number but the explained one
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
+    pub decimals: u8,
     #[command(flatten)]
     pub run: RunArgs,
 }

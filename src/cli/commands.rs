@@ -9,6 +9,7 @@ use crate::error::{quoted, quoted_path, shown};
 use crate::file::{Output, recorded_in, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::program::Program;
+use crate::view::walk::{Route, walk};
 use crate::view::{
     Block, Sides, Style, Tables, View, bug_list, bug_page, explanation, explanation_json,
     model_list, report_page, shapes_json, shapes_page, step_json, step_page, trace_page,
@@ -18,7 +19,7 @@ use crate::{Config, Error, Run, Trace, to_record};
 
 use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
-    ToleranceArgs, ViewArgs,
+    StepArgs, ToleranceArgs, ViewArgs,
 };
 use super::progress::Progress;
 use super::run::{RunArgs, flag};
@@ -197,8 +198,8 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     };
     if let Some(file) = &args.file {
         refuse_config(&args.run)?;
-        let (config, trace) = check::recorded(file, &args.run.settings()?, &args.names.map())?;
-        explain_in(args, &trace, &config, &view, || Ok(trace.clone()))?;
+        let recorded = check::recorded(file, &args.run.settings()?, &args.names.map())?;
+        explain_in(args, &recorded.trace, &recorded.config, &view, || Ok(recorded.trace.clone()))?;
         return Ok(Outcome::Same);
     }
     let (run, _) = start(&args.run)?;
@@ -235,6 +236,30 @@ fn explain_in<V>(
             print(|out| writeln!(out, "{value:#}"))
         }
     }
+}
+
+/// Walks through a run, or a recorded file, in the terminal.
+pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        let fix = "print the steps without `step`, or one number with `explain`";
+        return Err(refusal("step needs a terminal to read keys from and to draw on", fix).into());
+    }
+    let color = std::env::var_os("NO_COLOR").is_none();
+    let decimals = args.decimals.into();
+    let Some(file) = &args.file else {
+        let (run, _) = start(&args.run)?;
+        let (trace, config) = (&run.trace()?, run.config());
+        walk(Route { trace, config, check: None, decimals, color })?;
+        return Ok(Outcome::Same);
+    };
+    refuse_config(&args.run)?;
+    let (flags, map) = (args.run.settings()?, args.names.map());
+    let recorded = check::recorded(file, &flags, &map)?;
+    let report = check::check(file, &flags, &map, &Tolerances::default())?;
+    let (trace, config) = (&recorded.trace, &recorded.config);
+    let check = Some((&recorded.meant, &report));
+    walk(Route { trace, config, check, decimals, color })?;
+    Ok(Outcome::Same)
 }
 
 /// A recorded file has its own config.

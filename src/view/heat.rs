@@ -39,17 +39,20 @@ impl Heat {
         Ok((heat.low <= heat.high).then_some(heat))
     }
 
+    /// How high a value is between the lowest and the highest, from 0 to 1.
+    pub fn share(&self, value: f64) -> Option<f64> {
+        let share = (value - self.low) / (self.high - self.low);
+        value.is_finite().then(|| if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) })
+    }
+
     /// A value's shade; a dot for a masked one.
     pub fn shade(&self, value: f64, is_masked: bool) -> String {
         if is_masked {
             return "·".to_owned();
         }
-        if !value.is_finite() {
-            return number(value, 0);
-        }
-        let share = (value - self.low) / (self.high - self.low);
+        let Some(share) = self.share(value) else { return number(value, 0) };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 to 4")]
-        let at = if share.is_nan() { 4 } else { (share * 5.0).clamp(0.0, 4.0) as usize };
+        let at = (share * 5.0).clamp(0.0, 4.0) as usize;
         SHADES.get(at).copied().unwrap_or_default().to_owned()
     }
 

@@ -13,6 +13,8 @@ mod report;
 mod shapes;
 mod text;
 mod trace;
+#[cfg(feature = "cli")]
+pub mod walk;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};

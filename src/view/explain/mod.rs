@@ -91,7 +91,7 @@ fn unlike(explanation: &Explanation, decimals: usize) -> Option<String> {
     let sum: f64 = terms.iter().map(Term::value).sum();
     let size: f64 = terms.iter().map(|term| term.value().abs()).fold(value.abs(), f64::max);
     // Numbers of 16 bits have three digits, and are no further off than these.
-    let is_apart = (sum - value).abs() > 0.01 * size || sum.is_nan() != value.is_nan();
+    let is_apart = (sum - value).abs() > 0.01 * size || sum.is_finite() != value.is_finite();
     (!terms.is_empty() && is_apart).then(|| brief(sum, decimals))
 }
 

@@ -1,0 +1,355 @@
+//! A walk on the screen: the step, its table, what the number under the cursor is made of, and how.
+
+use std::collections::HashSet;
+
+use candle_core::Tensor;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block as Border, Borders, Clear, Paragraph, Wrap};
+
+use super::sheet::{Sheet, Shown, Source, wide};
+use super::{Beside, Walk};
+use crate::check::Status;
+use crate::error::Result;
+use crate::program::{Explanation, Name, Op, Step};
+use crate::view::label::moves;
+use crate::view::text::{self, write_text};
+use crate::view::{Block, explanation};
+
+/// Lines of the explanation that are always there.
+const EXPLAINED: u16 = 8;
+
+/// Fewer columns than this show no table beside the step's own.
+const LEAST_BESIDE: u16 = 24;
+
+/// What the keys do, a line each.
+const KEYS: [(&str, &str); 13] = [
+    ("n, space / p", "next step / step before"),
+    ("← ↑ → ↓", "another number; Home and End: the row's ends"),
+    ("h / H", "next head / head before"),
+    ("b / B", "next batch item / item before"),
+    ("Enter", "follow the number to the largest that it is made of"),
+    ("Backspace", "back to where it was followed from"),
+    ("w", "why the step is there"),
+    ("m", "heat map of scores and weights, or the table alone"),
+    ("/", "search for a step: type its name, then Enter"),
+    ("Tab", "beside a file's table: factors, right numbers, difference"),
+    ("d", "next step of a file that differs by itself"),
+    ("PgUp / PgDn", "scroll the explanation"),
+    ("q, Esc", "leave; ? shows this page"),
+];
+
+/// What a key line has room for.
+const HINT: &str = "? keys  q quit  n/p step  ←↑→↓ number  h head  b item  w why  Enter follow";
+
+/// From the lowest to the highest, of the 256 colours, with a colour of text that can be read on each.
+const HEAT: [(u8, Color); 6] = [
+    (195, Color::Black),
+    (153, Color::Black),
+    (111, Color::Black),
+    (68, Color::White),
+    (25, Color::White),
+    (17, Color::White),
+];
+
+/// Blocks as lines of text.
+fn written(blocks: Vec<Block>, width: usize) -> Result<Vec<String>> {
+    let style = text::Style { width, color: false, spell: |key, _| key.to_owned() };
+    let mut written = Vec::new();
+    write_text(blocks, style, &mut written).map_err(candle_core::Error::from)?;
+    Ok(String::from_utf8_lossy(&written).lines().map(str::to_owned).collect())
+}
+
+impl Walk<'_> {
+    pub(super) fn draw(&self, frame: &mut Frame) {
+        if let Err(error) = self.draw_all(frame) {
+            let told = Paragraph::new(error.to_string()).wrap(Wrap { trim: false });
+            frame.render_widget(told, frame.area());
+        }
+    }
+
+    fn draw_all(&self, frame: &mut Frame) -> Result<()> {
+        let heading = self.heading(frame.area().width.into())?;
+        let explained = self.explained()?;
+        let lines = u16::try_from(heading.len()).unwrap_or(4);
+        let room = frame.area().height.saturating_sub(lines + EXPLAINED + 1);
+        let [head, middle, below, last] = Layout::vertical([
+            Constraint::Length(lines),
+            Constraint::Length(self.tables_height(&explained).min(room).max(4)),
+            Constraint::Fill(1),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        frame.render_widget(Paragraph::new(heading), head);
+        self.tables(frame, middle, &explained)?;
+        self.explanation(frame, below)?;
+        let hint = match (&self.search, self.said.as_str()) {
+            (Some(typed), _) => Line::from(format!("/{typed}█")),
+            (None, "") => Line::from(HINT).style(self.faint()),
+            (None, said) => Line::from(said.to_owned()).style(self.bold()),
+        };
+        frame.render_widget(hint, last);
+        if self.is_help {
+            self.help(frame);
+        }
+        Ok(())
+    }
+
+    /// The step's title, formula and place; how it compares, where that is known.
+    fn heading(&self, width: usize) -> Result<Vec<Line<'static>>> {
+        let (step, trace) = (self.step(), self.route.trace);
+        let shown: Vec<usize> = (0..trace.steps().len())
+            .filter(|at| self.view.shows(trace.steps()[*at].name) || *at == self.at)
+            .collect();
+        let number = shown.iter().position(|at| *at == self.at).unwrap_or_default() + 1;
+        let title = format!(" · {} · {number} of {}", step.name.title(), shown.len());
+        let mut first = vec![Span::styled(step.name.to_string(), self.bold()), title.into()];
+        if let Some(status) = self.status(step.name) {
+            first.push(Span::styled(format!(" · {}", status.name()), self.of_status(status)));
+        }
+        let mut facts = Vec::new();
+        if step.op != Op::Given {
+            facts.push(format!("= {}", trace.formula(step)));
+        }
+        let moves = moves(trace, step);
+        facts.push(if moves.is_empty() { step.axes.to_string() } else { moves.join(", ") });
+        let facts = facts.into_iter().map(|fact| Block::Prose(1, fact)).collect();
+        let facts = written(facts, width)?.into_iter().map(Line::from);
+        Ok(std::iter::once(Line::from(first)).chain(facts).collect())
+    }
+
+    /// The lines that the tables need.
+    fn tables_height(&self, explained: &Explanation) -> u16 {
+        let rows = |step: &Step| step.axes.iter().rev().nth(1).map_or(1, |(_, rows)| rows) + 2;
+        let factors = match self.beside {
+            Beside::Factors => self.factors(explained).iter().map(|(_, step, ..)| rows(step)).sum(),
+            Beside::Recomputed | Beside::Difference => 0,
+        };
+        u16::try_from(rows(self.step()).max(factors)).unwrap_or(u16::MAX)
+    }
+
+    /// The step's own table, and what stands beside it.
+    fn tables(&self, frame: &mut Frame, area: Rect, explained: &Explanation) -> Result<()> {
+        let step = self.step();
+        let own_width = area.width * 11 / 20;
+        let factors = self.factors(explained);
+        let beside: Vec<(String, Source)> = match (self.beside, self.route.check) {
+            (Beside::Factors, _) | (_, None) => factors
+                .iter()
+                .map(|(name, step, index, lit)| {
+                    let source = Source {
+                        index,
+                        lit: lit.clone(),
+                        has_cursor: false,
+                        is_heat: false,
+                        ..self.source(step, &step.value, index)
+                    };
+                    (name.clone(), source)
+                })
+                .collect(),
+            (Beside::Recomputed | Beside::Difference, Some(_)) => Vec::new(),
+        };
+        let index = self.index();
+        let meant = match (self.beside, self.route.check) {
+            (Beside::Factors, _) | (_, None) => None,
+            (beside, Some((meant, _))) => self.compared(beside, meant.step(step.name))?,
+        };
+        let has_beside = area.width >= 2 * LEAST_BESIDE && (!beside.is_empty() || meant.is_some());
+        let [left, right] = if has_beside {
+            Layout::horizontal([Constraint::Length(own_width), Constraint::Min(LEAST_BESIDE)])
+                .areas(area)
+        } else {
+            Layout::horizontal([Constraint::Min(0), Constraint::Length(0)]).areas(area)
+        };
+        let blocked = self.route.trace.blocked_before(step)?;
+        let blocked = blocked.as_ref().filter(|_| step.is_computed());
+        let own = Source { blocked, ..self.source(step, &step.value, &index) };
+        let title = self.title(step, &index);
+        let title = if self.route.check.is_some() { format!("{title} · recorded") } else { title };
+        self.sheet(frame, left, &title, &own)?;
+        if !has_beside {
+            return Ok(());
+        }
+        if let Some((title, values)) = meant {
+            let source = Source { blocked, is_heat: false, ..self.source(step, &values, &index) };
+            return self.sheet(frame, right, title, &source);
+        }
+        let many = beside.len().min(usize::from(right.height / 3)).max(1);
+        let parts = Layout::vertical(vec![Constraint::Fill(1); many]).split(right);
+        for ((title, source), part) in beside.iter().zip(parts.iter()) {
+            self.sheet(frame, *part, title, source)?;
+        }
+        Ok(())
+    }
+
+    /// What a recorded step should hold, or how far it is from that.
+    fn compared(
+        &self,
+        beside: Beside,
+        meant: Option<&Step>,
+    ) -> Result<Option<(&'static str, Tensor)>> {
+        let (Some(meant), step) = (meant, self.step()) else { return Ok(None) };
+        if beside == Beside::Recomputed || !step.value.dtype().is_float() {
+            return Ok(Some(("recomputed", meant.value.clone())));
+        }
+        let recomputed = meant.value.to_dtype(step.value.dtype())?;
+        Ok(Some(("recorded - recomputed", step.value.sub(&recomputed)?)))
+    }
+
+    fn source<'s>(&'s self, step: &'s Step, values: &'s Tensor, index: &'s [usize]) -> Source<'s> {
+        Source {
+            step,
+            values,
+            labels: self.labels.as_ref(),
+            index,
+            blocked: None,
+            lit: HashSet::new(),
+            has_cursor: true,
+            is_heat: self.is_heat,
+            decimals: self.view.decimals,
+        }
+    }
+
+    /// The steps whose numbers make the one under the cursor: name and place, and their cells.
+    fn factors(
+        &self,
+        explained: &Explanation,
+    ) -> Vec<(String, &Step, Vec<usize>, HashSet<Vec<usize>>)> {
+        let mut found: Vec<(String, &Step, Vec<usize>, HashSet<Vec<usize>>)> = Vec::new();
+        let cells = explained.terms.iter().flat_map(|term| &term.0);
+        for cell in cells.filter_map(|factor| factor.cell.as_ref()) {
+            let step = Name::named(&cell.step).and_then(|name| self.route.trace.step(name));
+            let Some(step) = step else { continue };
+            match found.iter_mut().find(|(_, known, ..)| known.name == step.name) {
+                Some((.., lit)) => {
+                    lit.insert(cell.index.clone());
+                }
+                None => {
+                    let lit = HashSet::from([cell.index.clone()]);
+                    found.push((step.name.to_string(), step, cell.index.clone(), lit));
+                }
+            }
+        }
+        for (title, step, index, _) in &mut found {
+            *title = self.title(step, index);
+        }
+        found
+    }
+
+    /// A step's name, and which of its tables is shown.
+    fn title(&self, step: &Step, index: &[usize]) -> String {
+        let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
+        let places = places.map(|((axis, _), at)| format!(" · {axis} {at}"));
+        std::iter::once(step.name.to_string()).chain(places).collect()
+    }
+
+    fn sheet(&self, frame: &mut Frame, area: Rect, title: &str, source: &Source) -> Result<()> {
+        let border = Border::default().borders(Borders::TOP).border_style(self.faint());
+        let inside = border.inner(area);
+        let sheet = source.sheet(inside.width.into(), inside.height.into())?;
+        let title = format!(" {title}{} ", sheet.cut);
+        frame.render_widget(border.title(title), area);
+        frame.render_widget(Paragraph::new(self.lines(&sheet)), inside);
+        Ok(())
+    }
+
+    fn lines(&self, sheet: &Sheet) -> Vec<Line<'static>> {
+        let right = |text: &str| {
+            format!("{}{text}", " ".repeat(sheet.cell_width.saturating_sub(wide(text))))
+        };
+        let left = |text: &str| {
+            format!("{text}{}", " ".repeat(sheet.label_width.saturating_sub(wide(text))))
+        };
+        let header: String = sheet.columns.iter().map(|column| right(column)).collect();
+        let header = Line::from(format!("{}{header}", left(""))).style(self.faint());
+        let rows = sheet.rows.iter().map(|(label, cells)| {
+            let label = Span::styled(left(label), self.faint());
+            let cells = cells.iter().flat_map(|cell| {
+                let gap = sheet.cell_width.saturating_sub(wide(&cell.text));
+                [Span::raw(" ".repeat(gap)), Span::styled(cell.text.clone(), self.of_cell(cell))]
+            });
+            Line::from(std::iter::once(label).chain(cells).collect::<Vec<_>>())
+        });
+        std::iter::once(header).chain(rows).collect()
+    }
+
+    /// How the number under the cursor came about, in the words of `explain`.
+    fn explanation(&self, frame: &mut Frame, area: Rect) -> Result<()> {
+        let border = Border::default().borders(Borders::TOP).border_style(self.faint());
+        let inside = border.inner(area);
+        frame.render_widget(border, area);
+        let found = self.route.check.and_then(|(_, report)| report.diagnosis.as_ref());
+        let found = found.map(|diagnosis| diagnosis.findings.as_slice()).unwrap_or_default();
+        let found = found.iter().filter(|found| found.step == self.step().name);
+        let mut blocks: Vec<Block> = found
+            .map(|found| Block::Prose(0, format!("{}: {}", found.id, found.summary)))
+            .collect();
+        blocks.extend(explanation(self.route.trace, self.route.config, &self.cell(), &self.view)?);
+        let lines = written(blocks, inside.width.into())?;
+        let most = lines.len().saturating_sub(inside.height.into());
+        let above = self.scrolled.min(most);
+        let shown = lines.into_iter().skip(above).map(Line::from);
+        frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), inside);
+        if most > above {
+            let more = Rect { y: area.y, height: 1, ..area };
+            frame.render_widget(
+                Line::from(" PgDn: more ").right_aligned().style(self.faint()),
+                more,
+            );
+        }
+        Ok(())
+    }
+
+    fn help(&self, frame: &mut Frame) {
+        let area = frame.area().centered(Constraint::Max(76), Constraint::Max(16));
+        let lines = KEYS.iter().map(|(key, does)| {
+            let gap = " ".repeat(14_usize.saturating_sub(wide(key)));
+            Line::from(vec![
+                Span::styled((*key).to_owned(), self.bold()),
+                gap.into(),
+                (*does).into(),
+            ])
+        });
+        let border = Border::default().borders(Borders::ALL).title(" keys ");
+        frame.render_widget(Clear, area);
+        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(border), area);
+    }
+
+    fn of_cell(&self, cell: &Shown) -> Style {
+        let mut style = Style::default();
+        if let Some(heat) = cell.heat.filter(|_| self.route.color && !cell.is_blocked) {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 5")]
+            let (back, text) = HEAT[(heat * 6.0).clamp(0.0, 5.0) as usize];
+            style = style.bg(Color::Indexed(back)).fg(text);
+        }
+        if cell.is_blocked {
+            style = style.add_modifier(Modifier::DIM | Modifier::CROSSED_OUT);
+        }
+        if cell.is_lit {
+            style = style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+            style = if self.route.color { style.fg(Color::Yellow) } else { style };
+        }
+        if cell.is_here { style.add_modifier(Modifier::REVERSED | Modifier::BOLD) } else { style }
+    }
+
+    fn of_status(&self, status: Status) -> Style {
+        let color = match status {
+            Status::Same => Color::Green,
+            Status::Differs => Color::Red,
+            Status::Inherited => Color::Yellow,
+            Status::Missing => Color::Gray,
+        };
+        let style = self.bold();
+        if self.route.color { style.fg(color) } else { style }
+    }
+
+    fn bold(&self) -> Style {
+        Style::default().add_modifier(Modifier::BOLD)
+    }
+
+    fn faint(&self) -> Style {
+        Style::default().add_modifier(Modifier::DIM)
+    }
+}

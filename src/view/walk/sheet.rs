@@ -1,0 +1,182 @@
+//! The part of a tensor that fits a place on the screen, around one cell.
+
+use std::collections::HashSet;
+
+use candle_core::{DType, IndexOp, Tensor};
+
+use crate::config::Labels;
+use crate::error::Result;
+use crate::program::{Axis, Step, broadcast};
+use crate::view::heat::Heat;
+use crate::view::label::token;
+use crate::view::number::brief;
+
+/// A number on the screen.
+pub struct Shown {
+    pub text: String,
+    /// Whether the cursor stands on it.
+    pub is_here: bool,
+    /// Whether the explained number is made of it.
+    pub is_lit: bool,
+    /// Whether a mask blocks it.
+    pub is_blocked: bool,
+    /// How high it is, from 0 to 1, where that is asked for.
+    pub heat: Option<f64>,
+}
+
+/// A table with labels, cut to what fits.
+pub struct Sheet {
+    pub columns: Vec<String>,
+    pub rows: Vec<(String, Vec<Shown>)>,
+    pub label_width: usize,
+    pub cell_width: usize,
+    /// Which part of its rows and columns is shown, where not all are.
+    pub cut: String,
+}
+
+/// What a sheet shows.
+pub struct Source<'a> {
+    pub step: &'a Step,
+    pub values: &'a Tensor,
+    pub labels: Option<&'a Labels>,
+    /// The place on every axis that it is shown around.
+    pub index: &'a [usize],
+    /// 1 where a key is blocked.
+    pub blocked: Option<&'a Tensor>,
+    /// The cells of which the explained number is made, by all their axes.
+    pub lit: HashSet<Vec<usize>>,
+    /// Whether the cursor is here.
+    pub has_cursor: bool,
+    pub is_heat: bool,
+    pub decimals: usize,
+}
+
+/// Labels are cut to so many columns.
+const LABEL: usize = 12;
+
+impl Source<'_> {
+    /// The sheet that fits so many columns and rows of text, with its header.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn sheet(&self, width: usize, height: usize) -> Result<Sheet> {
+        let rank = self.index.len();
+        let outer = &self.index[..rank.saturating_sub(2)];
+        let dims: Vec<(Axis, usize)> = self.step.axes.iter().collect();
+        let mut table = self.values.clone();
+        for at in outer {
+            table = table.i(*at)?;
+        }
+        while table.rank() < 2 {
+            table = table.unsqueeze(0)?;
+        }
+        let (row, column) = match self.index {
+            [.., row, column] => (*row, *column),
+            [column] => (0, *column),
+            [] => (0, 0),
+        };
+        let (row_count, columns) = table.dims2()?;
+        let down = rank.checked_sub(2).and_then(|at| dims.get(at));
+        let rows = window(row_count, row, height.saturating_sub(1));
+        let shown_rows = rows.clone();
+        let row_label = |at: usize| match down {
+            Some(dim) => self.label(*dim, at),
+            None => String::new(),
+        };
+        let labels: Vec<String> = rows.clone().map(row_label).collect();
+        let label_width = labels.iter().map(|label| wide(label)).max().unwrap_or(0);
+        let heat = if self.is_heat { Heat::of(self.step, &table)? } else { None };
+        let mut cell_width = 0;
+        let mut shown = columns..columns;
+        // The wider the numbers, the fewer fit: what is measured is what is shown.
+        let mut fit = columns;
+        let mut texts: Vec<Vec<f64>> = Vec::new();
+        for _ in 0..3 {
+            shown = window(columns, column, fit.max(1));
+            texts = numbers(&table, &rows, &shown)?;
+            let of_numbers = texts.iter().flatten().map(|value| self.text(*value).len()).max();
+            let of_labels = shown.clone().map(|at| wide(&self.column(&dims, at))).max();
+            cell_width = of_numbers.max(of_labels).unwrap_or(1) + 1;
+            let next = width.saturating_sub(label_width + 1) / cell_width;
+            if next >= shown.len() {
+                break;
+            }
+            fit = next;
+        }
+        let cell = |at_row: usize, at: usize, value: f64| {
+            let mut place = outer.to_vec();
+            place.extend([at_row, at].into_iter().skip(2usize.saturating_sub(rank)));
+            Ok(Shown {
+                text: self.text(value),
+                is_here: self.has_cursor && (at_row, at) == (row, column),
+                is_lit: self.lit.contains(&place),
+                is_blocked: self.is_blocked(&place)?,
+                heat: heat.as_ref().and_then(|heat| heat.share(value)),
+            })
+        };
+        let rows = rows.zip(labels).zip(texts).map(|((at_row, label), values)| {
+            let cells = shown.clone().zip(values).map(|(at, value)| cell(at_row, at, value));
+            Ok((label, cells.collect::<Result<Vec<_>>>()?))
+        });
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        let parts = [(down, shown_rows, row_count), (dims.last(), shown.clone(), columns)];
+        let parts = parts.into_iter().filter(|(_, shown, all)| shown.len() < *all);
+        let cut = parts.filter_map(|(dim, shown, all)| {
+            let (axis, _) = dim?;
+            Some(format!(" · {axis} {} to {} of {all}", shown.start, shown.end.saturating_sub(1)))
+        });
+        let cut = cut.collect();
+        let columns = shown.map(|at| self.column(&dims, at)).collect();
+        Ok(Sheet { columns, rows, label_width, cell_width, cut })
+    }
+
+    fn text(&self, value: f64) -> String {
+        if self.step.name.row().is_boolean {
+            return if value == 0.0 { "·" } else { "✓" }.to_owned();
+        }
+        brief(value, self.decimals)
+    }
+
+    fn column(&self, dims: &[(Axis, usize)], at: usize) -> String {
+        dims.last().map_or_else(String::new, |dim| self.label(*dim, at))
+    }
+
+    /// A place's token, or its number.
+    fn label(&self, dim: (Axis, usize), at: usize) -> String {
+        let item = self.step.axes.item(self.index);
+        let token = token(self.labels, Some(self.step.name), dim, item, at);
+        let text = token.map_or_else(|| at.to_string(), |token| format!("{at} {token}"));
+        text.chars().take(LABEL).collect()
+    }
+
+    fn is_blocked(&self, place: &[usize]) -> Result<bool> {
+        let is_scores = self.step.name.row().is_of_scores();
+        let Some(blocked) = self.blocked.filter(|_| is_scores) else { return Ok(false) };
+        let mut cell = blocked.clone();
+        for at in broadcast(place, blocked.dims()) {
+            cell = cell.i(at)?;
+        }
+        Ok(cell.to_scalar::<u8>()? == 1)
+    }
+}
+
+/// So many of all places, around one.
+fn window(all: usize, around: usize, many: usize) -> std::ops::Range<usize> {
+    let many = many.min(all);
+    let start = around.saturating_sub(many / 2).min(all - many);
+    start..start + many
+}
+
+fn numbers(
+    table: &Tensor,
+    rows: &std::ops::Range<usize>,
+    columns: &std::ops::Range<usize>,
+) -> Result<Vec<Vec<f64>>> {
+    let part = table.narrow(0, rows.start, rows.len())?.narrow(1, columns.start, columns.len())?;
+    Ok(part.to_dtype(DType::F64)?.to_vec2()?)
+}
+
+/// How many columns of a terminal a text takes.
+pub fn wide(text: &str) -> usize {
+    unicode_width::UnicodeWidthStr::width(text)
+}

@@ -1,0 +1,76 @@
+//! The terminal of a walk: taken over, and left as it was.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::emulate_default_handler;
+
+use super::{Route, Walk};
+
+/// How long a signal may wait.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What Ctrl-C is read as, also while a name is typed.
+pub const LEAVE: KeyCode = KeyCode::Null;
+
+/// Walks until somebody leaves. The terminal is as it was afterwards, also after a panic or a signal, which then ends the
+/// process.
+///
+/// # Errors
+/// If the terminal cannot be read or written.
+pub fn walk(route: Route) -> io::Result<()> {
+    let signalled = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGINT, SIGTERM] {
+        let number = usize::try_from(signal).unwrap_or_default();
+        signal_hook::flag::register_usize(signal, Arc::clone(&signalled), number)?;
+    }
+    let terminal = ratatui::try_init()?;
+    let walked = go(Walk::new(route), terminal, &signalled);
+    ratatui::try_restore()?;
+    walked?;
+    match i32::try_from(signalled.load(Ordering::Relaxed)) {
+        Ok(signal) if signal != 0 => emulate_default_handler(signal),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn go(mut walk: Walk, mut terminal: DefaultTerminal, signalled: &AtomicUsize) -> io::Result<()> {
+    let mut drawn = None;
+    while signalled.load(Ordering::Relaxed) == 0 {
+        // The window may have changed before its changes were listened to.
+        let size = Some(terminal.size()?);
+        if drawn != size {
+            terminal.draw(|frame| walk.draw(frame))?;
+            drawn = size;
+        }
+        if !event::poll(PATIENCE)? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => match meant(key) {
+                Some(key) if walk.press(key) => drawn = None,
+                Some(_) => return Ok(()),
+                None => {}
+            },
+            _ => drawn = None,
+        }
+    }
+    Ok(())
+}
+
+/// The key that somebody means, of those with another held down.
+fn meant(key: KeyEvent) -> Option<KeyCode> {
+    let has = |modifier| key.modifiers.contains(modifier);
+    match key.code {
+        KeyCode::Char('c') if has(KeyModifiers::CONTROL) => Some(LEAVE),
+        // A line feed is what a terminal makes of Enter before it is taken over.
+        KeyCode::Char('j') if has(KeyModifiers::CONTROL) => Some(KeyCode::Enter),
+        KeyCode::Char(_) if has(KeyModifiers::CONTROL) || has(KeyModifiers::ALT) => None,
+        code => Some(code),
+    }
+}

@@ -1,0 +1,239 @@
+//! The walk in the terminal, through a pseudo-terminal: what stands on the screen, what the keys do, and that the terminal
+//! is left as it was.
+#![cfg(unix)]
+
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use vt100::Parser;
+
+/// A slow machine may take so long for one screen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A walk that runs.
+struct Walk {
+    child: Box<dyn Child + Send + Sync>,
+    master: Box<dyn MasterPty + Send>,
+    keys: Box<dyn Write + Send>,
+    output: Receiver<Vec<u8>>,
+    screen: Parser,
+    /// The terminal's settings before.
+    settings: String,
+}
+
+/// How a terminal treats keys and lines.
+fn settings(master: &dyn MasterPty) -> String {
+    let settings = master.get_termios().expect("a terminal");
+    format!("{:?} {:?} {:?}", settings.local_flags, settings.input_flags, settings.output_flags)
+}
+
+/// The screen of a terminal of that size.
+fn screen(rows: u16, cols: u16) -> Parser {
+    let least = |size: u16| NonZero::new(size).expect("not empty");
+    Parser::new(least(rows), least(cols), 0)
+}
+
+fn size(rows: u16, cols: u16) -> PtySize {
+    PtySize { rows, cols, ..PtySize::default() }
+}
+
+impl Walk {
+    fn start(arguments: &[&str]) -> Self {
+        let pair = native_pty_system().openpty(size(24, 80)).expect("a pseudo-terminal");
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_mha-trace"));
+        command.args(arguments);
+        command.cwd(env!("CARGO_MANIFEST_DIR"));
+        command.env("TERM", "xterm-256color");
+        command.env_remove("NO_COLOR");
+        let settings = settings(&*pair.master);
+        let child = pair.slave.spawn_command(command).expect("starts");
+        let mut reader = pair.master.try_clone_reader().expect("readable");
+        let (send, output) = channel();
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                if send.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let keys = pair.master.take_writer().expect("writable");
+        let screen = screen(24, 80);
+        let mut walk = Self { child, master: pair.master, keys, output, screen, settings };
+        walk.until("? keys");
+        walk
+    }
+
+    /// What stands on the screen as soon as it has that text.
+    fn until(&mut self, wanted: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let contents = self.screen.screen().contents();
+            if contents.contains(wanted) {
+                return contents;
+            }
+            match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.screen.process(&bytes),
+                Err(_) => panic!("`{wanted}` did not come up:\n{contents}"),
+            }
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("written");
+        self.keys.flush().expect("sent");
+    }
+
+    /// How it ended, and whether the terminal is as it was.
+    fn end(mut self) -> u32 {
+        let status = self.child.wait().expect("ends");
+        while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(500)) {
+            self.screen.process(&bytes);
+        }
+        assert!(!self.screen.screen().alternate_screen(), "the screen of before is back");
+        assert!(!self.screen.screen().hide_cursor(), "the cursor is back");
+        assert_eq!(settings(&*self.master), self.settings, "keys are read and shown as before");
+        status.exit_code()
+    }
+}
+
+/// A file with the step's numbers of a right run, or the walkthrough's own flags.
+const WALKTHROUGH: [&str; 4] = ["step", "--tokens", "the,cat,sat,on", "--mask=causal"];
+
+#[test]
+fn a_number_is_explained_where_the_cursor_stands() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    walk.press("/weights\r");
+    walk.until("12 of 15");
+    walk.press("\x1b[B\x1b[B\x1b[C");
+    let screen = walk.until("query 2 (sat), key 1 (cat)");
+    let expected = "\
+weights · attention weights · 12 of 15
+  = softmax(masked_scores) over keys
+  (batch 1, head 2, query 4, key 4)
+ weights · batch 0 · head 0 ──────────────── masked_scores · batch 0 · head 0 ──
+      0 the 1 cat 2 sat  3 on                      0 the  1 cat  2 sat   3 on
+0 the 1.000 0.000 0.000 0.000               0 the -2.733   -1e9   -1e9   -1e9
+1 cat 0.609 0.391 0.000 0.000               1 cat  0.963  0.521   -1e9   -1e9
+2 sat 0.117 0.102 0.782 0.000               2 sat -0.278 -0.415  1.625   -1e9
+3 on  0.720 0.154 0.074 0.052               3 on   1.803  0.260 -0.467 -0.824
+────────────────────────────────────────────────────────────────────────────────
+weights at batch 0, head 0, query 2 (sat), key 1 (cat) = 0.1016409
+  attention weights: softmax(masked_scores) over keys
+  key     │ score  │ score − 1.625 │ exp   │ exp / 1.279 │ blocked by
+ ─────────┼────────┼───────────────┼───────┼─────────────┼─────────────
+  0 the   │ -0.278 │        -1.904 │ 0.149 │       0.117 │
+  1 cat ← │ -0.415 │        -2.040 │ 0.130 │       0.102 │
+  2 sat   │  1.625 │         0.000 │ 1.000 │       0.782 │
+  3 on    │   -1e9 │      -1.000e9 │ 0.000 │       0.000 │ causal mask
+  sum     │        │               │ 1.279 │       1.000 │
+  causal mask: query 2 sees no key after it
+  = 0.130 (exp(masked_scores[0,0,2,1] − max)) · 0.782 (1 / Σ exp(s − max) over
+  keys)
+
+? keys  q quit  n/p step  ←↑→↓ number  h head  b item  w why  Enter follow";
+    let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
+    assert_eq!(lines.join("\n").trim_end(), expected);
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+#[test]
+fn a_number_is_followed_back_to_x_and_forth() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    walk.press("/output\r");
+    walk.until("15 of 15");
+    for step in ["concat", "head_outputs", "weights"] {
+        walk.press("\r");
+        walk.until(&format!("{step} · "));
+    }
+    walk.press("\x7f");
+    walk.until("head_outputs · ");
+    walk.press("\x7f\x7f\x7f");
+    walk.until("no number was followed");
+    walk.press("n");
+    walk.until("this is the last step");
+    walk.press("p");
+    walk.until("concat · ");
+    walk.press("/nothing\r");
+    walk.until("no step is called nothing");
+    walk.press("b");
+    walk.until("concat has one batch alone");
+    walk.press("/q_heads\rh");
+    walk.until("q_heads · batch 0 · head 1");
+    walk.press("w");
+    walk.until("why: ");
+    walk.press("?");
+    walk.until("follow the number");
+    walk.press("?q");
+    assert_eq!(walk.end(), 0);
+}
+
+/// The lit cells are those of the number, and a heat map colours scores.
+#[test]
+fn the_row_and_the_column_of_the_factors_are_lit() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    walk.press("/scores_raw\r\x1b[B\x1b[B");
+    walk.until("query 2 (sat), key 0 (the)");
+    walk.press("m");
+    walk.until("heat map");
+    let screen = walk.screen.screen();
+    let rows: Vec<String> = screen.rows(0, 80).collect();
+    let cell = |text: &str| {
+        let at = rows.iter().position(|row| row.contains(text)).expect("there");
+        let before = &rows[at][..rows[at].find(text).expect("there")];
+        let column = u16::try_from(before.chars().count()).expect("narrow");
+        screen.cell(u16::try_from(at).expect("few"), column).expect("a cell")
+    };
+    let is_lit = |text: &str| cell(text).underline();
+    // q_heads of the third token, k_heads of the first.
+    assert!(is_lit("-1.157") && is_lit("2.200") && !is_lit("2.018") && !is_lit("0.138"));
+    // The highest and the lowest score.
+    let colors = ["3.607", "-5.466"].map(|text| cell(text).bgcolor());
+    assert_eq!(colors, [vt100::Color::Idx(17), vt100::Color::Idx(195)]);
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+#[test]
+fn it_follows_the_windows_size() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    walk.master.resize(size(12, 40)).expect("resized");
+    walk.screen = screen(12, 40);
+    let small = walk.until("query 0 to 1 of 4");
+    assert!(small.lines().all(|line| line.chars().count() <= 40), "{small}");
+    walk.master.resize(size(40, 120)).expect("resized");
+    walk.screen = screen(40, 120);
+    walk.until("Enter follow");
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+/// A file begins at the first step that differs, beside what it should hold.
+#[test]
+fn a_file_begins_where_it_differs() {
+    let file = "fixtures/faulty/scale-missing.safetensors";
+    let mut walk = Walk::start(&["step", file]);
+    let screen = walk.until("recomputed");
+    assert!(screen.starts_with("scores · ") && screen.contains("· differs"), "{screen}");
+    assert!(screen.contains("scale-missing"), "{screen}");
+    walk.press("\t");
+    walk.until("recorded - recomputed");
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+#[test]
+fn ctrl_c_and_signals_end_it() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    walk.press("\x03");
+    assert_eq!(walk.end(), 0);
+    let mut walk = Walk::start(&WALKTHROUGH);
+    let id = walk.child.process_id().expect("runs").to_string();
+    std::process::Command::new("kill").arg(id).status().expect("sent");
+    assert_ne!(walk.end(), 0);
+}
