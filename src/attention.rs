@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use crate::config::{Config, End, Gate, Norm, NormOver, QkNorm};
 use crate::error::Result;
 use crate::program::{
-    Axes, Axis, Biasing, Frequencies, Heads, Linear, Map, Masking, Name, Normalize, Op, Program,
-    QueryRows, Rotary, Scaling, Size, Temperature, Weighting,
+    Added, Axes, Axis, Biasing, Frequencies, Heads, Linear, Map, Masking, Name, Normalize, Op,
+    Program, QueryRows, Rotary, Scaling, Size, Temperature, Weighting,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -26,7 +26,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
 
     let x = p.given(Name::X);
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
+    let memory_v = sizes.d_memory_v.map_or(memory, |_| p.given(Name::MemoryV));
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
+    let bias_kv = sizes.has_bias_kv.then(|| (p.given(Name::BiasK), p.given(Name::BiasV)));
     let latents = p.latents();
     let norm = config.norm.map(|norm| p.of_norm(norm));
     let concat_norm = config.concat_norm_eps.map(|eps| (rms_norm(eps), p.given(Name::WConcatNorm)));
@@ -36,7 +38,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let freqs = p.frequencies()?;
     let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
     let mask = p.mask()?;
+    let mask = p.padded(Name::MaskPadded, mask)?;
     let attn_bias = p.attn_bias(table)?;
+    let attn_bias = p.padded(Name::AttnBiasPadded, attn_bias)?;
     let dropout = if config.dropout > 0.0 {
         let scale = Weighting::DropoutScale { p: config.dropout };
         Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
@@ -45,7 +49,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     };
 
     let ([mut queries, mut keys, mut values], mut shared) =
-        p.projected(x, memory, [&w_q, &w_k, &w_v], latents)?;
+        p.projected([x, memory, memory_v], [&w_q, &w_k, &w_v], latents)?;
 
     if let Some((norm, of_q, of_k)) = norm.as_ref().filter(|(norm, ..)| !norm.after_rope) {
         queries = p.then(Name::QNorm, normalize(norm), &after(queries, of_q))?;
@@ -79,6 +83,15 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     if let Some((k_past, v_past)) = past {
         keys = p.then(Name::KCached, Heads::Append, &[k_past, keys])?;
         values = p.then(Name::VCached, Heads::Append, &[v_past, values])?;
+    }
+    if let Some((bias_k, bias_v)) = bias_kv {
+        let learned = Added::Learned { is_first: false };
+        keys = p.then(Name::KWithBias, learned.clone(), &[keys, bias_k])?;
+        values = p.then(Name::VWithBias, learned, &[values, bias_v])?;
+    }
+    if sizes.has_zero_attn {
+        keys = p.then(Name::KWithZero, Added::Zeros { is_first: false }, &[keys])?;
+        values = p.then(Name::VWithZero, Added::Zeros { is_first: false }, &[values])?;
     }
     if sizes.kv_heads < sizes.heads {
         let repeat = Heads::Repeat { times: sizes.shared(), is_tiled: false };
@@ -236,19 +249,20 @@ impl Builder<'_> {
     /// Queries, keys and values of the heads, and the key that all share if there is one.
     fn projected(
         &mut self,
-        x: usize,
-        memory: usize,
+        [x, memory, memory_v]: [usize; 3],
         [w_q, w_k, w_v]: [&[usize]; 3],
         latents: Latents,
     ) -> Result<([usize; 3], Option<usize>)> {
         let sizes = &self.config.sizes;
         let of_keys = Linear::Project { tokens: Axis::Key, rows: None };
         let (q_source, rows) = self.latent_of_queries(x, latents.queries)?;
+        let has_latent = latents.keys.is_some();
         let kv_source = self.latent_of_keys(memory, latents.keys)?;
+        let v_source = if has_latent { kv_source } else { memory_v };
         let of_queries = Linear::Project { tokens: Axis::Query, rows };
         let q = self.then(Name::Q, of_queries, &after(q_source, w_q))?;
         let k = self.then(Name::K, of_keys.clone(), &after(kv_source, w_k))?;
-        let v = self.then(Name::V, of_keys.clone(), &after(kv_source, w_v))?;
+        let v = self.then(Name::V, of_keys.clone(), &after(v_source, w_v))?;
 
         let split = |heads| Heads::Split { heads };
         let queries = self.then(Name::QHeads, split(sizes.heads), &[q])?;

@@ -63,8 +63,9 @@ pub fn companions(s: &Settings) -> Result<()> {
             let what = format!("q is given, and {missing} is not");
             return refuse(what, format!("give `{missing}=FILE` too"));
         }
-        if let Some((other, _)) =
-            [("x", &s.x), ("memory", &s.memory)].into_iter().find(|(_, place)| place.is_some())
+        if let Some((other, _)) = [("x", &s.x), ("memory", &s.memory), ("memory_v", &s.memory_v)]
+            .into_iter()
+            .find(|(_, place)| place.is_some())
         {
             let what = format!("{other} is given, and so is q, at which the run starts");
             return refuse(what, format!("leave out {other}, or q, k and v"));
@@ -77,6 +78,7 @@ pub fn companions(s: &Settings) -> Result<()> {
         let files = [
             ("x", &s.x),
             ("memory", &s.memory),
+            ("memory_v", &s.memory_v),
             ("q", &s.q),
             ("k", &s.k),
             ("v", &s.v),
@@ -108,7 +110,9 @@ pub fn companions(s: &Settings) -> Result<()> {
 }
 
 /// What a run that starts at its scores does not come to.
-const BESIDE_SCORES: [&str; 9] = [
+const BESIDE_SCORES: [&str; 11] = [
+    "add_bias_kv",
+    "add_zero_attn",
     "rope",
     "qk_norm",
     "v_norm",
@@ -139,6 +143,7 @@ impl Config {
             ("d_in", self.sizes.d_in),
             ("kv_len", self.sizes.own_keys),
             ("d_memory", self.sizes.d_memory),
+            ("d_memory_v", self.sizes.d_memory_v.unwrap_or(1)),
         ];
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return refuse(format!("{name} is 0"), format!("give {name} at least 1"));
@@ -161,6 +166,7 @@ impl Config {
             return refuse(what, "give a number from 0 to 1");
         }
         self.check_latent()?;
+        self.check_added()?;
         self.check_positions()?;
         self.check_scores()?;
         self.check_fill()?;
@@ -168,6 +174,22 @@ impl Config {
         self.check_lengths()?;
         self.check_segments()?;
         self.check_tokens()
+    }
+
+    /// What a layer with latents, or a run without projections, has no place for.
+    fn check_added(&self) -> Result<()> {
+        let has_latent = self.sizes.latent.is_some();
+        let set = [
+            ("add_bias_kv", self.sizes.has_bias_kv && has_latent),
+            ("d_memory_v", self.sizes.d_memory_v.is_some() && has_latent),
+        ];
+        if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
+            let what = format!(
+                "{name} is of projections of keys and values, and kv_lora_rank gives them a latent"
+            );
+            return refuse(what, format!("leave {name} or kv_lora_rank out"));
+        }
+        Ok(())
     }
 
     /// What speaks of positions needs one sequence.

@@ -201,6 +201,7 @@ impl Config {
             files: Files {
                 x: s.x.clone(),
                 memory: s.memory.clone(),
+                memory_v: s.memory_v.clone(),
                 q: s.q.clone(),
                 k: s.k.clone(),
                 v: s.v.clone(),

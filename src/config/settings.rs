@@ -262,6 +262,10 @@ settings! {
     d_memory: usize = newer("N").of("kv_len").default("d_in");
     /// The second input (batch, kv_len, d_memory) from a file
     memory: Place = newer("FILE[:TENSOR]").replaces(&["memory"]);
+    /// Values from an input of their own, of N features, beside that of the keys
+    d_memory_v: usize = newer("N").of("kv_len").default("none; values are of the keys' input");
+    /// That input (batch, kv_len, d_memory_v) from a file
+    memory_v: Place = newer("FILE[:TENSOR]").replaces(&["memory_v"]);
     /// A cache: k_past and v_past (batch, kv_heads, key, head_dim) of a file stand before the run's own keys
     past: Place = newer("FILE").replaces(&["past", "attn_mask"]);
     /// Compute these query rows only: 2..4, or T-1..T for the last
@@ -302,6 +306,10 @@ settings! {
     softcap: f64 = newer("C").told();
     /// Let every head's softmax also share its weight with a learned score that is no key's
     sinks: bool = newer("").told();
+    /// Append a learned key and value, which every query sees, to those of the tokens, as nn.MultiheadAttention does
+    add_bias_kv: bool = newer("").told();
+    /// Append a key and a value of zeros, which every query sees, behind all others
+    add_zero_attn: bool = newer("").told();
     /// Normalise the heads side by side to a root mean square of 1, times a weight, before the output projection
     concat_norm: OtherNorm = newer("NAME").told();
     /// What that norm adds to the mean square

@@ -138,6 +138,7 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     let inputs = [
         (Name::X, flags.x.is_some()),
         (Name::Memory, flags.memory.is_some()),
+        (Name::MemoryV, flags.memory_v.is_some()),
         (Name::KPast, flags.past.is_some()),
         (Name::VPast, flags.past.is_some()),
     ];

@@ -108,7 +108,6 @@ impl Layer {
         read: impl Fn(&str) -> Result<Option<Tensor>>,
     ) -> Result<Weights> {
         let mut found = LayerReader { layer: self, read: &read, weights: Weights::default() };
-        found.refuse_added_keys()?;
         match self.inputs.as_slice() {
             [queries, others] if self.stored == Stored::Latent => {
                 found.latent(queries, others)?;
@@ -167,18 +166,6 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     pub fn take(&mut self, step: Name, name: &str, tensor: Tensor, how: Option<String>) {
         self.weights.matches.push(Match { how, ..Match::as_it_is(step.as_str(), name) });
         self.weights.tensors.insert(step, tensor);
-    }
-
-    /// `nn.MultiheadAttention` with `add_bias_kv` appends a key and a value to those of the tokens.
-    fn refuse_added_keys(&self) -> Result<()> {
-        match self.tensor("bias_k")? {
-            Some((name, _)) => {
-                let what =
-                    "is a key added to those of the tokens (add_bias_kv), which is not traced";
-                Err(Error::tensor(name, what, "make the layer without add_bias_kv"))
-            }
-            None => Ok(()),
-        }
     }
 
     /// A projection of its own.

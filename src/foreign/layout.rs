@@ -7,7 +7,7 @@ use super::latent;
 use super::layer::{Layer, Names, Stored, Weights};
 use crate::config::{End, Settings};
 use crate::error::{Error, Result, listed, quoted};
-use crate::file::Bundle;
+use crate::file::{Bundle, Record};
 use crate::program::{Name, Projection};
 
 /// The three input projections as Linear modules, one row for each way to name them; `.weight` and `.bias` follow.
@@ -218,6 +218,12 @@ pub fn pick(names: &[&str], prefix: Option<&str>, ends_before: bool) -> Result<O
         return Err(Error::tensor("weights", what, fix));
     }
     Ok(under.pop())
+}
+
+/// Whether a file holds the weights of one layer, or of one that the prefix picks.
+pub fn has_layer(record: &Record, settings: &Settings) -> bool {
+    let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
+    pick(&names, settings.prefix.as_deref(), true).is_ok_and(|layer| layer.is_some())
 }
 
 /// The weights of the layer that `--prefix` picks in a file; no other tensor of it is read.

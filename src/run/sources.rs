@@ -28,17 +28,19 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads the files that the settings name: `x`, `memory`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs`,
+    /// Reads the files that the settings name: `x`, `memory`, `memory_v`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs`,
     /// `attn_bias` and `attn_mask`.
     ///
     /// # Errors
     /// If a file cannot be read, or does not hold what it should.
     pub fn load(settings: &Settings) -> Result<Self> {
         let mut sources = Self::default();
-        for (name, place) in
-            [(Name::X, settings.x.as_ref()), (Name::Memory, settings.memory.as_ref())]
-        {
-            if let Some(tokens) = sources.read(name, place)? {
+        for (name, place) in [
+            (Name::X, &settings.x),
+            (Name::Memory, &settings.memory),
+            (Name::MemoryV, &settings.memory_v),
+        ] {
+            if let Some(tokens) = sources.read(name, place.as_ref())? {
                 sources.tensors.insert(name, with_batch(&tokens)?);
             }
         }
@@ -138,6 +140,7 @@ impl Sources {
     pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let (settings, sources) = Self::over_record(record, flags, |_| true)?;
         let [inputs @ .., (output, _)] = Name::PROJECTIONS;
+        let is_core = settings.start.unwrap_or_default() != Start::Inputs;
         let mut needed = match settings.start.unwrap_or_default() {
             Start::Inputs => [&[Name::X], &inputs.map(|(weight, _)| weight)[..]].concat(),
             start => start.given().to_vec(),
@@ -150,6 +153,10 @@ impl Sources {
             needed.extend(settings.q_lora_rank.map(|_| of_queries));
             needed.extend(settings.qk_rope_head_dim.filter(|own| *own > 0).map(|_| shared));
         }
+        if settings.add_bias_kv == Some(true) {
+            needed.extend([Name::BiasK, Name::BiasV]);
+        }
+        needed.extend(settings.d_memory_v.map(|_| Name::MemoryV).filter(|_| !is_core));
         needed.extend(Some(output).filter(|_| settings.end.unwrap_or_default() == End::Output));
         match (needed.into_iter().find(|name| !sources.has(*name)), &record.config) {
             (Some(name), None) => {
@@ -209,6 +216,7 @@ impl Sources {
             attn_mask: settings.attn_mask.clone().filter(may_need),
             attn_bias: settings.attn_bias.clone().filter(|_| lacks(&[Name::AttnBias])),
             memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
+            memory_v: settings.memory_v.clone().filter(|_| lacks(&[Name::MemoryV])),
             q: settings.q.clone().filter(|_| lacks(&[Name::Q, Name::QHeads])),
             k: settings.k.clone().filter(|_| lacks(&[Name::K, Name::KHeads])),
             v: settings.v.clone().filter(|_| lacks(&[Name::V, Name::VHeads])),
@@ -268,7 +276,7 @@ impl Sources {
     /// If candle fails.
     pub fn with_tokens_first(&self) -> Result<Option<(Self, Match)>> {
         let mut turned = self.clone();
-        for name in [Name::X, Name::Memory] {
+        for name in [Name::X, Name::Memory, Name::MemoryV] {
             match self.tensor(name) {
                 Some(tokens) if tokens.rank() == 3 => {
                     turned.tensors.insert(name, tokens.transpose(0, 1)?.contiguous()?);

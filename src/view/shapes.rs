@@ -96,6 +96,7 @@ fn sizes_line(config: &Config) -> String {
     if is_projected && c.is_cross && c.d_memory != c.d_in {
         sizes.push(format!("d_memory = {}", c.d_memory));
     }
+    sizes.extend(c.d_memory_v.map(|width| format!("d_memory_v = {width}")));
     sizes.push(format!("H = {} heads", c.heads));
     if c.kv_heads < c.heads {
         sizes.push(format!("H_kv = {} key heads", c.kv_heads));

@@ -93,7 +93,7 @@ proptest! {
     ) {
         let whole = case.trace();
         let own = |name: &str| entry(name, value(&whole, name).clone());
-        let names = ["q_heads", "k_heads", "v_heads", "w_o", "b_o"];
+        let names = ["q_heads", "k_heads", "v_heads", "w_o", "b_o", "bias_k", "bias_v"];
         let names = names.into_iter().filter(|name| whole.named(name).is_some());
         // What is drawn beside them follows other draws here.
         let drawn = whole.named("dropout_keep").map(|_| own("dropout_keep"));

@@ -74,6 +74,8 @@ proptest! {
             case.settings.rope_scaling.filter(|scaling| !matches!(scaling, RopeScaling::Longrope(_)));
         // Those depend on positions by themselves.
         case.settings.q_temperature = Some(0.0);
+        // The learned key is at no position.
+        case.settings.add_bias_kv = None;
         let before = case.trace();
         // Dynamic scaling depends on the farthest position.
         let freqs = value(&before, "rope_freqs").clone();
@@ -120,8 +122,8 @@ proptest! {
         let group = |head: usize| head / (heads / kv_heads);
         let features = |size: usize| (0..heads).flat_map(move |head| (0..size).map(move |at| group(head) * size + at));
         let repeated = |step: &Step| entry(step.name.as_str(), match step.name.as_str() {
-            "w_k" | "b_k" => pick(&step.value, 0, features(own)),
-            "w_v" | "b_v" => pick(&step.value, 0, features(v_head_dim)),
+            "w_k" | "b_k" | "bias_k" => pick(&step.value, 0, features(own)),
+            "w_v" | "b_v" | "bias_v" => pick(&step.value, 0, features(v_head_dim)),
             "w_k_norm" | "b_k_norm" if step.value.rank() == 2 => pick(&step.value, 0, (0..heads).map(group)),
             "k_past" | "v_past" => pick(&step.value, 1, (0..heads).map(group)),
             _ => step.value.clone(),

@@ -230,7 +230,9 @@ impl<'a> Slow<'a> {
 
     /// The keys of a key head, those of the cache first, and its values.
     fn keys_and_values(&self, item: usize, head: usize) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-        let input = if self.config.sizes.is_cross { "memory" } else { "x" };
+        let sizes = &self.config.sizes;
+        let input = if sizes.is_cross { "memory" } else { "x" };
+        let of_values = if sizes.d_memory_v.is_some() { "memory_v" } else { input };
         let cached = |name| {
             let of = move |at| self.features(name, &[item, head, at]).to_vec();
             (0..self.config.sizes.past_len).map(of)
@@ -238,8 +240,14 @@ impl<'a> Slow<'a> {
         let tokens = 0..self.config.sizes.own_keys;
         let key = |token| self.vector("k", input, [item, token, head]);
         let keys = cached("k_past").chain(tokens.clone().map(key));
-        let values = tokens.map(|token| self.value_of(input, [item, token, head]));
-        (keys.collect(), cached("v_past").chain(values).collect())
+        let values = tokens.map(|token| self.value_of(of_values, [item, token, head]));
+        let added = |name, size: usize| {
+            let learned = self.numbers(name).map(|all| all[head * size..][..size].to_vec());
+            learned.into_iter().chain(sizes.has_zero_attn.then(|| vec![0.0; size]))
+        };
+        let keys = keys.chain(added("bias_k", sizes.head_dim));
+        let values = cached("v_past").chain(values).chain(added("bias_v", sizes.v_head_dim));
+        (keys.collect(), values.collect())
     }
 
     fn is_blocked(&self, item: usize, token: usize, key: usize) -> bool {
@@ -338,6 +346,10 @@ impl<'a> Slow<'a> {
             let scaled =
                 c.scale.map_or(dot / (c.sizes.head_dim as f64).sqrt(), |scale| dot * scale);
             let capped = c.softcap.map_or(scaled, |cap| cap * (scaled / cap).tanh());
+            // Masks and biases are of tokens.
+            if at >= c.sizes.keys() {
+                return capped;
+            }
             let biased = capped + self.bias(token, [item, head, row, at]);
             if self.is_blocked(item, token, at) { c.masks.fill.0 } else { biased }
         };

@@ -171,6 +171,9 @@ pub fn cases() -> impl Strategy<Value = Case> {
                 let (relative, table) =
                     if has_biases { relative } else { (Settings::default(), Vec::new()) };
                 let latent = latent.map(|latent| with_latent(&settings, head_dim, latent));
+                if latent.is_some() {
+                    (settings.add_bias_kv, settings.d_memory_v) = (None, None);
+                }
                 let (latent, of_latent) = latent.unwrap_or_default();
                 let given = [norms, sinks, freqs, past, table, more, of_latent].concat();
                 settings.rope_at_end = settings
@@ -305,8 +308,10 @@ fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<
         (weighted(0.25, eps()), weighted(0.25, 0.2..3.0_f64), weighted(0.25, -1.5..1.5_f64));
     let temperature = weighted(0.3, (0.01..2.0_f64, 1..9_usize, 0..3_usize));
     let concat = (weighted(0.3, (eps(), vec(-2.0..2.0_f32, width))), prop::bool::weighted(0.3));
-    (values, temperature, concat).prop_map(
-        move |((v_norm, clip_qkv, value_scale), temperature, (norm, is_gated))| {
+    let is_cross = sizes.memory.is_some();
+    let added = (weighted(0.2, Just(true)), weighted(0.2, Just(true)), weighted(0.3, 1..9_usize));
+    (values, temperature, concat, added).prop_map(
+        move |((v_norm, clip_qkv, value_scale), temperature, (norm, is_gated), added)| {
             let (of_concat, weight) = norm.unzip();
             let settings = Settings {
                 v_norm: v_norm.map(|_| OtherNorm::Rms),
@@ -319,6 +324,9 @@ fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<
                 concat_norm: of_concat.map(|_| OtherNorm::Rms),
                 concat_norm_eps: of_concat.flatten(),
                 gate: is_gated.then_some(Gate::Sigmoid),
+                add_bias_kv: added.0,
+                add_zero_attn: added.1,
+                d_memory_v: added.2.filter(|_| is_cross),
                 ..Settings::default()
             };
             let weight = weight.map(|weight| entry("w_concat_norm", &weight, &[width]));
