@@ -37,6 +37,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let table = config.relative.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
     let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
+    let of_earlier = config.shares_kv.then(|| (p.given(Name::KShared), p.given(Name::VShared)));
     let mask = p.mask()?;
     let mask = p.padded(Name::MaskPadded, mask)?;
     let attn_bias = p.attn_bias(table)?;
@@ -69,6 +70,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
             Some(shared) => *shared = p.then(Name::KRRot, rotate(0), &[*shared, freqs])?,
             None => keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?,
         }
+        if rope.turns_values {
+            values = p.then(Name::VRot, rotate(0), &[values, freqs])?;
+        }
     }
     if let Some(shared) = shared {
         keys = p.then(Name::KJoined, Heads::Join { is_shared_first: false }, &[keys, shared])?;
@@ -79,6 +83,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     }
     if let Some(temperature) = config.temperature_factors() {
         queries = p.then(Name::QScaled, Scaling::Temperature(temperature), &[queries])?;
+    }
+    if let Some((k_shared, v_shared)) = of_earlier {
+        (keys, values) = (k_shared, v_shared);
     }
     if let Some((k_past, v_past)) = past {
         keys = p.then(Name::KCached, Heads::Append, &[k_past, keys])?;
@@ -262,7 +269,11 @@ impl Builder<'_> {
         let of_queries = Linear::Project { tokens: Axis::Query, rows };
         let q = self.then(Name::Q, of_queries, &after(q_source, w_q))?;
         let k = self.then(Name::K, of_keys.clone(), &after(kv_source, w_k))?;
-        let v = self.then(Name::V, of_keys.clone(), &after(v_source, w_v))?;
+        let v = if self.config.k_eq_v {
+            self.then(Name::V, Heads::HandOn, &[k])?
+        } else {
+            self.then(Name::V, of_keys.clone(), &after(v_source, w_v))?
+        };
 
         let split = |heads| Heads::Split { heads };
         let queries = self.then(Name::QHeads, split(sizes.heads), &[q])?;

@@ -114,6 +114,9 @@ macro_rules! settings {
             /// The number of keys in a cache, which only its tensors tell.
             #[serde(skip)]
             pub past_len: Option<usize>,
+            /// What was stated before a model's config completed it, by which another layer of the model can be had.
+            #[serde(skip)]
+            pub before_model: Option<Box<Settings>>,
         }
 
         impl Setting {
@@ -160,6 +163,7 @@ macro_rules! settings {
                 Self {
                     $($name: self.$name.or(base.$name),)+
                     past_len: self.past_len.or(base.past_len),
+                    before_model: self.before_model.or(base.before_model),
                 }
             }
 
@@ -234,6 +238,8 @@ settings! {
     rope_dims: usize = newer("N").of("rope").default("all").replaces(FREQUENCIES);
     /// Turn the last features of every head, not the first
     rope_at_end: bool = newer("").of("rope").told();
+    /// Turn the values, too
+    rope_value: bool = newer("").of("rope").told();
     /// Position of the first token
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
     /// Turn the other way, by minus the angles
@@ -268,6 +274,10 @@ settings! {
     memory_v: Place = newer("FILE[:TENSOR]").replaces(&["memory_v"]);
     /// A cache: k_past and v_past (batch, kv_heads, key, head_dim) of a file stand before the run's own keys
     past: Place = newer("FILE").replaces(&["past", "attn_mask"]);
+    /// Keys and values of an earlier layer in place of own ones: k_shared and v_shared (batch, kv_heads, key, head_dim)
+    shared_kv: Place = newer("FILE").replaces(&["shared_kv"]).told();
+    /// Take the projected keys, before norm and rotation, as values too
+    k_eq_v: bool = newer("").told();
     /// Compute these query rows only: 2..4, or T-1..T for the last
     queries: Queries = newer("A..B").replaces(MASKS);
     /// Mask between positions

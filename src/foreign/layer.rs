@@ -332,7 +332,7 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::foreign::layout::pick;
+    use crate::foreign::layout::{Without, pick};
 
     /// The weights of an `nn.MultiheadAttention` with `kdim`, and a packed bias of so many entries.
     fn with_bias(entries: usize) -> Result<Weights> {
@@ -345,7 +345,8 @@ mod tests {
         };
         let names = ["q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"];
         let names = names.map(|name| format!("a.{name}"));
-        let layer = pick(&names.each_ref().map(String::as_str), None, false)?.expect("a layer");
+        let layer = pick(&names.each_ref().map(String::as_str), None, Without::default())?
+            .expect("a layer");
         layer.weights(Heads::default(), |name| {
             let zeros = |shape| Tensor::zeros(shape, DType::F32, &Device::Cpu);
             Ok(shape(name).map(zeros).transpose()?)

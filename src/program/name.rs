@@ -99,6 +99,8 @@ steps! {
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past(&[Batch, KeyHeads, PastKeys, HeadDim]).called(K_PAST);
     VPast = "v_past", "values of the cache", past(&[Batch, KeyHeads, PastKeys, ValueDim]).called(V_PAST);
+    KShared = "k_shared", "keys of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, HeadDim]).called(&[known(&["k_shared", "shared_key", "shared_keys"])]);
+    VShared = "v_shared", "values of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, ValueDim]).called(&[known(&["v_shared", "shared_value", "shared_values"])]);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
@@ -136,7 +138,7 @@ steps! {
         Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::WCkvNorm, Name::CKv]).by("`kv_lora_rank=N`").called(&[known(&["c_kv_norm", "kv_a_norm", "kv_a_layernorm"])]);
     Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ, Name::CQNorm]).file("q").called(&[known(QUERY)]);
     K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK, Name::CKvNorm]).file("k").called(&[known(KEY)]);
-    V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth], &[Name::X, Name::Memory, Name::MemoryV, Name::WV, Name::BV, Name::CKvNorm]).file("v").called(&[known(VALUE)]);
+    V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth], &[Name::X, Name::Memory, Name::MemoryV, Name::K, Name::WV, Name::BV, Name::CKvNorm]).file("v").called(&[known(VALUE)]);
     KR = "k_r", "key that all heads share", Row::computed(&[Batch, OwnKeys, SharedWidth], &[Name::X, Name::Memory, Name::WKr, Name::BKr]).by("`qk_rope_head_dim=N`")
         .called(&[known(&["k_r", "k_pe"])]);
     QHeads = "q_heads", "queries, split into heads",
@@ -170,6 +172,9 @@ steps! {
     KJoined = "k_joined", "keys of the heads, and behind each the shared key",
         Row::computed(OF_KEYS, &[Name::KHeads, Name::KClipped, Name::KRHeads, Name::KRRot]).by("`qk_rope_head_dim=N`")
             .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]);
+    VRot = "v_rot", "values, turned by their positions",
+        Row::computed(OF_VALUES, &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::RopeFreqs]).by("`rope_value`")
+            .called(&[known(&["v_rot", "rotated_v"]), ranked(VALUE, 9)]);
     QRotNorm = "q_rot_norm", "queries, every head normalised after its rotation",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QClipped, Name::QRot, Name::WQNorm, Name::BQNorm]).by("`qk_norm_after_rope`")
             .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]);
@@ -180,26 +185,26 @@ steps! {
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm]).by("`q_temperature=S`")
             .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]);
     KCached = "k_cached", "keys behind those of the cache",
-        Row::computed(&[Batch, KeyHeads, Keys, HeadDim], &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm]).by(CACHE).called(&[ranked(KEY, 4)]);
+        Row::computed(&[Batch, KeyHeads, Keys, HeadDim], &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared]).by(CACHE).called(&[ranked(KEY, 4)]);
     VCached = "v_cached", "values behind those of the cache",
-        Row::computed(&[Batch, KeyHeads, Keys, ValueDim], &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled]).by(CACHE).called(&[ranked(VALUE, 2)]);
+        Row::computed(&[Batch, KeyHeads, Keys, ValueDim], &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared]).by(CACHE).called(&[ranked(VALUE, 2)]);
     KWithBias = "k_with_bias", "keys, and behind them the learned one",
-        Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim], &[Name::BiasK, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]);
+        Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim], &[Name::BiasK, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]);
     VWithBias = "v_with_bias", "values, and behind them the learned one",
-        Row::computed(&[Batch, KeyHeads, BiasedKeys, ValueDim], &[Name::BiasV, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]);
+        Row::computed(&[Batch, KeyHeads, BiasedKeys, ValueDim], &[Name::BiasV, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]);
     KWithZero = "k_with_zero", "keys, and behind them one of zeros",
-        Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached, Name::KWithBias]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]);
+        Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]);
     VWithZero = "v_with_zero", "values, and behind them one of zeros",
-        Row::computed(&[Batch, KeyHeads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VWithBias]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]);
+        Row::computed(&[Batch, KeyHeads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]);
     KRepeated = "k_repeated", "keys, a head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached, Name::KWithBias, Name::KWithZero]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]);
     VRepeated = "v_repeated", "values, a head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VWithBias, Name::VWithZero]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
     ScoresRaw = "scores_raw", "dot products of queries and keys",
         Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled,
-            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached, Name::KWithBias, Name::KWithZero, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
     Scores = "scores", "scaled scores",
         Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
@@ -219,7 +224,7 @@ steps! {
         Row::computed(&[Batch, Queries, Keys], &[Name::Weights, Name::WeightsDropped]).weightless().by("`mean_weights`")
             .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]);
     HeadOutputs = "head_outputs", "output of every head",
-        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VWithBias, Name::VWithZero, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
+        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
     Concat = "concat", "heads side by side",
         Row::computed(&[Batch, Queries, ConcatWidth], &[Name::HeadOutputs])
             .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]);
@@ -248,6 +253,10 @@ const fn weight(sizes: &'static [Size]) -> Row {
 
 const fn bias(sizes: &'static [Size]) -> Row {
     weight(sizes).by("`bias`")
+}
+
+const fn shared(sizes: &'static [Size]) -> Row {
+    Row::new(Cache, sizes).by("`shared_kv=FILE`").file("shared_kv")
 }
 
 const fn past(sizes: &'static [Size]) -> Row {

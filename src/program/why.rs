@@ -74,6 +74,12 @@ impl Name {
             Self::RopeFreqs => {
                 "Each pair of features turns at its own speed: the fast ones tell neighbours apart, the slow ones see far."
             }
+            Self::KShared | Self::VShared => {
+                "The last layers of some models look into the keys and values of an earlier one, and so need neither weights nor a cache of their own."
+            }
+            Self::VRot => {
+                "RoFormer can turn the values too: what a query gets of them then bears their positions."
+            }
             Self::KPast | Self::VPast => {
                 "Keys and values of earlier tokens do not change, so they are kept and not computed again."
             }

@@ -21,6 +21,7 @@ impl Sources {
             },
             None => [Name::WQ, Name::WK, Name::WV],
         };
+        let keys = if self.has(Name::KShared) { Name::KShared } else { keys };
         let tokens = if self.start().is_some() { queries } else { Name::X };
         let of_x = |otherwise| if self.has(tokens) { tokens } else { otherwise };
         let of_w_o = if self.has(Name::WO) { Name::WO } else { queries };
@@ -118,6 +119,13 @@ impl Sources {
             sizes.kv_heads = sizes.kv_heads.or(Some(kv_heads));
             sizes.head_dim = sizes.head_dim.or(Some(head_dim));
             sizes.past_len = Some(keys);
+        }
+        if let Some(keys) = self.tensor(Name::KShared) {
+            let axes = "(batch, kv_heads, key, head_dim)";
+            let [batch, kv_heads, _, head_dim] = dims(keys, Name::KShared, axes)?;
+            as_many_items(Name::KShared, batch, sizes.batch)?;
+            sizes.kv_heads = Some(kv_heads);
+            sizes.head_dim = sizes.head_dim.or(Some(head_dim));
         }
         if let Some(freqs) = self.tensor(Name::RopeFreqs) {
             let [pairs] = dims(freqs, Name::RopeFreqs, "(rope_dims / 2)")?;

@@ -12,6 +12,11 @@ use crate::file::{Bundle, Record, one_tensor, split_place};
 use crate::foreign::{Match, meanings, read_weights, with_batch};
 use crate::program::{Given, Name, Program, Role};
 
+/// The keys and values of a cache; nothing else can be meant.
+const PAST: [(Name, Name); 2] = [(Name::KPast, Name::KPast), (Name::VPast, Name::VPast)];
+/// Those of an earlier layer, which its own dump may call by what they are there.
+const SHARED: [(Name, Name); 2] = [(Name::KShared, Name::KRot), (Name::VShared, Name::VHeads)];
+
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -50,7 +55,10 @@ impl Sources {
             sources.tensors.insert(Name::RopeFreqs, freqs);
         }
         if let Some(place) = &settings.past {
-            sources.read_past(Path::new(&place.0))?;
+            sources.read_pair(Path::new(&place.0), PAST)?;
+        }
+        if let Some(place) = &settings.shared_kv {
+            sources.read_pair(Path::new(&place.0), SHARED)?;
         }
         if let Some(place) = &settings.weights {
             let weights = read_weights(Path::new(&place.0), settings)?;
@@ -91,17 +99,21 @@ impl Sources {
         self.tensors.insert(step, tensor);
     }
 
-    /// Adds the keys and values of a cache.
-    fn read_past(&mut self, path: &Path) -> Result<()> {
+    /// Adds keys and values that are not of the run's own tokens or layer.
+    fn read_pair(&mut self, path: &Path, pair: [(Name, Name); 2]) -> Result<()> {
         let bundle = Bundle::open(path)?;
         self.files.extend(bundle.files());
         let names = || bundle.infos().iter().map(|info| info.name.as_str());
-        for name in [Name::KPast, Name::VPast] {
+        for (name, heads) in pair {
             let exact = names().find(|other| *other == name.as_str());
-            let found = exact.or_else(|| names().find(|other| meanings(other).contains(&name)));
+            let named = |step: Name| names().find(|other| meanings(other).contains(&step));
+            let found = exact.or_else(|| named(name)).or_else(|| named(heads));
             let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
             let (Some(found), Some(past)) = (found, past) else {
-                let fix = "a cache is k_past and v_past, each (batch, kv_heads, key, head_dim)";
+                let [(keys, _), (values, _)] = pair;
+                let fix = format!(
+                    "it is to hold {keys} and {values}, each (batch, kv_heads, key, head_dim)"
+                );
                 return Err(Error::file(path, format!("holds no tensor {name}"), fix));
             };
             self.matches.push(Match::as_it_is(name.as_str(), found));
@@ -142,7 +154,16 @@ impl Sources {
         let [inputs @ .., (output, _)] = Name::PROJECTIONS;
         let is_core = settings.start.unwrap_or_default() != Start::Inputs;
         let mut needed = match settings.start.unwrap_or_default() {
-            Start::Inputs => [&[Name::X], &inputs.map(|(weight, _)| weight)[..]].concat(),
+            Start::Inputs => {
+                // Those of keys and values are not of every run.
+                let own = match (settings.shared_kv.is_some(), settings.k_eq_v == Some(true)) {
+                    (true, _) => 1,
+                    (false, true) => 2,
+                    (false, false) => 3,
+                };
+                let weights = inputs.iter().map(|(weight, _)| *weight).take(own);
+                std::iter::once(Name::X).chain(weights).collect()
+            }
             start => start.given().to_vec(),
         };
         if let (Start::Inputs, Some(_)) =
@@ -225,6 +246,8 @@ impl Sources {
             end: settings.end,
             qkv_format: settings.qkv_format,
             past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
+            shared_kv: settings.shared_kv.clone().filter(|_| lacks(&[Name::KShared])),
+            k_eq_v: settings.k_eq_v,
             rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
             prefix: settings.prefix.clone(),
             packing: settings.packing,

@@ -67,7 +67,13 @@ pub fn draw(config: &Config) -> Result<Given> {
 fn inputs(config: &Config) -> Vec<Projection> {
     let [query, key, value, _] = Name::PROJECTIONS;
     let [of_queries, of_keys, shared] = Name::LATENT;
-    let Some(latent) = config.sizes.latent else { return vec![query, key, value] };
+    let Some(latent) = config.sizes.latent else {
+        return match (config.shares_kv, config.k_eq_v) {
+            (true, _) => vec![query],
+            (false, true) => vec![query, key],
+            (false, false) => vec![query, key, value],
+        };
+    };
     let of_queries = latent.queries.map(|_| of_queries);
     let shared = Some(shared).filter(|_| latent.shared > 0);
     let of_keys = [Some(of_keys), shared, Some(key), Some(value)];

@@ -37,6 +37,7 @@ pub fn keys(trace: &Trace) -> &Tensor {
             "k_with_zero",
             "k_with_bias",
             "k_cached",
+            "k_shared",
             "k_rot_norm",
             "k_joined",
             "k_rot",
@@ -48,8 +49,17 @@ pub fn keys(trace: &Trace) -> &Tensor {
 }
 
 /// The values that the weights meet, before heads are repeated: the last of these.
-pub const VALUES: &[&str] =
-    &["v_with_zero", "v_with_bias", "v_cached", "v_scaled", "v_clipped", "v_norm", "v_heads"];
+pub const VALUES: &[&str] = &[
+    "v_with_zero",
+    "v_with_bias",
+    "v_cached",
+    "v_shared",
+    "v_rot",
+    "v_scaled",
+    "v_clipped",
+    "v_norm",
+    "v_heads",
+];
 
 /// The steps that come from outside.
 pub fn given(trace: &Trace) -> impl Iterator<Item = &Step> {

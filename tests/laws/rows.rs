@@ -112,6 +112,7 @@ proptest! {
         mut case in wide_cases().prop_filter("cross attention has no cache", |case| case.settings.kv_len.is_none()),
         split: Index,
     ) {
+        case.unshare();
         case.settings.queries = None;
         case.settings.causal_align = None;
         // The part would have a largest position of its own, by which some frequencies go.

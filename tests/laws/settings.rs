@@ -54,13 +54,19 @@ fn case(key: &str) -> (Value, Value) {
         "seed" => (json!({}), json!(7)),
         "input" => (json!({}), json!("rand")),
         "init" => (json!({}), json!("linear")),
-        "bias" | "alibi" | "sinks" | "add_bias_kv" | "add_zero_attn" => (json!({}), json!(true)),
+        "bias" | "alibi" | "sinks" | "k_eq_v" | "add_bias_kv" | "add_zero_attn" => {
+            (json!({}), json!(true))
+        }
         "d_memory_v" => (cross, json!(5)),
         "memory_v" => (with(cross, "d_memory_v", json!(9)), json!(fixture("inputs/memory.json"))),
         "qk_norm" | "v_norm" | "concat_norm" => (json!({}), json!("rms")),
         "qk_norm_over" => (json!({"qk_norm": "rms"}), json!("all")),
         "qk_norm_eps" => (json!({"qk_norm": "rms"}), json!(0.5)),
-        "rope_backwards" => (rotary, json!(true)),
+        "rope_backwards" | "rope_value" => (rotary, json!(true)),
+        "shared_kv" => {
+            let base = json!({"batch": 3, "seq_len": 5, "heads": 4, "kv_heads": 2, "d_model": 24});
+            (base, json!(fixture("inputs/shared.safetensors")))
+        }
         "rope" => (rotary, json!("interleaved")),
         "rope_base" => (rotary, json!(100.0)),
         "rope_dims" => (rotary, json!(4)),

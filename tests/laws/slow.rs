@@ -197,7 +197,8 @@ impl<'a> Slow<'a> {
     }
 
     fn value_of(&self, input: &str, place: [usize; 3]) -> Vec<f64> {
-        let mut vector = self.head("v", input, place);
+        let name = if self.config.k_eq_v { "k" } else { "v" };
+        let mut vector = self.head(name, input, place);
         if let Some(eps) = self.config.v_norm_eps {
             let squares: f64 = vector.iter().map(|x| x * x).sum();
             let root = (squares / vector.len() as f64 + eps).sqrt();
@@ -206,7 +207,11 @@ impl<'a> Slow<'a> {
             }
         }
         let scale = self.config.value_scale.unwrap_or(1.0);
-        self.clipped(vector).into_iter().map(|x| x * scale).collect()
+        let scaled = self.clipped(vector).into_iter().map(|x| x * scale).collect();
+        match &self.config.rope {
+            Some(rope) if rope.turns_values => self.turned(scaled, place[0], place[1]),
+            _ => scaled,
+        }
     }
 
     /// The heads side by side, as they go into the output projection.
@@ -241,11 +246,20 @@ impl<'a> Slow<'a> {
         let key = |token| self.vector("k", input, [item, token, head]);
         let keys = cached("k_past").chain(tokens.clone().map(key));
         let values = tokens.map(|token| self.value_of(of_values, [item, token, head]));
+        let shared = |name| {
+            let of = move |at| self.features(name, &[item, head, at]).to_vec();
+            (0..sizes.own_keys).map(of).collect::<Vec<_>>()
+        };
+        let (keys, values) = if self.config.shares_kv {
+            (cached("k_past").chain(shared("k_shared")).collect::<Vec<_>>(), shared("v_shared"))
+        } else {
+            (keys.collect(), values.collect())
+        };
         let added = |name, size: usize| {
             let learned = self.numbers(name).map(|all| all[head * size..][..size].to_vec());
             learned.into_iter().chain(sizes.has_zero_attn.then(|| vec![0.0; size]))
         };
-        let keys = keys.chain(added("bias_k", sizes.head_dim));
+        let keys = keys.into_iter().chain(added("bias_k", sizes.head_dim));
         let values = cached("v_past").chain(values).chain(added("bias_v", sizes.v_head_dim));
         (keys.collect(), values.collect())
     }
