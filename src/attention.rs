@@ -1,5 +1,6 @@
 //! Multi-head attention, as the paper has it.
 
+mod keys;
 mod masks;
 
 use std::collections::HashMap;
@@ -7,8 +8,8 @@ use std::collections::HashMap;
 use crate::config::{Config, End, Gate, Norm, NormOver, QkNorm};
 use crate::error::Result;
 use crate::program::{
-    Added, Axes, Axis, Biasing, Frequencies, Heads, Linear, Map, Masking, Name, Normalize, Op,
-    Program, QueryRows, Rotary, Scaling, Size, Temperature, Weighting,
+    Axes, Axis, Frequencies, Heads, Linear, Map, Name, Normalize, Op, Program, QueryRows, Rotary,
+    Scaling, Size, Temperature, Weighting,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -36,8 +37,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let sinks = config.sinks.then(|| p.given(Name::Sinks));
     let table = config.relative.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
-    let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
-    let of_earlier = config.shares_kv.then(|| (p.given(Name::KShared), p.given(Name::VShared)));
+    let others = p.others(bias_kv);
     let mask = p.mask()?;
     let mask = p.padded(Name::MaskPadded, mask)?;
     let attn_bias = p.attn_bias(table)?;
@@ -84,45 +84,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     if let Some(temperature) = config.temperature_factors() {
         queries = p.then(Name::QScaled, Scaling::Temperature(temperature), &[queries])?;
     }
-    if let Some((k_shared, v_shared)) = of_earlier {
-        (keys, values) = (k_shared, v_shared);
-    }
-    if let Some((k_past, v_past)) = past {
-        keys = p.then(Name::KCached, Heads::Append, &[k_past, keys])?;
-        values = p.then(Name::VCached, Heads::Append, &[v_past, values])?;
-    }
-    if let Some((bias_k, bias_v)) = bias_kv {
-        let learned = Added::Learned { is_first: false };
-        keys = p.then(Name::KWithBias, learned.clone(), &[keys, bias_k])?;
-        values = p.then(Name::VWithBias, learned, &[values, bias_v])?;
-    }
-    if sizes.has_zero_attn {
-        keys = p.then(Name::KWithZero, Added::Zeros { is_first: false }, &[keys])?;
-        values = p.then(Name::VWithZero, Added::Zeros { is_first: false }, &[values])?;
-    }
-    if sizes.kv_heads < sizes.heads {
-        let repeat = Heads::Repeat { times: sizes.shared(), is_tiled: false };
-        keys = p.then(Name::KRepeated, repeat.clone(), &[keys])?;
-        values = p.then(Name::VRepeated, repeat, &[values])?;
-    }
+    [keys, values] = p.with_others([keys, values], others)?;
 
-    let mut scores = p.then(Name::ScoresRaw, Linear::DotProduct, &[queries, keys])?;
-    let scale = match config.scale {
-        Some(factor) => Scaling::By { factor },
-        None => Scaling::Root { head_dim: sizes.head_dim },
-    };
-    scores = p.then(Name::Scores, scale, &[scores])?;
-    if let Some(cap) = config.softcap {
-        scores = p.then(Name::ScoresCapped, Scaling::SoftCap { cap }, &[scores])?;
-    }
-    if let Some(attn_bias) = attn_bias {
-        scores = p.then(Name::ScoresBiased, Biasing::Add, &[scores, attn_bias])?;
-    }
-    if let Some(mask) = mask {
-        let fill = Masking::Fill { fill: config.masks.fill };
-        scores = p.then(Name::MaskedScores, fill, &[scores, mask])?;
-    }
-
+    let scores = p.scores([queries, keys], attn_bias, mask)?;
     let beside: Vec<usize> = std::iter::once(scores).chain(sinks).collect();
     let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
     let mut ends = vec![config.end.step()];

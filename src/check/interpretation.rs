@@ -53,7 +53,9 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
             };
             all.extend(all.iter().map(with_zero).collect::<Vec<_>>());
         }
-        all.iter_mut().for_each(|way| way.matches.extend(matches.iter().cloned()));
+        for way in &mut all {
+            way.matches.extend(matches.iter().cloned());
+        }
         all
     });
     let as_core = readings(record, flags, Caller::Layer);

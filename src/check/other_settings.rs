@@ -69,8 +69,8 @@ fn of_layer(flags: &Settings, prefix: &str) -> Result<Settings> {
     match &flags.before_model {
         None => Ok(Settings { prefix, ..flags.clone() }),
         Some(stated) => {
-            let number = prefix.iter().flat_map(|prefix| prefix.split('.'));
-            let layer = number.filter_map(|word| word.parse().ok()).next();
+            let mut words = prefix.iter().flat_map(|prefix| prefix.split('.'));
+            let layer = words.find_map(|word| word.parse().ok());
             Settings { prefix, layer, ..(**stated).clone() }.with_model()
         }
     }

@@ -106,14 +106,14 @@ impl Sources {
         let names = || bundle.infos().iter().map(|info| info.name.as_str());
         for (name, heads) in pair {
             let exact = names().find(|other| *other == name.as_str());
-            let named = |step: Name| names().find(|other| meanings(other).contains(&step));
-            let found = exact.or_else(|| named(name)).or_else(|| named(heads));
+            let called = |step: Name| names().find(|other| meanings(other).contains(&step));
+            let found = exact.or_else(|| called(name)).or_else(|| called(heads));
             let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
             let (Some(found), Some(past)) = (found, past) else {
                 let [(keys, _), (values, _)] = pair;
-                let fix = format!(
-                    "it is to hold {keys} and {values}, each (batch, kv_heads, key, head_dim)"
-                );
+                let what = if keys == Name::KPast { "a cache is" } else { "they are" };
+                let fix =
+                    format!("{what} {keys} and {values}, each (batch, kv_heads, key, head_dim)");
                 return Err(Error::file(path, format!("holds no tensor {name}"), fix));
             };
             self.matches.push(Match::as_it_is(name.as_str(), found));

@@ -111,7 +111,9 @@ impl Generator {
         // `NormalFill16` multiplies by the deviation in f32.
         #[allow(clippy::cast_possible_truncation, reason = "PyTorch rounds to the tensor's type")]
         let deviation = deviation as f32;
-        values.iter_mut().for_each(|value| *value *= deviation);
+        for value in &mut values {
+            *value *= deviation;
+        }
         values
     }
 
