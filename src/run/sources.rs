@@ -8,14 +8,9 @@ use super::masks::{self, check_shape, zeros_and_ones};
 use crate::attention::Outside;
 use crate::config::{Config, End, Place, Setting, Settings, Start};
 use crate::error::{Error, Result};
-use crate::file::{Bundle, Record, one_tensor, split_place};
+use crate::file::{Record, one_tensor, split_place};
 use crate::foreign::{Match, meanings, read_weights, with_batch};
 use crate::program::{Given, Name, Program, Role};
-
-/// The keys and values of a cache; nothing else can be meant.
-const PAST: [(Name, Name); 2] = [(Name::KPast, Name::KPast), (Name::VPast, Name::VPast)];
-/// Those of an earlier layer, which its own dump may call by what they are there.
-const SHARED: [(Name, Name); 2] = [(Name::KShared, Name::KRot), (Name::VShared, Name::VHeads)];
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
 #[derive(Debug, Clone, Default)]
@@ -55,10 +50,10 @@ impl Sources {
             sources.tensors.insert(Name::RopeFreqs, freqs);
         }
         if let Some(place) = &settings.past {
-            sources.read_pair(Path::new(&place.0), PAST)?;
+            sources.read_pair(Path::new(&place.0), super::core::PAST)?;
         }
         if let Some(place) = &settings.shared_kv {
-            sources.read_pair(Path::new(&place.0), SHARED)?;
+            sources.read_pair(Path::new(&place.0), super::core::SHARED)?;
         }
         if let Some(place) = &settings.weights {
             let weights = read_weights(Path::new(&place.0), settings)?;
@@ -97,29 +92,6 @@ impl Sources {
     /// Takes a tensor as a step, from the settings.
     pub(super) fn keep(&mut self, step: Name, tensor: Tensor) {
         self.tensors.insert(step, tensor);
-    }
-
-    /// Adds keys and values that are not of the run's own tokens or layer.
-    fn read_pair(&mut self, path: &Path, pair: [(Name, Name); 2]) -> Result<()> {
-        let bundle = Bundle::open(path)?;
-        self.files.extend(bundle.files());
-        let names = || bundle.infos().iter().map(|info| info.name.as_str());
-        for (name, heads) in pair {
-            let exact = names().find(|other| *other == name.as_str());
-            let called = |step: Name| names().find(|other| meanings(other).contains(&step));
-            let found = exact.or_else(|| called(name)).or_else(|| called(heads));
-            let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
-            let (Some(found), Some(past)) = (found, past) else {
-                let [(keys, _), (values, _)] = pair;
-                let what = if keys == Name::KPast { "a cache is" } else { "they are" };
-                let fix =
-                    format!("{what} {keys} and {values}, each (batch, kv_heads, key, head_dim)");
-                return Err(Error::file(path, format!("holds no tensor {name}"), fix));
-            };
-            self.matches.push(Match::as_it_is(name.as_str(), found));
-            self.tensors.insert(name, past);
-        }
-        Ok(())
     }
 
     /// What was taken as what from the files.
