@@ -215,7 +215,8 @@ impl Operation for Added {
             }
             Self::Columns { column: Column::Seen, keys, count } => {
                 let with = |column| Self::Columns { keys: *keys, count: *count, column };
-                let blocked = "nobody sees the added keys: they are not appended, or their columns are padded as blocked";
+                let blocked = "nobody sees the added keys: they are not appended, \
+                    or their columns are padded as blocked";
                 let first =
                     "the columns of the added keys stand in front of the mask, not behind it";
                 vec![
