@@ -1,5 +1,6 @@
 //! Multi-head attention, as the paper has it.
 
+mod keys;
 mod masks;
 
 use std::collections::HashMap;
@@ -7,8 +8,8 @@ use std::collections::HashMap;
 use crate::config::{Config, End, Gate, Norm, NormOver, QkNorm};
 use crate::error::Result;
 use crate::program::{
-    Axes, Axis, Biasing, Frequencies, Heads, Linear, Map, Masking, Name, Normalize, Op, Program,
-    QueryRows, Rotary, Scaling, Size, Temperature, Weighting,
+    Axes, Axis, Frequencies, Heads, Linear, Map, Name, Normalize, Op, Program, QueryRows, Rotary,
+    Scaling, Size, Temperature, Weighting,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -26,7 +27,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
 
     let x = p.given(Name::X);
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
+    let memory_v = sizes.d_memory_v.map_or(memory, |_| p.given(Name::MemoryV));
     let [w_q, w_k, w_v, w_o] = Name::PROJECTIONS.map(|(weight, bias)| p.parameters(weight, bias));
+    let bias_kv = sizes.has_bias_kv.then(|| (p.given(Name::BiasK), p.given(Name::BiasV)));
     let latents = p.latents();
     let norm = config.norm.map(|norm| p.of_norm(norm));
     let concat_norm = config.concat_norm_eps.map(|eps| (rms_norm(eps), p.given(Name::WConcatNorm)));
@@ -34,9 +37,11 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let sinks = config.sinks.then(|| p.given(Name::Sinks));
     let table = config.relative.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
-    let past = (sizes.past_len > 0).then(|| (p.given(Name::KPast), p.given(Name::VPast)));
+    let others = p.others(bias_kv);
     let mask = p.mask()?;
+    let mask = p.padded(Name::MaskPadded, mask)?;
     let attn_bias = p.attn_bias(table)?;
+    let attn_bias = p.padded(Name::AttnBiasPadded, attn_bias)?;
     let dropout = if config.dropout > 0.0 {
         let scale = Weighting::DropoutScale { p: config.dropout };
         Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
@@ -45,7 +50,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     };
 
     let ([mut queries, mut keys, mut values], mut shared) =
-        p.projected(x, memory, [&w_q, &w_k, &w_v], latents)?;
+        p.projected([x, memory, memory_v], [&w_q, &w_k, &w_v], latents)?;
 
     if let Some((norm, of_q, of_k)) = norm.as_ref().filter(|(norm, ..)| !norm.after_rope) {
         queries = p.then(Name::QNorm, normalize(norm), &after(queries, of_q))?;
@@ -65,6 +70,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
             Some(shared) => *shared = p.then(Name::KRRot, rotate(0), &[*shared, freqs])?,
             None => keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?,
         }
+        if rope.turns_values {
+            values = p.then(Name::VRot, rotate(0), &[values, freqs])?;
+        }
     }
     if let Some(shared) = shared {
         keys = p.then(Name::KJoined, Heads::Join { is_shared_first: false }, &[keys, shared])?;
@@ -76,33 +84,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     if let Some(temperature) = config.temperature_factors() {
         queries = p.then(Name::QScaled, Scaling::Temperature(temperature), &[queries])?;
     }
-    if let Some((k_past, v_past)) = past {
-        keys = p.then(Name::KCached, Heads::Append, &[k_past, keys])?;
-        values = p.then(Name::VCached, Heads::Append, &[v_past, values])?;
-    }
-    if sizes.kv_heads < sizes.heads {
-        let repeat = Heads::Repeat { times: sizes.shared(), is_tiled: false };
-        keys = p.then(Name::KRepeated, repeat.clone(), &[keys])?;
-        values = p.then(Name::VRepeated, repeat, &[values])?;
-    }
+    [keys, values] = p.with_others([keys, values], others)?;
 
-    let mut scores = p.then(Name::ScoresRaw, Linear::DotProduct, &[queries, keys])?;
-    let scale = match config.scale {
-        Some(factor) => Scaling::By { factor },
-        None => Scaling::Root { head_dim: sizes.head_dim },
-    };
-    scores = p.then(Name::Scores, scale, &[scores])?;
-    if let Some(cap) = config.softcap {
-        scores = p.then(Name::ScoresCapped, Scaling::SoftCap { cap }, &[scores])?;
-    }
-    if let Some(attn_bias) = attn_bias {
-        scores = p.then(Name::ScoresBiased, Biasing::Add, &[scores, attn_bias])?;
-    }
-    if let Some(mask) = mask {
-        let fill = Masking::Fill { fill: config.masks.fill };
-        scores = p.then(Name::MaskedScores, fill, &[scores, mask])?;
-    }
-
+    let scores = p.scores([queries, keys], attn_bias, mask)?;
     let beside: Vec<usize> = std::iter::once(scores).chain(sinks).collect();
     let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
     let mut ends = vec![config.end.step()];
@@ -236,19 +220,24 @@ impl Builder<'_> {
     /// Queries, keys and values of the heads, and the key that all share if there is one.
     fn projected(
         &mut self,
-        x: usize,
-        memory: usize,
+        [x, memory, memory_v]: [usize; 3],
         [w_q, w_k, w_v]: [&[usize]; 3],
         latents: Latents,
     ) -> Result<([usize; 3], Option<usize>)> {
         let sizes = &self.config.sizes;
         let of_keys = Linear::Project { tokens: Axis::Key, rows: None };
         let (q_source, rows) = self.latent_of_queries(x, latents.queries)?;
+        let has_latent = latents.keys.is_some();
         let kv_source = self.latent_of_keys(memory, latents.keys)?;
+        let v_source = if has_latent { kv_source } else { memory_v };
         let of_queries = Linear::Project { tokens: Axis::Query, rows };
         let q = self.then(Name::Q, of_queries, &after(q_source, w_q))?;
         let k = self.then(Name::K, of_keys.clone(), &after(kv_source, w_k))?;
-        let v = self.then(Name::V, of_keys.clone(), &after(kv_source, w_v))?;
+        let v = if self.config.k_eq_v {
+            self.then(Name::V, Heads::HandOn, &[k])?
+        } else {
+            self.then(Name::V, of_keys.clone(), &after(v_source, w_v))?
+        };
 
         let split = |heads| Heads::Split { heads };
         let queries = self.then(Name::QHeads, split(sizes.heads), &[q])?;

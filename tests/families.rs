@@ -5,8 +5,10 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use candle_core::DType;
 use mha_trace::Settings;
 use mha_trace::check::{Tolerances, check};
+use mha_trace::file::{Output, Record};
 use mha_trace::foreign::{NameMap, known};
 use serde_json::Value;
 
@@ -22,16 +24,22 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("readable")).expect("JSON")
 }
 
+/// The checkpoint of a layer: the family's own, or that of another one with the same names and shapes.
+fn weights(layer: &Value) -> &str {
+    layer["weights"].as_str().unwrap_or("model.safetensors")
+}
+
 /// The settings that one command makes of a recorded layer.
 fn settings(folder: &Path, layer: &Value) -> Settings {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned().into();
     let settings = Settings {
         model_config: Some(path("config.json")),
         layer: layer["layer"].as_u64().and_then(|layer| usize::try_from(layer).ok()),
-        weights: Some(path("model.safetensors")),
+        weights: Some(path(weights(layer))),
         prefix: layer["prefix"].as_str().map(str::to_owned),
         alibi_form: serde_json::from_value(layer["alibi_form"].clone()).expect("a form"),
         positions: serde_json::from_value(layer["positions"].clone()).expect("positions"),
+        shared_kv: layer["shared_kv"].as_str().map(path),
         ..Settings::default()
     };
     settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -55,6 +63,60 @@ fn every_family_is_reproduced_from_its_config() {
         }
     }
     assert!(layers >= 120, "only {layers}");
+}
+
+/// The same in bf16, as the library runs the model: its weights are those of the checkpoint, cast.
+#[test]
+fn every_family_is_the_same_in_bf16() {
+    let temporary = tempfile::tempdir().expect("a temporary folder");
+    let (mut layers, mut wrong, mut families) = (0, Vec::new(), HashSet::new());
+    for folder in folders() {
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("text").to_owned();
+        let layers_of = json(&folder.join("layers.json"));
+        let wide = folder.join(weights(&layers_of[0]));
+        let mut record = Record::read(&wide).expect("readable");
+        for entry in &mut record.entries {
+            entry.tensor = entry.tensor.to_dtype(DType::BF16).expect("rounds");
+        }
+        record.config = None;
+        let cast = temporary.path().join(format!("{name}.safetensors"));
+        Output::create(&cast).and_then(|output| output.write(&record)).expect("written");
+        for layer in layers_of.as_array().expect("a list") {
+            let file = layer["file"].as_str().expect("a name");
+            let recorded = folder.join(file.replace(".safetensors", ".bf16.safetensors"));
+            if !recorded.exists() {
+                continue;
+            }
+            let weights = Some(cast.to_string_lossy().into_owned().into());
+            let settings = Settings { weights, ..settings(&folder, layer) };
+            let report = check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
+                .unwrap_or_else(|error| panic!("{}: {error}", recorded.display()));
+            if !report.is_same() {
+                wrong.push(format!("{name}/{file}"));
+            }
+            families.insert(name.clone());
+            layers += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {layers}: {wrong:?}", wrong.len());
+    assert_eq!(families.len(), folders().len(), "each family has a layer in bf16");
+}
+
+/// The layer whose weights fit is named where another one is meant, also where it is of another kind: the one meant here
+/// slides, and turns by other frequencies.
+#[test]
+fn a_layer_of_another_kind_is_found() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/families/gemma3");
+    let layers = json(&folder.join("layers.json"));
+    let (first, second) = (&layers[0], &layers[1]);
+    for (meant, recorded) in [(first, second), (second, first)] {
+        let path = folder.join(recorded["file"].as_str().expect("a name"));
+        let settings = settings(&folder, meant);
+        let report = check(&path, &settings, &NameMap::default(), &Tolerances::default())
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert!(!report.is_same());
+        assert_eq!(report.fits_layer.as_deref(), recorded["prefix"].as_str());
+    }
 }
 
 /// No row of the table stands without a recorded layer of each of its model types.

@@ -638,6 +638,22 @@ fn masks_are_understood_by_their_names() {
     }
 }
 
+/// A mask (query, key) of as many tokens as items has the shape of one (batch, key): what it explains tells which it is.
+#[test]
+fn a_square_mask_is_read_as_what_fits() {
+    for (name, how) in
+        [("keys", "1 means attend"), ("pairs", "of queries and keys, 1 means attend")]
+    {
+        let path = fixtures().join(format!("modules/square-mask-{name}.layer.safetensors"));
+        let flags = Settings { heads: Some(3), mask: Some(Mask::None), ..Settings::default() };
+        let report =
+            check(&path, &flags, &NameMap::default(), &Tolerances::default()).expect("checks");
+        assert_same(&report, 1);
+        let taken = report.matches.iter().find(|taken| taken.step == "attn_mask");
+        assert_eq!(taken.and_then(|taken| taken.how.as_deref()), Some(how), "{name}");
+    }
+}
+
 #[test]
 fn the_layer_whose_weights_fit_is_named() {
     let modules = fixtures().join("modules");

@@ -76,10 +76,11 @@ impl Walk {
             if contents.contains(wanted) {
                 return contents;
             }
-            match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(bytes) => self.screen.process(&bytes),
-                Err(_) => panic!("`{wanted}` did not come up:\n{contents}"),
-            }
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(bytes) = self.output.recv_timeout(left) else {
+                panic!("`{wanted}` did not come up:\n{contents}");
+            };
+            self.screen.process(&bytes);
         }
     }
 
@@ -229,10 +230,10 @@ fn a_file_begins_where_it_differs() {
 
 #[test]
 fn ctrl_c_and_signals_end_it() {
-    let mut walk = Walk::start(&WALKTHROUGH);
+    let walk = Walk::start(&WALKTHROUGH);
     walk.press("\x03");
     assert_eq!(walk.end(), 0);
-    let mut walk = Walk::start(&WALKTHROUGH);
+    let walk = Walk::start(&WALKTHROUGH);
     let id = walk.child.process_id().expect("runs").to_string();
     std::process::Command::new("kill").arg(id).status().expect("sent");
     assert_ne!(walk.end(), 0);

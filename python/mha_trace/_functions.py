@@ -79,8 +79,6 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
     """A call of ``nn.MultiheadAttention``, as the settings and tensors that say the same."""
     import torch
 
-    if module.bias_k is not None or module.add_zero_attn:
-        raise Error("error: nn.MultiheadAttention with add_bias_kv or add_zero_attn is not known")
     output, weights = result
 
     def batched(tensor: Any) -> Any:
@@ -91,11 +89,14 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
 
     x, memory, value = (batched(arguments[one]) for one in ("query", "key", "value"))
     tensors = {"x": x, "output": batched(output)}
-    if not torch.equal(memory, value):
-        raise Error("error: nn.MultiheadAttention got values that are not its keys, which no setting says")
-    if memory.shape != x.shape or not torch.equal(memory, x):
+    is_apart = not torch.equal(memory, value)
+    if is_apart or not torch.equal(memory, x):
         tensors["memory"] = memory
+    if is_apart:
+        tensors["memory_v"] = value
     settings = {"heads": str(module.num_heads), "mask": "none", "mask-fill": "-inf"}
+    if module.add_zero_attn:
+        settings["add-zero-attn"] = ""
     tokens, keys = x.shape[1], memory.shape[1]
     mask = _allowed(arguments.get("attn_mask"))
     padding = _allowed(arguments.get("key_padding_mask"))

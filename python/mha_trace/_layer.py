@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SEEN = (
     "x",
     "memory",
+    "memory_v",
     "q",
     "k",
     "v",
@@ -33,6 +34,8 @@ SEEN = (
     "output",
 )
 
+# Where a run begins.
+INPUTS = ("x", "memory", "memory_v")
 # What happens to keys in front of the cache, in order.
 KEYS = ("k_heads", "k_norm", "k_clipped", "k_rot", "k_rot_norm")
 # What is given with an axis of queries, and follows from the input and the settings.
@@ -62,7 +65,7 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         _refuse_scaled_keys(call, given, about)
     arrays.update(seen)
     # They were in files that are gone, and are in this one.
-    for key in ("x", "weights", "prefix", "memory", "past", "attn_mask", "attn_mask_true"):
+    for key in ("x", "weights", "prefix", "memory", "memory_v", "past", "attn_mask", "attn_mask_true"):
         about["config"].pop(key, None)
     about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
     return {step["name"]: arrays[step["name"]] for step in about["steps"]}, about
@@ -117,16 +120,17 @@ def _settings(call: Call, folder: Path) -> list[str]:
     x = call.array("x")
     if x is None or len(x.shape) != 3:
         raise Error("error: the input of the layer was not seen, or is not (batch, query, model)")
-    inputs = {name: array for name in ("x", "memory", "attn_mask") if (array := call.array(name)) is not None}
+    inputs = {name: array for name in ("x", "memory", "memory_v", "attn_mask") if (array := call.array(name)) is not None}
     _files.write(folder / "inputs.safetensors", inputs)
     _files.write(folder / "weights.safetensors", call.parameters)
     stated = [f"--x={folder / 'inputs.safetensors'}:x", f"--weights={folder / 'weights.safetensors'}"]
-    if "memory" in inputs:
-        stated.append(f"--memory={folder / 'inputs.safetensors'}:memory")
+    for name in ("memory", "memory_v"):
+        if name in inputs:
+            stated.append(f"--{name.replace('_', '-')}={folder / 'inputs.safetensors'}:{name}")
     if call.settings:
         if "attn_mask" in inputs:
             stated.append(f"--attn-mask={folder / 'inputs.safetensors'}:attn_mask")
-        stated += [f"--{name}={value}" for name, value in call.settings.items()]
+        stated += [f"--{name}={value}" if value else f"--{name}" for name, value in call.settings.items()]
         return stated
     past = past_keys(call)
     if past:
@@ -228,9 +232,9 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
             tokens if axis == "query" else length for axis, length in zip(step["axes"], given[step["name"]].shape)
         )
         for step in about["steps"]
-        if not _is_given(step) or step["name"] in ("x", "memory")
+        if not _is_given(step) or step["name"] in INPUTS
     }
-    steps = [name for name in shapes if name not in ("x", "memory")]
+    steps = [name for name in shapes if name not in INPUTS]
     found: dict[str, Array] = {}
     for name in SEEN:
         array = call.array(name)

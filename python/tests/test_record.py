@@ -417,11 +417,24 @@ def test_what_cannot_be_recorded_is_said(llama):
         mha_trace.record_function(F.scaled_dot_product_attention, *torch.randn(3, 1, 1, 2, 4))[0]["lse"]
 
 
-def test_bias_kv_is_refused():
-    attention = nn.MultiheadAttention(12, 3, add_zero_attn=True)
-    x = torch.randn(5, 1, 12)
-    expected = attention(x, x, x)[0]
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("bias_kv", [True, False])
+@pytest.mark.parametrize("zero_attn", [True, False])
+def test_added_keys_and_values_of_their_own(batch_first, bias_kv, zero_attn):
+    torch.manual_seed(0)
+    widths = {"kdim": 8, "vdim": 9}
+    attention = nn.MultiheadAttention(
+        12, 3, add_bias_kv=bias_kv, add_zero_attn=zero_attn, batch_first=batch_first, **widths
+    ).eval()
+    query, key, value = torch.randn(2, 5, 12), torch.randn(2, 7, 8), torch.randn(2, 7, 9)
+    padding = torch.tensor([[False] * 7, [False] * 4 + [True] * 3])
+    mask = torch.rand(6, 5, 7) < 0.3
+    ordered = [one if batch_first else one.transpose(0, 1) for one in (query, key, value)]
+    expected = attention(*ordered, key_padding_mask=padding, attn_mask=mask)[0]
     with mha_trace.record(attention) as run:
-        assert torch.equal(attention(x, x, x)[0], expected)
-    with pytest.raises(mha_trace.Error, match="add_zero_attn"):
-        run.check()
+        found = attention(*ordered, key_padding_mask=padding, attn_mask=mask, average_attn_weights=False)[0]
+        attention(*ordered, attn_mask=mask.float())
+    assert torch.equal(found, expected)
+    report = run.check()
+    assert report.same, str(report)
+    assert {step.name for step in run[0].check().steps} == {"weights", "output"}

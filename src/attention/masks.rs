@@ -6,8 +6,8 @@ use super::Builder;
 use crate::config::{Mask, RelativeBiases};
 use crate::error::Result;
 use crate::program::{
-    AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents, Hides, Masking,
-    Name, QueryRows, Relative, Size, alibi_slopes,
+    Added, AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Column, Distances, Documents,
+    Hides, Masking, Name, QueryRows, Relative, Size, alibi_slopes,
 };
 
 impl Builder<'_> {
@@ -56,6 +56,14 @@ impl Builder<'_> {
             return Ok(None);
         }
         self.then(Name::Mask, Masking::AnyOf, &parts).map(Some)
+    }
+
+    /// A mask or bias with columns of zeros for the keys that are added to those of tokens.
+    pub(super) fn padded(&mut self, name: Name, mask: Option<usize>) -> Result<Option<usize>> {
+        let (keys, count) = (self.config.sizes.keys(), self.config.sizes.added_keys());
+        let Some(mask) = mask.filter(|_| count > 0) else { return Ok(mask) };
+        let columns = Added::Columns { keys, count, column: Column::Seen };
+        self.then(name, columns, &[mask]).map(Some)
     }
 
     /// What is added to the scores: position biases, and a float mask.

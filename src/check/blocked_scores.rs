@@ -17,7 +17,7 @@ pub fn where_seen(
     value: &Tensor,
 ) -> Result<Option<Tensor>> {
     let is_before = trace.position(name) < trace.position(Name::MaskedScores);
-    let mask = trace.step(Name::Mask).filter(|_| name.row().is_of_scores() && is_before);
+    let mask = trace.mask_of_scores().filter(|_| name.row().is_of_scores() && is_before);
     match mask {
         Some(mask) if recorded.dims() == value.dims() => {
             let value = value.to_dtype(recorded.dtype())?;

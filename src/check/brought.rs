@@ -48,7 +48,11 @@ pub fn replaces_mask(record: &Record, settings: &Settings) -> bool {
 /// If candle fails.
 pub fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
     let Some(mask) = record.tensor(Name::Mask.as_str()) else { return Ok(Vec::new()) };
-    let found = |mask: Tensor, how| FoundMask { name: Name::Mask.to_string(), mask, how };
+    let found = |mask: Tensor, how: &str| FoundMask {
+        name: Name::Mask.to_string(),
+        mask,
+        how: String::from(how),
+    };
     if mask.dtype().is_float() && !are_booleans(&cells(mask, None)?) {
         return Ok(vec![found(mask.clone(), "added to the scores")]);
     }

@@ -3,11 +3,12 @@
 use candle_core::Tensor;
 
 use super::brought::{has_nan, leaves_rows_empty, masks_beside, replaces_mask, take_positions};
+use super::module::ModuleCall;
 use crate::config::{EmptyRow, End, Fill, Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::foreign::{
-    self, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings,
+    self, Caller, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings,
     take_arguments, take_mask,
 };
 use crate::program::Name;
@@ -39,6 +40,36 @@ pub struct Interpretation {
 /// # Errors
 /// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
 pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpretation>> {
+    let call = if record.config.is_none() { ModuleCall::of(record, flags)? } else { None };
+    let Some(ModuleCall { record: renamed, settings, matches, is_certain }) = call else {
+        return readings(record, flags, Caller::Layer);
+    };
+    let as_module = readings(&renamed, &settings, Caller::Module).map(|mut all| {
+        // Parameters do not tell of a key of zeros.
+        if settings.add_zero_attn.is_none() {
+            let with_zero = |way: &Interpretation| {
+                let settings = Settings { add_zero_attn: Some(true), ..way.settings.clone() };
+                Interpretation { settings, ..way.clone() }
+            };
+            all.extend(all.iter().map(with_zero).collect::<Vec<_>>());
+        }
+        for way in &mut all {
+            way.matches.extend(matches.iter().cloned());
+        }
+        all
+    });
+    let as_core = readings(record, flags, Caller::Layer);
+    match (as_module, as_core) {
+        (Ok(first), Ok(others)) if is_certain => Ok([first, others].concat()),
+        (Ok(others), Ok(first)) => Ok([first, others].concat()),
+        (Ok(only), Err(_)) => Ok(only),
+        (Err(error), Err(_)) if is_certain => Err(error),
+        (Err(_), other) => other,
+    }
+}
+
+/// The ways to understand a file whose attention was called so.
+fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Interpretation>> {
     // Without a file of weights, the prefix picks a layer of this one, or nothing where it says which are its own.
     let own = record.config.as_ref().and_then(|config| config.weights.as_ref());
     let prefix = flags.prefix.clone().filter(|_| flags.weights.as_ref().or(own).is_some());
@@ -83,25 +114,28 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
     if settings.end.is_none() && ends_before_output(&record, &settings) {
         settings.end = Some(End::Concat);
     }
-    let mask = if states_keys(&settings) { None } else { take_mask(&mut record, false)? };
-    let beside = if mask.is_none() && replaces_mask(&record, &settings) {
+    let masks = if states_keys(&settings) { Vec::new() } else { take_mask(&mut record, caller)? };
+    let beside = if masks.is_empty() && replaces_mask(&record, &settings) {
         masks_beside(&record)?
     } else {
         Vec::new()
     };
-    let with_mask: Vec<Interpretation> = beside
-        .into_iter()
-        .map(|mask| {
-            let seen = (matches.clone(), unmatched.clone());
-            Interpretation::of(record.clone(), &settings, seen, Some(mask))
-        })
-        .collect::<Result<_>>()?;
-    if !with_mask.is_empty() {
+    if !beside.is_empty() {
         let why = "the settings say which keys are seen, and it fits no better";
         unmatched.push(Unmatched { tensor: Name::Mask.to_string(), why: why.to_owned() });
     }
-    let mut plain = Interpretation::of(record, &settings, (matches, unmatched), mask)?;
-    plain.settings.heads = plain.settings.heads.or(heads);
+    let with = |mask: Option<FoundMask>, unmatched: &[Unmatched]| {
+        let seen = (matches.clone(), unmatched.to_vec());
+        let mut way = Interpretation::of(record.clone(), &settings, seen, mask)?;
+        way.settings.heads = way.settings.heads.or(heads);
+        Ok(way)
+    };
+    let mut masks = masks.into_iter();
+    let mut plain = with(masks.next(), &unmatched)?;
+    let own: Vec<Unmatched> =
+        unmatched.iter().filter(|tensor| tensor.tensor != Name::Mask.as_str()).cloned().collect();
+    let others = masks.chain(beside).map(|mask| with(Some(mask), &own));
+    let others: Vec<Interpretation> = others.collect::<Result<_>>()?;
     let (record, x) = (&plain.record, plain.sources.tensor(Name::X));
     // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
     let says_so = settings.seq_len.is_some()
@@ -109,20 +143,22 @@ pub fn interpretations(record: &Record, flags: &Settings) -> Result<Vec<Interpre
         || settings.past.is_some()
         || is_of_one_token(record, x)
         || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
-    let turned = plain.sources.with_tokens_first()?;
-    let tokens_first = turned.filter(|_| says_so || !is_one(x, 0));
-    let is_trivial = is_one(x, 1) && tokens_first.is_some() && !says_so;
+    let may_turn = says_so || !is_one(x, 0);
+    let is_trivial = is_one(x, 1) && may_turn && !says_so;
     if plain.sources.tensor(Name::Mask).is_some() {
         let how = "true means blocked; given as attn_mask, it means attend";
         plain.matches.push(Match::as_it_is("mask", "mask").read(how));
     }
-    let turned = tokens_first.map(|(sources, seen)| {
-        let mut turned = Interpretation { sources, tokens_first: true, ..plain.clone() };
-        turned.matches.push(seen);
-        turned
-    });
-    let plain = std::iter::once(plain).filter(|_| !is_trivial);
-    Ok(plain.chain(with_mask).chain(turned).collect())
+    let mut turned = Vec::new();
+    for way in std::iter::once(&plain).chain(&others).filter(|_| may_turn) {
+        let Some((sources, seen)) = way.sources.with_tokens_first()? else { continue };
+        let mut way = Interpretation { sources, tokens_first: true, ..way.clone() };
+        way.matches.push(seen);
+        turned.push(way);
+    }
+    let is_meant = !is_trivial || turned.is_empty();
+    let plain = std::iter::once(plain).filter(|_| is_meant);
+    Ok(plain.chain(others).chain(turned).collect())
 }
 
 /// Whether something states which keys are seen, beside the mask between positions.
@@ -170,14 +206,18 @@ fn cores(
         settings.end.get_or_insert(End::Concat);
     }
     settings.end.get_or_insert_default();
-    let mask = if settings.attn_mask.is_none() { take_mask(&mut record, true)? } else { None };
+    let masks = match settings.attn_mask {
+        None => take_mask(&mut record, Caller::Core)?,
+        Some(_) => Vec::new(),
+    };
+    let masks: Vec<Option<FoundMask>> =
+        if masks.is_empty() { vec![None] } else { masks.into_iter().map(Some).collect() };
     if settings.q.is_some() {
-        return Ok(vec![Interpretation::of(
-            record,
-            &settings,
-            (matches.clone(), unmatched.clone()),
-            mask,
-        )?]);
+        let with = |mask| {
+            let seen = (matches.clone(), unmatched.clone());
+            Interpretation::of(record.clone(), &settings, seen, mask)
+        };
+        return masks.into_iter().map(with).collect();
     }
     // Attention to one key is none: whatever it lacks would seem right.
     let keys = |reading: &Qkv| {
@@ -206,9 +246,13 @@ fn cores(
             Match { tensor, ..own.clone() }
         };
         let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name)).collect();
-        match Interpretation::of(record, &settings, (matches, unmatched.clone()), mask.clone()) {
-            Ok(interpretation) => all.push(interpretation),
-            Err(error) => refused = refused.or(Some(error)),
+        let matches: Vec<Match> = matches;
+        for mask in masks.clone() {
+            let seen = (matches.clone(), unmatched.clone());
+            match Interpretation::of(record.clone(), &settings, seen, mask) {
+                Ok(interpretation) => all.push(interpretation),
+                Err(error) => refused = refused.or(Some(error)),
+            }
         }
     }
     match refused {
@@ -310,7 +354,11 @@ impl Interpretation {
             None => tokens,
         };
         let own = dims(Name::Memory).get(1).copied().unwrap_or(tokens);
-        let keys = own.saturating_add(dims(Name::KPast).get(2).copied().unwrap_or(0));
+        let added = [settings.add_bias_kv, settings.add_zero_attn]
+            .map(|is_set| usize::from(is_set == Some(true)));
+        let bias = usize::from(settings.add_bias_kv.is_none() && self.sources.has(Name::BiasK));
+        let past = dims(Name::KPast).get(2).copied().unwrap_or(0);
+        let keys = own.saturating_add(past).saturating_add(added.iter().sum::<usize>() + bias);
         let told = || foreign::heads(&self.record, [batch, queries, keys], width);
         let stated = settings.head_dim.as_ref().and_then(by_size);
         let heads = stated.or(of_norm).or_else(told).ok_or_else(|| {

@@ -24,6 +24,7 @@ mod hypothesis;
 mod interpretation;
 mod json;
 mod level;
+mod module;
 mod noise;
 mod non_finite;
 mod other_settings;

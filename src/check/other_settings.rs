@@ -51,7 +51,7 @@ pub fn fitting_layer(
         if started.elapsed() > LAYERS {
             break;
         }
-        let others = Settings { prefix: Some(layer.clone()), ..flags.clone() };
+        let Ok(others) = of_layer(flags, &layer) else { continue };
         // Layers of other sizes are none that were meant.
         for found in all_under(record, &others, tolerances).into_iter().flatten() {
             let apart = found.distances()?;
@@ -61,6 +61,19 @@ pub fn fitting_layer(
         }
     }
     Ok(None)
+}
+
+/// The settings of another layer: a model's may be of another kind, with a window or frequencies of its own.
+fn of_layer(flags: &Settings, prefix: &str) -> Result<Settings> {
+    let prefix = Some(prefix.to_owned());
+    match &flags.before_model {
+        None => Ok(Settings { prefix, ..flags.clone() }),
+        Some(stated) => {
+            let mut words = prefix.iter().flat_map(|prefix| prefix.split('.'));
+            let layer = words.find_map(|word| word.parse().ok());
+            Settings { prefix, layer, ..(**stated).clone() }.with_model()
+        }
+    }
 }
 
 /// A setting of seen keys under which a file is as it should be.

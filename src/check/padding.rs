@@ -40,7 +40,7 @@ impl Padding {
         // Blocked in all heads and queries; and what a query may not see before it, none may, unless a window ends there.
         let columns = blocked.min(2)?.min(1)?;
         let (first, queries) = (config.sizes.first_position(), config.sizes.query_count());
-        let keys = config.sizes.keys();
+        let keys = config.sizes.all_keys();
         let cells = blocked.flatten_all()?.to_vec1::<u8>()?;
         let column = columns.flatten_all()?.to_vec1::<u8>()?;
         let heads = config.sizes.heads;

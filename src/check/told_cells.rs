@@ -4,14 +4,14 @@ use candle_core::Tensor;
 
 use super::evidence::Evidence;
 use crate::error::Result;
-use crate::program::{Name, unravel};
+use crate::program::unravel;
 
 /// How the cells that are blocked differ from those that should be: by a rule if they follow one, and else how many.
 ///
 /// # Errors
 /// If candle fails.
 pub fn told_cells(evidence: &Evidence, blocked: &Tensor) -> Result<String> {
-    let meant = match evidence.trace.step(Name::Mask) {
+    let meant = match evidence.trace.mask_of_scores() {
         Some(mask) => mask.value.broadcast_as(blocked.shape())?,
         None => blocked.zeros_like()?,
     };

@@ -87,6 +87,7 @@ impl Config {
             ("d_in", self.sizes.d_in),
             ("kv_len", self.sizes.own_keys),
             ("d_memory", self.sizes.d_memory),
+            ("d_memory_v", self.sizes.d_memory_v.unwrap_or(1)),
         ];
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return refuse(format!("{name} is 0"), format!("give {name} at least 1"));
@@ -109,6 +110,7 @@ impl Config {
             return refuse(what, "give a number from 0 to 1");
         }
         self.check_latent()?;
+        self.check_added()?;
         self.check_positions()?;
         self.check_scores()?;
         self.check_fill()?;

@@ -5,10 +5,12 @@ use super::{Setting, Settings, Start};
 use crate::error::Result;
 
 /// What stands before given scores.
-const BEFORE_SCORES: [&str; 7] = ["x", "memory", "q", "k", "v", "weights", "past"];
+const BEFORE_SCORES: [&str; 8] = ["x", "memory", "memory_v", "q", "k", "v", "weights", "past"];
 
 /// What a run that starts at its scores does not come to.
-const BESIDE_SCORES: [&str; 9] = [
+const BESIDE_SCORES: [&str; 11] = [
+    "add_bias_kv",
+    "add_zero_attn",
     "rope",
     "qk_norm",
     "v_norm",
@@ -28,7 +30,7 @@ pub(super) fn check(s: &Settings) -> Result<()> {
             let what = format!("q is given, and {missing} is not");
             return refuse(what, format!("give `{missing}=FILE` too"));
         }
-        if let Some(other) = ["x", "memory"].iter().find(|key| is_set(key)) {
+        if let Some(other) = ["x", "memory", "memory_v"].iter().find(|key| is_set(key)) {
             let what = format!("{other} is given, and so is q, at which the run starts");
             return refuse(what, format!("leave out {other}, or q, k and v"));
         }

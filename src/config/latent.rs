@@ -26,4 +26,32 @@ impl Config {
         }
         Ok(())
     }
+
+    /// What a layer with latents, or a run without projections, has no place for.
+    pub(super) fn check_added(&self) -> Result<()> {
+        let has_latent = self.sizes.latent.is_some();
+        let set = [
+            ("add_bias_kv", self.sizes.has_bias_kv && has_latent),
+            ("d_memory_v", self.sizes.d_memory_v.is_some() && has_latent),
+            ("k_eq_v", self.k_eq_v && has_latent),
+            ("shared_kv", self.shares_kv && has_latent),
+        ];
+        if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
+            let what = format!(
+                "{name} is of projections of keys and values, and kv_lora_rank gives them a latent"
+            );
+            return refuse(what, format!("leave {name} or kv_lora_rank out"));
+        }
+        if self.k_eq_v
+            && (self.sizes.v_head_dim != self.sizes.head_dim || self.sizes.d_memory_v.is_some())
+        {
+            let what = "k_eq_v takes the keys as values, and v_head_dim or d_memory_v says that these are others";
+            return refuse(what, "leave one of the two out");
+        }
+        if self.shares_kv && self.sizes.is_cross {
+            let what = "shared_kv holds keys and values of the same sequence, and cross attention has a second one";
+            return refuse(what, "leave shared_kv out, or kv_len and memory");
+        }
+        Ok(())
+    }
 }

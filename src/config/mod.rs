@@ -80,6 +80,10 @@ pub struct Config {
     pub temperature: Option<Temperature>,
     /// What the norm of the heads side by side adds to the mean square, if there is one.
     pub concat_norm_eps: Option<f64>,
+    /// Whether keys and values are those of an earlier layer.
+    pub shares_kv: bool,
+    /// Whether values are the projected keys.
+    pub k_eq_v: bool,
     /// What a gate goes through that the heads side by side are multiplied by.
     pub gate: Option<Gate>,
     /// Rotary positions.
@@ -163,6 +167,8 @@ impl Config {
             value_scale: s.value_scale,
             temperature,
             concat_norm_eps: s.concat_norm.map(|_| s.concat_norm_eps.unwrap_or(1e-6)),
+            shares_kv: s.shared_kv.is_some(),
+            k_eq_v: s.k_eq_v.unwrap_or(false),
             gate: s.gate,
             rope: Rotary::resolve(&s, &sizes),
             positions: s.positions.clone(),
@@ -202,6 +208,7 @@ impl Config {
             files: Files {
                 x: s.x.clone(),
                 memory: s.memory.clone(),
+                memory_v: s.memory_v.clone(),
                 q: s.q.clone(),
                 k: s.k.clone(),
                 v: s.v.clone(),
@@ -245,6 +252,8 @@ impl Config {
             rope_base: rope.filter(|rope| rope.freqs.is_none()).map(|rope| rope.base),
             rope_dims: rope.map(|rope| rope.dims),
             rope_at_end: rope.map(|rope| rope.at_end).filter(|at_end| *at_end),
+            rope_value: rope.map(|rope| rope.turns_values).filter(|turns| *turns),
+            k_eq_v: self.k_eq_v.then_some(true),
             rope_offset: rope.filter(|rope| rope.places.is_none()).map(|rope| rope.offset),
             mask: Some(masks.between),
             key_mask: masks.key_mask.clone(),

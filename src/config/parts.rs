@@ -96,6 +96,8 @@ pub struct Files {
     pub x: Option<Place>,
     /// The second input.
     pub memory: Option<Place>,
+    /// The second input of the values.
+    pub memory_v: Option<Place>,
     /// The queries that the run starts at.
     pub q: Option<Place>,
     /// The keys.

@@ -32,6 +32,8 @@ pub struct Rotary {
     pub attention_factor: Option<f64>,
     /// Whether they are turned the other way, by minus the angles, as in nanochat.
     pub backwards: bool,
+    /// Whether the values are turned too, as `RoFormer`'s can be.
+    pub turns_values: bool,
 }
 
 impl Rotary {
@@ -59,6 +61,7 @@ impl Rotary {
             freqs: s.rope_freqs.clone(),
             attention_factor: s.rope_attention_factor,
             backwards: s.rope_backwards.unwrap_or(false),
+            turns_values: s.rope_value.unwrap_or(false),
         })
     }
 
@@ -101,6 +104,11 @@ impl Rotary {
         if dims > head_dim {
             let what = format!("rope_dims {dims} is more than the {head_dim} features of a head");
             return refuse(what, "give at most head_dim");
+        }
+        if self.turns_values && sizes.v_head_dim < dims {
+            let values = sizes.v_head_dim;
+            let what = format!("rope_value turns {dims} features, and values have {values}");
+            return refuse(what, "give rope_dims of at most v_head_dim, or leave rope_value out");
         }
         let shared = sizes.shared_dim();
         if shared > 0 && (dims != shared || !self.at_end) {

@@ -114,6 +114,9 @@ macro_rules! settings {
             /// The number of keys in a cache, which only its tensors tell.
             #[serde(skip)]
             pub past_len: Option<usize>,
+            /// What was stated before a model's config completed it, by which another layer of the model can be had.
+            #[serde(skip)]
+            pub before_model: Option<Box<Settings>>,
         }
 
         impl Setting {
@@ -160,6 +163,7 @@ macro_rules! settings {
                 Self {
                     $($name: self.$name.or(base.$name),)+
                     past_len: self.past_len.or(base.past_len),
+                    before_model: self.before_model.or(base.before_model),
                 }
             }
 
@@ -234,6 +238,8 @@ settings! {
     rope_dims: usize = newer("N").of("rope").default("all").replaces(FREQUENCIES);
     /// Turn the last features of every head, not the first
     rope_at_end: bool = newer("").of("rope").told();
+    /// Turn the values, too
+    rope_value: bool = newer("").of("rope").told();
     /// Position of the first token
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
     /// Turn the other way, by minus the angles
@@ -262,8 +268,16 @@ settings! {
     d_memory: usize = newer("N").of("kv_len").default("d_in");
     /// The second input (batch, kv_len, d_memory) from a file
     memory: Place = newer("FILE[:TENSOR]").replaces(&["memory"]);
+    /// Values from an input of their own, of N features, beside that of the keys
+    d_memory_v: usize = newer("N").of("kv_len").default("none; values are of the keys' input");
+    /// That input (batch, kv_len, d_memory_v) from a file
+    memory_v: Place = newer("FILE[:TENSOR]").replaces(&["memory_v"]);
     /// A cache: k_past and v_past (batch, kv_heads, key, head_dim) of a file stand before the run's own keys
     past: Place = newer("FILE").replaces(&["past", "attn_mask"]);
+    /// Keys and values of an earlier layer in place of own ones: k_shared and v_shared (batch, kv_heads, key, head_dim)
+    shared_kv: Place = newer("FILE").replaces(&["shared_kv"]).told();
+    /// Take the projected keys, before norm and rotation, as values too
+    k_eq_v: bool = newer("").told();
     /// Compute these query rows only: 2..4, or T-1..T for the last
     queries: Queries = newer("A..B").replaces(MASKS);
     /// Mask between positions
@@ -302,6 +316,10 @@ settings! {
     softcap: f64 = newer("C").told();
     /// Let every head's softmax also share its weight with a learned score that is no key's
     sinks: bool = newer("").told();
+    /// Append a learned key and value, which every query sees, to those of the tokens, as nn.MultiheadAttention does
+    add_bias_kv: bool = newer("").told();
+    /// Append a key and a value of zeros, which every query sees, behind all others
+    add_zero_attn: bool = newer("").told();
     /// Normalise the heads side by side to a root mean square of 1, times a weight, before the output projection
     concat_norm: OtherNorm = newer("NAME").told();
     /// What that norm adds to the mean square

@@ -32,6 +32,12 @@ pub struct Sizes {
     pub own_keys: usize,
     /// Features of the input that keys and values are of.
     pub d_memory: usize,
+    /// Features of the values' own input, where that is not the keys'.
+    pub d_memory_v: Option<usize>,
+    /// Whether a learned key and value stand behind those of the tokens.
+    pub has_bias_kv: bool,
+    /// Whether a key and a value of zeros stand behind all others.
+    pub has_zero_attn: bool,
     /// The number of keys in the cache, which stand before the run's own.
     pub past_len: usize,
     /// The query rows that are computed; nothing where all are.
@@ -85,6 +91,9 @@ impl Sizes {
             is_cross: s.kv_len.is_some(),
             own_keys: s.kv_len.unwrap_or(seq_len),
             d_memory: s.d_memory.unwrap_or(d_in),
+            d_memory_v: s.d_memory_v,
+            has_bias_kv: s.add_bias_kv.unwrap_or(false),
+            has_zero_attn: s.add_zero_attn.unwrap_or(false),
             past_len: s.past_len.unwrap_or(0),
             queries: s.queries.map(|queries| queries.of(seq_len)).transpose()?,
             rope_dims: s.rope.map(|_| s.rope_dims.or(shared).unwrap_or(head_dim)),
@@ -109,6 +118,8 @@ impl Sizes {
             d_in: Some(self.d_in),
             kv_len: s.kv_len,
             d_memory: s.kv_len.map(|_| self.d_memory),
+            add_bias_kv: self.has_bias_kv.then_some(true),
+            add_zero_attn: self.has_zero_attn.then_some(true),
             past_len: Some(self.past_len).filter(|length| *length > 0),
             queries: self.queries.map(Queries::from),
             ..s
@@ -125,11 +136,14 @@ impl Sizes {
             Size::OwnKeys => self.own_keys,
             Size::PastKeys => self.past_len,
             Size::Keys => self.keys(),
+            Size::BiasedKeys => self.keys().saturating_add(usize::from(self.has_bias_kv)),
+            Size::AllKeys => self.all_keys(),
             Size::Input => self.d_in,
             Size::Memory => self.d_memory,
             Size::Model => self.d_model,
             Size::QueryInput => self.latent.and_then(|own| own.queries).unwrap_or(self.d_in),
             Size::KeyInput => self.latent.map_or(self.d_memory, |own| own.keys),
+            Size::ValueInput => self.d_memory_v.unwrap_or_else(|| self.of(Size::KeyInput)),
             Size::QueryLatent => self.latent.and_then(|own| own.queries).unwrap_or(0),
             Size::KeyLatent => self.latent.map_or(0, |own| own.keys),
             Size::QueryWidth => self.query_width(),
@@ -157,6 +171,17 @@ impl Sizes {
             Size::Queries => "T_q",
             Size::OwnKeys | Size::Keys if self.is_cross => "S",
             Size::Tokens | Size::OwnKeys => "T",
+            Size::BiasedKeys | Size::AllKeys if self.of(size) == self.keys() => {
+                self.symbol(Size::Keys)
+            }
+            Size::BiasedKeys | Size::AllKeys => {
+                match (self.of(size) - self.keys(), self.symbol(Size::Keys)) {
+                    (1, "T") => "T+1",
+                    (1, _) => "S+1",
+                    (_, "T") => "T+2",
+                    (_, _) => "S+2",
+                }
+            }
             Size::Keys if self.keys() == self.seq_len => "T",
             Size::Keys => "S",
             Size::PastKeys if self.past_len == self.seq_len => "T",
@@ -166,6 +191,8 @@ impl Sizes {
                 self.symbol(Size::Input)
             }
             Size::KeyInput if self.latent.is_none() => self.symbol(Size::Memory),
+            Size::ValueInput if self.d_memory_v.is_none() => self.symbol(Size::KeyInput),
+            Size::ValueInput => "d_memory_v",
             Size::Input | Size::Memory if self.d_in == self.d_model => "d_model",
             Size::Input | Size::Memory => "d_in",
             Size::QueryInput | Size::QueryLatent => "d_cq",
@@ -207,10 +234,22 @@ impl Sizes {
         self.queries.map_or(0, |rows| rows.first)
     }
 
-    /// The number of keys, S: those of the cache, and the run's own.
+    /// The number of keys of tokens, S: those of the cache, and the run's own.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.past_len.saturating_add(self.own_keys)
+    }
+
+    /// All keys that have a score: those of tokens, and those that are added to them.
+    #[must_use]
+    pub fn all_keys(&self) -> usize {
+        self.keys().saturating_add(self.added_keys())
+    }
+
+    /// How many keys are added to those of tokens.
+    #[must_use]
+    pub fn added_keys(&self) -> usize {
+        usize::from(self.has_bias_kv) + usize::from(self.has_zero_attn)
     }
 
     /// The position of the first computed query among the keys of its sequence.

@@ -99,7 +99,7 @@ impl Labels {
         }
         let labels = tokens.as_ref()?.of(item);
         let is_cache = step.is_some_and(|step| step.role() == Role::Cache);
-        let position = if is_cache || size == sizes.keys() { at } else { sizes.past_len + at };
+        let position = if is_cache || size >= sizes.keys() { at } else { sizes.past_len + at };
         let unlabelled = sizes.keys().checked_sub(labels.len())?;
         labels.get(position.checked_sub(unlabelled)?).map(|label| visible(label))
     }

@@ -126,7 +126,7 @@ pub struct FoundMask {
     /// True where a query attends, or floats to add: broadcast to (batch, head, query, key).
     pub mask: Tensor,
     /// What its numbers mean.
-    pub how: &'static str,
+    pub how: String,
 }
 
 /// What people call masks, in lower case, whose keys they are of where there is a memory too, and what 1 means in those
@@ -158,12 +158,23 @@ enum Meaning {
     Added,
 }
 
-/// Takes the mask out of a file that its name tells the meaning of; one of keys alone is (batch, key). `is_core` says
-/// that the run starts at queries, keys and values.
+/// What is called with a mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// A function of queries, keys and values.
+    Core,
+    /// A layer of some model.
+    Layer,
+    /// `nn.MultiheadAttention`.
+    Module,
+}
+
+/// Takes the mask out of a file that its name tells the meaning of; one of keys alone is (batch, key).
 ///
 /// # Errors
 /// If candle fails.
-pub fn take_mask(record: &mut Record, is_core: bool) -> Result<Option<FoundMask>> {
+pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> {
+    let is_core = caller == Caller::Core;
     let other =
         if record.tensor(Name::Memory.as_str()).is_some() { Keys::Own } else { Keys::Memory };
     for (name, _, meaning) in MASKS.iter().filter(|(_, keys, _)| *keys != other || is_core) {
@@ -174,33 +185,62 @@ pub fn take_mask(record: &mut Record, is_core: bool) -> Result<Option<FoundMask>
         let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
         // True may mean either.
         let may_mean_both = match meaning {
-            Meaning::AttendIfCore => !is_core,
+            Meaning::AttendIfCore => caller == Caller::Layer,
             Meaning::Added => true,
             Meaning::Attend | Meaning::Ignore => false,
         };
         if may_mean_both && !is_added {
             continue;
         }
-        // (query, key) where there are not so many items.
+        let of_keys = match *tensor.dims() {
+            [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),
+            _ => None,
+        };
+        // One of 0 and 1 for models is of the keys of items, unless there are not so many, or it fits no such run.
         let is_of_items = items(record).is_none_or(|all| tensor.dims().first() == Some(&all));
-        let is_of_both = matches!(meaning, Meaning::AttendIfCore | Meaning::Added);
-        let is_of_keys = tensor.rank() == 2 && !is_of_both && is_of_items;
-        let mask = match *tensor.dims() {
-            [batch, keys] if is_of_keys => tensor.reshape((batch, 1, 1, keys))?,
-            _ => tensor.clone(),
+        let readings = match (meaning, of_keys) {
+            (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
+            (Meaning::Attend, Some(of_keys)) => {
+                let both = [(of_keys, ""), (tensor.clone(), OF_PAIRS)];
+                let [first, second] = both;
+                if is_of_items { vec![first, second] } else { vec![second, first] }
+            }
+            _ => vec![(tensor.clone(), "")],
         };
-        let (mask, how) = match meaning {
-            _ if is_added => (mask, "added to the scores"),
-            Meaning::Ignore => (mask.eq(0.0)?, "true means ignored"),
-            // Floats that are 0 and 1 would be added too.
-            Meaning::AttendIfCore if mask.dtype().is_float() => (mask, "added to the scores"),
-            Meaning::AttendIfCore | Meaning::Added => (mask, "true means attend"),
-            Meaning::Attend => (mask.ne(0.0)?, "1 means attend"),
+        let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
+            let (mask, how) = read_mask(mask, *meaning, is_added, caller)?;
+            Ok((mask, format!("{axes}{how}")))
         };
+        let readings: Vec<(Tensor, String)> =
+            readings.into_iter().map(read).collect::<Result<_>>()?;
         let name = record.entries.remove(at).name;
-        return Ok(Some(FoundMask { name, mask, how }));
+        let found = |(mask, how)| FoundMask { name: name.clone(), mask, how };
+        return Ok(readings.into_iter().map(found).collect());
     }
-    Ok(None)
+    Ok(Vec::new())
+}
+
+/// How a mask of 0 and 1 for models is read that is not of the keys of items.
+const OF_PAIRS: &str = "of queries and keys, ";
+
+/// A mask as `attn_mask` takes it, and what its numbers mean.
+fn read_mask(
+    mask: Tensor,
+    meaning: Meaning,
+    is_added: bool,
+    caller: Caller,
+) -> Result<(Tensor, &'static str)> {
+    Ok(match meaning {
+        _ if is_added => (mask, "added to the scores"),
+        Meaning::Ignore => (mask.eq(0.0)?, "true means ignored"),
+        Meaning::AttendIfCore if caller == Caller::Module && !mask.dtype().is_float() => {
+            (mask.eq(0.0)?, "true means blocked, as in nn.MultiheadAttention")
+        }
+        // Floats that are 0 and 1 would be added too.
+        Meaning::AttendIfCore if mask.dtype().is_float() => (mask, "added to the scores"),
+        Meaning::AttendIfCore | Meaning::Added => (mask, "true means attend"),
+        Meaning::Attend => (mask.ne(0.0)?, "1 means attend"),
+    })
 }
 
 /// How many batch items a file has, by its X or its queries.

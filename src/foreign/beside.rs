@@ -19,6 +19,9 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
                 };
                 // What latents are normalised by can be called as norms of heads are.
                 if let Some((full, tensor, how)) = self.of_heads(*step, name)?.filter(is_new) {
+                    // (1, 1, width) in nn.MultiheadAttention.
+                    let is_added = matches!(step, Name::BiasK | Name::BiasV);
+                    let tensor = if is_added { tensor.flatten_all()? } else { tensor };
                     let tensor = self.norm_of_heads(*step, tensor, heads)?;
                     self.refuse_other_norms(*step, &full, &tensor, heads)?;
                     self.take(*step, &full, tensor, how);

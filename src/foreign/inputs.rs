@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use candle_core::Tensor;
 
 use super::layer::is_parameter;
-use super::layout::pick;
+use super::layout::{Without, pick};
 use super::matched::Match;
 use super::names::meanings;
 use super::steps::Unmatched;
@@ -113,12 +113,13 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     let picks_steps = hidden.is_some();
     let mut unmatched = hidden.unwrap_or_default();
     let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
+    let without = Without::of(flags, true);
     let layer = if flags.weights.is_some() {
         None
     } else {
-        match pick(&names, prefix, true) {
+        match pick(&names, prefix, without) {
             // The prefix may be of the steps alone.
-            Err(_) if picks_steps => pick(&names, None, true)?,
+            Err(_) if picks_steps => pick(&names, None, without)?,
             picked => picked?,
         }
     };
@@ -138,6 +139,7 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     let inputs = [
         (Name::X, flags.x.is_some()),
         (Name::Memory, flags.memory.is_some()),
+        (Name::MemoryV, flags.memory_v.is_some()),
         (Name::KPast, flags.past.is_some()),
         (Name::VPast, flags.past.is_some()),
     ];

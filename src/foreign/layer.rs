@@ -108,7 +108,6 @@ impl Layer {
         read: impl Fn(&str) -> Result<Option<Tensor>>,
     ) -> Result<Weights> {
         let mut found = LayerReader { layer: self, read: &read, weights: Weights::default() };
-        found.refuse_added_keys()?;
         match self.inputs.as_slice() {
             [queries, others] if self.stored == Stored::Latent => {
                 found.latent(queries, others)?;
@@ -167,18 +166,6 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     pub fn take(&mut self, step: Name, name: &str, tensor: Tensor, how: Option<String>) {
         self.weights.matches.push(Match { how, ..Match::as_it_is(step.as_str(), name) });
         self.weights.tensors.insert(step, tensor);
-    }
-
-    /// `nn.MultiheadAttention` with `add_bias_kv` appends a key and a value to those of the tokens.
-    fn refuse_added_keys(&self) -> Result<()> {
-        match self.tensor("bias_k")? {
-            Some((name, _)) => {
-                let what =
-                    "is a key added to those of the tokens (add_bias_kv), which is not traced";
-                Err(Error::tensor(name, what, "make the layer without add_bias_kv"))
-            }
-            None => Ok(()),
-        }
     }
 
     /// A projection of its own.
@@ -345,7 +332,7 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::foreign::layout::pick;
+    use crate::foreign::layout::{Without, pick};
 
     /// The weights of an `nn.MultiheadAttention` with `kdim`, and a packed bias of so many entries.
     fn with_bias(entries: usize) -> Result<Weights> {
@@ -358,7 +345,8 @@ mod tests {
         };
         let names = ["q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj.weight"];
         let names = names.map(|name| format!("a.{name}"));
-        let layer = pick(&names.each_ref().map(String::as_str), None, false)?.expect("a layer");
+        let layer = pick(&names.each_ref().map(String::as_str), None, Without::default())?
+            .expect("a layer");
         layer.weights(Heads::default(), |name| {
             let zeros = |shape| Tensor::zeros(shape, DType::F32, &Device::Cpu);
             Ok(shape(name).map(zeros).transpose()?)

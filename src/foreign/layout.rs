@@ -7,7 +7,7 @@ use super::latent;
 use super::layer::{Layer, Names, Stored, Weights};
 use crate::config::{End, Settings};
 use crate::error::{Error, Result, listed, quoted};
-use crate::file::Bundle;
+use crate::file::{Bundle, Record};
 use crate::program::{Name, Projection};
 
 /// The three input projections as Linear modules, one row for each way to name them; `.weight` and `.bias` follow.
@@ -128,9 +128,30 @@ fn kernels([weight, bias]: &[&str; 2]) -> impl Iterator<Item = Scheme> {
     })
 }
 
-/// The layers whose four projections are all among these names, by prefix. Where runs may end before the output projection,
-/// it may be missing beside three that are separate.
-fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
+/// What a layer may do without.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Without {
+    /// The output projection, which may be missing beside three that are separate.
+    pub output: bool,
+    /// Of three separate projections of inputs the last so many: those of values, or of keys and values.
+    pub inputs: usize,
+}
+
+impl Without {
+    /// What runs of these settings do without.
+    pub fn of(settings: &Settings, output: bool) -> Self {
+        let inputs = match (settings.shared_kv.is_some(), settings.k_eq_v == Some(true)) {
+            (true, _) => 2,
+            (false, true) => 1,
+            (false, false) => 0,
+        };
+        Self { output, inputs }
+    }
+}
+
+/// The layers whose four projections are all among these names, by prefix, but for those that they do without.
+fn layers(names: &[&str], without: Without) -> Vec<Layer> {
+    let ends_before = without.output;
     let mut found: BTreeMap<String, Layer> = BTreeMap::new();
     let known: HashSet<&str> = names.iter().copied().collect();
     // Without the output projection a module's name may be of its projections or of the layer.
@@ -139,7 +160,8 @@ fn layers(names: &[&str], ends_before: bool) -> Vec<Layer> {
         let Some((first, _)) = inputs.first() else { continue };
         for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
             let has = |(weight, _): &&Names| known.contains(format!("{prefix}{weight}").as_str());
-            if found.contains_key(prefix) || !inputs.iter().all(|names| has(&names)) {
+            let needed = if inputs.len() == 3 { 3 - without.inputs } else { inputs.len() };
+            if found.contains_key(prefix) || !inputs.iter().take(needed).all(|names| has(&names)) {
                 continue;
             }
             if ends_before && !taken.insert(format!("{prefix}{first}")) {
@@ -166,15 +188,15 @@ fn prefix_of<'a>(name: &'a str, last: &str) -> Option<&'a str> {
     })
 }
 
-/// The layer that `--prefix` picks among a file's names; without one, the only one there is. `ends_before` says that the
-/// output projection may be missing.
+/// The layer that `--prefix` picks among a file's names; without one, the only one there is. `without` says what may
+/// be missing.
 ///
 /// # Errors
 /// If no layer is under the prefix, or several are: the prefixes that would do are listed.
-pub fn pick(names: &[&str], prefix: Option<&str>, ends_before: bool) -> Result<Option<Layer>> {
-    let mut all = layers(names, false);
-    if all.is_empty() && ends_before {
-        all = layers(names, true);
+pub fn pick(names: &[&str], prefix: Option<&str>, without: Without) -> Result<Option<Layer>> {
+    let mut all = layers(names, Without { output: false, ..without });
+    if all.is_empty() && without.output {
+        all = layers(names, without);
     }
     let known: Vec<String> = all.iter().map(|layer| layer.shown_prefix().to_owned()).collect();
     let asked = prefix.unwrap_or_default().trim_end_matches(['.', '/']);
@@ -220,6 +242,13 @@ pub fn pick(names: &[&str], prefix: Option<&str>, ends_before: bool) -> Result<O
     Ok(under.pop())
 }
 
+/// Whether a file holds the weights of one layer, or of one that the prefix picks.
+pub fn has_layer(record: &Record, settings: &Settings) -> bool {
+    let names: Vec<&str> = record.entries.iter().map(|entry| entry.name.as_str()).collect();
+    pick(&names, settings.prefix.as_deref(), Without::of(settings, true))
+        .is_ok_and(|layer| layer.is_some())
+}
+
 /// The weights of the layer that `--prefix` picks in a file; no other tensor of it is read.
 ///
 /// # Errors
@@ -229,7 +258,7 @@ pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
     let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
     let ends_before = settings.end.is_some_and(|end| end != End::Output);
     let read = || {
-        let layer = pick(&names, settings.prefix.as_deref(), ends_before)?;
+        let layer = pick(&names, settings.prefix.as_deref(), Without::of(settings, ends_before))?;
         let layer = layer.ok_or_else(|| none_found(&names))?;
         let weights = layer.weights(settings.into(), |name| bundle.tensor(name))?;
         Ok(Weights { files: bundle.files(), unread: layer.unread(&names, &weights), ..weights })
@@ -244,7 +273,7 @@ pub fn read_weights(path: &Path, settings: &Settings) -> Result<Weights> {
 pub fn layers_of(path: &Path) -> Result<Vec<String>> {
     let bundle = Bundle::open(path)?;
     let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
-    let layers = layers(&names, false);
+    let layers = layers(&names, Without::default());
     Ok(layers.iter().map(|layer| layer.shown_prefix().to_owned()).collect())
 }
 
@@ -307,7 +336,7 @@ mod tests {
             .collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let start = std::time::Instant::now();
-        assert!(pick(&names, None, false).is_ok_and(|layer| layer.is_none()));
+        assert!(pick(&names, None, Without::default()).is_ok_and(|layer| layer.is_none()));
         let what = none_found(&names).to_string();
         assert!(what.starts_with("weights: no layers.0.k_proj.weight, no"), "{what}");
         let taken = start.elapsed();

@@ -16,12 +16,12 @@ mod packed;
 mod qkv;
 mod steps;
 
-pub(crate) use arguments::{FoundMask, are_booleans, take_arguments, take_mask};
+pub(crate) use arguments::{Caller, FoundMask, are_booleans, take_arguments, take_mask};
 pub(crate) use axis_order::AxisOrder;
 pub(crate) use hints::{heads, mask_fill};
 pub use inputs::NameMap;
 pub(crate) use inputs::{Inputs, find_inputs, with_batch};
-pub(crate) use layout::{layers_of, read_weights};
+pub(crate) use layout::{has_layer, layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, known};
 pub(crate) use names::{last_segment, meanings};

@@ -116,8 +116,9 @@ impl Trace {
             let at = self.position(name).filter(|at| ancestors.get(*at) == Some(&true))?;
             self.steps().get(at).map(|step| &step.value)
         };
-        let mask = read(Name::Mask).cloned();
-        let added = read(Name::AttnBias).map(|bias| bias.eq(f64::NEG_INFINITY)).transpose()?;
+        let mask = read(Name::MaskPadded).or_else(|| read(Name::Mask)).cloned();
+        let added = read(Name::AttnBiasPadded).or_else(|| read(Name::AttnBias));
+        let added = added.map(|bias| bias.eq(f64::NEG_INFINITY)).transpose()?;
         Ok(match (mask, added) {
             (Some(mask), Some(added)) => Some(mask.broadcast_maximum(&added)?),
             (mask, added) => mask.or(added),

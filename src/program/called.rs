@@ -30,6 +30,8 @@ pub const MEMORY: &[Called] = &[known(&[
     "encoder_output",
     "encoder_outputs",
 ])];
+/// The second input of the values.
+pub const MEMORY_V: &[Called] = &[known(&["memory_v"])];
 /// Cached keys.
 pub const K_PAST: &[Called] =
     &[known(&["k_past", "past_key", "past_keys", "key_cache", "k_cache"])];

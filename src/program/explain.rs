@@ -148,8 +148,11 @@ impl Trace {
         }
         // Dropout's draw blocks no key.
         for read in self.read_by(step).into_iter().filter(|read| read.name.role() != Role::Random) {
-            if read.name.row().is_of_scores() {
-                self.add_reasons(read, &broadcast(cell, read.value.dims()), reasons)?;
+            let place = broadcast(cell, read.value.dims());
+            // What is said of tokens says nothing of keys that are added to them.
+            let is_there = place.iter().zip(read.value.dims()).all(|(at, size)| at < size);
+            if read.name.row().is_of_scores() && is_there {
+                self.add_reasons(read, &place, reasons)?;
             }
         }
         Ok(())

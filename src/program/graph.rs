@@ -97,6 +97,12 @@ impl<V> Program<V> {
         self.steps.iter().rev().find(|step| step.name == name)
     }
 
+    /// The boolean mask that scores are masked by: with columns for keys that are added, where there are any.
+    #[must_use]
+    pub fn mask_of_scores(&self) -> Option<&Step<V>> {
+        self.step(Name::MaskPadded).or_else(|| self.step(Name::Mask))
+    }
+
     /// Whether the run computes the step of that name, from other steps.
     #[must_use]
     pub fn computes(&self, name: Name) -> bool {

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use super::called::{
     ATTN_OUTPUT, CONCAT, CONTEXT, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY, LOGITS,
-    LSE, MASKED, MEMORY, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known, ranked,
+    LSE, MASKED, MEMORY, MEMORY_V, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known,
+    ranked,
 };
 use super::role::{Role, Size};
 use super::row::Row;
@@ -37,12 +38,14 @@ macro_rules! steps {
 
 use Role::{Cache, Input, Parameter, Random, Setting};
 use Size::{
-    Batch, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput, KeyLatent, KeyWidth, Keys, One,
-    OwnKeys, Pairs, PastKeys, Queries, QueryInput, QueryLatent, QueryWidth, SharedDim, SharedWidth,
-    Tokens, ValueDim, ValueWidth,
+    AllKeys, Batch, BiasedKeys, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput, KeyLatent,
+    KeyWidth, Keys, One, OwnKeys, Pairs, PastKeys, Queries, QueryInput, QueryLatent, QueryWidth,
+    SharedDim, SharedWidth, Tokens, ValueDim, ValueInput, ValueWidth,
 };
 
-const SCORES: &[Size] = &[Batch, Heads, Queries, Keys];
+const SCORES: &[Size] = &[Batch, Heads, Queries, AllKeys];
+/// Masks and biases of scores, which know nothing of added keys.
+const OF_TOKENS: &[Size] = &[Batch, Heads, Queries, Keys];
 const OF_QUERIES: &[Size] = &[Batch, Heads, Queries, HeadDim];
 const OF_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, HeadDim];
 const OF_OWN_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, KeyDim];
@@ -52,14 +55,17 @@ const OF_VALUES: &[Size] = &[Batch, KeyHeads, OwnKeys, ValueDim];
 steps! {
     X = "x", "input", Row::new(Input, &[Batch, Tokens, Size::Input]).file("x").called(INPUT);
     Memory = "memory", "second input", Row::new(Input, &[Batch, OwnKeys, Size::Memory]).file("memory").called(MEMORY);
+    MemoryV = "memory_v", "second input of the values", Row::new(Input, &[Batch, OwnKeys, ValueInput]).by("`d_memory_v=N`").file("memory_v").called(MEMORY_V);
     WQ = "w_q", "weight of the query projection", weight(&[QueryWidth, QueryInput]);
     BQ = "b_q", "bias of the query projection", bias(&[QueryWidth]);
     WK = "w_k", "weight of the key projection", weight(&[KeyWidth, KeyInput]);
     BK = "b_k", "bias of the key projection", bias(&[KeyWidth]);
-    WV = "w_v", "weight of the value projection", weight(&[ValueWidth, KeyInput]);
+    WV = "w_v", "weight of the value projection", weight(&[ValueWidth, ValueInput]);
     BV = "b_v", "bias of the value projection", bias(&[ValueWidth]);
     WO = "w_o", "weight of the output projection", weight(&[Size::Model, ConcatWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
+    BiasK = "bias_k", "learned key that stands behind those of the tokens", weight(&[KeyWidth]).by("`add_bias_kv`").drawn(&["bias_k"]);
+    BiasV = "bias_v", "learned value that stands behind those of the tokens", weight(&[ValueWidth]).by("`add_bias_kv`").drawn(&["bias_v"]);
     WDq = "w_dq", "weight of the projection to the queries' latent", weight(&[QueryLatent, Size::Input]).by("`q_lora_rank=N`").drawn(&["w_dq"]);
     BDq = "b_dq", "bias of the projection to the queries' latent", bias(&[QueryLatent]).drawn(&["b_dq"]);
     WCqNorm = "w_c_q_norm", "weight of the norm of the queries' latent", weight(&[QueryLatent]).by("`q_lora_rank=N`").stored(&["w_c_q_norm"], 1.0);
@@ -93,27 +99,33 @@ steps! {
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past(&[Batch, KeyHeads, PastKeys, HeadDim]).called(K_PAST);
     VPast = "v_past", "values of the cache", past(&[Batch, KeyHeads, PastKeys, ValueDim]).called(V_PAST);
+    KShared = "k_shared", "keys of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, HeadDim]).called(&[known(&["k_shared", "shared_key", "shared_keys"])]);
+    VShared = "v_shared", "values of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, ValueDim]).called(&[known(&["v_shared", "shared_value", "shared_values"])]);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     KeyMask = "mask_keys", "keys that nobody may see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
-    LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, SCORES).boolean().inner();
-    DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, SCORES).boolean().inner().by("`segments=N,N`");
-    FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, SCORES).boolean().inner().file("attn_mask");
+    LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, OF_TOKENS).boolean().inner();
+    DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, OF_TOKENS).boolean().inner().by("`segments=N,N`");
+    FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, OF_TOKENS).boolean().inner().file("attn_mask");
     Mask = "mask", "which keys a query may not see",
-        Row::new(Setting, SCORES).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask")
+        Row::new(Setting, OF_TOKENS).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask")
             .made_of(&[Name::CausalMask, Name::WindowMask, Name::ChunkMask, Name::KeyMask, Name::LengthMask, Name::DocumentMask, Name::FileMask]);
     AlibiSlopes = "alibi_slopes", "slopes of the heads' position biases", Row::new(Setting, &[Heads]).inner().by("`alibi`");
     Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`")
         .made_of(&[Name::AlibiSlopes]);
     RelativeBias = "relative_bias", "biases of relative positions", Row::new(Setting, &[Heads, Queries, Keys]).inner().by(RELATIVE)
         .made_of(&[Name::RelativeTable]);
-    GivenBias = "bias_given", "the file's position biases", Row::new(Setting, SCORES).blocked().inner().file("attn_bias");
-    FileBias = "bias_file", "the file's float mask", Row::new(Setting, SCORES).blocked().inner().file("attn_mask");
+    GivenBias = "bias_given", "the file's position biases", Row::new(Setting, OF_TOKENS).blocked().inner().file("attn_bias");
+    FileBias = "bias_file", "the file's float mask", Row::new(Setting, OF_TOKENS).blocked().inner().file("attn_mask");
     AttnBias = "attn_bias", "position biases or float mask",
-        Row::new(Setting, SCORES).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`").file("attn_mask")
+        Row::new(Setting, OF_TOKENS).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`").file("attn_mask")
             .made_of(&[Name::Alibi, Name::RelativeBias, Name::GivenBias, Name::FileBias])
             .called(&[known(&["relative_position_bias", "rel_pos_bias", "relative_attention_bias"])]);
+    MaskPadded = "mask_padded", "which keys a query may not see, added ones among them",
+        Row::new(Setting, SCORES).boolean().inner().by(ADDED).made_of(&[Name::Mask]);
+    AttnBiasPadded = "attn_bias_padded", "position biases or float mask, with those of added keys",
+        Row::new(Setting, SCORES).blocked().inner().by(ADDED).made_of(&[Name::AttnBias]);
     DropoutKeep = "dropout_keep", "weights that dropout keeps", Row::new(Random, SCORES).boolean().by("`dropout=P`");
     DropoutScale = "dropout_scale", "what kept weights are multiplied by", Row::new(Setting, &[]).inner().by("`dropout=P`");
     CQ = "c_q", "latent of the queries", Row::computed(&[Batch, Queries, QueryLatent], &[Name::X, Name::WDq, Name::BDq]).by("`q_lora_rank=N`")
@@ -126,7 +138,7 @@ steps! {
         Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::WCkvNorm, Name::CKv]).by("`kv_lora_rank=N`").called(&[known(&["c_kv_norm", "kv_a_norm", "kv_a_layernorm"])]);
     Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ, Name::CQNorm]).file("q").called(&[known(QUERY)]);
     K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK, Name::CKvNorm]).file("k").called(&[known(KEY)]);
-    V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth], &[Name::X, Name::Memory, Name::WV, Name::BV, Name::CKvNorm]).file("v").called(&[known(VALUE)]);
+    V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth], &[Name::X, Name::Memory, Name::MemoryV, Name::K, Name::WV, Name::BV, Name::CKvNorm]).file("v").called(&[known(VALUE)]);
     KR = "k_r", "key that all heads share", Row::computed(&[Batch, OwnKeys, SharedWidth], &[Name::X, Name::Memory, Name::WKr, Name::BKr]).by("`qk_rope_head_dim=N`")
         .called(&[known(&["k_r", "k_pe"])]);
     QHeads = "q_heads", "queries, split into heads",
@@ -160,6 +172,9 @@ steps! {
     KJoined = "k_joined", "keys of the heads, and behind each the shared key",
         Row::computed(OF_KEYS, &[Name::KHeads, Name::KClipped, Name::KRHeads, Name::KRRot]).by("`qk_rope_head_dim=N`")
             .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]);
+    VRot = "v_rot", "values, turned by their positions",
+        Row::computed(OF_VALUES, &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::RopeFreqs]).by("`rope_value`")
+            .called(&[known(&["v_rot", "rotated_v"]), ranked(VALUE, 9)]);
     QRotNorm = "q_rot_norm", "queries, every head normalised after its rotation",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QClipped, Name::QRot, Name::WQNorm, Name::BQNorm]).by("`qk_norm_after_rope`")
             .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]);
@@ -170,26 +185,34 @@ steps! {
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm]).by("`q_temperature=S`")
             .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]);
     KCached = "k_cached", "keys behind those of the cache",
-        Row::computed(&[Batch, KeyHeads, Keys, HeadDim], &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm]).by(CACHE).called(&[ranked(KEY, 4)]);
+        Row::computed(&[Batch, KeyHeads, Keys, HeadDim], &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared]).by(CACHE).called(&[ranked(KEY, 4)]);
     VCached = "v_cached", "values behind those of the cache",
-        Row::computed(&[Batch, KeyHeads, Keys, ValueDim], &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled]).by(CACHE).called(&[ranked(VALUE, 2)]);
+        Row::computed(&[Batch, KeyHeads, Keys, ValueDim], &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared]).by(CACHE).called(&[ranked(VALUE, 2)]);
+    KWithBias = "k_with_bias", "keys, and behind them the learned one",
+        Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim], &[Name::BiasK, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]);
+    VWithBias = "v_with_bias", "values, and behind them the learned one",
+        Row::computed(&[Batch, KeyHeads, BiasedKeys, ValueDim], &[Name::BiasV, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]);
+    KWithZero = "k_with_zero", "keys, and behind them one of zeros",
+        Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]);
+    VWithZero = "v_with_zero", "values, and behind them one of zeros",
+        Row::computed(&[Batch, KeyHeads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]);
     KRepeated = "k_repeated", "keys, a head for every query head",
-        Row::computed(&[Batch, Heads, Keys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]);
     VRepeated = "v_repeated", "values, a head for every query head",
-        Row::computed(&[Batch, Heads, Keys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
     ScoresRaw = "scores_raw", "dot products of queries and keys",
         Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled,
-            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KCached, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
     Scores = "scores", "scaled scores",
         Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
     ScoresBiased = "scores_biased", "scores plus position biases or a float mask",
-        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::AttnBias]).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`")
+        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::AttnBias, Name::AttnBiasPadded]).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`")
             .called(&[ranked(LOGITS, 1), ranked(HOOKED, 1), ranked(MASKED, 1)]);
     MaskedScores = "masked_scores", "scores after the mask",
-        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::Mask]).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
+        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::Mask, Name::MaskPadded]).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
             .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]);
     Weights = "weights", "attention weights", Row::computed(SCORES, &[Name::Sinks, Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores]).weightless().called(&[known(WEIGHTS)]);
     Lse = "lse", "log of the rows' sums of exponentials",
@@ -201,7 +224,7 @@ steps! {
         Row::computed(&[Batch, Queries, Keys], &[Name::Weights, Name::WeightsDropped]).weightless().by("`mean_weights`")
             .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]);
     HeadOutputs = "head_outputs", "output of every head",
-        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VCached, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
+        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
     Concat = "concat", "heads side by side",
         Row::computed(&[Batch, Queries, ConcatWidth], &[Name::HeadOutputs])
             .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]);
@@ -220,6 +243,8 @@ steps! {
 
 /// Which of the two it is, a table does not say.
 const RELATIVE: &str = "`relative_bias=bidirectional` or `relative_bias=one-sided`";
+/// Keys beside those of the tokens.
+const ADDED: &str = "`add_bias_kv` or `add_zero_attn`";
 const CACHE: &str = "`past=FILE`, or k_past and v_past in the file";
 
 const fn weight(sizes: &'static [Size]) -> Row {
@@ -228,6 +253,10 @@ const fn weight(sizes: &'static [Size]) -> Row {
 
 const fn bias(sizes: &'static [Size]) -> Row {
     weight(sizes).by("`bias`")
+}
+
+const fn shared(sizes: &'static [Size]) -> Row {
+    Row::new(Cache, sizes).by("`shared_kv=FILE`").file("shared_kv")
 }
 
 const fn past(sizes: &'static [Size]) -> Row {

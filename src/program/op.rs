@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::axis::{Axes, Dim};
 use super::narrow::{Narrowed, Part};
-use super::ops::{Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
+use super::ops::{Added, Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
 use super::slips::{Knob, Sibling};
 use super::terms::{Reason, Term, Value};
 use super::working::{Move, Working};
@@ -136,6 +136,8 @@ pub enum Op {
     Linear(Linear),
     /// Numbers that move: heads split, shared, side by side.
     Heads(Heads),
+    /// Keys and values beside those of tokens.
+    Added(Added),
     /// Numbers scaled, each or by rows.
     Scaling(Scaling),
     /// Rotary positions.
@@ -170,7 +172,7 @@ macro_rules! families {
         }
     };
 }
-families! { Linear, Heads, Scaling, Rotary, Masking, Biasing, Weighting, Slip }
+families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Slip }
 
 impl Op {
     /// The operation's value for these inputs. Replaying a trace's steps gives their values again; f64 inputs

@@ -33,8 +33,12 @@ pub enum Size {
     OwnKeys,
     /// Keys of the cache, P.
     PastKeys,
-    /// All keys, S.
+    /// The keys of tokens, S.
     Keys,
+    /// The same, and the learned one.
+    BiasedKeys,
+    /// All keys that have a score: of tokens, and those that are added to them.
+    AllKeys,
     /// Features of X, `d_in`.
     Input,
     /// Features of the second input, `d_memory`.
@@ -45,6 +49,8 @@ pub enum Size {
     QueryInput,
     /// Features that keys and values are projected from: those of their latent, where they have one, or of the input.
     KeyInput,
+    /// Features that values are projected from: the same, or those of their own input, `d_memory_v`.
+    ValueInput,
     /// Features of the latent of queries.
     QueryLatent,
     /// Features of the latent of keys and values, `d_c`.
@@ -86,8 +92,12 @@ impl Size {
         match self {
             Self::Batch => Axis::Batch,
             Self::Tokens | Self::Queries => Axis::Query,
-            Self::OwnKeys | Self::PastKeys | Self::Keys => Axis::Key,
-            Self::Input | Self::Memory | Self::QueryInput | Self::KeyInput => Axis::Input,
+            Self::OwnKeys | Self::PastKeys | Self::Keys | Self::BiasedKeys | Self::AllKeys => {
+                Axis::Key
+            }
+            Self::Input | Self::Memory | Self::QueryInput | Self::KeyInput | Self::ValueInput => {
+                Axis::Input
+            }
             Self::Model
             | Self::QueryLatent
             | Self::KeyLatent

@@ -126,5 +126,6 @@ impl Row {
     #[must_use]
     pub fn is_of_scores(&self) -> bool {
         self.sizes.ends_with(&[Size::Queries, Size::Keys])
+            || self.sizes.ends_with(&[Size::Queries, Size::AllKeys])
     }
 }

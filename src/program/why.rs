@@ -12,6 +12,21 @@ impl Name {
             Self::Memory => {
                 "In cross attention the queries look into another sequence: keys and values are projections of this one."
             }
+            Self::MemoryV => {
+                "What a token is found by and what it hands on may be of two inputs: values are projections of this one."
+            }
+            Self::BiasK | Self::KWithBias => {
+                "Learned: a key that every query sees, whatever the tokens. A head that finds nothing among these can look there."
+            }
+            Self::BiasV | Self::VWithBias => {
+                "Learned: what a query gets that looks at the added key."
+            }
+            Self::KWithZero | Self::VWithZero => {
+                "A key of zeros has the score 0 and hands on nothing: a head that finds nothing among the tokens can look there."
+            }
+            Self::MaskPadded | Self::AttnBiasPadded => {
+                "Masks are of tokens. The keys that are added to those get columns of their own, in which nothing is hidden."
+            }
             Self::WQ => "Learned: it turns a token into a query, what the token looks for.",
             Self::WK => "Learned: it turns a token into a key, what a token is found by.",
             Self::WV => {
@@ -58,6 +73,12 @@ impl Name {
             Self::RelativeTable => "Learned: how much each head likes a key at each distance.",
             Self::RopeFreqs => {
                 "Each pair of features turns at its own speed: the fast ones tell neighbours apart, the slow ones see far."
+            }
+            Self::KShared | Self::VShared => {
+                "The last layers of some models look into the keys and values of an earlier one, and so need neither weights nor a cache of their own."
+            }
+            Self::VRot => {
+                "RoFormer can turn the values too: what a query gets of them then bears their positions."
             }
             Self::KPast | Self::VPast => {
                 "Keys and values of earlier tokens do not change, so they are kept and not computed again."

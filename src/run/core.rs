@@ -1,14 +1,22 @@
 //! Runs that start at given queries, keys and values.
 
+use std::path::Path;
+
 use candle_core::{Device, Tensor};
 
 use super::masks::dims;
 use super::sources::Sources;
 use crate::config::{Config, DEFAULT_HEADS, Place, Settings, Start};
 use crate::error::{Error, Result};
-use crate::file::one_tensor;
+use crate::file::{Bundle, one_tensor};
 use crate::foreign::{Match, arranged, meanings};
 use crate::program::Name;
+
+/// The keys and values of a cache; nothing else can be meant.
+pub(super) const PAST: [(Name, Name); 2] = [(Name::KPast, Name::KPast), (Name::VPast, Name::VPast)];
+/// Those of an earlier layer, which its own dump may call by what they are there.
+pub(super) const SHARED: [(Name, Name); 2] =
+    [(Name::KShared, Name::KRot), (Name::VShared, Name::VHeads)];
 
 impl Sources {
     /// Reads the queries, keys and values that the settings name.
@@ -38,6 +46,28 @@ impl Sources {
         let wrong = |what| Error::config(format!("scores: {what}"), fix);
         let (numbers, shape) = scores.numbers().map_err(wrong)?;
         self.keep(Name::ScoresRaw, Tensor::from_vec(numbers, &shape, &Device::Cpu)?);
+        Ok(())
+    }
+
+    /// Adds keys and values that are not of the run's own tokens or layer.
+    pub(super) fn read_pair(&mut self, path: &Path, pair: [(Name, Name); 2]) -> Result<()> {
+        let bundle = Bundle::open(path)?;
+        let names = || bundle.infos().iter().map(|info| info.name.as_str());
+        for (name, heads) in pair {
+            let exact = names().find(|other| *other == name.as_str());
+            let called = |step: Name| names().find(|other| meanings(other).contains(&step));
+            let found = exact.or_else(|| called(name)).or_else(|| called(heads));
+            let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
+            let (Some(found), Some(past)) = (found, past) else {
+                let [(keys, _), (values, _)] = pair;
+                let what = if keys == Name::KPast { "a cache is" } else { "they are" };
+                let fix =
+                    format!("{what} {keys} and {values}, each (batch, kv_heads, key, head_dim)");
+                return Err(Error::file(path, format!("holds no tensor {name}"), fix));
+            };
+            let matched = Match::as_it_is(name.as_str(), found);
+            self.take(name, past, matched, &path.to_string_lossy());
+        }
         Ok(())
     }
 

@@ -21,10 +21,12 @@ impl Sources {
             },
             None => [Name::WQ, Name::WK, Name::WV],
         };
+        let keys = if self.has(Name::KShared) { Name::KShared } else { keys };
         let tokens = if self.start().is_some() { queries } else { Name::X };
         let of_x = |otherwise| if self.has(tokens) { tokens } else { otherwise };
         let of_w_o = if self.has(Name::WO) { Name::WO } else { queries };
         let second = if self.start().is_some() { keys } else { Name::Memory };
+        let of_values = if self.has(Name::MemoryV) { Name::MemoryV } else { Name::WV };
         let stated = [
             ("batch", settings.batch, sizes.batch, of_x(Name::Memory)),
             ("seq_len", settings.seq_len, sizes.seq_len, tokens),
@@ -39,6 +41,7 @@ impl Sources {
             ("v_head_dim", settings.v_head_dim, sizes.v_head_dim, values),
             ("kv_len", settings.kv_len, sizes.kv_len, second),
             ("d_memory", settings.d_memory, sizes.d_memory, second),
+            ("d_memory_v", settings.d_memory_v, sizes.d_memory_v, of_values),
             (
                 "relative_buckets",
                 settings.relative_buckets,
@@ -117,6 +120,13 @@ impl Sources {
             sizes.head_dim = sizes.head_dim.or(Some(head_dim));
             sizes.past_len = Some(keys);
         }
+        if let Some(keys) = self.tensor(Name::KShared) {
+            let axes = "(batch, kv_heads, key, head_dim)";
+            let [batch, kv_heads, _, head_dim] = dims(keys, Name::KShared, axes)?;
+            as_many_items(Name::KShared, batch, sizes.batch)?;
+            sizes.kv_heads = Some(kv_heads);
+            sizes.head_dim = sizes.head_dim.or(Some(head_dim));
+        }
         if let Some(freqs) = self.tensor(Name::RopeFreqs) {
             let [pairs] = dims(freqs, Name::RopeFreqs, "(rope_dims / 2)")?;
             sizes.rope_dims = settings.rope.map(|_| 2 * pairs);
@@ -143,6 +153,17 @@ impl Sources {
             sizes.batch = Some(batch);
             sizes.kv_len = Some(tokens);
             sizes.d_memory = Some(width);
+        }
+        if let Some(memory) = self.tensor(Name::MemoryV) {
+            let axes = "(batch, kv_len, d_memory_v)";
+            let [batch, tokens, width] = dims(memory, Name::MemoryV, axes)?;
+            as_many_items(Name::MemoryV, batch, sizes.batch)?;
+            if let Some(keys) = sizes.kv_len.or(settings.kv_len).filter(|keys| *keys != tokens) {
+                let what = format!("has {tokens} tokens, and the keys' input has {keys}");
+                return Err(Error::tensor(Name::MemoryV, what, "give a value for every key"));
+            }
+            sizes.kv_len = Some(tokens);
+            sizes.d_memory_v = Some(width);
         }
         Ok(sizes)
     }
@@ -211,6 +232,9 @@ impl Sources {
             }
             sizes.kv_heads = Some(rows / own);
             sizes.d_memory = sizes.d_memory.or(known.kv_len.map(|_| memory_width));
+            let of_values = self.tensor(Name::WV).and_then(|w_v| w_v.dims().get(1).copied());
+            let is_apart = |width: &usize| *width != memory_width || known.d_memory_v.is_some();
+            sizes.d_memory_v = of_values.filter(|width| known.kv_len.is_some() && is_apart(width));
             sizes.v_head_dim = self.value_size(rows / own)?;
         }
         Ok(sizes)

@@ -8,7 +8,7 @@ use super::masks::{self, check_shape, zeros_and_ones};
 use crate::attention::Outside;
 use crate::config::{Config, End, Place, Setting, Settings, Start};
 use crate::error::{Error, Result};
-use crate::file::{Bundle, Record, one_tensor, split_place};
+use crate::file::{Record, one_tensor, split_place};
 use crate::foreign::{Match, meanings, read_weights, with_batch};
 use crate::program::{Given, Name, Program, Role};
 
@@ -28,17 +28,19 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads the files that the settings name: `x`, `memory`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs`,
+    /// Reads the files that the settings name: `x`, `memory`, `memory_v`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs`,
     /// `attn_bias` and `attn_mask`.
     ///
     /// # Errors
     /// If a file cannot be read, or does not hold what it should.
     pub fn load(settings: &Settings) -> Result<Self> {
         let mut sources = Self::default();
-        for (name, place) in
-            [(Name::X, settings.x.as_ref()), (Name::Memory, settings.memory.as_ref())]
-        {
-            if let Some(tokens) = sources.read(name, place)? {
+        for (name, place) in [
+            (Name::X, &settings.x),
+            (Name::Memory, &settings.memory),
+            (Name::MemoryV, &settings.memory_v),
+        ] {
+            if let Some(tokens) = sources.read(name, place.as_ref())? {
                 sources.tensors.insert(name, with_batch(&tokens)?);
             }
         }
@@ -48,7 +50,10 @@ impl Sources {
             sources.tensors.insert(Name::RopeFreqs, freqs);
         }
         if let Some(place) = &settings.past {
-            sources.read_past(Path::new(&place.0))?;
+            sources.read_pair(Path::new(&place.0), super::core::PAST)?;
+        }
+        if let Some(place) = &settings.shared_kv {
+            sources.read_pair(Path::new(&place.0), super::core::SHARED)?;
         }
         if let Some(place) = &settings.weights {
             let weights = read_weights(Path::new(&place.0), settings)?;
@@ -89,25 +94,6 @@ impl Sources {
         self.tensors.insert(step, tensor);
     }
 
-    /// Adds the keys and values of a cache.
-    fn read_past(&mut self, path: &Path) -> Result<()> {
-        let bundle = Bundle::open(path)?;
-        self.files.extend(bundle.files());
-        let names = || bundle.infos().iter().map(|info| info.name.as_str());
-        for name in [Name::KPast, Name::VPast] {
-            let exact = names().find(|other| *other == name.as_str());
-            let found = exact.or_else(|| names().find(|other| meanings(other).contains(&name)));
-            let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
-            let (Some(found), Some(past)) = (found, past) else {
-                let fix = "a cache is k_past and v_past, each (batch, kv_heads, key, head_dim)";
-                return Err(Error::file(path, format!("holds no tensor {name}"), fix));
-            };
-            self.matches.push(Match::as_it_is(name.as_str(), found));
-            self.tensors.insert(name, past);
-        }
-        Ok(())
-    }
-
     /// What was taken as what from the files.
     #[must_use]
     pub fn matches(&self) -> &[Match] {
@@ -138,8 +124,18 @@ impl Sources {
     pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let (settings, sources) = Self::over_record(record, flags, |_| true)?;
         let [inputs @ .., (output, _)] = Name::PROJECTIONS;
+        let is_core = settings.start.unwrap_or_default() != Start::Inputs;
         let mut needed = match settings.start.unwrap_or_default() {
-            Start::Inputs => [&[Name::X], &inputs.map(|(weight, _)| weight)[..]].concat(),
+            Start::Inputs => {
+                // Those of keys and values are not of every run.
+                let own = match (settings.shared_kv.is_some(), settings.k_eq_v == Some(true)) {
+                    (true, _) => 1,
+                    (false, true) => 2,
+                    (false, false) => 3,
+                };
+                let weights = inputs.iter().map(|(weight, _)| *weight).take(own);
+                std::iter::once(Name::X).chain(weights).collect()
+            }
             start => start.given().to_vec(),
         };
         if let (Start::Inputs, Some(_)) =
@@ -150,6 +146,10 @@ impl Sources {
             needed.extend(settings.q_lora_rank.map(|_| of_queries));
             needed.extend(settings.qk_rope_head_dim.filter(|own| *own > 0).map(|_| shared));
         }
+        if settings.add_bias_kv == Some(true) {
+            needed.extend([Name::BiasK, Name::BiasV]);
+        }
+        needed.extend(settings.d_memory_v.map(|_| Name::MemoryV).filter(|_| !is_core));
         needed.extend(Some(output).filter(|_| settings.end.unwrap_or_default() == End::Output));
         match (needed.into_iter().find(|name| !sources.has(*name)), &record.config) {
             (Some(name), None) => {
@@ -209,6 +209,7 @@ impl Sources {
             attn_mask: settings.attn_mask.clone().filter(may_need),
             attn_bias: settings.attn_bias.clone().filter(|_| lacks(&[Name::AttnBias])),
             memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
+            memory_v: settings.memory_v.clone().filter(|_| lacks(&[Name::MemoryV])),
             q: settings.q.clone().filter(|_| lacks(&[Name::Q, Name::QHeads])),
             k: settings.k.clone().filter(|_| lacks(&[Name::K, Name::KHeads])),
             v: settings.v.clone().filter(|_| lacks(&[Name::V, Name::VHeads])),
@@ -217,6 +218,8 @@ impl Sources {
             end: settings.end,
             qkv_format: settings.qkv_format,
             past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
+            shared_kv: settings.shared_kv.clone().filter(|_| lacks(&[Name::KShared])),
+            k_eq_v: settings.k_eq_v,
             rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
             prefix: settings.prefix.clone(),
             packing: settings.packing,
@@ -268,7 +271,7 @@ impl Sources {
     /// If candle fails.
     pub fn with_tokens_first(&self) -> Result<Option<(Self, Match)>> {
         let mut turned = self.clone();
-        for name in [Name::X, Name::Memory] {
+        for name in [Name::X, Name::Memory, Name::MemoryV] {
             match self.tensor(name) {
                 Some(tokens) if tokens.rank() == 3 => {
                     turned.tensors.insert(name, tokens.transpose(0, 1)?.contiguous()?);

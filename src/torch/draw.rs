@@ -14,7 +14,8 @@ use crate::program::{Given, Name, Projection};
 /// X comes first, then the memory; or, of a run that starts there, queries, keys and values in their place and in that of
 /// their projections. What a run ends before is not drawn. With [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass.
 /// With [`Init::XavierUniform`] q, k and v are constructed, their weights redrawn, and o comes after dropout. The projection
-/// of a gate comes behind o.
+/// of a gate comes behind o. The learned key and value of `add_bias_kv` come behind the weights that are drawn before
+/// dropout.
 ///
 /// # Errors
 /// If a tensor cannot be made.
@@ -23,6 +24,9 @@ pub fn draw(config: &Config) -> Result<Given> {
     let generator = Generator::new(config.draws.seed.0);
     let mut drawn = Drawn { generator, config, tensors: Given::new() };
     let (inputs, projections): (&[Name], Vec<Projection>) = match config.start {
+        Start::Inputs if config.sizes.d_memory_v.is_some() => {
+            (&[Name::X, Name::Memory, Name::MemoryV], inputs(config))
+        }
         Start::Inputs if config.sizes.is_cross => (&[Name::X, Name::Memory], inputs(config)),
         Start::Inputs => (&[Name::X], inputs(config)),
         start => (start.given(), Vec::new()),
@@ -39,12 +43,14 @@ pub fn draw(config: &Config) -> Result<Given> {
         Init::Linear => {
             output.map_or(Ok(()), |output| drawn.linear(output))?;
             gate.map_or(Ok(()), |gate| drawn.linear(gate))?;
+            drawn.bias_kv()?;
             drawn.dropout_keep()?;
         }
         Init::XavierUniform => {
             for (weight, _) in &projections {
                 drawn.xavier(*weight)?;
             }
+            drawn.bias_kv()?;
             drawn.dropout_keep()?;
             for projection in output.into_iter().chain(gate) {
                 drawn.linear(projection)?;
@@ -61,7 +67,13 @@ pub fn draw(config: &Config) -> Result<Given> {
 fn inputs(config: &Config) -> Vec<Projection> {
     let [query, key, value, _] = Name::PROJECTIONS;
     let [of_queries, of_keys, shared] = Name::LATENT;
-    let Some(latent) = config.sizes.latent else { return vec![query, key, value] };
+    let Some(latent) = config.sizes.latent else {
+        return match (config.shares_kv, config.k_eq_v) {
+            (true, _) => vec![query],
+            (false, true) => vec![query, key],
+            (false, false) => vec![query, key, value],
+        };
+    };
     let of_queries = latent.queries.map(|_| of_queries);
     let shared = Some(shared).filter(|_| latent.shared > 0);
     let of_keys = [Some(of_keys), shared, Some(key), Some(value)];
@@ -115,6 +127,18 @@ impl Drawn<'_> {
         self.put(weight, values)
     }
 
+    /// The learned key and value, as `nn.MultiheadAttention` draws them.
+    fn bias_kv(&mut self) -> Result<()> {
+        if self.config.sizes.has_bias_kv {
+            for name in [Name::BiasK, Name::BiasV] {
+                let width = self.shape(name).iter().product();
+                let values = self.generator.xavier_normal(width);
+                self.put(name, values)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Dropout of the weights of all queries, of which the computed ones' are kept: those rows are as in a whole run.
     fn dropout_keep(&mut self) -> Result<()> {
         let (sizes, dropout) = (&self.config.sizes, self.config.dropout);
@@ -122,7 +146,7 @@ impl Drawn<'_> {
             return Ok(());
         }
         let Sizes { batch, heads, seq_len, .. } = *sizes;
-        let shape = [batch, heads, seq_len, sizes.keys()];
+        let shape = [batch, heads, seq_len, sizes.all_keys()];
         let keep = self.generator.dropout_keep(shape.iter().product(), dropout);
         let bits: Vec<u8> = keep.into_iter().map(u8::from).collect();
         let mut keep = Tensor::from_vec(bits, &shape, &Device::Cpu)?;

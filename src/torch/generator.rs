@@ -92,8 +92,14 @@ impl Generator {
     ///   other way stays kept.
     #[must_use]
     pub fn randn(&mut self, count: usize) -> Vec<f32> {
+        self.normal(count, 1.0)
+    }
+
+    /// `torch.empty(count).normal_(0, deviation)`: as [`randn`](Self::randn), times the deviation before it is rounded.
+    #[must_use]
+    pub fn normal(&mut self, count: usize, deviation: f64) -> Vec<f32> {
         if count < NORMAL_BLOCK {
-            return (0..count).map(|_| self.scalar_normal()).collect();
+            return (0..count).map(|_| self.scalar_normal(deviation)).collect();
         }
         let mut values = vec![0.0; count];
         self.fill_normal(&mut values);
@@ -102,7 +108,22 @@ impl Generator {
         {
             self.fill_normal(last);
         }
+        // `NormalFill16` multiplies by the deviation in f32.
+        #[allow(clippy::cast_possible_truncation, reason = "PyTorch rounds to the tensor's type")]
+        let deviation = deviation as f32;
+        for value in &mut values {
+            *value *= deviation;
+        }
         values
+    }
+
+    /// `nn.init.xavier_normal_(weight)` for a parameter (1, 1, size), as the learned key of `nn.MultiheadAttention`, whose
+    /// inputs and outputs PyTorch both takes to be `size`.
+    ///
+    /// Formula: Glorot & Bengio (2010) as in `nn.init.xavier_normal_` with gain 1, normal with √(2 / (inputs + outputs)).
+    #[must_use]
+    pub fn xavier_normal(&mut self, size: usize) -> Vec<f32> {
+        self.normal(size, (2.0 / to_f64(size.saturating_add(size))).sqrt())
     }
 
     /// `torch.empty(count).uniform_(low, high)`: uniform on [low, high), one draw of 32 bits an element.
@@ -214,7 +235,7 @@ impl Generator {
     }
 
     /// One standard normal number (`normal_distribution<double>`), rounded to f32.
-    fn scalar_normal(&mut self) -> f32 {
+    fn scalar_normal(&mut self, deviation: f64) -> f32 {
         let sample = self.spare_normal.take().unwrap_or_else(|| {
             let u1 = self.unit_f64();
             let u2 = self.unit_f64();
@@ -225,7 +246,7 @@ impl Generator {
         });
         // `transformation::normal` adds the mean, 0, which turns −0 into +0.
         #[allow(clippy::cast_possible_truncation, reason = "PyTorch rounds to the tensor's type")]
-        let rounded = (sample + 0.0) as f32;
+        let rounded = (sample * deviation + 0.0) as f32;
         rounded
     }
 }

@@ -7,12 +7,13 @@ use super::number::thousands;
 use super::page::{Block, Table, Text};
 use crate::config::{Config, End, Settings, Start};
 use crate::error::bytes;
-use crate::program::{Axes, Axis, Program, Role, Size, Step};
+use crate::program::{Axes, Axis, Name, Program, Role, Size, Step};
 use crate::run::Run;
 
 /// A step with its costs.
 struct Row<'a> {
     step: &'a Step<()>,
+    reads: Vec<Name>,
     formula: String,
     symbols: String,
     parameters: u128,
@@ -26,6 +27,7 @@ fn rows<'a>(config: &Config, program: &'a Program) -> Vec<Row<'a>> {
         let axes: Vec<&Axes> = read.iter().map(|step| &step.axes).collect();
         let is_weight = step.name.role() == Role::Parameter;
         Row {
+            reads: read.iter().map(|read| read.name).collect(),
             step,
             formula: program.formula(step),
             symbols: symbols(config, step),
@@ -96,6 +98,7 @@ fn sizes_line(config: &Config) -> String {
     if is_projected && c.is_cross && c.d_memory != c.d_in {
         sizes.push(format!("d_memory = {}", c.d_memory));
     }
+    sizes.extend(c.d_memory_v.map(|width| format!("d_memory_v = {width}")));
     sizes.push(format!("H = {} heads", c.heads));
     if c.kv_heads < c.heads {
         sizes.push(format!("H_kv = {} key heads", c.kv_heads));
@@ -121,7 +124,7 @@ fn flow(rows: &[Row]) -> Vec<Block> {
     let story: Vec<&Row> = rows.iter().filter(is_story).collect();
     let together = |left: &&Row, right: &&Row| {
         let family = |row: &Row| std::mem::discriminant(&row.step.op);
-        let reads = right.step.name.row().reads.contains(&left.step.name);
+        let reads = right.reads.contains(&left.step.name);
         family(left) == family(right)
             && !reads
             && left.symbols == right.symbols

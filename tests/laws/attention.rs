@@ -131,7 +131,7 @@ proptest! {
         let before = case.trace();
         let batch = value(&before, "x").dim(0).expect("has items");
         let rotated = || (0..batch).map(|item| (item + by) % batch);
-        let of_items = ["x", "memory", "k_past", "v_past"].iter().filter_map(|name| before.named(name));
+        let of_items = ["x", "memory", "memory_v", "k_past", "v_past", "k_shared", "v_shared"].iter().filter_map(|name| before.named(name));
         let given = of_items.map(|step| entry(step.name.as_str(), pick(&step.value, 0, rotated())));
         if let Some(rows) = &mut case.settings.key_mask {
             rows.rotate_left(by % batch);

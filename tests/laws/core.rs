@@ -87,13 +87,14 @@ proptest! {
 
     #[test]
     fn a_run_goes_on_from_given_heads_as_it_did(
-        case in cases().prop_filter("a gate is of x, and heads given have all their features", |case| {
+        mut case in cases().prop_filter("a gate is of x, and heads given have all their features", |case| {
             case.settings.gate.is_none() && case.settings.qk_rope_head_dim.is_none_or(|shared| shared == 0)
         }),
     ) {
+        case.unshare();
         let whole = case.trace();
         let own = |name: &str| entry(name, value(&whole, name).clone());
-        let names = ["q_heads", "k_heads", "v_heads", "w_o", "b_o"];
+        let names = ["q_heads", "k_heads", "v_heads", "w_o", "b_o", "bias_k", "bias_v"];
         let names = names.into_iter().filter(|name| whole.named(name).is_some());
         // What is drawn beside them follows other draws here.
         let drawn = whole.named("dropout_keep").map(|_| own("dropout_keep"));

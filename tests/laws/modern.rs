@@ -74,6 +74,11 @@ proptest! {
             case.settings.rope_scaling.filter(|scaling| !matches!(scaling, RopeScaling::Longrope(_)));
         // Those depend on positions by themselves.
         case.settings.q_temperature = Some(0.0);
+        // Values that turn bear their positions.
+        case.settings.rope_value = None;
+        case.unshare();
+        // The learned key is at no position.
+        case.settings.add_bias_kv = None;
         let before = case.trace();
         // Dynamic scaling depends on the farthest position.
         let freqs = value(&before, "rope_freqs").clone();
@@ -100,6 +105,7 @@ proptest! {
         mut case in cases().prop_filter("follows", |case| case.settings.head_dim.is_none()),
         multi_query: bool,
     ) {
+        case.unshare();
         let is_shared = case.settings.qk_norm_over.is_none_or(|over| over == NormOver::Head);
         if multi_query && !case.has("k_past") && is_shared {
             case.settings.kv_heads = Some(1);
@@ -120,10 +126,10 @@ proptest! {
         let group = |head: usize| head / (heads / kv_heads);
         let features = |size: usize| (0..heads).flat_map(move |head| (0..size).map(move |at| group(head) * size + at));
         let repeated = |step: &Step| entry(step.name.as_str(), match step.name.as_str() {
-            "w_k" | "b_k" => pick(&step.value, 0, features(own)),
-            "w_v" | "b_v" => pick(&step.value, 0, features(v_head_dim)),
+            "w_k" | "b_k" | "bias_k" => pick(&step.value, 0, features(own)),
+            "w_v" | "b_v" | "bias_v" => pick(&step.value, 0, features(v_head_dim)),
             "w_k_norm" | "b_k_norm" if step.value.rank() == 2 => pick(&step.value, 0, (0..heads).map(group)),
-            "k_past" | "v_past" => pick(&step.value, 1, (0..heads).map(group)),
+            "k_past" | "v_past" | "k_shared" | "v_shared" => pick(&step.value, 1, (0..heads).map(group)),
             _ => step.value.clone(),
         });
         case.settings.kv_heads = None;

@@ -33,12 +33,33 @@ pub fn first_of<'a>(trace: &'a Trace, names: &[&str]) -> &'a Tensor {
 pub fn keys(trace: &Trace) -> &Tensor {
     first_of(
         trace,
-        &["k_cached", "k_rot_norm", "k_joined", "k_rot", "k_clipped", "k_norm", "k_heads"],
+        &[
+            "k_with_zero",
+            "k_with_bias",
+            "k_cached",
+            "k_shared",
+            "k_rot_norm",
+            "k_joined",
+            "k_rot",
+            "k_clipped",
+            "k_norm",
+            "k_heads",
+        ],
     )
 }
 
 /// The values that the weights meet, before heads are repeated: the last of these.
-pub const VALUES: &[&str] = &["v_cached", "v_scaled", "v_clipped", "v_norm", "v_heads"];
+pub const VALUES: &[&str] = &[
+    "v_with_zero",
+    "v_with_bias",
+    "v_cached",
+    "v_shared",
+    "v_rot",
+    "v_scaled",
+    "v_clipped",
+    "v_norm",
+    "v_heads",
+];
 
 /// The steps that come from outside.
 pub fn given(trace: &Trace) -> impl Iterator<Item = &Step> {
@@ -79,11 +100,12 @@ pub fn seen(config: &Config, token: usize) -> usize {
 /// 1 where a key is masked, over (batch, head, query, key).
 pub fn blocked(trace: &Trace) -> Tensor {
     let scores = value(trace, "scores");
-    let mask = match trace.named("mask") {
+    let named = |name: &str| trace.named(&format!("{name}_padded")).or_else(|| trace.named(name));
+    let mask = match named("mask") {
         Some(step) => step.value.broadcast_as(scores.shape()).expect("broadcasts"),
         None => Tensor::zeros(scores.shape(), DType::U8, scores.device()).expect("made"),
     };
-    let Some(step) = trace.named("attn_bias") else { return mask };
+    let Some(step) = named("attn_bias") else { return mask };
     let infinite = step.value.eq(f64::NEG_INFINITY).expect("compares");
     mask.broadcast_maximum(&infinite).expect("broadcasts")
 }

@@ -45,7 +45,7 @@ fn case(key: &str) -> (Value, Value) {
         "key_segments" => (json!({"segments": [1, 3]}), json!([2, 2])),
         "lse" | "mean_weights" => (with(json!({}), key, json!(true)), json!(false)),
         "batch" | "d_memory" => (cross, json!(3)),
-        "seq_len" | "kv_len" => (cross, json!(5)),
+        "seq_len" | "kv_len" | "d_memory_v" => (cross, json!(5)),
         "d_model" | "d_in" => (json!({}), json!(16)),
         "heads" => (json!({}), json!(4)),
         "kv_heads" => (json!({}), json!(1)),
@@ -54,11 +54,13 @@ fn case(key: &str) -> (Value, Value) {
         "seed" => (json!({}), json!(7)),
         "input" => (json!({}), json!("rand")),
         "init" => (json!({}), json!("linear")),
-        "bias" | "alibi" | "sinks" => (json!({}), json!(true)),
+        "bias" | "alibi" | "sinks" | "k_eq_v" | "add_bias_kv" | "add_zero_attn" => {
+            (json!({}), json!(true))
+        }
         "qk_norm" | "v_norm" | "concat_norm" => (json!({}), json!("rms")),
         "qk_norm_over" => (json!({"qk_norm": "rms"}), json!("all")),
         "qk_norm_eps" => (json!({"qk_norm": "rms"}), json!(0.5)),
-        "rope_backwards" => (rotary, json!(true)),
+        "rope_backwards" | "rope_value" => (rotary, json!(true)),
         "rope" => (rotary, json!("interleaved")),
         "rope_base" => (rotary, json!(100.0)),
         "rope_dims" => (rotary, json!(4)),
@@ -109,14 +111,6 @@ fn case(key: &str) -> (Value, Value) {
             let model = fixture("architectures/gemma2/config.json");
             (json!({"model_config": model, "layer": 1}), json!("llama"))
         }
-        "packing" => {
-            let file = |name| fixture(&format!("architectures/gpt-neox/{name}"));
-            let (model, weights) = (file("config.json"), file("model.safetensors"));
-            let prefix = "gpt_neox.layers.0.attention";
-            let model =
-                json!({"model_config": model, "layer": 0, "weights": weights, "prefix": prefix});
-            (model, json!("blocks"))
-        }
         "without" => (rotary, json!(["rope"])),
         other => of_others(other),
     }
@@ -128,6 +122,23 @@ fn of_others(key: &str) -> (Value, Value) {
     match key {
         "qk_norm_after_rope" => {
             (json!({"d_model": 12, "rope": "half", "qk_norm": "layer"}), json!(true))
+        }
+        "shared_kv" => {
+            let base = json!({"batch": 3, "seq_len": 5, "heads": 4, "kv_heads": 2, "d_model": 24});
+            (base, json!(fixture("inputs/shared.safetensors")))
+        }
+        "memory_v" => {
+            let base =
+                json!({"batch": 2, "seq_len": 4, "kv_len": 6, "d_memory": 9, "d_memory_v": 9});
+            (base, json!(fixture("inputs/memory.json")))
+        }
+        "packing" => {
+            let file = |name| fixture(&format!("architectures/gpt-neox/{name}"));
+            let (model, weights) = (file("config.json"), file("model.safetensors"));
+            let prefix = "gpt_neox.layers.0.attention";
+            let model =
+                json!({"model_config": model, "layer": 0, "weights": weights, "prefix": prefix});
+            (model, json!("blocks"))
         }
         "kv_lora_rank" => (json!({}), json!(3)),
         "q_lora_rank" | "qk_rope_head_dim" => (json!({"kv_lora_rank": 3}), json!(2)),

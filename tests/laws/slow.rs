@@ -197,7 +197,8 @@ impl<'a> Slow<'a> {
     }
 
     fn value_of(&self, input: &str, place: [usize; 3]) -> Vec<f64> {
-        let mut vector = self.head("v", input, place);
+        let name = if self.config.k_eq_v { "k" } else { "v" };
+        let mut vector = self.head(name, input, place);
         if let Some(eps) = self.config.v_norm_eps {
             let squares: f64 = vector.iter().map(|x| x * x).sum();
             let root = (squares / vector.len() as f64 + eps).sqrt();
@@ -206,7 +207,11 @@ impl<'a> Slow<'a> {
             }
         }
         let scale = self.config.value_scale.unwrap_or(1.0);
-        self.clipped(vector).into_iter().map(|x| x * scale).collect()
+        let scaled = self.clipped(vector).into_iter().map(|x| x * scale).collect();
+        match &self.config.rope {
+            Some(rope) if rope.turns_values => self.turned(scaled, place[0], place[1]),
+            _ => scaled,
+        }
     }
 
     /// The heads side by side, as they go into the output projection.
@@ -230,7 +235,9 @@ impl<'a> Slow<'a> {
 
     /// The keys of a key head, those of the cache first, and its values.
     fn keys_and_values(&self, item: usize, head: usize) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-        let input = if self.config.sizes.is_cross { "memory" } else { "x" };
+        let sizes = &self.config.sizes;
+        let input = if sizes.is_cross { "memory" } else { "x" };
+        let of_values = if sizes.d_memory_v.is_some() { "memory_v" } else { input };
         let cached = |name| {
             let of = move |at| self.features(name, &[item, head, at]).to_vec();
             (0..self.config.sizes.past_len).map(of)
@@ -238,8 +245,23 @@ impl<'a> Slow<'a> {
         let tokens = 0..self.config.sizes.own_keys;
         let key = |token| self.vector("k", input, [item, token, head]);
         let keys = cached("k_past").chain(tokens.clone().map(key));
-        let values = tokens.map(|token| self.value_of(input, [item, token, head]));
-        (keys.collect(), cached("v_past").chain(values).collect())
+        let values = tokens.map(|token| self.value_of(of_values, [item, token, head]));
+        let shared = |name| {
+            let of = move |at| self.features(name, &[item, head, at]).to_vec();
+            (0..sizes.own_keys).map(of).collect::<Vec<_>>()
+        };
+        let (keys, values) = if self.config.shares_kv {
+            (cached("k_past").chain(shared("k_shared")).collect::<Vec<_>>(), shared("v_shared"))
+        } else {
+            (keys.collect(), values.collect())
+        };
+        let added = |name, size: usize| {
+            let learned = self.numbers(name).map(|all| all[head * size..][..size].to_vec());
+            learned.into_iter().chain(sizes.has_zero_attn.then(|| vec![0.0; size]))
+        };
+        let keys = keys.into_iter().chain(added("bias_k", sizes.head_dim));
+        let values = cached("v_past").chain(values).chain(added("bias_v", sizes.v_head_dim));
+        (keys.collect(), values.collect())
     }
 
     fn is_blocked(&self, item: usize, token: usize, key: usize) -> bool {
@@ -338,6 +360,10 @@ impl<'a> Slow<'a> {
             let scaled =
                 c.scale.map_or(dot / (c.sizes.head_dim as f64).sqrt(), |scale| dot * scale);
             let capped = c.softcap.map_or(scaled, |cap| cap * (scaled / cap).tanh());
+            // Masks and biases are of tokens.
+            if at >= c.sizes.keys() {
+                return capped;
+            }
             let biased = capped + self.bias(token, [item, head, row, at]);
             if self.is_blocked(item, token, at) { c.masks.fill.0 } else { biased }
         };

@@ -60,6 +60,12 @@ impl Case {
         self.given.iter().any(|entry| entry.name == name)
     }
 
+    /// Drops the keys and values of an earlier layer.
+    pub fn unshare(&mut self) {
+        self.settings.shared_kv = None;
+        self.given.retain(|entry| !entry.name.ends_with("_shared"));
+    }
+
     /// Drops all masks but those by position.
     pub fn unmask(&mut self) {
         self.settings.key_mask = None;
@@ -150,13 +156,22 @@ pub fn cases() -> impl Strategy<Value = Case> {
             rotation(&sizes),
             (past(&sizes), relative(sizes.heads), latent(&sizes)),
             beside(&sizes),
+            of_values(&sizes),
         );
         let head_dim = sizes.head_dim;
         (Just(sizes.settings()), parts, given).prop_map(
             move |(base, (choices, masks, scores), given)| {
                 let (masks, attn_bias) = masks;
-                let ((norm, norms), (sink, sinks), (rope, freqs), others, (beside, more)) = given;
+                let (
+                    (norm, norms),
+                    (sink, sinks),
+                    (rope, freqs),
+                    others,
+                    (beside, more),
+                    more_of_values,
+                ) = given;
                 let (past, relative, latent) = others;
+                let (is_same, turns_values, shared) = more_of_values;
                 let mut settings = choices.over(masks).over(scores).over(norm).over(sink);
                 settings = settings.over(rope).over(beside).over(base);
                 // The float mask is given as a run's whole attn_bias, and a window is one of a causal mask.
@@ -171,8 +186,20 @@ pub fn cases() -> impl Strategy<Value = Case> {
                 let (relative, table) =
                     if has_biases { relative } else { (Settings::default(), Vec::new()) };
                 let latent = latent.map(|latent| with_latent(&settings, head_dim, latent));
+                let v_head_dim = settings.v_head_dim.filter(|own| *own != head_dim);
+                let is_plain = latent.is_none() && v_head_dim.is_none();
+                settings.rope_value =
+                    (is_plain && settings.rope.is_some() && turns_values).then_some(true);
+                settings.k_eq_v =
+                    (is_plain && settings.d_memory_v.is_none() && is_same).then_some(true);
+                let shared = shared.filter(|_| latent.is_none() && !is_cross);
+                settings.shared_kv = shared.is_some().then(|| "shared.safetensors".into());
+                if latent.is_some() {
+                    (settings.add_bias_kv, settings.d_memory_v) = (None, None);
+                }
                 let (latent, of_latent) = latent.unwrap_or_default();
-                let given = [norms, sinks, freqs, past, table, more, of_latent].concat();
+                let shared = shared.unwrap_or_default();
+                let given = [norms, sinks, freqs, past, table, more, of_latent, shared].concat();
                 settings.rope_at_end = settings
                     .rope_at_end
                     .filter(|_| latent.qk_rope_head_dim.is_none_or(|shared| shared == 0));
@@ -297,6 +324,18 @@ fn norms(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<>
     })
 }
 
+/// Whether values are the keys, or turn, and keys and values of an earlier layer.
+fn of_values(sizes: &Sizes) -> impl Strategy<Value = (bool, bool, Option<Vec<Entry>>)> + use<> {
+    let [keys, values] =
+        [("k_shared", sizes.head_dim), ("v_shared", sizes.v_head_dim())].map(|(name, size)| {
+            let shape = [sizes.batch, sizes.kv_heads, sizes.tokens, size];
+            let numbers = vec(-2.0..2.0_f32, shape.iter().product::<usize>());
+            numbers.prop_map(move |numbers| entry(name, &numbers, &shape))
+        });
+    let shared = weighted(0.15, (keys, values).prop_map(|(keys, values)| vec![keys, values]));
+    (prop::bool::weighted(0.15), prop::bool::weighted(0.3), shared)
+}
+
 /// What later models do to queries, keys, values and the heads side by side.
 fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<> {
     let width = sizes.heads * sizes.v_head_dim();
@@ -305,8 +344,10 @@ fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<
         (weighted(0.25, eps()), weighted(0.25, 0.2..3.0_f64), weighted(0.25, -1.5..1.5_f64));
     let temperature = weighted(0.3, (0.01..2.0_f64, 1..9_usize, 0..3_usize));
     let concat = (weighted(0.3, (eps(), vec(-2.0..2.0_f32, width))), prop::bool::weighted(0.3));
-    (values, temperature, concat).prop_map(
-        move |((v_norm, clip_qkv, value_scale), temperature, (norm, is_gated))| {
+    let is_cross = sizes.memory.is_some();
+    let added = (weighted(0.2, Just(true)), weighted(0.2, Just(true)), weighted(0.3, 1..9_usize));
+    (values, temperature, concat, added).prop_map(
+        move |((v_norm, clip_qkv, value_scale), temperature, (norm, is_gated), added)| {
             let (of_concat, weight) = norm.unzip();
             let settings = Settings {
                 v_norm: v_norm.map(|_| OtherNorm::Rms),
@@ -319,6 +360,9 @@ fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<
                 concat_norm: of_concat.map(|_| OtherNorm::Rms),
                 concat_norm_eps: of_concat.flatten(),
                 gate: is_gated.then_some(Gate::Sigmoid),
+                add_bias_kv: added.0,
+                add_zero_attn: added.1,
+                d_memory_v: added.2.filter(|_| is_cross),
                 ..Settings::default()
             };
             let weight = weight.map(|weight| entry("w_concat_norm", &weight, &[width]));

@@ -155,10 +155,12 @@ pub const ALL: &[Mistake] = &[
             right: "weights = torch.softmax(scores.masked_fill(mask, -1e9), dim=-1)",
             edits: |run| {
                 let zero = Masking::Fill { fill: Fill(0.0) };
-                if !run.has(Name::MaskedScores) {
-                    return none();
+                match run.right.mask_of_scores() {
+                    Some(mask) if run.has(Name::MaskedScores) => {
+                        one([omit(Name::MaskedScores), after(Name::Weights, zero, &[mask.name])])
+                    }
+                    Some(_) | None => none(),
                 }
-                one([omit(Name::MaskedScores), after(Name::Weights, zero, &[Name::Mask])])
             },
         }],
         seen: &["huggingface/pytorch-image-models#2236"],

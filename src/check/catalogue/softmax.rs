@@ -22,7 +22,8 @@ pub const ALL: &[Mistake] = &[
             wrong: "weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)",
             right: CHOOSE,
             edits: |run| {
-                let zero = after(Name::Weights, Weighting::ZeroEmptyRows, &[Name::Mask]);
+                let Some(mask) = run.right.mask_of_scores() else { return none() };
+                let zero = after(Name::Weights, Weighting::ZeroEmptyRows, &[mask.name]);
                 if has_empty_rows(run)? { one([zero]) } else { none() }
             },
         }],
@@ -118,8 +119,8 @@ pub const ALL: &[Mistake] = &[
 
 /// Whether the mask blocks every key of a query.
 fn has_empty_rows(run: &Situation) -> Result<bool> {
-    match run.value(Name::Mask) {
-        Some(mask) => Ok(mask.min_keepdim(D::Minus1)?.max_all()?.to_scalar::<u8>()? == 1),
+    match run.right.mask_of_scores() {
+        Some(mask) => Ok(mask.value.min_keepdim(D::Minus1)?.max_all()?.to_scalar::<u8>()? == 1),
         None => Ok(false),
     }
 }

@@ -115,7 +115,7 @@ impl Grammar<'_> {
     /// Tokens that are multiplied by a root of a size, as embeddings are, for all that reads them.
     fn scaled_inputs(&mut self) {
         let factors = of_sizes(self.sizes);
-        for input in [Name::X, Name::Memory] {
+        for input in [Name::X, Name::Memory, Name::MemoryV] {
             let readers: Vec<Name> = self
                 .right
                 .steps()
@@ -140,7 +140,9 @@ impl Grammar<'_> {
     pub(super) fn of_inputs(&mut self) {
         self.scaled_inputs();
         let shape = |name| self.right.step(name).map(|step| step.axes.shape());
-        for (own, other) in [(Name::X, Name::Memory), (Name::Memory, Name::X)] {
+        let inputs = [Name::X, Name::Memory, Name::MemoryV];
+        let pairs = inputs.iter().flat_map(|own| inputs.map(|other| (*own, other)));
+        for (own, other) in pairs.filter(|(own, other)| own != other) {
             if shape(own).is_none() || shape(own) != shape(other) {
                 continue;
             }

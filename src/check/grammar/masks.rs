@@ -22,7 +22,7 @@ impl Grammar<'_> {
             self.parts();
         }
         let shape = scores.axes.shape();
-        let mask = self.right.step(Name::Mask).map(|mask| mask.value.clone());
+        let mask = self.right.mask_of_scores().map(|mask| mask.value.clone());
         let mask = mask.map_or_else(
             || Ok(Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu)?),
             Ok::<Tensor, crate::error::Error>,
@@ -64,14 +64,13 @@ impl Grammar<'_> {
 
     /// Another way to apply the right mask.
     fn applied(&mut self, step: &Step, scores: Name, fill: f64) {
+        let whole = self.right.mask_of_scores().map_or(Name::Mask, |mask| mask.name);
         for (factor, addend, told) in [
             (1.0, 0.0, "the mask is added to the scores as 0 and 1"),
             (-1.0, 0.0, "the mask is subtracted from the scores as 0 and 1"),
             (-1.0, 1.0, "the mask of visible keys is added to the scores as 0 and 1"),
         ] {
-            for mask in
-                [Name::Mask, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask]
-            {
+            for mask in [whole, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask] {
                 if self.right.step(mask).is_none() {
                     continue;
                 }
@@ -81,8 +80,7 @@ impl Grammar<'_> {
                 self.add(Kind::Mask, cost::COMMON, step.name, change, told);
             }
         }
-        for mask in [Name::Mask, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask]
-        {
+        for mask in [whole, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask] {
             if self.right.step(mask).is_none() {
                 continue;
             }
@@ -95,7 +93,7 @@ impl Grammar<'_> {
         let zero = Masking::Fill { fill: crate::program::Fill(0.0) };
         let edits = vec![
             Edit::new(step.name, Change::Replace(zero.clone().into())),
-            Edit::new(Name::Mask, after(Masking::Not, &[])),
+            Edit::new(whole, after(Masking::Not, &[])),
         ];
         let told = "the scores are multiplied by the mask: what it blocks stays, the rest is 0";
         self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
@@ -103,7 +101,7 @@ impl Grammar<'_> {
         let late = Op::from(Masking::Fill { fill: crate::program::Fill(fill) });
         let edits = vec![
             Edit::new(step.name, Change::Omit),
-            Edit::new(Name::Weights, after(late, &[Name::Mask])),
+            Edit::new(Name::Weights, after(late, &[whole])),
         ];
         self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
         let sign = Masking::Fill { fill: crate::program::Fill(-fill) };

@@ -3,6 +3,7 @@
 //! Nothing here is a list of stories. Operations say which of their numbers can be wrong and what people write in their
 //! place; the steps, their inputs and their axes give the rest.
 
+mod added;
 mod axes;
 mod bits;
 mod cells;
@@ -40,6 +41,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Hypothesis> {
         }
     }
     grammar.masks();
+    grammar.added();
     grammar.of_inputs();
     grammar.twins();
     grammar.found

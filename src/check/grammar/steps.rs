@@ -3,8 +3,8 @@
 use super::numbers::short;
 use super::{Grammar, after, cost};
 use crate::program::{
-    Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing, Rearrange,
-    Role, Rotary, Rotate, Scaling, ScoreSlip, Slip, Step, Weigh, Weighting,
+    Added, Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing,
+    Rearrange, Role, Rotary, Rotate, Scaling, ScoreSlip, Slip, Step, Weigh, Weighting,
 };
 
 impl Grammar<'_> {
@@ -96,8 +96,9 @@ impl Grammar<'_> {
         let axes: Vec<_> = read.iter().map(|read| &read.axes).collect();
         for sibling in step.op.operation().siblings(&axes) {
             let change = match &sibling.op {
-                // They read the scores alone.
-                Op::Slip(Slip::Weigh(_) | Slip::Map(_) | Slip::Scores(ScoreSlip::Cap { .. })) => {
+                // They read what comes first alone.
+                Op::Slip(Slip::Weigh(_) | Slip::Map(_) | Slip::Scores(ScoreSlip::Cap { .. }))
+                | Op::Added(Added::Zeros { .. }) => {
                     let first = read.first().map(|read| read.name).into_iter().collect();
                     Change::Become(sibling.op.clone(), first)
                 }

@@ -20,6 +20,8 @@ const KIN: &[&[Name]] = &[
     &[Name::QClipped, Name::KClipped],
     &[Name::QClipped, Name::KClipped, Name::VClipped],
     &[Name::KCached, Name::VCached],
+    &[Name::KWithBias, Name::VWithBias],
+    &[Name::KWithZero, Name::VWithZero],
     &[Name::KRepeated, Name::VRepeated],
     &[Name::Q, Name::K, Name::V, Name::Output],
 ];

@@ -59,11 +59,14 @@ impl Model<'_> {
         let shared = self.config.sized(shared)?;
         let Some(layers) = layers.filter(|_| shared > 0) else { return Ok(()) };
         let own = layers.saturating_sub(shared);
-        if self.this_layer()? < own {
+        if self.this_layer()? < own || self.has_shared {
             return Ok(());
         }
-        let what = "this layer takes the keys and values of an earlier one, which is not traced";
-        Err(self.config.refused(what, &format!("pick one of the first {own}: `layer=N`")))
+        let what = "this layer takes the keys and values of an earlier one, and they are not given";
+        let fix = format!(
+            "give what its attention function got by `shared_kv=FILE`, or pick one of the first {own}: `layer=N`"
+        );
+        Err(self.config.refused(what, &fix))
     }
 
     fn eps(&self, (key, otherwise): Eps) -> Result<f64, Error> {

@@ -40,6 +40,7 @@ pub const PLAIN: Family = Family {
     chunk: None,
     sinks: Sinks::None,
     refused: &[],
+    k_eq_v: When::Never,
 };
 
 /// Llama's build, which most decoders vary.
@@ -69,6 +70,7 @@ pub const ROPE: Rope = Rope {
     long: Long::Stated,
     interleaved: None,
     backwards: false,
+    values: When::Never,
     alpha: false,
 };
 pub const PAIRS: Rope = Rope { pairing: Pairing::Interleaved, ..ROPE };

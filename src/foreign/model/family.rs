@@ -44,6 +44,8 @@ pub struct Family {
     pub gate: bool,
     /// The key of how many layers, the last, take keys and values of an earlier one, and so many where it is absent.
     pub shared: Option<(&'static str, usize)>,
+    /// Whether values are the projected keys, in the layers that see all.
+    pub k_eq_v: When,
     /// Rotary positions.
     pub rope: Option<Rope>,
     /// What the dot products are multiplied by.
@@ -234,6 +236,8 @@ pub struct Rope {
     pub long: Long,
     /// The sections of pairs where the config says none, of models in which they are interleaved whatever it says.
     pub interleaved: Option<[usize; 3]>,
+    /// Whether the values are turned too.
+    pub values: When,
     /// Whether the angles are negative.
     pub backwards: bool,
     /// Whether an `alpha` beside dynamic scaling multiplies the base by its power d / (d − 2), whatever the length.

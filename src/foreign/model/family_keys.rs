@@ -32,12 +32,14 @@ impl Family {
         }
         let norm = self.norm.map(|norm| norm.when);
         let rope = self.rope.map(|rope| rope.when);
+        let values = self.rope.map(|rope| rope.values);
         let window = self.window.map(|window| window.when);
         let temperature = self.temperature.map(|own| own.when);
         keys.extend(self.clip);
         keys.extend(self.shared.map(|(key, _)| key));
-        let whens = [Some(self.bias), Some(self.alibi), norm, rope, window, temperature];
-        keys.extend(whens.into_iter().flatten().filter_map(When::key));
+        let others = [Some(self.bias), Some(self.alibi), Some(self.k_eq_v), values];
+        let whens = others.into_iter().chain([norm, rope, window, temperature]);
+        keys.extend(whens.flatten().filter_map(When::key));
         if let Some(rope) = self.rope {
             keys.extend(["rope_parameters", "rope_theta", "rope_scaling"]);
             keys.extend(rope.base_keys.iter().chain(rope.part_keys));

@@ -31,12 +31,15 @@ impl Settings {
     /// # Errors
     /// If the file cannot be read, is of no known architecture, or does not have the layer.
     pub fn with_model(mut self) -> Result<Self> {
+        let before_model = self.model_config.is_some().then(|| Box::new(self.clone()));
         let Some(path) = self.model_config.take() else { return Ok(self) };
         let (layer, family) = (self.layer.take(), self.model_family.take());
         let has_freqs = self.rope_freqs.is_some();
+        let has_shared = self.shared_kv.is_some();
         let is_scaled = !has_freqs && self.rope_scaling.is_none();
         let config = Config::new(Path::new(&path.0), read_json(Path::new(&path.0))?);
-        let mut model = settings(&config, family.as_deref(), layer, self.prefix.as_deref())?;
+        let asked = Asked { family: family.as_deref(), layer, prefix: self.prefix.as_deref() };
+        let mut model = settings(&config, &asked, has_shared)?;
         if has_freqs {
             model.rope_base = None;
         }
@@ -45,7 +48,7 @@ impl Settings {
         }
         // A model says all of these: what it does without, a file below it does not add.
         let without = Some(Feature::ALL.to_vec());
-        let mut settings = Settings { without, ..self.over(model) };
+        let mut settings = Settings { without, before_model, ..self.over(model) };
         // They are of the model: a layer that goes by none does without.
         if settings.rope.is_none() && settings.q_temperature.is_none() {
             settings.positions = None;
@@ -54,13 +57,16 @@ impl Settings {
     }
 }
 
-/// What a config says of a layer: by the family that is asked for, or that of its `model_type`.
-fn settings(
-    config: &Config,
-    asked: Option<&str>,
+/// What of a model is asked for.
+struct Asked<'a> {
+    family: Option<&'a str>,
     layer: Option<usize>,
-    prefix: Option<&str>,
-) -> Result<Settings> {
+    prefix: Option<&'a str>,
+}
+
+/// What a config says of a layer: by the family that is asked for, or that of its `model_type`.
+fn settings(config: &Config, asked: &Asked, has_shared: bool) -> Result<Settings> {
+    let &Asked { family: asked, layer, prefix } = asked;
     let kind = |config: &Config| match config.get("model_type") {
         None => Ok::<_, Error>(String::new()),
         Some(kind) => {
@@ -86,7 +92,7 @@ fn settings(
         "" => text,
         object => config.within(object)?,
     };
-    Model { config, family, part, layer }.settings()
+    Model { config, family, part, layer, has_shared }.settings()
 }
 
 /// The part of a model that a prefix names; the only one, or that of the decoder where a config says that it is one.
@@ -129,6 +135,8 @@ struct Model<'a> {
     family: &'a Family,
     part: Part,
     layer: Option<usize>,
+    /// Whether keys and values of an earlier layer are given.
+    has_shared: bool,
 }
 
 impl Model<'_> {
@@ -176,6 +184,7 @@ impl Model<'_> {
             alibi_form: Some(family.alibi_form)
                 .filter(|form| has_alibi && *form != AlibiForm::default()),
             chunk,
+            k_eq_v: (config.holds(family.k_eq_v)? && self.kind()? == Kind::Full).then_some(true),
             sinks: match family.sinks {
                 Sinks::None => None,
                 Sinks::All => Some(true),

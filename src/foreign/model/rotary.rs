@@ -49,6 +49,7 @@ impl Model<'_> {
                 .as_ref()
                 .map_or(Ok(None), |stated| self.sections(stated))?
                 .or(rope.interleaved.map(Vec::from)),
+            rope_value: self.config.holds(rope.values)?.then_some(true),
             rope_backwards: rope.backwards.then_some(true),
             rope_scaling: match stated {
                 Some(stated) if alpha.is_none() => self.scaling(rope, &stated)?,

@@ -76,8 +76,19 @@ fn nearest(config: &Config) -> Option<&'static Family> {
     FAMILIES.iter().filter(may_be).min_by_key(distance)
 }
 
+/// The families of which only the core is an attention as traced here, and why.
+const CORE_ALONE: &[(&str, &str)] = &[(
+    "jetmoe",
+    "its queries and its output are projected by experts that a router picks for every token",
+)];
+
 /// A family that is not known is not guessed at: what its config says to the family that it looks like is told as flags.
 pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<usize>) -> Error {
+    if let Some((_, why)) = CORE_ALONE.iter().find(|(own, _)| *own == kind) {
+        let what = format!("is of model_type {}: {why}, which is not traced", quoted(kind));
+        let fix = "check what its attention function got and gave: q, k and v, heads and weights, without this config";
+        return Error::file(&config.path, what, fix);
+    }
     let kind = if kind.is_empty() {
         "has no model_type".to_owned()
     } else {
@@ -86,7 +97,10 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
     let settings = nearest(text).and_then(|family| {
         let part = part(text, family, layer, None).ok().or(family.parts.last().copied())?;
         let config = Config::new(&text.path, text.keys.clone());
-        Some((family.name(), Model { config, family, part, layer }.settings().ok()?))
+        Some((
+            family.name(),
+            Model { config, family, part, layer, has_shared: false }.settings().ok()?,
+        ))
     });
     let Some((name, settings)) = settings else {
         let fix = "say by flags what the model does, such as `heads=N`, and pick the layer by `prefix`; \

@@ -1,5 +1,6 @@
 //! The operations, one file per family.
 
+mod added;
 mod alibi;
 mod along;
 mod bias;
@@ -28,6 +29,7 @@ mod temperature;
 mod turn;
 mod weights;
 
+pub use added::{Added, Column};
 pub use alibi::{AlibiForm, Distance, Distances, alibi_slopes};
 pub use along::Along;
 pub use bias::Biasing;

@@ -8,6 +8,7 @@ pub use terminal::walk;
 
 use terminal::LEAVE;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ratatui::crossterm::event::KeyCode;
@@ -62,7 +63,7 @@ struct Walk<'a> {
     /// How many lines of the explanation are above its window.
     scrolled: usize,
     /// What there is to say of the last key.
-    said: String,
+    said: Cow<'static, str>,
 }
 
 impl<'a> Walk<'a> {
@@ -79,7 +80,7 @@ impl<'a> Walk<'a> {
             search: None,
             trail: Vec::new(),
             scrolled: 0,
-            said: String::new(),
+            said: Cow::default(),
             route,
         };
         if let Some((_, report)) = walk.route.check
@@ -135,7 +136,7 @@ impl<'a> Walk<'a> {
 
     /// Does what a key says. Whether the walk goes on.
     fn press(&mut self, key: KeyCode) -> bool {
-        self.said.clear();
+        self.said = Cow::default();
         if key == LEAVE {
             return false;
         }
@@ -187,7 +188,8 @@ impl<'a> Walk<'a> {
         match next {
             Some(at) => (self.at, self.scrolled) = (at, 0),
             None => {
-                self.said = format!("this is the {} step", if by > 0 { "last" } else { "first" })
+                self.said =
+                    format!("this is the {} step", if by > 0 { "last" } else { "first" }).into();
             }
         }
     }
@@ -204,7 +206,7 @@ impl<'a> Walk<'a> {
     fn pick(&mut self, axis: Axis, by: isize) {
         let size = self.step().axes.iter().find(|(own, _)| *own == axis).map(|(_, size)| size);
         let Some(size) = size.filter(|size| *size > 1) else {
-            self.said = format!("{} has one {axis} alone", self.step().name);
+            self.said = format!("{} has one {axis} alone", self.step().name).into();
             return;
         };
         let place = self.places.get(&axis).copied().unwrap_or_default().min(size - 1);
@@ -216,7 +218,7 @@ impl<'a> Walk<'a> {
     fn toggle_heat(&mut self) {
         self.is_heat = !self.is_heat;
         if self.is_heat {
-            self.said = "heat map of scores and weights: the higher, the darker".to_owned();
+            self.said = "heat map of scores and weights: the higher, the darker".into();
         }
     }
 
@@ -241,14 +243,14 @@ impl<'a> Walk<'a> {
                 self.trail.push(self.cell());
                 self.go_to(&cell);
             }
-            None => self.said = "this number is made of no other".to_owned(),
+            None => self.said = "this number is made of no other".into(),
         }
     }
 
     fn go_back(&mut self) {
         match self.trail.pop() {
             Some(cell) => self.go_to(&cell),
-            None => self.said = "no number was followed".to_owned(),
+            None => self.said = "no number was followed".into(),
         }
     }
 
@@ -257,15 +259,15 @@ impl<'a> Walk<'a> {
         let differs = |at: &usize| self.status(steps[*at].name) == Some(Status::Differs);
         match (self.at + 1..steps.len()).chain(0..=self.at).find(differs) {
             Some(at) => (self.at, self.scrolled) = (at, 0),
-            None if self.route.check.is_some() => self.said = "no step differs".to_owned(),
-            None => self.said = "nothing is compared: give a recorded file".to_owned(),
+            None if self.route.check.is_some() => self.said = "no step differs".into(),
+            None => self.said = "nothing is compared: give a recorded file".into(),
         }
     }
 
     fn change_beside(&mut self) {
         self.beside = match self.beside {
             _ if self.route.check.is_none() => {
-                self.said = "nothing is compared: give a recorded file".to_owned();
+                self.said = "nothing is compared: give a recorded file".into();
                 Beside::Factors
             }
             Beside::Factors => Beside::Recomputed,
@@ -281,7 +283,7 @@ impl<'a> Walk<'a> {
             KeyCode::Enter => {
                 match self.search_for(&typed) {
                     Some(at) => (self.at, self.scrolled) = (at, 0),
-                    None => self.said = format!("no step is called {typed}"),
+                    None => self.said = format!("no step is called {typed}").into(),
                 }
                 return;
             }

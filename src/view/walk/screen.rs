@@ -54,6 +54,42 @@ const HEAT: [(u8, Color); 6] = [
     (17, Color::White),
 ];
 
+/// A step that a number is made of.
+struct Factor<'a> {
+    step: &'a Step,
+    /// The first cell that is read.
+    index: Vec<usize>,
+    /// All of them.
+    lit: HashSet<Vec<usize>>,
+}
+
+/// A step's name, and which of its tables is shown.
+fn title(step: &Step, index: &[usize]) -> String {
+    let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
+    let places = places.map(|((axis, _), at)| format!(" · {axis} {at}"));
+    std::iter::once(step.name.to_string()).chain(places).collect()
+}
+
+fn bold() -> Style {
+    Style::default().add_modifier(Modifier::BOLD)
+}
+
+fn faint() -> Style {
+    Style::default().add_modifier(Modifier::DIM)
+}
+
+/// What the keys do, above all else.
+fn help(frame: &mut Frame) {
+    let area = frame.area().centered(Constraint::Max(76), Constraint::Max(16));
+    let lines = KEYS.iter().map(|(key, does)| {
+        let gap = " ".repeat(14_usize.saturating_sub(wide(key)));
+        Line::from(vec![Span::styled((*key).to_owned(), bold()), gap.into(), (*does).into()])
+    });
+    let border = Border::default().borders(Borders::ALL).title(" keys ");
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(border), area);
+}
+
 /// Blocks as lines of text.
 fn written(blocks: Vec<Block>, width: usize) -> Result<Vec<String>> {
     let style = text::Style { width, color: false, spell: |key, _| key.to_owned() };
@@ -85,14 +121,14 @@ impl Walk<'_> {
         frame.render_widget(Paragraph::new(heading), head);
         self.tables(frame, middle, &explained)?;
         self.explanation(frame, below)?;
-        let hint = match (&self.search, self.said.as_str()) {
+        let hint = match (&self.search, &*self.said) {
             (Some(typed), _) => Line::from(format!("/{typed}█")),
-            (None, "") => Line::from(HINT).style(self.faint()),
-            (None, said) => Line::from(said.to_owned()).style(self.bold()),
+            (None, "") => Line::from(HINT).style(faint()),
+            (None, said) => Line::from(said.to_owned()).style(bold()),
         };
         frame.render_widget(hint, last);
         if self.is_help {
-            self.help(frame);
+            help(frame);
         }
         Ok(())
     }
@@ -105,7 +141,7 @@ impl Walk<'_> {
             .collect();
         let number = shown.iter().position(|at| *at == self.at).unwrap_or_default() + 1;
         let title = format!(" · {} · {number} of {}", step.name.title(), shown.len());
-        let mut first = vec![Span::styled(step.name.to_string(), self.bold()), title.into()];
+        let mut first = vec![Span::styled(step.name.to_string(), bold()), title.into()];
         if let Some(status) = self.status(step.name) {
             first.push(Span::styled(format!(" · {}", status.name()), self.of_status(status)));
         }
@@ -124,7 +160,7 @@ impl Walk<'_> {
     fn tables_height(&self, explained: &Explanation) -> u16 {
         let rows = |step: &Step| step.axes.iter().rev().nth(1).map_or(1, |(_, rows)| rows) + 2;
         let factors = match self.beside {
-            Beside::Factors => self.factors(explained).iter().map(|(_, step, ..)| rows(step)).sum(),
+            Beside::Factors => self.factors(explained).iter().map(|factor| rows(factor.step)).sum(),
             Beside::Recomputed | Beside::Difference => 0,
         };
         u16::try_from(rows(self.step()).max(factors)).unwrap_or(u16::MAX)
@@ -132,49 +168,30 @@ impl Walk<'_> {
 
     /// The step's own table, and what stands beside it.
     fn tables(&self, frame: &mut Frame, area: Rect, explained: &Explanation) -> Result<()> {
-        let step = self.step();
-        let own_width = area.width * 11 / 20;
-        let factors = self.factors(explained);
-        let beside: Vec<(String, Source)> = match (self.beside, self.route.check) {
-            (Beside::Factors, _) | (_, None) => factors
-                .iter()
-                .map(|(name, step, index, lit)| {
-                    let source = Source {
-                        index,
-                        lit: lit.clone(),
-                        has_cursor: false,
-                        is_heat: false,
-                        ..self.source(step, &step.value, index)
-                    };
-                    (name.clone(), source)
-                })
-                .collect(),
-            (Beside::Recomputed | Beside::Difference, Some(_)) => Vec::new(),
-        };
-        let index = self.index();
-        let meant = match (self.beside, self.route.check) {
+        let (step, index) = (self.step(), self.index());
+        let compared = match (self.beside, self.route.check) {
             (Beside::Factors, _) | (_, None) => None,
             (beside, Some((meant, _))) => self.compared(beside, meant.step(step.name))?,
         };
-        let has_beside = area.width >= 2 * LEAST_BESIDE && (!beside.is_empty() || meant.is_some());
-        let [left, right] = if has_beside {
-            Layout::horizontal([Constraint::Length(own_width), Constraint::Min(LEAST_BESIDE)])
-                .areas(area)
-        } else {
-            Layout::horizontal([Constraint::Min(0), Constraint::Length(0)]).areas(area)
-        };
+        let factors = self.factors(explained);
         let blocked = self.route.trace.blocked_before(step)?;
         let blocked = blocked.as_ref().filter(|_| step.is_computed());
         let own = Source { blocked, ..self.source(step, &step.value, &index) };
-        let title = self.title(step, &index);
-        let title = if self.route.check.is_some() { format!("{title} · recorded") } else { title };
-        self.sheet(frame, left, &title, &own)?;
-        if !has_beside {
+        let beside: Vec<(String, Source)> = match &compared {
+            Some((title, values)) => {
+                let other = Source { blocked, ..self.source(step, values, &index) };
+                vec![((*title).to_owned(), Source { is_heat: false, ..other })]
+            }
+            None => factors.iter().map(|factor| self.factor(factor)).collect(),
+        };
+        let is_wide = area.width >= 2 * LEAST_BESIDE && !beside.is_empty();
+        let width = if is_wide { area.width * 11 / 20 } else { area.width };
+        let parts = [Constraint::Length(width), Constraint::Fill(1)];
+        let [left, right] = Layout::horizontal(parts).areas(area);
+        let recorded = if self.route.check.is_some() { " · recorded" } else { "" };
+        self.sheet(frame, left, &format!("{}{recorded}", title(step, &index)), &own)?;
+        if !is_wide {
             return Ok(());
-        }
-        if let Some((title, values)) = meant {
-            let source = Source { blocked, is_heat: false, ..self.source(step, &values, &index) };
-            return self.sheet(frame, right, title, &source);
         }
         let many = beside.len().min(usize::from(right.height / 3)).max(1);
         let parts = Layout::vertical(vec![Constraint::Fill(1); many]).split(right);
@@ -182,6 +199,13 @@ impl Walk<'_> {
             self.sheet(frame, *part, title, source)?;
         }
         Ok(())
+    }
+
+    fn factor<'s>(&'s self, factor: &'s Factor) -> (String, Source<'s>) {
+        let source = self.source(factor.step, &factor.step.value, &factor.index);
+        let lit = factor.lit.clone();
+        let source = Source { lit, has_cursor: false, is_heat: false, ..source };
+        (title(factor.step, &factor.index), source)
     }
 
     /// What a recorded step should hold, or how far it is from that.
@@ -212,41 +236,25 @@ impl Walk<'_> {
         }
     }
 
-    /// The steps whose numbers make the one under the cursor: name and place, and their cells.
-    fn factors(
-        &self,
-        explained: &Explanation,
-    ) -> Vec<(String, &Step, Vec<usize>, HashSet<Vec<usize>>)> {
-        let mut found: Vec<(String, &Step, Vec<usize>, HashSet<Vec<usize>>)> = Vec::new();
+    /// The steps whose numbers make the one under the cursor.
+    fn factors(&self, explained: &Explanation) -> Vec<Factor<'_>> {
+        let mut found: Vec<Factor> = Vec::new();
         let cells = explained.terms.iter().flat_map(|term| &term.0);
         for cell in cells.filter_map(|factor| factor.cell.as_ref()) {
             let step = Name::named(&cell.step).and_then(|name| self.route.trace.step(name));
             let Some(step) = step else { continue };
-            match found.iter_mut().find(|(_, known, ..)| known.name == step.name) {
-                Some((.., lit)) => {
-                    lit.insert(cell.index.clone());
-                }
-                None => {
-                    let lit = HashSet::from([cell.index.clone()]);
-                    found.push((step.name.to_string(), step, cell.index.clone(), lit));
-                }
-            }
-        }
-        for (title, step, index, _) in &mut found {
-            *title = self.title(step, index);
+            let at = found.iter().position(|known| known.step.name == step.name);
+            let at = at.unwrap_or_else(|| {
+                found.push(Factor { step, index: cell.index.clone(), lit: HashSet::new() });
+                found.len() - 1
+            });
+            found[at].lit.insert(cell.index.clone());
         }
         found
     }
 
-    /// A step's name, and which of its tables is shown.
-    fn title(&self, step: &Step, index: &[usize]) -> String {
-        let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
-        let places = places.map(|((axis, _), at)| format!(" · {axis} {at}"));
-        std::iter::once(step.name.to_string()).chain(places).collect()
-    }
-
     fn sheet(&self, frame: &mut Frame, area: Rect, title: &str, source: &Source) -> Result<()> {
-        let border = Border::default().borders(Borders::TOP).border_style(self.faint());
+        let border = Border::default().borders(Borders::TOP).border_style(faint());
         let inside = border.inner(area);
         let sheet = source.sheet(inside.width.into(), inside.height.into())?;
         let title = format!(" {title}{} ", sheet.cut);
@@ -263,9 +271,9 @@ impl Walk<'_> {
             format!("{text}{}", " ".repeat(sheet.label_width.saturating_sub(wide(text))))
         };
         let header: String = sheet.columns.iter().map(|column| right(column)).collect();
-        let header = Line::from(format!("{}{header}", left(""))).style(self.faint());
+        let header = Line::from(format!("{}{header}", left(""))).style(faint());
         let rows = sheet.rows.iter().map(|(label, cells)| {
-            let label = Span::styled(left(label), self.faint());
+            let label = Span::styled(left(label), faint());
             let cells = cells.iter().flat_map(|cell| {
                 let gap = sheet.cell_width.saturating_sub(wide(&cell.text));
                 [Span::raw(" ".repeat(gap)), Span::styled(cell.text.clone(), self.of_cell(cell))]
@@ -277,7 +285,7 @@ impl Walk<'_> {
 
     /// How the number under the cursor came about, in the words of `explain`.
     fn explanation(&self, frame: &mut Frame, area: Rect) -> Result<()> {
-        let border = Border::default().borders(Borders::TOP).border_style(self.faint());
+        let border = Border::default().borders(Borders::TOP).border_style(faint());
         let inside = border.inner(area);
         frame.render_widget(border, area);
         let found = self.route.check.and_then(|(_, report)| report.diagnosis.as_ref());
@@ -294,27 +302,9 @@ impl Walk<'_> {
         frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), inside);
         if most > above {
             let more = Rect { y: area.y, height: 1, ..area };
-            frame.render_widget(
-                Line::from(" PgDn: more ").right_aligned().style(self.faint()),
-                more,
-            );
+            frame.render_widget(Line::from(" PgDn: more ").right_aligned().style(faint()), more);
         }
         Ok(())
-    }
-
-    fn help(&self, frame: &mut Frame) {
-        let area = frame.area().centered(Constraint::Max(76), Constraint::Max(16));
-        let lines = KEYS.iter().map(|(key, does)| {
-            let gap = " ".repeat(14_usize.saturating_sub(wide(key)));
-            Line::from(vec![
-                Span::styled((*key).to_owned(), self.bold()),
-                gap.into(),
-                (*does).into(),
-            ])
-        });
-        let border = Border::default().borders(Borders::ALL).title(" keys ");
-        frame.render_widget(Clear, area);
-        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(border), area);
     }
 
     fn of_cell(&self, cell: &Shown) -> Style {
@@ -341,15 +331,7 @@ impl Walk<'_> {
             Status::Inherited => Color::Yellow,
             Status::Missing => Color::Gray,
         };
-        let style = self.bold();
+        let style = bold();
         if self.route.color { style.fg(color) } else { style }
-    }
-
-    fn bold(&self) -> Style {
-        Style::default().add_modifier(Modifier::BOLD)
-    }
-
-    fn faint(&self) -> Style {
-        Style::default().add_modifier(Modifier::DIM)
     }
 }

@@ -1,0 +1,82 @@
+//! The keys and values that queries meet: those of the run's own tokens, and others beside them; and their scores.
+
+use super::Builder;
+use crate::error::Result;
+use crate::program::{Added, Biasing, Heads, Linear, Masking, Name, Scaling};
+
+/// Keys and values that are not projected from the run's own tokens, in pairs.
+pub(super) struct Others {
+    /// Those of an earlier layer, in place of own ones.
+    earlier: Option<(usize, usize)>,
+    /// Those of a cache.
+    past: Option<(usize, usize)>,
+    /// A learned one.
+    learned: Option<(usize, usize)>,
+}
+
+impl Builder<'_> {
+    /// Those that the run is given, and the learned ones.
+    pub(super) fn others(&mut self, learned: Option<(usize, usize)>) -> Others {
+        let (has_past, is_shared) = (self.config.sizes.past_len > 0, self.config.shares_kv);
+        let past = has_past.then(|| (self.given(Name::KPast), self.given(Name::VPast)));
+        let earlier = is_shared.then(|| (self.given(Name::KShared), self.given(Name::VShared)));
+        Others { earlier, past, learned }
+    }
+
+    /// Keys and values of the run's own tokens with all others, and of as many heads as queries.
+    pub(super) fn with_others(
+        &mut self,
+        [mut keys, mut values]: [usize; 2],
+        Others { earlier: of_earlier, past, learned: bias_kv }: Others,
+    ) -> Result<[usize; 2]> {
+        let sizes = &self.config.sizes;
+        if let Some((k_shared, v_shared)) = of_earlier {
+            (keys, values) = (k_shared, v_shared);
+        }
+        if let Some((k_past, v_past)) = past {
+            keys = self.then(Name::KCached, Heads::Append, &[k_past, keys])?;
+            values = self.then(Name::VCached, Heads::Append, &[v_past, values])?;
+        }
+        if let Some((bias_k, bias_v)) = bias_kv {
+            let learned = Added::Learned { is_first: false };
+            keys = self.then(Name::KWithBias, learned.clone(), &[keys, bias_k])?;
+            values = self.then(Name::VWithBias, learned, &[values, bias_v])?;
+        }
+        if sizes.has_zero_attn {
+            keys = self.then(Name::KWithZero, Added::Zeros { is_first: false }, &[keys])?;
+            values = self.then(Name::VWithZero, Added::Zeros { is_first: false }, &[values])?;
+        }
+        if sizes.kv_heads < sizes.heads {
+            let repeat = Heads::Repeat { times: sizes.shared(), is_tiled: false };
+            keys = self.then(Name::KRepeated, repeat.clone(), &[keys])?;
+            values = self.then(Name::VRepeated, repeat, &[values])?;
+        }
+        Ok([keys, values])
+    }
+
+    /// The scores of all keys, masked.
+    pub(super) fn scores(
+        &mut self,
+        [queries, keys]: [usize; 2],
+        attn_bias: Option<usize>,
+        mask: Option<usize>,
+    ) -> Result<usize> {
+        let mut scores = self.then(Name::ScoresRaw, Linear::DotProduct, &[queries, keys])?;
+        let scale = match self.config.scale {
+            Some(factor) => Scaling::By { factor },
+            None => Scaling::Root { head_dim: self.config.sizes.head_dim },
+        };
+        scores = self.then(Name::Scores, scale, &[scores])?;
+        if let Some(cap) = self.config.softcap {
+            scores = self.then(Name::ScoresCapped, Scaling::SoftCap { cap }, &[scores])?;
+        }
+        if let Some(attn_bias) = attn_bias {
+            scores = self.then(Name::ScoresBiased, Biasing::Add, &[scores, attn_bias])?;
+        }
+        if let Some(mask) = mask {
+            let fill = Masking::Fill { fill: self.config.masks.fill };
+            scores = self.then(Name::MaskedScores, fill, &[scores, mask])?;
+        }
+        Ok(scores)
+    }
+}

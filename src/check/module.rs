@@ -1,0 +1,140 @@
+//! Files that hold a call of `nn.MultiheadAttention`: its `query`, `key` and `value` are inputs, not yet projected.
+
+use candle_core::{DType, Tensor};
+
+use crate::config::{Fill, Mask, Settings};
+use crate::error::Result;
+use crate::file::{Entry, Record};
+use crate::foreign::{Match, has_layer, last_segment, meanings};
+use crate::program::Name;
+
+/// What `forward` calls its inputs.
+const ARGUMENTS: [&str; 3] = ["query", "key", "value"];
+/// The parameters that no other code has.
+const ITS_OWN: [&str; 5] =
+    ["in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "bias_k"];
+
+/// A file read as a call of the module.
+pub struct ModuleCall {
+    /// The file with x, memory and `memory_v`.
+    pub record: Record,
+    /// The settings, with what the module does where they say nothing.
+    pub settings: Settings,
+    /// What was taken as what.
+    pub matches: Vec<Match>,
+    /// Whether its parameters can be of this module alone.
+    pub is_certain: bool,
+}
+
+impl ModuleCall {
+    /// The file as such a call; nothing where it cannot be one.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(record: &Record, flags: &Settings) -> Result<Option<Self>> {
+        let mut record = record.clone();
+        let has_x = record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::X));
+        if has_x || flags.x.is_some() || flags.q.is_some() || flags.start.is_some() {
+            return Ok(None);
+        }
+        if flags.weights.is_none() && !has_layer(&record, flags) {
+            return Ok(None);
+        }
+        let Some([query, key, value]) = places(&record) else { return Ok(None) };
+        let tensor = |at: usize| record.entries[at].tensor.clone();
+        let of_query = is_same(&tensor(key), &tensor(query))?;
+        let of_key = is_same(&tensor(value), &tensor(key))?;
+        // Where only the values are others, the keys are a second input too.
+        let mut names = vec![(query, Name::X)];
+        if !(of_query && of_key) {
+            names.push((key, Name::Memory));
+        }
+        if !of_key {
+            names.push((value, Name::MemoryV));
+        }
+        let mut matches = Vec::new();
+        for (at, name) in &names {
+            let own = &mut record.entries[*at].name;
+            matches.push(Match::as_it_is(name.as_str(), own.as_str()));
+            name.as_str().clone_into(own);
+        }
+        let is_taken = |at: usize| names.iter().any(|(taken, _)| *taken == at);
+        let mut at = 0;
+        record.entries.retain(|_| {
+            at += 1;
+            is_taken(at - 1) || ![query, key, value].contains(&(at - 1))
+        });
+        join_masks(&mut record)?;
+        let mut settings = flags.clone();
+        settings.mask.get_or_insert(Mask::None);
+        settings.mask_fill.get_or_insert(Fill(f64::NEG_INFINITY));
+        let is_own = |entry: &Entry| ITS_OWN.contains(&last_segment(&entry.name));
+        let is_certain = flags.weights.is_some() || record.entries.iter().any(is_own);
+        Ok(Some(Self { record, settings, matches, is_certain }))
+    }
+}
+
+/// Where the three inputs stand.
+fn places(record: &Record) -> Option<[usize; 3]> {
+    let place = |name: &str| {
+        let is_it = |entry: &Entry| {
+            last_segment(&entry.name).eq_ignore_ascii_case(name)
+                && matches!(entry.tensor.rank(), 2 | 3)
+        };
+        let mut found = record.entries.iter().enumerate().filter(|(_, entry)| is_it(entry));
+        let (at, _) = found.next()?;
+        found.next().is_none().then_some(at)
+    };
+    let [query, key, value] = ARGUMENTS.map(place);
+    Some([query?, key?, value?])
+}
+
+fn is_same(left: &Tensor, right: &Tensor) -> Result<bool> {
+    if left.dims() != right.dims() || left.dtype() != right.dtype() {
+        return Ok(false);
+    }
+    let numbers = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
+    Ok(numbers(left)? == numbers(right)?)
+}
+
+/// One mask in place of `attn_mask` and `key_padding_mask`, where the call has both.
+fn join_masks(record: &mut Record) -> Result<()> {
+    let place = |name: &str| {
+        record.entries.iter().position(|entry| last_segment(&entry.name).eq_ignore_ascii_case(name))
+    };
+    let (Some(of_pairs), Some(of_keys)) = (place("attn_mask"), place("key_padding_mask")) else {
+        return Ok(());
+    };
+    let (pairs, keys) = (&record.entries[of_pairs].tensor, &record.entries[of_keys].tensor);
+    let keys = match *keys.dims() {
+        [items, own] => keys.reshape((items, 1, 1, own))?,
+        [own] => keys.reshape((1, 1, 1, own))?,
+        _ => return Ok(()),
+    };
+    let pairs = match *pairs.dims() {
+        [both, queries, own] if both % keys.dim(0)? == 0 => {
+            pairs.reshape((keys.dim(0)?, both / keys.dim(0)?, queries, own))?
+        }
+        _ => pairs.clone(),
+    };
+    let is_float = pairs.dtype().is_float() || keys.dtype().is_float();
+    let both = if is_float {
+        added(&pairs)?.broadcast_add(&added(&keys)?)?
+    } else {
+        pairs.broadcast_maximum(&keys)?
+    };
+    record.entries[of_pairs].tensor = both;
+    record.entries.remove(of_keys);
+    Ok(())
+}
+
+/// What a mask adds to scores: its numbers, or −∞ where it blocks.
+fn added(mask: &Tensor) -> Result<Tensor> {
+    if mask.dtype().is_float() {
+        return Ok(mask.to_dtype(DType::F64)?);
+    }
+    let shape = mask.shape();
+    let low = Tensor::new(f64::NEG_INFINITY, mask.device())?.broadcast_as(shape)?;
+    let none = Tensor::zeros(shape, DType::F64, mask.device())?;
+    Ok(mask.ne(0.0)?.where_cond(&low, &none)?)
+}
