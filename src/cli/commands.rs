@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use crate::check::catalogue::find;
 use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{quoted, quoted_path, shown};
-use crate::file::{Output, recorded_in, write_json};
+use crate::file::{Output, recorded_in, split_place, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::program::Program;
 use crate::view::{
-    Block, Sides, Style, Tables, View, bug_list, bug_page, explanation, explanation_json,
-    model_list, report_page, shapes_json, shapes_page, step_json, step_page, trace_page,
-    write_text,
+    Block, Sides, Style, Tables, View, bug_list, bug_page, checked_html, compared_html,
+    explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
+    step_page, trace_html, trace_page, write_text,
 };
 use crate::{Config, Error, Run, Trace, to_record};
 
@@ -27,6 +27,10 @@ use super::{Outcome, print};
 /// Columns of text a line, where no terminal says it.
 const WIDTH: usize = 100;
 
+/// What the sides of a checked file are called, and those of two compared ones.
+const CHECKED: Sides = ("recorded", "recomputed");
+const COMPARED: Sides = ("left", "right");
+
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
     let (run, files) = start(args)?;
@@ -36,8 +40,7 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
 
     let trace = run.trace()?;
     if !outputs.is_empty() {
-        let record = to_record(&trace, run.config());
-        outputs.into_iter().try_for_each(|output| output.write(&record))?;
+        write(outputs, &trace, run.config())?;
     }
     if !shown.quiet {
         let not_numbers = run.not_numbers()?;
@@ -102,6 +105,27 @@ fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
         outputs.push(output);
     }
     Ok(outputs)
+}
+
+/// Writes the files of a run: records of it, and pages.
+fn write(outputs: Vec<Output>, trace: &Trace, config: &Config) -> Result<(), Error> {
+    let record = to_record(trace, config);
+    outputs.into_iter().try_for_each(|output| match output.is_page() {
+        true => output.write_page(&trace_html(trace, config, flag)?),
+        false => output.write(&record),
+    })
+}
+
+/// Opens the page of a report, which may be none of the files that are compared.
+fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Output>, Error> {
+    let Some(output) = open(path.map(std::slice::from_ref).unwrap_or_default(), read)?.pop() else {
+        return Ok(None);
+    };
+    if output.is_page() {
+        return Ok(Some(output));
+    }
+    let what = format!("-o {} is no page", quoted_path(output.path()));
+    Err(refusal(what, "name it .html; --format json prints the report for programs"))
 }
 
 /// A refusal of flags.
@@ -295,16 +319,25 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
             }
         }
     }
+    let page = open_page(args.output.as_ref(), &[&paths[..], &args.run.files()].concat())?;
+    if page.is_some() && paths.len() > 1 {
+        let what = format!("-o writes a page of one file, and {} are checked", paths.len());
+        return Err(refusal(what, "check the file alone that the page is to show").into());
+    }
+    let mut html = None;
     for path in &paths {
         let progress = Progress::of(format!("checking {}", quoted_path(path)));
-        let checked = check::check(path, &flags, &map, &tolerances);
+        let checked = check::checked(path, &flags, &map, &tolerances);
         drop(progress);
         match checked {
-            Ok(report) => {
+            Ok(checked) => {
                 if args.run.is_verbose {
-                    print_matches(&report.matches);
+                    print_matches(&checked.report.matches);
                 }
-                reports.push(report);
+                if page.is_some() {
+                    html = Some(checked_html(&checked, CHECKED, flag)?);
+                }
+                reports.push(checked.report);
             }
             Err(error) => {
                 super::report(&error.into());
@@ -312,8 +345,11 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
             }
         }
     }
+    if let Some((page, html)) = page.zip(html) {
+        page.write_page(&html)?;
+    }
     if !reports.is_empty() || !failed {
-        show_reports(&reports, ("recorded", "recomputed"), args.quiet, &args.report)?;
+        show_reports(&reports, CHECKED, args.quiet, &args.report)?;
     }
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
@@ -322,9 +358,14 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
 pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let one_sided = if args.ignore_missing { OneSided::LeftOut } else { OneSided::Differ };
     let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
-    let report = check::diff(&args.left, &args.right, &map, &tolerances, one_sided)?;
-    let reports = [report];
-    show_reports(&reports, ("left", "right"), args.quiet, &args.report)?;
+    let read = [&args.left, &args.right].map(|place| split_place(&place.to_string_lossy()).0);
+    let page = open_page(args.output.as_ref(), &read)?;
+    let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
+    if let Some(page) = page {
+        page.write_page(&compared_html(&compared, COMPARED, flag)?)?;
+    }
+    let reports = [compared.report];
+    show_reports(&reports, COMPARED, args.quiet, &args.report)?;
     Ok(outcome(&reports))
 }
 
