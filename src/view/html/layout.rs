@@ -7,14 +7,8 @@ use super::math::equation;
 use super::sheet::StepSheet;
 use super::{Sheet, texts};
 
-const STYLE: &str = include_str!("page.css");
-/// In this order: the later ones call the earlier ones.
-const SCRIPTS: [&str; 4] = [
-    include_str!("numbers.js"),
-    include_str!("terms.js"),
-    include_str!("tables.js"),
-    include_str!("page.js"),
-];
+const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
+const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
 
 /// What a comparison found.
 pub struct Found {
@@ -102,7 +96,7 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                     p { (texts::made_by(env!("CARGO_PKG_VERSION"))) }
                 }
                 script id="data" type="application/json" { (PreEscaped(data)) }
-                script { (PreEscaped("\"use strict\";\n")) @for script in SCRIPTS { (PreEscaped(script)) } }
+                script { (PreEscaped(SCRIPT)) }
             }
         }
     }

@@ -92,6 +92,9 @@ fn row(formula: &str) -> Markup {
                 };
                 html! { msup { (base) (exponent) } }
             }
+            Token::Word(word) if matches!(all.get(at), Some(Token::Word(_))) => {
+                html! { mtext { "\u{a0}" (word) } }
+            }
             other => single(other),
         };
         out.push(markup.into_string());
@@ -139,6 +142,10 @@ fn single(token: &Token) -> Markup {
         Token::Word(word) => html! { mtext { "\u{a0}" (word) "\u{a0}" } },
         Token::Sign('-') => html! { mo { "−" } },
         Token::Sign('∞') => html! { mi mathvariant="normal" { "∞" } },
+        // Brackets as high as the letters.
+        Token::Sign(sign @ ('(' | ')' | '[' | ']' | '|' | '⌊' | '⌋')) => {
+            html! { mo stretchy="false" { (sign) } }
+        }
         Token::Sign(sign) => html! { mo { (sign) } },
     }
 }
@@ -163,7 +170,7 @@ mod tests {
         );
         assert_eq!(
             told("q / √(mean(q²) + 1e-6)"),
-            "<mi mathvariant=\"normal\">q</mi><mo>/</mo><msqrt><mi>mean</mi><mo>(</mo><msup><mi mathvariant=\"normal\">q</mi><mn>2</mn></msup><mo>)</mo><mo>+</mo><mn>1e-6</mn></msqrt>"
+            "<mi mathvariant=\"normal\">q</mi><mo>/</mo><msqrt><mi>mean</mi><mo stretchy=\"false\">(</mo><msup><mi mathvariant=\"normal\">q</mi><mn>2</mn></msup><mo stretchy=\"false\">)</mo><mo>+</mo><mn>1e-6</mn></msqrt>"
         );
     }
 

@@ -1,3 +1,4 @@
+"use strict";
 // The page's data: its tensors, and how numbers are written.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STEPS = DATA.steps;
@@ -8,13 +9,15 @@ function say(name, values = {}) {
   return DATA.texts[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 }
 
-/** An element with attributes and children; strings become text, never markup. */
-function el(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+/** An element, `tag.class`, with attributes and children; strings become text, never markup. */
+function el(tag, ...parts) {
+  const [name, style] = tag.split(".");
+  const made = document.createElement(name);
+  if (style) made.className = style;
+  for (const part of parts) {
+    if (part instanceof Node || typeof part !== "object") made.append(part);
+    else for (const key in part) made.setAttribute(key, part[key]);
   }
-  made.append(...children.filter((child) => child !== undefined && child !== ""));
   return made;
 }
 
@@ -39,9 +42,8 @@ function valueAt(step, index, side) {
     if (left === undefined || right === undefined) return undefined;
     return Object.is(left, right) ? 0 : left - right;
   }
-  const numbers = tensor(step, side);
-  if (!numbers || index.some((at, axis) => !(at >= 0 && at < step.kept[axis]))) return undefined;
-  return numbers[index.reduce((flat, at, axis) => flat * step.kept[axis] + at, 0)];
+  if (index.some((at, axis) => !(at >= 0 && at < step.kept[axis]))) return undefined;
+  return tensor(step, side)?.[index.reduce((flat, at, axis) => flat * step.kept[axis] + at, 0)];
 }
 
 /** The index that is broadcast to a cell, aligned at the last axes. */
@@ -64,13 +66,10 @@ function number(value, decimals = DATA.decimals) {
   if (Number.isNaN(value)) return "nan";
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
   if (Math.abs(value) >= 1e6) return scientific(value.toExponential(decimals));
-  let text = value.toFixed(decimals);
-  // Only a number of so few binary digits can lie in the middle, and toFixed then rounds away from 0.
-  const isExact = Number.isInteger(value * 2 ** (decimals + 1));
-  if (isExact && value.toFixed(decimals + 1).endsWith("5")) {
-    const below = value.toFixed(decimals + 1).slice(0, -1);
-    if ("02468".includes(below.at(-1))) text = below;
-  }
+  // Only a number of so few binary digits can lie in the middle, where toFixed rounds away from 0.
+  const longer = value.toFixed(decimals + 1);
+  const isEven = Number.isInteger(value * 2 ** (decimals + 1)) && /[02468]\.?5$/.test(longer);
+  const text = isEven ? longer.slice(0, -1) : value.toFixed(decimals);
   return Object.is(value, -0) ? "-" + text : text;
 }
 
@@ -84,15 +83,10 @@ function brief(value) {
 
 /** The shortest decimal that reads back to the number in its own type. */
 function shortest(value, dtype) {
-  if (!Number.isFinite(value) || dtype === "f64") return Object.is(value, -0) ? "-0" : String(value);
-  for (let digits = 1; digits < 10; digits++) {
-    const text = value.toPrecision(digits);
-    if (Math.fround(Number(text)) === value) {
-      const short = String(Number(text));
-      return Object.is(value, -0) ? "-0" : short;
-    }
-  }
-  return String(value);
+  let digits = dtype === "f64" ? 17 : 1;
+  while (digits < 10 && Math.fround(value.toPrecision(digits)) !== value) digits++;
+  const text = String(digits < 10 ? Number(value.toPrecision(digits)) : value);
+  return Object.is(value, -0) ? "-0" : text;
 }
 
 const cellName = (step, index) => (index.length ? `${step.name}[${index.join(",")}]` : step.name);

@@ -147,6 +147,7 @@ impl StepSheet {
     fn json(&self, kept: &Kept) -> Result<Value> {
         let mut told = json!(self.data);
         told["name"] = json!(self.name);
+        told["title"] = json!(self.title);
         told["badge"] = json!(self.badge);
         told["kept"] = self.axes.iter().map(|axis| kept.size(axis)).collect();
         let dtype = self.sides.iter().flatten().next().map(|side| dtype_name(held(side.dtype())));

@@ -7,37 +7,33 @@ const FUNCTIONS = {
   plus: (x, by) => x + by,
 };
 
+const cellOf = (step, index, side) => ({ step, index, name: cellName(step, index), value: valueAt(step, index, side) });
+
 /** The cell that a rule reads for a cell, and its number. */
 function readCell(step, read, index, side) {
   const from = STEPS[step.inputs[read.input]];
   const at = read.at.map(({ of, plus }) =>
     of.reduce((sum, [axis, list]) => sum + (list ? list[index[axis]] : index[axis]), plus));
-  return { step: from, index: at, name: cellName(from, at), value: valueAt(from, at, side) };
+  return cellOf(from, at, side);
 }
 
 /** The numbers of a row, or undefined where the page does not hold all of them. */
 function rowOf(step, lead, side) {
   const last = step.axes.length - 1;
-  if (step.kept[last] < step.axes[last].size) return undefined;
-  const cells = Array.from({ length: step.axes[last].size }, (_, at) => {
-    const index = [...lead, at];
-    return { step, index, name: cellName(step, index), value: valueAt(step, index, side) };
-  });
-  return cells.some((cell) => cell.value === undefined) ? undefined : cells;
+  if (step.kept[last] < step.axes[last].size || !tensor(step, side)) return undefined;
+  return [...Array(step.axes[last].size).keys()].map((at) => cellOf(step, [...lead, at], side));
 }
 
-/** Mean, and root of the mean of squares, of the row that a norm takes. */
-function normed(step, row, index, side) {
+/** What a norm multiplies by, and the mean that it subtracts with the other sign; of the row, or of those of all heads. */
+function normed(step, row, [item, head, ...rest], side) {
   const x = STEPS[step.inputs[0]];
-  const leads = row.over_heads
-    ? Array.from({ length: x.axes[1].size }, (_, head) => [index[0], head, index[2]])
-    : [index.slice(0, -1)];
-  const cells = leads.map((lead) => rowOf(x, lead, side));
-  if (cells.includes(undefined)) return undefined;
+  const heads = row.over_heads ? [...Array(x.axes[1].size).keys()] : [head];
+  const cells = heads.map((head) => rowOf(x, [item, head, ...rest].slice(0, -1), side));
+  if (cells.includes(undefined)) return {};
   const all = cells.flat();
-  const mean = row.centred ? all.reduce((sum, cell) => sum + cell.value, 0) / all.length : 0;
-  const squares = all.reduce((sum, cell) => sum + (cell.value - mean) ** 2, 0) / all.length;
-  return { mean, root: Math.sqrt(squares + row.eps), cells: all };
+  const average = (of) => all.reduce((sum, cell) => sum + of(cell.value), 0) / all.length;
+  const mean = row.centred ? average((x) => x) : 0;
+  return { mean: -mean, root: 1 / Math.sqrt(average((x) => (x - mean) ** 2) + row.eps) };
 }
 
 /** The exponentials of a row of scores, and their sum. */
@@ -45,7 +41,7 @@ function exponentials(step, lead, side) {
   const [scores, sinks] = step.inputs.map((at) => STEPS[at]);
   const keys = rowOf(scores, lead, side);
   if (!keys) return undefined;
-  const sink = sinks && { step: sinks, index: [lead[1]], name: cellName(sinks, [lead[1]]), value: valueAt(sinks, [lead[1]], side) };
+  const sink = sinks && cellOf(sinks, [lead[1]], side);
   const all = sink ? [...keys, sink] : keys;
   // As of a fold from −∞ by a maximum that passes NaN over.
   const largest = all.reduce((max, { value }) => (value > max ? value : max), -Infinity);
@@ -85,15 +81,8 @@ function factorOf(step, factor, index, side) {
       const value = cell.value === undefined ? undefined : FUNCTIONS[key](cell.value, by);
       return { ...cell, name: isPlain ? cell.name : name.replace("{}", cell.name), value };
     }
-    case "root": {
-      const row = normed(step, told[1], index, side);
-      return { name: told[0], value: row && 1 / row.root };
-    }
-    case "mean": {
-      const row = normed(step, told[1], index, side);
-      return { name: told[0], value: row && -row.mean };
-    }
-    default: return turned(step, told, index, side);
+    case "turn": return turned(step, told, index, side);
+    default: return { name: told[0], value: normed(step, told[1], index, side)[kind] };
   }
 }
 
@@ -173,10 +162,11 @@ function trail(step, index, side) {
   for (let cell = { step, index }; cell; ) {
     const told = explain(cell.step, cell.index, side);
     path.push(told);
-    const size = (term) => { const value = Math.abs(product(term)); return Number.isNaN(value) ? Infinity : value; };
+    const size = (term) => Math.abs(product(term));
     const withCells = told.terms.filter((term) => term.some((factor) => factor.step));
-    const largest = withCells.reduce((best, term) => (best && size(best) >= size(term) ? best : term), undefined);
-    const cells = (largest ?? told.any ?? []).filter((factor) => factor.step);
+    // A NaN is followed before all numbers.
+    const [largest = told.any ?? []] = withCells.sort((left, right) => !(size(left) >= size(right)) - !(size(right) >= size(left)));
+    const cells = largest.filter((factor) => factor.step);
     cell = cells.find((factor) => isOfInput(factor.step)) ?? cells[0];
   }
   return path;
