@@ -6,6 +6,7 @@ use super::flow::flow;
 use super::math::equation;
 use super::sheet::StepSheet;
 use super::{Sheet, texts};
+use crate::error::shown;
 
 const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
@@ -131,7 +132,7 @@ fn list(steps: &[StepSheet]) -> Markup {
         html! {
             li {
                 a href=(address(&step.name, &[])) data-step=(at) {
-                    span class="name" { (step.name) }
+                    span class="name" { (shown(&step.name)) }
                     span class="size" { (step.size()) }
                     @if let Some(badge) = step.badge {
                         span class={ "badge " (badge) } { (texts::badge(badge)) }
@@ -183,13 +184,13 @@ fn about(at: usize, step: &StepSheet) -> Markup {
     html! {
         section class="about" id={ "step-" (at) } aria-labelledby={ "title-" (at) } {
             h2 id={ "title-" (at) } tabindex="-1" {
-                code { (step.name) }
+                code { (shown(&step.name)) }
                 @if !step.title.is_empty() { " " span class="title" { (step.title) } }
                 @if let Some(badge) = step.badge { " " span class={ "badge " (badge) } { (texts::badge(badge)) } }
             }
             @if let Some(formula) = &step.formula {
                 div class="formula" {
-                    (equation(&step.name, formula))
+                    (equation(&shown(&step.name), &shown(formula)))
                     @if let Some(constant) = &step.constant { p class="constant" { (constant) } }
                 }
             }
