@@ -1,7 +1,7 @@
 //! Which cells a cell is made of, for all cells of a step at once: what [`Operation::terms`](super::Operation::terms) tells
 //! of one cell, as a rule that readers can follow who have the numbers and not the operation.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::axis::Axes;
 
@@ -54,7 +54,7 @@ pub enum Multiplier {
     /// What stands in a cell.
     Read(Read),
     /// A number: its name, its value, and the cell that its name tells of, if it tells of one.
-    Number(String, f64, Option<Read>),
+    Number(String, #[serde(serialize_with = "any_number")] f64, Option<Read>),
     /// What a function makes of a cell: its name, the function, and the cell.
     Of(String, Function, Read),
     /// What the row of a cell is multiplied by in a norm: 1 / √(mean of squares + ε).
@@ -63,6 +63,16 @@ pub enum Multiplier {
     Mean(String, Row),
     /// The cosine of position · frequency, or a sine.
     Turn(Turning),
+}
+
+/// A number that may be infinite, which JSON has no sign for.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn any_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    match *number {
+        f64::INFINITY => serializer.serialize_str("Infinity"),
+        f64::NEG_INFINITY => serializer.serialize_str("-Infinity"),
+        number => serializer.serialize_f64(number),
+    }
 }
 
 /// A function of one number.

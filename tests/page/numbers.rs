@@ -65,7 +65,8 @@ const EXPLAINED: &str = "
 ";
 
 fn number(text: &Value) -> f64 {
-    text.as_str().expect("a text").parse().expect("a number")
+    let number = text.as_str().and_then(|text| text.parse().ok());
+    number.unwrap_or_else(|| panic!("{text} is no number"))
 }
 
 /// The sines of a browser and those of Rust may differ in their last digits.

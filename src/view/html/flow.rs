@@ -9,66 +9,82 @@ const HEIGHT: usize = 44;
 const ACROSS: usize = 20;
 const DOWN: usize = 30;
 
-struct Box<'a> {
+struct Drawn<'a> {
     step: &'a StepSheet,
-    x: usize,
-    y: usize,
+    /// The place in the program.
+    at: usize,
+    /// Below every step that it reads.
+    level: usize,
+    /// The column: of a chain of steps one.
+    lane: usize,
 }
 
-/// The picture. Steps on one level read steps of the levels above.
+impl Drawn<'_> {
+    fn x(&self) -> usize {
+        self.lane * (WIDTH + ACROSS) + 1
+    }
+
+    fn y(&self) -> usize {
+        self.level * (HEIGHT + DOWN) + 1
+    }
+}
+
+/// Where the steps of the story stand. A step goes on in the lane of what it reads first, unless another has taken that.
+fn placed(steps: &[StepSheet]) -> Vec<Drawn<'_>> {
+    let mut drawn: Vec<Drawn> = Vec::new();
+    let mut lanes = 0;
+    for (at, step) in steps.iter().enumerate().filter(|(_, step)| step.is_story) {
+        let read =
+            || step.inputs.iter().filter_map(|at| drawn.iter().find(|other| other.at == *at));
+        let level = read().map(|other| other.level + 1).max().unwrap_or(0);
+        let is_last = |other: &&Drawn| {
+            drawn.iter().rfind(|own| own.lane == other.lane).map(|own| own.at) == Some(other.at)
+        };
+        let lane = read().find(is_last).map_or(lanes, |other| other.lane);
+        lanes = lanes.max(lane + 1);
+        drawn.push(Drawn { step, at, level, lane });
+    }
+    drawn
+}
+
+/// The picture.
 pub fn flow(steps: &[StepSheet]) -> Markup {
-    let mut levels: Vec<usize> = Vec::with_capacity(steps.len());
-    for step in steps {
-        let above = step.inputs.iter().filter(|at| is_drawn(steps, **at));
-        let level = above.filter_map(|at| levels.get(*at)).max().map_or(0, |level| level + 1);
-        levels.push(level);
-    }
-    let rows =
-        levels.iter().zip(steps).filter(|(_, step)| step.is_story).map(|(level, _)| level + 1);
-    let rows = rows.max().unwrap_or(0);
-    let on = |row: usize| {
-        let all = steps.iter().zip(&levels);
-        all.filter(move |(step, level)| step.is_story && **level == row).map(|(step, _)| step)
-    };
-    let columns = (0..rows).map(|row| on(row).count()).max().unwrap_or(0);
-    let across = |count: usize| count * WIDTH + count.saturating_sub(1) * ACROSS;
-    let (width, height) = (across(columns) + 2, rows * (HEIGHT + DOWN));
-    let mut boxes: Vec<Box> = Vec::new();
-    for row in 0..rows {
-        let left = (width - across(on(row).count())) / 2;
-        boxes.extend(on(row).enumerate().map(|(at, step)| Box {
-            step,
-            x: left + at * (WIDTH + ACROSS),
-            y: row * (HEIGHT + DOWN) + 1,
-        }));
-    }
-    let of = |at: usize| {
-        steps.get(at).and_then(|step| boxes.iter().find(|other| other.step.name == step.name))
-    };
+    let drawn = placed(steps);
+    let right = drawn.iter().map(|own| own.x() + WIDTH + 1).max().unwrap_or(0);
+    let bottom = drawn.iter().map(|own| own.y() + HEIGHT + 1).max().unwrap_or(0);
+    let lines = drawn.iter().flat_map(|to| {
+        let read = to.step.inputs.iter().filter_map(|at| drawn.iter().find(|from| from.at == *at));
+        read.map(|from| line(from, to, &drawn))
+    });
     html! {
-        svg class="flow" viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height)
+        svg class="flow" viewBox={ "0 0 " (right) " " (bottom) } width=(right) height=(bottom)
             role="group" aria-label=(super::texts::FLOW) {
-            @for to in &boxes {
-                @for from in to.step.inputs.iter().filter_map(|at| of(*at)) {
-                    path d={
-                        "M" (from.x + WIDTH / 2) " " (from.y + HEIGHT)
-                        " C" (from.x + WIDTH / 2) " " (from.y + HEIGHT + DOWN)
-                        " " (to.x + WIDTH / 2) " " (to.y.saturating_sub(DOWN))
-                        " " (to.x + WIDTH / 2) " " (to.y)
-                    } {}
-                }
-            }
-            @for Box { step, x, y } in &boxes {
-                a href={ "#" (step.name) } data-step=(step.name) {
+            @for line in lines { path d=(line) {} }
+            @for own in &drawn {
+                @let (x, y) = (own.x(), own.y());
+                a href={ "#" (own.step.name) } {
                     rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="6" {}
-                    text x=(x + WIDTH / 2) y=(y + 18) { (step.name) }
-                    text class="shape" x=(x + WIDTH / 2) y=(y + 35) { (step.size()) }
+                    text x=(x + WIDTH / 2) y=(y + 18) { (own.step.name) }
+                    text class="shape" x=(x + WIDTH / 2) y=(y + 35) { (own.step.size()) }
                 }
             }
         }
     }
 }
 
-fn is_drawn(steps: &[StepSheet], at: usize) -> bool {
-    steps.get(at).is_some_and(|step| step.is_story)
+/// A line from a box down to another: it changes lanes at once, where its own goes on without it, or at its end.
+fn line(from: &Drawn, to: &Drawn, all: &[Drawn]) -> String {
+    let goes_on = all
+        .iter()
+        .any(|other| other.lane == from.lane && other.level > from.level && other.level < to.level);
+    let (start, end) = (from.x() + WIDTH / 2, to.x() + WIDTH / 2);
+    let (top, bottom) = (from.y() + HEIGHT, to.y());
+    let middle = DOWN / 2;
+    let across =
+        |y: usize| format!("C{start} {} {end} {} {end} {}", y + middle, y + middle, y + DOWN);
+    if goes_on {
+        format!("M{start} {top}{}V{bottom}", across(top))
+    } else {
+        format!("M{start} {top}V{}{}", bottom - DOWN, across(bottom - DOWN))
+    }
 }

@@ -72,7 +72,7 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                     @if sheet.steps.iter().any(|step| step.is_story) {
                         details class="flow-box" {
                             summary { (texts::FLOW) }
-                            div class="scroll" tabindex="0" role="region" aria-label=(texts::FLOW) { (flow(&sheet.steps)) }
+                            section class="scroll" tabindex="0" aria-label=(texts::FLOW) { (flow(&sheet.steps)) }
                         }
                     }
                 }

@@ -98,7 +98,7 @@ function draw(step, view, head) {
     })));
   } else {
     const own = heat(lead);
-    box.replaceChildren(...pager(step), own ? legend(own) : "", scroll(step.name, grid(step, lead, side, { heat: own, window: state.window })));
+    box.replaceChildren(...pager(step), own ? legend(own, step.blocked.length) : "", scroll(step.name, grid(step, lead, side, { heat: own, window: state.window })));
   }
   const first = state.pin ? cellAtIndex(state.pin) : box.querySelector("[data-cell]");
   if (first) first.tabIndex = 0;
@@ -146,9 +146,8 @@ function tell(index) {
   const told = explain(step, index, sideOf(step));
   const sides = sideOf(step) === DIFFERENCE ? ` (${DATA.sides.map((name, side) => `${name} ${shown(step, index, side)}`).join(", ")})` : "";
   title.append(el("code", cellName(step, index)), ` = ${value}${sides}`);
-  const after = isPinned ? back(step, index) : [el("p.hint", say("pin"))];
-  $("how").replaceChildren(title, el("p", placeOf(step, index)), ...working(told), ...after);
-  $("parts").replaceChildren(...partTables(cellsOf(told)));
+  $("how").replaceChildren(title, el("p", placeOf(step, index)), ...working(told), el("p.hint", say(isPinned ? "pinned" : "pin")));
+  $("parts").replaceChildren(...partTables(cellsOf(told)), ...(isPinned ? back(step, index) : []));
 }
 
 /** A number in all its digits. */
@@ -226,7 +225,7 @@ function softmaxTable({ step, index }, row) {
 function back(step, index) {
   const path = trail(step, index, workedSide()).map(({ step, index, value }) => el("li", link(step, index, cellName(step, index)),
     ` = ${step.flags ? say(value ? "true" : "false") : brief(value)}${step.is_given ? `, ${say("given")}` : ""}`));
-  return [el("h4", say("back")), el("p.hint", `${say("backNote")} ${say("pinned")}`), el("ol.trail", ...path)];
+  return [el("h3", say("back")), el("p.hint", say("backNote")), el("ol.trail", ...path)];
 }
 
 /** The tables that a number is read from, with its cells lit up. */

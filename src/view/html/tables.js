@@ -124,14 +124,15 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
 }
 
 /** A box that scrolls by itself, and can be reached by keys where nothing inside can. */
-const scroll = (label, ...children) => el("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, ...children);
+const scroll = (label, ...children) => el("section.scroll", { tabindex: "0", "aria-label": label }, ...children);
 
-function legend(heat) {
+function legend(heat, hasBlocked) {
   const bar = (name) => el("span." + name, { "aria-hidden": "true" });
   const colours = bar("bar");
   const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(heat.of(heat.low + (heat.high - heat.low) * share)));
   colours.style.backgroundImage = `linear-gradient(to right, ${stops})`;
-  return el("p.legend", number(heat.low), colours, number(heat.high), bar("bar blocked"), say("blocked"));
+  return el("p.legend", number(heat.low), colours, number(heat.high),
+    ...(hasBlocked ? [bar("bar blocked"), say("blocked")] : []));
 }
 
 /** A head as a picture: a square a cell, blocked ones hatched. */

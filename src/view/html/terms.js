@@ -28,7 +28,7 @@ function rowOf(step, lead, side) {
 function normed(step, row, [item, head, ...rest], side) {
   const x = STEPS[step.inputs[0]];
   const heads = row.over_heads ? [...Array(x.axes[1].size).keys()] : [head];
-  const cells = heads.map((head) => rowOf(x, [item, head, ...rest].slice(0, -1), side));
+  const cells = heads.map((head) => rowOf(x, [item, head, ...rest].slice(0, x.axes.length - 1), side));
   if (cells.includes(undefined)) return {};
   const all = cells.flat();
   const average = (of) => all.reduce((sum, cell) => sum + of(cell.value), 0) / all.length;
@@ -71,7 +71,7 @@ function factorOf(step, factor, index, side) {
     case "read": return readCell(step, told, index, side);
     case "number": {
       const [name, value, about] = told;
-      return { name: about ? name.replace("{}", readCell(step, about, index, side).name) : name, value };
+      return { name: about ? name.replace("{}", readCell(step, about, index, side).name) : name, value: Number(value) };
     }
     case "of": {
       const [name, made, read] = told;
@@ -107,9 +107,8 @@ function explain(step, index, side) {
   if (!pattern || step.is_given) return told;
   if (pattern === "by_cell") {
     const flat = index.reduce((sum, at, axis) => sum * step.axes[axis].size + at, 0);
-    const number = (value) => (typeof value === "string" ? Number(value) : value);
     told.terms = (step.cells?.[flat] ?? []).map((factors) => factors.map(([name, value, cell]) =>
-      ({ name, value: number(value), step: cell && STEPS[cell[0]], index: cell?.[1] })));
+      ({ name, value: Number(value), step: cell && STEPS[cell[0]], index: cell?.[1] })));
     told.isUnknown = !step.cells && !step.flags;
   } else if (pattern.sum) {
     for (const { count, when, factors } of pattern.sum) {
