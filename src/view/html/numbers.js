@@ -42,8 +42,12 @@ function valueAt(step, index, side) {
     if (left === undefined || right === undefined) return undefined;
     return Object.is(left, right) ? 0 : left - right;
   }
-  if (index.some((at, axis) => !(at >= 0 && at < step.kept[axis]))) return undefined;
-  return tensor(step, side)?.[index.reduce((flat, at, axis) => flat * step.kept[axis] + at, 0)];
+  let flat = 0;
+  for (let axis = 0; axis < index.length; axis++) {
+    if (!(index[axis] >= 0 && index[axis] < step.kept[axis])) return undefined;
+    flat = flat * step.kept[axis] + index[axis];
+  }
+  return tensor(step, side)?.[flat];
 }
 
 /** The index that is broadcast to a cell, aligned at the last axes. */

@@ -164,7 +164,7 @@ function working(told) {
   const line = (...parts) => el("p.sum-line", ...parts);
   if (step.is_given) return [line(say("given"))];
   if (told.isUnknown) return [line(say("noFactors")), el("pre", `mha-trace explain '${cellName(step, index)}'`)];
-  const masks = any ? any.filter((cell) => cell.value) : row ? [] : blockers(step, index);
+  const masks = any ? any.filter((cell) => cell.value) : blockers(step, index);
   const out = [row ? softmaxTable(told, row) : "", ...masks.map((cell) => line(maskedBy(cell)))];
   const products = terms.map(heldProduct);
   const held = products.filter((value) => value !== undefined);
