@@ -155,7 +155,9 @@ fn a_run_from_files_redoes_itself_from_its_record_alone() {
 fn a_refused_run_leaves_the_folder_as_it_was() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [file, page] = ["run.json", "run.html"].map(|name| path(folder.path(), name));
-    [&file, &page].map(|file| fs::write(file, "kept").expect("writable"));
+    for file in [&file, &page] {
+        fs::write(file, "kept").expect("writable");
+    }
     let refused = [
         vec!["-b", "100000", "-t", "100000", "-o", &file],
         vec!["-b", "100000", "-t", "100000", "-o", &page],

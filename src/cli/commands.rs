@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use crate::check::catalogue::find;
 use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{quoted, quoted_path, shown};
-use crate::file::{Output, recorded_in, split_place, write_json};
+use crate::file::{recorded_in, split_place, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::program::Program;
 use crate::view::{
     Block, Sides, Style, Tables, View, bug_list, bug_page, checked_html, compared_html,
     explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
-    step_page, trace_html, trace_page, write_text,
+    step_page, trace_page, write_text,
 };
 use crate::{Config, Error, Run, Trace, to_record};
 
@@ -20,6 +20,7 @@ use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
     ToleranceArgs, ViewArgs,
 };
+use super::outputs::{open, open_page, refusal, write};
 use super::progress::Progress;
 use super::run::{RunArgs, flag};
 use super::{Outcome, print};
@@ -86,51 +87,6 @@ fn print_matches(matches: &[Match]) {
         // What cannot be written keeps nothing from its place.
         let _ = writeln!(io::stderr(), "{}", shown(&matched.to_string()));
     }
-}
-
-/// Opens the files to be written, of which none may be one that the run reads.
-fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
-    let read: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    let mut outputs: Vec<Output> = Vec::new();
-    for path in paths {
-        let output = Output::create(path)?;
-        if read.iter().any(|read| read == output.path()) {
-            let what = format!("-o {} is a file that the run reads", quoted_path(path));
-            return Err(refusal(what, "write to another file"));
-        }
-        if outputs.iter().any(|other| other.path() == output.path()) {
-            let what = format!("-o {} is given twice", quoted_path(path));
-            return Err(refusal(what, "name every file once"));
-        }
-        outputs.push(output);
-    }
-    Ok(outputs)
-}
-
-/// Writes the files of a run: records of it, and pages.
-fn write(outputs: Vec<Output>, trace: &Trace, config: &Config) -> Result<(), Error> {
-    let record = to_record(trace, config);
-    outputs.into_iter().try_for_each(|output| match output.is_page() {
-        true => output.write_page(&trace_html(trace, config, flag)?),
-        false => output.write(&record),
-    })
-}
-
-/// Opens the page of a report, which may be none of the files that are compared.
-fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Output>, Error> {
-    let Some(output) = open(path.map(std::slice::from_ref).unwrap_or_default(), read)?.pop() else {
-        return Ok(None);
-    };
-    if output.is_page() {
-        return Ok(Some(output));
-    }
-    let what = format!("-o {} is no page", quoted_path(output.path()));
-    Err(refusal(what, "name it .html; --format json prints the report for programs"))
-}
-
-/// A refusal of flags.
-fn refusal(what: impl Into<String>, fix: impl Into<String>) -> Error {
-    Error::Config { what: what.into().into(), fix: fix.into().into() }
 }
 
 fn show(

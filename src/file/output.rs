@@ -154,5 +154,14 @@ mod tests {
             assert_ne!(fs::read(&path).expect("readable"), b"old");
         }
         assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 3);
+        let page = folder.path().join("trace.html");
+        let output = || Output::create(&page).expect("writable");
+        output().write_page("<!DOCTYPE html>").expect("written");
+        // Neither is taken for the other.
+        assert!(output().write(&Record::default()).is_err());
+        let record = Output::create(&folder.path().join("trace.json")).expect("writable");
+        assert!(record.write_page("").is_err());
+        assert_eq!(fs::read(&page).expect("readable"), b"<!DOCTYPE html>");
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 4);
     }
 }

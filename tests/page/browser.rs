@@ -25,6 +25,16 @@ fn chromium() -> Option<PathBuf> {
 /// What the script `probe` returns that runs on a page opened at `address`; `None`, and a notice, where there is no
 /// browser. What the page's own scripts throw or write to the console fails the test.
 pub fn browse(html: &str, address: &str, probe: &str) -> Option<Value> {
+    // Time runs as fast as there is something to do, so that waiting takes none.
+    opened(html, address, probe, &["--virtual-time-budget=60000"])
+}
+
+/// The same for a script that waits for nothing, in real time.
+pub fn browse_at_once(html: &str, address: &str, probe: &str) -> Option<Value> {
+    opened(html, address, probe, &[])
+}
+
+fn opened(html: &str, address: &str, probe: &str, flags: &[&str]) -> Option<Value> {
     let Some(chromium) = chromium() else {
         eprintln!("skipped: there is no chromium; set MHA_TRACE_CHROMIUM to one");
         return None;
@@ -42,8 +52,8 @@ pub fn browse(html: &str, address: &str, probe: &str) -> Option<Value> {
         // No name is known to the browser, and nothing of it is kept.
         .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--no-first-run", "--disable-extensions"])
         .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
-        // Time runs as fast as there is something to do, so that waiting takes none.
-        .args(["--virtual-time-budget=60000", "--dump-dom", "--enable-logging=stderr"])
+        .args(["--dump-dom", "--enable-logging=stderr"])
+        .args(flags)
         .arg(format!("file://{}{address}", page.display()))
         .output()
         .expect("the browser runs");

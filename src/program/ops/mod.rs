@@ -26,6 +26,7 @@ mod slip;
 mod stream;
 mod temperature;
 mod turn;
+mod weight_pattern;
 mod weights;
 
 pub use alibi::{AlibiForm, Distance, Distances, alibi_slopes};

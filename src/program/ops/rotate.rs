@@ -209,10 +209,9 @@ impl Rotate {
             |item, token| (0..listed).map(|pair| self.position(item, token, pair)).collect();
         let of_item = |item| (0..tokens).map(|token| of_token(item, token)).collect();
         let positions: Vec<Vec<Vec<usize>>> = (0..items).map(of_item).collect();
-        let sign = |d: usize| match turned.contains(&d) {
-            true if is_first(d - start) != self.is_backwards => -1,
-            _ => 1,
-        };
+        let is_negative =
+            |d: usize| turned.contains(&d) && is_first(d - start) != self.is_backwards;
+        let sign = |d: usize| if is_negative(d) { -1 } else { 1 };
         let turn = |sine: bool| {
             Multiplier::Turn(pattern::Turning {
                 frequency: Read::of(1, [of_features(&pair)]),

@@ -5,12 +5,13 @@ use candle_core::{D, DType, Device, Tensor};
 use super::functions::{Map, Weigh};
 use super::mask::broadcasts;
 use super::slip::Slip;
+use super::weight_pattern::pattern;
 use crate::error::Result;
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation};
-use crate::program::pattern::{Multiplier, Pattern, Place, Products, Read};
+use crate::program::pattern::Pattern;
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::{Exponential, Exponentials, Working};
@@ -246,34 +247,7 @@ impl Operation for Weighting {
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {
-        let Some(first) = inputs.first() else { return Pattern::ByCell };
-        let number = |name: &str, value: f64| Multiplier::Number(name.to_owned(), value, None);
-        let own = || Multiplier::from(Read::same(0, first));
-        let factors = match (self, first.shape()[..].get(1)) {
-            (Self::Softmax { axis_from_last: 1, empty_row }, _) => {
-                return Pattern::Softmax { zero: *empty_row == EmptyRow::Zero };
-            }
-            (Self::LogSumExp, _) => return Pattern::LogSumExp,
-            (Self::MeanOverHeads, Some(heads)) => {
-                let of_head = Read::of(0, [0, 3, 1, 2].map(Place::on));
-                #[allow(clippy::cast_precision_loss, reason = "heads are few")]
-                let share = number("1 / heads", (*heads as f64).recip());
-                return Pattern::Sum(vec![Products::many(*heads, of_head, share)]);
-            }
-            (Self::Dropout { p }, _) => {
-                let keep = Read { input: 1, ..Read::same(0, first) };
-                vec![own(), keep.into(), number("1 / (1 − p)", dropout_scale(*p).into())]
-            }
-            (Self::ZeroEmptyRows, _) => vec![own()],
-            (
-                Self::Softmax { .. }
-                | Self::MeanOverHeads
-                | Self::DropoutScale { .. }
-                | Self::KeepSome(_),
-                _,
-            ) => return Pattern::ByCell,
-        };
-        Pattern::Sum(vec![Products::one(factors)])
+        pattern(self, inputs)
     }
 
     fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use candle_core::Tensor;
+
 use super::layout::{Found, Mistake};
 use super::sheet::{StepSheet, sheets};
 use super::{Sheet, Spell, spelled, texts};
@@ -50,7 +52,7 @@ pub fn compared_html(compared: &Compared, sides: Sides, spell: Spell) -> Result<
     let mut steps = match &run {
         Some(run) => {
             sheets(run.program(), run.config(), None, |step| match both(step.name.as_str()) {
-                sides if fits(step) => sides.map(|side| side.cloned()).to_vec(),
+                sides if fits(step) => sides.map(Option::<&Tensor>::cloned).to_vec(),
                 _ => vec![None],
             })?
         }

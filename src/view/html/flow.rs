@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::layout::address;
 use super::sheet::StepSheet;
 
 const WIDTH: usize = 176;
@@ -62,7 +63,7 @@ pub fn flow(steps: &[StepSheet]) -> Markup {
             @for line in lines { path d=(line) {} }
             @for own in &drawn {
                 @let (x, y) = (own.x(), own.y());
-                a href={ "#" (own.step.name) } {
+                a href=(address(&own.step.name, &[])) {
                     rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="6" {}
                     text x=(x + WIDTH / 2) y=(y + 18) { (own.step.name) }
                     text class="shape" x=(x + WIDTH / 2) y=(y + 35) { (own.step.size()) }

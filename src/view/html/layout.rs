@@ -31,18 +31,21 @@ pub struct Mistake {
 }
 
 /// The address of a step or a cell on the page.
-fn address(step: &str, cell: &[usize]) -> String {
-    let escape = |text: &str| {
-        let escaped = text.bytes().map(|byte| match byte {
+pub fn address(step: &str, cell: &[usize]) -> String {
+    let mut address = "#".to_owned();
+    for byte in step.bytes() {
+        match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
-                char::from(byte).to_string()
+                address.push(char::from(byte));
             }
-            byte => format!("%{byte:02X}"),
-        });
-        escaped.collect::<String>()
-    };
-    let cell = cell.iter().map(|at| format!("/{at}")).collect::<String>();
-    format!("#{}{cell}", escape(step))
+            // As `encodeURIComponent` writes it.
+            byte => address.extend(format!("%{byte:02X}").chars()),
+        }
+    }
+    for at in cell {
+        address.extend(format!("/{at}").chars());
+    }
+    address
 }
 
 /// The page, with its data.

@@ -55,7 +55,7 @@ fn embedded(value: &Value) -> String {
     for sign in value.to_string().chars() {
         match sign {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                text.push_str(&format!("\\u{:04x}", u32::from(sign)));
+                text.extend(format!("\\u{:04x}", u32::from(sign)).chars());
             }
             sign => text.push(sign),
         }

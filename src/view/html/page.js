@@ -20,10 +20,19 @@ function go(at, index = leadOf(STEPS[at])) {
   else location.hash = wanted;
 }
 
+/** A name in an address; one that somebody has mistyped names nothing. */
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return undefined;
+  }
+}
+
 /** Shows what the address says: a step; the first places of its axes; with one on every axis, a cell that is pinned. */
 function follow() {
   const [name, ...places] = location.hash.slice(1).split("/");
-  const at = STEPS.findIndex((step) => address(step) === "#" + name);
+  const at = STEPS.findIndex((step) => decoded(name) === step.name);
   if (at < 0) return name === "main" || show();
   const step = STEPS[at];
   const index = places.map(Number);

@@ -133,7 +133,7 @@ impl StepSheet {
             is_detail: false,
             badge: None,
             worst: None,
-            sides: sides.into_iter().map(|side| side.cloned()).collect(),
+            sides: sides.into_iter().map(Option::<&Tensor>::cloned).collect(),
             data,
         }
     }
