@@ -58,8 +58,7 @@ pub fn flow(steps: &[StepSheet]) -> Markup {
         read.map(|from| line(from, to, &drawn))
     });
     html! {
-        svg class="flow" viewBox={ "0 0 " (right) " " (bottom) } width=(right) height=(bottom)
-            role="group" aria-label=(super::texts::FLOW) {
+        svg class="flow" viewBox={ "0 0 " (right) " " (bottom) } width=(right) height=(bottom) {
             @for line in lines { path d=(line) {} }
             @for own in &drawn {
                 @let (x, y) = (own.x(), own.y());

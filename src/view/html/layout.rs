@@ -75,7 +75,7 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                     @if sheet.steps.iter().any(|step| step.is_story) {
                         details class="flow-box" {
                             summary { (texts::FLOW) }
-                            section class="scroll" tabindex="0" aria-label=(texts::FLOW) { (flow(&sheet.steps)) }
+                            div class="scroll" tabindex="0" role="group" aria-label=(texts::FLOW) { (flow(&sheet.steps)) }
                         }
                     }
                 }
@@ -86,7 +86,9 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                         @for (at, step) in sheet.steps.iter().enumerate() { (about(at, step)) }
                         p id="said" role="status" {}
                         div id="view" {}
-                        section id="how" aria-live="polite" aria-labelledby="how-title" {}
+                        section id="how" aria-labelledby="how-title" {
+                            h3 id="how-title" class="hint" { (texts::HINT) }
+                        }
                         div id="parts" {}
                     }
                 }

@@ -33,6 +33,8 @@ pub const KEYS: [(&str, &str); 8] = [
     ("Enter", "pin the cell and follow it back to what is given"),
     ("Esc", "let go of it"),
 ];
+pub const HINT: &str =
+    "Point at a cell, or move to it with Tab and the arrows, to see how its number came about.";
 pub const KEYS_TITLE: &str = "Keys";
 pub const VIEWS: [(&str, &str); 3] =
     [("table", "Table"), ("heat", "Heat map"), ("heads", "All heads")];
@@ -106,10 +108,7 @@ pub const SCRIPT: &[(&str, &str)] = &[
     ("shareOf", "1 / Σ exp(s − max) over {over}"),
     ("absent", "This page does not hold this tensor."),
     ("noFactors", "This page does not hold what this number is made of. The tool tells it:"),
-    (
-        "none",
-        "Point at a cell, or move to it with Tab and the arrows, to see how its number came about.",
-    ),
+    ("none", HINT),
     ("rows", "rows {from} to {to} of {count}"),
     ("columns", "columns {from} to {to} of {count}"),
     ("earlier", "Earlier"),
