@@ -226,6 +226,38 @@ fn colours_are_those_of_the_values_and_text_stands_out_from_them() {
 }
 
 #[test]
+fn heads_stand_side_by_side_and_lead_to_their_own() {
+    let html = written(&["-q", "-t", "7", "-d", "12", "-H", "3"], 0);
+    let probe = "
+        await open('#weights/0/0');
+        await press('a');
+        const pictures = [...document.querySelectorAll('#view canvas')];
+        const { width } = pictures[1];
+        const { data } = pictures[1].getContext('2d').getImageData(0, 0, width, 2);
+        const colour = (x, y) => [...data].slice(4 * (y * width + x)).slice(0, 3);
+        const size = width / 7;
+        const seen = {
+            names: texts('#view button'),
+            tops: new Set(pictures.map((picture) => picture.getBoundingClientRect().top)).size,
+            first: colour(1, 1),
+            blocked: new Set(Array.from({ length: size }, (_, x) => String(colour(6 * size + x, 1)))).size,
+        };
+        await click(query('#view button:nth-of-type(3)'));
+        seen.address = location.hash;
+        seen.table = texts('#view caption');
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert_eq!(told["names"], json!(["head 0", "head 1", "head 2"]));
+    assert_eq!(told["tops"], 1);
+    // The first query sees itself alone, with all the weight; its other keys are hatched in two colours.
+    assert_eq!(told["first"], json!([0, 90, 110]));
+    assert_eq!(told["blocked"], 2);
+    assert_eq!(told["address"], "#weights/0/2");
+    assert_eq!(told["table"], json!(["weights, batch 0, head 2"]));
+}
+
+#[test]
 fn tensors_are_copied_without_loss() {
     let probe = "
         await open('#weights/0/0');

@@ -99,10 +99,9 @@ function draw(step, view, head) {
   const heat = (own) => view !== "table" && !step.flags && heatOf(step, own, side);
   if (view === "heads") {
     const leads = Array.from({ length: step.kept[head] }, (_, at) => lead.with(head, at));
-    const [rows, columns] = kept(step);
     box.replaceChildren(el("div.heads", ...leads.map((own) => {
       const caption = placeName(step, head, own[head], 0);
-      if (rows * columns * leads.length <= MOST_CELLS) return grid(step, own, side, { heat: heat(own), caption });
+      if (kept(step)[1] * leads.length <= MOST_COLUMNS) return grid(step, own, side, { heat: heat(own), caption });
       return button(caption, () => { state.view = "heat"; go(state.at, own); }, picture(step, own, side, heatOf(step, own, side)));
     })));
   } else {

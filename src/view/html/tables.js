@@ -2,8 +2,8 @@
 
 /** Rows and columns of a table that are drawn at a time. */
 const WINDOW = 64;
-/** All heads are tables if they have no more cells than this together, and pictures otherwise. */
-const MOST_CELLS = 1500;
+/** All heads are tables if they have no more columns than this together, and pictures otherwise, to stand side by side. */
+const MOST_COLUMNS = 12;
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 /** Neutral, negative, positive and sequential colour: told apart without red and green. Behind them those of hatching. */
