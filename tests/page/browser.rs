@@ -48,7 +48,13 @@ fn opened(html: &str, address: &str, probe: &str, flags: &[&str]) -> Option<Valu
         .expect("a text grows");
     fs::write(&page, whole).expect("writable");
     let output = Command::new(chromium)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--window-size=1280,1000",
+        ])
         // No name is known to the browser, and nothing of it is kept.
         .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--no-first-run", "--disable-extensions"])
         .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
