@@ -33,7 +33,8 @@ pub struct Cli {
     pub run: RunArgs,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// Also write FILE: every tensor, losslessly, as .json, .safetensors or .npz, or a page to look at as .html (repeatable)
+    /// Also write FILE: every tensor, losslessly, as .json, .safetensors or .npz, or a page to look at as .html
+    /// (repeatable)
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }

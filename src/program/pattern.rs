@@ -14,7 +14,8 @@ pub enum Pattern {
     ByCell,
     /// The sum of products.
     Sum(Vec<Products>),
-    /// exp(s − max) / Σ exp(s − max) over the last axis of the first input, beside the sinks of the second, if there is one.
+    /// exp(s − max) / Σ exp(s − max) over the last axis of the first input, beside the sinks of the second, if there is
+    /// one.
     Softmax {
         /// Whether a row of −∞ alone becomes zeros.
         zero: bool,

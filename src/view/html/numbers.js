@@ -106,7 +106,6 @@ function placeName(step, axis, at, item) {
 }
 
 /** The batch item of an index. */
-const itemOf = (step, index) => (step.axes[0]?.name === "batch" ? index[0] ?? 0 : 0);
+const itemOf = (step, index) => (step.axes[0]?.name === "batch" ? (index[0] ?? 0) : 0);
 
-const placeOf = (step, index) =>
-  index.map((at, axis) => placeName(step, axis, at, itemOf(step, index))).join(", ");
+const placeOf = (step, index) => index.map((at, axis) => placeName(step, axis, at, itemOf(step, index))).join(", ");

@@ -38,7 +38,10 @@ function follow() {
   const index = places.map(Number);
   if (state.at !== at) state.window = [0, 0];
   Object.assign(state, { at, pin: undefined });
-  if (index.length <= step.axes.length && index.every((place, axis) => Number.isInteger(place) && place >= 0 && place < step.kept[axis])) {
+  if (
+    index.length <= step.axes.length &&
+    index.every((place, axis) => Number.isInteger(place) && place >= 0 && place < step.kept[axis])
+  ) {
     index.slice(0, Math.max(step.axes.length - 2, 0)).forEach((place, axis) => {
       if (axis !== headAxis(step)) state.item = axis ? state.item : place;
       else if (leadOf(step)[axis] !== place) state.head = place * shared(step);
@@ -55,17 +58,24 @@ function follow() {
 function offer(select, step, axis) {
   const count = step.kept[axis] ?? 0;
   const [{ name, called } = {}, chosen] = [step.axes[axis], leadOf(step)[axis]];
-  select.replaceChildren(...Array.from({ length: count }, (_, at) => new Option(`${called ?? name} ${at}`, at, false, at === chosen)));
+  select.replaceChildren(
+    ...Array.from({ length: count }, (_, at) => new Option(`${called ?? name} ${at}`, at, false, at === chosen)),
+  );
   select.parentElement.hidden = count < 2;
 }
 
 /** Draws the step that is looked at. */
 function show() {
   const step = here();
-  all(".about").forEach((section, at) => { section.hidden = at !== state.at; });
+  all(".about").forEach((section, at) => {
+    section.hidden = at !== state.at;
+  });
   for (const entry of LINKS) {
     const isHere = Number(entry.dataset.step) === state.at;
-    if (!isHere) { entry.removeAttribute("aria-current"); continue; }
+    if (!isHere) {
+      entry.removeAttribute("aria-current");
+      continue;
+    }
     entry.setAttribute("aria-current", "step");
     if (entry.closest("details")) entry.closest("details").open = true;
     const bar = entry.closest("nav");
@@ -99,14 +109,30 @@ function draw(step, view, head) {
   const heat = (own) => view !== "table" && !step.flags && heatOf(step, own, side);
   if (view === "heads") {
     const leads = Array.from({ length: step.kept[head] }, (_, at) => lead.with(head, at));
-    box.replaceChildren(el("div.heads", ...leads.map((own) => {
-      const caption = placeName(step, head, own[head], 0);
-      if (kept(step)[1] * leads.length <= MOST_COLUMNS) return grid(step, own, side, { heat: heat(own), caption });
-      return button(caption, () => { state.view = "heat"; go(state.at, own); }, picture(step, own, side, heatOf(step, own, side)));
-    })));
+    box.replaceChildren(
+      el(
+        "div.heads",
+        ...leads.map((own) => {
+          const caption = placeName(step, head, own[head], 0);
+          if (kept(step)[1] * leads.length <= MOST_COLUMNS) return grid(step, own, side, { heat: heat(own), caption });
+          return button(
+            caption,
+            () => {
+              state.view = "heat";
+              go(state.at, own);
+            },
+            picture(step, own, side, heatOf(step, own, side)),
+          );
+        }),
+      ),
+    );
   } else {
     const own = heat(lead);
-    box.replaceChildren(...pager(step), own ? legend(own, step.blocked.length) : "", scroll(step.name, grid(step, lead, side, { heat: own, window: state.window })));
+    box.replaceChildren(
+      ...pager(step),
+      own ? legend(own, step.blocked.length) : "",
+      scroll(step.name, grid(step, lead, side, { heat: own, window: state.window })),
+    );
   }
   const first = state.pin ? cellAtIndex(state.pin) : box.querySelector("[data-cell]");
   if (first) first.tabIndex = 0;
@@ -119,17 +145,21 @@ function button(name, click, ...before) {
 }
 
 /** Buttons for the other rows and columns of a large table. */
-const pager = (step) => kept(step).flatMap((count, i) => {
-  if (count <= WINDOW) return [];
-  const from = state.window[i];
-  const to = (name, start) => {
-    const made = button(say(name), () => { state.window[i] = start; show(); });
-    made.disabled = start < 0 || start >= count;
-    return made;
-  };
-  const words = say(i ? "columns" : "rows", { from, to: Math.min(from + WINDOW, count) - 1, count });
-  return [el("p.pager", to("earlier", from - WINDOW), " ", words, " ", to("later", from + WINDOW))];
-});
+const pager = (step) =>
+  kept(step).flatMap((count, i) => {
+    if (count <= WINDOW) return [];
+    const from = state.window[i];
+    const to = (name, start) => {
+      const made = button(say(name), () => {
+        state.window[i] = start;
+        show();
+      });
+      made.disabled = start < 0 || start >= count;
+      return made;
+    };
+    const words = say(i ? "columns" : "rows", { from, to: Math.min(from + WINDOW, count) - 1, count });
+    return [el("p.pager", to("earlier", from - WINDOW), " ", words, " ", to("later", from + WINDOW))];
+  });
 
 /** Tells how the number in a cell came about, and lights up what it is read from. */
 function tell(index) {
@@ -152,9 +182,17 @@ function tell(index) {
     cell.closest("table").tHead.rows[0].cells[cell.cellIndex].classList.add("lit");
   }
   const told = explain(step, index, sideOf(step));
-  const sides = sideOf(step) === DIFFERENCE ? ` (${DATA.sides.map((name, side) => `${name} ${shown(step, index, side)}`).join(", ")})` : "";
+  const sides =
+    sideOf(step) === DIFFERENCE
+      ? ` (${DATA.sides.map((name, side) => `${name} ${shown(step, index, side)}`).join(", ")})`
+      : "";
   title.append(el("code", cellName(step, index)), ` = ${value}${sides}`);
-  $("how").replaceChildren(title, el("p", placeOf(step, index)), ...working(told), el("p.hint", say(isPinned ? "pinned" : "pin")));
+  $("how").replaceChildren(
+    title,
+    el("p", placeOf(step, index)),
+    ...working(told),
+    el("p.hint", say(isPinned ? "pinned" : "pin")),
+  );
   $("parts").replaceChildren(...partTables(cellsOf(told)), ...(isPinned ? back(step, index) : []));
 }
 
@@ -166,104 +204,20 @@ function shown(step, index, side = sideOf(step)) {
   return shortest(value, side === DIFFERENCE ? "f64" : step.dtype);
 }
 
-/** The arithmetic of a cell. */
-function working(told) {
-  const { step, index, terms, row, any } = told;
-  const line = (...parts) => el("p.sum-line", ...parts);
-  if (step.is_given) return [line(say("given"))];
-  if (told.isUnknown) return [line(say("noFactors")), el("pre", `mha-trace explain '${cellName(step, index)}'`)];
-  const masks = any ? any.filter((cell) => cell.value) : blockers(step, index);
-  const out = [row ? softmaxTable(told, row) : "", ...masks.map((cell) => line(maskedBy(cell)))];
-  const products = terms.map(heldProduct);
-  const held = products.filter((value) => value !== undefined);
-  const sum = held.reduce((sum, value) => sum + value, 0);
-  if (terms.length === 1) {
-    out.push(line("= ", ...terms[0].flatMap((factor, i) => [i ? " · " : "", brief(factor.value), " (", factorName(factor), ")"])));
-  } else if (terms.length) {
-    const widest = Math.max(...terms.map((term) => term.length));
-    const wide = (cells, last) => [...cells, ...Array(2 * widest - cells.length).fill(""), brief(last)];
-    const rows = terms.map((term, at) => ({ kind: "term", cells: wide(term.flatMap((factor) => [factorName(factor), brief(factor.value)]), products[at]) }));
-    const absent = terms.length - held.length;
-    if (absent) rows.push({ kind: "sum", cells: wide([say("restOut", { count: absent })], told.value - sum) });
-    rows.push({ kind: "sum", cells: wide([say("sum")], absent ? told.value : sum) });
-    out.push(sums(say("product"), [...Array(widest).fill([say("factor"), say("value")]).flat(), say("product")], rows));
-  }
-  // Numbers of 16 bits have three digits, and are no further off than these.
-  const isApart = Math.abs(sum - told.value) > 0.01 * Math.max(Math.abs(told.value), ...held.map(Math.abs));
-  if (held.length && held.length === terms.length && isApart && state.side !== DIFFERENCE) {
-    out.push(el("p.bad-sum", say("not", { sum: brief(sum) })));
-  }
-  return out;
-}
-
-/** The cells of masks and biases that block a cell: those that no other mask is made of. */
-function blockers(step, index) {
-  const look = (at) => {
-    const mask = STEPS[at];
-    const own = broadcast(mask, index);
-    const value = valueAt(mask, own, 0);
-    if (mask.flags ? !value : value !== -Infinity) return [];
-    const parts = mask.inputs.filter((part) => STEPS[part].sides.some(Boolean));
-    return parts.length ? parts.flatMap(look) : [{ step: mask, index: own, name: cellName(mask, own) }];
-  };
-  return step.blocked.flatMap(look);
-}
-
-const maskedBy = ({ step, name }) => say("masked", { mask: name, title: step.title });
-
-/** Key by key the score, less the largest, its exponential, and its share of their sum. */
-function softmaxTable({ step, index }, row) {
-  const isWeight = step.axes.length === row.keys[0].index.length;
-  const share = (key) => (key === row.sink ? key.exp / row.sum : valueAt(step, key.index, sideOf(step) % DIFFERENCE));
-  const cells = (name, key) => [name, link(key.step, key.index, brief(key.value)), brief(key.less), brief(key.exp), ...(isWeight ? [brief(share(key))] : [])];
-  const rows = row.keys.map((key) => {
-    const isOwn = isWeight && key.index.join() === index.join();
-    const name = placeName(key.step, key.index.length - 1, key.index.at(-1), itemOf(key.step, key.index));
-    return { kind: isOwn ? "lit" : blockers(key.step, key.index).length ? "blocked" : "", cells: cells(name, key) };
-  });
-  const every = [...row.keys, row.sink].filter(Boolean);
-  if (row.sink) rows.push({ kind: "", cells: cells(say("sink"), row.sink) });
-  const last = isWeight ? [brief(every.reduce((sum, key) => sum + share(key), 0))] : [];
-  rows.push({ kind: "sum", cells: [say("sum"), "", "", brief(row.sum), ...last] });
-  const header = [say("key"), say("score"), say("less", { max: brief(row.largest) }), say("exp")];
-  return sums(say("score"), [...header, ...(isWeight ? [say("share", { sum: brief(row.sum) })] : [])], rows);
-}
-
-/** The way back from a pinned cell to what is given. */
-function back(step, index) {
-  const path = trail(step, index, workedSide()).map(({ step, index, value }) => el("li", link(step, index, cellName(step, index)),
-    ` = ${step.flags ? say(value ? "true" : "false") : brief(value)}${step.is_given ? `, ${say("given")}` : ""}`));
-  return [el("h3", say("back")), el("p.hint", say("backNote")), el("ol.trail", ...path)];
-}
-
-/** The tables that a number is read from, with its cells lit up. */
-function partTables(cells) {
-  const groups = new Map();
-  for (const { step, index } of cells.filter(({ step }) => step.axes.length && tensor(step, workedSide()))) {
-    const lead = index.slice(0, -2);
-    const key = `${step.name} ${lead}`;
-    if (!groups.has(key)) groups.set(key, { step, lead, lit: new Set() });
-    groups.get(key).lit.add([0, 0, ...index].slice(-2).join());
-  }
-  const SIZE = 12;
-  // Norms and means read from many heads.
-  const tables = [...groups.values()].slice(0, 6).map(({ step, lead, lit }) => {
-    const first = [...lit][0].split(",").map(Number);
-    const window = kept(step).map((count, i) => Math.max(0, Math.min(first[i] - 2, count - SIZE)));
-    return scroll(step.name, grid(step, lead, workedSide(), { window, size: SIZE, lit }));
-  });
-  return tables.length ? [el("h3", say("parts")), el("div.parts", ...tables)] : [];
-}
-
 /** A tensor as text, as far as the page holds it. */
 function copied(step, isNumpy) {
   const side = sideOf(step);
-  const indices = step.kept.reduce((some, size) => some.flatMap((index) => Array.from({ length: size }, (_, at) => [...index, at])), [[]]);
+  const indices = step.kept.reduce(
+    (some, size) => some.flatMap((index) => Array.from({ length: size }, (_, at) => [...index, at])),
+    [[]],
+  );
   const isFlag = step.flags && side !== DIFFERENCE;
   const text = (index) => {
     const value = shown(step, index);
     if (!isNumpy) return value;
-    return isFlag ? value[0].toUpperCase() + value.slice(1) : value.replace("NaN", "np.nan").replace("Infinity", "np.inf");
+    return isFlag
+      ? value[0].toUpperCase() + value.slice(1)
+      : value.replace("NaN", "np.nan").replace("Infinity", "np.inf");
   };
   if (!isNumpy) {
     const rows = indices.map((index) => [...index, text(index)].join());
@@ -271,7 +225,9 @@ function copied(step, isNumpy) {
   }
   const type = isFlag ? "bool_" : step.dtype === "f64" || side === DIFFERENCE ? "float64" : "float32";
   const shape = step.kept.length === 1 ? `${step.kept},` : step.kept.join(", ");
-  return `import numpy as np\n\n${step.name.replace(/\W/g, "_")} = np.array([${indices.map(text).join(", ")}], dtype=np.${type}).reshape((${shape}))\n`;
+  const name = step.name.replace(/\W/g, "_");
+  const array = `np.array([${indices.map(text).join(", ")}], dtype=np.${type}).reshape((${shape}))`;
+  return `import numpy as np\n\n${name} = ${array}\n`;
 }
 
 async function copy(isNumpy) {
@@ -309,7 +265,9 @@ $("view").addEventListener("pointerover", (event) => {
 $("view").addEventListener("focusin", (event) => {
   const cell = cellAt(event.target);
   if (!cell) return;
-  all('#view [data-cell][tabindex="0"]').forEach((other) => { other.tabIndex = -1; });
+  all('#view [data-cell][tabindex="0"]').forEach((other) => {
+    other.tabIndex = -1;
+  });
   cell.tabIndex = 0;
   if (!state.pin) tell(indexAt(cell));
   $("said").replaceChildren(`${cellName(here(), indexAt(cell))} = ${shown(here(), indexAt(cell))}`);
@@ -344,7 +302,9 @@ let typed = "";
 /** A step by its number in the list; digits that follow each other soon are one number. */
 function type(digit) {
   typed += digit;
-  setTimeout(() => { typed = ""; }, 700);
+  setTimeout(() => {
+    typed = "";
+  }, 700);
   const at = ORDER[typed - 1];
   if (at !== undefined) go(at);
 }

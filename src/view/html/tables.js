@@ -2,11 +2,11 @@
 
 /** Rows and columns of a table that are drawn at a time. */
 const WINDOW = 64;
-/** All heads are tables if they have no more columns than this together, and pictures otherwise, to stand side by side. */
+/** All heads are tables if they have no more columns than this together; wider ones are pictures, side by side. */
 const MOST_COLUMNS = 12;
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-/** Neutral, negative, positive and sequential colour: told apart without red and green. Behind them those of hatching. */
+/** Neutral, negative, positive and sequential colours, told apart without red and green; then those of hatching. */
 const PALETTES = {
   light: ["255 255 255", "33 102 172", "179 88 6", "0 90 110", "242 242 242", "154 154 154"],
   dark: ["30 33 38", "128 190 240", "253 184 99", "120 215 225", "38 41 47", "109 115 124"],
@@ -43,12 +43,16 @@ function heatOf(step, lead, side) {
   eachCell(step, lead, side, (value, isFaint) => {
     if (!isFaint && Math.abs(value) > high && Number.isFinite(value)) high = Math.abs(value);
   });
-  return { low: -high, high, of: (value) => mix(neutral, value < 0 ? negative : positive, high && Math.abs(value) / high) };
+  return {
+    low: -high,
+    high,
+    of: (value) => mix(neutral, value < 0 ? negative : positive, high && Math.abs(value) / high),
+  };
 }
 
 /** Black or white, whichever stands out from a colour. */
 function inkOn(colour) {
-  const [r, g, b] = colour.map((part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  const [r, g, b] = colour.map((part) => ((part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
 }
 
@@ -59,10 +63,11 @@ const headAxis = (step) => step.axes.slice(0, -2).findIndex(({ name }) => name =
 const shared = (step) => Math.max(1, Math.floor(state.heads / (step.axes[headAxis(step)]?.size ?? 1)));
 
 /** The index on the axes before those of a table: the batch item and the head that are looked at. */
-const leadOf = (step) => step.axes.slice(0, -2).map((_, at) => {
-  const wanted = at === headAxis(step) ? Math.floor(state.head / shared(step)) : at ? 0 : state.item;
-  return Math.min(wanted, step.kept[at] - 1);
-});
+const leadOf = (step) =>
+  step.axes.slice(0, -2).map((_, at) => {
+    const wanted = at === headAxis(step) ? Math.floor(state.head / shared(step)) : at ? 0 : state.item;
+    return Math.min(wanted, step.kept[at] - 1);
+  });
 
 /** What a cell shows, and what it says where that is a sign. */
 function cellText(step, index, value, side) {
@@ -131,8 +136,13 @@ function legend(heat, hasBlocked) {
   const colours = bar("bar");
   const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(heat.of(heat.low + (heat.high - heat.low) * share)));
   colours.style.backgroundImage = `linear-gradient(to right, ${stops})`;
-  return el("p.legend", number(heat.low), colours, number(heat.high),
-    ...(hasBlocked ? [bar("bar blocked"), say("blocked")] : []));
+  return el(
+    "p.legend",
+    number(heat.low),
+    colours,
+    number(heat.high),
+    ...(hasBlocked ? [bar("bar blocked"), say("blocked")] : []),
+  );
 }
 
 /** A head as a picture: a square a cell, blocked ones hatched. */
@@ -149,18 +159,27 @@ function picture(step, lead, side, heat) {
     draw.fillStyle = hatch;
     // Every fourth diagonal of the picture, so that it goes on from cell to cell.
     for (let x = 0; isHatched && x < size; x++) {
-      for (let y = 0; y < size; y++) if (((c + r) * size + x + y) % 4 === 0) draw.fillRect(c * size + x, r * size + y, 1, 1);
+      for (let y = 0; y < size; y++)
+        if (((c + r) * size + x + y) % 4 === 0) draw.fillRect(c * size + x, r * size + y, 1, 1);
     }
   });
   return canvas;
 }
 
-/** A table of the arithmetic: rows of a class, and cells of which those of rows that end it, and the first, are headers. */
+/** A table of the arithmetic. The first cell of a row is its header, but in rows of terms. */
 function sums(caption, header, rows) {
-  const body = rows.map(({ kind, cells }) => el("tr." + kind, ...cells.map((cell, at) =>
-    at === 0 && kind !== "term" ? th("row", cell) : el("td", cell))));
-  return scroll(caption, el("table.terms", el("caption.unseen", caption),
-    el("thead", el("tr", ...header.map((name) => th("col", name)))), el("tbody", ...body)));
+  const body = rows.map(({ kind, cells }) =>
+    el("tr." + kind, ...cells.map((cell, at) => (at === 0 && kind !== "term" ? th("row", cell) : el("td", cell)))),
+  );
+  return scroll(
+    caption,
+    el(
+      "table.terms",
+      el("caption.unseen", caption),
+      el("thead", el("tr", ...header.map((name) => th("col", name)))),
+      el("tbody", ...body),
+    ),
+  );
 }
 
 /** A term's product; undefined where the page does not hold one of its factors. */

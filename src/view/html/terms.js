@@ -13,7 +13,8 @@ const cellOf = (step, index, side) => ({ step, index, name: cellName(step, index
 function readCell(step, read, index, side) {
   const from = STEPS[step.inputs[read.input]];
   const at = read.at.map(({ of, plus }) =>
-    of.reduce((sum, [axis, list]) => sum + (list ? list[index[axis]] : index[axis]), plus));
+    of.reduce((sum, [axis, list]) => sum + (list ? list[index[axis]] : index[axis]), plus),
+  );
   return cellOf(from, at, side);
 }
 
@@ -24,7 +25,7 @@ function rowOf(step, lead, side) {
   return [...Array(step.axes[last].size).keys()].map((at) => cellOf(step, [...lead, at], side));
 }
 
-/** What a norm multiplies by, and the mean that it subtracts with the other sign; of the row, or of those of all heads. */
+/** What a norm multiplies by, and the mean with the other sign: of the row, or of those of all heads. */
 function normed(step, row, [item, head, ...rest], side) {
   const x = STEPS[step.inputs[0]];
   const heads = row.over_heads ? [...Array(x.axes[1].size).keys()] : [head];
@@ -68,7 +69,8 @@ function turned(step, turn, index, side) {
 function factorOf(step, factor, index, side) {
   const [[kind, told]] = Object.entries(factor);
   switch (kind) {
-    case "read": return readCell(step, told, index, side);
+    case "read":
+      return readCell(step, told, index, side);
     case "number": {
       const [name, value, about] = told;
       return { name: about ? name.replace("{}", readCell(step, about, index, side).name) : name, value: Number(value) };
@@ -81,8 +83,10 @@ function factorOf(step, factor, index, side) {
       const value = cell.value === undefined ? undefined : FUNCTIONS[key](cell.value, by);
       return { ...cell, name: isPlain ? cell.name : name.replace("{}", cell.name), value };
     }
-    case "turn": return turned(step, told, index, side);
-    default: return { name: told[0], value: normed(step, told[1], index, side)[kind] };
+    case "turn":
+      return turned(step, told, index, side);
+    default:
+      return { name: told[0], value: normed(step, told[1], index, side)[kind] };
   }
 }
 
@@ -107,8 +111,14 @@ function explain(step, index, side) {
   if (!pattern || step.is_given) return told;
   if (pattern === "by_cell") {
     const flat = index.reduce((sum, at, axis) => sum * step.axes[axis].size + at, 0);
-    told.terms = (step.cells?.[flat] ?? []).map((factors) => factors.map(([name, value, cell]) =>
-      ({ name, value: Number(value), step: cell && STEPS[cell[0]], index: cell?.[1] })));
+    told.terms = (step.cells?.[flat] ?? []).map((factors) =>
+      factors.map(([name, value, cell]) => ({
+        name,
+        value: Number(value),
+        step: cell && STEPS[cell[0]],
+        index: cell?.[1],
+      })),
+    );
     told.isUnknown = !step.cells && !step.flags;
   } else if (pattern.sum) {
     for (const { count, when, factors } of pattern.sum) {
@@ -155,16 +165,18 @@ function isOfInput(step) {
   return step.ofInput;
 }
 
-/** From a cell back to what is given: at every step the largest term, and in it the factor that is made of the input. */
+/** From a cell back to what is given: of every step the largest term, and in it the factor made of the input. */
 function trail(step, index, side) {
   const path = [];
-  for (let cell = { step, index }; cell; ) {
+  for (let cell = { step, index }; cell;) {
     const told = explain(cell.step, cell.index, side);
     path.push(told);
     const size = (term) => Math.abs(product(term));
     const withCells = told.terms.filter((term) => term.some((factor) => factor.step));
     // A NaN is followed before all numbers.
-    const [largest = told.any ?? []] = withCells.sort((left, right) => !(size(left) >= size(right)) - !(size(right) >= size(left)));
+    const [largest = told.any ?? []] = withCells.sort(
+      (left, right) => !(size(left) >= size(right)) - !(size(right) >= size(left)),
+    );
     const cells = largest.filter((factor) => factor.step);
     cell = cells.find((factor) => isOfInput(factor.step)) ?? cells[0];
   }
