@@ -154,18 +154,27 @@ fn a_run_from_files_redoes_itself_from_its_record_alone() {
 #[test]
 fn a_refused_run_leaves_the_folder_as_it_was() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = path(folder.path(), "run.json");
-    fs::write(&file, "kept").expect("writable");
+    let [file, page] = ["run.json", "run.html"].map(|name| path(folder.path(), name));
+    for file in [&file, &page] {
+        fs::write(file, "kept").expect("writable");
+    }
     let refused = [
         vec!["-b", "100000", "-t", "100000", "-o", &file],
+        vec!["-b", "100000", "-t", "100000", "-o", &page],
+        vec!["check", "missing.json", "-o", &page],
+        vec!["check", "fixtures/golden", "-o", &page],
+        vec!["check", "fixtures/golden/causal-walkthrough.json", "-o", &file],
+        vec!["diff", "missing.json", "missing.json", "-o", &page],
         vec!["--heads", "3", "-o", &file],
         vec!["-o", &file, "-o", "missing/run.json"],
         vec!["--steps", "nothing", "-o", &file],
     ];
     for args in refused {
         assert_eq!(run(&args).status.code(), Some(2), "{args:?}");
-        assert_eq!(fs::read_to_string(&file).expect("readable"), "kept", "{args:?}");
-        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1, "{args:?}");
+        for file in [&file, &page] {
+            assert_eq!(fs::read_to_string(file).expect("readable"), "kept", "{args:?}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 2, "{args:?}");
     }
 }
 

@@ -1,12 +1,21 @@
-//! Every command that the README shows prints what the README says.
+//! Every command that the README and the pages beside it show prints what they say.
 
 use std::fs;
 use std::path::Path;
 
-/// The commands run in a folder of their own, as some write files. With `TRYCMD=overwrite` what they print is put
-/// into the README.
 #[test]
 fn the_readme_shows_what_is_printed() {
+    shows_what_is_printed("README.md");
+}
+
+#[test]
+fn the_page_on_pages_shows_what_is_printed() {
+    shows_what_is_printed("docs/pages.md");
+}
+
+/// The commands run in a folder of their own, as some write files. With `TRYCMD=overwrite` what they print is put
+/// into the text.
+fn shows_what_is_printed(text: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("README.md");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -25,8 +34,8 @@ fn the_readme_shows_what_is_printed() {
     for shown in shown {
         copy_into(&root.join(shown), &folder.path().join("README.in").join(shown));
     }
-    let readme = root.join("README.md");
-    fs::copy(&readme, &copy).expect("the README is there");
+    let readme = root.join(text);
+    fs::copy(&readme, &copy).expect("the text is there");
     trycmd::TestCases::new().case(&copy).run();
     if std::env::var_os("TRYCMD").is_some_and(|mode| mode == "overwrite") {
         fs::copy(&copy, &readme).expect("writable");

@@ -230,7 +230,7 @@ fn a_file_begins_where_it_differs() {
 
 #[test]
 fn ctrl_c_and_signals_end_it() {
-    let walk = Walk::start(&WALKTHROUGH);
+    let mut walk = Walk::start(&WALKTHROUGH);
     walk.press("\x03");
     assert_eq!(walk.end(), 0);
     let walk = Walk::start(&WALKTHROUGH);

@@ -1,19 +1,22 @@
 //! `check` recomputes a recorded file from its own numbers.
 
+use std::collections::HashMap;
 use std::path::Path;
+
+use candle_core::Tensor;
 
 use super::brought::told_mask;
 use super::flash::flash_errors;
 use super::non_finite::NonFinite;
 use super::other_settings::{fits_under, fitting_keys, fitting_layer};
-use super::recomputed::{Recomputed, judged};
+use super::recomputed::{Recomputed, in_the_runs_type, judged};
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
-use crate::config::{Mask, Settings, Start};
+use crate::config::{Config, Mask, Settings, Start};
 use crate::error::Result;
 use crate::file::read_place;
 use crate::foreign::NameMap;
-use crate::program::{Name, Op};
+use crate::program::{Name, Op, Trace};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
 /// `flags` override the file's config; of a file without one, they say what was meant, and `map` which tensor is which
@@ -27,6 +30,34 @@ pub fn check(
     map: &NameMap,
     tolerances: &Tolerances,
 ) -> Result<Report> {
+    checked(path, flags, map, tolerances).map(|checked| checked.report)
+}
+
+/// A checked file: what was found, and the numbers of both sides.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Checked {
+    /// What was found.
+    pub report: Report,
+    /// The setting that the file was read under.
+    pub config: Config,
+    /// What was recomputed.
+    pub trace: Trace,
+    /// What was recorded, in the type of the run, where it has the shape that it should have; of steps that are not
+    /// computed, what the run was given.
+    pub recorded: HashMap<Name, Tensor>,
+}
+
+/// The same as [`check`], with the numbers.
+///
+/// # Errors
+/// As [`check`].
+pub fn checked(
+    path: &Path,
+    flags: &Settings,
+    map: &NameMap,
+    tolerances: &Tolerances,
+) -> Result<Checked> {
     let mut record = read_place(path)?;
     let is_foreign = record.config.is_none();
     let mapped = map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
@@ -69,7 +100,8 @@ pub fn check(
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
     let mask_read = mask_read.map(|mask| told_mask(&mask.value)).transpose()?;
     let matches = mapped.into_iter().chain(matches).chain(named.matches).collect();
-    Ok(Report {
+    let recorded = in_the_runs_type(&named.record, &trace)?;
+    let report = Report {
         labels: run.config().labels(),
         diagnosis,
         non_finite,
@@ -84,5 +116,6 @@ pub fn check(
         padded_rows,
         unmatched,
         ..report
-    })
+    };
+    Ok(Checked { report, config: run.config().clone(), trace, recorded })
 }

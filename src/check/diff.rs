@@ -34,6 +34,32 @@ pub fn diff(
     tolerances: &Tolerances,
     one_sided: OneSided,
 ) -> Result<Report> {
+    compared(left, right, map, tolerances, one_sided).map(|compared| compared.report)
+}
+
+/// Two compared files: what was found, and what they hold.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Compared {
+    /// What was found.
+    pub report: Report,
+    /// What the left file holds, under the names of the report.
+    pub left: Record,
+    /// What the right file holds.
+    pub right: Record,
+}
+
+/// The same as [`diff`], with the numbers.
+///
+/// # Errors
+/// As [`diff`].
+pub fn compared(
+    left: &Path,
+    right: &Path,
+    map: &NameMap,
+    tolerances: &Tolerances,
+    one_sided: OneSided,
+) -> Result<Compared> {
     let (mut record, mut other) = (read_place(left)?, read_place(right)?);
     let mut matches = map.apply(&mut [&mut record, &mut other])?;
     let both_chosen = [left, right].into_iter().all(names_a_tensor);
@@ -62,7 +88,8 @@ pub fn diff(
         Sources::recorded(&record, start, |_| true).resolve(settings)
     });
     let labels = config.and_then(Result::ok).and_then(|config| config.labels());
-    Ok(Report { labels, matches, unmatched, ..Report::of(left, steps, tolerances)? })
+    let report = Report { labels, matches, unmatched, ..Report::of(left, steps, tolerances)? };
+    Ok(Compared { report, left: record, right: other })
 }
 
 /// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does, and both

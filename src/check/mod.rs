@@ -38,9 +38,9 @@ mod told_cells;
 mod tolerance;
 mod whole_runs;
 
-pub use check::check;
+pub use check::{Checked, check, checked};
 pub use compare::Comparison;
-pub use diff::{OneSided, diff};
+pub use diff::{Compared, OneSided, compared, diff};
 pub use finding::{Clue, Diagnosis, Finding, Number, Pairs};
 pub(crate) use flash::ALLOWED_FACTOR;
 pub use flash::FlashError;

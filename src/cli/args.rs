@@ -33,7 +33,8 @@ pub struct Cli {
     pub run: RunArgs,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// Also write every tensor to FILE, losslessly: .json, .safetensors or .npz (repeatable)
+    /// Also write FILE: every tensor, losslessly, as .json, .safetensors or .npz, or a page to look at as .html
+    /// (repeatable)
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
@@ -64,6 +65,9 @@ pub struct CheckArgs {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub names: NameArgs,
+    /// Also write a page to FILE.html: both sides of every step, and what was found
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Leave out the table of the steps
     #[arg(short, long)]
     pub quiet: bool,
@@ -98,6 +102,9 @@ pub struct DiffArgs {
     /// Leave out the steps that one side alone has; they are named
     #[arg(long)]
     pub ignore_missing: bool,
+    /// Also write a page to FILE.html: both sides of every step, and what was found
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Leave out the table of the steps
     #[arg(short, long)]
     pub quiet: bool,

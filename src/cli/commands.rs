@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use crate::check::catalogue::find;
 use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{quoted, quoted_path, shown};
-use crate::file::{Output, recorded_in, write_json};
+use crate::file::{recorded_in, split_place, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::program::Program;
 use crate::view::walk::{Route, walk};
 use crate::view::{
-    Block, Sides, Style, Tables, View, bug_list, bug_page, explanation, explanation_json,
-    model_list, report_page, shapes_json, shapes_page, step_json, step_page, trace_page,
-    write_text,
+    Block, Sides, Style, Tables, View, bug_list, bug_page, checked_html, compared_html,
+    explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
+    step_page, trace_page, write_text,
 };
 use crate::{Config, Error, Run, Trace, to_record};
 
@@ -21,12 +21,17 @@ use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
     StepArgs, ToleranceArgs, ViewArgs,
 };
+use super::outputs::{open, open_page, refusal, write};
 use super::progress::Progress;
 use super::run::{RunArgs, flag};
 use super::{Outcome, print};
 
 /// Columns of text a line, where no terminal says it.
 const WIDTH: usize = 100;
+
+/// What the sides of a checked file are called, and those of two compared ones.
+const CHECKED: Sides = ("recorded", "recomputed");
+const COMPARED: Sides = ("left", "right");
 
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
@@ -37,8 +42,7 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
 
     let trace = run.trace()?;
     if !outputs.is_empty() {
-        let record = to_record(&trace, run.config());
-        outputs.into_iter().try_for_each(|output| output.write(&record))?;
+        write(outputs, &trace, run.config())?;
     }
     if !shown.quiet {
         let not_numbers = run.not_numbers()?;
@@ -84,30 +88,6 @@ fn print_matches(matches: &[Match]) {
         // What cannot be written keeps nothing from its place.
         let _ = writeln!(io::stderr(), "{}", shown(&matched.to_string()));
     }
-}
-
-/// Opens the files to be written, of which none may be one that the run reads.
-fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
-    let read: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    let mut outputs: Vec<Output> = Vec::new();
-    for path in paths {
-        let output = Output::create(path)?;
-        if read.iter().any(|read| read == output.path()) {
-            let what = format!("-o {} is a file that the run reads", quoted_path(path));
-            return Err(refusal(what, "write to another file"));
-        }
-        if outputs.iter().any(|other| other.path() == output.path()) {
-            let what = format!("-o {} is given twice", quoted_path(path));
-            return Err(refusal(what, "name every file once"));
-        }
-        outputs.push(output);
-    }
-    Ok(outputs)
-}
-
-/// A refusal of flags.
-fn refusal(what: impl Into<String>, fix: impl Into<String>) -> Error {
-    Error::Config { what: what.into().into(), fix: fix.into().into() }
 }
 
 fn show(
@@ -320,16 +300,25 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
             }
         }
     }
+    let page = open_page(args.output.as_ref(), &[&paths[..], &args.run.files()].concat())?;
+    if page.is_some() && paths.len() > 1 {
+        let what = format!("-o writes a page of one file, and {} are checked", paths.len());
+        return Err(refusal(what, "check the file alone that the page is to show").into());
+    }
+    let mut html = None;
     for path in &paths {
         let progress = Progress::of(format!("checking {}", quoted_path(path)));
-        let checked = check::check(path, &flags, &map, &tolerances);
+        let checked = check::checked(path, &flags, &map, &tolerances);
         drop(progress);
         match checked {
-            Ok(report) => {
+            Ok(checked) => {
                 if args.run.is_verbose {
-                    print_matches(&report.matches);
+                    print_matches(&checked.report.matches);
                 }
-                reports.push(report);
+                if page.is_some() {
+                    html = Some(checked_html(&checked, CHECKED, flag)?);
+                }
+                reports.push(checked.report);
             }
             Err(error) => {
                 super::report(&error.into());
@@ -337,8 +326,11 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
             }
         }
     }
+    if let Some((page, html)) = page.zip(html) {
+        page.write_page(&html)?;
+    }
     if !reports.is_empty() || !failed {
-        show_reports(&reports, ("recorded", "recomputed"), args.quiet, &args.report)?;
+        show_reports(&reports, CHECKED, args.quiet, &args.report)?;
     }
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
@@ -347,9 +339,14 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
 pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let one_sided = if args.ignore_missing { OneSided::LeftOut } else { OneSided::Differ };
     let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
-    let report = check::diff(&args.left, &args.right, &map, &tolerances, one_sided)?;
-    let reports = [report];
-    show_reports(&reports, ("left", "right"), args.quiet, &args.report)?;
+    let read = [&args.left, &args.right].map(|place| split_place(&place.to_string_lossy()).0);
+    let page = open_page(args.output.as_ref(), &read)?;
+    let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
+    if let Some(page) = page {
+        page.write_page(&compared_html(&compared, COMPARED, flag)?)?;
+    }
+    let reports = [compared.report];
+    show_reports(&reports, COMPARED, args.quiet, &args.report)?;
     Ok(outcome(&reports))
 }
 

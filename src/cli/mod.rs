@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod outputs;
 mod progress;
 mod run;
 

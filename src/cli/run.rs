@@ -203,7 +203,7 @@ impl RunArgs {
     }
 
     /// The files that flags name, and what else stands where a file may.
-    fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let stated = self.stated.iter().filter(|(setting, _)| setting.value.contains("FILE"));
         let files = stated.map(|(_, text)| split_place(text).0);
         self.config.iter().cloned().chain(files).collect()

@@ -13,80 +13,126 @@ use crate::error::{Error, Result, quoted};
 pub struct Format {
     /// The extensions of its files, in lower case.
     extensions: &'static [&'static str],
-    /// Opens a file. The path is for errors, and for files beside it, which the last argument opens.
-    open: fn(&Path, Input, Opener) -> Result<Bundle>,
+    /// Opens a file, if the format is one that is read. The path is for errors, and for files beside it, which the last
+    /// argument opens.
+    open: Option<Open>,
     /// Writes a file to a path, whatever is there, if the format is one that is written.
     ///
     /// Writing and reading keep every bit of every bool, i64, f32 and f64, but in JSON for the sign and payload of a
     /// NaN, and for an i64 from 2⁵³ on, which is refused when it is read;
     /// narrower floats are written as f32.
-    pub write: Option<Write>,
+    write: Option<Writer>,
 }
 
+/// What opens a file.
+type Open = fn(&Path, Input, Opener) -> Result<Bundle>;
+
 /// What writes a file.
-pub type Write = fn(&Record, &Path) -> io::Result<()>;
+#[derive(Clone, Copy)]
+pub enum Writer {
+    /// From a record of the trace, which can be read back.
+    Record(fn(&Record, &Path) -> io::Result<()>),
+    /// As a page for a browser, which is handed over ready.
+    Page,
+}
 
 const FORMATS: &[Format] = &[
-    Format { extensions: &["json"], open: json::open, write: Some(json::write_file) },
+    Format {
+        extensions: &["json"],
+        open: Some(json::open),
+        write: Some(Writer::Record(json::write_file)),
+    },
     Format {
         extensions: &["safetensors"],
-        open: |path, input, _| safetensors::open(path, input),
-        write: Some(safetensors::write),
+        open: Some(|path, input, _| safetensors::open(path, input)),
+        write: Some(Writer::Record(safetensors::write)),
     },
     Format {
         extensions: &["npz"],
-        open: |path, input, _| npz::open(path, input),
-        write: Some(npz::write),
+        open: Some(|path, input, _| npz::open(path, input)),
+        write: Some(Writer::Record(npz::write)),
     },
-    Format { extensions: &["npy"], open: |path, input, _| npy::open(path, input), write: None },
-    Format { extensions: &["gguf"], open: |path, input, _| gguf::open(path, input), write: None },
     Format {
-        extensions: &["pt", "pth", "bin"],
-        open: |path, input, _| torch::open(path, input),
+        extensions: &["npy"],
+        open: Some(|path, input, _| npy::open(path, input)),
         write: None,
     },
+    Format {
+        extensions: &["gguf"],
+        open: Some(|path, input, _| gguf::open(path, input)),
+        write: None,
+    },
+    Format {
+        extensions: &["pt", "pth", "bin"],
+        open: Some(|path, input, _| torch::open(path, input)),
+        write: None,
+    },
+    Format { extensions: &["html"], open: None, write: Some(Writer::Page) },
 ];
 
-/// The extensions of the formats that are read, or of those alone that are written, as recorded traces are.
-fn extensions(only_written: bool) -> Vec<&'static str> {
-    let formats = FORMATS.iter().filter(|format| !only_written || format.write.is_some());
+/// What a file is named for.
+#[derive(Clone, Copy, PartialEq)]
+enum Use {
+    Read,
+    Write,
+}
+
+impl Format {
+    fn is_for(&self, wanted: Use) -> bool {
+        match wanted {
+            Use::Read => self.open.is_some(),
+            Use::Write => self.write.is_some(),
+        }
+    }
+}
+
+fn extensions(wanted: Use) -> Vec<&'static str> {
+    let formats = FORMATS.iter().filter(|format| format.is_for(wanted));
     formats.flat_map(|format| format.extensions).copied().collect()
 }
 
-/// Whether the file's name is that of a recorded trace.
+/// Whether the file's name is that of a recorded trace: of a format that is both written and read.
 #[must_use]
 pub fn is_recorded(path: &Path) -> bool {
-    extension(path).is_some_and(|extension| extensions(true).contains(&extension.as_str()))
+    named(path).is_some_and(|format| format.is_for(Use::Read) && format.is_for(Use::Write))
+}
+
+fn named(path: &Path) -> Option<&'static Format> {
+    let extension = extension(path)?;
+    FORMATS.iter().find(|format| format.extensions.contains(&extension.as_str()))
 }
 
 /// The format that a file's name tells.
-fn format(path: &Path, only_written: bool) -> Result<&'static Format> {
+fn format(path: &Path, wanted: Use) -> Result<&'static Format> {
     refuse_folder(path)?;
-    let extension = extension(path);
-    let is_it = |format: &&Format| {
-        let known = extension.as_deref().is_some_and(|own| format.extensions.contains(&own));
-        known && (!only_written || format.write.is_some())
-    };
-    FORMATS.iter().find(is_it).ok_or_else(|| unknown(path, extension.as_deref(), only_written))
+    named(path).filter(|format| format.is_for(wanted)).ok_or_else(|| unknown(path, wanted))
 }
 
-fn unknown(path: &Path, extension: Option<&str>, only_written: bool) -> Error {
-    let what = match extension {
-        Some(extension) if extensions(false).contains(&extension) => {
+fn unknown(path: &Path, wanted: Use) -> Error {
+    let extension = extension(path);
+    let what = match (&extension, named(path), wanted) {
+        (Some(extension), Some(_), Use::Write) => {
             format!("`.{extension}` is a format that is read, not written")
         }
-        Some(extension) => format!("`.{}` is not a known format", quoted(extension)),
-        None => "the name has no extension to tell the format".to_owned(),
+        (Some(extension), Some(_), Use::Read) => {
+            format!("`.{extension}` is a format that is written, not read")
+        }
+        (Some(extension), None, _) => format!("`.{}` is not a known format", quoted(extension)),
+        (None, ..) => "the name has no extension to tell the format".to_owned(),
     };
-    let known = extensions(only_written);
+    let known = extensions(wanted);
     let (last, others) = known.split_last().unwrap_or((&"", &[]));
     Error::file(path, what, format!("use .{} or .{last}", others.join(", .")))
 }
 
 /// What writes a file of that name.
-pub fn writer(path: &Path) -> Result<Write> {
-    let write = format(path, true)?.write;
-    write.ok_or_else(|| unknown(path, extension(path).as_deref(), true))
+pub fn writer(path: &Path) -> Result<Writer> {
+    format(path, Use::Write)?.write.ok_or_else(|| unknown(path, Use::Write))
+}
+
+/// What opens a file of that name.
+fn opener(path: &Path) -> Result<Open> {
+    format(path, Use::Read)?.open.ok_or_else(|| unknown(path, Use::Read))
 }
 
 impl Bundle {
@@ -95,8 +141,7 @@ impl Bundle {
     /// # Errors
     /// If the file is missing, a folder, unreadable, broken, or not what its name says.
     pub fn open(path: &Path) -> Result<Self> {
-        let format = format(path, false)?;
-        (format.open)(path, Input::open(path)?, Self::open)
+        opener(path)?(path, Input::open(path)?, Self::open)
     }
 
     /// Opens what is in memory as the file of that name would be.
@@ -104,7 +149,7 @@ impl Bundle {
     /// # Errors
     /// As [`Bundle::open`].
     pub fn from_bytes(name: &Path, bytes: Vec<u8>) -> Result<Self> {
-        (format(name, false)?.open)(name, Input::of_bytes(bytes), Self::open)
+        opener(name)?(name, Input::of_bytes(bytes), Self::open)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::format::{Write, writer};
+use super::format::{Writer, writer};
 use super::input::io_reason;
 use super::record::Record;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// [`Output::write`]. Dropped unwritten, it leaves nothing behind.
 pub struct Output {
     path: PathBuf,
-    write: Write,
+    writer: Writer,
     temporary: NamedTempFile,
 }
 
@@ -25,7 +25,7 @@ impl Output {
     /// # Errors
     /// If the extension is unknown, or the file cannot be written there.
     pub fn create(path: &Path) -> Result<Self> {
-        let write = writer(path)?;
+        let writer = writer(path)?;
         #[cfg_attr(not(unix), expect(unused_variables, reason = "there are none"))]
         let permissions = replaceable(path)?;
         let target = target(path).map_err(|error| unwritable(path, &error))?;
@@ -39,7 +39,7 @@ impl Output {
             builder.permissions(permissions.unwrap_or(fs::Permissions::from_mode(0o666)));
         }
         let temporary = builder.tempfile_in(folder).map_err(|error| unwritable(path, &error))?;
-        Ok(Self { path: target, write, temporary })
+        Ok(Self { path: target, writer, temporary })
     }
 
     /// Where the file will stand, links followed.
@@ -48,15 +48,43 @@ impl Output {
         &self.path
     }
 
+    /// Whether it is a page for a browser, which [`Output::write_page`] writes, and not a record.
+    #[must_use]
+    pub fn is_page(&self) -> bool {
+        matches!(self.writer, Writer::Page)
+    }
+
     /// Writes the record and moves it to its place.
     ///
     /// # Errors
-    /// If the disk is full or the file has become unwritable. What stood at the path then still stands.
+    /// If the disk is full or the file has become unwritable, or if it is a page. What stood at the path then still
+    /// stands.
     pub fn write(self, record: &Record) -> Result<()> {
+        match self.writer {
+            Writer::Record(write) => self.fill(|path| write(record, path)),
+            Writer::Page => {
+                let fix = "record the run as .json, .safetensors or .npz";
+                Err(Error::file(&self.path, "is a page, which holds no record", fix))
+            }
+        }
+    }
+
+    /// Writes a page and moves it to its place.
+    ///
+    /// # Errors
+    /// As [`Output::write`], and if it is no page.
+    pub fn write_page(self, html: &str) -> Result<()> {
+        if !self.is_page() {
+            return Err(Error::file(&self.path, "is no page", "write pages as .html"));
+        }
+        self.fill(|path| fs::write(path, html))
+    }
+
+    fn fill(self, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<()> {
         let permissions =
             self.temporary.as_file().metadata().map(|metadata| metadata.permissions());
         let written = permissions.and_then(|permissions| {
-            (self.write)(record, self.temporary.path())?;
+            write(self.temporary.path())?;
             fs::set_permissions(self.temporary.path(), permissions)
         });
         written.map_err(|error| unwritable(&self.path, &error))?;
@@ -126,5 +154,14 @@ mod tests {
             assert_ne!(fs::read(&path).expect("readable"), b"old");
         }
         assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 3);
+        let page = folder.path().join("trace.html");
+        let output = || Output::create(&page).expect("writable");
+        output().write_page("<!DOCTYPE html>").expect("written");
+        // Neither is taken for the other.
+        assert!(output().write(&Record::default()).is_err());
+        let record = Output::create(&folder.path().join("trace.json")).expect("writable");
+        assert!(record.write_page("").is_err());
+        assert_eq!(fs::read(&page).expect("readable"), b"<!DOCTYPE html>");
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 4);
     }
 }

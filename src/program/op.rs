@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use super::axis::{Axes, Dim};
 use super::narrow::{Narrowed, Part};
 use super::ops::{Added, Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
+use super::pattern::Pattern;
 use super::slips::{Knob, Sibling};
 use super::terms::{Reason, Term, Value};
 use super::working::{Move, Working};
@@ -40,6 +41,11 @@ pub trait Operation: Debug {
     /// # Errors
     /// If there is no such cell.
     fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>>;
+
+    /// What [`Operation::terms`] tells of one cell, as a rule for all of them.
+    fn pattern(&self, _inputs: &[&Axes]) -> Pattern {
+        Pattern::ByCell
+    }
 
     /// What it works out on the way to a cell, which the terms alone do not show.
     ///

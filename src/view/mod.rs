@@ -5,6 +5,7 @@ mod diagnosis;
 mod explain;
 mod header;
 mod heat;
+mod html;
 mod label;
 mod models;
 mod number;
@@ -18,6 +19,7 @@ pub mod walk;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
+pub use html::{checked_html, compared_html, trace_html};
 pub use models::model_list;
 pub use page::{Block, Grid, Head, Table, Text};
 pub use report::{Sides, Tables, report_page};

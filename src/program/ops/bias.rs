@@ -11,6 +11,7 @@ use crate::program::axis::Axis::{Bucket, Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
+use crate::program::pattern::{Pattern, Products, Read};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Term, Value, factor};
 
@@ -300,6 +301,19 @@ impl Operation for Biasing {
                 | Self::Add,
                 Part::Item(_) | Part::Rows(_),
             ) => Narrowed::Same,
+        }
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let rank = inputs.iter().map(|axes| axes.rank()).max().unwrap_or(0);
+        match self {
+            Self::Sum { .. } | Self::Add => {
+                let read = |(input, axes): (usize, &&Axes)| {
+                    Products::one([Read::broadcast(input, axes, rank).into()])
+                };
+                Pattern::Sum(inputs.iter().enumerate().map(read).collect())
+            }
+            Self::Slopes { .. } | Self::Distances(_) | Self::Relative(_) => Pattern::ByCell,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::program::axis::Axis::{Batch, Head, HeadDim, Key, Model};
 use crate::program::axis::{Axes, Dim, unravel};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at, read};
+use crate::program::pattern::{Pattern, Place, Products, Read, When};
 use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value};
 use crate::program::working::{Move, Working};
@@ -181,6 +182,63 @@ impl Operation for Heads {
             from -= count;
         }
         Err(Misread.into())
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let size = |input: usize, axis: usize| {
+            inputs.get(input).and_then(|axes| axes.shape().get(axis).copied()).unwrap_or(0)
+        };
+        let [batch, second, third, fourth] = [0, 1, 2, 3].map(Place::on);
+        // The places of one input, and behind them those of the other, on an axis.
+        let behind = |axis: usize, first: (usize, usize), other: Read| {
+            let (input, count) = first;
+            let whole = count + size(other.input, axis);
+            let of_first = Read::of(input, [0, 1, 2, 3].map(Place::on));
+            let within = |range| When::Within(axis, range);
+            Pattern::Sum(vec![
+                Products::one([of_first.into()]).when(within([0, count])),
+                Products::one([other.into()]).when(within([count, whole])),
+            ])
+        };
+        match self {
+            Self::Split { heads } => {
+                let head_dim = size(0, 2) / heads;
+                let feature = Place::listed(1, (0..*heads).map(|head| head * head_dim));
+                Pattern::moved(Read::of(0, [batch, third, feature.and(fourth)]))
+            }
+            Self::Repeat { times, is_tiled } => {
+                let heads = size(0, 1);
+                let head = |at| if *is_tiled { at % heads } else { at / times };
+                let head = Place::listed(1, (0..heads * times).map(head));
+                Pattern::moved(Read::of(0, [batch, head, third, fourth]))
+            }
+            Self::Append => {
+                let past = size(0, 2);
+                behind(2, (0, past), Read::of(1, [batch, second, third.back(past), fourth]))
+            }
+            Self::Join { is_shared_first: false } => {
+                let own = size(0, 3);
+                let shared = [batch, Place::fixed(), third, fourth.back(own)];
+                behind(3, (0, own), Read::of(1, shared))
+            }
+            Self::Merge => {
+                let (heads, head_dim) = (size(0, 1), size(0, 3));
+                let of = |part: fn(usize, usize) -> usize| {
+                    Place::listed(2, (0..heads * head_dim).map(|at| part(at, head_dim)))
+                };
+                Pattern::moved(Read::of(
+                    0,
+                    [batch, of(|at, of| at / of), second, of(|at, of| at % of)],
+                ))
+            }
+            Self::HandOn => {
+                inputs.first().map_or(Pattern::ByCell, |axes| Pattern::moved(Read::same(0, axes)))
+            }
+            // What only faulty code does.
+            Self::Join { is_shared_first: true } | Self::Sum | Self::Rearrange(_) => {
+                Pattern::ByCell
+            }
+        }
     }
 
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {

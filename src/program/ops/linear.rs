@@ -8,6 +8,7 @@ use crate::program::axis::Axis::{Key, Model, Query};
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at};
+use crate::program::pattern::{Pattern, Place, Products, Read};
 use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value};
 
@@ -110,6 +111,23 @@ impl Operation for Linear {
                 inner.map(|key| term(&[b, h, query, key], &[b, h, key, d])).collect()
             }
         }
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let inner = inputs.first().and_then(|left| left.shape().last().copied()).unwrap_or(0);
+        let on = |axes: &[usize]| axes.iter().copied().map(Place::on).collect::<Vec<_>>();
+        let (left, right) = match self {
+            Self::Project { rows, .. } => {
+                let first = rows.map_or(0, |rows| rows.first);
+                let row = [Place::on(0), Place::on(1).moved(first), Place::on(3)];
+                (row.to_vec(), on(&[2, 3]))
+            }
+            Self::DotProduct => (on(&[0, 1, 2, 4]), on(&[0, 1, 3, 4])),
+            Self::WeightedSum => (on(&[0, 1, 2, 4]), on(&[0, 1, 4, 3])),
+        };
+        let products = Products::many(inner, Read::of(0, left), Read::of(1, right));
+        let bias = (2..inputs.len()).map(|bias| Products::one([Read::of(bias, on(&[2])).into()]));
+        Pattern::Sum(std::iter::once(products).chain(bias).collect())
     }
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {

@@ -12,6 +12,7 @@ use crate::program::axis::Axis::{Batch, Head, Key, Query};
 use crate::program::axis::{Axes, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, read};
+use crate::program::pattern::{Multiplier, Pattern, Products, Read, When};
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Reason, Term, Value, factor};
 use crate::program::working::Working;
@@ -211,6 +212,34 @@ impl Operation for Masking {
         } else {
             factor(format!("mask_fill, as {} blocks", blocked.name), fill.0)
         }])])
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let broadcast = |(input, axes): (usize, &&Axes)| {
+            let rank = inputs.iter().map(|axes| axes.rank()).max().unwrap_or(0);
+            Read::broadcast(input, axes, rank)
+        };
+        match (self, inputs) {
+            (Self::Fill { fill }, [scores, mask]) => {
+                let mask = broadcast((1, mask));
+                let name = "mask_fill, as {} blocks".to_owned();
+                let filled = Multiplier::Number(name, fill.0, Some(mask.clone()));
+                Pattern::Sum(vec![
+                    Products::one([Read::same(0, scores).into()])
+                        .when(When::Is(mask.clone(), false)),
+                    Products::one([filled]).when(When::Is(mask, true)),
+                ])
+            }
+            (Self::AnyOf, _) => Pattern::Any(inputs.iter().enumerate().map(broadcast).collect()),
+            (
+                Self::ByPosition(_)
+                | Self::Keys(_)
+                | Self::Documents(_)
+                | Self::Not
+                | Self::Fill { .. },
+                _,
+            ) => Pattern::ByCell,
+        }
     }
 
     fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {

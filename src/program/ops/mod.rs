@@ -27,6 +27,7 @@ mod slip;
 mod stream;
 mod temperature;
 mod turn;
+mod weight_pattern;
 mod weights;
 
 pub use added::{Added, Column};

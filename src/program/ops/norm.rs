@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::program::axis::Axis::{Head, HeadDim};
 use crate::program::axis::{Axes, Dim};
 use crate::program::op::{Misread, Op};
+use crate::program::pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row};
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Factor, Term, Value, factor};
 use crate::program::working::Normed;
@@ -111,6 +112,29 @@ impl Normalize {
         let squares = numbers().map(|x| (x - less).powi(2)).sum::<f64>() / count;
         let root = (squares + self.eps).sqrt();
         Ok(Normed { row, mean, squares, eps: self.eps, root, over_heads: self.over_heads })
+    }
+
+    pub(super) fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let [x, others @ ..] = inputs else { return Pattern::ByCell };
+        let Self { over_heads, is_centred: centred, eps, offset } = *self;
+        let row = Row { over_heads, centred, eps };
+        let named = if centred { "variance" } else { "mean of squares" };
+        let last = x.rank().saturating_sub(1);
+        let parameter = |input: usize, axes: &Axes| {
+            let head = (axes.rank() == 2).then(|| Place::on(1));
+            Read::of(input, head.into_iter().chain([Place::on(last)]).collect::<Vec<_>>())
+        };
+        let mut factors = vec![Multiplier::Root(format!("1 / √({named} + ε)"), row.clone())];
+        factors.extend(others.first().map(|axes| match parameter(1, axes) {
+            weight if offset == 0.0 => weight.into(),
+            weight => Multiplier::Of(format!("{offset} + {{}}"), Function::Plus(offset), weight),
+        }));
+        let times = |first: Multiplier| Products::one([vec![first], factors.clone()].concat());
+        let mut products = vec![times(Read::same(0, x).into())];
+        products.extend(centred.then(|| times(Multiplier::Mean("−mean".to_owned(), row))));
+        let bias = others.get(1).map(|axes| Products::one([parameter(2, axes).into()]));
+        products.extend(bias);
+        Pattern::Sum(products)
     }
 
     pub(super) fn terms(&self, x: &Value, others: &[Value], cell: &[usize]) -> Result<Vec<Term>> {

@@ -13,6 +13,7 @@ use crate::program::axis::Axis::HeadDim;
 use crate::program::axis::{Axes, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Op, Operation, at, read};
+use crate::program::pattern::Pattern;
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::Working;
@@ -98,6 +99,13 @@ impl Operation for Rotary {
                 let [heads, freqs] = read(inputs)?;
                 rotate.terms(&heads, &freqs, cell)
             }
+        }
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        match (self, inputs) {
+            (Self::Rotate(rotate), [heads, freqs]) => rotate.pattern(heads, freqs),
+            (Self::Frequencies(_) | Self::Rotate(_), _) => Pattern::ByCell,
         }
     }
 

@@ -7,7 +7,9 @@ use super::pairing::Pairing;
 use super::places::{Places, SectionOrder};
 use super::turn::Turn;
 use crate::error::Result;
+use crate::program::axis::Axes;
 use crate::program::op::at;
+use crate::program::pattern::{self, Multiplier, Pattern, Place, Products, Read, When};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::Turned;
 
@@ -177,5 +179,65 @@ impl Rotate {
         let by = by.map(|by| factor("attention factor", by));
         let terms = [[heads.at(cell)?, of_own], [heads.at(&[b, h, t, partner])?, of_other]];
         Ok(terms.map(|factors| Term(factors.into_iter().chain(by.clone()).collect())).into())
+    }
+
+    /// The rule of [`Rotate::terms`].
+    pub(super) fn pattern(&self, heads: &Axes, freqs: &Axes) -> Pattern {
+        let (&[_, _, tokens, head_dim], &[pairs]) = (&*heads.shape(), &*freqs.shape()) else {
+            return Pattern::ByCell;
+        };
+        let Some(rest) = head_dim.checked_sub(2 * pairs) else { return Pattern::ByCell };
+        let start = if self.is_at_end { rest } else { 0 };
+        let turned = start..start + 2 * pairs;
+        let of_features = |of: &dyn Fn(usize) -> usize| {
+            let list: Vec<usize> = (0..head_dim)
+                .map(|d| if turned.contains(&d) { of(d - start) } else { d })
+                .collect();
+            Place::listed(3, list)
+        };
+        let is_first = |d: usize| match self.pairing {
+            Pairing::Half => d < pairs,
+            Pairing::Interleaved => d.is_multiple_of(2),
+        };
+        let apart = if self.pairing == Pairing::Half { pairs } else { 1 };
+        let partner = |d: usize| start + if is_first(d) { d + apart } else { d - apart };
+        let pair = |d: usize| if self.pairing == Pairing::Half { d % pairs } else { d / 2 };
+        let items = self.places.as_ref().map_or(1, Places::items);
+        let is_sectioned = self.places.as_ref().is_some_and(Places::is_sectioned);
+        let listed = if is_sectioned { pairs } else { 1 };
+        let of_token =
+            |item, token| (0..listed).map(|pair| self.position(item, token, pair)).collect();
+        let of_item = |item| (0..tokens).map(|token| of_token(item, token)).collect();
+        let positions: Vec<Vec<Vec<usize>>> = (0..items).map(of_item).collect();
+        let is_negative =
+            |d: usize| turned.contains(&d) && is_first(d - start) != self.is_backwards;
+        let sign = |d: usize| if is_negative(d) { -1 } else { 1 };
+        let turn = |sine: bool| {
+            Multiplier::Turn(pattern::Turning {
+                frequency: Read::of(1, [of_features(&pair)]),
+                positions: positions.clone(),
+                sine,
+                signs: (0..head_dim).map(|d| if sine { sign(d) } else { 1 }).collect(),
+            })
+        };
+        let read =
+            |feature: Place| Read::of(0, [Place::on(0), Place::on(1), Place::on(2), feature]);
+        let by =
+            self.own_factor().map(|by| Multiplier::Number("attention factor".to_owned(), by, None));
+        let product = |feature: Place, sine: bool| {
+            let factors = [read(feature).into(), turn(sine)].into_iter().chain(by.clone());
+            let factors: Vec<Multiplier> = factors.collect();
+            Products::one(factors).when(When::Within(3, [turned.start, turned.end]))
+        };
+        let stays = |range: [usize; 2]| {
+            let own: Multiplier = read(Place::on(3)).into();
+            Products::one([own]).when(When::Within(3, range))
+        };
+        Pattern::Sum(vec![
+            product(Place::on(3), false),
+            product(of_features(&partner), true),
+            stays([0, turned.start]),
+            stays([turned.end, head_dim]),
+        ])
     }
 }

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::program::axis::{Axes, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Op, Operation};
+use crate::program::pattern::{Function, Multiplier, Pattern, Products, Read};
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::Working;
@@ -138,6 +139,31 @@ impl Operation for Scaling {
             }
             Self::Temperature(temperature) => vec![own, temperature.factor_at(cell)?],
         })])
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let Some(x) = inputs.first() else { return Pattern::ByCell };
+        let own = || Read::same(0, x);
+        let times = |name: String, by| vec![own().into(), Multiplier::Number(name, by, None)];
+        let factors = match self {
+            Self::Norm(norm) => return norm.pattern(inputs),
+            Self::Root { head_dim } => times(format!("1 / √{head_dim}"), root(*head_dim).recip()),
+            Self::By { factor } => times("scale".to_owned(), *factor),
+            Self::SoftCap { cap } => vec![
+                Multiplier::Number("softcap".to_owned(), *cap, None),
+                Multiplier::Of(format!("tanh({{}} / {cap})"), Function::Tanh(*cap), own()),
+            ],
+            Self::Clip { limit } => {
+                vec![Multiplier::Of(format!("{{}} within ±{limit}"), Function::Clip(*limit), own())]
+            }
+            Self::Gate { map: Map::Sigmoid } => {
+                let gate = Read { input: 1, ..own() };
+                let name = format!("{}({{}})", Map::Sigmoid.name());
+                vec![own().into(), Multiplier::Of(name, Function::Sigmoid, gate)]
+            }
+            Self::Gate { .. } | Self::Temperature(_) => return Pattern::ByCell,
+        };
+        Pattern::Sum(vec![Products::one(factors)])
     }
 
     fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {

@@ -5,11 +5,13 @@ use candle_core::{D, DType, Device, Tensor};
 use super::functions::{Map, Weigh};
 use super::mask::broadcasts;
 use super::slip::Slip;
+use super::weight_pattern::pattern;
 use crate::error::Result;
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation};
+use crate::program::pattern::Pattern;
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::{Exponential, Exponentials, Working};
@@ -242,6 +244,10 @@ impl Operation for Weighting {
                 return Err(Misread.into());
             }
         })])
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        pattern(self, inputs)
     }
 
     fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {

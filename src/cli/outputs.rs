@@ -1,0 +1,57 @@
+//! The files that commands write.
+
+use std::path::PathBuf;
+
+use super::run::flag;
+use crate::error::quoted_path;
+use crate::file::Output;
+use crate::view::trace_html;
+use crate::{Config, Error, Trace, to_record};
+
+/// Opens the files to be written, of which none may be one that the run reads.
+pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
+    let read: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let mut outputs: Vec<Output> = Vec::new();
+    for path in paths {
+        let output = Output::create(path)?;
+        if read.iter().any(|read| read == output.path()) {
+            let what = format!("-o {} is a file that the run reads", quoted_path(path));
+            return Err(refusal(what, "write to another file"));
+        }
+        if outputs.iter().any(|other| other.path() == output.path()) {
+            let what = format!("-o {} is given twice", quoted_path(path));
+            return Err(refusal(what, "name every file once"));
+        }
+        outputs.push(output);
+    }
+    Ok(outputs)
+}
+
+/// Writes the files of a run: records of it, and pages.
+pub fn write(outputs: Vec<Output>, trace: &Trace, config: &Config) -> Result<(), Error> {
+    let record = to_record(trace, config);
+    outputs.into_iter().try_for_each(|output| {
+        if output.is_page() {
+            output.write_page(&trace_html(trace, config, flag)?)
+        } else {
+            output.write(&record)
+        }
+    })
+}
+
+/// Opens the page of a report, which may be none of the files that are compared.
+pub fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Output>, Error> {
+    let Some(output) = open(path.map(std::slice::from_ref).unwrap_or_default(), read)?.pop() else {
+        return Ok(None);
+    };
+    if output.is_page() {
+        return Ok(Some(output));
+    }
+    let what = format!("-o {} is no page", quoted_path(output.path()));
+    Err(refusal(what, "name it .html; --format json prints the report for programs"))
+}
+
+/// A refusal of flags.
+pub fn refusal(what: impl Into<String>, fix: impl Into<String>) -> Error {
+    Error::Config { what: what.into().into(), fix: fix.into().into() }
+}

@@ -1,0 +1,216 @@
+//! Which cells a cell is made of, for all cells of a step at once: what [`Operation::terms`](super::Operation::terms) tells
+//! of one cell, as a rule that readers can follow who have the numbers and not the operation.
+
+use serde::{Serialize, Serializer};
+
+use super::axis::Axes;
+
+/// The rule by which every cell of a value is made of cells of the inputs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Pattern {
+    /// There is no short rule: [`Operation::terms`](super::Operation::terms) tells of each cell.
+    ByCell,
+    /// The sum of products.
+    Sum(Vec<Products>),
+    /// exp(s − max) / Σ exp(s − max) over the last axis of the first input, beside the sinks of the second, if there is
+    /// one.
+    Softmax {
+        /// Whether a row of −∞ alone becomes zeros.
+        zero: bool,
+    },
+    /// log Σ exp(s) over the last axis of the first input, beside the sinks of the second, if there is one.
+    LogSumExp,
+    /// True where one of these is.
+    Any(Vec<Read>),
+}
+
+/// Products of the same factors: one, or one for every place of an axis that is summed over.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Products {
+    /// How many they are. Which one it is, is the place on the axis behind the last of the value.
+    pub count: usize,
+    /// The cells that have them, if not all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<When>,
+    /// The factors.
+    pub factors: Vec<Multiplier>,
+}
+
+/// Which cells have a product.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// Those with a place on an axis from the first of these to before the second.
+    Within(usize, [usize; 2]),
+    /// Those for which a boolean cell is as said.
+    Is(Read, bool),
+}
+
+/// A factor. In names, `{}` stands for the cell that is read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Multiplier {
+    /// What stands in a cell.
+    Read(Read),
+    /// A number: its name, its value, and the cell that its name tells of, if it tells of one.
+    Number(String, #[serde(serialize_with = "any_number")] f64, Option<Read>),
+    /// What a function makes of a cell: its name, the function, and the cell.
+    Of(String, Function, Read),
+    /// What the row of a cell is multiplied by in a norm: 1 / √(mean of squares + ε).
+    Root(String, Row),
+    /// The mean of the row of a cell, with the other sign.
+    Mean(String, Row),
+    /// The cosine of position · frequency, or a sine.
+    Turn(Turning),
+}
+
+/// A number that may be infinite, which JSON has no sign for.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn any_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    match *number {
+        f64::INFINITY => serializer.serialize_str("Infinity"),
+        f64::NEG_INFINITY => serializer.serialize_str("-Infinity"),
+        number => serializer.serialize_f64(number),
+    }
+}
+
+/// A function of one number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Function {
+    /// tanh(x / c).
+    Tanh(f64),
+    /// x, or ±c where it is beyond.
+    Clip(f64),
+    /// σ(x).
+    Sigmoid,
+    /// x + c.
+    Plus(f64),
+}
+
+/// The row of the first input that a norm takes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Whether it is of all heads.
+    pub over_heads: bool,
+    /// Whether its mean is subtracted.
+    pub centred: bool,
+    /// What is added to the mean of the squares.
+    pub eps: f64,
+}
+
+/// The cosine or sine of an angle by which a pair of features is turned.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Turning {
+    /// The frequency.
+    pub frequency: Read,
+    /// The positions of the tokens, item by item; of all items alike where there is one list. A list in it is a token's,
+    /// pair by pair where they differ.
+    pub positions: Vec<Vec<Vec<usize>>>,
+    /// Whether it is the sine.
+    pub sine: bool,
+    /// The sign, by the feature.
+    pub signs: Vec<i8>,
+}
+
+/// A cell of an input.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Read {
+    /// Which of the inputs.
+    pub input: usize,
+    /// The place on each of its axes.
+    pub at: Vec<Place>,
+}
+
+/// A place on an axis of an input: the sum of what places on the value's axes become, and a number.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Place {
+    /// An axis of the value; and, by the place on it, what it becomes, if not just that.
+    pub of: Vec<(usize, Option<Vec<usize>>)>,
+    /// The number.
+    pub plus: i64,
+}
+
+impl Place {
+    /// The place on an axis of the value.
+    pub(super) fn on(axis: usize) -> Self {
+        Self { of: vec![(axis, None)], plus: 0 }
+    }
+
+    /// The same place for all.
+    pub(super) fn fixed() -> Self {
+        Self::default()
+    }
+
+    /// What a place on an axis of the value becomes.
+    pub(super) fn listed(axis: usize, list: impl IntoIterator<Item = usize>) -> Self {
+        Self { of: vec![(axis, Some(list.into_iter().collect()))], plus: 0 }
+    }
+
+    /// Both together.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.of.extend(other.of);
+        Self { of: self.of, plus: self.plus + other.plus }
+    }
+
+    /// So many places further on.
+    pub(super) fn moved(self, by: usize) -> Self {
+        Self { plus: self.plus + i64::try_from(by).unwrap_or(i64::MAX), ..self }
+    }
+
+    /// So many places before.
+    pub(super) fn back(self, by: usize) -> Self {
+        Self { plus: self.plus - i64::try_from(by).unwrap_or(i64::MAX), ..self }
+    }
+}
+
+impl Read {
+    /// The cell of an input at these places.
+    pub(super) fn of(input: usize, at: impl Into<Vec<Place>>) -> Self {
+        Self { input, at: at.into() }
+    }
+
+    /// The same cell of an input.
+    pub(super) fn same(input: usize, axes: &Axes) -> Self {
+        Self::of(input, (0..axes.rank()).map(Place::on).collect::<Vec<_>>())
+    }
+
+    /// The cell of an input that is broadcast to a value with so many axes.
+    pub(super) fn broadcast(input: usize, axes: &Axes, rank: usize) -> Self {
+        let skipped = rank.saturating_sub(axes.rank());
+        let place = |(at, size)| if size == 1 { Place::fixed() } else { Place::on(skipped + at) };
+        Self::of(input, axes.shape().into_iter().enumerate().map(place).collect::<Vec<_>>())
+    }
+}
+
+impl From<Read> for Multiplier {
+    fn from(read: Read) -> Self {
+        Self::Read(read)
+    }
+}
+
+impl Products {
+    /// One product.
+    pub(super) fn one(factors: impl Into<Vec<Multiplier>>) -> Self {
+        Self { count: 1, when: None, factors: factors.into() }
+    }
+
+    /// So many products of two numbers.
+    pub(super) fn many(count: usize, left: Read, right: impl Into<Multiplier>) -> Self {
+        Self { count, when: None, factors: vec![left.into(), right.into()] }
+    }
+
+    /// The same, of some cells.
+    pub(super) fn when(self, when: When) -> Self {
+        Self { when: Some(when), ..self }
+    }
+}
+
+impl Pattern {
+    /// What stands in one cell of an input.
+    pub(super) fn moved(read: Read) -> Self {
+        Self::Sum(vec![Products::one([read.into()])])
+    }
+}

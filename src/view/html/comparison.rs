@@ -1,0 +1,135 @@
+//! Reports of `check` and `diff` as pages: the same steps with two sides, and what was found.
+
+use std::collections::HashSet;
+
+use candle_core::Tensor;
+
+use super::layout::{Found, Mistake};
+use super::sheet::{StepSheet, sheets};
+use super::{Sheet, Spell, spelled, texts};
+use crate::check::catalogue::find;
+use crate::check::{Checked, Compared, Finding, Report, Status, StepReport};
+use crate::error::Result;
+use crate::file::{Entry, Record};
+use crate::program::Step;
+use crate::view::header::{mask_line, sizes_line};
+use crate::view::page::Block;
+use crate::view::report::{Sides, Tables, report_page};
+use crate::{Run, Settings, Sources};
+
+/// The page of a checked file: what was recorded beside what was recomputed from it.
+///
+/// # Errors
+/// If candle fails.
+pub fn checked_html(checked: &Checked, sides: Sides, spell: Spell) -> Result<String> {
+    let Checked { report, config, trace, recorded } = checked;
+    let value = |step: &Step| match recorded.get(&step.name) {
+        // What is given is the same on both sides.
+        _ if !step.is_computed() => vec![Some(step.value.clone())],
+        recorded => vec![recorded.cloned(), Some(step.value.clone())],
+    };
+    let steps = sheets(trace, config, Some(trace), value)?;
+    let facts = spelled([sizes_line(config), mask_line(config)], spell);
+    page(report, sides, spell, facts, steps)
+}
+
+/// The page of two files beside each other, nothing recomputed.
+///
+/// # Errors
+/// If candle fails.
+pub fn compared_html(compared: &Compared, sides: Sides, spell: Spell) -> Result<String> {
+    let Compared { report, left, right } = compared;
+    // The program says of the steps how they are computed, where a file says which program it is.
+    let run =
+        [left, right].into_iter().filter(|record| record.config.is_some()).find_map(|record| {
+            let (settings, sources) = Sources::again(record, &Settings::default()).ok()?;
+            Run::new(&settings, sources).ok()
+        });
+    let both = |name: &str| [left.tensor(name), right.tensor(name)];
+    let fits = |step: &Step<()>| {
+        both(step.name.as_str()).iter().flatten().any(|tensor| tensor.dims() == step.axes.shape())
+    };
+    let mut steps = match &run {
+        Some(run) => {
+            sheets(run.program(), run.config(), None, |step| match both(step.name.as_str()) {
+                sides if fits(step) => sides.map(Option::<&Tensor>::cloned).to_vec(),
+                _ => vec![None],
+            })?
+        }
+        None => Vec::new(),
+    };
+    let known: HashSet<String> = steps.iter().map(|step| step.name.clone()).collect();
+    let others = of_either(left, right).into_iter().filter(|entry| !known.contains(&entry.name));
+    steps.extend(others.map(|entry| {
+        let named = report.steps.iter().find(|step| step.name == entry.name);
+        let axes = named.and_then(|step| step.axes.as_ref());
+        StepSheet::of_file(&entry.name, axes, entry.formula.as_deref(), both(&entry.name))
+    }));
+    page(report, sides, spell, Vec::new(), steps)
+}
+
+/// The tensors of both files, each once.
+fn of_either<'a>(left: &'a Record, right: &'a Record) -> Vec<&'a Entry> {
+    let lone = right.entries.iter().filter(|entry| left.tensor(&entry.name).is_none());
+    left.entries.iter().chain(lone).collect()
+}
+
+fn page(
+    report: &Report,
+    sides: Sides,
+    spell: Spell,
+    facts: Vec<String>,
+    mut steps: Vec<StepSheet>,
+) -> Result<String> {
+    for found in &report.steps {
+        let Some(step) = steps.iter_mut().find(|step| step.name == found.name) else { continue };
+        step.badge = Some(badge(found));
+        step.worst = found.comparison.as_ref().map(|comparison| comparison.worst.clone());
+    }
+    let told =
+        report_page(report, sides, Tables::Hidden).into_iter().filter_map(|block| match block {
+            Block::Text(_, text) | Block::Fact(text) => Some(text),
+            _ => None,
+        });
+    let mut lines = spelled(told, spell);
+    let title = if lines.is_empty() { texts::TITLE.to_owned() } else { lines.remove(0) };
+    let first =
+        report.first_divergence().filter(|step| steps.iter().any(|own| own.name == step.name));
+    let first = first.map(|step| {
+        let worst = step.comparison.as_ref().map(|comparison| comparison.worst.clone());
+        (step.name.clone(), worst.unwrap_or_default())
+    });
+    let findings = report.diagnosis.iter().flat_map(|diagnosis| &diagnosis.findings);
+    let mistakes = findings.flat_map(|finding| {
+        [Some(finding), finding.with.as_deref()].into_iter().flatten().filter_map(mistake)
+    });
+    let found = Found { lines, mistakes: mistakes.collect(), first };
+    let sides = vec![sides.0.to_owned(), sides.1.to_owned()];
+    Sheet { title, facts, found: Some(found), sides, steps }.html()
+}
+
+/// A step's badge: what differs within what rounding explains is noise.
+fn badge(step: &StepReport) -> &'static str {
+    let is_off = step.comparison.as_ref().is_some_and(|comparison| comparison.mismatched > 0);
+    match step.status {
+        Status::Same if is_off => "noise",
+        Status::Same => "same",
+        Status::Differs => "own",
+        Status::Inherited => "inherited",
+        Status::Missing => "missing",
+    }
+}
+
+/// The code of a mistake that has a name: of its ways the one that was found.
+fn mistake(finding: &Finding) -> Option<Mistake> {
+    let known = finding.is_known().then(|| find(finding.id).ok()).flatten()?;
+    let is_it = |way: &&crate::check::catalogue::Way| finding.summary.starts_with(way.summary);
+    let way = known.ways.iter().find(is_it).or(known.ways.first())?;
+    Some(Mistake {
+        id: known.id,
+        summary: finding.summary.clone(),
+        silent: known.silent,
+        wrong: way.wrong,
+        right: way.right,
+    })
+}

@@ -1,0 +1,207 @@
+//! The markup of a page.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::flow::flow;
+use super::math::equation;
+use super::sheet::StepSheet;
+use super::{Sheet, texts};
+use crate::error::shown;
+
+const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
+const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
+
+/// What a comparison found.
+pub struct Found {
+    /// What the report of the tool says, line by line.
+    pub lines: Vec<String>,
+    /// Faulty lines of code, and what should stand there.
+    pub mistakes: Vec<Mistake>,
+    /// Where the sides first part: a step and a cell of it.
+    pub first: Option<(String, Vec<usize>)>,
+}
+
+/// A mistake that has a name.
+pub struct Mistake {
+    pub id: &'static str,
+    pub summary: String,
+    pub silent: &'static str,
+    pub wrong: &'static str,
+    pub right: &'static str,
+}
+
+/// The address of a step or a cell on the page.
+pub fn address(step: &str, cell: &[usize]) -> String {
+    let mut address = "#".to_owned();
+    for byte in step.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
+                address.push(char::from(byte));
+            }
+            // As `encodeURIComponent` writes it.
+            byte => address.extend(format!("%{byte:02X}").chars()),
+        }
+    }
+    for at in cell {
+        address.extend(format!("/{at}").chars());
+    }
+    address
+}
+
+/// The page, with its data.
+pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
+                  base-uri 'none'; form-action 'none'";
+    html! {
+        (DOCTYPE)
+        html lang=(texts::LANGUAGE) {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                link rel="icon" href="data:,";
+                title { (sheet.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a class="skip" href="#main" { (texts::SKIP) }
+                header {
+                    h1 { (sheet.title) }
+                    ul class="facts" { @for fact in &sheet.facts { li { (fact) } } }
+                    @if let Some(notice) = notice { p class="notice" { (notice) } }
+                    noscript { p class="notice" { (texts::NO_SCRIPT) } }
+                    @if let Some(found) = &sheet.found { (verdict(found)) }
+                    @if sheet.steps.iter().any(|step| step.is_story) {
+                        details class="flow-box" {
+                            summary { (texts::FLOW) }
+                            div class="scroll" tabindex="0" role="group" aria-label=(texts::FLOW) { (flow(&sheet.steps)) }
+                        }
+                    }
+                }
+                div class="columns" {
+                    nav aria-label=(texts::STEPS) { (list(&sheet.steps)) }
+                    main id="main" tabindex="-1" {
+                        (controls(sheet))
+                        @for (at, step) in sheet.steps.iter().enumerate() { (about(at, step)) }
+                        p id="said" role="status" {}
+                        div id="view" {}
+                        section id="how" aria-labelledby="how-title" {
+                            h3 id="how-title" class="hint" { (texts::HINT) }
+                        }
+                        div id="parts" {}
+                    }
+                }
+                footer {
+                    details {
+                        summary { (texts::KEYS_TITLE) }
+                        dl class="keys" {
+                            @for (key, what) in texts::KEYS { dt { kbd { (key) } } dd { (what) } }
+                        }
+                    }
+                    p { (texts::made_by(env!("CARGO_PKG_VERSION"))) }
+                }
+                script id="data" type="application/json" { (PreEscaped(data)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+fn verdict(found: &Found) -> Markup {
+    html! {
+        section class="found" aria-labelledby="found-title" {
+            h2 id="found-title" { (texts::FOUND) }
+            @for line in &found.lines { p class="line" { (line) } }
+            @if let Some((step, cell)) = &found.first {
+                p { a class="first" href=(address(step, cell)) { (texts::FIRST_BAD) } }
+            }
+            @for mistake in &found.mistakes {
+                div class="mistake" {
+                    h3 { (mistake.id) }
+                    p { (mistake.summary) ". " (mistake.silent) }
+                    dl {
+                        dt class="bad" { (texts::WRONG) } dd { code { (mistake.wrong) } }
+                        dt class="good" { (texts::RIGHT) } dd { code { (mistake.right) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The steps: those of the story, and behind them parameters and parts.
+fn list(steps: &[StepSheet]) -> Markup {
+    let all = || steps.iter().enumerate();
+    let item = |(at, step): (usize, &StepSheet)| {
+        html! {
+            li {
+                a href=(address(&step.name, &[])) data-step=(at) {
+                    span class="name" { (shown(&step.name)) }
+                    span class="size" { (step.size()) }
+                    @if let Some(badge) = step.badge {
+                        span class={ "badge " (badge) } { (texts::badge(badge)) }
+                    }
+                }
+            }
+        }
+    };
+    let has_details = steps.iter().any(|step| step.is_detail);
+    html! {
+        ol { @for step in all().filter(|(_, step)| !step.is_detail) { (item(step)) } }
+        @if has_details {
+            details {
+                summary { (texts::DETAILS) }
+                ul { @for step in all().filter(|(_, step)| step.is_detail) { (item(step)) } }
+            }
+        }
+    }
+}
+
+fn controls(sheet: &Sheet) -> Markup {
+    html! {
+        div class="controls" role="group" aria-label=(texts::CONTROLS) {
+            button type="button" id="previous" { (texts::PREVIOUS) }
+            button type="button" id="next" { (texts::NEXT) }
+            label id="head-box" { (texts::HEAD) " " select id="head" {} }
+            label id="item-box" { (texts::ITEM) " " select id="item" {} }
+            @if !sheet.sides.is_empty() {
+                label id="side-box" { (texts::SIDE) " "
+                    select id="side" {
+                        @for (at, side) in sheet.sides.iter().enumerate() { option value=(at) { (side) } }
+                        option value="2" { (texts::DIFFERENCE) }
+                    }
+                }
+            }
+            span class="views" role="group" aria-label=(texts::VIEW) {
+                @for (view, name) in texts::VIEWS {
+                    button type="button" data-view=(view) aria-pressed="false" { (name) }
+                }
+            }
+            button type="button" id="numpy" { (texts::COPY_NUMPY) }
+            button type="button" id="csv" { (texts::COPY_CSV) }
+        }
+    }
+}
+
+/// What there is to say of a step before its numbers.
+fn about(at: usize, step: &StepSheet) -> Markup {
+    html! {
+        section class="about" id={ "step-" (at) } aria-labelledby={ "title-" (at) } {
+            h2 id={ "title-" (at) } tabindex="-1" {
+                code { (shown(&step.name)) }
+                @if !step.title.is_empty() { " " span class="title" { (step.title) } }
+                @if let Some(badge) = step.badge { " " span class={ "badge " (badge) } { (texts::badge(badge)) } }
+            }
+            @if let Some(formula) = &step.formula {
+                div class="formula" {
+                    (equation(&shown(&step.name), &shown(formula)))
+                    @if let Some(constant) = &step.constant { p class="constant" { (constant) } }
+                }
+            }
+            @for moves in &step.moves { p class="moves" { (moves) } }
+            p class="why" { (step.why) }
+            p class="shape" { (texts::SHAPE) " " (step.shape) }
+        }
+    }
+}

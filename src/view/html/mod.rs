@@ -1,0 +1,101 @@
+//! Pages for browsers: one file each, which needs nothing beside it and no network.
+//!
+//! The text of a page is written here, with every name and label escaped by the template. Numbers stand in it as data,
+//! and a script draws the tables of the step that is looked at, from the rules that operations tell of themselves
+//! ([`Pattern`](crate::program::Pattern)).
+
+mod comparison;
+mod flow;
+mod layout;
+mod math;
+mod sheet;
+mod texts;
+mod thin;
+
+pub use comparison::{checked_html, compared_html};
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use self::layout::{Found, page};
+use self::sheet::{StepSheet, data, sheets};
+use super::header::{mask_line, numbers_line, sizes_line};
+use crate::config::Config;
+use crate::error::{Message, Result};
+use crate::program::Trace;
+
+/// What stands on a page.
+struct Sheet {
+    title: String,
+    facts: Vec<String>,
+    /// What a comparison found.
+    found: Option<Found>,
+    /// What the sides of a comparison are called.
+    sides: Vec<String>,
+    steps: Vec<StepSheet>,
+}
+
+impl Sheet {
+    fn html(self) -> Result<String> {
+        let (steps, notice) = data(&self.steps)?;
+        let told = json!({
+            "sides": self.sides,
+            "decimals": sheet::DECIMALS,
+            "steps": steps,
+            "texts": texts::SCRIPT.iter().copied().collect::<BTreeMap<_, _>>(),
+        });
+        Ok(page(&self, notice.as_deref(), &embedded(&told)).into_string())
+    }
+}
+
+/// JSON that can stand inside a script element: nothing in it ends the element or starts a comment.
+fn embedded(value: &Value) -> String {
+    let mut text = String::new();
+    for sign in value.to_string().chars() {
+        match sign {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                text.extend(format!("\\u{:04x}", u32::from(sign)).chars());
+            }
+            sign => text.push(sign),
+        }
+    }
+    text
+}
+
+/// A setting in a message as the reader would state it: its key, and what it is set to, if one thing is told.
+pub type Spell = fn(&str, Option<&str>) -> String;
+
+/// Messages, with their settings as the reader would state them.
+fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<String> {
+    messages.into_iter().map(|message| Message::from(message).spelled(spell)).collect()
+}
+
+/// A trace as a page: every step with its numbers, and of every number how it came about.
+///
+/// # Errors
+/// If candle fails.
+pub fn trace_html(trace: &Trace, config: &Config, spell: Spell) -> Result<String> {
+    let steps = sheets(trace, config, Some(trace), |step| vec![Some(step.value.clone())])?;
+    let sheet = Sheet {
+        title: texts::TITLE.to_owned(),
+        facts: spelled([sizes_line(config), mask_line(config), numbers_line(config)], spell),
+        found: None,
+        sides: Vec::new(),
+        steps,
+    };
+    sheet.html()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embedded_json_is_no_markup_and_the_same_json() {
+        let value = json!({"</script><!--": ["\u{2028}\u{2029}&<b>\"\\"]});
+        let text = embedded(&value);
+        assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), value);
+    }
+}

@@ -1,0 +1,331 @@
+//! What a page says of every step, derived from programs and their values.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use candle_core::{DType, Tensor};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::thin::{Kept, Sizes};
+use crate::config::{Config, Labels};
+use crate::error::Result;
+use crate::file::{dtype_name, json_number};
+use crate::program::{
+    Axes, Axis, BlockedCells, Cell, Fill, Name, Op, Pattern, Program, Role, Step, Term, Trace,
+    unravel,
+};
+use crate::view::label::{self, token};
+use crate::view::number::number;
+
+/// The decimals of a page's numbers, as those of the tool's tables.
+pub const DECIMALS: usize = 3;
+/// A step whose cells have no rule is told cell by cell if it has no more cells than this.
+const MOST_CELLS: usize = 1000;
+
+/// What a page says of a step.
+pub struct StepSheet {
+    pub name: String,
+    pub title: &'static str,
+    pub formula: Option<String>,
+    pub constant: Option<String>,
+    pub moves: Vec<String>,
+    pub why: &'static str,
+    pub shape: String,
+    pub axes: Sizes,
+    /// The steps that it reads.
+    pub inputs: Vec<usize>,
+    /// Whether it stands in the picture of the flow.
+    pub is_story: bool,
+    /// Whether it is listed behind the others.
+    pub is_detail: bool,
+    pub badge: Option<&'static str>,
+    /// The cell that is furthest off.
+    pub worst: Option<Vec<usize>>,
+    /// Its values: of a trace one, of a comparison those of the two sides, or one that both share.
+    pub sides: Vec<Option<Tensor>>,
+    /// What the script needs beside that.
+    pub data: StepData,
+}
+
+/// What the script needs of a step.
+#[derive(Serialize, Default)]
+pub struct StepData {
+    axes: Vec<AxisData>,
+    inputs: Vec<usize>,
+    pattern: Option<Pattern>,
+    /// The terms of every cell, where there is no rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cells: Option<Vec<Value>>,
+    /// The steps that say which of its cells are blocked.
+    blocked: Vec<usize>,
+    /// The text of blocked cells, and the mask that says which.
+    fill: Option<(String, usize)>,
+    /// The least and the most that its values can be, where that is known: then they are shown from light to dark.
+    range: Option<(f64, f64)>,
+    is_share: bool,
+    /// Whether it holds booleans: of keys that are blocked, or of weights that are kept.
+    flags: Option<&'static str>,
+    is_given: bool,
+    is_input: bool,
+}
+
+#[derive(Serialize)]
+struct AxisData {
+    name: String,
+    size: usize,
+    /// What a place on it is called, if not by the axis' name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    called: Option<&'static str>,
+    /// Whether its only place stands for all.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    every: bool,
+    /// The tokens' labels, by item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<Vec<Vec<String>>>,
+}
+
+impl StepSheet {
+    /// `1 × 2 × 4 × 4`
+    pub fn size(&self) -> String {
+        let sizes: Vec<String> = self.axes.iter().map(|(_, size)| size.to_string()).collect();
+        if sizes.is_empty() { "1".to_owned() } else { sizes.join(" × ") }
+    }
+
+    /// A tensor of which a file says no more than this.
+    pub fn of_file(
+        name: &str,
+        axes: Option<&Axes>,
+        formula: Option<&str>,
+        sides: [Option<&Tensor>; 2],
+    ) -> Self {
+        let dims = sides.iter().flatten().next().map(|tensor| tensor.dims().to_vec());
+        let known = axes.map(|axes| axes.iter().map(|(axis, size)| (axis.name().to_owned(), size)));
+        let dims = dims.unwrap_or_default().into_iter().enumerate();
+        let axes: Sizes = match known {
+            Some(known) => known.collect(),
+            None => dims.map(|(at, size)| (format!("axis {at}"), size)).collect(),
+        };
+        let shape = axes.iter().map(|(name, size)| format!("{name} {size}")).collect::<Vec<_>>();
+        let of = |(name, size): &(String, usize)| AxisData {
+            name: name.clone(),
+            size: *size,
+            called: None,
+            every: false,
+            labels: None,
+        };
+        let is_flags = sides.iter().flatten().all(|tensor| tensor.dtype() == DType::U8);
+        let data = StepData {
+            axes: axes.iter().map(of).collect(),
+            flags: is_flags.then_some("blocked"),
+            ..StepData::default()
+        };
+        Self {
+            name: name.to_owned(),
+            title: Name::in_files(name).map_or("", Name::title),
+            formula: formula.map(str::to_owned),
+            constant: None,
+            moves: Vec::new(),
+            why: Name::in_files(name).map_or("", Name::why),
+            shape: format!("({})", shape.join(", ")),
+            axes,
+            inputs: Vec::new(),
+            is_story: false,
+            is_detail: false,
+            badge: None,
+            worst: None,
+            sides: sides.into_iter().map(Option::<&Tensor>::cloned).collect(),
+            data,
+        }
+    }
+
+    /// The bytes that a number of it takes in all that the page holds of it.
+    fn bytes(&self) -> u128 {
+        self.sides.iter().flatten().map(|side| held(side.dtype()).size_in_bytes() as u128).sum()
+    }
+
+    /// The step as the script reads it.
+    fn json(&self, kept: &Kept) -> Result<Value> {
+        let mut told = json!(self.data);
+        told["name"] = json!(self.name);
+        told["title"] = json!(self.title);
+        told["badge"] = json!(self.badge);
+        told["kept"] = self.axes.iter().map(|axis| kept.size(axis)).collect();
+        let dtype = self.sides.iter().flatten().next().map(|side| dtype_name(held(side.dtype())));
+        told["dtype"] = json!(dtype);
+        let side = |side: &Option<Tensor>| match side {
+            // One of two sides can have another shape.
+            Some(tensor) if tensor.rank() == self.axes.len() && fits(tensor, &self.axes) => {
+                Ok(json!(STANDARD.encode(bytes(&kept.cut(&self.axes, tensor)?)?)))
+            }
+            Some(_) | None => Ok(Value::Null),
+        };
+        told["sides"] = self.sides.iter().map(side).collect::<Result<_>>()?;
+        Ok(told)
+    }
+}
+
+fn fits(tensor: &Tensor, axes: &Sizes) -> bool {
+    tensor.dims().iter().zip(axes).all(|(dim, (_, size))| dim == size)
+}
+
+/// The type that a page holds numbers in: its own, but for narrow ones, which are held in f32.
+fn held(dtype: DType) -> DType {
+    match dtype {
+        DType::U8 | DType::F64 => dtype,
+        DType::I64 | DType::U32 => DType::F64,
+        _ => DType::F32,
+    }
+}
+
+/// A tensor's numbers, in row-major order, the low byte first.
+fn bytes(tensor: &Tensor) -> Result<Vec<u8>> {
+    let flat = tensor.to_dtype(held(tensor.dtype()))?.flatten_all()?;
+    Ok(match flat.dtype() {
+        DType::U8 => flat.to_vec1::<u8>()?,
+        DType::F64 => flat.to_vec1::<f64>()?.into_iter().flat_map(f64::to_le_bytes).collect(),
+        _ => flat.to_vec1::<f32>()?.into_iter().flat_map(f32::to_le_bytes).collect(),
+    })
+}
+
+/// The data of a page, and what it says of numbers that are left out.
+pub fn data(steps: &[StepSheet]) -> Result<(Vec<Value>, Option<String>)> {
+    let sizes: Vec<(Sizes, u128)> =
+        steps.iter().map(|step| (step.axes.clone(), step.bytes())).collect();
+    let kept = Kept::of(&sizes);
+    let steps = steps.iter().map(|step| step.json(&kept)).collect::<Result<_>>()?;
+    Ok((steps, kept.notice()))
+}
+
+/// Every step of a program, with the values that `sides` gives. Of a trace, what has no rule is told cell by cell.
+pub fn sheets<V>(
+    program: &Program<V>,
+    config: &Config,
+    trace: Option<&Trace>,
+    sides: impl Fn(&Step<V>) -> Vec<Option<Tensor>>,
+) -> Result<Vec<StepSheet>> {
+    let labels = config.labels();
+    let steps = program.steps().iter().enumerate();
+    steps
+        .map(|(at, step)| sheet(program, (at, step), config, labels.as_ref(), trace, sides(step)))
+        .collect()
+}
+
+fn sheet<V>(
+    program: &Program<V>,
+    (at, step): (usize, &Step<V>),
+    config: &Config,
+    labels: Option<&Labels>,
+    trace: Option<&Trace>,
+    sides: Vec<Option<Tensor>>,
+) -> Result<StepSheet> {
+    let row = step.name.row();
+    let operation = step.op.operation();
+    let constant = operation.constant();
+    let read = program.read_by(step);
+    let axes: Vec<&Axes> = read.iter().map(|step| &step.axes).collect();
+    let pattern = (step.op != Op::Given).then(|| operation.pattern(&axes));
+    let cells = match (&pattern, trace) {
+        (Some(Pattern::ByCell), Some(trace)) if !row.is_boolean => cells(trace, step)?,
+        _ => None,
+    };
+    let is_mask = |at: &usize| {
+        let name = program.steps().get(*at).map(|step| step.name);
+        matches!(name, Some(Name::Mask | Name::AttnBias))
+    };
+    let shows = row.blocked != BlockedCells::Unknown && step.is_computed();
+    let above = program.ancestors(at);
+    let blocked = (0..at).filter(|at| shows && above.get(*at) == Some(&true)).filter(is_mask);
+    let mask = step
+        .inputs
+        .iter()
+        .copied()
+        .find(|at| program.steps().get(*at).is_some_and(|step| step.name.row().is_boolean));
+    let fill = operation.fill().map(|fill| Fill(fill).to_string()).filter(|fill| fill.len() <= 8);
+    let flags = match row.role {
+        _ if !row.is_boolean => None,
+        Role::Random => Some("kept"),
+        _ => Some("blocked"),
+    };
+    let axis_data = step.axes.iter().map(|axis| axis_data(step, axis, config, labels)).collect();
+    Ok(StepSheet {
+        name: step.name.to_string(),
+        title: row.title,
+        formula: (step.op != Op::Given).then(|| program.formula(step)),
+        constant: constant
+            .map(|(name, of, value)| format!("{name} = {of} = {}", number(value, DECIMALS))),
+        moves: label::moves(program, step),
+        why: step.name.why(),
+        shape: step.axes.to_string(),
+        axes: step.axes.iter().map(|(axis, size)| (axis.name().to_owned(), size)).collect(),
+        inputs: step.inputs.clone(),
+        is_story: matches!(row.role, Role::Computed | Role::Input | Role::Cache),
+        is_detail: row.is_detail,
+        badge: None,
+        worst: None,
+        sides,
+        data: StepData {
+            axes: axis_data,
+            inputs: step.inputs.clone(),
+            pattern,
+            cells,
+            blocked: blocked.collect(),
+            fill: fill.zip(mask),
+            range: operation.range(),
+            is_share: operation.is_share(),
+            flags,
+            is_given: step.op == Op::Given,
+            is_input: row.role == Role::Input,
+        },
+    })
+}
+
+fn axis_data<V>(
+    step: &Step<V>,
+    axis: (Axis, usize),
+    config: &Config,
+    labels: Option<&Labels>,
+) -> AxisData {
+    let (name, size) = axis;
+    let (row, sizes) = (step.name.row(), &config.sizes);
+    let length = row.sizes.iter().find(|length| length.axis() == name);
+    let whole = length.map_or(size, |length| sizes.of(*length));
+    let is_shared = name == Axis::Head && row.has_key_heads() && sizes.kv_heads < sizes.heads;
+    let of_item = |item| -> Vec<String> {
+        let token = |at| token(labels, Some(step.name), axis, item, at).unwrap_or_default();
+        (0..size).map(token).collect()
+    };
+    let tokens: Option<Vec<Vec<String>>> = labels.map(|_| (0..sizes.batch).map(of_item).collect());
+    AxisData {
+        name: name.name().to_owned(),
+        size,
+        called: is_shared.then_some("kv head"),
+        every: size == 1 && whole > 1,
+        labels: tokens.filter(|items| items.iter().flatten().any(|label| !label.is_empty())),
+    }
+}
+
+/// The terms of every cell of a step, where there are few: factors as name and value, and the step and place where they
+/// stand, if they are read.
+fn cells<V>(trace: &Trace, step: &Step<V>) -> Result<Option<Vec<Value>>> {
+    let shape = step.axes.shape();
+    let count = shape.iter().product::<usize>();
+    if count > MOST_CELLS {
+        return Ok(None);
+    }
+    let terms = |at: usize| {
+        let cell = Cell { step: step.name.to_string(), index: unravel(at, &shape) };
+        Ok(trace.explain(&cell)?.terms.iter().map(|term| term_json(trace, term)).collect())
+    };
+    (0..count).map(terms).collect::<Result<_>>().map(Some)
+}
+
+fn term_json(trace: &Trace, Term(factors): &Term) -> Value {
+    let factor = |factor: &crate::program::Factor| {
+        let place = factor
+            .cell
+            .as_ref()
+            .and_then(|cell| Some(json!([trace.position(Name::named(&cell.step)?)?, cell.index])));
+        json!([factor.name, json_number(factor.value, DType::F64), place])
+    };
+    factors.iter().map(factor).collect()
+}

@@ -1,0 +1,190 @@
+// Tables and heat maps.
+
+/** Rows and columns of a table that are drawn at a time. */
+const WINDOW = 64;
+/** All heads are tables if they have no more columns than this together; wider ones are pictures, side by side. */
+const MOST_COLUMNS = 12;
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+/** Neutral, negative, positive and sequential colours, told apart without red and green; then those of hatching. */
+const PALETTES = {
+  light: ["255 255 255", "33 102 172", "179 88 6", "0 90 110", "242 242 242", "154 154 154"],
+  dark: ["30 33 38", "128 190 240", "253 184 99", "120 215 225", "38 41 47", "109 115 124"],
+};
+const palette = () => PALETTES[dark.matches ? "dark" : "light"].map((colour) => colour.split(" ").map(Number));
+const rgb = (colour) => `rgb(${colour.join(" ")})`;
+const mix = (from, to, share) => from.map((part, i) => Math.round(part + (to[i] - part) * Math.min(share, 1)));
+
+/** Rows and columns of a step's tables, as far as the page holds them. */
+const kept = (step) => [1, 1, ...step.kept].slice(-2);
+
+/** The index of a cell of a table. */
+const indexOf = (step, lead, row, column) => [...lead, row, column].slice(-step.axes.length || Infinity);
+
+/** Calls for every cell of a table. */
+function eachCell(step, lead, side, call) {
+  const [rows, columns] = kept(step);
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < columns; c++) {
+      const index = indexOf(step, lead, r, c);
+      call(valueAt(step, index, side), isBlocked(step, index), r, c);
+    }
+  }
+}
+
+/** What turns values into colours: from low to high where the range is known, else away from 0. */
+function heatOf(step, lead, side) {
+  const [neutral, negative, positive, sequential] = palette();
+  if (step.range && side !== DIFFERENCE) {
+    const [low, high] = step.range;
+    return { low, high, of: (value) => mix(neutral, sequential, (value - low) / (high - low)) };
+  }
+  let high = 0;
+  eachCell(step, lead, side, (value, isFaint) => {
+    if (!isFaint && Math.abs(value) > high && Number.isFinite(value)) high = Math.abs(value);
+  });
+  return {
+    low: -high,
+    high,
+    of: (value) => mix(neutral, value < 0 ? negative : positive, high && Math.abs(value) / high),
+  };
+}
+
+/** Black or white, whichever stands out from a colour. */
+function inkOn(colour) {
+  const [r, g, b] = colour.map((part) => ((part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+}
+
+/** The place of the head axis before those of a table, or -1; a file that names no axes has it second. */
+const headAxis = (step) => step.axes.slice(0, -2).findIndex(({ name }) => name === "head" || name === "axis 1");
+
+/** How many query heads share one of a step's heads. */
+const shared = (step) => Math.max(1, Math.floor(state.heads / (step.axes[headAxis(step)]?.size ?? 1)));
+
+/** The index on the axes before those of a table: the batch item and the head that are looked at. */
+const leadOf = (step) =>
+  step.axes.slice(0, -2).map((_, at) => {
+    const wanted = at === headAxis(step) ? Math.floor(state.head / shared(step)) : at ? 0 : state.item;
+    return Math.min(wanted, step.kept[at] - 1);
+  });
+
+/** What a cell shows, and what it says where that is a sign. */
+function cellText(step, index, value, side) {
+  if (value === undefined) return ["…"];
+  if (step.flags && side !== DIFFERENCE) {
+    const words = { blocked: ["visible", "blocked"], kept: ["dropped", "kept"] }[step.flags];
+    return [el("span", { "aria-hidden": "true" }, value ? "■" : "·"), el("span.unseen", say(words[value]))];
+  }
+  const [text, mask] = step.fill ?? [];
+  const isFilled = text && side !== DIFFERENCE && valueAt(STEPS[mask], broadcast(STEPS[mask], index), 0);
+  return [isFilled ? text : number(value)];
+}
+
+const th = (scope, text, isLit) => el(isLit ? "th.lit" : "th", { scope }, text);
+
+/**
+ * A table of a step at a leading index. `heat` colours it; `window` says from which row and column on; `lit` holds the
+ * cells that stand out, as "row,column", of a table that cells are only read from.
+ */
+function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, caption }) {
+  const rank = step.axes.length;
+  const item = itemOf(step, lead);
+  const [rows, columns] = kept(step);
+  const [top, left] = window;
+  const header = (axis, at) => (rank > axis ? placeName(step, rank - 1 - axis, at, item) : step.name);
+  const isLit = (at, place) => [...(lit ?? [])].some((cell) => cell.split(",")[at] === String(place));
+  const sums = step.is_share && !heat && side !== DIFFERENCE && columns === step.axes.at(-1).size;
+  const head = el("tr", rank > 1 ? el("td") : "");
+  const shown = Array.from({ length: Math.min(size, columns - left) }, (_, c) => left + c);
+  head.append(...shown.map((c) => th("col", header(0, c), isLit(1, c))), sums ? th("col", say("sum")) : "");
+  const body = el("tbody");
+  for (let r = top; r < Math.min(top + size, rows); r++) {
+    const row = el("tr", rank > 1 ? th("row", header(1, r), isLit(0, r)) : "");
+    for (const c of shown) {
+      const index = indexOf(step, lead, r, c);
+      const value = valueAt(step, index, side);
+      const isFaint = isBlocked(step, index);
+      const cell = el("td", ...cellText(step, index, value, side));
+      cell.className = `${isFaint ? "blocked" : ""} ${lit?.has(`${r},${c}`) ? "lit" : ""}`;
+      if (heat && !isFaint && Number.isFinite(value)) {
+        cell.style.backgroundColor = rgb(heat.of(value));
+        cell.style.color = inkOn(heat.of(value));
+      }
+      if (!lit) {
+        cell.dataset.cell = index.join("/");
+        cell.tabIndex = -1;
+      }
+      row.append(cell);
+    }
+    if (sums) {
+      let sum = 0;
+      for (let c = 0; c < columns; c++) sum += valueAt(step, indexOf(step, lead, r, c), side);
+      row.append(el("td.sum", number(sum)));
+    }
+    body.append(row);
+  }
+  const title = caption ?? [step.name, ...lead.map((at, axis) => placeName(step, axis, at, item))].join(", ");
+  return el(heat ? "table.grid heat" : "table.grid", el("caption", title), el("thead", head), body);
+}
+
+/** A box that scrolls by itself, and can be reached by keys where nothing inside can. */
+const scroll = (label, ...children) => el("section.scroll", { tabindex: "0", "aria-label": label }, ...children);
+
+function legend(heat, hasBlocked) {
+  const bar = (name) => el("span." + name, { "aria-hidden": "true" });
+  const colours = bar("bar");
+  const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(heat.of(heat.low + (heat.high - heat.low) * share)));
+  colours.style.backgroundImage = `linear-gradient(to right, ${stops})`;
+  return el(
+    "p.legend",
+    number(heat.low),
+    colours,
+    number(heat.high),
+    ...(hasBlocked ? [bar("bar blocked"), say("blocked")] : []),
+  );
+}
+
+/** A head as a picture: a square a cell, blocked ones hatched. */
+function picture(step, lead, side, heat) {
+  const [rows, columns] = kept(step);
+  const size = Math.max(2, Math.floor(256 / Math.max(rows, columns)));
+  const canvas = el("canvas", { width: columns * size, height: rows * size, "aria-hidden": "true" });
+  const draw = canvas.getContext("2d");
+  const [faint, hatch] = palette().slice(4).map(rgb);
+  eachCell(step, lead, side, (value, isFaint, r, c) => {
+    const isHatched = isFaint || !Number.isFinite(value);
+    draw.fillStyle = isHatched ? faint : rgb(heat.of(value));
+    draw.fillRect(c * size, r * size, size, size);
+    draw.fillStyle = hatch;
+    // Every fourth diagonal of the picture, so that it goes on from cell to cell.
+    for (let x = 0; isHatched && x < size; x++) {
+      for (let y = 0; y < size; y++)
+        if (((c + r) * size + x + y) % 4 === 0) draw.fillRect(c * size + x, r * size + y, 1, 1);
+    }
+  });
+  return canvas;
+}
+
+/** A table of the arithmetic. The first cell of a row is its header, but in rows of terms. */
+function sums(caption, header, rows) {
+  const body = rows.map(({ kind, cells }) =>
+    el("tr." + kind, ...cells.map((cell, at) => (at === 0 && kind !== "term" ? th("row", cell) : el("td", cell)))),
+  );
+  return scroll(
+    caption,
+    el(
+      "table.terms",
+      el("caption.unseen", caption),
+      el("thead", el("tr", ...header.map((name) => th("col", name)))),
+      el("tbody", ...body),
+    ),
+  );
+}
+
+/** A term's product; undefined where the page does not hold one of its factors. */
+const heldProduct = (term) => (term.some((factor) => factor.value === undefined) ? undefined : product(term));
+
+const link = (step, index, text) => el("a", { href: address(step, index) }, text);
+
+const factorName = ({ step, index, value, name }) => (step && value !== undefined ? link(step, index, name) : name);

@@ -1,0 +1,125 @@
+//! What a page says, in one place: a translation takes this file's place.
+
+pub const LANGUAGE: &str = "en";
+pub const TITLE: &str = "Multi-head attention, step by step";
+pub const FLOW: &str = "The flow of shapes";
+pub const FOUND: &str = "What was found";
+pub const WRONG: &str = "wrong";
+pub const RIGHT: &str = "right";
+pub const STEPS: &str = "Steps";
+pub const DETAILS: &str = "parameters and parts";
+pub const SKIP: &str = "Skip to the step";
+pub const CONTROLS: &str = "What is shown";
+pub const PREVIOUS: &str = "← Previous";
+pub const NEXT: &str = "Next →";
+pub const HEAD: &str = "Head";
+pub const ITEM: &str = "Batch item";
+pub const SIDE: &str = "Side";
+pub const VIEW: &str = "View";
+pub const COPY_NUMPY: &str = "Copy as NumPy";
+pub const COPY_CSV: &str = "Copy as CSV";
+pub const SHAPE: &str = "Shape";
+pub const DIFFERENCE: &str = "difference";
+pub const FIRST_BAD: &str = "Go to the cell where the sides first part";
+pub const NO_SCRIPT: &str =
+    "Without JavaScript this page shows what the steps are; their numbers are drawn by a script.";
+pub const KEYS: [(&str, &str); 8] = [
+    ("← →", "previous and next step; inside a table, arrows move from cell to cell"),
+    ("0 … 9", "the step of that number"),
+    ("h", "table or heat map"),
+    ("a", "all heads side by side"),
+    ("[ ]", "previous and next head"),
+    ("s", "recorded, recomputed or their difference, where there are two sides"),
+    ("Enter", "pin the cell and follow it back to what is given"),
+    ("Esc", "let go of it"),
+];
+pub const HINT: &str =
+    "Point at a cell, or move to it with Tab and the arrows, to see how its number came about.";
+pub const KEYS_TITLE: &str = "Keys";
+pub const VIEWS: [(&str, &str); 3] =
+    [("table", "Table"), ("heat", "Heat map"), ("heads", "All heads")];
+
+pub fn kept(kept: usize, of: usize, axis: &str) -> String {
+    format!("{kept} of {of} on the {axis} axis")
+}
+
+pub fn thinned(cut: &str) -> String {
+    format!(
+        "The trace is too large for a page, which holds the first {cut}. Every number is that of the whole run; what is \
+         left out of a sum is told beside it."
+    )
+}
+
+pub fn made_by(version: &str) -> String {
+    format!("Made by mha-trace {version}. The page needs no network.")
+}
+
+/// What a step's badge says.
+pub fn badge(name: &str) -> &'static str {
+    match name {
+        "same" => "✓ same",
+        "noise" => "≈ noise",
+        "own" => "✗ own error",
+        "inherited" => "↓ inherited",
+        "missing" => "? one side only",
+        _ => "",
+    }
+}
+
+/// What the script says. In braces stand names of what is put in their place.
+pub const SCRIPT: &[(&str, &str)] = &[
+    ("sum", "sum"),
+    ("factor", "factor"),
+    ("value", "value"),
+    ("product", "product"),
+    ("blocked", "blocked"),
+    ("visible", "visible"),
+    ("kept", "kept"),
+    ("dropped", "dropped"),
+    ("low", "low"),
+    ("high", "high"),
+    ("every", "every {axis}"),
+    ("given", "is given"),
+    ("key", "key"),
+    ("score", "score"),
+    ("less", "score − max {max}"),
+    ("exp", "exp"),
+    ("share", "exp / {sum}"),
+    ("sink", "sink"),
+    ("rest", "{count} more, together"),
+    ("restOut", "{count} more that this page does not hold, together"),
+    ("all", "show all"),
+    ("parts", "made of these cells"),
+    ("of", "{name}, {place}"),
+    ("back", "Back to what is given"),
+    ("backNote", "At every step the largest term is followed."),
+    ("pin", "Pin it (Enter, or a click) to follow it back."),
+    ("pinned", "Pinned. Esc lets go of it."),
+    ("not", "the recorded number does not follow: those that it is made of give {sum}"),
+    ("mask", "the mask puts {fill} in place of the score, which was {score}"),
+    ("masked", "blocked by {mask}: {title}"),
+    ("overKeys", "keys"),
+    ("overSink", "keys and the sink"),
+    ("largestOf", "max of the row of {scores}"),
+    ("logOf", "log Σ exp(s − max) over {over}"),
+    ("allLow", "-inf, as every score is"),
+    ("zero", "0, as every key is blocked"),
+    ("expOf", "exp({score} − max)"),
+    ("shareOf", "1 / Σ exp(s − max) over {over}"),
+    ("absent", "This page does not hold this tensor."),
+    ("noFactors", "This page does not hold what this number is made of. The tool tells it:"),
+    ("none", HINT),
+    ("rows", "rows {from} to {to} of {count}"),
+    ("columns", "columns {from} to {to} of {count}"),
+    ("earlier", "Earlier"),
+    ("later", "Later"),
+    ("copied", "Copied {count} numbers."),
+    ("notCopied", "The browser does not let pages copy. Here is the text:"),
+    ("thinCopy", "The copy holds the part that this page holds: {shape}."),
+    ("largest", "largest difference {value}"),
+    ("head", "head {at}"),
+    ("step", "Step {at} of {count}: {name}"),
+    ("nan", "NaN stands in what it is made of"),
+    ("true", "true"),
+    ("false", "false"),
+];

@@ -1,0 +1,98 @@
+//! Reports of `check` and `diff` as pages.
+
+use serde_json::json;
+
+use super::browser::{browse, written};
+
+#[test]
+fn a_checked_file_shows_both_sides_and_the_mistake() {
+    let html = written(&["check", "tests/cli/inputs/scale-missing.json", "-q"], 1);
+    let probe = "
+        const seen = {
+            title: texts('h1')[0], badges: Object.fromEntries([...document.querySelectorAll('nav li')].map((item) =>
+                [item.querySelector('.name').textContent, item.querySelector('.badge')?.textContent])),
+            code: texts('.mistake code'), id: texts('.mistake h3'), lines: texts('.found .line'),
+        };
+        await click(query('a.first'));
+        seen.first = [location.hash, texts('#how h3')[0], texts('#how .bad-sum').length];
+        await press('s'); seen.recomputed = [texts('#how h3')[0], query('#side').value];
+        await press('s'); seen.difference = [texts('#how h3')[0], query('#side').value];
+        await press('s'); seen.recorded = [texts('#how h3')[0], query('#side').value];
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert!(told["title"].as_str().expect("text").contains("differs, "), "{told}");
+    assert_eq!(told["badges"]["scores_raw"], "✓ same");
+    assert_eq!(told["badges"]["scores"], "✗ own error");
+    assert_eq!(told["badges"]["output"], "↓ inherited");
+    assert_eq!(told["badges"]["x"], json!(null));
+    assert_eq!(told["id"], json!(["scale-missing"]));
+    assert_eq!(told["code"].as_array().expect("a list").len(), 2);
+    assert!(told["lines"].to_string().contains("known mistake scale-missing, at scores"), "{told}");
+    let number = |side: &str| -> f64 {
+        let title = told[side][0].as_str().expect("text");
+        let text = title.split(" = ").nth(1).expect("a number").split(' ').next();
+        text.expect("a number").parse().expect("a number")
+    };
+    let first = told["first"][1].as_str().expect("text");
+    let recorded: f64 = first.split(" = ").nth(1).expect("a number").parse().expect("a number");
+    assert!(told["first"][0].as_str().expect("text").starts_with("#scores/0/"), "{told}");
+    // What is not divided by √4 is twice what it should be.
+    assert!((recorded - 2.0 * number("recomputed")).abs() < 1e-5, "{told}");
+    assert!((number("difference") - (recorded - number("recomputed"))).abs() < 1e-6, "{told}");
+    assert_eq!(told["first"][2], 1);
+    assert_eq!(told["recorded"][1], "0");
+    assert_eq!(told["difference"][1], "2");
+}
+
+#[test]
+fn noise_has_a_badge_of_its_own() {
+    let html = written(&["check", "tests/cli/inputs/noise.json", "-q"], 0);
+    assert!(html.contains("<span class=\"badge noise\">≈ noise</span>"));
+}
+
+#[test]
+fn compared_files_stand_beside_each_other() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let record = |name: &str, seed: &str| {
+        let file = folder.path().join(name).to_str().expect("text").to_owned();
+        let args = ["-q", "--seed", seed, "-o", &file];
+        let run = std::process::Command::new(env!("CARGO_BIN_EXE_mha-trace")).args(args).status();
+        assert!(run.expect("it runs").success());
+        file
+    };
+    let (left, right) = (record("left.json", "42"), record("right.npz", "43"));
+    let html = written(&["diff", &left, &right, "-q"], 1);
+    let probe = "
+        await open('#q/0/0/5');
+        const seen = [texts('#how h3')[0], texts('#how .terms tbody tr:last-child')[0]];
+        await press('s'); seen.push(texts('#how h3')[0]);
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert!(told[0].as_str().expect("text").starts_with("q[0,0,5] = 2.72"), "{told}");
+    assert_eq!(told[1], "sum2.724");
+    assert!(told[2].as_str().expect("text").starts_with("q[0,0,5] = -0.9"), "{told}");
+}
+
+/// Of files that say nothing of a run there is no more to tell than their numbers.
+#[test]
+fn files_that_name_no_run_are_shown_as_they_are() {
+    let html = written(
+        &[
+            "diff",
+            "fixtures/core/sdpa-math.safetensors",
+            "fixtures/core/sdpa-flash.safetensors",
+            "-q",
+        ],
+        0,
+    );
+    let probe = "
+        const names = STEPS.map((step) => step.name);
+        await open(address(STEPS[0], STEPS[0].axes.map(() => 0)));
+        return [names, texts('#how h3')[0], document.querySelectorAll('#view td').length];
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert!(told[0].as_array().expect("names").len() > 1, "{told}");
+    assert!(told[1].as_str().expect("text").contains(" = "), "{told}");
+}

@@ -1,0 +1,312 @@
+//! A reader's way through a page: steps, heads, cells, keys and addresses.
+
+use serde_json::json;
+
+use super::browser::{browse, browse_at_once, written};
+
+/// The causal walkthrough, the default.
+fn walkthrough() -> String {
+    written(&["-q"], 0)
+}
+
+#[test]
+fn the_page_is_one_small_file_that_needs_nothing_else() {
+    let html = walkthrough();
+    assert!(html.len() <= 150_000, "{}", html.len());
+    let script = html.rsplit_once("<script>").and_then(|(_, rest)| rest.split_once("</script>"));
+    let script = script.expect("it has a script").0;
+    assert!(script.len() <= 30_000, "{}", script.len());
+    for outside in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+    let large = written(&["-q", "-b", "2", "-t", "64", "-d", "128", "-H", "8"], 0);
+    assert!(large.len() < 5_000_000, "{}", large.len());
+    assert!(!large.contains("too large for a page"));
+    let probe =
+        "return [STEPS.length, document.querySelectorAll('#view td').length, performance.now()];";
+    let Some(told) = browse_at_once(&large, "#weights/1/7", probe) else { return };
+    assert_eq!((&told[0], &told[1]), (&json!(20), &json!(64 * 65 + 1)));
+    // Within a second where nothing else runs, and tests run beside each other.
+    assert!(told[2].as_f64().expect("milliseconds") < 5000.0, "{told}");
+}
+
+#[test]
+fn steps_are_gone_through_by_buttons_keys_and_numbers() {
+    let probe = "
+        const at = () => [texts('.about:not([hidden]) h2 code')[0], decodeURIComponent(location.hash), texts('[aria-current] .name')[0]];
+        const seen = [at()];
+        await press('ArrowRight'); seen.push(at());
+        await click(query('#next')); seen.push(at());
+        await click(query('#previous')); seen.push(at());
+        await press('ArrowLeft'); await press('ArrowLeft'); seen.push(at());
+        seen.push([query('#previous').disabled, query('#next').disabled]);
+        await press('1'); await press('2'); seen.push(at());
+        await wait(1000);
+        await press('3'); seen.push(at());
+        await click(query('nav a[href=\"#scores\"]')); seen.push(at());
+        await click(query('svg a[href=\"#output\"]')); seen.push(at());
+        return seen;
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    let at = |name: &str, address: &str| json!([name, address, name]);
+    assert_eq!(
+        told,
+        json!([
+            at("x", ""),
+            at("mask", "#mask"),
+            at("q", "#q/0"),
+            at("mask", "#mask"),
+            at("x", "#x/0"),
+            [true, false],
+            at("weights", "#weights/0/0"),
+            at("q", "#q/0"),
+            at("scores", "#scores"),
+            at("output", "#output"),
+        ])
+    );
+}
+
+#[test]
+fn a_cell_that_is_pointed_at_shows_its_factors_and_its_arithmetic() {
+    let probe = "
+        await open('#scores_raw/0/1');
+        await point(cell(0, 1, 2, 0));
+        const seen = {
+            title: texts('#how h3')[0],
+            place: texts('#how p')[0],
+            sum: texts('#how .terms tbody tr:last-child')[0],
+            factors: texts('#how .terms .term a'),
+            lit: texts('#view th.lit'),
+            parts: texts('#parts caption'),
+            litParts: texts('#parts td.lit'),
+            litHeads: texts('#parts th.lit'),
+        };
+        await point(cell(0, 1, 0, 0));
+        seen.next = texts('#how h3')[0];
+        return seen;
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    assert_eq!(told["title"], "scores_raw[0,1,2,0] = -0.18893436");
+    assert_eq!(told["place"], "batch 0, head 1, query 2, key 0");
+    assert_eq!(told["sum"], "sum-0.189");
+    assert_eq!(told["factors"][0], "q_heads[0,1,2,0]");
+    assert_eq!(told["factors"].as_array().expect("a list").len(), 8);
+    assert_eq!(told["lit"], json!(["key 0", "query 2"]));
+    assert_eq!(told["parts"], json!(["q_heads, batch 0, head 1", "k_heads, batch 0, head 1"]));
+    let lit = ["-0.372", "-0.909", "-0.024", "0.083", "0.071", "0.029", "1.209", "-1.294"];
+    assert_eq!(told["litParts"], json!(lit));
+    assert!(told["litHeads"].as_array().expect("a list").contains(&json!("query 2")));
+    assert!(told["next"].as_str().expect("text").starts_with("scores_raw[0,1,0,0] = "));
+}
+
+#[test]
+fn a_pinned_cell_stays_is_in_the_address_and_leads_back_to_the_input() {
+    let probe = "
+        await open('#weights/0/1');
+        await click(cell(0, 1, 2, 1));
+        const seen = { address: location.hash, trail: texts('.trail li'), row: texts('#how .terms tr.lit')[0] };
+        await point(cell(0, 1, 0, 0));
+        seen.stays = texts('#how h3')[0];
+        await click(document.querySelectorAll('.trail a')[4]);
+        seen.followed = [location.hash, texts('#how h3')[0], texts('#view .pinned')[0]];
+        await press('Escape');
+        seen.gone = [location.hash, texts('#view .pinned').length];
+        return seen;
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    assert_eq!(told["address"], "#weights/0/1/2/1");
+    assert_eq!(
+        told["trail"],
+        json!([
+            "weights[0,1,2,1] = 0.209",
+            "masked_scores[0,1,2,1] = 0.099",
+            "scores[0,1,2,1] = 0.099",
+            "scores_raw[0,1,2,1] = 0.199",
+            "q_heads[0,1,2,1] = -0.909",
+            "q[0,2,5] = -0.909",
+            "x[0,2,7] = 1.681, is given"
+        ])
+    );
+    assert_eq!(told["row"], "key 10.099-1.0860.3380.209");
+    assert_eq!(told["stays"], "weights[0,1,2,1] = 0.20899974");
+    assert_eq!(told["followed"][0], "#q_heads/0/1/2/1");
+    assert_eq!(told["followed"][2], "-0.909");
+    assert_eq!(told["gone"], json!(["#q_heads/0/1", 0]));
+}
+
+#[test]
+fn an_address_opens_its_cell_and_a_wrong_one_does_no_harm() {
+    let html = walkthrough();
+    let probe = "return [texts('#how h3')[0], query('#head').value, texts('.about:not([hidden]) h2 code')[0]];";
+    let Some(told) = browse(&html, "#weights/0/1/2/1", probe) else { return };
+    assert_eq!(told, json!(["weights[0,1,2,1] = 0.20899974", "1", "weights"]));
+    for wrong in
+        ["#weights/0/9/2/1", "#weights/a", "#nothing", "#%", "#weights/0/1/2/1/5", "#weights/-1"]
+    {
+        let told = browse(&html, wrong, probe).expect("there is a browser");
+        assert!(told[0].as_str().expect("text").starts_with("Point at a cell"), "{wrong}: {told}");
+    }
+}
+
+#[test]
+fn keys_move_through_a_table_pin_and_change_the_view() {
+    let probe = "
+        await open('#masked_scores/0/0');
+        const focused = () => document.activeElement.dataset?.cell;
+        query('#view [data-cell][tabindex=\"0\"]').focus();
+        const seen = [focused()];
+        await press('ArrowDown'); await press('ArrowRight'); seen.push(focused());
+        await press('ArrowUp'); seen.push(focused(), texts('#how .sum-line'));
+        await press('Enter'); seen.push(location.hash, focused());
+        await press('Escape'); seen.push(location.hash);
+        document.activeElement.blur();
+        await press('h'); seen.push(document.querySelectorAll('#view table.heat').length, cell(0, 0, 0, 1).className.trim());
+        await press('a'); seen.push(texts('#view caption'));
+        await press('a'); await press(']'); seen.push(location.hash);
+        await press('['); seen.push(location.hash);
+        return seen;
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    assert_eq!(
+        told,
+        json!([
+            "0/0/0/0",
+            "0/0/1/1",
+            "0/0/0/1",
+            [
+                "blocked by mask_causal[0,1]: later keys, which a query may not see",
+                "= -1e9 (mask_fill, as mask[0,1] blocks)"
+            ],
+            "#masked_scores/0/0/0/1",
+            "0/0/0/1",
+            "#masked_scores/0/0",
+            1,
+            "blocked",
+            ["head 0", "head 1"],
+            "#masked_scores/0/1",
+            "#masked_scores/0/0"
+        ])
+    );
+}
+
+#[test]
+fn colours_are_those_of_the_values_and_text_stands_out_from_them() {
+    let probe = "
+        await open('#scores/0/0');
+        await press('h');
+        const luminance = (colour) => {
+            const [r, g, b] = colour.match(/\\d+/g).map((part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const cells = [...document.querySelectorAll('#view td[data-cell]')].map((cell) => {
+            const style = getComputedStyle(cell);
+            const [a, b] = [luminance(style.backgroundColor), luminance(style.color)].sort((x, y) => y - x);
+            return [Number(cell.textContent), style.backgroundColor, (a + 0.05) / (b + 0.05)];
+        });
+        await open('#weights/0/0');
+        const weights = [0, 2].map((row) => getComputedStyle(cell(0, 0, row, 0)).backgroundColor);
+        return { cells, weights };
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    for cell in told["cells"].as_array().expect("a list") {
+        let parts: Vec<f64> = cell[1]
+            .as_str()
+            .expect("a colour")
+            .split(|sign: char| !sign.is_ascii_digit())
+            .filter_map(|part| part.parse().ok())
+            .collect();
+        let value = cell[0].as_f64().expect("a number");
+        // Positive ones are redder than they are blue, negative ones the other way round.
+        assert!((parts[0] - parts[2]) * value >= 0.0, "{cell}");
+        // WCAG's least contrast of text.
+        assert!(cell[2].as_f64().expect("a number") >= 4.5, "{cell}");
+    }
+    assert_eq!(told["weights"][0], "rgb(0, 90, 110)");
+    assert_ne!(told["weights"][1], told["weights"][0]);
+}
+
+#[test]
+fn heads_stand_side_by_side_and_lead_to_their_own() {
+    let html = written(&["-q", "-t", "7", "-d", "12", "-H", "3"], 0);
+    let probe = "
+        await open('#weights/0/0');
+        await press('a');
+        const pictures = [...document.querySelectorAll('#view canvas')];
+        const { width } = pictures[1];
+        const { data } = pictures[1].getContext('2d').getImageData(0, 0, width, 2);
+        const colour = (x, y) => [...data].slice(4 * (y * width + x)).slice(0, 3);
+        const size = width / 7;
+        const seen = {
+            names: texts('#view button'),
+            tops: new Set(pictures.map((picture) => picture.getBoundingClientRect().top)).size,
+            first: colour(1, 1),
+            blocked: new Set(Array.from({ length: size }, (_, x) => String(colour(6 * size + x, 1)))).size,
+        };
+        await click(query('#view button:nth-of-type(3)'));
+        seen.address = location.hash;
+        seen.table = texts('#view caption');
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert_eq!(told["names"], json!(["head 0", "head 1", "head 2"]));
+    assert_eq!(told["tops"], 1);
+    // The first query sees itself alone, with all the weight; its other keys are hatched in two colours.
+    assert_eq!(told["first"], json!([0, 90, 110]));
+    assert_eq!(told["blocked"], 2);
+    assert_eq!(told["address"], "#weights/0/2");
+    assert_eq!(told["table"], json!(["weights, batch 0, head 2"]));
+}
+
+#[test]
+fn tensors_are_copied_without_loss() {
+    let probe = "
+        await open('#weights/0/0');
+        await click(query('#numpy'));
+        const seen = [clipboard, texts('#said')[0]];
+        await click(query('#csv')); seen.push(clipboard);
+        await open('#mask');
+        await click(query('#numpy')); seen.push(clipboard);
+        return seen;
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    let text = |at: usize| told[at].as_str().expect("text");
+    assert!(
+        text(0).starts_with("import numpy as np\n\nweights = np.array([1, 0, 0, 0, 0.6088499, 0.3911501, 0, 0, 0.11650043, "),
+        "{}",
+        text(0)
+    );
+    assert!(text(0).ends_with("], dtype=np.float32).reshape((1, 2, 4, 4))\n"), "{}", text(0));
+    assert_eq!(text(1), "Copied 32 numbers.");
+    assert!(
+        text(2).starts_with("batch,head,query,key,value\n0,0,0,0,1\n0,0,0,1,0\n"),
+        "{}",
+        text(2)
+    );
+    assert_eq!(text(2).lines().count(), 33);
+    assert!(
+        text(3).starts_with("import numpy as np\n\nmask = np.array([False, True, True, True, "),
+        "{}",
+        text(3)
+    );
+    assert!(text(3).ends_with("dtype=np.bool_).reshape((4, 4))\n"));
+}
+
+#[test]
+fn a_large_trace_is_thinned_and_says_so() {
+    let html = written(&["-q", "-b", "1", "-t", "600", "-d", "256", "-H", "8"], 0);
+    assert!(html.len() < 7_000_000, "{}", html.len());
+    assert!(html.contains("The trace is too large for a page, which holds the first "));
+    let probe = "
+        await open('#output/0/1/2');
+        const seen = { sum: texts('#how .terms tbody tr:last-child'), rest: texts('#how .terms tr.sum')[0] };
+        await open('#weights/0/0/3/2');
+        seen.weights = texts('#how p, #how pre');
+        await press('h'); await press('a'); seen.heads = texts('#view button').length;
+        seen.pager = texts('.pager').length;
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    let rest = told["rest"].as_str().expect("text");
+    assert!(rest.contains("more that this page does not hold, together"), "{told}");
+    assert!(told["weights"].to_string().contains("mha-trace explain 'weights[0,0,3,2]'"), "{told}");
+}
