@@ -10,7 +10,7 @@ const STYLES: [&str; 2] = ["page.css", "tables.css"];
 
 fn main() {
     let folder = Path::new("src/view/html");
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/view/html/minify.rs");
     let read = |name: &str| {
         let path = folder.join(name);
         println!("cargo::rerun-if-changed={}", path.display());
