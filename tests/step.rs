@@ -148,24 +148,27 @@ fn a_number_is_followed_back_to_x_and_forth() {
     let mut walk = Walk::start(&WALKTHROUGH);
     walk.press("/output\r");
     walk.until("15 of 15");
-    for step in ["concat", "head_outputs", "weights"] {
+    for step in [14, 13, 12] {
         walk.press("\r");
-        walk.until(&format!("{step} · "));
+        walk.until(&format!("{step} of 15"));
     }
     walk.press("\x7f");
-    walk.until("head_outputs · ");
+    walk.until("13 of 15");
     walk.press("\x7f\x7f\x7f");
     walk.until("no number was followed");
     walk.press("n");
     walk.until("this is the last step");
     walk.press("p");
-    walk.until("concat · ");
+    walk.until("14 of 15");
     walk.press("/nothing\r");
     walk.until("no step is called nothing");
     walk.press("b");
     walk.until("concat has one batch alone");
-    walk.press("/q_heads\rh");
+    // The head of the number that was followed is kept.
+    walk.press("/q_heads\r");
     walk.until("q_heads · batch 0 · head 1");
+    walk.press("h");
+    walk.until("q_heads · batch 0 · head 0");
     walk.press("w");
     walk.until("why: ");
     walk.press("?");
