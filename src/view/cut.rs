@@ -21,11 +21,11 @@ pub struct Shown {
 
 /// What is shown of the axes of a tensor, of which some may be picked to a single place: all that is not too much, or
 /// what the view asks for.
-pub fn shown(axes: &[(usize, Option<usize>)], view: &View) -> Vec<Shown> {
+pub fn shown(sizes: &[(usize, Option<usize>)], view: &View) -> Vec<Shown> {
     let kept = |&(size, picked): &(usize, Option<usize>)| picked.map_or(size, |_| 1);
-    let outer = axes.len().saturating_sub(2);
-    let tables: usize = axes.iter().take(outer).map(kept).product();
-    let is_large = axes.iter().map(kept).product::<usize>() > THRESHOLD;
+    let outer = sizes.len().saturating_sub(2);
+    let tables: usize = sizes.iter().take(outer).map(kept).product();
+    let is_large = sizes.iter().map(kept).product::<usize>() > THRESHOLD;
     let edge = |at: usize, size: usize| match view.edge {
         _ if view.full => None,
         Some(edge) => Some(edge),
@@ -45,7 +45,7 @@ pub fn shown(axes: &[(usize, Option<usize>)], view: &View) -> Vec<Shown> {
             _ => Shown { indices: (0..size).map(Some).collect(), left_out: 0 },
         }
     };
-    axes.iter().enumerate().map(axis).collect()
+    sizes.iter().enumerate().map(axis).collect()
 }
 
 /// Every combination of the shown indices, the last running fastest; a gap stands once for all that it hides, and

@@ -27,7 +27,7 @@ const WHITE: Color = Color::AnsiValue(231);
 impl Palette {
     /// The background and the text of a cell, by how high it is in thousandths: the lowest are nearest to the
     /// terminal's own background.
-    pub fn heat(self, thousandths: u16) -> (Color, Color) {
+    pub(super) fn heat(self, thousandths: u16) -> (Color, Color) {
         let thousandths = usize::from(thousandths.min(1000));
         let dark = if self.is_light { thousandths } else { 1000 - thousandths };
         let last = BLUES.len() - 1;
@@ -49,7 +49,7 @@ impl Palette {
     }
 
     /// A text on the background of such a cell.
-    pub fn painted(self, thousandths: u16, text: &str) -> String {
+    pub(super) fn painted(self, thousandths: u16, text: &str) -> String {
         let back = match self.heat(thousandths).0 {
             Color::Rgb { r, g, b } => format!("2;{r};{g};{b}"),
             Color::AnsiValue(index) => format!("5;{index}"),

@@ -139,7 +139,10 @@ impl Style {
         let mut lines = wrapped(&format!("── {} · {}", head.name, head.title), self.width);
         if let Some(last) = lines.last_mut() {
             let rest = self.width.min(RULE).saturating_sub(last.width() + 1);
-            *last = format!("{last} {}", "─".repeat(rest)).trim_end().to_owned();
+            if rest > 0 {
+                last.push(' ');
+                last.push_str(&"─".repeat(rest));
+            }
         }
         lines.iter().try_for_each(|line| writeln!(out, "{}", self.bold(line)))?;
         let mut say = |text: &str| self.lines("  ", "    ", text, out);
