@@ -42,7 +42,7 @@ fn benches(c: &mut Criterion) {
     let trace = run.trace().expect("runs");
     let record = to_record(&trace, run.config());
     c.bench_function("tables of (1, 64, 64), 4 heads", |b| {
-        let style = Style { width: 100, color: false, spell: |key, _| key.to_owned() };
+        let style = Style { width: 100, colors: None, spell: |key, _| key.to_owned() };
         b.iter(|| {
             let mut out = Vec::new();
             for block in trace_page(&trace, run.config(), &View::default()) {

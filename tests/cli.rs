@@ -8,7 +8,8 @@ use std::process::{Command, Output, Stdio};
 /// What is printed for every command of these files, word for word.
 #[test]
 fn transcripts() {
-    trycmd::TestCases::new().case("tests/cli/*.trycmd");
+    // Whatever the terminal of the test is.
+    trycmd::TestCases::new().env("COLUMNS", "100").case("tests/cli/*.trycmd");
 }
 
 fn command() -> Command {
@@ -21,6 +22,81 @@ fn run(args: &[&str]) -> Output {
 
 fn path(folder: &Path, name: &str) -> String {
     folder.join(name).to_str().expect("a temporary path is text").to_owned()
+}
+
+/// The columns that a line takes on a terminal; colours take none.
+fn columns(line: &str) -> usize {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.split_once('m').expect("a colour").1);
+    std::iter::once(first).chain(rest).map(|part| part.chars().count()).sum()
+}
+
+#[test]
+fn every_line_keeps_to_the_width() {
+    let scale = "tests/cli/inputs/scale-missing.json";
+    let golden = "fixtures/golden/causal-walkthrough.json";
+    let pages: &[&[&str]] = &[
+        &["--why"],
+        &["--heatmap"],
+        &["--preset", "simple"],
+        &["--preset", "formal-padding"],
+        &["--preset", "formal-padding-weights", "--edge", "2", "--heatmap"],
+        &[
+            "-t",
+            "9",
+            "--queries",
+            "6..9",
+            "--rope",
+            "half",
+            "--qk-norm",
+            "rms",
+            "--sinks",
+            "--bias",
+        ],
+        &["explain", "weights"],
+        &["explain", "weights[0,0,2,1]", "--tokens", "the,cat,sat,down"],
+        &["explain", "output[0,1,2]", "--bias"],
+        &["explain", "head_outputs[0,0,1,2]", "--depth", "all"],
+        &["check", scale, golden],
+        &["diff", scale, golden],
+        &["shapes"],
+        &["shapes", "-b", "32", "-t", "20", "-d", "512", "-H", "8", "--rope", "half", "--sinks"],
+        &["bugs"],
+        &["bugs", "mask-batch-head-mixed"],
+        &["models"],
+        &["--help"],
+        &["check", "--help"],
+        &["explain", "--help"],
+    ];
+    let is_plain = |args: &[&str]| matches!(args[0], "bugs" | "models") || args.contains(&"--help");
+    for width in ["80", "100", "120"] {
+        for args in pages {
+            let colors: &[&str] = if is_plain(args) { &[] } else { &["--color", "always"] };
+            for color in [&[], colors] {
+                let args = [args, color].concat();
+                let output = command().env("COLUMNS", width).args(&args).output();
+                let text =
+                    String::from_utf8(output.expect("the binary runs").stdout).expect("text");
+                assert!(!text.is_empty(), "{args:?}");
+                let widest = text.lines().max_by_key(|line| columns(line)).expect("a line");
+                assert!(columns(widest) <= width.parse().expect("a number"), "{args:?}: {widest}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_default_run_does_not_flood() {
+    let lines = |args: &[&str]| run(args).stdout.split(|byte| *byte == b'\n').count();
+    let padding = lines(&["--preset", "formal-padding"]);
+    assert!(padding < 800, "{padding}");
+    assert!(lines(&["--preset", "formal-padding", "--full"]) > 3000);
+    let edge = String::from_utf8(run(&["--edge", "1", "--steps", "x"]).stdout).expect("text");
+    assert!(
+        edge.contains("left out: 2 of 4 on the query axis, 6 of 8 on the input axis"),
+        "{edge}"
+    );
 }
 
 #[test]

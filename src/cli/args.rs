@@ -212,9 +212,12 @@ pub struct ReportArgs {
     /// How the report is written
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Columns of text a line, 30 or more [default: the terminal's, or 100]
+    /// Columns of text a line, 30 or more [default: COLUMNS, the terminal's, or 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(30..))]
     pub width: Option<u16>,
+    /// When to use colour
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
 }
 
 /// What is shown.
@@ -234,21 +237,18 @@ pub struct ViewArgs {
     /// Decimals of every number
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
     pub decimals: u8,
-    /// Items shown at each end of an axis of a tensor with more than 1000 elements
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub edge: u32,
+    /// Items shown at each end of every longer axis [default: 3, of axes that are too long to be shown]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub edge: Option<u32>,
     /// Show every element, however many
     #[arg(long)]
     pub full: bool,
-    /// Show scores and weights as shades, from low to high
+    /// Show how high scores and weights are: as colours, or as shades with the numbers where these fit
     #[arg(long)]
     pub heatmap: bool,
     /// Say why each step is there
     #[arg(long)]
     pub why: bool,
-    /// When to use colour
-    #[arg(long, value_enum, default_value_t = Color::Auto)]
-    pub color: Color,
     /// Write no results and warnings, for runs that only write files
     #[arg(short, long)]
     pub quiet: bool,

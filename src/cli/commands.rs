@@ -11,7 +11,7 @@ use crate::foreign::{Match, NameMap};
 use crate::program::Program;
 use crate::view::walk::{Route, walk};
 use crate::view::{
-    Block, Sides, Style, Tables, View, bug_list, bug_page, checked_html, compared_html,
+    Block, Palette, Sides, Style, Tables, View, bug_list, bug_page, checked_html, compared_html,
     explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
     step_page, trace_page, write_text,
 };
@@ -28,6 +28,9 @@ use super::{Outcome, print};
 
 /// Columns of text a line, where no terminal says it.
 const WIDTH: usize = 100;
+
+/// Fewer columns than this no table fits.
+const NARROWEST: u16 = 30;
 
 /// What the sides of a checked file are called, and those of two compared ones.
 const CHECKED: Sides = ("recorded", "recomputed");
@@ -99,7 +102,7 @@ fn show(
 ) -> io::Result<()> {
     match args.report.format {
         Format::Table => {
-            let style = args.report.style(args.color.wanted());
+            let style = args.report.style();
             let mut blocks = trace_page(trace, run.config(), view);
             blocks.try_for_each(|block| style.block(&block.map_err(io::Error::other)?, out))
         }
@@ -126,7 +129,7 @@ impl ViewArgs {
             batch_item: self.batch_item,
             head: self.head,
             decimals: self.decimals.into(),
-            edge: usize::try_from(self.edge).unwrap_or(usize::MAX / 4),
+            edge: self.edge.map(|edge| usize::try_from(edge).unwrap_or(usize::MAX)),
             full: self.full,
             heatmap: self.heatmap,
             why: self.why,
@@ -135,27 +138,35 @@ impl ViewArgs {
     }
 }
 
-impl ReportArgs {
-    /// Columns of text a line: as asked for, or the terminal's.
-    fn width(&self) -> usize {
-        let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-        self.width.map(usize::from).or_else(terminal).unwrap_or(WIDTH)
-    }
+/// Columns of text a line: as asked for, as the environment has it, or the terminal's.
+fn width(asked: Option<u16>) -> usize {
+    let stated = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width >= NARROWEST);
+    let terminal = || terminal_size::terminal_size().map(|(width, _)| width.0);
+    asked.or_else(stated).or_else(terminal).map_or(WIDTH, usize::from)
+}
 
-    fn style(&self, color: bool) -> Style {
-        Style { width: self.width(), color, spell: flag }
+/// Writes a page of text, without colour.
+fn print_plain(blocks: Vec<Block>) -> Result<(), Error> {
+    let style = Style { width: width(None), colors: None, spell: flag };
+    print(|out| write_text(blocks, style, out))
+}
+
+impl ReportArgs {
+    fn style(&self) -> Style {
+        Style { width: width(self.width), colors: self.color.wanted(), spell: flag }
     }
 
     /// Writes a page of text.
     fn print(&self, blocks: Vec<Block>) -> Result<(), Error> {
-        print(|out| write_text(blocks, self.style(false), out))
+        print(|out| write_text(blocks, self.style(), out))
     }
 }
 
 impl Color {
-    fn wanted(self) -> bool {
+    /// The colours of the terminal, if any are wanted.
+    fn wanted(self) -> Option<Palette> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        match self {
+        let is_wanted = match self {
             Self::Always => true,
             Self::Never => false,
             Self::Auto => {
@@ -163,7 +174,14 @@ impl Color {
                     && set("NO_COLOR").is_none()
                     && set("TERM").is_none_or(|terminal| terminal != "dumb")
             }
-        }
+        };
+        let is_true =
+            set("COLORTERM").is_some_and(|colors| colors == "truecolor" || colors == "24bit");
+        // Text and background by their numbers, `0;15`, where 7 and 9 to 15 are light.
+        let ground = set("COLORFGBG").and_then(|both| both.into_string().ok());
+        let ground: Option<u8> = ground.and_then(|both| both.rsplit(';').next()?.parse().ok());
+        let is_light = ground.is_some_and(|color| matches!(color, 7 | 9..=15));
+        is_wanted.then_some(Palette { is_true, is_light })
     }
 }
 
@@ -256,15 +274,13 @@ pub fn bugs(args: &BugsArgs) -> anyhow::Result<Outcome> {
         None => bug_list(),
         Some(id) => bug_page(find(id)?),
     };
-    let style = Style { width: WIDTH, color: false, spell: flag };
-    print(|out| write_text(blocks, style, out))?;
+    print_plain(blocks)?;
     Ok(Outcome::Same)
 }
 
 /// Lists the known families of models.
 pub fn models() -> anyhow::Result<Outcome> {
-    let style = Style { width: WIDTH, color: false, spell: flag };
-    print(|out| write_text(model_list(), style, out))?;
+    print_plain(model_list())?;
     Ok(Outcome::Same)
 }
 

@@ -11,17 +11,22 @@ pub fn bug_list() -> Vec<Block> {
     let width = all.iter().map(|mistake| mistake.id.len()).max().unwrap_or(0);
     let line = |mistake: &&Mistake| {
         let summary = mistake.ways.first().map_or("", |way| way.summary);
-        Block::text(format!("{:width$}  {summary}", mistake.id))
+        beside(&format!("{:width$}  ", mistake.id), summary)
     };
     let mut blocks: Vec<Block> = all.iter().map(line).collect();
     blocks.push(Block::Gap);
     blocks.push(Block::text("mistakes without a name are told by their kind:"));
     let kind = |kind: &Kind| {
         let name = kind.name();
-        Block::text(format!("{name:width$}  {}", kind.example()))
+        beside(&format!("{name:width$}  "), kind.example())
     };
     blocks.extend(Kind::ALL.iter().map(kind));
     blocks
+}
+
+/// A text beside its name; its further lines stand below it.
+fn beside(name: &str, text: &str) -> Block {
+    Block::Branch { first: name.to_owned(), below: " ".repeat(name.len()), text: text.to_owned() }
 }
 
 /// What a mistake is, why it is silent, what it looks like and how it is mended, in each of its ways.
@@ -31,11 +36,11 @@ pub fn bug_page(mistake: &Mistake) -> Vec<Block> {
     for way in mistake.ways {
         blocks.extend([
             Block::Gap,
-            Block::Text(1, way.summary.to_owned()),
-            Block::Text(1, mistake.silent.to_owned()),
+            Block::Prose(1, way.summary.to_owned()),
+            Block::Prose(1, mistake.silent.to_owned()),
             Block::Gap,
-            Block::Text(1, format!("wrong   {}", way.wrong)),
-            Block::Text(1, format!("right   {}", way.right)),
+            beside("  wrong   ", way.wrong),
+            beside("  right   ", way.right),
         ]);
     }
     if !mistake.seen.is_empty() {

@@ -1,14 +1,11 @@
-//! Scores and weights as shades.
+//! How high scores and weights are.
 
 use candle_core::{DType, Tensor};
 
 use super::number::number;
 use crate::program::{Axis, Step};
 
-/// From the lowest values to the highest.
-const SHADES: [&str; 5] = ["   ", "░░░", "▒▒▒", "▓▓▓", "███"];
-
-/// What the shades of a table stand for.
+/// The lowest and the highest number of a table.
 pub struct Heat {
     low: f64,
     high: f64,
@@ -45,21 +42,19 @@ impl Heat {
         value.is_finite().then(|| if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) })
     }
 
-    /// A value's shade; a dot for a masked one.
-    pub fn shade(&self, value: f64, is_masked: bool) -> String {
-        if is_masked {
-            return "·".to_owned();
-        }
-        let Some(share) = self.share(value) else { return number(value, 0) };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 to 4")]
-        let at = (share * 5.0).clamp(0.0, 4.0) as usize;
-        SHADES.get(at).copied().unwrap_or_default().to_owned()
+    /// The same in thousandths.
+    pub fn thousandths(&self, value: f64) -> Option<u16> {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "within 0 to 1000"
+        )]
+        self.share(value).map(|share| (share * 1000.0).round() as u16)
     }
 
-    /// What the shades mean.
-    pub fn legend(&self, decimals: usize) -> String {
-        let (low, high) = (number(self.low, decimals), number(self.high, decimals));
-        format!("{low} [{}] {high}", SHADES.concat())
+    /// The lowest and the highest value.
+    pub fn scale(&self, decimals: usize) -> (String, String) {
+        (number(self.low, decimals), number(self.high, decimals))
     }
 }
 
@@ -68,11 +63,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shades_are_fifths() {
-        let heat = Heat { low: 0.0, high: 1.0 };
-        let shades = [0.0, 0.19, 0.2, 0.5, 0.79, 0.8, 1.0].map(|value| heat.shade(value, false));
-        assert_eq!(shades, ["   ", "   ", "░░░", "▒▒▒", "▓▓▓", "███", "███"]);
-        assert_eq!([heat.shade(0.5, true), heat.shade(f64::NAN, false)], ["·", "nan"]);
-        assert_eq!(Heat { low: 2.0, high: 2.0 }.shade(2.0, false), "███");
+    fn heat_is_a_share_of_the_range() {
+        let heat = Heat { low: -1.0, high: 1.0 };
+        let of = |value| heat.thousandths(value);
+        assert_eq!([of(-1.0), of(0.5), of(1.0), of(7.0)], [0, 750, 1000, 1000].map(Some));
+        assert_eq!([of(f64::NAN), of(f64::NEG_INFINITY)], [None, None]);
+        assert_eq!(Heat { low: 2.0, high: 2.0 }.thousandths(2.0), Some(1000));
     }
 }

@@ -1,6 +1,6 @@
 //! What places in a tensor are called.
 
-use crate::config::Labels;
+use crate::config::{Config, Labels};
 use crate::program::{Axes, Axis, Dim, Move, Name, Program, Step};
 
 /// The label of a token on an axis of `size` places, if it has one.
@@ -16,6 +16,23 @@ pub fn token(
         Axis::Key => labels?.key(step, item, size, at),
         _ => None,
     }
+}
+
+/// What stands beside a place: its position in the sequence where only some queries are computed, and its token's label.
+pub fn beside(
+    config: &Config,
+    labels: Option<&Labels>,
+    step: Name,
+    axis: Dim,
+    item: usize,
+    at: usize,
+) -> Option<String> {
+    let sizes = &config.sizes;
+    let is_picked = axis == (Axis::Query, sizes.query_count()) && sizes.queries.is_some();
+    let position = is_picked.then(|| format!("(at {})", sizes.first_query() + at));
+    let token = token(labels, Some(step), axis, item, at);
+    let parts: Vec<String> = position.into_iter().chain(token).collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
 }
 
 /// A cell by axis name, with the tokens' labels: `batch 0, head 1, query 2 (sat), key 0 (the)`.

@@ -1,6 +1,7 @@
 //! For eyes: traces, shapes, reports and explanations as pages of blocks, and pages as text. Nothing here is read back.
 
 mod bugs;
+mod cut;
 mod diagnosis;
 mod explain;
 mod header;
@@ -10,6 +11,7 @@ mod label;
 mod models;
 mod number;
 mod page;
+mod palette;
 mod report;
 mod shapes;
 mod text;
@@ -21,7 +23,8 @@ pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
 pub use html::{checked_html, compared_html, trace_html};
 pub use models::model_list;
-pub use page::{Block, Grid, Head, Table, Text};
+pub use page::{Block, Grid, Head, Table, Text, Tone};
+pub use palette::Palette;
 pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};
 pub use text::{Style, write_text};
@@ -42,11 +45,11 @@ pub struct View {
     pub head: Option<usize>,
     /// Decimals of every number.
     pub decimals: usize,
-    /// Items shown at each end of a long axis.
-    pub edge: usize,
+    /// Items shown at each end of every longer axis; without it, of those axes that are too long to be shown.
+    pub edge: Option<usize>,
     /// Show everything, however large.
     pub full: bool,
-    /// Show scores and weights as shades.
+    /// Show how high scores and weights are.
     pub heatmap: bool,
     /// Say why each step is there.
     pub why: bool,
@@ -61,7 +64,7 @@ impl Default for View {
             batch_item: None,
             head: None,
             decimals: 3,
-            edge: 3,
+            edge: None,
             full: false,
             heatmap: false,
             why: false,
@@ -71,6 +74,9 @@ impl Default for View {
 }
 
 impl View {
+    /// Items shown at each end of a long axis, unless the view says how many.
+    pub const EDGE: usize = 3;
+
     /// Checks that what is asked for is there.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub enum Block {
     Table(Table),
     /// A sentence, indented by so many steps.
     Text(usize, String),
+    /// What a comparison came to: the file, the word for it, and what follows.
+    Verdict(String, Text, String),
     /// Sentences, indented by so many steps, that are broken into lines between words.
     Prose(usize, String),
     /// A line of a tree.
@@ -66,8 +68,26 @@ pub struct Text {
     pub text: String,
     /// Whether it is a number, which stands to the right.
     pub is_number: bool,
-    /// Whether it stands back, as a masked cell does.
-    pub is_faint: bool,
+    /// How it stands out, or back.
+    pub tone: Tone,
+    /// How high it is, in thousandths from the lowest to the highest, where that is to be seen.
+    pub heat: Option<u16>,
+}
+
+/// How a text stands out, or back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Not at all.
+    #[default]
+    Plain,
+    /// It stands back, as a blocked cell does.
+    Faint,
+    /// It says that something is as it should be.
+    Good,
+    /// It says that something is wrong.
+    Bad,
+    /// It says that something is wrong because of something else.
+    Inherited,
 }
 
 impl From<&str> for Text {
@@ -78,23 +98,34 @@ impl From<&str> for Text {
 
 impl From<String> for Text {
     fn from(text: String) -> Self {
-        Self { text, is_number: false, is_faint: false }
+        Self { text, ..Self::default() }
     }
 }
 
 impl Text {
     /// A number.
     pub fn number(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_number: true, is_faint: false }
+        Self { text: text.into(), is_number: true, ..Self::default() }
+    }
+
+    /// A text that stands out.
+    pub fn toned(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: text.into(), tone, ..Self::default() }
     }
 }
 
 /// A grid of numbers with a label for every row and column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grid {
-    /// What its shades mean, if it has any.
-    pub legend: Option<String>,
-    /// The labels of the columns.
+    /// The lowest and the highest number, where cells show how high they are.
+    pub scale: Option<(String, String)>,
+    /// What its signs mean.
+    pub legend: Vec<String>,
+    /// The axis of the rows, or nothing.
+    pub down: String,
+    /// The axis of the columns, or nothing.
+    pub across: String,
+    /// The labels of the columns: bare places on their axis.
     pub columns: Vec<String>,
     /// The rows: label and cells.
     pub rows: Vec<(String, Vec<Text>)>,

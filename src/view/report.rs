@@ -4,7 +4,7 @@ use super::diagnosis::{diagnosis_lines, start_of_non_finite};
 use super::header::{mask_line, second};
 use super::label;
 use super::number::{magnitude, pair};
-use super::page::{Block, Table, Text};
+use super::page::{Block, Table, Text, Tone};
 use crate::check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport};
 use crate::config::{Config, Queries, Start};
 use crate::error::{quoted, shown};
@@ -32,8 +32,12 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         1 => "1 step compared".to_owned(),
         compared => format!("{compared} steps compared"),
     };
-    let verdict = if report.is_same() { "same" } else { "differs" };
-    let mut blocks = vec![Block::text(format!("{}: {verdict}, {compared}", quoted(&report.path)))];
+    let verdict = if report.is_same() { Status::Same } else { Status::Differs };
+    let mut blocks = vec![Block::Verdict(
+        shown(&report.path).into_owned(),
+        status(verdict),
+        format!(", {compared}"),
+    )];
     if let Some(config) = &report.read_as {
         let mask = report
             .mask_read
@@ -172,11 +176,21 @@ fn heads(config: &Config) -> String {
     parts.join(" · ")
 }
 
+/// The word for a status, in its tone.
+fn status(status: Status) -> Text {
+    let tone = match status {
+        Status::Same => Tone::Good,
+        Status::Differs | Status::Missing => Tone::Bad,
+        Status::Inherited => Tone::Inherited,
+    };
+    Text::toned(status.name(), tone)
+}
+
 fn table(report: &Report, sides: Sides) -> Table {
     let worst = format!("worst cell: {}, {}", sides.0, sides.1);
     let header = ["step", "status", "max abs", "max rel", "mismatched", worst.as_str()];
     let row = |step: &StepReport| {
-        let mut row = vec![Text::from(shown(&step.name).into_owned()), step.status.name().into()];
+        let mut row = vec![Text::from(shown(&step.name).into_owned()), status(step.status)];
         if let Some(found) = &step.comparison {
             row.push(Text::number(magnitude(found.max_abs)));
             row.push(Text::number(magnitude(found.max_rel)));

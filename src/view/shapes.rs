@@ -71,8 +71,7 @@ pub fn shapes_page(run: &Run) -> Vec<Block> {
     let dtype = config.dtype;
     blocks.extend([
         Block::Gap,
-        Block::text(format!("All tensors together take {total} in {dtype}. A multiply-add counts 2 FLOPs, softmax 5 an")),
-        Block::text("element; moving and selecting numbers count none."),
+        Block::Prose(0, format!("All tensors together take {total} in {dtype}. A multiply-add counts 2 FLOPs, softmax 5 an element; moving and selecting numbers count none.")),
     ]);
     blocks
 }

@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 
 use comfy_table::{
-    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, ContentLineStyle,
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, ContentLineStyle,
     LineStyle, TableStyle,
 };
 use unicode_width::UnicodeWidthStr;
 
-use super::page::{Block, Grid, Head, Table, Text};
+use super::page::{Block, Grid, Head, Table, Text, Tone};
+use super::palette::Palette;
 use crate::error::Message;
 
 const STYLE: TableStyle = TableStyle::new()
@@ -19,13 +20,16 @@ const STYLE: TableStyle = TableStyle::new()
 /// The length of the rule above a step, where the line has room for it.
 const RULE: usize = 80;
 
+/// From the lowest numbers to the highest, where there is no colour.
+const SHADES: [&str; 5] = ["   ", "░░░", "▒▒▒", "▓▓▓", "███"];
+
 /// How a page is written.
 #[derive(Clone, Copy)]
 pub struct Style {
     /// Columns of text that fit a line.
     pub width: usize,
-    /// Whether to use colour.
-    pub color: bool,
+    /// The colours to use, if any.
+    pub colors: Option<Palette>,
     /// How a setting is told: its key, and what it is to be set to, if one thing.
     pub spell: fn(&str, Option<&str>) -> String,
 }
@@ -50,28 +54,72 @@ impl Style {
     pub fn block(&self, block: &Block, out: &mut dyn Write) -> io::Result<()> {
         match block {
             Block::Title(title) => writeln!(out, "{}", self.bold(title)),
-            Block::Fact(fact) => writeln!(out, "  {}", self.spelled(fact)),
+            Block::Fact(fact) => self.lines("  ", "    ", &self.spelled(fact), out),
             Block::Step(head) => self.head(head, out),
             Block::Caption(places) if places.is_empty() => writeln!(out),
-            Block::Caption(places) => writeln!(out, "\n  {}", places.join(" · ")),
+            Block::Caption(places) => {
+                writeln!(out)?;
+                self.lines("  ", "    ", &places.join(" · "), out)
+            }
             Block::Grid(grid) => self.grid(grid, out),
             Block::Table(table) => self.table(table, out),
+            Block::Verdict(file, word, rest) => self.verdict(file, word, rest, out),
             Block::Text(indent, text) => {
-                writeln!(out, "{}{}", "  ".repeat(*indent), self.spelled(text))
+                let indent = "  ".repeat(*indent);
+                let below = format!("{indent}  ");
+                let spelled = self.spelled(text);
+                spelled.lines().try_for_each(|line| self.lines(&indent, &below, line, out))
             }
             Block::Prose(indent, text) => {
                 let indent = "  ".repeat(*indent);
-                let lines = wrapped(&self.spelled(text), self.width.saturating_sub(indent.len()));
-                lines.iter().try_for_each(|line| writeln!(out, "{indent}{line}"))
+                self.lines(&indent, &indent, &self.spelled(text), out)
             }
             Block::Branch { first, below, text } => {
-                let room = self.width.saturating_sub(first.width().max(below.width()));
-                for (at, line) in wrapped(text, room).iter().enumerate() {
-                    writeln!(out, "{}{line}", if at == 0 { first } else { below })?;
-                }
-                Ok(())
+                let before = std::iter::once(first).chain(std::iter::repeat(below));
+                before
+                    .zip(text.lines())
+                    .try_for_each(|(before, line)| self.lines(before, below, line, out))
             }
             Block::Gap => writeln!(out),
+        }
+    }
+
+    /// Writes a text in lines between words, behind what stands before the first and before those below.
+    fn lines(&self, first: &str, below: &str, text: &str, out: &mut dyn Write) -> io::Result<()> {
+        let room = self.width.saturating_sub(first.width().max(below.width()));
+        for (at, line) in wrapped(text, room).iter().enumerate() {
+            writeln!(out, "{}{line}", if at == 0 { first } else { below })?;
+        }
+        Ok(())
+    }
+
+    /// The word of a verdict is in its colour.
+    fn verdict(&self, file: &str, word: &Text, rest: &str, out: &mut dyn Write) -> io::Result<()> {
+        let mut lines =
+            wrapped(&format!("{file}: {}{rest}", word.text), self.width.saturating_sub(2));
+        let start = |line: &String| line.rfind(&word.text);
+        if let Some((line, at)) =
+            lines.iter_mut().rev().find_map(|line| start(line).map(|at| (line, at)))
+        {
+            line.replace_range(at..at + word.text.len(), &self.painted(word));
+        }
+        for (at, line) in lines.iter().enumerate() {
+            writeln!(out, "{}{line}", if at == 0 { "" } else { "  " })?;
+        }
+        Ok(())
+    }
+
+    fn painted(&self, text: &Text) -> String {
+        let code = match text.tone {
+            Tone::Good => "1;32",
+            Tone::Bad => "1;31",
+            Tone::Inherited => "33",
+            Tone::Faint => "2",
+            Tone::Plain => return text.text.clone(),
+        };
+        match self.colors {
+            Some(_) => format!("\u{1b}[{code}m{}\u{1b}[0m", text.text),
+            None => text.text.clone(),
         }
     }
 
@@ -80,88 +128,151 @@ impl Style {
     }
 
     fn bold(&self, text: &str) -> String {
-        if self.color { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
+        match self.colors {
+            Some(_) => format!("\u{1b}[1m{text}\u{1b}[0m"),
+            None => text.to_owned(),
+        }
     }
 
     fn head(&self, head: &Head, out: &mut dyn Write) -> io::Result<()> {
-        let rule = format!("── {} · {} ", head.name, head.title);
-        let rest = self.width.min(RULE).saturating_sub(rule.width());
-        writeln!(out, "\n{}", self.bold(&format!("{rule}{}", "─".repeat(rest))))?;
+        writeln!(out)?;
+        let mut lines = wrapped(&format!("── {} · {}", head.name, head.title), self.width);
+        if let Some(last) = lines.last_mut() {
+            let rest = self.width.min(RULE).saturating_sub(last.width() + 1);
+            if rest > 0 {
+                last.push(' ');
+                last.push_str(&"─".repeat(rest));
+            }
+        }
+        lines.iter().try_for_each(|line| writeln!(out, "{}", self.bold(line)))?;
+        let mut say = |text: &str| self.lines("  ", "    ", text, out);
         if let Some((formula, constant)) = &head.formula {
             let constant = constant.iter().map(|constant| format!(",  {constant}"));
-            writeln!(out, "  {} = {formula}{}", head.name, constant.collect::<String>())?;
+            say(&format!("{} = {formula}{}", head.name, constant.collect::<String>()))?;
         }
-        for moves in &head.moves {
-            self.block(&Block::Prose(1, moves.clone()), out)?;
-        }
-        writeln!(out, "  shape {}", head.shape)?;
+        head.moves.iter().try_for_each(|moves| say(moves))?;
+        say(&format!("shape {}", head.shape))?;
         if let Some(why) = &head.why {
             self.block(&Block::Prose(1, why.clone()), out)?;
         }
-        head.legend.iter().try_for_each(|legend| writeln!(out, "  {legend}"))
+        head.legend.iter().try_for_each(|legend| self.lines("  ", "    ", legend, out))
     }
 
     /// Writes a grid; columns that do not fit go into further tables.
     fn grid(&self, grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
         const INDENT: &str = "  ";
-        let label_width = grid.rows.iter().map(|(label, _)| label.width()).max().unwrap_or(0);
-        let room = self.width.saturating_sub(INDENT.len() + label_width + 2);
-        grid.legend.iter().try_for_each(|legend| writeln!(out, "{INDENT}{legend}"))?;
-        let blocks = column_blocks(&widths(grid), room);
-        for block in &blocks {
-            if blocks.len() > 1
-                && let (Some(first), Some(last)) =
-                    (grid.columns.get(block.start), grid.columns.get(block.end - 1))
-            {
-                let title =
-                    if block.len() == 1 { first.clone() } else { format!("{first} … {last}") };
-                writeln!(out, "{INDENT}{title}")?;
+        if let Some((low, high)) = &grid.scale {
+            let scale = format!("{low} [{}] {high}", self.scale());
+            let legend = std::iter::once(&scale).chain(&grid.legend).map(String::as_str);
+            writeln!(out, "{INDENT}{}", legend.collect::<Vec<_>>().join(", "))?;
+        }
+        let labels = grid.rows.iter().map(|(label, _)| label).chain([&grid.down]);
+        let label_width = labels.map(|label| label.width()).max().unwrap_or(0);
+        // What is coloured is coloured to its end, where other columns need no space.
+        let is_toned = |cell: &Text| cell.heat.is_some() || cell.tone != Tone::Plain;
+        let is_toned = grid.rows.iter().flat_map(|(_, cells)| cells).any(is_toned);
+        let margin = usize::from(self.colors.is_some() && is_toned);
+        let room = self.width.saturating_sub(INDENT.len() + label_width + 1 + margin);
+        let mut shown = self.drawn(grid, true);
+        let mut blocks = column_blocks(&widths(&shown), room);
+        if blocks.len() > 1 && grid.scale.is_some() {
+            shown = self.drawn(grid, false);
+            blocks = column_blocks(&widths(&shown), room);
+        }
+        for (at, block) in blocks.iter().enumerate() {
+            if at > 0 {
+                writeln!(out)?;
             }
-            for line in self.columns(grid, block.clone()).lines() {
-                writeln!(out, "{INDENT}{}", line.trim_end())?;
+            if !grid.across.is_empty() {
+                writeln!(out, "{INDENT}{:label_width$}  │ {}", "", grid.across)?;
+            }
+            for line in self.columns(&shown, block.clone()).lines() {
+                // The last column needs no space behind it, nor does the rule there.
+                let line = line.trim_end();
+                writeln!(out, "{INDENT}{}", line.strip_suffix('─').unwrap_or(line))?;
             }
         }
         Ok(())
     }
 
+    /// A grid whose cells show how high they are, and beside that their numbers if these are wanted. Colours stand behind
+    /// the numbers.
+    fn drawn(&self, grid: &Grid, has_numbers: bool) -> Grid {
+        let mut drawn = grid.clone();
+        if self.colors.is_none() {
+            for cell in drawn.rows.iter_mut().flat_map(|(_, cells)| cells) {
+                if let Some(shade) = cell.heat.map(shade) {
+                    cell.text = if has_numbers {
+                        format!("{shade} {}", cell.text)
+                    } else {
+                        shade.to_owned()
+                    };
+                }
+            }
+        }
+        drawn
+    }
+
+    /// The shades or colours from the lowest to the highest.
+    fn scale(&self) -> String {
+        let Some(palette) = self.colors else { return SHADES.concat() };
+        let step = |at: u16| palette.painted(at, "   ");
+        [0, 250, 500, 750, 1000].map(step).concat()
+    }
+
     /// Some columns of a grid.
     fn columns(&self, grid: &Grid, block: std::ops::Range<usize>) -> comfy_table::Table {
-        let mut table = comfy_table::Table::new();
-        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-        if self.color {
-            table.enforce_styling();
-        } else {
-            table.force_no_tty();
-        }
-        let number = |text: &Text| {
-            let cell = Cell::new(&text.text).set_alignment(CellAlignment::Right);
-            if text.is_faint { cell.add_attribute(Attribute::Dim) } else { cell }
-        };
+        let mut table = self.empty_table();
+        table.set_content_arrangement(ContentArrangement::Disabled);
         let header = grid.columns.iter().skip(block.start).take(block.len());
-        let header = header.map(|label| number(&Text::from(label.clone())));
-        table.set_header(std::iter::once(Cell::new("")).chain(header).collect::<Vec<_>>());
+        let header = header.map(|label| self.cell(&Text::number(label.clone())));
+        table.set_header(std::iter::once(Cell::new(&grid.down)).chain(header).collect::<Vec<_>>());
         for (label, cells) in &grid.rows {
-            let cells = cells.iter().skip(block.start).take(block.len()).map(number);
+            let cells = cells.iter().skip(block.start).take(block.len());
+            let cells = cells.map(|cell| self.cell(cell));
             table.add_row(std::iter::once(Cell::new(label)).chain(cells).collect::<Vec<_>>());
         }
         table
     }
 
+    fn empty_table(&self) -> comfy_table::Table {
+        let mut table = comfy_table::Table::new();
+        table.load_style(STYLE);
+        if self.colors.is_some() {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        table
+    }
+
+    fn cell(&self, text: &Text) -> Cell {
+        let alignment = if text.is_number { CellAlignment::Right } else { CellAlignment::Left };
+        let cell = Cell::new(&text.text).set_alignment(alignment);
+        let Some(palette) = self.colors else { return cell };
+        if let Some(heat) = text.heat {
+            let (back, ink) = palette.heat(heat);
+            return cell.bg(back).fg(ink);
+        }
+        match text.tone {
+            Tone::Plain => cell,
+            Tone::Faint => cell.add_attribute(Attribute::Dim),
+            Tone::Good => cell.fg(Color::DarkGreen),
+            Tone::Bad => cell.fg(Color::DarkRed).add_attribute(Attribute::Bold),
+            Tone::Inherited => cell.fg(Color::DarkYellow),
+        }
+    }
+
     fn table(&self, table: &Table, out: &mut dyn Write) -> io::Result<()> {
         let indent = if table.is_inner { " " } else { "" };
-        let cell = |text: &Text| {
-            let alignment = if text.is_number { CellAlignment::Right } else { CellAlignment::Left };
-            Cell::new(&text.text).set_alignment(alignment)
-        };
         let width = self.width.saturating_sub(indent.len());
-        let mut written = comfy_table::Table::new();
+        let mut written = self.empty_table();
+        let cells = |row: &Vec<Text>| row.iter().map(|text| self.cell(text)).collect::<Vec<_>>();
         written
-            .load_style(STYLE)
-            .force_no_tty()
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(u16::try_from(width).unwrap_or(u16::MAX))
             .set_header(&table.header)
-            .add_rows(table.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>()));
+            .add_rows(table.rows.iter().map(cells));
         for (at, column) in written.column_iter_mut().enumerate() {
             if at != table.wraps {
                 column.set_constraint(ColumnConstraint::ContentWidth);
@@ -174,17 +285,33 @@ impl Style {
     }
 }
 
-/// A text in lines of at most `width` columns, broken between words; a word that is wider has a line of its own.
+/// The shade of a number, by how high it is in thousandths.
+fn shade(thousandths: u16) -> &'static str {
+    let at = usize::from(thousandths) * SHADES.len() / 1000;
+    SHADES.get(at.min(SHADES.len() - 1)).copied().unwrap_or_default()
+}
+
+/// A text in lines of at most `width` columns, broken between words; a word that is wider has a line of its own. A dot
+/// between two parts stays with the first, and a number with the word before it.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= width => {
-                line.push(' ');
-                line.push_str(word);
+    let join =
+        |all: &mut Vec<String>, next: &str, is_bound: &dyn Fn(&str) -> bool| match all.last_mut() {
+            Some(last) if is_bound(last) && last.width() + 1 + next.width() <= width => {
+                last.push(' ');
+                last.push_str(next);
             }
-            _ => lines.push(word.to_owned()),
-        }
+            _ => all.push(next.to_owned()),
+        };
+    for word in text.split(' ') {
+        let is_number = word.starts_with(|first: char| first.is_ascii_digit());
+        join(&mut parts, word, &|last| {
+            word == "·" || is_number && last.ends_with(char::is_alphabetic)
+        });
+    }
+    for part in &parts {
+        join(&mut lines, part, &|_| true);
     }
     lines
 }
@@ -226,59 +353,144 @@ fn column_blocks(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
 mod tests {
     use super::*;
 
-    fn text(grid: &Grid, width: usize) -> String {
-        let style = Style { width, color: false, spell: |key, _| key.to_owned() };
+    fn text(grid: &Grid, width: usize, colors: Option<Palette>) -> String {
+        let style = Style { width, colors, spell: |key, _| key.to_owned() };
         let mut out = Vec::new();
         style.grid(grid, &mut out).expect("written");
         String::from_utf8(out).expect("text")
     }
 
-    fn written(width: usize) -> String {
+    fn grid(columns: i32) -> Grid {
         let cells =
-            |row: i32| (0..4).map(|column| Text::from(format!("{row}.{column}00"))).collect();
-        let grid = Grid {
-            legend: None,
-            columns: (0..4).map(|at| format!("key {at}")).collect(),
-            rows: (0..2).map(|at| (format!("query {at}"), cells(at))).collect(),
-        };
-        text(&grid, width)
+            |row: i32| (0..columns).map(|at| Text::number(format!("{row}.{at}00"))).collect();
+        Grid {
+            down: "query".to_owned(),
+            across: "key".to_owned(),
+            columns: (0..columns).map(|at| at.to_string()).collect(),
+            rows: (0..2).map(|at| (at.to_string(), cells(at))).collect(),
+            ..Grid::default()
+        }
     }
 
     #[test]
     fn a_narrow_line_gets_the_columns_in_blocks() {
         let lines = [
-            "  key 0 … key 1",
-            "           │ key 0 │ key 1",
-            "  ─────────┼───────┼───────",
-            "   query 0 │ 0.000 │ 0.100",
-            "   query 1 │ 1.000 │ 1.100",
-            "  key 2 … key 3",
-            "           │ key 2 │ key 3",
-            "  ─────────┼───────┼───────",
-            "   query 0 │ 0.200 │ 0.300",
-            "   query 1 │ 1.200 │ 1.300",
+            "         │ key",
+            "   query │     0 │     1",
+            "  ───────┼───────┼──────",
+            "   0     │ 0.000 │ 0.100",
+            "   1     │ 1.000 │ 1.100",
+            "",
+            "         │ key",
+            "   query │     2 │     3",
+            "  ───────┼───────┼──────",
+            "   0     │ 0.200 │ 0.300",
+            "   1     │ 1.200 │ 1.300",
         ];
-        assert_eq!(written(40).lines().collect::<Vec<_>>(), lines);
+        assert_eq!(text(&grid(4), 25, None).lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn eight_signed_features_fit_80_columns() {
+        let mut grid = grid(8);
+        for cell in grid.rows.iter_mut().flat_map(|(_, cells)| cells) {
+            cell.text.insert(0, '-');
+        }
+        let text = text(&grid, 80, None);
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert_eq!(text.lines().map(UnicodeWidthStr::width).max(), Some(80));
+    }
+
+    fn heat() -> Grid {
+        let heat = [Some(0), Some(500), Some(1000)];
+        let cells = heat.into_iter().zip(["0.000", "0.500", "1.000"]);
+        let cells = cells.map(|(heat, text)| Text { heat, ..Text::number(text) });
+        let blocked = Text { tone: Tone::Faint, ..Text::number("■") };
+        let row = cells.chain([blocked, Text::number("nan")]).collect();
+        Grid {
+            scale: Some(("0.000".to_owned(), "1.000".to_owned())),
+            legend: ["■ blocked", "nan: not a number"].map(str::to_owned).to_vec(),
+            rows: vec![("0".to_owned(), row)],
+            ..grid(5)
+        }
+    }
+
+    #[test]
+    fn shades_have_their_numbers_where_these_fit() {
+        let wide = [
+            "  0.000 [   ░░░▒▒▒▓▓▓███] 1.000, ■ blocked, nan: not a number",
+            "         │ key",
+            "   query │         0 │         1 │         2 │ 3 │   4",
+            "  ───────┼───────────┼───────────┼───────────┼───┼────",
+            "   0     │     0.000 │ ▒▒▒ 0.500 │ ███ 1.000 │ ■ │ nan",
+        ];
+        assert_eq!(text(&heat(), 80, None).lines().collect::<Vec<_>>(), wide);
+        let narrow = [
+            "         │ key",
+            "   query │   0 │   1 │   2 │ 3 │   4",
+            "  ───────┼─────┼─────┼─────┼───┼────",
+            "   0     │     │ ▒▒▒ │ ███ │ ■ │ nan",
+        ];
+        assert_eq!(text(&heat(), 40, None).lines().skip(1).collect::<Vec<_>>(), narrow);
+    }
+
+    #[test]
+    fn colours_stand_behind_the_numbers() {
+        let palette = |is_true, is_light| Some(Palette { is_true, is_light });
+        let dark = text(&heat(), 80, palette(false, false));
+        assert!(dark.contains("48;5;17m") && dark.contains(" 0.500 "), "{dark}");
+        assert!(!dark.contains('▒'), "{dark}");
+        assert!(text(&heat(), 80, palette(true, true)).contains("48;2;215;255;255m"));
+    }
+
+    #[test]
+    fn shades_are_fifths() {
+        let shades = [0, 190, 200, 500, 790, 800, 1000].map(shade);
+        assert_eq!(shades, ["   ", "   ", "░░░", "▒▒▒", "▓▓▓", "███", "███"]);
+    }
+
+    #[test]
+    fn lines_break_between_words_and_never_before_a_dot() {
+        assert_eq!(wrapped("one two · three", 9), ["one", "two ·", "three"]);
+        assert_eq!(wrapped("  or so", 30), ["  or so"]);
+        assert_eq!(wrapped("of head 2, head_dim 4", 20), ["of head 2,", "head_dim 4"]);
+        assert_eq!(wrapped("12345 of 6 7 8", 4), ["12345", "of 6", "7 8"]);
+    }
+
+    #[test]
+    fn the_verdict_is_in_its_colour() {
+        let style = |colors| Style { width: 40, colors, spell: |key, _| key.to_owned() };
+        let told = |colors| {
+            let word = Text::toned("same", Tone::Good);
+            let block =
+                Block::Verdict("same.json".to_owned(), word, ", 13 steps compared".to_owned());
+            let mut out = Vec::new();
+            style(colors).block(&block, &mut out).expect("written");
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(told(None), "same.json: same, 13 steps compared\n");
+        let painted = "same.json: \u{1b}[1;32msame\u{1b}[0m, 13 steps compared\n";
+        assert_eq!(told(Some(Palette::default())), painted);
     }
 
     /// Of Chinese labels each character takes two columns.
     #[test]
     fn wide_labels_take_their_room() {
         let grid = Grid {
-            legend: None,
-            columns: vec!["key 0 猫".to_owned(), "key 1 坐下".to_owned()],
-            rows: vec![("query 0 猫".to_owned(), vec![Text::from("0.500"); 2])],
+            columns: vec!["0 猫".to_owned(), "1 坐下".to_owned()],
+            rows: vec![("0 猫".to_owned(), vec![Text::from("0.500"); 2])],
+            ..grid(2)
         };
-        let text = text(&grid, 37);
-        assert!(text.lines().all(|line| line.width() <= 37), "{text}");
-        assert_eq!(text.lines().count(), 8, "two blocks of one column");
+        let text = text(&grid, 20, None);
+        assert!(text.lines().all(|line| line.width() <= 20), "{text}");
+        assert_eq!(text.lines().count(), 9, "two blocks of one column");
     }
 
     #[test]
     fn no_line_is_wider_than_asked() {
         for width in 20..80 {
-            assert!(written(width).lines().all(|line| line.chars().count() <= width), "{width}");
+            let text = text(&grid(4), width, None);
+            assert!(text.lines().all(|line| line.width() <= width), "{width}");
         }
-        assert_eq!(written(80).lines().count(), 4);
     }
 }

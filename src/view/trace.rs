@@ -5,17 +5,21 @@ use std::rc::Rc;
 use candle_core::{DType, IndexOp, Tensor};
 
 use super::View;
+use super::cut::{Shown, product, shown};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::heat::Heat;
-use super::label::{moves, token};
+use super::label::{beside, moves};
 use super::number::number;
-use super::page::{Block, Grid, Head, Text};
+use super::page::{Block, Grid, Head, Text, Tone};
 use crate::config::{Config, Labels};
 use crate::error::Result;
-use crate::program::{Axis, BlockedCells, Dim, Fill, Op, Role, Step, Trace, broadcast, unravel};
+use crate::program::{Axis, BlockedCells, Dim, Fill, Name, Op, Role, Step, Trace, broadcast};
 
-/// A tensor with more elements than this is cut to its edges, as torch's printing does.
-const THRESHOLD: usize = 1000;
+/// The signs of booleans, which mean the same in every table.
+const BLOCKED: &str = "■";
+const VISIBLE: &str = "·";
+const KEPT: &str = "✓";
+const DROPPED: &str = "✗";
 
 /// The trace's header and every step that the view shows.
 ///
@@ -26,7 +30,7 @@ pub fn trace_page<'a>(
     view: &'a View,
 ) -> impl Iterator<Item = Result<Block>> + 'a {
     let page = Rc::new(Page { trace, config, view, labels: config.labels() });
-    let shown = trace.steps().iter().filter(|step| view.shows(step.name));
+    let shown = where_used(trace).into_iter().filter(|step| view.shows(step.name));
     let steps = {
         let page = Rc::clone(&page);
         shown.flat_map(move |step| page.step(step))
@@ -51,10 +55,29 @@ struct Tables<'a> {
     fill: Option<(String, &'a Tensor)>,
 }
 
-/// One axis of a table: the indices that are shown, with a gap where some are left out.
-struct Shown {
-    indices: Vec<Option<usize>>,
-    is_cut: bool,
+/// The steps in order of execution, but masks, biases and whatever else the settings make, or is drawn, before the first
+/// step that reads them.
+fn where_used(trace: &Trace) -> Vec<&Step> {
+    let mut waiting: Vec<&Step> = Vec::new();
+    let mut order = Vec::new();
+    for step in trace.steps() {
+        if matches!(step.name.role(), Role::Setting | Role::Random) {
+            waiting.push(step);
+            continue;
+        }
+        let mut read: Vec<Name> = trace.read_by(step).iter().map(|read| read.name).collect();
+        for other in waiting.iter().rev() {
+            if read.contains(&other.name) {
+                read.extend(trace.read_by(other).iter().map(|read| read.name));
+            }
+        }
+        let (used, others) = waiting.into_iter().partition(|step| read.contains(&step.name));
+        waiting = others;
+        order.extend::<Vec<_>>(used);
+        order.push(step);
+    }
+    order.extend(waiting);
+    order
 }
 
 impl Page<'_> {
@@ -107,22 +130,8 @@ impl Page<'_> {
     fn values(&self, tables: &Tables) -> Vec<Result<Block>> {
         let step = tables.step;
         let axes: Vec<Dim> = step.axes.iter().collect();
-        let leading = axes.len().saturating_sub(2);
-        let picked: Vec<Option<usize>> = axes
-            .iter()
-            .map(|(axis, size)| self.picked(step, *axis).filter(|_| *size > 1))
-            .collect();
-        let sizes = axes.iter().zip(&picked).map(|((_, size), picked)| picked.map_or(*size, |_| 1));
-        let is_cut = !self.view.full && sizes.product::<usize>() > THRESHOLD;
-        let shown: Vec<Shown> = axes
-            .iter()
-            .zip(&picked)
-            .map(|((_, size), picked)| match picked {
-                Some(at) => Shown { indices: vec![Some(*at)], is_cut: false },
-                None => self.shown(*size, is_cut),
-            })
-            .collect();
-        let (outer, table) = shown.split_at(leading);
+        let shown = self.shown(step);
+        let (outer, table) = shown.split_at(axes.len().saturating_sub(2));
         let mut blocks = Vec::new();
         for index in product(outer) {
             let caption =
@@ -133,11 +142,9 @@ impl Page<'_> {
                 blocks.push(self.grid(tables, &at, table).map(Block::Grid));
             }
         }
-        let cut_axes = axes.iter().zip(&shown).filter(|(_, shown)| shown.is_cut);
+        let cut_axes = axes.iter().zip(&shown).filter(|(_, shown)| shown.left_out > 0);
         let left_out: Vec<String> = cut_axes
-            .map(|((axis, size), _)| {
-                format!("{} of {size} on the {axis} axis", size - 2 * self.view.edge)
-            })
+            .map(|((axis, size), shown)| format!("{} of {size} on the {axis} axis", shown.left_out))
             .collect();
         if !left_out.is_empty() {
             let note = format!("… left out: {}; --full shows all", left_out.join(", "));
@@ -157,7 +164,7 @@ impl Page<'_> {
         while values.rank() < 2 {
             values = values.unsqueeze(0)?;
         }
-        let one = Shown { indices: vec![Some(0)], is_cut: false };
+        let one = Shown { indices: vec![Some(0)], left_out: 0 };
         let (rows, column, columns) = match (axes.as_slice(), table) {
             ([_, column], [rows, columns]) => (rows, Some(*column), columns),
             ([column], [columns]) => (&one, Some(*column), columns),
@@ -167,11 +174,15 @@ impl Page<'_> {
         let heat = self.view.heatmap.then(|| Heat::of(step, &values)).transpose()?.flatten();
         let sums = step.op.operation().is_share() && heat.is_none();
         let label = |at: &Option<usize>| match column {
-            Some(column) => self.label(step, column, item, *at),
+            Some(column) => self.place(step, column, item, *at),
             None => step.name.to_string(),
         };
+        let down = axes.first().filter(|_| axes.len() == 2);
         let mut grid = Grid {
-            legend: heat.as_ref().map(|heat| heat.legend(self.view.decimals)),
+            scale: heat.as_ref().map(|heat| heat.scale(self.view.decimals)),
+            legend: Vec::new(),
+            down: down.map_or_else(String::new, |axis| self.axis_name(step, *axis)),
+            across: column.map_or_else(String::new, |axis| self.axis_name(step, axis)),
             columns: columns.indices.iter().map(label).collect(),
             rows: Vec::new(),
         };
@@ -179,10 +190,7 @@ impl Page<'_> {
             grid.columns.push("sum".to_owned());
         }
         for row in &rows.indices {
-            let label = match axes.as_slice() {
-                [down, _] => self.label(step, *down, item, *row),
-                _ => String::new(),
-            };
+            let label = down.map_or_else(String::new, |down| self.place(step, *down, item, *row));
             let cells = match row {
                 Some(row) => {
                     let values = values.i(*row)?;
@@ -197,6 +205,14 @@ impl Page<'_> {
                 None => vec![Text::number("…"); grid.columns.len()],
             };
             grid.rows.push((label, cells));
+        }
+        let has = |sign: &str| {
+            grid.rows.iter().flat_map(|(_, cells)| cells).any(|cell| cell.text == sign)
+        };
+        if heat.is_some() {
+            let signs = [(BLOCKED, "■ blocked"), ("nan", "nan: not a number")];
+            let signs = signs.into_iter().filter(|(sign, _)| has(sign));
+            grid.legend = signs.map(|(_, means)| means.to_owned()).collect();
         }
         Ok(grid)
     }
@@ -220,16 +236,19 @@ impl Page<'_> {
             };
             let index = [at, &[*column]].concat();
             let is_true = |mask: &Tensor| is_true(mask, &index);
-            let is_faint = tables.blocked.as_ref().map_or(Ok(false), is_true)?;
+            // NaN is not what a mask gives, even where it comes of one.
+            let is_blocked = tables.blocked.as_ref().map_or(Ok(false), is_true)? && !value.is_nan();
             let fill = tables.fill.as_ref();
-            let is_filled = is_faint && fill.map_or(Ok(false), |(_, mask)| is_true(mask))?;
-            let text = match (heat, fill) {
-                (Some(heat), _) => heat.shade(*value, is_faint),
-                _ if is_boolean => if *value == 0.0 { "·" } else { "■" }.to_owned(),
-                (None, Some((fill, _))) if is_filled => fill.clone(),
+            let is_filled = is_blocked && fill.map_or(Ok(false), |(_, mask)| is_true(mask))?;
+            let text = match fill {
+                _ if is_boolean => Self::sign(tables.step, *value != 0.0).to_owned(),
+                _ if is_blocked && heat.is_some() => BLOCKED.to_owned(),
+                Some((fill, _)) if is_filled => fill.clone(),
                 _ => number(*value, self.view.decimals),
             };
-            cells.push(Text { is_faint, ..Text::number(text) });
+            let tone = if is_blocked { Tone::Faint } else { Tone::Plain };
+            let heat = heat.filter(|_| !is_blocked).and_then(|heat| heat.thousandths(*value));
+            cells.push(Text { tone, heat, ..Text::number(text) });
         }
         if sums {
             let sum = values.iter().sum::<f64>();
@@ -238,10 +257,19 @@ impl Page<'_> {
         Ok(cells)
     }
 
+    fn sign(step: &Step, is_true: bool) -> &'static str {
+        match (step.name.role() == Role::Random, is_true) {
+            (true, true) => KEPT,
+            (true, false) => DROPPED,
+            (false, true) => BLOCKED,
+            (false, false) => VISIBLE,
+        }
+    }
+
     /// What the signs of a boolean table mean.
     fn boolean_legend(step: &Step) -> &'static str {
         if step.name.role() == Role::Random {
-            "■ kept, · dropped"
+            "✓ kept, ✗ dropped"
         } else {
             "■ blocked, · visible"
         }
@@ -259,52 +287,73 @@ impl Page<'_> {
         }
     }
 
-    fn shown(&self, size: usize, is_cut: bool) -> Shown {
-        let edge = self.view.edge;
-        if !is_cut || size <= 2 * edge {
-            return Shown { indices: (0..size).map(Some).collect(), is_cut: false };
-        }
-        let ends = (0..edge).map(Some).chain([None]).chain((size - edge..size).map(Some));
-        Shown { indices: ends.collect(), is_cut: true }
+    /// The part of a step that is shown.
+    fn shown(&self, step: &Step) -> Vec<Shown> {
+        let picked = |axis, size: usize| self.picked(step, axis).filter(|_| size > 1);
+        let axes = step.axes.iter().map(|(axis, size)| (size, picked(axis, size)));
+        shown(&axes.collect::<Vec<_>>(), self.view)
     }
 
-    /// `query 2`, with the token's label if it has one; `…` in a gap; `every head` where a mask leaves the axis at 1 for
-    /// all of them; `kv head 0` where heads are shared.
-    fn label(&self, step: &Step, axis: Dim, item: usize, at: Option<usize>) -> String {
-        let (name, size) = axis;
-        let row = step.name.row();
+    /// `query`; `kv head` where heads are shared.
+    fn axis_name(&self, step: &Step, (axis, _): Dim) -> String {
         let sizes = &self.config.sizes;
-        let length = row.sizes.iter().find(|length| length.axis() == name);
-        let whole = length.map_or(size, |length| sizes.of(*length));
-        let is_shared = name == Axis::Head && row.has_key_heads() && sizes.kv_heads < sizes.heads;
-        let shared = if is_shared { "kv " } else { "" };
+        let is_shared = axis == Axis::Head && step.name.row().has_key_heads();
+        let shared = if is_shared && sizes.kv_heads < sizes.heads { "kv " } else { "" };
+        format!("{shared}{axis}")
+    }
+
+    /// `2`, with its position where queries are picked, and its token's label if it has one; `…` in a gap; `every` where a
+    /// mask leaves the axis at 1 for all places.
+    fn place(&self, step: &Step, axis: Dim, item: usize, at: Option<usize>) -> String {
+        let Some(at) = at else { return "…".to_owned() };
+        if self.is_every(step, axis) {
+            return "every".to_owned();
+        }
+        let beside = beside(self.config, self.labels.as_ref(), step.name, axis, item, at);
+        std::iter::once(at.to_string()).chain(beside).collect::<Vec<_>>().join(" ")
+    }
+
+    fn is_every(&self, step: &Step, (axis, size): Dim) -> bool {
+        let length = step.name.row().sizes.iter().find(|length| length.axis() == axis);
+        size == 1 && length.is_some_and(|length| self.config.sizes.of(*length) > 1)
+    }
+
+    /// `batch 0`, `kv head 0`, `every head`.
+    fn label(&self, step: &Step, axis: Dim, item: usize, at: Option<usize>) -> String {
+        let (name, place) = (self.axis_name(step, axis), self.place(step, axis, item, at));
         match at {
-            None => "…".to_owned(),
-            Some(_) if size == 1 && whole > 1 => format!("every {name}"),
-            Some(at) => match token(self.labels.as_ref(), Some(step.name), axis, item, at) {
-                Some(token) => format!("{name} {at} {token}"),
-                None => format!("{shared}{name} {at}"),
-            },
+            None => place,
+            Some(_) if self.is_every(step, axis) => format!("{place} {}", axis.0),
+            Some(_) => format!("{name} {place}"),
         }
     }
 
+    /// What the page does not show, if it is one of all steps.
     fn left_out(&self) -> Vec<Block> {
-        let names: Vec<&str> = self
-            .trace
-            .steps()
-            .iter()
-            .filter(|step| step.name.row().is_detail)
-            .map(|step| step.name.as_str())
-            .collect();
-        match names.first().filter(|_| self.view.steps.is_none()) {
-            Some(first) => {
-                let names = names.join(", ");
-                let note =
-                    format!("Not shown: {names}. Any step is shown by --steps {first},output");
-                vec![Block::Gap, Block::text(note)]
-            }
-            None => Vec::new(),
+        if self.view.steps.is_some() {
+            return Vec::new();
         }
+        let names = |wanted: &dyn Fn(&Step) -> bool| {
+            let steps = self.trace.steps().iter().filter(|step| wanted(step));
+            steps.map(|step| step.name.as_str()).collect::<Vec<_>>()
+        };
+        let hidden = names(&|step| step.name.row().is_detail);
+        let cut = names(&|step| {
+            self.view.shows(step.name) && self.shown(step).iter().any(|axis| axis.left_out > 0)
+        });
+        let mut notes = Vec::new();
+        if let Some(first) = hidden.first() {
+            let all = hidden.join(", ");
+            notes.push(format!("Not shown: {all}. Any step is shown by --steps {first},output"));
+        }
+        if !cut.is_empty() {
+            let all = cut.join(", ");
+            notes.push(format!(
+                "Cut: {all}. --edge N shows N items at each end of every axis, --full shows all"
+            ));
+        }
+        let gap = (!notes.is_empty()).then_some(Block::Gap);
+        gap.into_iter().chain(notes.into_iter().map(Block::text)).collect()
     }
 }
 
@@ -315,23 +364,4 @@ fn is_true(mask: &Tensor, index: &[usize]) -> Result<bool> {
         cell = cell.i(at)?;
     }
     Ok(cell.to_scalar::<u8>()? == 1)
-}
-
-/// Every combination of the shown indices, the last running fastest; a gap stands once for all that it hides, and
-/// ends its index.
-fn product(axes: &[Shown]) -> Vec<Vec<Option<usize>>> {
-    let sizes: Vec<usize> = axes.iter().map(|axis| axis.indices.len()).collect();
-    let count = sizes.iter().product();
-    let pick = |at: usize| -> Vec<Option<usize>> {
-        let index = unravel(at, &sizes);
-        let mut picked: Vec<Option<usize>> =
-            axes.iter().zip(index).filter_map(|(axis, at)| axis.indices.get(at).copied()).collect();
-        if let Some(gap) = picked.iter().position(Option::is_none) {
-            picked.truncate(gap + 1);
-        }
-        picked
-    };
-    let mut all: Vec<_> = (0..count).map(pick).collect();
-    all.dedup();
-    all
 }

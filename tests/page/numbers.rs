@@ -136,6 +136,15 @@ const TABLES: &str = "
     return told;
 ";
 
+/// A place with its axis, which tables of the tool have in their corner.
+fn named(axis: &str, place: &str) -> String {
+    match place {
+        "every" => format!("every {axis}"),
+        place if place.starts_with(|c: char| c.is_ascii_digit()) => format!("{axis} {place}"),
+        place => place.to_owned(),
+    }
+}
+
 #[test]
 fn tables_are_those_of_the_tool() {
     for (config, trace) in runs() {
@@ -158,11 +167,12 @@ fn tables_are_those_of_the_tool() {
                     if is_table {
                         header.remove(0);
                     }
-                    assert_eq!(header, grid.columns, "{step}");
+                    let columns = grid.columns.iter().map(|place| named(&grid.across, place));
+                    assert_eq!(header, columns.collect::<Vec<_>>(), "{step}");
                     for (found, (label, wanted)) in rows[1..].iter().zip(&grid.rows) {
                         let mut found = texts(found);
                         if is_table {
-                            assert_eq!(found.remove(0), *label, "{step}");
+                            assert_eq!(found.remove(0), named(&grid.down, label), "{step}");
                         }
                         let wanted: Vec<&str> =
                             wanted.iter().map(|cell| cell.text.as_str()).collect();

@@ -118,7 +118,7 @@ fn sum(terms: &[Term], view: &View) -> Table {
     };
     let of = |terms: &[Term]| terms.iter().map(Term::value).sum();
     let is_whole = view.full || terms.len() <= MOST;
-    let edge = if is_whole { terms.len() } else { view.edge.min(terms.len()) };
+    let edge = if is_whole { terms.len() } else { View::EDGE.min(terms.len()) };
     let (start, rest) = terms.split_at(edge);
     let (gap, end) = rest.split_at(rest.len().saturating_sub(edge));
     let mut rows: Vec<_> = start.iter().map(factors).collect();

@@ -168,7 +168,7 @@ fn exponentials(
 fn shown(count: usize, asked: Option<usize>, view: &View) -> BTreeSet<usize> {
     let is_whole = view.full || count <= super::MOST;
     let is_shown = |key: &usize| {
-        is_whole || *key < view.edge || *key + view.edge >= count || asked == Some(*key)
+        is_whole || *key < View::EDGE || *key + View::EDGE >= count || asked == Some(*key)
     };
     (0..count).filter(is_shown).collect()
 }

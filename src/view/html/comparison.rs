@@ -9,7 +9,7 @@ use super::sheet::{StepSheet, sheets};
 use super::{Sheet, Spell, spelled, texts};
 use crate::check::catalogue::find;
 use crate::check::{Checked, Compared, Finding, Report, Status, StepReport};
-use crate::error::Result;
+use crate::error::{Result, quoted};
 use crate::file::{Entry, Record};
 use crate::program::Step;
 use crate::view::header::{mask_line, sizes_line};
@@ -88,6 +88,9 @@ fn page(
     }
     let told =
         report_page(report, sides, Tables::Hidden).into_iter().filter_map(|block| match block {
+            Block::Verdict(file, word, rest) => {
+                Some(format!("{}: {}{rest}", quoted(&file), word.text))
+            }
             Block::Text(_, text) | Block::Fact(text) => Some(text),
             _ => None,
         });

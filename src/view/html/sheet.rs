@@ -14,7 +14,7 @@ use crate::program::{
     Axes, Axis, BlockedCells, Cell, Fill, Name, Op, Pattern, Program, Role, Step, Term, Trace,
     unravel,
 };
-use crate::view::label::{self, token};
+use crate::view::label::{self, beside};
 use crate::view::number::number;
 
 /// The decimals of a page's numbers, as those of the tool's tables.
@@ -79,7 +79,7 @@ struct AxisData {
     /// Whether its only place stands for all.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     every: bool,
-    /// The tokens' labels, by item.
+    /// The tokens' labels, and positions where only some queries are computed, by item.
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<Vec<Vec<String>>>,
 }
@@ -291,16 +291,17 @@ fn axis_data<V>(
     let whole = length.map_or(size, |length| sizes.of(*length));
     let is_shared = name == Axis::Head && row.has_key_heads() && sizes.kv_heads < sizes.heads;
     let of_item = |item| -> Vec<String> {
-        let token = |at| token(labels, Some(step.name), axis, item, at).unwrap_or_default();
-        (0..size).map(token).collect()
+        let beside = |at| beside(config, labels, step.name, axis, item, at).unwrap_or_default();
+        (0..size).map(beside).collect()
     };
-    let tokens: Option<Vec<Vec<String>>> = labels.map(|_| (0..sizes.batch).map(of_item).collect());
+    let any = labels.is_some() || sizes.queries.is_some();
+    let all: Option<Vec<Vec<String>>> = any.then(|| (0..sizes.batch).map(of_item).collect());
     AxisData {
         name: name.name().to_owned(),
         size,
         called: is_shared.then_some("kv head"),
         every: size == 1 && whole > 1,
-        labels: tokens.filter(|items| items.iter().flatten().any(|label| !label.is_empty())),
+        labels: all.filter(|items| items.iter().flatten().any(|label| !label.is_empty())),
     }
 }
 

@@ -74,7 +74,8 @@ function cellText(step, index, value, side) {
   if (value === undefined) return ["…"];
   if (step.flags && side !== DIFFERENCE) {
     const words = { blocked: ["visible", "blocked"], kept: ["dropped", "kept"] }[step.flags];
-    return [el("span", { "aria-hidden": "true" }, value ? "■" : "·"), el("span.unseen", say(words[value]))];
+    const sign = { visible: "·", blocked: "■", dropped: "✗", kept: "✓" }[words[value]];
+    return [el("span", { "aria-hidden": "true" }, sign), el("span.unseen", say(words[value]))];
   }
   const [text, mask] = step.fill ?? [];
   const isFilled = text && side !== DIFFERENCE && valueAt(STEPS[mask], broadcast(STEPS[mask], index), 0);
@@ -104,7 +105,8 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
     for (const c of shown) {
       const index = indexOf(step, lead, r, c);
       const value = valueAt(step, index, side);
-      const isFaint = isBlocked(step, index);
+      // NaN is not what a mask gives, even where it comes of one.
+      const isFaint = !Number.isNaN(value) && isBlocked(step, index);
       const cell = el("td", ...cellText(step, index, value, side));
       cell.className = `${isFaint ? "blocked" : ""} ${lit?.has(`${r},${c}`) ? "lit" : ""}`;
       if (heat && !isFaint && Number.isFinite(value)) {

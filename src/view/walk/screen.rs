@@ -92,7 +92,7 @@ fn help(frame: &mut Frame) {
 
 /// Blocks as lines of text.
 fn written(blocks: Vec<Block>, width: usize) -> Result<Vec<String>> {
-    let style = text::Style { width, color: false, spell: |key, _| key.to_owned() };
+    let style = text::Style { width, colors: None, spell: |key, _| key.to_owned() };
     let mut written = Vec::new();
     write_text(blocks, style, &mut written).map_err(candle_core::Error::from)?;
     Ok(String::from_utf8_lossy(&written).lines().map(str::to_owned).collect())
