@@ -18,6 +18,7 @@ mod pickle;
 mod place;
 mod record;
 mod safetensors;
+mod setting_text;
 mod text;
 mod torch;
 

@@ -29,6 +29,7 @@ pub use trace::trace_page;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::foreign::meanings;
 use crate::program::{Name, Program};
 
 /// What is shown of a trace, and how.
@@ -71,14 +72,17 @@ impl Default for View {
 }
 
 impl View {
-    /// Checks that what is asked for is there.
+    /// The view with its steps under the names that the program has for them: they may be asked for by any name that
+    /// files give them, as `attn_weights`.
     ///
     /// # Errors
     /// If a step, batch item or head is not one of the program's.
-    pub fn check<V>(&self, config: &Config, program: &Program<V>) -> Result<()> {
-        for name in self.steps.iter().flatten() {
-            if Name::named(name).is_none_or(|name| program.step(name).is_none()) {
-                return Err(program.no_step(name));
+    pub fn of<V>(mut self, config: &Config, program: &Program<V>) -> Result<Self> {
+        for asked in self.steps.iter_mut().flatten() {
+            let own = Name::named(asked).into_iter().chain(meanings(asked));
+            match own.into_iter().find(|name| program.step(*name).is_some()) {
+                Some(name) => name.as_str().clone_into(asked),
+                None => return Err(program.no_step(asked)),
             }
         }
         let sizes = &config.sizes;
@@ -92,7 +96,7 @@ impl View {
                 return Err(Error::config(format!("there is no {what} {at}"), fix));
             }
         }
-        Ok(())
+        Ok(self)
     }
 
     /// Whether the step of that name is to be shown.
