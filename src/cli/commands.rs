@@ -36,8 +36,7 @@ const COMPARED: Sides = ("left", "right");
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
     let (run, files) = start(args)?;
-    let view = shown.view()?;
-    view.check(run.config(), run.program())?;
+    let view = shown.view()?.of(run.config(), run.program())?;
     let outputs = open(output, &files)?;
 
     let trace = run.trace()?;
@@ -53,6 +52,14 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
             let _ = writeln!(
                 io::stderr(),
                 "warning: NaN stands in {names}, and so in what is computed from it"
+            );
+        }
+        if run.adds_ones()? {
+            // As below.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: the floats of --attn-mask are 0 and 1; they are added to the scores, as in PyTorch, and block \
+                 nothing: a mask that blocks holds booleans or whole numbers"
             );
         }
         let unread: Vec<&str> = run.unread().collect();
