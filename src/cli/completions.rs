@@ -1,7 +1,9 @@
 //! What packagers install beside the binary: completions of shells, and the manual page.
 
-use clap::Command;
+use std::io::{self, Write};
+
 use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command};
 use clap_complete::shells::{Bash, Fish, Zsh};
 use clap_complete::{Generator, generate};
 use clap_mangen::Man;
@@ -17,7 +19,11 @@ const NAME: &str = "mha-trace";
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
     match shell {
         Shell::Bash => write(Bash),
-        Shell::Fish => write(Fish),
+        Shell::Fish => {
+            write(Fish)?;
+            print(|out| fish_words(&completed(), out))?;
+            Ok(Outcome::Same)
+        }
         Shell::Zsh => write(Zsh),
     }
 }
@@ -27,6 +33,20 @@ fn write(shell: impl Generator) -> anyhow::Result<Outcome> {
     generate(shell, &mut completed(), NAME, &mut script);
     print(|out| out.write_all(&script))?;
     Ok(Outcome::Same)
+}
+
+/// What `clap_complete` leaves out for fish: the words that arguments without a flag can be.
+fn fish_words(command: &Command, out: &mut dyn Write) -> io::Result<()> {
+    for own in command.get_subcommands() {
+        let arguments = own.get_positionals().flat_map(Arg::get_possible_values);
+        let words: Vec<String> = arguments.map(|word| word.get_name().to_owned()).collect();
+        if !words.is_empty() {
+            let (name, words) = (own.get_name(), words.join(" "));
+            let is_there = format!("__fish_seen_subcommand_from {name}");
+            writeln!(out, "complete -c {NAME} -n \"{is_there}\" -f -a \"{words}\"")?;
+        }
+    }
+    Ok(())
 }
 
 /// The command line with the words that steps and mistakes can be.

@@ -84,7 +84,7 @@ mod tests {
             };
             assert!(is_known, "-{flag}");
         }
-        for preset in crate::Preset::ALL {
+        for preset in crate::config::Preset::ALL {
             assert!(PRESETS.contains(&format!("\n  {preset} ")), "{preset}");
         }
         let (_, steps) = STEPS.split_once(": ").expect("a list");

@@ -129,6 +129,7 @@ macro_rules! settings {
 
         impl Setting {
             /// Every setting, in the order of config files.
+            #[allow(clippy::large_stack_arrays, reason = "a constant is on no stack")]
             pub const ALL: &'static [Self] = &[$({
                 const ABOUT: About = $about;
                 Self {

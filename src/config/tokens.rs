@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn every_token_has_a_label() {
         let tokens = |count: usize| Some(Tokens::Same(vec!["a".to_owned(); count]));
-        let settings = |count| Settings { tokens: tokens(count), ..Settings::default() };
+        let stated = Settings { seq_len: Some(4), ..Settings::default() };
+        let settings = |count| Settings { tokens: tokens(count), ..stated.clone() };
         let error = Config::resolve(&settings(3)).expect_err("is one short");
         assert_eq!(error.to_string(), "tokens: 3 labels for 4 tokens");
         assert!(Config::resolve(&settings(4)).is_ok());

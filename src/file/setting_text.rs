@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
-use super::text::{Object, explain, not_json, parse_object};
+use super::text::{Object, explain, not_json, parse};
 use crate::config::{Setting, Settings};
 use crate::error::{Error, Result, quoted};
 
@@ -17,14 +17,12 @@ pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
         Ok(Object(settings)) => return Ok(settings),
         Err(error) => error,
     };
-    let Ok(keys) = serde_json::from_str::<Map<String, Value>>(text) else {
-        return parse_object(path, text);
-    };
+    let keys: Map<String, Value> = parse(path, text)?;
     let place = match error.line() {
         0 => String::new(),
         line => format!(" at line {line}, column {}", error.column()),
     };
-    let wrong = keys.into_iter().find_map(|(key, value)| wrong_value(&key, value));
+    let wrong = keys.into_iter().find_map(|(key, value)| wrong_value(&key, &value));
     Err(match wrong {
         Some((what, needed)) => Error::file(path, format!("{what}{place}"), needed),
         // One that stands where it says otherwise: a key twice, or one that is not known.
@@ -34,9 +32,9 @@ pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
 }
 
 /// What a key holds, and what it needs, if that is another kind of value.
-fn wrong_value(key: &str, value: Value) -> Option<(String, String)> {
+fn wrong_value(key: &str, value: &Value) -> Option<(String, String)> {
     let setting = Setting::named(key)?;
-    let found = kind(&value);
+    let found = kind(value);
     let alone = Value::Object(Map::from_iter([(key.to_owned(), value.clone())]));
     let reason = Settings::deserialize(alone).err()?.to_string();
     let is_word = setting.choices.iter().any(|_| value.is_string());
@@ -95,7 +93,7 @@ mod tests {
         );
         assert_eq!(
             told(r#"{"heads": 2, "dropout": NaN}"#),
-            "c.json: dropout is NaN, which is no number, at line 1, column 28; give a number"
+            "c.json: dropout is NaN, which is no number, at line 1, column 27; give a number"
         );
         assert!(told(r#"{"heads": 2.5}"#).ends_with("give a whole number from 0 up"));
         assert!(told(r#"{"bias": "yes"}"#).contains("bias is the text \"yes\""));

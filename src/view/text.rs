@@ -27,7 +27,15 @@ pub struct Style {
     /// Whether to use colour.
     pub color: bool,
     /// How a setting is told: its key, and what it is to be set to, if one thing.
-    pub spell: fn(&str, Option<&str>) -> String,
+    pub spell: Spell,
+}
+
+/// How a setting is told: its key, and what it is to be set to, if one thing.
+pub type Spell = fn(&str, Option<&str>) -> String;
+
+/// A text with its settings as the reader would state them.
+pub fn spelled(text: &str, spell: Spell) -> String {
+    Message::from(text).spelled(spell)
 }
 
 /// Writes blocks, one after the other.
@@ -76,7 +84,7 @@ impl Style {
     }
 
     fn spelled(&self, text: &str) -> String {
-        Message::from(text).spelled(self.spell)
+        spelled(text, self.spell)
     }
 
     fn bold(&self, text: &str) -> String {

@@ -110,7 +110,9 @@ impl Page<'_> {
         let leading = axes.len().saturating_sub(2);
         let picked: Vec<Option<usize>> = axes
             .iter()
-            .map(|(axis, size)| self.picked(step, *axis).filter(|_| *size > 1))
+            .map(|(axis, size)| {
+                self.view.place(self.config, step.name, *axis).filter(|_| *size > 1)
+            })
             .collect();
         let sizes = axes.iter().zip(&picked).map(|((_, size), picked)| picked.map_or(*size, |_| 1));
         let is_cut = !self.view.full && sizes.product::<usize>() > THRESHOLD;
@@ -244,18 +246,6 @@ impl Page<'_> {
             "■ kept, · dropped"
         } else {
             "■ blocked, · visible"
-        }
-    }
-
-    /// The only place of an axis that is shown; of shared key heads, the one of the query head.
-    fn picked(&self, step: &Step, axis: Axis) -> Option<usize> {
-        match axis {
-            Axis::Batch => self.view.batch_item,
-            Axis::Head if step.name.row().has_key_heads() => {
-                self.view.head.map(|head| head / self.config.sizes.shared())
-            }
-            Axis::Head => self.view.head,
-            _ => None,
         }
     }
 
