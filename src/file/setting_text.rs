@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
-use super::text::{Object, explain, not_json, parse};
+use super::text::{Object, explain, parse};
 use crate::config::{Setting, Settings};
 use crate::error::{Error, Result, quoted};
 
@@ -26,8 +25,7 @@ pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
     Err(match wrong {
         Some((what, needed)) => Error::file(path, format!("{what}{place}"), needed),
         // One that stands where it says otherwise: a key twice, or one that is not known.
-        None if error.is_data() => explain(path, &error),
-        None => not_json(path),
+        None => explain(path, &error),
     })
 }
 
@@ -36,11 +34,22 @@ fn wrong_value(key: &str, value: &Value) -> Option<(String, String)> {
     let setting = Setting::named(key)?;
     let found = kind(value);
     let alone = Value::Object(Map::from_iter([(key.to_owned(), value.clone())]));
-    let reason = Settings::deserialize(alone).err()?.to_string();
-    let is_word = setting.choices.iter().any(|_| value.is_string());
-    // Words that are not known, and what says itself what is wrong, are told as they are.
+    let read: serde_json::Result<Object<Settings>> = serde_json::from_str(&alone.to_string());
+    let reason = read.err()?.to_string();
+    let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
+    // A word that is not known, and what is wrong within a list or an object, is told by itself.
+    let is_within = match (setting.choices, setting.is_list) {
+        (_, true) => value.is_array(),
+        ([], false) => {
+            let is_nested = setting.value.contains('…') || setting.value.contains("JSON");
+            is_nested && (value.is_array() || value.is_object())
+        }
+        ([_, ..], false) => value.is_string(),
+    };
+    if is_within {
+        return None;
+    }
     let needed = match (setting.choices, reason.rsplit_once(", expected ")) {
-        ([..], _) if is_word && !setting.is_list => return None,
         ([_, ..], _) if setting.is_list => {
             format!("a list of any of {}", setting.choices.join(", "))
         }
@@ -96,6 +105,10 @@ mod tests {
             "c.json: dropout is NaN, which is no number, at line 1, column 27; give a number"
         );
         assert!(told(r#"{"heads": 2.5}"#).ends_with("give a whole number from 0 up"));
+        assert!(told(r#"{"lengths": [3, NaN]}"#).contains("invalid type: NaN, expected"));
+        assert!(told(r#"{"without": ["ropes"]}"#).contains("unknown value \"ropes\""));
+        assert!(told(r#"{"heads": [2]}"#).contains("heads is a list"));
+        assert!(told(r#"{"mask": {}}"#).contains("mask is an object"));
         assert!(told(r#"{"bias": "yes"}"#).contains("bias is the text \"yes\""));
     }
 
