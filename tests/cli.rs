@@ -407,3 +407,88 @@ fn a_full_disk_is_told_as_other_errors_are() {
         assert_eq!(output.status.code(), Some(2));
     }
 }
+
+/// Notes and slides have what the terminal shows, and labels mean nothing but themselves.
+#[test]
+fn notes_and_slides_have_what_is_shown() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (notes, slides) = (path(folder.path(), "steps.md"), path(folder.path(), "steps.tex"));
+    let shown = ["--steps", "weights", "--head", "1", "--tokens", "a|b,_c_", "--decimals", "2"];
+    let written = run(&[&shown[..], &["-q", "-o", &notes, "-o", &slides]].concat());
+    assert!(written.status.success() && written.stdout.is_empty());
+    let notes = fs::read_to_string(&notes).expect("text");
+    let lines = [
+        r"# Multi-head attention, step by step",
+        "",
+        r"- batch 1 · sequence length 2 · d\_model 8 · heads 2 · head\_dim 4",
+        r"- mask causal · fill -1e9",
+        r"- x randn · weights xavier-uniform, no bias · seed 42 · f32",
+        "",
+        r"## weights · attention weights",
+        "",
+        r"`weights = softmax(masked_scores) over keys`",
+        "",
+        r"shape (batch 1, head 2, query 2, key 2)",
+        "",
+        r"**batch 0 · head 1**",
+        "",
+        r"|  | key 0 a\|b | key 1 \_c\_ | sum |",
+        r"| --- | --: | --: | --: |",
+        r"| query 0 a\|b | 1.00 | 0.00 | 1.00 |",
+    ];
+    assert_eq!(notes.lines().take(lines.len()).collect::<Vec<_>>(), lines);
+    let slides = fs::read_to_string(&slides).expect("text");
+    assert!(slides.starts_with(r"\documentclass") && slides.ends_with("\\end{document}\n"));
+    assert!(slides.contains(r"query 0 a\(|\)b & {1.00} & \textcolor{gray}{0.00} & {1.00} \\"));
+    for environment in ["document", "tabular", "adjustbox"] {
+        let count = |end: &str| slides.matches(&format!("\\{end}{{{environment}}}")).count();
+        assert_eq!((count("begin"), count("end")), (1, 1), "{environment}");
+    }
+}
+
+/// Of a large tensor the edges are written, and how much was left out.
+#[test]
+fn large_notes_are_cut_and_say_so() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["steps.md", "steps.tex"] {
+        let file = path(folder.path(), name);
+        let large = ["-t", "300", "-d", "64", "-H", "8"];
+        assert!(run(&[&large[..], &["-q", "-o", &file]].concat()).status.success());
+        let text = fs::read_to_string(&file).expect("text");
+        assert!(text.len() < 400_000, "{name}: {} bytes", text.len());
+        assert!(text.contains("left out: 294 of 300 on the query axis"), "{name}");
+    }
+}
+
+/// Scripts name commands, flags, steps, presets and mistakes; the one for bash is a script of bash.
+#[test]
+fn shells_complete_steps_presets_and_mistakes() {
+    for shell in ["bash", "fish", "zsh"] {
+        let output = run(&["completions", shell]);
+        assert!(output.status.success());
+        let script = String::from_utf8(output.stdout).expect("text");
+        let words = ["explain", "kv-heads", "masked_scores", "formal-padding", "kv-swapped"];
+        for word in words {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let file = path(folder.path(), "mha-trace.bash");
+            fs::write(&file, &script).expect("written");
+            let Ok(read) = Command::new("bash").args(["-n", &file]).output() else { return };
+            assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        }
+    }
+    assert_eq!(run(&["completions", "csh"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_manual_page_has_every_flag() {
+    let output = run(&["man"]);
+    assert!(output.status.success());
+    let page = String::from_utf8(output.stdout).expect("text");
+    assert!(page.contains(".TH mha-trace 1"));
+    for flag in ["seq\\-len", "kv\\-heads", "heatmap", "output"] {
+        assert!(page.contains(flag), "{flag}");
+    }
+}

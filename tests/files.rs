@@ -307,7 +307,7 @@ fn extensions_are_read_in_any_case_and_unknown_ones_told() {
     assert_eq!(unknown, ("`.txt` is not a known format".to_owned(), known.to_owned()));
     let what = "`.npy` is a format that is read, not written".to_owned();
     let unwritten = refusal(Output::create(Path::new("x.npy")));
-    assert_eq!(unwritten, (what, "use .json, .safetensors, .npz or .html".to_owned()));
+    assert_eq!(unwritten, (what, "use .json, .safetensors, .npz, .html, .md or .tex".to_owned()));
 }
 
 #[test]

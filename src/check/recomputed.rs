@@ -152,6 +152,7 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Ve
                 continue;
             }
         };
+        says_something(record, flags, &run)?;
         match recompute(interpretation, run, tolerances) {
             // One that leaves tensors aside may be the same for not having understood them.
             Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
@@ -165,6 +166,27 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Ve
     match refused.filter(|_| found.is_empty()) {
         Some(refused) => Err(refused),
         None => likeliest(found),
+    }
+}
+
+/// Refuses flags that would say nothing: a seed where nothing is drawn, and a preset where the file has settings.
+fn says_something(record: &Record, flags: &Settings, run: &Run) -> Result<()> {
+    if let (Some(preset), Some(_)) = (flags.preset, &record.config) {
+        let what = format!("`preset={preset}` says nothing beside a file that states its settings");
+        return Err(Error::config(
+            what,
+            "leave it out, or give the settings that should be others",
+        ));
+    }
+    match flags.seed {
+        Some(seed) if !run.draws()? => {
+            let what = format!(
+                "`seed={}` draws nothing: the file holds all that the run is given",
+                seed.0
+            );
+            Err(Error::config(what, "leave it out"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -12,20 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::run::RunArgs;
 
-const EXAMPLES: &str = "\
-Examples:
-  mha-trace                                       the causal walkthrough, every step
-  mha-trace --preset simple --steps weights       one step of another notebook
-  mha-trace -b 2 -t 5 --lengths 5,3 -o run.json   padding, and every tensor in a file
-  mha-trace check run.json                        recompute a recorded run
-  mha-trace explain 'scores[0,1,2,0]'             how one number came about
-  mha-trace shapes -b 32 -t 20 -d 512 -H 8        shapes, parameters, FLOPs and bytes
-
-Exit: 0 done and the same, 1 compared and different, 2 could not.";
-
 /// Trace multi-head attention step by step, with PyTorch's numbers.
 #[derive(Parser)]
-#[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true, max_term_width = 100)]
+#[command(version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -33,28 +22,32 @@ pub struct Cli {
     pub run: RunArgs,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// Also write FILE: every tensor, losslessly, as .json, .safetensors or .npz, or a page to look at as .html
-    /// (repeatable)
+    /// Also write FILE: every tensor, losslessly, as .json, .safetensors or .npz, or a page to look at as .html,
+    /// or notes and slides as .md or .tex (repeatable)
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 }
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Recompute recorded files (or all in a folder) from their own numbers, and compare
+    /// Recompute recorded files from their own numbers, and compare
     Check(CheckArgs),
     /// Compare two recorded files step by step, nothing recomputed
     Diff(DiffArgs),
-    /// Explain a step, or how one number came about: explain 'scores[0,1,2,3]'
+    /// Explain a step, or how one number came about
     Explain(ExplainArgs),
-    /// Walk through the steps in the terminal, and see how each number came about; ? shows the keys
+    /// Walk through the steps in the terminal; ? shows the keys
     Step(StepArgs),
     /// List the mistakes that check names, or explain one
     Bugs(BugsArgs),
     /// List the families of models that --model-config knows
     Models,
-    /// Show a run's shapes, formulas, parameters, FLOPs and bytes, without running it
+    /// Show a run's shapes, parameters, FLOPs and bytes, without running it
     Shapes(ShapesArgs),
+    /// Print what completes flags, steps, presets and mistakes in a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
 }
 
 #[derive(Args)]
@@ -188,6 +181,20 @@ pub struct BugsArgs {
 }
 
 #[derive(Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Fish,
+    Zsh,
+}
+
+#[derive(Args)]
 pub struct ShapesArgs {
     #[command(flatten)]
     pub run: RunArgs,
@@ -225,7 +232,8 @@ pub struct ReportArgs {
 #[command(next_help_heading = "View")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct ViewArgs {
-    /// Only these steps: q,scores,weights [default: all but the parameters]
+    /// Only these steps: q,scores,weights, or by other names of theirs, as attn_weights [default: all but the
+    /// parameters]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub steps: Option<Vec<String>>,
     /// Only this batch item

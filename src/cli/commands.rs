@@ -15,7 +15,7 @@ use crate::view::{
     explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
     step_page, trace_page, write_text,
 };
-use crate::{Config, Error, Run, Trace, to_record};
+use crate::{Config, Error, Run, Trace};
 
 use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
@@ -39,13 +39,12 @@ const COMPARED: Sides = ("left", "right");
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
     let (run, files) = start(args)?;
-    let view = shown.view()?;
-    view.check(run.config(), run.program())?;
+    let view = shown.view().of(run.config(), run.program())?;
     let outputs = open(output, &files)?;
 
     let trace = run.trace()?;
     if !outputs.is_empty() {
-        write(outputs, &trace, run.config())?;
+        write(outputs, &trace, run.config(), &view)?;
     }
     if !shown.quiet {
         let not_numbers = run.not_numbers()?;
@@ -56,6 +55,14 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
             let _ = writeln!(
                 io::stderr(),
                 "warning: NaN stands in {names}, and so in what is computed from it"
+            );
+        }
+        if run.adds_ones()? {
+            // As below.
+            let _ = writeln!(
+                io::stderr(),
+                "warning: the floats of --attn-mask are 0 and 1; they are added to the scores, as in PyTorch, and block \
+                 nothing: a mask that blocks holds booleans or whole numbers"
             );
         }
         let unread: Vec<&str> = run.unread().collect();
@@ -107,24 +114,15 @@ fn show(
             blocks.try_for_each(|block| style.block(&block.map_err(io::Error::other)?, out))
         }
         Format::Json => {
-            let mut record = to_record(trace, run.config());
-            if let Some(steps) = &view.steps {
-                record.entries.retain(|entry| steps.contains(&entry.name));
-            }
+            let record = view.record(trace, run.config()).map_err(io::Error::other)?;
             write_json(&record, out)
         }
     }
 }
 
 impl ViewArgs {
-    fn view(&self) -> Result<View, Error> {
-        if self.report.format == Format::Json && (self.batch_item.is_some() || self.head.is_some())
-        {
-            let what =
-                "--batch-item and --head pick tables, and --format json writes whole tensors";
-            return Err(refusal(what, "leave them out, or pick steps with --steps"));
-        }
-        Ok(View {
+    fn view(&self) -> View {
+        View {
             steps: self.steps.clone(),
             batch_item: self.batch_item,
             head: self.head,
@@ -134,7 +132,7 @@ impl ViewArgs {
             heatmap: self.heatmap,
             why: self.why,
             depth: 1,
-        })
+        }
     }
 }
 

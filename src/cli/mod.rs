@@ -2,6 +2,8 @@
 
 mod args;
 mod commands;
+mod completions;
+mod help;
 mod outputs;
 mod progress;
 mod run;
@@ -9,7 +11,8 @@ mod run;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::Error;
 use crate::error::{Message, shown};
@@ -30,7 +33,11 @@ pub enum Outcome {
 /// different, 2 could not.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = help::command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => near_only(error).exit(),
+    };
     let outcome = match cli.command {
         None => commands::trace(&cli.run, &cli.view, &cli.output),
         Some(Command::Check(args)) => commands::check(&args),
@@ -40,6 +47,8 @@ pub fn main() -> ExitCode {
         Some(Command::Bugs(args)) => commands::bugs(&args),
         Some(Command::Models) => commands::models(),
         Some(Command::Shapes(args)) => commands::shapes(&args),
+        Some(Command::Completions(args)) => completions::completions(args.shell),
+        Some(Command::Man) => completions::man(),
     };
     match outcome {
         Ok(Outcome::Same) => ExitCode::SUCCESS,
@@ -51,6 +60,29 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+/// An error of flags, without the flag that clap thinks is meant where that is farther off than a slip of the keyboard:
+/// `--head-dims` is no `--head-outputs`. Its usage would show that flag too.
+fn near_only(mut error: clap::Error) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.trim_start_matches('-').to_owned()),
+        _ => None,
+    };
+    let far = text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg)).filter(
+        |(given, meant)| {
+            let slips = if given.len() < LONG { 1 } else { 2 };
+            strsim::damerau_levenshtein(given, meant) > slips
+        },
+    );
+    if far.is_some() {
+        error.remove(ContextKind::SuggestedArg);
+        error.remove(ContextKind::Usage);
+    }
+    error
+}
+
+/// Letters from which on a flag bears two slips.
+const LONG: usize = 8;
 
 /// Says on stderr what is wrong and, on a second line, what to do.
 fn report(error: &anyhow::Error) {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::run::flag;
 use crate::error::quoted_path;
-use crate::file::Output;
-use crate::view::trace_html;
+use crate::file::{Output, Page};
+use crate::view::{View, latex, markdown, trace_html, trace_page};
 use crate::{Config, Error, Trace, to_record};
 
 /// Opens the files to be written, of which none may be one that the run reads.
@@ -28,14 +28,22 @@ pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
 }
 
 /// Writes the files of a run: records of it, and pages.
-pub fn write(outputs: Vec<Output>, trace: &Trace, config: &Config) -> Result<(), Error> {
+///
+/// Records and pages for browsers have all of it, those for notes and slides what the view shows.
+pub fn write(
+    outputs: Vec<Output>,
+    trace: &Trace,
+    config: &Config,
+    view: &View,
+) -> Result<(), Error> {
     let record = to_record(trace, config);
-    outputs.into_iter().try_for_each(|output| {
-        if output.is_page() {
-            output.write_page(&trace_html(trace, config, flag)?)
-        } else {
-            output.write(&record)
+    outputs.into_iter().try_for_each(|output| match output.page() {
+        None => output.write(&record),
+        Some(Page::Markdown) => {
+            output.write_page(&markdown(trace_page(trace, config, view), flag)?)
         }
+        Some(Page::Latex) => output.write_page(&latex(trace_page(trace, config, view), flag)?),
+        Some(_) => output.write_page(&trace_html(trace, config, flag)?),
     })
 }
 
@@ -44,10 +52,10 @@ pub fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Outp
     let Some(output) = open(path.map(std::slice::from_ref).unwrap_or_default(), read)?.pop() else {
         return Ok(None);
     };
-    if output.is_page() {
+    if output.page() == Some(Page::Html) {
         return Ok(Some(output));
     }
-    let what = format!("-o {} is no page", quoted_path(output.path()));
+    let what = format!("-o {} is no page for browsers", quoted_path(output.path()));
     Err(refusal(what, "name it .html; --format json prints the report for programs"))
 }
 

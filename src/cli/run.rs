@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
 use crate::config::{Setting, Settings};
 use crate::error::{Message, quoted};
@@ -21,6 +21,7 @@ pub struct RunArgs {
     stated: Vec<(&'static Setting, String)>,
 }
 
+const NO_MASK: &str = "no_mask";
 const RUN: &str = "Run";
 const NEWER: &str = "Run: attention as today's models have it";
 
@@ -30,6 +31,7 @@ impl Args for RunArgs {
             .long("config")
             .value_name("FILE")
             .help("A JSON file with any of these settings, or a recorded trace to run again")
+            .hide_short_help(true)
             .value_parser(clap::value_parser!(PathBuf));
         let verbose = Arg::new("verbose")
             .short('v')
@@ -40,13 +42,20 @@ impl Args for RunArgs {
             Setting::ALL.iter().partition(|setting| !setting.is_newer);
         let run = run.into_iter().flat_map(flags);
         let newer = newer.into_iter().flat_map(flags);
+        // What people try, and what `--mask none` says.
+        let no_mask = Arg::new(NO_MASK)
+            .long("no-mask")
+            .help("The same as --mask none")
+            .action(ArgAction::SetTrue)
+            .conflicts_with("mask");
         command
             .next_help_heading(RUN)
             .arg(config)
-            .args(run)
-            .arg(verbose)
+            .args(run.map(|flag| flag.hide_short_help(true)))
+            .arg(no_mask.hide_short_help(true))
+            .arg(verbose.hide_short_help(true))
             .next_help_heading(NEWER)
-            .args(newer)
+            .args(newer.map(|flag| flag.hide_short_help(true)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -74,7 +83,12 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
         .long(name)
         .help(help)
         .value_name(setting.value)
-        .allow_hyphen_values(setting.is_signed);
+        .visible_aliases(setting.aliases)
+        .allow_hyphen_values(setting.is_signed)
+        .allow_negative_numbers(!setting.is_signed);
+    if setting.value.contains("FILE") {
+        flag = flag.value_hint(ValueHint::FilePath);
+    }
     if let Some(letter) = setting.short {
         flag = flag.short(letter);
     }
@@ -144,6 +158,8 @@ impl FromArgMatches for RunArgs {
                 args.stated.push((setting, "false".to_owned()));
             }
         }
+        let mask = Setting::named("mask").filter(|_| matches.get_flag(NO_MASK));
+        args.stated.extend(mask.map(|mask| (mask, "none".to_owned())));
         Ok(args)
     }
 

@@ -126,7 +126,8 @@ impl Config {
     /// If a value is out of its range, or two contradict each other.
     pub fn resolve(settings: &Settings) -> Result<Self> {
         let preset = settings.preset.unwrap_or_default();
-        let s = settings.clone().over(preset.settings());
+        let mut s = settings.clone().over(preset.settings());
+        s.measure();
         check::companions(&s)?;
         let sizes = Sizes::resolve(&s)?;
         let start = s.start.unwrap_or_default();
@@ -411,6 +412,8 @@ mod tests {
     fn a_key_mask_fits_batch_and_keys() {
         let settings = |rows: &[&str]| Settings {
             key_mask: Some(rows.iter().map(ToString::to_string).collect()),
+            batch: Some(1),
+            seq_len: Some(4),
             ..Settings::default()
         };
         assert!(refusal(&settings(&["1111", "1111"])).starts_with("key_mask: 2 rows for a batch"));
@@ -420,9 +423,30 @@ mod tests {
 
     #[test]
     fn lengths_fit_batch_and_keys() {
-        let settings = |lengths| Settings { lengths: Some(lengths), ..Settings::default() };
+        let stated = Settings { batch: Some(1), seq_len: Some(4), ..Settings::default() };
+        let settings = |lengths| Settings { lengths: Some(lengths), ..stated.clone() };
         assert!(refusal(&settings(vec![5])).starts_with("lengths: 5 is longer than seq_len 4"));
         assert!(refusal(&settings(vec![1, 2])).starts_with("lengths: 2 numbers for a batch of 1"));
+    }
+
+    #[test]
+    fn lists_of_tokens_set_the_sizes_that_nobody_states() {
+        let sizes = |settings: Settings| {
+            let Sizes { batch, seq_len, .. } = Config::resolve(&settings).expect("valid").sizes;
+            (batch, seq_len)
+        };
+        let labels = Tokens::Same(vec!["a".into(), "b".into()]);
+        let silent = Settings::default;
+        assert_eq!(sizes(Settings { tokens: Some(labels), ..silent() }), (1, 2));
+        assert_eq!(sizes(Settings { lengths: Some(vec![3, 2]), ..silent() }), (2, 3));
+        assert_eq!(sizes(Settings { lengths: Some(vec![6]), ..silent() }), (1, 6));
+        assert_eq!(sizes(Settings { lengths: Some(vec![3]), ..silent() }), (1, 4));
+        let rows = Some(vec!["110".into(), "100".into()]);
+        assert_eq!(sizes(Settings { key_mask: rows.clone(), ..silent() }), (2, 3));
+        let cross = Settings { key_mask: rows, kv_len: Some(3), ..silent() };
+        assert_eq!(sizes(cross), (2, 4));
+        let stated = Settings { lengths: Some(vec![3, 2]), seq_len: Some(5), ..silent() };
+        assert_eq!(sizes(stated), (2, 5));
     }
 
     #[test]

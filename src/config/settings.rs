@@ -30,6 +30,8 @@ pub struct Setting {
     pub value: &'static str,
     /// The flag's letter.
     pub short: Option<char>,
+    /// Other names of the flag, by which other code has the setting.
+    pub aliases: &'static [&'static str],
     /// What holds where it is absent, in words; empty if nothing worth a word does.
     pub default: &'static str,
     /// What turning a switch off says, where that is a flag of its own.
@@ -58,6 +60,7 @@ pub struct Setting {
 struct About {
     value: &'static str,
     short: Option<char>,
+    aliases: &'static [&'static str],
     default: &'static str,
     off: &'static str,
     is_newer: bool,
@@ -68,9 +71,10 @@ struct About {
 
 /// A setting with such a value.
 const fn takes(value: &'static str) -> About {
-    let replaces: &[&str] = &[];
+    let (aliases, replaces): (&[&str], &[&str]) = (&[], &[]);
     let (short, of) = (None, None);
-    About { value, short, default: "", off: "", is_newer: false, of, replaces, is_told: false }
+    let (default, off) = ("", "");
+    About { value, short, aliases, default, off, is_newer: false, of, replaces, is_told: false }
 }
 
 /// A setting of later models.
@@ -81,6 +85,10 @@ const fn newer(value: &'static str) -> About {
 impl About {
     const fn short(self, letter: char) -> Self {
         Self { short: Some(letter), ..self }
+    }
+
+    const fn or(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
     }
 
     const fn default(self, default: &'static str) -> Self {
@@ -121,6 +129,7 @@ macro_rules! settings {
 
         impl Setting {
             /// Every setting, in the order of config files.
+            #[allow(clippy::large_stack_arrays, reason = "a constant is on no stack")]
             pub const ALL: &'static [Self] = &[$({
                 const ABOUT: About = $about;
                 Self {
@@ -128,6 +137,7 @@ macro_rules! settings {
                     about: concat!($($doc),+).trim_ascii_start(),
                     value: ABOUT.value,
                     short: ABOUT.short,
+                    aliases: ABOUT.aliases,
                     default: ABOUT.default,
                     off: ABOUT.off,
                     is_newer: ABOUT.is_newer,
@@ -183,15 +193,15 @@ settings! {
     /// A notebook's whole setting
     preset: Preset = takes("NAME").default("causal-walkthrough");
     /// Items in the batch
-    batch: usize = takes("N").short('b').default("1");
+    batch: usize = takes("N").short('b').or(&["batch-size"]).default("1");
     /// Tokens in a sequence
-    seq_len: usize = takes("N").short('t').default("4");
+    seq_len: usize = takes("N").short('t').or(&["seq-length", "sequence-length"]).default("4");
     /// Features of the model; the heads divide them
-    d_model: usize = takes("N").short('d').default("8");
+    d_model: usize = takes("N").short('d').or(&["hidden-dim", "hidden-size", "embed-dim", "model-dim"]).default("8");
     /// Attention heads
-    heads: usize = takes("N").short('H').default("2");
+    heads: usize = takes("N").short('H').or(&["num-heads", "n-heads", "num-attention-heads"]).default("2");
     /// Heads of the keys and values, each shared by heads / N query heads
-    kv_heads: usize = newer("N").default("heads");
+    kv_heads: usize = newer("N").or(&["num-kv-heads", "n-kv-heads", "num-key-value-heads"]).default("heads");
     /// Features of a head
     head_dim: usize = newer("N").default("d_model / heads");
     /// Features of a head's values
@@ -287,7 +297,7 @@ settings! {
     /// Keys to attend to, one string per batch item: 11,01,10 (or a file of 0 and 1; or none)
     key_mask: Vec<String> = takes("ROWS|FILE").replaces(MASKS);
     /// The same as valid lengths: 3,2
-    lengths: Vec<usize> = takes("N,N,…").replaces(MASKS);
+    lengths: Vec<usize> = takes("N,N,…").or(&["seq-lens"]).replaces(MASKS);
     /// A mask broadcast to (batch, head, query, key): 0 and 1, booleans, or floats to add to the scores
     attn_mask: Place = takes("FILE[:TENSOR]").replaces(MASKS);
     /// What 1 or true means in `attn_mask`

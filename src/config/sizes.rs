@@ -1,8 +1,12 @@
 //! How long the axes of a run are.
 
-use super::{DEFAULT_HEADS, Queries, QueryRows, Settings, Start, check};
+use super::tokens::file_among;
+use super::{DEFAULT_HEADS, Queries, QueryRows, Settings, Start, Tokens, check};
 use crate::error::Result;
 use crate::program::Size;
+
+/// The number of tokens where nothing says it.
+const DEFAULT_TOKENS: usize = 4;
 
 /// How long the axes of a run are, every length decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,12 +65,41 @@ pub struct Latent {
     pub shared: usize,
 }
 
+impl Settings {
+    /// Sets the sizes that nothing states by the lists of tokens: as many items as there are rows, lengths or lists of
+    /// labels, and as many tokens as the longest has. A single length says nothing of a sequence that has room for it.
+    pub(super) fn measure(&mut self) {
+        let rows = self.key_mask.as_deref().unwrap_or_default();
+        let lengths = self.lengths.as_deref().unwrap_or_default();
+        let labels: &[Vec<String>] = match &self.tokens {
+            Some(Tokens::PerItem(items)) => items,
+            // One label that is a file's name is refused later.
+            Some(Tokens::Same(labels)) if file_among(labels).is_none() => {
+                std::slice::from_ref(labels)
+            }
+            Some(Tokens::Same(_)) | None => &[],
+        };
+        let lists = if matches!(self.tokens, Some(Tokens::PerItem(_))) { labels.len() } else { 0 };
+        let items = [rows.len(), lengths.len(), lists].into_iter().max().filter(|items| *items > 0);
+        let of_lengths = lengths.iter().copied().max();
+        let of_lengths =
+            of_lengths.filter(|longest| lengths.len() > 1 || *longest > DEFAULT_TOKENS);
+        // Keys of a second input are not the tokens, nor are those with a cache.
+        let of_keys = rows.iter().map(String::len).max().or(of_lengths);
+        let of_keys = of_keys.filter(|_| self.kv_len.is_none());
+        let tokens = labels.iter().map(Vec::len).max().or(of_keys);
+        let tokens = tokens.filter(|tokens| *tokens > 0 && self.past_len.is_none());
+        self.batch = self.batch.or(items);
+        self.seq_len = self.seq_len.or(tokens);
+    }
+}
+
 impl Sizes {
     pub(super) fn resolve(s: &Settings) -> Result<Self> {
         let d_model = s.d_model.unwrap_or(8);
         let heads = s.heads.unwrap_or(DEFAULT_HEADS);
         let d_in = s.d_in.unwrap_or(d_model);
-        let seq_len = s.seq_len.unwrap_or(4);
+        let seq_len = s.seq_len.unwrap_or(DEFAULT_TOKENS);
         let head_dim = match s.head_dim {
             Some(head_dim) => head_dim,
             None => check::split(d_model, heads)?,

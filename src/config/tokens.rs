@@ -41,9 +41,7 @@ impl Tokens {
         for item in 0..batch {
             let count = self.of(item).len();
             if !sizes.contains(&count) {
-                if let [label] = self.of(item)
-                    && Path::new(label).extension().is_some()
-                {
+                if let Some(label) = file_among(self.of(item)) {
                     let what = format!("{} is taken as a label, for {size} tokens", quoted(label));
                     let fix = "give the labels themselves, A,B,…, or a .json file of them";
                     return Err(Error::tensor(name, what, fix));
@@ -62,6 +60,14 @@ impl Tokens {
             }
         }
         Ok(())
+    }
+}
+
+/// The only label, if it is a file's name.
+pub(super) fn file_among(labels: &[String]) -> Option<&String> {
+    match labels {
+        [label] if Path::new(label).extension().is_some() => Some(label),
+        _ => None,
     }
 }
 
@@ -145,7 +151,8 @@ mod tests {
     #[test]
     fn every_token_has_a_label() {
         let tokens = |count: usize| Some(Tokens::Same(vec!["a".to_owned(); count]));
-        let settings = |count| Settings { tokens: tokens(count), ..Settings::default() };
+        let stated = Settings { seq_len: Some(4), ..Settings::default() };
+        let settings = |count| Settings { tokens: tokens(count), ..stated.clone() };
         let error = Config::resolve(&settings(3)).expect_err("is one short");
         assert_eq!(error.to_string(), "tokens: 3 labels for 4 tokens");
         assert!(Config::resolve(&settings(4)).is_ok());

@@ -32,8 +32,20 @@ type Open = fn(&Path, Input, Opener) -> Result<Bundle>;
 pub enum Writer {
     /// From a record of the trace, which can be read back.
     Record(fn(&Record, &Path) -> io::Result<()>),
-    /// As a page for a browser, which is handed over ready.
-    Page,
+    /// As a page to look at, which is handed over ready.
+    Page(Page),
+}
+
+/// A kind of page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Page {
+    /// For a browser.
+    Html,
+    /// For notes.
+    Markdown,
+    /// For slides and papers.
+    Latex,
 }
 
 const FORMATS: &[Format] = &[
@@ -67,7 +79,9 @@ const FORMATS: &[Format] = &[
         open: Some(|path, input, _| torch::open(path, input)),
         write: None,
     },
-    Format { extensions: &["html"], open: None, write: Some(Writer::Page) },
+    Format { extensions: &["html"], open: None, write: Some(Writer::Page(Page::Html)) },
+    Format { extensions: &["md"], open: None, write: Some(Writer::Page(Page::Markdown)) },
+    Format { extensions: &["tex"], open: None, write: Some(Writer::Page(Page::Latex)) },
 ];
 
 /// What a file is named for.

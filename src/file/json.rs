@@ -20,6 +20,7 @@ use super::bundle::{Bundle, Opener};
 use super::index;
 use super::input::{Input, unreadable};
 use super::record::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named};
+use super::setting_text::parse_settings;
 use super::text::{Object, not_json, parse, parse_object};
 use crate::config::Settings;
 use crate::error::{Error, Result, quoted};
@@ -68,7 +69,7 @@ pub fn read_config(path: &Path) -> Result<Record> {
     if head(path, &text)?.format.is_some() {
         return read_trace(path, &text);
     }
-    let settings: Settings = parse_object(path, &text)?;
+    let settings: Settings = parse_settings(path, &text)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(Record { config: Some(settings.in_folder(folder)), entries: Vec::new() })
 }

@@ -18,11 +18,12 @@ mod pickle;
 mod place;
 mod record;
 mod safetensors;
+mod setting_text;
 mod text;
 mod torch;
 
 pub use bundle::{Bundle, Info};
-pub use format::read_config;
+pub use format::{Page, read_config};
 #[cfg(feature = "cli")]
 pub(crate) use input::io_reason;
 pub(crate) use json::read_json;

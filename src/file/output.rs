@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::format::{Writer, writer};
+use super::format::{Page, Writer, writer};
 use super::input::io_reason;
 use super::record::Record;
 use crate::error::{Error, Result};
@@ -48,10 +48,13 @@ impl Output {
         &self.path
     }
 
-    /// Whether it is a page for a browser, which [`Output::write_page`] writes, and not a record.
+    /// The page to look at that it is, which [`Output::write_page`] writes, where it is no record.
     #[must_use]
-    pub fn is_page(&self) -> bool {
-        matches!(self.writer, Writer::Page)
+    pub fn page(&self) -> Option<Page> {
+        match self.writer {
+            Writer::Page(page) => Some(page),
+            Writer::Record(_) => None,
+        }
     }
 
     /// Writes the record and moves it to its place.
@@ -62,7 +65,7 @@ impl Output {
     pub fn write(self, record: &Record) -> Result<()> {
         match self.writer {
             Writer::Record(write) => self.fill(|path| write(record, path)),
-            Writer::Page => {
+            Writer::Page(_) => {
                 let fix = "record the run as .json, .safetensors or .npz";
                 Err(Error::file(&self.path, "is a page, which holds no record", fix))
             }
@@ -73,11 +76,11 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::write`], and if it is no page.
-    pub fn write_page(self, html: &str) -> Result<()> {
-        if !self.is_page() {
-            return Err(Error::file(&self.path, "is no page", "write pages as .html"));
+    pub fn write_page(self, text: &str) -> Result<()> {
+        if self.page().is_none() {
+            return Err(Error::file(&self.path, "is no page", "write pages as .html, .md or .tex"));
         }
-        self.fill(|path| fs::write(path, html))
+        self.fill(|path| fs::write(path, text))
     }
 
     fn fill(self, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<()> {

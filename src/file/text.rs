@@ -75,9 +75,12 @@ pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
         line => format!(" at line {line}, column {}", error.column()),
     };
     let text = error.to_string();
+    // serde shows strings as Rust writes them.
     let text = [(NEGATIVE_INFINITY, "-Infinity"), (INFINITY, "Infinity"), (NAN, "NaN")]
         .into_iter()
-        .fold(text, |text, (stand_in, word)| text.replace(stand_in, word));
+        .fold(text, |text, (stand_in, word)| {
+            text.replace(&format!("string {stand_in:?}"), word).replace(stand_in, word)
+        });
     let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason);
     match error.classify() {
         Category::Eof if (error.line(), error.column()) <= (1, 0) => {

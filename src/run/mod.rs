@@ -19,7 +19,7 @@ use crate::attention::attention;
 use crate::config::{Config, Settings};
 use crate::error::Result;
 use crate::foreign::Match;
-use crate::program::{Given, Name, Op, Program, Role, Trace};
+use crate::program::{Given, Name, Op, Program, Role, Step, Trace};
 
 /// A run that is decided and checked, and not yet started.
 #[derive(Debug, Clone)]
@@ -90,6 +90,37 @@ impl Run {
         Ok(found)
     }
 
+    /// Whether the mask of a file holds 0.0 and 1.0 alone, and is added to the scores as all floats are: it blocks nothing,
+    /// which may not be what was meant.
+    ///
+    /// # Errors
+    /// If the mask does not fit, or candle fails.
+    pub fn adds_ones(&self) -> Result<bool> {
+        let given = self.sources.given(&self.config)?;
+        let Some(added) = given.get(&Name::FileBias) else { return Ok(false) };
+        let values = added.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+        #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
+        let is_bit = |value: &f64| *value == 0.0 || *value == 1.0;
+        Ok(values.iter().all(is_bit) && values.contains(&1.0))
+    }
+
+    /// Whether running it draws a number, by the seed.
+    ///
+    /// # Errors
+    /// If what is given does not fit.
+    pub fn draws(&self) -> Result<bool> {
+        let own = self.sources.given(&self.config)?;
+        Ok(self.program.steps().iter().any(|step| Self::is_drawn(step, &own)))
+    }
+
+    /// Whether a step is drawn, where that is given: it is neither that, nor has its like one fresh number, nor follows
+    /// from the settings.
+    fn is_drawn(step: &Step<()>, own: &Given) -> bool {
+        let (is_kept, row) = (own.contains_key(&step.name), step.name.row());
+        let is_made = matches!(step.name.role(), Role::Cache | Role::Setting);
+        step.op == Op::Given && !is_kept && row.fresh.is_none() && !is_made
+    }
+
     /// Whether the mask of a file blocks all that the run's own masks between positions do: then it is the whole mask, as
     /// what models of transformers hand to their layers is.
     ///
@@ -132,23 +163,17 @@ impl Run {
     /// Every tensor that comes from outside: from the sources, fresh, or drawn.
     fn given(&self) -> Result<Given> {
         let own = self.sources.given(&self.config)?;
-        let (mut given, mut is_drawn) = (Given::new(), false);
+        let mut given = Given::new();
         for step in self.program.steps().iter().filter(|step| step.op == Op::Given) {
-            let is_kept = own.contains_key(&step.name);
-            match (step.name.row().fresh, step.name.role()) {
-                _ if is_kept => {}
-                (Some(number), _) => {
-                    let fresh = Tensor::full(number, step.axes.shape(), &Device::Cpu)?;
-                    given.insert(step.name, fresh.to_dtype(self.config.dtype.into())?);
-                }
-                // Queries, keys and values that the run starts at are drawn as its input is.
-                (None, Role::Input | Role::Parameter | Role::Random | Role::Computed) => {
-                    is_drawn = true;
-                }
-                (None, Role::Cache | Role::Setting) => {}
+            if let Some(number) = step.name.row().fresh
+                && !own.contains_key(&step.name)
+            {
+                let fresh = Tensor::full(number, step.axes.shape(), &Device::Cpu)?;
+                given.insert(step.name, fresh.to_dtype(self.config.dtype.into())?);
             }
         }
-        if is_drawn {
+        // Queries, keys and values that the run starts at are drawn as its input is.
+        if self.program.steps().iter().any(|step| Self::is_drawn(step, &own)) {
             given.extend(crate::torch::draw(&self.config)?);
         }
         given.extend(own);

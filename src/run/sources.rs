@@ -119,8 +119,8 @@ impl Sources {
     /// those that the flags replace. What its config takes from a file that the record lacks is read.
     ///
     /// # Errors
-    /// If such a file cannot be read; or if the record has no config to draw by, and lacks what the run starts at or a
-    /// weight.
+    /// If such a file cannot be read; or if the record has no config to draw by, and nothing says a seed or a preset, and
+    /// it lacks what the run starts at or a weight.
     pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let (settings, sources) = Self::over_record(record, flags, |_| true)?;
         let [inputs @ .., (output, _)] = Name::PROJECTIONS;
@@ -151,13 +151,17 @@ impl Sources {
         }
         needed.extend(settings.d_memory_v.map(|_| Name::MemoryV).filter(|_| !is_core));
         needed.extend(Some(output).filter(|_| settings.end.unwrap_or_default() == End::Output));
-        match (needed.into_iter().find(|name| !sources.has(*name)), &record.config) {
-            (Some(name), None) => {
+        // A seed, or the notebook that has one, says how what is missing is drawn.
+        let may_draw =
+            record.config.is_some() || settings.seed.is_some() || settings.preset.is_some();
+        match needed.into_iter().find(|name| !sources.has(*name)) {
+            Some(name) if !may_draw => {
                 let fix = match name {
                     Name::X => {
-                        "record it too, or give it by `x`; or record q, k and v, to start there"
+                        "record it too, or give it by `x`; or record q, k and v, to start there; or pass `seed=N`, to \
+                         draw it"
                     }
-                    _ => "record it too, or give it by `weights`",
+                    _ => "record it too, or give it by `weights`; or pass `seed=N`, to draw it",
                 };
                 Err(Error::tensor(name, "is neither recorded nor given", fix))
             }

@@ -8,6 +8,8 @@ mod header;
 mod heat;
 mod html;
 mod label;
+mod latex;
+mod markdown;
 mod models;
 mod number;
 mod page;
@@ -22,6 +24,8 @@ pub mod walk;
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
 pub use html::{checked_html, compared_html, trace_html};
+pub use latex::latex;
+pub use markdown::markdown;
 pub use models::model_list;
 pub use page::{Block, Grid, Head, Table, Text, Tone};
 pub use palette::Palette;
@@ -32,7 +36,10 @@ pub use trace::trace_page;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::program::{Name, Program};
+use crate::file::Record;
+use crate::foreign::meanings;
+use crate::program::{Axis, Name, Program, Trace};
+use crate::run::to_record;
 
 /// What is shown of a trace, and how.
 #[derive(Debug, Clone)]
@@ -77,14 +84,17 @@ impl View {
     /// Items shown at each end of a long axis, unless the view says how many.
     pub const EDGE: usize = 3;
 
-    /// Checks that what is asked for is there.
+    /// The view with its steps under the names that the program has for them: they may be asked for by any name that
+    /// files give them, as `attn_weights`.
     ///
     /// # Errors
     /// If a step, batch item or head is not one of the program's.
-    pub fn check<V>(&self, config: &Config, program: &Program<V>) -> Result<()> {
-        for name in self.steps.iter().flatten() {
-            if Name::named(name).is_none_or(|name| program.step(name).is_none()) {
-                return Err(program.no_step(name));
+    pub fn of<V>(mut self, config: &Config, program: &Program<V>) -> Result<Self> {
+        for asked in self.steps.iter_mut().flatten() {
+            let own = Name::named(asked).into_iter().chain(meanings(asked));
+            match own.into_iter().find(|name| program.step(*name).is_some()) {
+                Some(name) => name.as_str().clone_into(asked),
+                None => return Err(program.no_step(asked)),
             }
         }
         let sizes = &config.sizes;
@@ -98,7 +108,42 @@ impl View {
                 return Err(Error::config(format!("there is no {what} {at}"), fix));
             }
         }
-        Ok(())
+        Ok(self)
+    }
+
+    /// The only place of an axis that is shown of a step; of shared key heads, the one of the query head.
+    fn place(&self, config: &Config, step: Name, axis: Axis) -> Option<usize> {
+        match axis {
+            Axis::Batch => self.batch_item,
+            Axis::Head if step.row().has_key_heads() => {
+                self.head.map(|head| head / config.sizes.shared())
+            }
+            Axis::Head => self.head,
+            _ => None,
+        }
+    }
+
+    /// What files hold of the steps that are asked for, each cut to the batch item and the head: these axes stay, of
+    /// length 1.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn record(&self, trace: &Trace, config: &Config) -> Result<Record> {
+        let mut record = to_record(trace, config);
+        if let Some(steps) = &self.steps {
+            record.entries.retain(|entry| steps.contains(&entry.name));
+        }
+        for entry in &mut record.entries {
+            let step = Name::named(&entry.name).and_then(|name| trace.step(name));
+            let Some(step) = step else { continue };
+            for (at, (axis, size)) in step.axes.iter().enumerate() {
+                let place = self.place(config, step.name, axis).filter(|_| size > 1);
+                if let Some(place) = place {
+                    entry.tensor = entry.tensor.narrow(at, place, 1)?.contiguous()?;
+                }
+            }
+        }
+        Ok(record)
     }
 
     /// Whether the step of that name is to be shown.

@@ -131,6 +131,14 @@ pub struct Grid {
     pub rows: Vec<(String, Vec<Text>)>,
 }
 
+impl Grid {
+    /// Both axes in one cell: `query \ key`.
+    pub fn corner(&self) -> String {
+        let axes = [&self.down, &self.across].into_iter().filter(|axis| !axis.is_empty());
+        axes.map(String::as_str).collect::<Vec<_>>().join(" \\ ")
+    }
+}
+
 /// A table of texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {

@@ -31,7 +31,15 @@ pub struct Style {
     /// The colours to use, if any.
     pub colors: Option<Palette>,
     /// How a setting is told: its key, and what it is to be set to, if one thing.
-    pub spell: fn(&str, Option<&str>) -> String,
+    pub spell: Spell,
+}
+
+/// How a setting is told: its key, and what it is to be set to, if one thing.
+pub type Spell = fn(&str, Option<&str>) -> String;
+
+/// A text with its settings as the reader would state them.
+pub fn spelled(text: &str, spell: Spell) -> String {
+    Message::from(text).spelled(spell)
 }
 
 /// Writes blocks, one after the other.
@@ -124,7 +132,7 @@ impl Style {
     }
 
     fn spelled(&self, text: &str) -> String {
-        Message::from(text).spelled(self.spell)
+        spelled(text, self.spell)
     }
 
     fn bold(&self, text: &str) -> String {

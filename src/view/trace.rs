@@ -275,21 +275,10 @@ impl Page<'_> {
         }
     }
 
-    /// The only place of an axis that is shown; of shared key heads, the one of the query head.
-    fn picked(&self, step: &Step, axis: Axis) -> Option<usize> {
-        match axis {
-            Axis::Batch => self.view.batch_item,
-            Axis::Head if step.name.row().has_key_heads() => {
-                self.view.head.map(|head| head / self.config.sizes.shared())
-            }
-            Axis::Head => self.view.head,
-            _ => None,
-        }
-    }
-
     /// The part of a step that is shown.
     fn shown(&self, step: &Step) -> Vec<Shown> {
-        let picked = |axis, size: usize| self.picked(step, axis).filter(|_| size > 1);
+        let picked =
+            |axis, size: usize| self.view.place(self.config, step.name, axis).filter(|_| size > 1);
         let axes = step.axes.iter().map(|(axis, size)| (size, picked(axis, size)));
         shown(&axes.collect::<Vec<_>>(), self.view)
     }

@@ -133,8 +133,11 @@ fn sum(terms: &[Term], view: &View) -> Table {
     Table { header, rows, wraps: 0, is_inner: true }
 }
 
-fn exact(value: f64) -> Value {
-    json_number(value, DType::F64)
+/// A number of a run in that type, or what is computed from such in f64: the shortest that reads back in its own.
+fn exact(value: f64, dtype: DType) -> Value {
+    #[allow(clippy::cast_possible_truncation, reason = "asks whether it was widened")]
+    let is_narrow = dtype != DType::F64 && f64::from(value as f32).to_bits() == value.to_bits();
+    json_number(value, if is_narrow { DType::F32 } else { DType::F64 })
 }
 
 /// The same as JSON, lossless.
@@ -144,6 +147,8 @@ fn exact(value: f64) -> Value {
 pub fn explanation_json(trace: &Trace, cell: &Cell, view: &View) -> Result<Value> {
     let explanation = trace.explain(cell)?;
     let Explanation { step, value, terms, reasons, .. } = &explanation;
+    let dtype = step.value.dtype();
+    let exact = |value| exact(value, dtype);
     let term = |term: &Term| {
         let factors = term.0.iter().map(|f| json!({ "name": f.name, "value": exact(f.value) }));
         json!({ "factors": factors.collect::<Vec<_>>(), "product": exact(term.value()) })
@@ -172,7 +177,7 @@ pub fn explanation_json(trace: &Trace, cell: &Cell, view: &View) -> Result<Value
         told["nan_from"] = json!(source.cell.to_string());
     }
     if view.depth > 1 {
-        told["tree"] = tree::tree_json(trace, cell, view.depth, view.full)?;
+        told["tree"] = tree::tree_json(trace, cell, view.depth, view.full, dtype)?;
     }
     Ok(told)
 }

@@ -1,5 +1,6 @@
 //! A number followed back towards what is given, as a tree of lines.
 
+use candle_core::DType;
 use serde_json::{Value, json};
 
 use super::exact;
@@ -136,18 +137,25 @@ fn moved(mut tree: &Tree) -> (Vec<String>, &Tree) {
     (names, tree)
 }
 
-/// The same as JSON.
+/// The same as JSON, of a run in that type.
 ///
 /// # Errors
 /// If the run has no such cell.
-pub fn tree_json(trace: &Trace, cell: &Cell, depth: usize, full: bool) -> Result<Value> {
-    Ok(node(&follow(trace, cell, depth, full)?.tree))
+pub fn tree_json(
+    trace: &Trace,
+    cell: &Cell,
+    depth: usize,
+    full: bool,
+    dtype: DType,
+) -> Result<Value> {
+    Ok(node(&follow(trace, cell, depth, full)?.tree, dtype))
 }
 
-fn node(tree: &Tree) -> Value {
+fn node(tree: &Tree, dtype: DType) -> Value {
+    let exact = |value| exact(value, dtype);
     let branch = |branch: &Branch| {
         let names: Vec<&str> = branch.term.0.iter().map(|factor| factor.name.as_str()).collect();
-        let factors: Vec<Value> = branch.factors.iter().map(node).collect();
+        let factors: Vec<Value> = branch.factors.iter().map(|factor| node(factor, dtype)).collect();
         json!({ "factors": names, "product": exact(branch.term.value()), "made_of": factors })
     };
     let rest = tree.rest.map(|(count, sum)| json!({ "terms": count, "sum": exact(sum) }));

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use self::layout::{Found, page};
 use self::sheet::{StepSheet, data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
+use super::text::Spell;
 use crate::config::Config;
 use crate::error::{Message, Result};
 use crate::program::Trace;
@@ -62,9 +63,6 @@ fn embedded(value: &Value) -> String {
     }
     text
 }
-
-/// A setting in a message as the reader would state it: its key, and what it is set to, if one thing is told.
-pub type Spell = fn(&str, Option<&str>) -> String;
 
 /// Messages, with their settings as the reader would state them.
 fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<String> {

@@ -1,0 +1,96 @@
+//! What help begins with, for those who have never run the command.
+
+use clap::{Command, CommandFactory};
+
+use super::args::Cli;
+
+/// The top of both helps: what to type first.
+const EXAMPLES: &str = "\
+Examples:
+  mha-trace                                      the causal walkthrough, every step
+  mha-trace --preset simple --steps weights      one step of another notebook
+  mha-trace -b 2 -t 5 --lengths 5,3 -o run.json  padding; every tensor in a file
+  mha-trace check run.json                       recompute a recorded run
+  mha-trace explain 'scores[0,1,2,0]'            how one number came about";
+
+const PRESETS: &str = "\
+Presets, each a notebook:
+  causal-walkthrough      causal mask, 4 tokens, 2 heads, seed 42 (the default)
+  simple                  no mask, 6 tokens, 3 to 4 features, biases, seed 123
+  formal-padding          padding under -inf, an item all padding: NaN rows
+  formal-padding-weights  the same with a visible key in every item";
+
+const STEPS: &str = "\
+Steps, in order: x w_q w_k w_v w_o mask q k v q_heads k_heads v_heads scores_raw
+  scores masked_scores weights head_outputs concat output; flags add others";
+
+/// The flags that first runs need; `--help` has them all.
+const FLAGS: &str = "\
+Sizes: -b batch, -t tokens, -d d_model, -H heads, -s seed
+Masks: --mask causal|none, --lengths 3,2, --key-mask 110,100, --attn-mask FILE
+Own numbers: --x FILE, --weights FILE, --model-config FILE --layer N
+Shown: --steps q,weights, --head N, --batch-item N, --heatmap, --why, --full
+Written: -o FILE as .json, .safetensors, .npz, .html, .md or .tex (repeatable)";
+
+const EXIT: &str = "Exit: 0 done and the same, 1 compared and different, 2 could not.";
+
+/// The command line: its short help is a page for newcomers, the long one lists every flag.
+pub fn command() -> Command {
+    let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
+    command
+        .help_template(
+            "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}",
+        )
+        .before_help(EXAMPLES)
+        .before_long_help([EXAMPLES, PRESETS, STEPS].join("\n\n"))
+        .after_help([PRESETS, STEPS, FLAGS, "--help lists every flag."].join("\n"))
+        .after_long_help(EXIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two screens of 24 lines and 80 columns.
+    #[test]
+    fn short_help_fits_two_screens() {
+        let mut whole = command();
+        whole.build();
+        let commands: Vec<String> =
+            whole.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        let mut helps = vec![command().term_width(80).render_help().to_string()];
+        for name in commands.iter().filter(|name| *name != "help") {
+            let own = whole.find_subcommand_mut(name).expect("it is there").clone();
+            helps.push(own.term_width(80).render_help().to_string());
+        }
+        assert!(helps.len() > 7);
+        for help in helps {
+            assert!(help.lines().count() <= 48, "{} lines:\n{help}", help.lines().count());
+            let widest = help.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(80), "{help}");
+        }
+    }
+
+    /// What the page for newcomers names is there.
+    #[test]
+    fn short_help_names_what_there_is() {
+        let command = command();
+        let words = [EXAMPLES, FLAGS].join(" ");
+        let words = words.split(|c: char| c.is_whitespace() || c == ',');
+        for flag in words.filter_map(|word| word.strip_prefix('-')) {
+            let is_known = match flag.strip_prefix('-') {
+                Some(long) => command.get_arguments().any(|own| own.get_long() == Some(long)),
+                None => command.get_arguments().any(|own| own.get_short() == flag.chars().next()),
+            };
+            assert!(is_known, "-{flag}");
+        }
+        for preset in crate::config::Preset::ALL {
+            assert!(PRESETS.contains(&format!("\n  {preset} ")), "{preset}");
+        }
+        let (_, steps) = STEPS.split_once(": ").expect("a list");
+        let steps = steps.split(';').next().expect("a list").split_whitespace();
+        let run = crate::Run::new(&crate::Settings::default(), crate::Sources::default());
+        let run = run.expect("the default");
+        assert!(steps.eq(run.program().outer().map(|step| step.name.as_str())));
+    }
+}
