@@ -163,7 +163,7 @@ fn a_number_is_followed_back_to_x_and_forth() {
     walk.press("/nothing\r");
     walk.until("no step is called nothing");
     walk.press("b");
-    walk.until("concat has one batch alone");
+    walk.until("the batch axis of concat has one place");
     // The head of the number that was followed is kept.
     walk.press("/q_heads\r");
     walk.until("q_heads · batch 0 · head 1");

@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use crate::config::{Fill, Mask, Settings};
-use crate::error::Result;
+use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
 use crate::foreign::{Match, has_layer, last_segment, meanings};
 use crate::program::Name;
@@ -58,12 +58,11 @@ impl ModuleCall {
             matches.push(Match::as_it_is(name.as_str(), own.as_str()));
             name.as_str().clone_into(own);
         }
-        let is_taken = |at: usize| names.iter().any(|(taken, _)| *taken == at);
-        let mut at = 0;
-        record.entries.retain(|_| {
-            at += 1;
-            is_taken(at - 1) || ![query, key, value].contains(&(at - 1))
-        });
+        let is_read = |at: usize| {
+            names.iter().any(|(read, _)| *read == at) || ![query, key, value].contains(&at)
+        };
+        let entries = record.entries.into_iter().enumerate().filter(|(at, _)| is_read(*at));
+        record.entries = entries.map(|(_, entry)| entry).collect();
         join_masks(&mut record)?;
         let mut settings = flags.clone();
         settings.mask.get_or_insert(Mask::None);
@@ -94,7 +93,9 @@ fn is_same(left: &Tensor, right: &Tensor) -> Result<bool> {
         return Ok(false);
     }
     let numbers = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
-    Ok(numbers(left)? == numbers(right)?)
+    let (left, right) = (numbers(left)?, numbers(right)?);
+    // NaN is the same as NaN.
+    Ok(left.iter().zip(&right).all(|(left, right)| left.total_cmp(right).is_eq()))
 }
 
 /// One mask in place of `attn_mask` and `key_padding_mask`, where the call has both.
@@ -111,12 +112,24 @@ fn join_masks(record: &mut Record) -> Result<()> {
         [own] => keys.reshape((1, 1, 1, own))?,
         _ => return Ok(()),
     };
+    let items = keys.dim(0)?;
     let pairs = match *pairs.dims() {
-        [both, queries, own] if both % keys.dim(0)? == 0 => {
-            pairs.reshape((keys.dim(0)?, both / keys.dim(0)?, queries, own))?
+        [both, queries, own] if items > 0 && both % items == 0 => {
+            pairs.reshape((items, both / items, queries, own))?
         }
         _ => pairs.clone(),
     };
+    if pairs.shape().broadcast_shape_binary_op(keys.shape(), "masks").is_err() {
+        let [of_pairs, of_keys] = [of_pairs, of_keys].map(|at| &record.entries[at]);
+        let what = format!(
+            "{} has shape {:?}, and {} has {:?}",
+            quoted(&of_pairs.name),
+            of_pairs.tensor.dims(),
+            quoted(&of_keys.name),
+            of_keys.tensor.dims()
+        );
+        return Err(Error::config(what, "give both masks for the same items and keys"));
+    }
     let is_float = pairs.dtype().is_float() || keys.dtype().is_float();
     let both = if is_float {
         added(&pairs)?.broadcast_add(&added(&keys)?)?

@@ -76,9 +76,7 @@ impl Noise {
         if left.dims() != right.dims() {
             return Ok(false);
         }
-        // What the user allows says what differs, not what explains it.
-        let by_type = Tolerance::of(left.dtype());
-        let by_type = self.half.map_or(by_type, |half| by_type.looser(half));
+        let by_type = self.by_type(left);
         let noise = self.at(step);
         let (mut is_within, mut trend, mut largest) = (true, Trend::default(), 0.0_f64);
         let agrees = for_rows(left, right, |left, right| {
@@ -134,20 +132,31 @@ impl Noise {
         })
     }
 
-    /// The largest difference of two values of a step, in multiples of its noise; nothing where it has none.
+    /// The largest difference of two values of a step that is more than their type's tolerance, in multiples of its noise;
+    /// nothing where it has none.
     ///
     /// # Errors
     /// If candle fails.
     pub fn multiple(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<Option<f64>> {
         let noise = self.at(step);
+        let by_type = self.by_type(left);
         let mut most = 0.0_f64;
         for_rows(left, right, |left, right| {
+            if left.iter().zip(right).all(|(left, right)| by_type.excess(*left, *right) <= 1.0) {
+                return true;
+            }
             let multiple = noise.difference(left, right) / (noise.ratio * noise.size(right));
             // Where there is no noise a multiple of it says nothing.
             most = if multiple.is_finite() { most.max(multiple) } else { most };
             true
         })?;
-        Ok((noise.ratio > 0.0).then_some(most))
+        Ok((noise.ratio > 0.0 && most > 0.0).then_some(most))
+    }
+
+    /// What numbers may differ by for their type. What the user allows says what differs, not what explains it.
+    fn by_type(&self, recorded: &Tensor) -> Tolerance {
+        let own = Tolerance::of(recorded.dtype());
+        self.half.map_or(own, |half| own.looser(half))
     }
 
     fn at(&self, step: Name) -> StepNoise {

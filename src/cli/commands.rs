@@ -237,7 +237,7 @@ fn explain_in<V>(
 /// Walks through a run, or a recorded file, in the terminal.
 pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let fix = "print the steps without `step`, or one number with `explain`";
+        let fix = "leave step out to print the steps, or explain one number: mha-trace explain 'scores[0,0,1,2]'";
         return Err(refusal("step needs a terminal to read keys from and to draw on", fix).into());
     }
     let color = std::env::var_os("NO_COLOR").is_none();

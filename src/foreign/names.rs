@@ -90,6 +90,7 @@ mod tests {
                     ("attention_scores", Name::Scores),
                     ("attention_probs", Name::Weights),
                     ("attn_weights", Name::Weights),
+                    ("attn_output_weights", Name::Weights),
                     ("attentions", Name::Weights),
                     ("context_layer", Name::Concat),
                     ("attn_output", Name::Output),

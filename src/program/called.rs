@@ -81,6 +81,7 @@ pub const MASKED: &[&str] = &[
 pub const WEIGHTS: &[&str] = &[
     "weights",
     "attn_weights",
+    "attn_output_weights",
     "attention_weights",
     "attn",
     "attention",

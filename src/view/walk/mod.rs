@@ -205,9 +205,16 @@ impl<'a> Walk<'a> {
     /// To another head or batch item, from the last to the first.
     fn pick(&mut self, axis: Axis, by: isize) {
         let size = self.step().axes.iter().find(|(own, _)| *own == axis).map(|(_, size)| size);
-        let Some(size) = size.filter(|size| *size > 1) else {
-            self.said = format!("{} has one {axis} alone", self.step().name).into();
-            return;
+        let size = match size {
+            Some(size @ 2..) => size,
+            Some(_) => {
+                self.said = format!("the {axis} axis of {} has one place", self.step().name).into();
+                return;
+            }
+            None => {
+                self.said = format!("{} has no {axis} axis", self.step().name).into();
+                return;
+            }
         };
         let place = self.places.get(&axis).copied().unwrap_or_default().min(size - 1);
         let next = if by > 0 { (place + 1) % size } else { (place + size - 1) % size };

@@ -99,14 +99,14 @@ fn written(blocks: Vec<Block>, width: usize) -> Result<Vec<String>> {
 }
 
 impl Walk<'_> {
-    pub(super) fn draw(&self, frame: &mut Frame) {
+    pub(super) fn draw(&mut self, frame: &mut Frame) {
         if let Err(error) = self.draw_all(frame) {
             let told = Paragraph::new(error.to_string()).wrap(Wrap { trim: false });
             frame.render_widget(told, frame.area());
         }
     }
 
-    fn draw_all(&self, frame: &mut Frame) -> Result<()> {
+    fn draw_all(&mut self, frame: &mut Frame) -> Result<()> {
         let heading = self.heading(frame.area().width.into())?;
         let explained = self.explained()?;
         let lines = u16::try_from(heading.len()).unwrap_or(4);
@@ -120,7 +120,7 @@ impl Walk<'_> {
         .areas(frame.area());
         frame.render_widget(Paragraph::new(heading), head);
         self.tables(frame, middle, &explained)?;
-        self.explanation(frame, below)?;
+        self.scrolled = self.explanation(frame, below)?;
         let hint = match (&self.search, &*self.said) {
             (Some(typed), _) => Line::from(format!("/{typed}█")),
             (None, "") => Line::from(HINT).style(faint()),
@@ -283,8 +283,9 @@ impl Walk<'_> {
         std::iter::once(header).chain(rows).collect()
     }
 
-    /// How the number under the cursor came about, in the words of `explain`.
-    fn explanation(&self, frame: &mut Frame, area: Rect) -> Result<()> {
+    /// How the number under the cursor came about, in the words of `explain`. Returns how many of its lines are above its
+    /// window.
+    fn explanation(&self, frame: &mut Frame, area: Rect) -> Result<usize> {
         let border = Border::default().borders(Borders::TOP).border_style(faint());
         let inside = border.inner(area);
         frame.render_widget(border, area);
@@ -304,7 +305,7 @@ impl Walk<'_> {
             let more = Rect { y: area.y, height: 1, ..area };
             frame.render_widget(Line::from(" PgDn: more ").right_aligned().style(faint()), more);
         }
-        Ok(())
+        Ok(above)
     }
 
     fn of_cell(&self, cell: &Shown) -> Style {

@@ -94,7 +94,7 @@ impl Source<'_> {
         for _ in 0..3 {
             shown = window(columns, column, fit.max(1));
             texts = numbers(&table, &rows, &shown)?;
-            let of_numbers = texts.iter().flatten().map(|value| self.text(*value).len()).max();
+            let of_numbers = texts.iter().flatten().map(|value| wide(&self.text(*value))).max();
             let of_labels = shown.clone().map(|at| wide(&self.column(&dims, at))).max();
             cell_width = of_numbers.max(of_labels).unwrap_or(1) + 1;
             let next = width.saturating_sub(label_width + 1) / cell_width;
@@ -146,7 +146,12 @@ impl Source<'_> {
         let item = self.step.axes.item(self.index);
         let token = token(self.labels, Some(self.step.name), dim, item, at);
         let text = token.map_or_else(|| at.to_string(), |token| format!("{at} {token}"));
-        text.chars().take(LABEL).collect()
+        let mut width = 0;
+        let fits = |letter: &char| {
+            width += wide(letter.encode_utf8(&mut [0; 4]));
+            width <= LABEL
+        };
+        text.chars().take_while(fits).collect()
     }
 
     fn is_blocked(&self, place: &[usize]) -> Result<bool> {
