@@ -9,7 +9,7 @@ use super::blocked_scores::where_seen;
 use super::compare::is_exact_in;
 use super::finding::Finding;
 use super::fit::cells;
-use super::noise::Noise;
+use super::noise::{ALLOWED, Noise};
 use super::products::{Lowered, is_off_alike};
 use super::tolerance::Tolerance;
 use crate::config::Config;
@@ -110,7 +110,8 @@ impl<'a> Evidence<'a> {
             }
         }
         let step = furthest.map_or(Name::Output, |(_, step)| step);
-        let factor = furthest.map(|(factor, _)| factor);
+        // More than that is within what the type's numbers may differ by, and says nothing.
+        let factor = furthest.map(|(factor, _)| factor).filter(|factor| *factor <= ALLOWED);
         Ok(Finding { factor, ..Finding::rounding(id, step, summary) })
     }
 

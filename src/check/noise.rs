@@ -132,25 +132,20 @@ impl Noise {
         })
     }
 
-    /// The largest difference of two values of a step that is more than their type's tolerance, in multiples of its noise;
-    /// nothing where it has none.
+    /// The largest difference of two values of a step, in multiples of its noise; nothing where it has none.
     ///
     /// # Errors
     /// If candle fails.
     pub fn multiple(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<Option<f64>> {
         let noise = self.at(step);
-        let by_type = self.by_type(left);
         let mut most = 0.0_f64;
         for_rows(left, right, |left, right| {
-            if left.iter().zip(right).all(|(left, right)| by_type.excess(*left, *right) <= 1.0) {
-                return true;
-            }
             let multiple = noise.difference(left, right) / (noise.ratio * noise.size(right));
             // Where there is no noise a multiple of it says nothing.
             most = if multiple.is_finite() { most.max(multiple) } else { most };
             true
         })?;
-        Ok((noise.ratio > 0.0 && most > 0.0).then_some(most))
+        Ok((noise.ratio > 0.0).then_some(most))
     }
 
     /// What numbers may differ by for their type. What the user allows says what differs, not what explains it.

@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn lines_break_between_words_and_never_before_a_dot() {
-        assert_eq!(wrapped("one two · three", 9), ["one", "two ·", "three"]);
+        assert_eq!(wrapped("one two · three", 8), ["one", "two ·", "three"]);
         assert_eq!(wrapped("  or so", 30), ["  or so"]);
         assert_eq!(wrapped("of head 2, head_dim 4", 20), ["of head 2,", "head_dim 4"]);
         assert_eq!(wrapped("12345 of 6 7 8", 4), ["12345", "of 6", "7 8"]);
