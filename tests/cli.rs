@@ -432,14 +432,14 @@ fn notes_and_slides_have_what_is_shown() {
         "",
         r"**batch 0 · head 1**",
         "",
-        r"|  | key 0 a\|b | key 1 \_c\_ | sum |",
+        r"| query \\ key | 0 a\|b | 1 \_c\_ | sum |",
         r"| --- | --: | --: | --: |",
-        r"| query 0 a\|b | 1.00 | 0.00 | 1.00 |",
+        r"| 0 a\|b | 1.00 | 0.00 | 1.00 |",
     ];
     assert_eq!(notes.lines().take(lines.len()).collect::<Vec<_>>(), lines);
     let slides = fs::read_to_string(&slides).expect("text");
     assert!(slides.starts_with(r"\documentclass") && slides.ends_with("\\end{document}\n"));
-    assert!(slides.contains(r"query 0 a\(|\)b & {1.00} & \textcolor{gray}{0.00} & {1.00} \\"));
+    assert!(slides.contains(r"0 a\(|\)b & {1.00} & \textcolor{gray}{0.00} & {1.00} \\"));
     for environment in ["document", "tabular", "adjustbox"] {
         let count = |end: &str| slides.matches(&format!("\\{end}{{{environment}}}")).count();
         assert_eq!((count("begin"), count("end")), (1, 1), "{environment}");
