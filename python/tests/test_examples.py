@@ -46,7 +46,8 @@ def test_check_llama_layer(tmp_path):
 def test_kernel_against_sdpa(tmp_path):
     said = run([EXAMPLES / "kernel_against_sdpa.py"], tmp_path)
     assert said.count(".safetensors: same") == 2
-    assert "is not rescaled when the running maximum grows" in said
+    # lines are broken between words
+    assert "is not rescaled when the running maximum grows" in " ".join(said.split())
 
 
 @pytest.mark.torch

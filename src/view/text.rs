@@ -101,20 +101,9 @@ impl Style {
         Ok(())
     }
 
-    /// The word of a verdict is in its colour.
+    /// The word of a verdict is in its colour. The line is not broken: programs look for `FILE: same`.
     fn verdict(&self, file: &str, word: &Text, rest: &str, out: &mut dyn Write) -> io::Result<()> {
-        let mut lines =
-            wrapped(&format!("{file}: {}{rest}", word.text), self.width.saturating_sub(2));
-        let start = |line: &String| line.rfind(&word.text);
-        if let Some((line, at)) =
-            lines.iter_mut().rev().find_map(|line| start(line).map(|at| (line, at)))
-        {
-            line.replace_range(at..at + word.text.len(), &self.painted(word));
-        }
-        for (at, line) in lines.iter().enumerate() {
-            writeln!(out, "{}{line}", if at == 0 { "" } else { "  " })?;
-        }
-        Ok(())
+        writeln!(out, "{file}: {}{rest}", self.painted(word))
     }
 
     fn painted(&self, text: &Text) -> String {
