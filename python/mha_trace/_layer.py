@@ -120,7 +120,9 @@ def _settings(call: Call, folder: Path) -> list[str]:
     x = call.array("x")
     if x is None or len(x.shape) != 3:
         raise Error("error: the input of the layer was not seen, or is not (batch, query, model)")
-    inputs = {name: array for name in ("x", "memory", "memory_v", "attn_mask") if (array := call.array(name)) is not None}
+    inputs = {
+        name: array for name in ("x", "memory", "memory_v", "attn_mask") if (array := call.array(name)) is not None
+    }
     _files.write(folder / "inputs.safetensors", inputs)
     _files.write(folder / "weights.safetensors", call.parameters)
     stated = [f"--x={folder / 'inputs.safetensors'}:x", f"--weights={folder / 'weights.safetensors'}"]
