@@ -57,11 +57,10 @@ pub fn diagnose(
     }
     if at_fault.is_empty() && hidden.is_empty() {
         diagnosis.findings = vec![evidence.rounding()?];
-        let differing = steps.iter_mut().filter(|step| is_off(step));
         if noise_counts {
             mark_inherited(steps, |from| inheriting(program, from), &[], &[]);
         } else {
-            differing.for_each(|step| step.status = Status::Same);
+            call_same(steps, |_| true);
         }
         return Ok(diagnosis);
     }
@@ -74,40 +73,54 @@ pub fn diagnose(
     }
     diagnosis.findings.splice(..0, explained.findings);
     diagnosis.unexplained.splice(..0, explained.unexplained);
-    if !diagnosis.unexplained.is_empty()
-        && diagnosis.findings.iter().all(Finding::is_rounding)
-        // What has another shape was not computed so, in whatever type.
-        && steps.iter().all(|step| step.shapes.is_none())
-        && let Some(lowered) = evidence.lowered()?
-    {
-        let step = diagnosis.unexplained.first().copied().unwrap_or(Name::Output);
-        let told = format!("{step}: {}", lowered.told());
-        let finding = Finding::rounding(Kind::Precision.name(), step, &told);
-        diagnosis = Diagnosis::default();
-        diagnosis.findings.push(Finding { kind: Some(Kind::Precision), ..finding });
+    if let Some(lowered) = in_fewer_bits(steps, evidence, &diagnosis)? {
+        diagnosis = lowered;
     }
     diagnosis.clues = clues(evidence, &diagnosis.unexplained)?;
-    let is_rounding = diagnosis.findings.iter().all(Finding::is_rounding);
-    let is_rounding = is_rounding && !steps.iter().any(has_overflowed);
-    if is_rounding && diagnosis.unexplained.is_empty() && !noise_counts {
-        let differing = steps.iter_mut().filter(|step| is_off(step));
-        differing.for_each(|step| step.status = Status::Same);
+    let is_rounding = diagnosis.unexplained.is_empty()
+        && diagnosis.findings.iter().all(Finding::is_rounding)
+        && !steps.iter().any(has_overflowed);
+    if is_rounding && !noise_counts {
+        call_same(steps, |_| true);
         return Ok(diagnosis);
     }
     let wrong = [at_fault, hidden].concat();
     if !noise_counts {
         let reached = inheriting(program, &wrong);
-        let is_noise = |name: Name| right_by_itself.contains(&name) && !reached.contains(&name);
-        let noisy = steps.iter_mut().filter(|step| is_off(step) && step.step.is_some_and(is_noise));
-        noisy.for_each(|step| step.status = Status::Same);
+        call_same(steps, |name| right_by_itself.contains(&name) && !reached.contains(&name));
     }
     mark_inherited(steps, |from| inheriting(program, from), &wrong, &right_by_itself);
     Ok(diagnosis)
 }
 
-/// Whether a step differs in its numbers, which rounding can do.
-fn is_off(step: &StepReport) -> bool {
-    step.status == Status::Differs && step.comparison.is_some()
+/// Calls those known steps the same that differ in their numbers alone, which rounding can do, and no others.
+fn call_same(steps: &mut [StepReport], is_rounding: impl Fn(Name) -> bool) {
+    let differ = steps.iter_mut().filter(|step| {
+        step.status == Status::Differs
+            && step.comparison.is_some()
+            && step.step.is_some_and(&is_rounding)
+    });
+    differ.for_each(|step| step.status = Status::Same);
+}
+
+/// What is told in place of a diagnosis that leaves steps unexplained and finds rounding alone, if the whole run was
+/// computed in fewer bits.
+fn in_fewer_bits(
+    steps: &[StepReport],
+    evidence: &Evidence,
+    diagnosis: &Diagnosis,
+) -> Result<Option<Diagnosis>> {
+    let Some(step) = diagnosis.unexplained.first() else { return Ok(None) };
+    // What has another shape was not computed so, in whatever type.
+    let has_other_shapes = steps.iter().any(|step| step.shapes.is_some());
+    if has_other_shapes || !diagnosis.findings.iter().all(Finding::is_rounding) {
+        return Ok(None);
+    }
+    let Some(lowered) = evidence.lowered()? else { return Ok(None) };
+    let told = format!("{step}: {}", lowered.told());
+    let finding = Finding::rounding(Kind::Precision.name(), *step, &told);
+    let findings = vec![Finding { kind: Some(Kind::Precision), ..finding }];
+    Ok(Some(Diagnosis { findings, ..Diagnosis::default() }))
 }
 
 /// Those of some recorded steps that a run with the mistakes of all findings gives. Steps of `settled` are in it as they
