@@ -263,6 +263,10 @@ pub fn are_booleans(numbers: &[f64]) -> bool {
     numbers.iter().all(|number| [0.0, 1.0].contains(number))
 }
 
-fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
+/// A tensor's numbers.
+///
+/// # Errors
+/// If candle fails.
+pub fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     Ok(tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?)
 }
