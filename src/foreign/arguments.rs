@@ -201,9 +201,8 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         let readings = match (meaning, of_keys) {
             (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
             (Meaning::Attend, Some(of_keys)) => {
-                let both = [(of_keys, ""), (tensor.clone(), OF_PAIRS)];
-                let [first, second] = both;
-                if is_of_items { vec![first, second] } else { vec![second, first] }
+                let (of_keys, of_pairs) = ((of_keys, ""), (tensor.clone(), OF_PAIRS));
+                if is_of_items { vec![of_keys, of_pairs] } else { vec![of_pairs, of_keys] }
             }
             _ => vec![(tensor.clone(), "")],
         };
