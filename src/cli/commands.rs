@@ -250,10 +250,9 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     };
     refuse_config(&args.run)?;
     let (flags, map) = (args.run.settings()?, args.names.map());
-    let recorded = check::recorded(file, &flags, &map)?;
-    let report = check::check(file, &flags, &map, &Tolerances::default())?;
-    let (trace, config) = (&recorded.trace, &recorded.config);
-    let check = Some((&recorded.meant, &report));
+    let checked = check::checked(file, &flags, &map, &Tolerances::default())?;
+    let (trace, config) = (&checked.own_trace()?, &checked.config);
+    let check = Some((&checked.trace, &checked.report));
     walk(Route { trace, config, check, decimals, color })?;
     Ok(Outcome::Same)
 }

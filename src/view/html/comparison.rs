@@ -22,7 +22,8 @@ use crate::{Run, Settings, Sources};
 /// # Errors
 /// If candle fails.
 pub fn checked_html(checked: &Checked, sides: Sides, spell: Spell) -> Result<String> {
-    let Checked { report, config, trace, recorded } = checked;
+    let Checked { report, config, trace, .. } = checked;
+    let recorded = checked.recorded()?;
     let value = |step: &Step| match recorded.get(&step.name) {
         // What is given is the same on both sides.
         _ if !step.is_computed() => vec![Some(step.value.clone())],
