@@ -13,7 +13,7 @@ use crate::error::{Result, quoted};
 use crate::file::{Entry, Record};
 use crate::program::Step;
 use crate::view::header::{mask_line, sizes_line};
-use crate::view::page::Block;
+use crate::view::page::{Block, verdict};
 use crate::view::report::{Sides, Tables, report_page};
 use crate::{Run, Settings, Sources};
 
@@ -89,9 +89,7 @@ fn page(
     }
     let told =
         report_page(report, sides, Tables::Hidden).into_iter().filter_map(|block| match block {
-            Block::Verdict(file, word, rest) => {
-                Some(format!("{}: {}{rest}", quoted(&file), word.text))
-            }
+            Block::Verdict(file, word, rest) => Some(verdict(&quoted(&file), &word.text, &rest)),
             Block::Text(_, text) | Block::Fact(text) => Some(text),
             _ => None,
         });
