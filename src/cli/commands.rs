@@ -18,7 +18,7 @@ use crate::view::{
 use crate::{Config, Error, Run, Trace};
 
 use super::args::{
-    BugsArgs, CheckArgs, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
+    BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
     StepArgs, ToleranceArgs, ViewArgs,
 };
 use super::outputs::{open, open_page, refusal, write};
@@ -188,7 +188,7 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
         let fix = "leave step out to print the steps, or explain one number: mha-trace explain 'scores[0,0,1,2]'";
         return Err(refusal("step needs a terminal to read keys from and to draw on", fix).into());
     }
-    let color = std::env::var_os("NO_COLOR").is_none();
+    let color = Color::Auto.wanted().is_some();
     let decimals = args.decimals.into();
     let Some(file) = &args.file else {
         let (run, _) = start(&args.run)?;
