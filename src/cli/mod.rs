@@ -7,6 +7,7 @@ mod help;
 mod outputs;
 mod progress;
 mod run;
+mod written;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use self::layout::{Found, page};
 use self::sheet::{StepSheet, data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
-use super::text::Spell;
+use super::text::{self, Spell};
 use crate::config::Config;
-use crate::error::{Message, Result};
+use crate::error::Result;
 use crate::program::Trace;
 
 /// What stands on a page.
@@ -66,7 +66,7 @@ fn embedded(value: &Value) -> String {
 
 /// Messages, with their settings as the reader would state them.
 fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<String> {
-    messages.into_iter().map(|message| Message::from(message).spelled(spell)).collect()
+    messages.into_iter().map(|message| text::spelled(&message, spell)).collect()
 }
 
 /// A trace as a page: every step with its numbers, and of every number how it came about.
