@@ -19,6 +19,17 @@ choices! {
 }
 
 choices! {
+    /// The processor whose numbers PyTorch draws: of 16 and more normal numbers, the last bits depend on it.
+    TorchCpu {
+        /// x86-64 with AVX2 or AVX-512.
+        #[default]
+        X86 = "x86",
+        /// AArch64. The last bits are those of the C library that runs, as they are in PyTorch: glibc's on Linux.
+        Arm = "arm",
+    }
+}
+
+choices! {
     /// How the weights are initialised.
     Init {
         /// `nn.init.xavier_uniform_` over freshly constructed `nn.Linear` modules.
