@@ -53,9 +53,18 @@ pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
                 None => (Change::After(op, vec![other.name]), "it"),
                 Some(first) => (Change::Become(op, vec![first, other.name]), first.as_str()),
             };
-            let more =
-                if addend == 0.0 { String::new() } else { format!(", and {},", short(addend)) };
-            let told = format!("{} times {}{more} is added to {what}", short(factor), other.name);
+            let more = if addend == 0.0 {
+                String::new()
+            } else {
+                tr!(", and {addend},", addend = short(addend))
+            };
+            let told = tr!(
+                "{factor} times {other}{more} is added to {what}",
+                factor = short(factor),
+                other = other.name,
+                more,
+                what
+            );
             let number = Number { parameter: "factor", meant: 0.0, found: factor };
             all.push(numbered(Kind::Inserted, cost::FITTED, at, change, &told, number));
         }

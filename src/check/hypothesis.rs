@@ -141,8 +141,8 @@ pub fn told(axis: Axis, places: &[usize]) -> String {
         (Axis::Batch, true) => "items",
         (Axis::Head, false) => "head",
         (Axis::Head, true) => "heads",
-        (Axis::Query, false) => "query row",
-        (Axis::Query, true) => "query rows",
+        (Axis::Query, false) => tr!("query row"),
+        (Axis::Query, true) => tr!("query rows"),
         (Axis::Key, false) => "key",
         (Axis::Key, true) => "keys",
         (Axis::Model | Axis::HeadDim | Axis::Input, false) => "feature",
@@ -150,14 +150,14 @@ pub fn told(axis: Axis, places: &[usize]) -> String {
         (Axis::Bucket, false) => "bucket",
         (Axis::Bucket, true) => "buckets",
     };
-    format!("in {what} {} alone", ranges(&numbers, places))
+    tr!("in {what} {places} alone", what, places = ranges(&numbers, places))
 }
 
 /// Places in a few words: "0, 2 to 5".
 fn ranges(numbers: &[String], places: &[usize]) -> String {
     let is_run = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
     match numbers {
-        [first, .., last] if is_run && numbers.len() > 2 => format!("{first} to {last}"),
+        [first, .., last] if is_run && numbers.len() > 2 => tr!("{first} to {last}", first, last),
         _ => numbers.join(", "),
     }
 }

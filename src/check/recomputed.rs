@@ -172,7 +172,8 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Ve
 /// Refuses flags that would say nothing: a seed where nothing is drawn, and a preset where the file has settings.
 fn says_something(record: &Record, flags: &Settings, run: &Run) -> Result<()> {
     if let (Some(preset), Some(_)) = (flags.preset, &record.config) {
-        let what = format!("`preset={preset}` says nothing beside a file that states its settings");
+        let what =
+            tr!("`preset={preset}` says nothing beside a file that states its settings", preset);
         return Err(Error::config(
             what,
             "leave it out, or give the settings that should be others",
@@ -180,9 +181,9 @@ fn says_something(record: &Record, flags: &Settings, run: &Run) -> Result<()> {
     }
     match flags.seed {
         Some(seed) if !run.draws()? => {
-            let what = format!(
-                "`seed={}` draws nothing: the file holds all that the run is given",
-                seed.0
+            let what = tr!(
+                "`seed={seed}` draws nothing: the file holds all that the run is given",
+                seed = seed.0
             );
             Err(Error::config(what, "leave it out"))
         }

@@ -168,7 +168,7 @@ impl FromStr for Depth {
         match text.parse() {
             _ if text == "all" => Ok(Self(usize::MAX)),
             Ok(depth) if depth > 0 => Ok(Self(depth)),
-            _ => Err("give a whole number of steps from 1, or all"),
+            _ => Err(tr!("give a whole number of steps from 1, or all")),
         }
     }
 }

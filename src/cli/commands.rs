@@ -214,8 +214,8 @@ fn explain_in<V>(
     let cell = args.asked.cell(program, config.labels().as_ref())?;
     match (cell, args.report.format) {
         (None, _) if args.depth.0 > 1 => {
-            let fix = "give one, as a place on every axis: scores[0,1,2,3]";
-            Err(refusal("--depth follows a number, and a step alone is given", fix))
+            let fix = tr!("give one, as a place on every axis: scores[0,1,2,3]");
+            Err(refusal(tr!("--depth follows a number, and a step alone is given"), fix))
         }
         (None, Format::Table) => {
             args.report.print(step_page(program, args.asked.step(program)?, view))
@@ -237,8 +237,12 @@ fn explain_in<V>(
 /// Walks through a run, or a recorded file, in the terminal.
 pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let fix = "leave step out to print the steps, or explain one number: mha-trace explain 'scores[0,0,1,2]'";
-        return Err(refusal("step needs a terminal to read keys from and to draw on", fix).into());
+        let fix = tr!(
+            "leave step out to print the steps, or explain one number: mha-trace explain 'scores[0,0,1,2]'"
+        );
+        return Err(
+            refusal(tr!("step needs a terminal to read keys from and to draw on"), fix).into()
+        );
     }
     let color = std::env::var_os("NO_COLOR").is_none();
     let decimals = args.decimals.into();
@@ -261,9 +265,11 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
 /// A recorded file has its own config.
 fn refuse_config(run: &RunArgs) -> Result<(), Error> {
     let Some(config) = &run.config else { return Ok(()) };
-    let what =
-        format!("--config {} beside a recorded file, which has its own", quoted_path(config));
-    Err(refusal(what, "give single flags to override the file's config"))
+    let what = tr!(
+        "--config {quoted_path} beside a recorded file, which has its own",
+        quoted_path = quoted_path(config)
+    );
+    Err(refusal(what, tr!("give single flags to override the file's config")))
 }
 
 /// Lists the known mistakes, or explains one.
@@ -316,12 +322,13 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     }
     let page = open_page(args.output.as_ref(), &[&paths[..], &args.run.files()].concat())?;
     if page.is_some() && paths.len() > 1 {
-        let what = format!("-o writes a page of one file, and {} are checked", paths.len());
-        return Err(refusal(what, "check the file alone that the page is to show").into());
+        let what =
+            tr!("-o writes a page of one file, and {paths} are checked", paths = paths.len());
+        return Err(refusal(what, tr!("check the file alone that the page is to show")).into());
     }
     let mut html = None;
     for path in &paths {
-        let progress = Progress::of(format!("checking {}", quoted_path(path)));
+        let progress = Progress::of(tr!("checking {path}", path = quoted_path(path)));
         let checked = check::checked(path, &flags, &map, &tolerances);
         drop(progress);
         match checked {

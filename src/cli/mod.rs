@@ -89,7 +89,7 @@ fn report(error: &anyhow::Error) {
     let spelled = |message: Message| message.spelled(run::flag);
     let (what, help) = match error.downcast_ref::<Error>() {
         Some(error) => {
-            let help = format!("\nhelp: {}", shown(&spelled(error.fix())));
+            let help = tr!("\nhelp: {fix}", fix = shown(&spelled(error.fix())));
             (spelled(error.what()), help)
         }
         None => (error.to_string(), String::new()),
@@ -113,7 +113,7 @@ fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Err
 /// Why results were not written: what came about while they were made, or where they go.
 fn unwritten(error: io::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| Error::Config {
-        what: format!("the results cannot be written: {}", io_reason(&error)).into(),
+        what: tr!("the results cannot be written: {error}", error = io_reason(&error)).into(),
         fix: "free some space, or send them elsewhere".into(),
     })
 }

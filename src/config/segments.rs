@@ -18,7 +18,8 @@ impl Segments {
     pub(super) fn check(&self, name: &str, sizes: &Sizes, tokens: usize) -> Result<()> {
         let Self(rows) = self;
         if rows.len() != 1 && rows.len() != sizes.batch {
-            let what = format!("{} rows for a batch of {}", rows.len(), sizes.batch);
+            let what =
+                tr!("{rows} rows for a batch of {batch}", rows = rows.len(), batch = sizes.batch);
             return Err(Error::tensor(
                 name,
                 what,
@@ -30,11 +31,17 @@ impl Segments {
             if sum != Some(tokens) {
                 let all = sum.map_or("more".to_owned(), |sum| sum.to_string());
                 let lengths: Vec<String> = row.iter().map(ToString::to_string).collect();
-                let what = format!(
-                    "documents of {} tokens have {all} together, in a row of {tokens}",
-                    lengths.join(",")
+                let what = tr!(
+                    "documents of {lengths} tokens have {all} together, in a row of {tokens}",
+                    lengths = lengths.join(","),
+                    all,
+                    tokens
                 );
-                return Err(Error::tensor(name, what, format!("give lengths that make {tokens}")));
+                return Err(Error::tensor(
+                    name,
+                    what,
+                    tr!("give lengths that make {tokens}", tokens),
+                ));
             }
         }
         Ok(())
@@ -69,7 +76,10 @@ impl FromStr for Segments {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let length = |part: &str| {
             let wrong = || {
-                format!("`{}` is no number of tokens: lengths are 3,2,4, or 3,2/4,1", shown(part))
+                tr!(
+                    "`{part}` is no number of tokens: lengths are 3,2,4, or 3,2/4,1",
+                    part = shown(part)
+                )
             };
             part.trim().parse().map_err(|_| wrong())
         };

@@ -56,7 +56,11 @@ impl Element {
         shape: &[usize],
     ) -> Result<Tensor, Fault> {
         if byte_length(shape, self.size()) != Some(bytes.len()) {
-            let what = format!("its shape {shape:?} does not fit its {} bytes", bytes.len());
+            let what = tr!(
+                "its shape {shape} does not fit its {bytes} bytes",
+                shape = format!("{shape:?}"),
+                bytes = bytes.len()
+            );
             return Err(Fault::new(what, DAMAGED));
         }
         if big_endian {
@@ -81,7 +85,10 @@ impl Element {
                 let (values, _) = bytes.as_chunks();
                 let values = values.iter().map(|value| i64::try_from(u64::from_le_bytes(*value)));
                 let values = values.collect::<Result<Vec<_>, _>>().map_err(|_| {
-                    Fault::new("holds an integer beyond 9223372036854775807", "store it as I64")
+                    Fault::new(
+                        tr!("holds an integer beyond 9223372036854775807"),
+                        tr!("store it as I64"),
+                    )
                 })?;
                 Some(values)
             }
@@ -118,8 +125,11 @@ impl Fault {
     pub fn of(self, path: &std::path::Path, name: &str) -> crate::Error {
         let Self { what, fix } = self;
         let what = quoted(&what);
-        let what =
-            if name.is_empty() { what } else { format!("tensor \"{}\": {what}", quoted(name)) };
+        let what = if name.is_empty() {
+            what
+        } else {
+            tr!("tensor \"{quoted}\": {what}", quoted = quoted(name), what)
+        };
         crate::Error::file(path, what, fix)
     }
 }

@@ -88,10 +88,10 @@ impl Seek for Input {
 pub fn unreadable(path: &Path, error: &io::Error) -> Error {
     let (what, fix) = match error.kind() {
         io::ErrorKind::NotFound => {
-            (io_reason(error), "check the path: it is taken from the current folder")
+            (io_reason(error), tr!("check the path: it is taken from the current folder"))
         }
         io::ErrorKind::UnexpectedEof => ("its data ends before its header says".into(), TRUNCATED),
-        _ => (io_reason(error), "make it readable"),
+        _ => (io_reason(error), tr!("make it readable")),
     };
     Error::file(path, what, fix)
 }

@@ -211,7 +211,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         }
         if let Some((name, packed)) = self.tensor(bias)? {
             let packed = packed.flatten_all()?;
-            refuse_other_size(&name, &packed, "its weight has", matrix.dim(0)?)?;
+            refuse_other_size(&name, &packed, tr!("its weight has"), matrix.dim(0)?)?;
             for part in &parts {
                 let entries = part.of(&packed)?;
                 self.take(part.projection.1, &name, entries, Some(part.told("entries")));
@@ -241,7 +241,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let rows = packed.dim(0)?;
         let bias = self.tensor(&others.1)?;
         if let Some((name, bias)) = &bias {
-            refuse_other_size(name, bias, "its weight has", rows)?;
+            refuse_other_size(name, bias, tr!("its weight has"), rows)?;
         }
         for (at, projection) in [k, v].into_iter().enumerate() {
             let part = Part { projection, blocks: vec![(at * (rows / 2), rows / 2)] };
@@ -262,7 +262,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             let weight = self.weights.tensors.get(&weight);
             weight.and_then(|weight| weight.dims().first().copied()).unwrap_or(0)
         });
-        refuse_other_size(&name, &packed, "its weights have", rows.iter().sum())?;
+        refuse_other_size(&name, &packed, tr!("its weights have"), rows.iter().sum())?;
         let mut from = 0;
         for (projection, rows) in inputs.into_iter().zip(rows) {
             let part = Part { projection, blocks: vec![(from, rows)] };
@@ -289,7 +289,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             if let Some(weight) = without {
                 let size = weight.dims().first().copied().unwrap_or(0);
                 let zeros = Tensor::zeros(size, weight.dtype(), weight.device())?;
-                self.take(bias, "no tensor", zeros, Some("zeros".to_owned()));
+                self.take(bias, tr!("no tensor"), zeros, Some("zeros".to_owned()));
             }
         }
         Ok(())
@@ -310,20 +310,27 @@ impl Stored {
             Self::Kernels if dims.len() == 2 => {
                 return Ok((tensor.t()?.contiguous()?, Some("transposed".to_owned()), None));
             }
-            Self::Heads => ("(heads, in, head_dim)", "give a weight with an axis for the heads"),
-            Self::Kernels => {
-                ("(in, out) or (in, heads, head_dim)", "give a kernel as Flax and Keras have it")
+            Self::Heads => {
+                ("(heads, in, head_dim)", tr!("give a weight with an axis for the heads"))
             }
+            Self::Kernels => (
+                tr!("(in, out) or (in, heads, head_dim)"),
+                tr!("give a kernel as Flax and Keras have it"),
+            ),
         };
         let [first, second, last] = *dims else {
-            return Err(Error::tensor(name, format!("is {dims:?}, not {shape}"), fix));
+            return Err(Error::tensor(
+                name,
+                tr!("is {dims}, not {shape}", dims = format!("{dims:?}"), shape),
+                fix,
+            ));
         };
         let (rows, heads) = match (step, self) {
             (Name::WO, _) => (tensor.reshape((first * second, last))?.t()?, first),
             (_, Self::Kernels) => (tensor.reshape((first, second * last))?.t()?, second),
             _ => (tensor.transpose(1, 2)?.contiguous()?.reshape((first * last, second))?, first),
         };
-        Ok((rows.contiguous()?, Some("heads side by side".to_owned()), Some(heads)))
+        Ok((rows.contiguous()?, Some(tr!("heads side by side").to_owned()), Some(heads)))
     }
 }
 

@@ -15,7 +15,7 @@ pub fn bug_list() -> Vec<Block> {
     };
     let mut blocks: Vec<Block> = all.iter().map(line).collect();
     blocks.push(Block::Gap);
-    blocks.push(Block::text("mistakes without a name are told by their kind:"));
+    blocks.push(Block::text(tr!("mistakes without a name are told by their kind:")));
     let kind = |kind: &Kind| {
         let name = kind.name();
         beside(&format!("{name:width$}  "), kind.example())
@@ -45,7 +45,7 @@ pub fn bug_page(mistake: &Mistake) -> Vec<Block> {
     }
     if !mistake.seen.is_empty() {
         blocks.push(Block::Gap);
-        blocks.push(Block::Text(1, format!("seen in {}", mistake.seen.join(", "))));
+        blocks.push(Block::Text(1, tr!("seen in {seen}", seen = mistake.seen.join(", "))));
     }
     blocks
 }

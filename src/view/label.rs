@@ -29,7 +29,7 @@ pub fn beside(
 ) -> Option<String> {
     let sizes = &config.sizes;
     let is_picked = axis == (Axis::Query, sizes.query_count()) && sizes.queries.is_some();
-    let position = is_picked.then(|| format!("(at {})", sizes.first_query() + at));
+    let position = is_picked.then(|| tr!("(at {at})", at = sizes.first_query() + at));
     let token = token(labels, Some(step), axis, item, at);
     let parts: Vec<String> = position.into_iter().chain(token).collect();
     (!parts.is_empty()).then(|| parts.join(" "))
@@ -59,7 +59,7 @@ pub fn moves<V>(program: &Program<V>, step: &Step<V>) -> Vec<String> {
                 Move::Transpose => "transpose",
             };
             let from = if at == 0 { format!(" {}", input.axes) } else { String::new() };
-            format!("{how}{from} to {to}")
+            tr!("{how}{from} to {to}", how, from, to)
         })
         .collect()
 }

@@ -52,7 +52,7 @@ fn write_head(head: &Head, spell: Spell, page: &mut String) -> std::fmt::Result 
     }
     let moves = head.moves.iter().map(|moves| spelled(moves, spell));
     let rest = head.why.iter().chain(&head.legend).map(|text| spelled(text, spell));
-    let shape = format!("shape {}", head.shape);
+    let shape = tr!("shape {shape}", shape = head.shape);
     moves.chain([shape]).chain(rest).try_for_each(|line| writeln!(page, "\n{}", plain(&line)))
 }
 

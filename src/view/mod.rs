@@ -99,13 +99,13 @@ impl View {
         }
         let sizes = &config.sizes;
         let picked =
-            [("batch item", self.batch_item, sizes.batch), ("head", self.head, sizes.heads)];
+            [(tr!("batch item"), self.batch_item, sizes.batch), ("head", self.head, sizes.heads)];
         for (what, picked, size) in picked {
             if let Some(at) = picked
                 && at >= size
             {
-                let fix = format!("they are counted from 0 to {}", size - 1);
-                return Err(Error::config(format!("there is no {what} {at}"), fix));
+                let fix = tr!("they are counted from 0 to {size}", size = size - 1);
+                return Err(Error::config(tr!("there is no {what} {at}", what, at), fix));
             }
         }
         Ok(self)

@@ -148,7 +148,7 @@ impl Style {
             say(&format!("{} = {formula}{}", head.name, constant.collect::<String>()))?;
         }
         head.moves.iter().try_for_each(|moves| say(moves))?;
-        say(&format!("shape {}", head.shape))?;
+        say(&tr!("shape {shape}", shape = head.shape))?;
         if let Some(why) = &head.why {
             self.block(&Block::Prose(1, why.clone()), out)?;
         }

@@ -84,7 +84,7 @@ impl Page<'_> {
     fn header(&self) -> Vec<Block> {
         let c = self.config;
         let facts = [sizes_line(c), mask_line(c), numbers_line(c)].map(Block::Fact);
-        let title = Block::Title("Multi-head attention, step by step".to_owned());
+        let title = Block::Title(tr!("Multi-head attention, step by step").to_owned());
         std::iter::once(title).chain(facts).collect()
     }
 
@@ -105,7 +105,7 @@ impl Page<'_> {
             formula: formula.map(|formula| (formula, constant)),
             moves: moves(self.trace, step),
             shape: step.axes.to_string(),
-            why: self.view.why.then(|| format!("why: {}", step.name.why())),
+            why: self.view.why.then(|| tr!("why: {why}", why = step.name.why())),
             legend: (row.is_boolean && row.is_of_scores())
                 .then(|| Self::boolean_legend(step).to_owned()),
         };
@@ -144,10 +144,18 @@ impl Page<'_> {
         }
         let cut_axes = axes.iter().zip(&shown).filter(|(_, shown)| shown.left_out > 0);
         let left_out: Vec<String> = cut_axes
-            .map(|((axis, size), shown)| format!("{} of {size} on the {axis} axis", shown.left_out))
+            .map(|((axis, size), shown)| {
+                tr!(
+                    "{left_out} of {size} on the {axis} axis",
+                    left_out = shown.left_out,
+                    size,
+                    axis
+                )
+            })
             .collect();
         if !left_out.is_empty() {
-            let note = format!("… left out: {}; --full shows all", left_out.join(", "));
+            let note =
+                tr!("… left out: {left_out}; --full shows all", left_out = left_out.join(", "));
             blocks.extend([Ok(Block::Gap), Ok(Block::Text(1, note))]);
         }
         blocks
@@ -210,7 +218,7 @@ impl Page<'_> {
             grid.rows.iter().flat_map(|(_, cells)| cells).any(|cell| cell.text == sign)
         };
         if heat.is_some() {
-            let signs = [(BLOCKED, "■ blocked"), ("nan", "nan: not a number")];
+            let signs = [(BLOCKED, tr!("■ blocked")), ("nan", tr!("nan: not a number"))];
             let signs = signs.into_iter().filter(|(sign, _)| has(sign));
             grid.legend = signs.map(|(_, means)| means.to_owned()).collect();
         }
@@ -269,9 +277,9 @@ impl Page<'_> {
     /// What the signs of a boolean table mean.
     fn boolean_legend(step: &Step) -> &'static str {
         if step.name.role() == Role::Random {
-            "✓ kept, ✗ dropped"
+            tr!("✓ kept, ✗ dropped")
         } else {
-            "■ blocked, · visible"
+            tr!("■ blocked, · visible")
         }
     }
 
@@ -333,12 +341,17 @@ impl Page<'_> {
         let mut notes = Vec::new();
         if let Some(first) = hidden.first() {
             let all = hidden.join(", ");
-            notes.push(format!("Not shown: {all}. Any step is shown by --steps {first},output"));
+            notes.push(tr!(
+                "Not shown: {all}. Any step is shown by --steps {first},output",
+                all,
+                first
+            ));
         }
         if !cut.is_empty() {
             let all = cut.join(", ");
-            notes.push(format!(
-                "Cut: {all}. --edge N shows N items at each end of every axis, --full shows all"
+            notes.push(tr!(
+                "Cut: {all}. --edge N shows N items at each end of every axis, --full shows all",
+                all
             ));
         }
         let gap = (!notes.is_empty()).then_some(Block::Gap);

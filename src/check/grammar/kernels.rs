@@ -56,7 +56,7 @@ impl Grammar<'_> {
                 let told = if is_one_way {
                     told.to_owned()
                 } else {
-                    format!("{told} (blocks of {block} keys)")
+                    tr!("{told} (blocks of {block} keys)", told, block)
                 };
                 let op = Slip::Stream(Stream { block, slip }).into();
                 let read = std::iter::once(scores).chain(values).collect();
@@ -105,9 +105,13 @@ impl Grammar<'_> {
             (
                 early,
                 keys - 1,
-                "new keys are written one slot too early, and the last slot is empty",
+                tr!("new keys are written one slot too early, and the last slot is empty"),
             ),
-            (late, past, "new keys are written one slot too late, and a slot before them is empty"),
+            (
+                late,
+                past,
+                tr!("new keys are written one slot too late, and a slot before them is empty"),
+            ),
         ] {
             let along = |along| Edit::new(step.name, after(Slip::Along(axis, along), &[]));
             // The later edit is made closer to the step.
@@ -126,7 +130,7 @@ impl Grammar<'_> {
             order: vec![0, 1, 3, 2, 4],
             result: step.axes.iter().collect(),
         };
-        let told = "each token is repeated, not each head, and the result viewed as heads";
+        let told = tr!("each token is repeated, not each head, and the result viewed as heads");
         let change = after(Heads::Rearrange(rearrange), &[]);
         self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
     }
@@ -137,6 +141,6 @@ pub fn part_of_sum(is_head: bool, count: usize, (axis, size): (usize, usize)) ->
     let (which, left_out) =
         if is_head { ("first", count..size) } else { ("last", 0..size - count) };
     let zeros = Slip::Along(axis, Along::Zero(left_out.collect()));
-    let told = format!("only the {which} {count} of {size} products are added up");
+    let told = tr!("only the {which} {count} of {size} products are added up", which, count, size);
     (Change::Before(0, zeros.into(), Vec::new()), told)
 }

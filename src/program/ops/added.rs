@@ -199,12 +199,12 @@ impl Operation for Added {
     }
 
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
-        let in_front = "the added key stands in front of the others";
+        let in_front = tr!("the added key stands in front of the others");
         match self {
             Self::Learned { is_first: false } => {
                 let first = Self::Learned { is_first: true };
                 let zeros = Self::Zeros { is_first: false };
-                let told = "zeros are appended in place of what was learned";
+                let told = tr!("zeros are appended in place of what was learned");
                 vec![
                     Sibling::new(zeros, Kind::Replaced, told),
                     Sibling::new(first, Kind::Axes, in_front),
@@ -215,10 +215,10 @@ impl Operation for Added {
             }
             Self::Columns { column: Column::Seen, keys, count } => {
                 let with = |column| Self::Columns { keys: *keys, count: *count, column };
-                let blocked = "nobody sees the added keys: they are not appended, \
-                    or their columns are padded as blocked";
+                let blocked = tr!("nobody sees the added keys: they are not appended, \
+                    or their columns are padded as blocked");
                 let first =
-                    "the columns of the added keys stand in front of the mask, not behind it";
+                    tr!("the columns of the added keys stand in front of the mask, not behind it");
                 vec![
                     Sibling::new(with(Column::Blocked), Kind::Mask, blocked),
                     Sibling::new(with(Column::First), Kind::Mask, first),

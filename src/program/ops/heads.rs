@@ -243,7 +243,7 @@ impl Operation for Heads {
 
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
         let Self::Join { is_shared_first: false } = self else { return Vec::new() };
-        let told = "the features that all heads share stand before those of each head";
+        let told = tr!("the features that all heads share stand before those of each head");
         vec![Sibling::new(Self::Join { is_shared_first: true }, Kind::Axes, told)]
     }
 

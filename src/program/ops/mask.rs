@@ -210,7 +210,7 @@ impl Operation for Masking {
         Ok(vec![Term(vec![if blocked.value == 0.0 {
             scores.at(cell)?
         } else {
-            factor(format!("mask_fill, as {} blocks", blocked.name), fill.0)
+            factor(tr!("mask_fill, as {blocked} blocks", blocked = blocked.name), fill.0)
         }])])
     }
 
@@ -277,7 +277,7 @@ impl Operation for Masking {
                 let (of_first, of_window) = (own.clone(), own.clone());
                 let bound = count(own.keys.max(own.queries));
                 let mut knobs = vec![Knob {
-                    name: "mask offset",
+                    name: tr!("mask offset"),
                     value: own.first as f64,
                     range: Range::Whole(-bound, bound),
                     common: vec![own.first as f64 + 1.0, own.first as f64 - 1.0],

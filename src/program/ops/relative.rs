@@ -136,7 +136,7 @@ impl Relative {
         vec![
             knob("relative_max_distance", self.max_distance, 2, |own, to| own.max_distance = to),
             knob("relative_buckets", self.buckets, 4, |own, to| own.buckets = own.buckets.min(to)),
-            knob("position of the first query", self.first, 0, |own, to| own.first = to),
+            knob(tr!("position of the first query"), self.first, 0, |own, to| own.first = to),
         ]
     }
 
@@ -153,10 +153,10 @@ impl Relative {
         let of = |other: Self, told: &'static str| (other, told);
         let exchanged = of(
             Self { is_backwards: !self.is_backwards, ..self.clone() },
-            "query and key change places: it goes by query − key, not by key − query",
+            tr!("query and key change places: it goes by query − key, not by key − query"),
         );
         let linear = || {
-            let told = "every distance has a bucket of its own, up to the last: no logarithm";
+            let told = tr!("every distance has a bucket of its own, up to the last: no logarithm");
             of(Self { is_linear: true, ..self.clone() }, told)
         };
         let sorted = |sort, told: &'static str| of(Self { sort, ..self.clone() }, told);
@@ -166,7 +166,7 @@ impl Relative {
                 linear(),
                 sorted(
                     RelativeBias::OneSided,
-                    "the buckets are one-sided: later keys count as 0 away",
+                    tr!("the buckets are one-sided: later keys count as 0 away"),
                 ),
             ],
             RelativeBias::OneSided => vec![
@@ -174,7 +174,7 @@ impl Relative {
                 linear(),
                 sorted(
                     RelativeBias::Bidirectional,
-                    "the buckets are bidirectional: half of them are kept for later keys",
+                    tr!("the buckets are bidirectional: half of them are kept for later keys"),
                 ),
             ],
             RelativeBias::Grid => vec![exchanged],

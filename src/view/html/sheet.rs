@@ -103,7 +103,7 @@ impl StepSheet {
         let dims = dims.unwrap_or_default().into_iter().enumerate();
         let axes: Sizes = match known {
             Some(known) => known.collect(),
-            None => dims.map(|(at, size)| (format!("axis {at}"), size)).collect(),
+            None => dims.map(|(at, size)| (tr!("axis {at}", at), size)).collect(),
         };
         let shape = axes.iter().map(|(name, size)| format!("{name} {size}")).collect::<Vec<_>>();
         let of = |(name, size): &(String, usize)| AxisData {
@@ -299,7 +299,7 @@ fn axis_data<V>(
     AxisData {
         name: name.name().to_owned(),
         size,
-        called: is_shared.then_some("kv head"),
+        called: is_shared.then_some(tr!("kv head")),
         every: size == 1 && whole > 1,
         labels: all.filter(|items| items.iter().flatten().any(|label| !label.is_empty())),
     }

@@ -189,7 +189,8 @@ impl<'a> Walk<'a> {
             Some(at) => (self.at, self.scrolled) = (at, 0),
             None => {
                 self.said =
-                    format!("this is the {} step", if by > 0 { "last" } else { "first" }).into();
+                    tr!("this is the {which} step", which = if by > 0 { tr!("last") } else { tr!("first") })
+                        .into();
             }
         }
     }
@@ -208,11 +209,13 @@ impl<'a> Walk<'a> {
         let size = match size {
             Some(size @ 2..) => size,
             Some(_) => {
-                self.said = format!("the {axis} axis of {} has one place", self.step().name).into();
+                self.said =
+                    tr!("the {axis} axis of {step} has one place", axis, step = self.step().name)
+                        .into();
                 return;
             }
             None => {
-                self.said = format!("{} has no {axis} axis", self.step().name).into();
+                self.said = tr!("{step} has no {axis} axis", step = self.step().name, axis).into();
                 return;
             }
         };
@@ -290,7 +293,7 @@ impl<'a> Walk<'a> {
             KeyCode::Enter => {
                 match self.search_for(&typed) {
                     Some(at) => (self.at, self.scrolled) = (at, 0),
-                    None => self.said = format!("no step is called {typed}").into(),
+                    None => self.said = tr!("no step is called {typed}", typed).into(),
                 }
                 return;
             }

@@ -140,7 +140,12 @@ impl Walk<'_> {
             .filter(|at| self.view.shows(trace.steps()[*at].name) || *at == self.at)
             .collect();
         let number = shown.iter().position(|at| *at == self.at).unwrap_or_default() + 1;
-        let title = format!(" · {} · {number} of {}", step.name.title(), shown.len());
+        let title = tr!(
+            " · {title} · {number} of {shown}",
+            title = step.name.title(),
+            number,
+            shown = shown.len()
+        );
         let mut first = vec![Span::styled(step.name.to_string(), bold()), title.into()];
         if let Some(status) = self.status(step.name) {
             first.push(Span::styled(format!(" · {}", status.name()), self.of_status(status)));
@@ -188,7 +193,7 @@ impl Walk<'_> {
         let width = if is_wide { area.width * 11 / 20 } else { area.width };
         let parts = [Constraint::Length(width), Constraint::Fill(1)];
         let [left, right] = Layout::horizontal(parts).areas(area);
-        let recorded = if self.route.check.is_some() { " · recorded" } else { "" };
+        let recorded = if self.route.check.is_some() { tr!(" · recorded") } else { "" };
         self.sheet(frame, left, &format!("{}{recorded}", title(step, &index)), &own)?;
         if !is_wide {
             return Ok(());
@@ -219,7 +224,7 @@ impl Walk<'_> {
             return Ok(Some(("recomputed", meant.value.clone())));
         }
         let recomputed = meant.value.to_dtype(step.value.dtype())?;
-        Ok(Some(("recorded - recomputed", step.value.sub(&recomputed)?)))
+        Ok(Some((tr!("recorded - recomputed"), step.value.sub(&recomputed)?)))
     }
 
     fn source<'s>(&'s self, step: &'s Step, values: &'s Tensor, index: &'s [usize]) -> Source<'s> {
@@ -303,7 +308,10 @@ impl Walk<'_> {
         frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), inside);
         if most > above {
             let more = Rect { y: area.y, height: 1, ..area };
-            frame.render_widget(Line::from(" PgDn: more ").right_aligned().style(faint()), more);
+            frame.render_widget(
+                Line::from(tr!(" PgDn: more ")).right_aligned().style(faint()),
+                more,
+            );
         }
         Ok(above)
     }
