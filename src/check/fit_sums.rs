@@ -50,7 +50,7 @@ pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
                 if (factor - factor.round()).abs() < 1e-5 { factor.round() } else { factor };
             let op = Op::from(Slip::AddTimes { factor, addend });
             let (change, what) = match name {
-                None => (Change::After(op, vec![other.name]), "it"),
+                None => (Change::After(op, vec![other.name]), tr!("it")),
                 Some(first) => (Change::Become(op, vec![first, other.name]), first.as_str()),
             };
             let more = if addend == 0.0 {

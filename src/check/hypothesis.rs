@@ -6,6 +6,7 @@ use super::catalogue::{Edits, Situation, catalogue};
 use super::finding::{Finding, Number};
 use super::grammar::grammar;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Axis, Change, Kind, Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A mistake that may have been made: edits of the right program, and what to say of them.
@@ -51,7 +52,7 @@ fn known(situation: &Situation) -> Result<Vec<Hypothesis>> {
                     id: mistake.id,
                     kind: mistake.kind,
                     edits,
-                    summary: way.summary.to_owned(),
+                    summary: lang::text(way.summary).to_owned(),
                     number: None,
                     part: None,
                     instead: None,
@@ -125,7 +126,8 @@ impl Hypothesis {
         let mut made = self.clone();
         let own = made.edits.first_mut()?;
         own.change = Change::Confined(Box::new(edit.change.clone()), axis.0, places.to_vec());
-        made.summary = format!("{}, {}", self.summary, told(axis.1, places));
+        made.summary =
+            tr!("{summary}, {place}", summary = self.summary, place = told(axis.1, places));
         made.part = Some((axis.1, places.to_vec()));
         made.cost += 4;
         Some(made)
@@ -137,18 +139,18 @@ pub fn told(axis: Axis, places: &[usize]) -> String {
     let numbers: Vec<String> = places.iter().map(ToString::to_string).collect();
     let several = places.len() > 1;
     let what = match (axis, several) {
-        (Axis::Batch, false) => "item",
-        (Axis::Batch, true) => "items",
-        (Axis::Head, false) => "head",
-        (Axis::Head, true) => "heads",
+        (Axis::Batch, false) => tr!("item"),
+        (Axis::Batch, true) => tr!("items"),
+        (Axis::Head, false) => tr!("head"),
+        (Axis::Head, true) => tr!("heads"),
         (Axis::Query, false) => tr!("query row"),
         (Axis::Query, true) => tr!("query rows"),
-        (Axis::Key, false) => "key",
-        (Axis::Key, true) => "keys",
-        (Axis::Model | Axis::HeadDim | Axis::Input, false) => "feature",
-        (Axis::Model | Axis::HeadDim | Axis::Input, true) => "features",
-        (Axis::Bucket, false) => "bucket",
-        (Axis::Bucket, true) => "buckets",
+        (Axis::Key, false) => tr!("key"),
+        (Axis::Key, true) => tr!("keys"),
+        (Axis::Model | Axis::HeadDim | Axis::Input, false) => tr!("feature"),
+        (Axis::Model | Axis::HeadDim | Axis::Input, true) => tr!("features"),
+        (Axis::Bucket, false) => tr!("bucket"),
+        (Axis::Bucket, true) => tr!("buckets"),
     };
     tr!("in {what} {places} alone", what, places = ranges(&numbers, places))
 }

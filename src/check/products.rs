@@ -87,7 +87,7 @@ impl Lowered {
         let cache =
             self.cache.map(|cache| tr!("the cache holds {cache} numbers", cache = cache.name()));
         let products = self.products.map(Products::told);
-        cache.into_iter().chain(products).collect::<Vec<_>>().join(", and ")
+        cache.into_iter().chain(products).collect::<Vec<_>>().join(tr!(", and "))
     }
 
     /// A step's value, in fewer bits if it is of what has them.

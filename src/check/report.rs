@@ -42,6 +42,17 @@ impl Status {
             Self::Missing => "missing",
         }
     }
+
+    /// The name in the language in force.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Same => tr!("same"),
+            Self::Differs => tr!("differs"),
+            Self::Inherited => tr!("inherited"),
+            Self::Missing => tr!("missing"),
+        }
+    }
 }
 
 /// A step of a comparison.

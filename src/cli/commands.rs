@@ -33,8 +33,13 @@ const WIDTH: usize = 100;
 const NARROWEST: u16 = 30;
 
 /// What the sides of a checked file are called, and those of two compared ones.
-const CHECKED: Sides = ("recorded", "recomputed");
-const COMPARED: Sides = ("left", "right");
+fn of_checked() -> Sides<'static> {
+    (tr!("recorded"), tr!("recomputed"))
+}
+
+fn of_compared() -> Sides<'static> {
+    (tr!("left"), tr!("right"))
+}
 
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
@@ -47,40 +52,43 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
         write(outputs, &trace, run.config(), &view)?;
     }
     if !shown.quiet {
-        let not_numbers = run.not_numbers()?;
-        if !not_numbers.is_empty() {
-            let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
-            let names = names.join(", ");
-            // As below.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: NaN stands in {names}, and so in what is computed from it"
-            );
-        }
-        if run.adds_ones()? {
-            // As below.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: the floats of --attn-mask are 0 and 1; they are added to the scores, as in PyTorch, and block \
-                 nothing: a mask that blocks holds booleans or whole numbers"
-            );
-        }
-        let unread: Vec<&str> = run.unread().collect();
-        if !unread.is_empty() {
-            let names = quoted(&unread.join(", "));
-            // As below.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: the layer has parameters that no step of this run reads: {names}"
-            );
-        }
-        for rows in trace.empty_rows()? {
-            // A warning that cannot be written keeps nothing from its place.
-            let _ = writeln!(io::stderr(), "warning: {rows}");
-        }
+        warn(&run, &trace)?;
         print(|out| show(&run, &trace, &view, shown, out))?;
     }
     Ok(Outcome::Same)
+}
+
+/// Says on stderr what is odd about a run.
+fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
+    let mut warnings = Vec::new();
+    let not_numbers = run.not_numbers()?;
+    if !not_numbers.is_empty() {
+        let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
+        warnings.push(tr!(
+            "NaN stands in {names}, and so in what is computed from it",
+            names = names.join(", ")
+        ));
+    }
+    if run.adds_ones()? {
+        let ones = tr!(
+            "the floats of --attn-mask are 0 and 1; they are added to the scores, as in PyTorch, and block nothing: \
+             a mask that blocks holds booleans or whole numbers"
+        );
+        warnings.push(ones.to_owned());
+    }
+    let unread: Vec<&str> = run.unread().collect();
+    if !unread.is_empty() {
+        warnings.push(tr!(
+            "the layer has parameters that no step of this run reads: {names}",
+            names = quoted(&unread.join(", "))
+        ));
+    }
+    warnings.extend(trace.empty_rows()?.iter().map(ToString::to_string));
+    for warning in warnings {
+        // A warning that cannot be written keeps nothing from its place.
+        let _ = writeln!(io::stderr(), "{}", tr!("warning: {warning}", warning));
+    }
+    Ok(())
 }
 
 /// The run that flags describe, and the files that it reads. With -v, what was taken as what is said.
@@ -137,7 +145,7 @@ impl ViewArgs {
 }
 
 /// Columns of text a line: as asked for, as the environment has it, or the terminal's.
-fn width(asked: Option<u16>) -> usize {
+pub fn width(asked: Option<u16>) -> usize {
     let stated = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width >= NARROWEST);
     let terminal = || terminal_size::terminal_size().map(|(width, _)| width.0);
     asked.or_else(stated).or_else(terminal).map_or(WIDTH, usize::from)
@@ -337,7 +345,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
                     print_matches(&checked.report.matches);
                 }
                 if page.is_some() {
-                    html = Some(checked_html(&checked, CHECKED, flag)?);
+                    html = Some(checked_html(&checked, of_checked(), flag)?);
                 }
                 reports.push(checked.report);
             }
@@ -351,7 +359,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         page.write_page(&html)?;
     }
     if !reports.is_empty() || !failed {
-        show_reports(&reports, CHECKED, args.quiet, &args.report)?;
+        show_reports(&reports, of_checked(), args.quiet, &args.report)?;
     }
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
@@ -364,10 +372,10 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let page = open_page(args.output.as_ref(), &read)?;
     let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
     if let Some(page) = page {
-        page.write_page(&compared_html(&compared, COMPARED, flag)?)?;
+        page.write_page(&compared_html(&compared, of_compared(), flag)?)?;
     }
     let reports = [compared.report];
-    show_reports(&reports, COMPARED, args.quiet, &args.report)?;
+    show_reports(&reports, of_compared(), args.quiet, &args.report)?;
     Ok(outcome(&reports))
 }
 

@@ -1,8 +1,12 @@
 //! What help begins with, for those who have never run the command.
 
-use clap::{Command, CommandFactory};
+use clap::builder::StyledStr;
+use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::args::Cli;
+use super::commands::width;
+use crate::lang::{Language, text};
+use crate::view::wrapped;
 
 /// The top of both helps: what to type first.
 const EXAMPLES: &str = "\
@@ -32,19 +36,59 @@ Own numbers: --x FILE, --weights FILE, --model-config FILE --layer N
 Shown: --steps q,weights, --head N, --batch-item N, --heatmap, --why, --full
 Written: -o FILE as .json, .safetensors, .npz, .html, .md or .tex (repeatable)";
 
+/// What the page for newcomers ends with.
+const MORE: &str = "--help lists every flag.";
+
 const EXIT: &str = "Exit: 0 done and the same, 1 compared and different, 2 could not.";
 
 /// The command line: its short help is a page for newcomers, the long one lists every flag.
 pub fn command() -> Command {
     let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
-    command
+    translated(command)
         .help_template(
-            "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}",
+            [
+                "{about-with-newline}\n{before-help}",
+                tr!("Usage:"),
+                " {usage}\n\n{all-args}{after-help}",
+            ]
+            .concat(),
         )
-        .before_help(EXAMPLES)
-        .before_long_help([EXAMPLES, PRESETS, STEPS].join("\n\n"))
-        .after_help([PRESETS, STEPS, FLAGS, "--help lists every flag."].join("\n"))
-        .after_long_help(EXIT)
+        .before_help(text(EXAMPLES))
+        .before_long_help([EXAMPLES, PRESETS, STEPS].map(text).join("\n\n"))
+        .after_help([PRESETS, STEPS, FLAGS, MORE].map(text).join("\n"))
+        .after_long_help(text(EXIT))
+}
+
+/// Columns before the help of a flag that stands below it.
+const INDENT: usize = 10;
+
+/// The help in the language in force. Lines are broken here, as clap breaks them between words alone.
+fn translated(command: Command) -> Command {
+    if Language::spoken() == Language::En {
+        return command;
+    }
+    let said = |said: &StyledStr, indent| {
+        let room = width(None).min(100) - indent;
+        let said = said.to_string();
+        text(&said).lines().flat_map(|line| wrapped(line, room)).collect::<Vec<_>>().join("\n")
+    };
+    let about = command.get_about().map(|about| said(about, 0)).unwrap_or_default();
+    let of_flag = |arg: Arg| {
+        let heading = arg.get_help_heading().map(text);
+        let heading =
+            heading.unwrap_or(if arg.is_positional() { tr!("Arguments") } else { tr!("Options") });
+        let (heading, told) = (heading.to_owned(), arg.get_help().map(|help| said(help, INDENT)));
+        arg.help_heading(heading).help(told.unwrap_or_default())
+    };
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help);
+    command
+        .about(about)
+        .disable_help_flag(true)
+        .arg(help.help("Print help (-h: a summary)"))
+        .mut_args(of_flag)
+        .mut_subcommands(translated)
+        .next_line_help(true)
+        .subcommand_help_heading(tr!("Commands"))
 }
 
 #[cfg(test)]

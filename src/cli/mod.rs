@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod completions;
 mod help;
+mod language;
 mod outputs;
 mod progress;
 mod run;
@@ -17,7 +18,10 @@ use clap::error::{ContextKind, ContextValue};
 use crate::Error;
 use crate::error::{Message, shown};
 use crate::file::io_reason;
+use crate::lang::Language;
 use args::{Cli, Command};
+#[cfg(test)]
+pub(crate) use help::command;
 
 /// How a command that could be carried out ended.
 pub enum Outcome {
@@ -33,11 +37,16 @@ pub enum Outcome {
 /// different, 2 could not.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = help::command().try_get_matches();
+    let (args, language) = language::taken(std::env::args_os());
+    language.speak();
+    let matches = help::command().try_get_matches_from(args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => near_only(error).exit(),
     };
+    if cli.is_json() {
+        Language::En.speak();
+    }
     let outcome = match cli.command {
         None => commands::trace(&cli.run, &cli.view, &cli.output),
         Some(Command::Check(args)) => commands::check(&args),
@@ -95,7 +104,8 @@ fn report(error: &anyhow::Error) {
         None => (error.to_string(), String::new()),
     };
     // Where stderr is closed too there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "error: {}{help}", shown(&what));
+    let what = tr!("error: {what}", what = shown(&what));
+    let _ = writeln!(io::stderr(), "{what}{help}");
 }
 
 /// Writes results. Whoever reads them may stop early, as `head` does; that changes nothing else.

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint}
 use crate::config::{Setting, Settings};
 use crate::error::{Message, quoted};
 use crate::file::{read_config, read_json, split_place};
+use crate::lang::text;
 use crate::{Error, Result, Run, Sources, key_mask_rows, positions_of};
 
 /// What is computed.
@@ -74,7 +75,7 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
         }
         let off = Arg::new(off_name(setting))
             .long(format!("no-{name}"))
-            .help(setting.off)
+            .help(text(setting.off))
             .action(ArgAction::SetTrue)
             .overrides_with(setting.key);
         return vec![on.overrides_with(off_name(setting)), off];
@@ -111,7 +112,7 @@ fn off_name(setting: &Setting) -> String {
 fn help(setting: &Setting) -> String {
     let default = match setting.default {
         "" => String::new(),
-        default => tr!(" [default: {default}]", default),
+        default => tr!(" [default: {default}]", default = text(default)),
     };
     Message::from(setting.about).spelled(flag) + &default
 }

@@ -47,7 +47,8 @@ impl Queries {
                 Ok(QueryRows { first, count: end - first })
             }
             _ => {
-                let what = tr!("queries {rows} are no rows of {tokens} tokens", rows = self, tokens);
+                let what =
+                    tr!("queries {rows} are no rows of {tokens} tokens", rows = self, tokens);
                 let fix = tr!(
                     "give A..B with A below B, and B at most {tokens}; T-1..T is the last row",
                     tokens

@@ -102,7 +102,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let [queries, ..] = Name::PROJECTIONS;
         let parts = [(queries, 0), (Name::GATE, 1)]
             .map(|(projection, from)| Part { projection, blocks: every_other(from) });
-        for (step, stored) in [(Name::WQ, "rows"), (Name::BQ, "entries")] {
+        for (step, stored) in [(Name::WQ, tr!("rows")), (Name::BQ, tr!("entries"))] {
             let Some(packed) = self.weights.tensors.remove(&step) else { continue };
             let is_it = |matched: &Match| matched.step == step.as_str();
             let Some(at) = self.weights.matches.iter().position(is_it) else { continue };

@@ -119,10 +119,10 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         }
         for (projection, blocks) in parts {
             let part = Part { projection, blocks };
-            self.take(projection.0, name, part.of(matrix)?, Some(part.told("rows")));
+            self.take(projection.0, name, part.of(matrix)?, Some(part.told(tr!("rows"))));
             if let Some((name, bias)) = &bias {
                 let entries = part.of(&bias.flatten_all()?)?;
-                self.take(projection.1, name, entries, Some(part.told("entries")));
+                self.take(projection.1, name, entries, Some(part.told(tr!("entries"))));
             }
         }
         Ok(())

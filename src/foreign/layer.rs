@@ -194,7 +194,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         };
         let transposed = stored_in_out(&name, &matrix, &output)?;
         let (matrix, output, how) = if transposed {
-            (matrix.t()?, output.t()?.contiguous()?, Some("transposed".to_owned()))
+            (matrix.t()?, output.t()?.contiguous()?, Some(tr!("transposed").to_owned()))
         } else {
             (matrix, output, None)
         };
@@ -204,7 +204,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             Packing::Blocks => in_blocks(rows, queries),
             Packing::Codegen => in_four(&name, rows, queries)?,
         };
-        let stored = if transposed { "columns" } else { "rows" };
+        let stored = if transposed { tr!("columns") } else { tr!("rows") };
         for part in &parts {
             let rows = part.of(&matrix)?;
             self.take(part.projection.0, &name, rows, Some(part.told(stored)));
@@ -214,7 +214,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             refuse_other_size(&name, &packed, tr!("its weight has"), matrix.dim(0)?)?;
             for part in &parts {
                 let entries = part.of(&packed)?;
-                self.take(part.projection.1, &name, entries, Some(part.told("entries")));
+                self.take(part.projection.1, &name, entries, Some(part.told(tr!("entries"))));
             }
         }
         self.take(Name::WO, &output_name, output, how);
@@ -227,7 +227,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// Queries apart, and keys and values in one matrix, all stored as (in, out), as GPT-2's cross attention has them.
     fn keys_and_values(&mut self, queries: &Names, others: &Names) -> Result<()> {
         let [q, k, v, o] = Name::PROJECTIONS;
-        let how = || Some("transposed".to_owned());
+        let how = || Some(tr!("transposed").to_owned());
         for (projection, names) in [(q, queries), (o, &self.layer.output)] {
             if let Some((name, weight)) = self.tensor(&names.0)? {
                 self.take(projection.0, &name, weight.t()?.contiguous()?, how());
@@ -245,10 +245,10 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         }
         for (at, projection) in [k, v].into_iter().enumerate() {
             let part = Part { projection, blocks: vec![(at * (rows / 2), rows / 2)] };
-            self.take(projection.0, &name, part.of(&packed)?, Some(part.told("columns")));
+            self.take(projection.0, &name, part.of(&packed)?, Some(part.told(tr!("columns"))));
             if let Some((name, bias)) = &bias {
                 let entries = part.of(&bias.flatten_all()?)?;
-                self.take(projection.1, name, entries, Some(part.told("entries")));
+                self.take(projection.1, name, entries, Some(part.told(tr!("entries"))));
             }
         }
         Ok(())
@@ -268,7 +268,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             let part = Part { projection, blocks: vec![(from, rows)] };
             from += rows;
             let entries = part.of(&packed.flatten_all()?)?;
-            self.take(projection.1, &name, entries, Some(part.told("entries")));
+            self.take(projection.1, &name, entries, Some(part.told(tr!("entries"))));
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             if let Some(weight) = without {
                 let size = weight.dims().first().copied().unwrap_or(0);
                 let zeros = Tensor::zeros(size, weight.dtype(), weight.device())?;
-                self.take(bias, tr!("no tensor"), zeros, Some("zeros".to_owned()));
+                self.take(bias, tr!("no tensor"), zeros, Some(tr!("zeros").to_owned()));
             }
         }
         Ok(())
@@ -308,7 +308,7 @@ impl Stored {
         let (shape, fix) = match self {
             Self::Rows | Self::Latent => return Ok((tensor.clone(), None, None)),
             Self::Kernels if dims.len() == 2 => {
-                return Ok((tensor.t()?.contiguous()?, Some("transposed".to_owned()), None));
+                return Ok((tensor.t()?.contiguous()?, Some(tr!("transposed").to_owned()), None));
             }
             Self::Heads => {
                 ("(heads, in, head_dim)", tr!("give a weight with an axis for the heads"))

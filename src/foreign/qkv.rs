@@ -119,9 +119,9 @@ fn missing(found: &[Option<&Entry>; 3]) -> Error {
     };
     let (there, lacking) = (names(true), names(false));
     let verb = if there.len() == 1 { "is" } else { "are" };
-    let what = tr!("not recorded, though {there} {verb}", there = there.join(" and "), verb);
+    let what = tr!("not recorded, though {there} {verb}", there = there.join(tr!(" and ")), verb);
     let fix = tr!("record all three: q, k and v; or x and the weights");
-    Error::tensor(lacking.join(" and "), what, fix)
+    Error::tensor(lacking.join(tr!(" and ")), what, fix)
 }
 
 /// The tensors that are queries, keys and values.
@@ -158,7 +158,7 @@ fn one<'r>(record: &'r Record, steps: &[Name]) -> Result<Option<&'r Entry>> {
             let names: Vec<&str> = several.iter().map(|entry| entry.name.as_str()).collect();
             let step = step.copied().unwrap_or(Name::Q);
             let first = quoted(names.first().copied().unwrap_or_default());
-            let what = tr!("may be {names}", names = quoted(&names.join(" or ")));
+            let what = tr!("may be {names}", names = quoted(&names.join(tr!(" or "))));
             let fix = tr!(
                 "say which, as `map={first}={step}`, or pick a layer with `prefix`",
                 first,

@@ -281,7 +281,7 @@ impl Named {
                 0 => String::new(),
                 more => tr!(" or {more} more", more),
             };
-            let shown = others.into_iter().take(LISTED).collect::<Vec<_>>().join(" or ");
+            let shown = others.into_iter().take(LISTED).collect::<Vec<_>>().join(tr!(" or "));
             let how =
                 tr!("axes {reading}, which fits better than {shown}{more}", reading, shown, more);
             taken = taken.read(how);
@@ -353,6 +353,6 @@ fn of_other_shape(entry: &Entry, steps: &[&Step]) -> String {
     tr!(
         "its shape {dims} is not that of {steps}",
         dims = format!("{:?}", entry.tensor.dims()),
-        steps = steps.join(" or ")
+        steps = steps.join(tr!(" or "))
     )
 }

@@ -40,7 +40,7 @@ pub enum Became {
 impl fmt::Display for EmptyRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.item {
-            Some(item) => write!(f, "batch {item}: ")?,
+            Some(item) => f.write_str(&tr!("batch {item}: ", item))?,
             None => f.write_str(tr!("every batch item: "))?,
         }
         if self.rows == self.of {
@@ -48,10 +48,13 @@ impl fmt::Display for EmptyRows {
         } else {
             let (head, query) = self.first;
             let Self { rows, of, .. } = self;
-            write!(
-                f,
-                "every key is masked in {rows} of {of} rows, first head {head}, query {query}; "
-            )?;
+            f.write_str(&tr!(
+                "every key is masked in {rows} of {of} rows, first head {head}, query {query}; ",
+                rows,
+                of,
+                head,
+                query
+            ))?;
         }
         f.write_str(match self.became {
             Became::Nan => tr!("softmax of -inf alone makes their weights NaN"),

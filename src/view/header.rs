@@ -36,7 +36,7 @@ pub fn sizes_line(config: &Config) -> String {
 
 /// What keys are that are not as many as the queries.
 pub fn second(c: &Config) -> &'static str {
-    if c.start == Start::Inputs { tr!("memory length") } else { "keys" }
+    if c.start == Start::Inputs { tr!("memory length") } else { tr!("keys") }
 }
 
 /// The mask, and whatever else makes the scores.
@@ -46,7 +46,7 @@ pub fn mask_line(c: &Config) -> String {
         let align = (c.sizes.seq_len != c.sizes.keys())
             .then(|| tr!(", aligned {align}", align = c.align()));
         let window = c.masks.window.map(|window| tr!(", window {window}", window));
-        masks.push(["causal".to_owned()].into_iter().chain(align).chain(window).collect());
+        masks.push([tr!("causal").to_owned()].into_iter().chain(align).chain(window).collect());
     } else if let Some(window) = c.masks.window {
         masks.push(tr!("window {window} to both sides", window));
     }
@@ -69,7 +69,7 @@ pub fn mask_line(c: &Config) -> String {
     let mask = if masks.is_empty() {
         tr!("no mask").to_owned()
     } else {
-        tr!("mask {masks} · fill {fill}", masks = masks.join(" and "), fill = c.masks.fill)
+        tr!("mask {masks} · fill {fill}", masks = masks.join(tr!(" and ")), fill = c.masks.fill)
     };
     std::iter::once(mask).chain(biases).chain(told(c)).collect::<Vec<_>>().join(" · ")
 }

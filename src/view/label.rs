@@ -40,8 +40,8 @@ pub fn cell(labels: Option<&Labels>, step: Option<Name>, axes: &Axes, index: &[u
     let item = axes.item(index);
     let named = axes.iter().zip(index).map(|((axis, size), at)| {
         match token(labels, step, (axis, size), item, *at) {
-            Some(token) => format!("{axis} {at} ({token})"),
-            None => format!("{axis} {at}"),
+            Some(token) => format!("{} {at} ({token})", axis.told()),
+            None => format!("{} {at}", axis.told()),
         }
     });
     named.collect::<Vec<_>>().join(", ")
@@ -55,8 +55,8 @@ pub fn moves<V>(program: &Program<V>, step: &Step<V>) -> Vec<String> {
     moves
         .map(|(at, (how, to))| {
             let how = match how {
-                Move::Reshape => "reshape",
-                Move::Transpose => "transpose",
+                Move::Reshape => tr!("reshape"),
+                Move::Transpose => tr!("transpose"),
             };
             let from = if at == 0 { format!(" {}", input.axes) } else { String::new() };
             tr!("{how}{from} to {to}", how, from, to)

@@ -31,6 +31,7 @@ pub use page::{Block, Grid, Head, Table, Text, Tone};
 pub use palette::Palette;
 pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};
+pub(crate) use text::wrapped;
 pub use text::{Style, write_text};
 pub use trace::trace_page;
 
@@ -98,8 +99,10 @@ impl View {
             }
         }
         let sizes = &config.sizes;
-        let picked =
-            [(tr!("batch item"), self.batch_item, sizes.batch), ("head", self.head, sizes.heads)];
+        let picked = [
+            (tr!("batch item"), self.batch_item, sizes.batch),
+            (tr!("head"), self.head, sizes.heads),
+        ];
         for (what, picked, size) in picked {
             if let Some(at) = picked
                 && at >= size

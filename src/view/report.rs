@@ -33,10 +33,12 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         compared => tr!("{compared} steps compared", compared),
     };
     let verdict = if report.is_same() { Status::Same } else { Status::Differs };
+    let (name, told) = (verdict.name(), verdict.told());
+    let translated = if told == name { String::new() } else { tr!(" ({told})", told) };
     let mut blocks = vec![Block::Verdict(
         shown(&report.path).into_owned(),
-        status(verdict),
-        format!(", {compared}"),
+        Text { text: verdict.name().to_owned(), ..status(verdict) },
+        tr!("{translated}, {compared}", translated, compared),
     )];
     if let Some(config) = &report.read_as {
         let mask = report
@@ -119,7 +121,7 @@ fn not_checked(unmatched: &[Unmatched]) -> Vec<String> {
             0 => String::new(),
             more => tr!(" and {more} more", more),
         };
-        let were = if same.len() == 1 { "was" } else { "were" };
+        let were = if same.len() == 1 { tr!("was") } else { tr!("were") };
         let why = same.first().map_or("", |first| first.why.as_str());
         tr!(
             "{names}{more} {were} not checked: {why}",
@@ -202,12 +204,19 @@ fn status(status: Status) -> Text {
         Status::Differs | Status::Missing => Tone::Bad,
         Status::Inherited => Tone::Inherited,
     };
-    Text::toned(status.name(), tone)
+    Text::toned(status.told(), tone)
 }
 
 fn table(report: &Report, sides: Sides) -> Table {
-    let worst = tr!("worst cell: {sides}, {sides_2}", sides = sides.0, sides_2 = sides.1);
-    let header = ["step", "status", tr!("max abs"), tr!("max rel"), "mismatched", worst.as_str()];
+    let worst = tr!("worst cell: {left}, {right}", left = sides.0, right = sides.1);
+    let header = [
+        tr!("step"),
+        tr!("status"),
+        tr!("max abs"),
+        tr!("max rel"),
+        tr!("mismatched"),
+        worst.as_str(),
+    ];
     let row = |step: &StepReport| {
         let mut row = vec![Text::from(shown(&step.name).into_owned()), status(step.status)];
         if let Some(found) = &step.comparison {
@@ -262,22 +271,22 @@ fn worst_cell(report: &Report, first: &StepReport, sides: Sides) -> String {
         (Some(found), _) => {
             let (left, right) = pair(found);
             tr!(
-                "{name} at {cell}: {sides} {left}, {sides_2} {right}",
+                "{name} at {cell}: {first} {left}, {second} {right}",
                 name,
                 cell = cell(report, first),
-                sides = sides.0,
+                first = sides.0,
                 left,
-                sides_2 = sides.1,
+                second = sides.1,
                 right
             )
         }
         (None, Some((left, right))) => {
             tr!(
-                "{name} has two shapes: {sides} {left}, {sides_2} {right}",
+                "{name} has two shapes: {first} {left}, {second} {right}",
                 name,
-                sides = sides.0,
+                first = sides.0,
                 left = format!("{left:?}"),
-                sides_2 = sides.1,
+                second = sides.1,
                 right = format!("{right:?}")
             )
         }

@@ -140,7 +140,7 @@ fn flow(rows: &[Row]) -> Vec<Block> {
                 group.iter().map(|row| format!("{} = {}", row.step.name, row.formula)).collect();
             blocks.push(Block::Text(1, format!("↓ {}", formulas.join(", "))));
         } else {
-            blocks.extend([Block::Gap, Block::Text(1, "input".to_owned())]);
+            blocks.extend([Block::Gap, Block::Text(1, tr!("input").to_owned())]);
         }
         let shape = times(&first.step.axes);
         blocks.push(Block::Text(2, format!("{} ∈ {} = {shape}", names.join(", "), first.symbols)));
@@ -159,7 +159,11 @@ fn meanings(rows: &[Row]) -> Table {
         let texts = [name.as_str(), name.title(), &row.symbols, &times(&row.step.axes)];
         texts.map(Text::from).to_vec()
     };
-    table(&["name", "meaning", "shape", tr!("with numbers")], rows.iter().map(cells).collect(), 1)
+    table(
+        &[tr!("name"), tr!("meaning"), tr!("shape"), tr!("with numbers")],
+        rows.iter().map(cells).collect(),
+        1,
+    )
 }
 
 fn costs(rows: &[Row]) -> Table {
@@ -173,7 +177,7 @@ fn costs(rows: &[Row]) -> Table {
     let total =
         [sum(rows, |row| row.parameters), sum(rows, |row| row.flops), sum(rows, |row| row.bytes)];
     all.push(cells(tr!("in all"), total));
-    table(&["name", "parameters", "FLOPs", "bytes"], all, 0)
+    table(&[tr!("name"), tr!("parameters"), "FLOPs", tr!("bytes")], all, 0)
 }
 
 /// `32 × 20 × 512`

@@ -6,7 +6,7 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, ContentLineStyle,
     LineStyle, TableStyle,
 };
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::page::{Block, Grid, Head, Table, Text, Tone};
 use super::palette::Palette;
@@ -288,30 +288,59 @@ fn shade(thousandths: u16) -> &'static str {
     SHADES.get(at.min(SHADES.len() - 1)).copied().unwrap_or_default()
 }
 
-/// A text in lines of at most `width` columns, broken between words; a word that is wider has a line of its own. A dot
-/// between two parts stays with the first, and a number with the word before it.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
+/// A text in lines of at most `width` columns, broken between words, and between Chinese characters; a word that is wider
+/// has a line of its own. A dot between two parts stays with the first, and a number with the word before it.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut parts: Vec<(&str, String)> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
-    let join =
-        |all: &mut Vec<String>, next: &str, is_bound: &dyn Fn(&str) -> bool| match all.last_mut() {
-            Some(last) if is_bound(last) && last.width() + 1 + next.width() <= width => {
-                last.push(' ');
-                last.push_str(next);
-            }
-            _ => all.push(next.to_owned()),
-        };
     for word in text.split(' ') {
         let is_number = word.starts_with(|first: char| first.is_ascii_digit());
-        join(&mut parts, word, &|last| {
-            word == "·" || is_number && last.ends_with(char::is_alphabetic)
-        });
+        for (at, piece) in pieces(word).into_iter().enumerate() {
+            let is_bound =
+                |last: &str| word == "·" || is_number && last.ends_with(char::is_alphabetic);
+            match parts.last_mut() {
+                Some((_, last))
+                    if at == 0 && is_bound(last) && last.width() + 1 + piece.width() <= width =>
+                {
+                    last.push(' ');
+                    last.push_str(piece);
+                }
+                _ => parts.push((if at == 0 { " " } else { "" }, piece.to_owned())),
+            }
+        }
     }
-    for part in &parts {
-        join(&mut lines, part, &|_| true);
+    for (gap, part) in parts {
+        match lines.last_mut() {
+            Some(last) if last.width() + gap.len() + part.width() <= width => {
+                last.push_str(gap);
+                last.push_str(&part);
+            }
+            _ => lines.push(part),
+        }
     }
     lines
 }
+
+/// Where a word of Chinese may be broken: beside every character that is as wide as two, but neither before what closes
+/// nor behind what opens.
+fn pieces(word: &str) -> Vec<&str> {
+    let is_wide = |sign: char| sign.width() == Some(2);
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for ((_, before), (at, sign)) in word.char_indices().zip(word.char_indices().skip(1)) {
+        let may_break = is_wide(before) || is_wide(sign);
+        if may_break && !CLOSING.contains(sign) && !OPENING.contains(before) {
+            pieces.extend(word.get(start..at));
+            start = at;
+        }
+    }
+    pieces.extend(word.get(start..));
+    pieces
+}
+
+/// What no line begins with, and what none ends with.
+const CLOSING: &str = "，。、；：！？）】》」』”’…—·%,.;:!?)]}";
+const OPENING: &str = "（【《「『“‘([{";
 
 /// The widths of a grid's columns.
 fn widths(grid: &Grid) -> Vec<usize> {
@@ -452,6 +481,13 @@ mod tests {
         assert_eq!(wrapped("  or so", 30), ["  or so"]);
         assert_eq!(wrapped("of head 2, head_dim 4", 20), ["of head 2,", "head_dim 4"]);
         assert_eq!(wrapped("12345 of 6 7 8", 4), ["12345", "of 6", "7 8"]);
+    }
+
+    #[test]
+    fn chinese_breaks_between_characters_and_never_before_a_comma() {
+        assert_eq!(wrapped("查询看不到键，掩码", 12), ["查询看不到", "键，掩码"]);
+        assert_eq!(wrapped("查询（q_heads）与键", 8), ["查询", "（q_heads）", "与键"]);
+        assert_eq!(wrapped("头 0 的 softmax 之和", 9), ["头 0 的", "softmax", "之和"]);
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Page<'_> {
         });
         let head = Head {
             name: step.name.to_string(),
-            title: row.title.to_owned(),
+            title: step.name.title().to_owned(),
             formula: formula.map(|formula| (formula, constant)),
             moves: moves(self.trace, step),
             shape: step.axes.to_string(),
@@ -195,7 +195,7 @@ impl Page<'_> {
             rows: Vec::new(),
         };
         if sums {
-            grid.columns.push("sum".to_owned());
+            grid.columns.push(tr!("sum").to_owned());
         }
         for row in &rows.indices {
             let label = down.map_or_else(String::new, |down| self.place(step, *down, item, *row));
@@ -295,8 +295,8 @@ impl Page<'_> {
     fn axis_name(&self, step: &Step, (axis, _): Dim) -> String {
         let sizes = &self.config.sizes;
         let is_shared = axis == Axis::Head && step.name.row().has_key_heads();
-        let shared = if is_shared && sizes.kv_heads < sizes.heads { "kv " } else { "" };
-        format!("{shared}{axis}")
+        let is_fewer = is_shared && sizes.kv_heads < sizes.heads;
+        if is_fewer { tr!("kv head").to_owned() } else { axis.told().to_owned() }
     }
 
     /// `2`, with its position where queries are picked, and its token's label if it has one; `…` in a gap; `every` where a
@@ -304,7 +304,7 @@ impl Page<'_> {
     fn place(&self, step: &Step, axis: Dim, item: usize, at: Option<usize>) -> String {
         let Some(at) = at else { return "…".to_owned() };
         if self.is_every(step, axis) {
-            return "every".to_owned();
+            return tr!("every").to_owned();
         }
         let beside = beside(self.config, self.labels.as_ref(), step.name, axis, item, at);
         std::iter::once(at.to_string()).chain(beside).collect::<Vec<_>>().join(" ")
@@ -320,7 +320,7 @@ impl Page<'_> {
         let (name, place) = (self.axis_name(step, axis), self.place(step, axis, item, at));
         match at {
             None => place,
-            Some(_) if self.is_every(step, axis) => format!("{place} {}", axis.0),
+            Some(_) if self.is_every(step, axis) => format!("{place} {}", axis.0.told()),
             Some(_) => format!("{name} {place}"),
         }
     }

@@ -184,7 +184,7 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
             tr!("one place late along the {name} axis, with 0 first", name),
             cost::PLAIN,
         );
-        for (places, which) in [(vec![size - 1], "last"), (vec![0], "first")] {
+        for (places, which) in [(vec![size - 1], tr!("last")), (vec![0], tr!("first"))] {
             let told = tr!("without the {which} place of the {name} axis, which is 0", which, name);
             other(Along::Zero(places), told, cost::PLAIN);
         }
@@ -202,7 +202,7 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
             let half = size / 2;
             let halves = (0..size).map(|at| (at + half) % size).collect();
             take(halves, tr!("with the halves of the {name} axis exchanged", name), cost::RARE);
-            for (from, which) in [(0, "first"), (half, "second")] {
+            for (from, which) in [(0, tr!("first")), (half, tr!("second"))] {
                 let twice = (0..size).map(|at| from + at % half).collect();
                 take(
                     twice,

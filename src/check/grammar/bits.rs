@@ -61,7 +61,7 @@ impl Grammar<'_> {
         let read = self.read(step);
         for (slot, own) in read.into_iter().enumerate().take(2) {
             for bits in [8, 4] {
-                for (is_by_row, by) in [(true, tr!("each row")), (false, "all")] {
+                for (is_by_row, by) in [(true, tr!("each row")), (false, tr!("all"))] {
                     let op = Slip::Quantise { bits, is_by_row }.into();
                     let told = tr!(
                         "{own}, which it reads, is rounded to {bits} bits, by the largest number of {by}",

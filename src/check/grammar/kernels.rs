@@ -139,7 +139,7 @@ impl Grammar<'_> {
 /// A sum along an axis of which only the first or the last `count` products are added up, and that in words.
 pub fn part_of_sum(is_head: bool, count: usize, (axis, size): (usize, usize)) -> (Change, String) {
     let (which, left_out) =
-        if is_head { ("first", count..size) } else { ("last", 0..size - count) };
+        if is_head { (tr!("first"), count..size) } else { (tr!("last"), 0..size - count) };
     let zeros = Slip::Along(axis, Along::Zero(left_out.collect()));
     let told = tr!("only the {which} {count} of {size} products are added up", which, count, size);
     (Change::Before(0, zeros.into(), Vec::new()), told)

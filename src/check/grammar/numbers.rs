@@ -190,7 +190,7 @@ fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
     if names.is_empty() {
         String::new()
     } else {
-        tr!("; {found} is {names}", found = short(found), names = names.join(", or "))
+        tr!("; {found} is {names}", found = short(found), names = names.join(tr!(", or ")))
     }
 }
 

@@ -255,8 +255,11 @@ impl Normalize {
         }
         let rank = inputs.first().map_or(0, |axes| axes.rank());
         let (axes, whose): (&[(usize, &str)], _) = match rank {
-            4 => (&[(2, "tokens"), (3, "heads"), (4, "items")], tr!("a head's features")),
-            _ => (&[(2, "tokens"), (3, "items")], tr!("the features")),
+            4 => (
+                &[(2, tr!("tokens")), (3, tr!("heads")), (4, tr!("items"))],
+                tr!("a head's features"),
+            ),
+            _ => (&[(2, tr!("tokens")), (3, tr!("items"))], tr!("the features")),
         };
         let fits = axes.iter().filter(|(at, _)| *at <= rank);
         fits.flat_map(|(at, name)| {

@@ -129,10 +129,10 @@ fn sum(terms: &[Term], view: &View) -> Table {
         rows.push(row(vec![Text::from(tr!("… {gap} more", gap = gap.len()))], of(gap)));
     }
     rows.extend(end.iter().map(factors));
-    rows.push(row(vec![Text::from("sum")], of(terms)));
+    rows.push(row(vec![Text::from(tr!("sum"))], of(terms)));
     let mut header: Vec<String> =
-        ["factor", "value"].repeat(widest).into_iter().map(str::to_owned).collect();
-    header.push("product".to_owned());
+        [tr!("factor"), tr!("value")].repeat(widest).into_iter().map(str::to_owned).collect();
+    header.push(tr!("product").to_owned());
     Table { header, rows, wraps: 0, is_inner: true }
 }
 

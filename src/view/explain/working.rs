@@ -167,17 +167,21 @@ fn exponentials(
         next = key + 1;
     }
     if let Some(sink) = &row.sink {
-        rows.push(line("sink".to_owned(), numbers(sink, Some(sink.exp / row.sum)), String::new()));
+        rows.push(line(
+            tr!("sink").to_owned(),
+            numbers(sink, Some(sink.exp / row.sum)),
+            String::new(),
+        ));
     }
     let weights = explanation.row.iter().filter_map(|key| key.value).sum::<f64>();
     let all = weights + row.sink.as_ref().map_or(0.0, |sink| sink.exp / row.sum);
-    rows.push(line("sum".to_owned(), [None, None, Some(row.sum), Some(all)], String::new()));
+    rows.push(line(tr!("sum").to_owned(), [None, None, Some(row.sum), Some(all)], String::new()));
     let less = match row.largest {
         largest if largest < 0.0 => tr!("score − ({largest})", largest = n(largest)),
         largest => tr!("score − {largest}", largest = n(largest)),
     };
-    let share = tr!("exp / {sum}", sum = n(row.sum));
-    let mut header = vec!["key".to_owned(), "score".to_owned(), less, "exp".to_owned()];
+    let share = format!("exp / {}", n(row.sum));
+    let mut header = vec![tr!("key").to_owned(), tr!("score").to_owned(), less, "exp".to_owned()];
     header.extend(has_weights.then_some(share));
     header.extend(is_blocked.then(|| tr!("blocked by").to_owned()));
     let wraps = header.len() - usize::from(is_blocked);
@@ -233,7 +237,7 @@ fn notes(explanation: &Explanation, row: &Exponentials, weights: f64, view: &Vie
 /// Where a NaN comes from.
 pub fn nan_source(source: &NanSource, is_here: bool) -> String {
     let NanSource { cell, cause } = source;
-    let place = if is_here { "it".to_owned() } else { cell.to_string() };
+    let place = if is_here { tr!("it").to_owned() } else { cell.to_string() };
     let from = if is_here { String::new() } else { tr!("it comes from {cell}: ", cell) };
     match (cause, cell.index.as_slice()) {
         (NanCause::Given, _) => tr!("NaN: {from}{place} is given as NaN", from, place),

@@ -24,6 +24,7 @@ use super::header::{mask_line, numbers_line, sizes_line};
 use super::text::Spell;
 use crate::config::Config;
 use crate::error::{Message, Result};
+use crate::lang::text;
 use crate::program::Trace;
 
 /// What stands on a page.
@@ -44,7 +45,7 @@ impl Sheet {
             "sides": self.sides,
             "decimals": sheet::DECIMALS,
             "steps": steps,
-            "texts": texts::SCRIPT.iter().copied().collect::<BTreeMap<_, _>>(),
+            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, text(said))).collect::<BTreeMap<_, _>>(),
         });
         Ok(page(&self, notice.as_deref(), &embedded(&told)).into_string())
     }
@@ -76,7 +77,7 @@ fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<Stri
 pub fn trace_html(trace: &Trace, config: &Config, spell: Spell) -> Result<String> {
     let steps = sheets(trace, config, Some(trace), |step| vec![Some(step.value.clone())])?;
     let sheet = Sheet {
-        title: texts::TITLE.to_owned(),
+        title: text(texts::TITLE).to_owned(),
         facts: spelled([sizes_line(config), mask_line(config), numbers_line(config)], spell),
         found: None,
         sides: Vec::new(),

@@ -109,7 +109,7 @@ impl StepSheet {
         let of = |(name, size): &(String, usize)| AxisData {
             name: name.clone(),
             size: *size,
-            called: None,
+            called: Axis::named(name).map(Axis::told).filter(|told| told != name),
             every: false,
             labels: None,
         };
@@ -249,7 +249,7 @@ fn sheet<V>(
     let axis_data = step.axes.iter().map(|axis| axis_data(step, axis, config, labels)).collect();
     Ok(StepSheet {
         name: step.name.to_string(),
-        title: row.title,
+        title: step.name.title(),
         formula: (step.op != Op::Given).then(|| program.formula(step)),
         constant: constant
             .map(|(name, of, value)| format!("{name} = {of} = {}", number(value, DECIMALS))),
@@ -294,12 +294,13 @@ fn axis_data<V>(
         let beside = |at| beside(config, labels, step.name, axis, item, at).unwrap_or_default();
         (0..size).map(beside).collect()
     };
+    let called = if is_shared { tr!("kv head") } else { name.told() };
     let any = labels.is_some() || sizes.queries.is_some();
     let all: Option<Vec<Vec<String>>> = any.then(|| (0..sizes.batch).map(of_item).collect());
     AxisData {
         name: name.name().to_owned(),
         size,
-        called: is_shared.then_some(tr!("kv head")),
+        called: (is_shared || called != name.name()).then_some(called),
         every: size == 1 && whole > 1,
         labels: all.filter(|items| items.iter().flatten().any(|label| !label.is_empty())),
     }

@@ -1,6 +1,5 @@
-//! What a page says, in one place: a translation takes this file's place.
+//! What a page says, in one place, in English; its translation is looked up where it is written.
 
-pub const LANGUAGE: &str = "en";
 pub const TITLE: &str = "Multi-head attention, step by step";
 pub const FLOW: &str = "The flow of shapes";
 pub const FOUND: &str = "What was found";
@@ -40,28 +39,29 @@ pub const VIEWS: [(&str, &str); 3] =
     [("table", "Table"), ("heat", "Heat map"), ("heads", "All heads")];
 
 pub fn kept(kept: usize, of: usize, axis: &str) -> String {
-    format!("{kept} of {of} on the {axis} axis")
+    tr!("{kept} of {of} on the {axis} axis", kept, of, axis)
 }
 
 pub fn thinned(cut: &str) -> String {
-    format!(
+    tr!(
         "The trace is too large for a page, which holds the first {cut}. Every number is that of the whole run; what is \
-         left out of a sum is told beside it."
+         left out of a sum is told beside it.",
+        cut
     )
 }
 
 pub fn made_by(version: &str) -> String {
-    format!("Made by mha-trace {version}. The page needs no network.")
+    tr!("Made by mha-trace {version}. The page needs no network.", version)
 }
 
 /// What a step's badge says.
 pub fn badge(name: &str) -> &'static str {
     match name {
-        "same" => "✓ same",
-        "noise" => "≈ noise",
-        "own" => "✗ own error",
-        "inherited" => "↓ inherited",
-        "missing" => "? one side only",
+        "same" => tr!("✓ same"),
+        "noise" => tr!("≈ noise"),
+        "own" => tr!("✗ own error"),
+        "inherited" => tr!("↓ inherited"),
+        "missing" => tr!("? one side only"),
         _ => "",
     }
 }

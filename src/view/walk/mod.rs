@@ -188,9 +188,11 @@ impl<'a> Walk<'a> {
         match next {
             Some(at) => (self.at, self.scrolled) = (at, 0),
             None => {
-                self.said =
-                    tr!("this is the {which} step", which = if by > 0 { tr!("last") } else { tr!("first") })
-                        .into();
+                self.said = tr!(
+                    "this is the {which} step",
+                    which = if by > 0 { tr!("last") } else { tr!("first") }
+                )
+                .into();
             }
         }
     }
@@ -228,7 +230,7 @@ impl<'a> Walk<'a> {
     fn toggle_heat(&mut self) {
         self.is_heat = !self.is_heat;
         if self.is_heat {
-            self.said = "heat map of scores and weights: the higher, the darker".into();
+            self.said = tr!("heat map of scores and weights: the higher, the darker").into();
         }
     }
 
@@ -253,14 +255,14 @@ impl<'a> Walk<'a> {
                 self.trail.push(self.cell());
                 self.go_to(&cell);
             }
-            None => self.said = "this number is made of no other".into(),
+            None => self.said = tr!("this number is made of no other").into(),
         }
     }
 
     fn go_back(&mut self) {
         match self.trail.pop() {
             Some(cell) => self.go_to(&cell),
-            None => self.said = "no number was followed".into(),
+            None => self.said = tr!("no number was followed").into(),
         }
     }
 
@@ -269,15 +271,15 @@ impl<'a> Walk<'a> {
         let differs = |at: &usize| self.status(steps[*at].name) == Some(Status::Differs);
         match (self.at + 1..steps.len()).chain(0..=self.at).find(differs) {
             Some(at) => (self.at, self.scrolled) = (at, 0),
-            None if self.route.check.is_some() => self.said = "no step differs".into(),
-            None => self.said = "nothing is compared: give a recorded file".into(),
+            None if self.route.check.is_some() => self.said = tr!("no step differs").into(),
+            None => self.said = tr!("nothing is compared: give a recorded file").into(),
         }
     }
 
     fn change_beside(&mut self) {
         self.beside = match self.beside {
             _ if self.route.check.is_none() => {
-                self.said = "nothing is compared: give a recorded file".into();
+                self.said = tr!("nothing is compared: give a recorded file").into();
                 Beside::Factors
             }
             Beside::Factors => Beside::Recomputed,
