@@ -84,7 +84,7 @@ fn translated(command: Command) -> Command {
     command
         .about(about)
         .disable_help_flag(true)
-        .arg(help.help("Print help (-h: a summary)"))
+        .arg(help.help(tr!("Print help (-h: a summary)")))
         .mut_args(of_flag)
         .mut_subcommands(translated)
         .next_line_help(true)

@@ -118,7 +118,7 @@ fn missing(found: &[Option<&Entry>; 3]) -> Error {
         names.collect::<Vec<_>>()
     };
     let (there, lacking) = (names(true), names(false));
-    let verb = if there.len() == 1 { "is" } else { "are" };
+    let verb = if there.len() == 1 { tr!("is") } else { tr!("are") };
     let what = tr!("not recorded, though {there} {verb}", there = there.join(tr!(" and ")), verb);
     let fix = tr!("record all three: q, k and v; or x and the weights");
     Error::tensor(lacking.join(tr!(" and ")), what, fix)

@@ -6,6 +6,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::*;
 use crate::config::Setting;
+use crate::program::Name;
 
 /// The texts of the sources: what `tr!` is given, and whatever else reads as prose, as do the tables whose texts are
 /// looked up where they are printed.
@@ -38,7 +39,7 @@ fn read(stream: TokenStream, texts: &mut BTreeSet<String>) {
     let mut is_silent = false;
     for (at, token) in tokens.iter().enumerate() {
         match token {
-            TokenTree::Group(group) if word(at.checked_sub(1)).as_deref() == Some("#") => {
+            TokenTree::Group(group) if is_attribute(&tokens, at) => {
                 let attribute = group.stream().to_string().replace(' ', "");
                 is_silent |= attribute == "test" || attribute.starts_with("cfg(test");
             }
@@ -67,6 +68,14 @@ fn read(stream: TokenStream, texts: &mut BTreeSet<String>) {
     }
 }
 
+/// Whether brackets are an attribute's, as of documentation.
+fn is_attribute(tokens: &[TokenTree], at: usize) -> bool {
+    let before = tokens.get(..at).unwrap_or_default();
+    let signs = before.iter().rev().take(2).map(ToString::to_string).collect::<Vec<_>>();
+    matches!(signs.iter().map(String::as_str).collect::<Vec<_>>()[..], ["#", ..] | ["!", "#"])
+        && matches!(&tokens[at], TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket)
+}
+
 /// What a string literal says.
 fn literal(token: &TokenTree) -> Option<String> {
     let TokenTree::Literal(literal) = token else { return None };
@@ -89,7 +98,15 @@ fn is_prose(text: &str) -> bool {
 }
 
 /// What reads as prose and is none that is printed, or is a quotation.
-const SAME: &[&str] = &[];
+const SAME: &[&str] = &[
+    // What serde says, and what is told in its place.
+    "expected usize",
+    "expected a map",
+    // Attributes of pages.
+    "light dark",
+    // Keys of JSON reports.
+    "too long",
+];
 
 /// The texts of the command line and of settings, which its help has.
 #[cfg(feature = "cli")]
@@ -108,11 +125,18 @@ fn texts_of_help() -> BTreeSet<String> {
     let mut texts = BTreeSet::new();
     read(&crate::cli::command(), &mut texts);
     for setting in Setting::ALL {
-        texts.extend([setting.about, setting.default, setting.off].map(str::to_owned));
+        texts.insert(setting.about.to_owned());
+        let others = [setting.default, setting.off].into_iter();
+        texts.extend(others.filter(|text| is_prose(text)).map(str::to_owned));
     }
-    // A value that is no word needs no other.
-    texts.retain(|text| text.chars().any(|letter| letter.is_ascii_lowercase()));
     texts
+}
+
+/// The words of tables, which need not read as prose.
+fn texts_of_tables() -> BTreeSet<String> {
+    let titles = Language::En.within(|| Name::ALL.iter().map(|name| name.title()));
+    let whys = Language::En.within(|| Name::ALL.iter().map(|name| name.why()).collect::<Vec<_>>());
+    titles.chain(whys).chain(crate::view::page_texts()).map(str::to_owned).collect()
 }
 
 fn names(template: &str) -> BTreeSet<&str> {
@@ -127,7 +151,8 @@ fn names(template: &str) -> BTreeSet<&str> {
 #[cfg(feature = "cli")]
 #[test]
 fn every_text_is_translated_and_no_other_is() {
-    let said: BTreeSet<String> = texts_of_sources().union(&texts_of_help()).cloned().collect();
+    let said = [texts_of_sources(), texts_of_help(), texts_of_tables()];
+    let said: BTreeSet<String> = said.into_iter().flatten().collect();
     let known: BTreeSet<String> = CHINESE.keys().map(ToString::to_string).collect();
     let lacking: Vec<_> = said.difference(&known).collect();
     let unused: Vec<_> = known.difference(&said).collect();

@@ -21,15 +21,15 @@ pub fn sizes_line(config: &Config) -> String {
         sizes.push(tr!("cache {past_len}", past_len = c.past_len));
     }
     if config.start == Start::Inputs || config.end == End::Output {
-        sizes.push(format!("d_model {}", c.d_model));
+        sizes.push(tr!("d_model {d_model}", d_model = c.d_model));
     }
     sizes.push(tr!("heads {heads}", heads = c.heads));
     if c.kv_heads < c.heads {
-        sizes.push(format!("kv_heads {}", c.kv_heads));
+        sizes.push(tr!("kv_heads {kv_heads}", kv_heads = c.kv_heads));
     }
-    sizes.push(format!("head_dim {}", c.head_dim));
+    sizes.push(tr!("head_dim {head_dim}", head_dim = c.head_dim));
     if c.v_head_dim != c.head_dim {
-        sizes.push(format!("v_head_dim {}", c.v_head_dim));
+        sizes.push(tr!("v_head_dim {v_head_dim}", v_head_dim = c.v_head_dim));
     }
     sizes.join(" · ")
 }

@@ -23,6 +23,8 @@ pub mod walk;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
+#[cfg(test)]
+pub use html::page_texts;
 pub use html::{checked_html, compared_html, trace_html};
 pub use latex::latex;
 pub use markdown::markdown;

@@ -9,6 +9,7 @@ use crate::check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepRep
 use crate::config::{Config, Queries, Start};
 use crate::error::{quoted, shown};
 use crate::foreign::Unmatched;
+use crate::lang;
 
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);
@@ -163,7 +164,7 @@ fn missing(report: &Report) -> Vec<String> {
     }
     let names: Vec<&str> = missing.iter().map(|step| step.name.as_str()).collect();
     let mut lines = vec![tr!("on one side only: {names}", names = quoted(&names.join(", ")))];
-    let brought = missing.iter().filter_map(|step| Some(step.step?.row().brought_by));
+    let brought = missing.iter().filter_map(|step| Some(lang::text(step.step?.row().brought_by)));
     let mut hints: Vec<&str> = brought.filter(|setting| !setting.is_empty()).collect();
     hints.dedup();
     if report.read_as.is_some() && !hints.is_empty() {
@@ -187,7 +188,7 @@ fn heads(config: &Config) -> String {
         heads => tr!("{heads} heads", heads),
     });
     if c.kv_heads < c.heads {
-        parts.push(format!("kv_heads {}", c.kv_heads));
+        parts.push(tr!("kv_heads {kv_heads}", kv_heads = c.kv_heads));
     }
     parts.extend(c.is_cross.then(|| format!("{} {}", second(config), c.own_keys)));
     if c.past_len > 0 {

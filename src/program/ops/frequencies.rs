@@ -178,7 +178,8 @@ impl Frequencies {
         match &self.scaling {
             Some(RopeScaling::Longrope(own)) => {
                 let is_long = own.is_long(self.positions);
-                let (right, wrong) = if is_long { ("long", "short") } else { ("short", "long") };
+                let (right, wrong) =
+                    if is_long { (tr!("long"), tr!("short")) } else { (tr!("short"), tr!("long")) };
                 let (short_factor, long_factor) =
                     (own.long_factor.clone(), own.short_factor.clone());
                 let other = Longrope { short_factor, long_factor, ..own.clone() };

@@ -226,8 +226,10 @@ impl Normalize {
         };
         let usual = Norm { is_centred: !self.is_centred, eps: usual, ..own.clone() };
         all.push(norm(&tr!("{usual_name} in place of {name}", usual_name, name), usual));
-        for (squares, which) in [(Squares::Variance, "biased"), (Squares::Unbiased, "unbiased")] {
-            for (is_eps_outside, place) in [(false, "below"), (true, "beside")] {
+        for (squares, which) in
+            [(Squares::Variance, tr!("biased")), (Squares::Unbiased, tr!("unbiased"))]
+        {
+            for (is_eps_outside, place) in [(false, tr!("below")), (true, tr!("beside"))] {
                 let own = Norm { is_eps_outside, squares, ..own.clone() };
                 let by = tr!("by the {which} standard deviation, ε {place} the root", which, place);
                 let told = tr!("it divides {by}", by);

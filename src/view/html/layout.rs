@@ -122,8 +122,8 @@ fn verdict(found: &Found) -> Markup {
                     h3 { (mistake.id) }
                     p { (tr!("{summary}. {silent}", summary = mistake.summary, silent = mistake.silent)) }
                     dl {
-                        dt class="bad" { (text(texts::WRONG)) } dd { code { (mistake.wrong) } }
-                        dt class="good" { (text(texts::RIGHT)) } dd { code { (mistake.right) } }
+                        dt class="bad" { (tr!("  wrong   ").trim()) } dd { code { (mistake.wrong) } }
+                        dt class="good" { (tr!("  right   ").trim()) } dd { code { (mistake.right) } }
                     }
                 }
             }

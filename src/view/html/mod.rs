@@ -13,6 +13,8 @@ mod texts;
 mod thin;
 
 pub use comparison::{checked_html, compared_html};
+#[cfg(test)]
+pub use texts::all as page_texts;
 
 use std::collections::BTreeMap;
 

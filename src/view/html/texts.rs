@@ -3,8 +3,6 @@
 pub const TITLE: &str = "Multi-head attention, step by step";
 pub const FLOW: &str = "The flow of shapes";
 pub const FOUND: &str = "What was found";
-pub const WRONG: &str = "wrong";
-pub const RIGHT: &str = "right";
 pub const STEPS: &str = "Steps";
 pub const DETAILS: &str = "parameters and parts";
 pub const SKIP: &str = "Skip to the step";
@@ -64,6 +62,17 @@ pub fn badge(name: &str) -> &'static str {
         "missing" => tr!("? one side only"),
         _ => "",
     }
+}
+
+/// All texts of these tables and single words.
+#[cfg(test)]
+pub fn all() -> Vec<&'static str> {
+    let single = [
+        TITLE, FLOW, FOUND, STEPS, DETAILS, SKIP, CONTROLS, PREVIOUS, NEXT, HEAD, ITEM, SIDE, VIEW,
+        COPY_NUMPY, COPY_CSV, SHAPE, DIFFERENCE, FIRST_BAD, NO_SCRIPT, HINT, KEYS_TITLE,
+    ];
+    let pairs = KEYS.iter().chain(&VIEWS).chain(SCRIPT).map(|(_, text)| *text);
+    single.into_iter().chain(pairs).collect()
 }
 
 /// What the script says. In braces stand names of what is put in their place.
