@@ -36,7 +36,7 @@ fn shows_what_is_printed(text: &str) {
     }
     let readme = root.join(text);
     fs::copy(&readme, &copy).expect("the text is there");
-    trycmd::TestCases::new().env("COLUMNS", "100").case(&copy).run();
+    trycmd::TestCases::new().env("COLUMNS", "100").env("LC_ALL", "C").case(&copy).run();
     if std::env::var_os("TRYCMD").is_some_and(|mode| mode == "overwrite") {
         fs::copy(&copy, &readme).expect("writable");
     }

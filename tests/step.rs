@@ -48,6 +48,7 @@ impl Walk {
         command.args(arguments);
         command.cwd(env!("CARGO_MANIFEST_DIR"));
         command.env("TERM", "xterm-256color");
+        command.env("LC_ALL", "C");
         command.env_remove("NO_COLOR");
         let settings = settings(&*pair.master);
         let child = pair.slave.spawn_command(command).expect("starts");

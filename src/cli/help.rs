@@ -48,8 +48,8 @@ pub fn command() -> Command {
         .help_template(
             [
                 "{about-with-newline}\n{before-help}",
-                tr!("Usage:"),
-                " {usage}\n\n{all-args}{after-help}",
+                tr!("Usage: "),
+                "{usage}\n\n{all-args}{after-help}",
             ]
             .concat(),
         )
@@ -80,11 +80,22 @@ fn translated(command: Command) -> Command {
         let (heading, told) = (heading.to_owned(), arg.get_help().map(|help| said(help, INDENT)));
         arg.help_heading(heading).help(told.unwrap_or_default())
     };
-    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help);
+    let added = |name: &'static str, letter, action, help: &'static str| {
+        Arg::new(name)
+            .short(letter)
+            .long(name)
+            .action(action)
+            .help(help)
+            .help_heading(tr!("Options"))
+    };
+    let help = added("help", 'h', ArgAction::Help, tr!("Print help (-h: a summary)"));
+    let version = added("version", 'V', ArgAction::Version, tr!("Print version"));
+    let versions = command.get_version().map(|_| version);
     command
         .about(about)
         .disable_help_flag(true)
-        .arg(help.help(tr!("Print help (-h: a summary)")))
+        .disable_version_flag(true)
+        .args(std::iter::once(help).chain(versions))
         .mut_args(of_flag)
         .mut_subcommands(translated)
         .next_line_help(true)

@@ -5,6 +5,7 @@ use std::path::Path;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::*;
+use crate::check::catalogue::catalogue;
 use crate::config::Setting;
 use crate::program::Name;
 
@@ -102,6 +103,10 @@ const SAME: &[&str] = &[
     // What serde says, and what is told in its place.
     "expected usize",
     "expected a map",
+    // What another library says.
+    " at line ",
+    // The header of a file.
+    "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({lengths}), }}",
     // Attributes of pages.
     "light dark",
     // Keys of JSON reports.
@@ -136,7 +141,11 @@ fn texts_of_help() -> BTreeSet<String> {
 fn texts_of_tables() -> BTreeSet<String> {
     let titles = Language::En.within(|| Name::ALL.iter().map(|name| name.title()));
     let whys = Language::En.within(|| Name::ALL.iter().map(|name| name.why()).collect::<Vec<_>>());
-    titles.chain(whys).chain(crate::view::page_texts()).map(str::to_owned).collect()
+    let mistakes = catalogue()
+        .into_iter()
+        .flat_map(|mistake| mistake.ways.iter().map(|way| way.summary).chain([mistake.silent]));
+    let words = titles.chain(whys).chain(mistakes).chain(crate::view::page_texts());
+    words.map(str::to_owned).collect()
 }
 
 fn names(template: &str) -> BTreeSet<&str> {

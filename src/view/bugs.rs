@@ -42,8 +42,8 @@ pub fn bug_page(mistake: &Mistake) -> Vec<Block> {
             Block::Prose(1, lang::text(way.summary).to_owned()),
             Block::Prose(1, lang::text(mistake.silent).to_owned()),
             Block::Gap,
-            beside(tr!("  wrong   "), way.wrong),
-            beside(tr!("  right   "), way.right),
+            beside(tr!("  wrong   "), lang::text(way.wrong)),
+            beside(tr!("  right   "), lang::text(way.right)),
         ]);
     }
     if !mistake.seen.is_empty() {

@@ -44,7 +44,7 @@ pub fn cell(labels: Option<&Labels>, step: Option<Name>, axes: &Axes, index: &[u
             None => format!("{} {at}", axis.told()),
         }
     });
-    named.collect::<Vec<_>>().join(", ")
+    named.collect::<Vec<_>>().join(tr!(", "))
 }
 
 /// The moves that a step is made of, a line each: `reshape (batch 1, query 4, model 8) to (batch 1, query 4, head 2,

@@ -264,11 +264,22 @@ impl Style {
         let indent = if table.is_inner { " " } else { "" };
         let width = self.width.saturating_sub(indent.len());
         let mut written = self.empty_table();
-        let cells = |row: &Vec<Text>| row.iter().map(|text| self.cell(text)).collect::<Vec<_>>();
+        let room = width.saturating_sub(beside(table));
+        let fitted = |at: usize, text: &str| match at == table.wraps && has_wide(text) {
+            true => wrapped(text, room).join("\n"),
+            false => text.to_owned(),
+        };
+        let cells = |row: &Vec<Text>| {
+            let cells = row.iter().enumerate();
+            let fitted =
+                cells.map(|(at, cell)| Text { text: fitted(at, &cell.text), ..cell.clone() });
+            fitted.map(|cell| self.cell(&cell)).collect::<Vec<_>>()
+        };
+        let header = table.header.iter().enumerate().map(|(at, name)| fitted(at, name));
         written
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(u16::try_from(width).unwrap_or(u16::MAX))
-            .set_header(&table.header)
+            .set_header(header)
             .add_rows(table.rows.iter().map(cells));
         for (at, column) in written.column_iter_mut().enumerate() {
             if at != table.wraps {
@@ -280,6 +291,23 @@ impl Style {
         }
         Ok(())
     }
+}
+
+/// Whether a text has characters as wide as two.
+fn has_wide(text: &str) -> bool {
+    text.chars().any(|sign| sign.width() == Some(2))
+}
+
+/// The columns of text that a table takes beside the column that is broken to fit: of each other one the width, two
+/// spaces and a line, and of that one the two spaces.
+fn beside(table: &Table) -> usize {
+    let columns = 0..table.header.len();
+    let others = columns.filter(|at| *at != table.wraps).map(|at| {
+        let cells = table.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.text.width());
+        let header = table.header.get(at).map_or(0, |name| name.width());
+        cells.fold(header, usize::max) + 3
+    });
+    others.sum::<usize>() + 2
 }
 
 /// The shade of a number, by how high it is in thousandths.

@@ -47,7 +47,7 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     let made = if given {
         tr!(", which is given").to_owned()
     } else {
-        format!(": {}", trace.formula(step))
+        tr!(": {formula}", formula = trace.formula(step))
     };
     blocks.push(Block::Prose(1, format!("{what}{made}")));
     blocks.extend(view.why.then(|| Block::Prose(1, tr!("why: {why}", why = name.why()))));

@@ -207,7 +207,7 @@ fn rules(row: &[RowCell]) -> Vec<String> {
     let mut rules = Vec::new();
     for reason in row.iter().flat_map(|key| &key.reasons) {
         let told = words(reason);
-        let rule = format!("{}: {}", told.mask, told.rule);
+        let rule = tr!("{mask}: {rule}", mask = told.mask, rule = told.rule);
         if !rules.contains(&rule) {
             rules.push(rule);
         }

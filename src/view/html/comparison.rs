@@ -135,7 +135,7 @@ fn mistake(finding: &Finding) -> Option<Mistake> {
         id: known.id,
         summary: finding.summary.clone(),
         silent: lang::text(known.silent),
-        wrong: way.wrong,
-        right: way.right,
+        wrong: lang::text(way.wrong),
+        right: lang::text(way.right),
     })
 }
