@@ -9,6 +9,11 @@ fn the_readme_shows_what_is_printed() {
 }
 
 #[test]
+fn the_chinese_readme_shows_what_is_printed() {
+    shows_what_is_printed("README.zh-CN.md");
+}
+
+#[test]
 fn the_page_on_pages_shows_what_is_printed() {
     shows_what_is_printed("docs/pages.md");
 }

@@ -145,6 +145,23 @@ weights at batch 0, head 0, query 2 (sat), key 1 (cat) = 0.1016409
 }
 
 #[test]
+fn the_walk_speaks_chinese() {
+    let mut walk = Walk::start(&["step", "--lang", "zh"]);
+    walk.press("/weights\r");
+    walk.until("第 12 / 15 步");
+    walk.press("\x1b[B\x1b[B\x1b[C");
+    let screen = walk.until("查询 2，键 1");
+    let expected = "\
+X";
+    let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
+    assert_eq!(lines.join("\n").trim_end(), expected);
+    walk.press("?");
+    walk.until("上一步");
+    walk.press("qq");
+    assert_eq!(walk.end(), 0);
+}
+
+#[test]
 fn a_number_is_followed_back_to_x_and_forth() {
     let mut walk = Walk::start(&WALKTHROUGH);
     walk.press("/output\r");

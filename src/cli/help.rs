@@ -44,15 +44,14 @@ const EXIT: &str = "Exit: 0 done and the same, 1 compared and different, 2 could
 /// The command line: its short help is a page for newcomers, the long one lists every flag.
 pub fn command() -> Command {
     let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
+    let usage = match Language::spoken() {
+        Language::En => "{usage-heading} ",
+        Language::Zh => tr!("Usage: "),
+    };
     translated(command)
-        .help_template(
-            [
-                "{about-with-newline}\n{before-help}",
-                tr!("Usage: "),
-                "{usage}\n\n{all-args}{after-help}",
-            ]
-            .concat(),
-        )
+        .help_template(format!(
+            "{{about-with-newline}}\n{{before-help}}{usage}{{usage}}\n\n{{all-args}}{{after-help}}"
+        ))
         .before_help(text(EXAMPLES))
         .before_long_help([EXAMPLES, PRESETS, STEPS].map(text).join("\n\n"))
         .after_help([PRESETS, STEPS, FLAGS, MORE].map(text).join("\n"))
@@ -97,8 +96,7 @@ fn translated(command: Command) -> Command {
         .disable_version_flag(true)
         .args(std::iter::once(help).chain(versions))
         .mut_args(of_flag)
-        .mut_subcommands(translated)
-        .next_line_help(true)
+        .mut_subcommands(|command| translated(command).next_line_help(true))
         .subcommand_help_heading(tr!("Commands"))
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::lang;
 
 /// What to do about a file that ends too early.
 pub const TRUNCATED: &str = "it is truncated: write or copy it again";
@@ -107,9 +108,21 @@ pub fn refuse_folder(path: &Path) -> Result<()> {
 /// The system's reason, without the number it appends.
 pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
-    let reason = text.split(" (os error").next().unwrap_or(&text);
-    reason.to_lowercase()
+    let reason = text.split(" (os error").next().unwrap_or(&text).to_lowercase();
+    lang::text(&reason).to_owned()
 }
+
+/// What systems say most, which is told in the language in force.
+#[cfg(test)]
+pub const REASONS: [&str; 7] = [
+    "no such file or directory",
+    "permission denied",
+    "is a directory",
+    "not a directory",
+    "no space left on device",
+    "read-only file system",
+    "broken pipe",
+];
 
 /// The extension of a file in lower case.
 pub fn extension(path: &Path) -> Option<String> {

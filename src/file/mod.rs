@@ -25,6 +25,8 @@ mod torch;
 pub use bundle::{Bundle, Info};
 pub use format::{Page, read_config};
 #[cfg(feature = "cli")]
+#[cfg(test)]
+pub use input::REASONS;
 pub(crate) use input::io_reason;
 pub(crate) use json::read_json;
 pub use json::write as write_json;

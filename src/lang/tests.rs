@@ -25,7 +25,7 @@ fn read_folder(folder: &Path, texts: &mut BTreeSet<String>) {
             read_folder(&path, texts);
         } else if name.ends_with(".rs") && !matches!(name, "tests.rs" | "minify.rs") {
             let source = fs::read_to_string(&path).expect("text");
-            read(source.parse().expect("Rust"), texts);
+            read(source.parse().expect("Rust"), false, texts);
         }
     }
 }
@@ -33,11 +33,11 @@ fn read_folder(folder: &Path, texts: &mut BTreeSet<String>) {
 /// What these are given is said to nobody.
 const SILENT: [&str; 4] = ["expect", "assert", "unreachable", "concat"];
 
-fn read(stream: TokenStream, texts: &mut BTreeSet<String>) {
+fn read(stream: TokenStream, is_formula: bool, texts: &mut BTreeSet<String>) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     let word = |at: Option<usize>| at.and_then(|at| tokens.get(at)).map(ToString::to_string);
-    // Whether what follows, up to its end, is of a test, or a formula, which is the same in every language.
-    let mut is_silent = false;
+    // Whether what follows, up to its end, is of a test, or makes a formula: of these some are the same in every language.
+    let (mut is_silent, mut makes_formula) = (false, is_formula);
     for (at, token) in tokens.iter().enumerate() {
         match token {
             TokenTree::Group(group) if is_attribute(&tokens, at) => {
@@ -47,23 +47,30 @@ fn read(stream: TokenStream, texts: &mut BTreeSet<String>) {
             TokenTree::Group(group) if is_silent => {
                 is_silent = group.delimiter() != Delimiter::Brace;
             }
+            TokenTree::Group(group) if makes_formula && !is_formula => {
+                read(group.stream(), true, texts);
+                makes_formula = group.delimiter() != Delimiter::Brace;
+            }
             TokenTree::Group(group) => {
                 let is_macro = word(at.checked_sub(1)).as_deref() == Some("!");
                 let name = word(at.checked_sub(if is_macro { 2 } else { 1 })).unwrap_or_default();
                 if name == "tr" && is_macro {
                     let mut inside = group.stream().into_iter();
                     texts.extend(inside.next().as_ref().and_then(literal));
-                    read(inside.collect(), texts);
+                    read(inside.collect(), is_formula, texts);
                 } else if !SILENT.contains(&name.as_str()) {
-                    read(group.stream(), texts);
+                    read(group.stream(), is_formula, texts);
                 }
             }
             TokenTree::Ident(keyword) if keyword == "fn" => {
                 let name = word(Some(at + 1)).unwrap_or_default();
-                is_silent |= name == "formula" || name == "pattern";
+                is_silent |= name == "pattern";
+                makes_formula |= name == "formula";
             }
-            TokenTree::Punct(sign) if sign.as_char() == ';' => is_silent = false,
-            _ if is_silent => {}
+            TokenTree::Punct(sign) if sign.as_char() == ';' => {
+                (is_silent, makes_formula) = (false, is_formula);
+            }
+            _ if is_silent || is_formula => {}
             token => texts.extend(literal(token).filter(|text| is_prose(text))),
         }
     }
@@ -145,6 +152,7 @@ fn texts_of_tables() -> BTreeSet<String> {
         .into_iter()
         .flat_map(|mistake| mistake.ways.iter().map(|way| way.summary).chain([mistake.silent]));
     let words = titles.chain(whys).chain(mistakes).chain(crate::view::page_texts());
+    let words = words.chain(crate::file::REASONS).chain(["queries", "heads", "batch items"]);
     words.map(str::to_owned).collect()
 }
 

@@ -230,7 +230,9 @@ fn table(report: &Report, sides: Sides) -> Table {
             )));
             if found.max_abs != 0.0 {
                 let (left, right) = pair(found);
-                row.push(format!("{}: {left}, {right}", cell(report, step)).into());
+                row.push(
+                    tr!("{cell}: {left}, {right}", cell = cell(report, step), left, right).into(),
+                );
             }
         } else if let Some((left, right)) = &step.shapes {
             row.extend(["", "", ""].map(Text::from));

@@ -320,7 +320,9 @@ impl Page<'_> {
         let (name, place) = (self.axis_name(step, axis), self.place(step, axis, item, at));
         match at {
             None => place,
-            Some(_) if self.is_every(step, axis) => format!("{place} {}", axis.0.told()),
+            Some(_) if self.is_every(step, axis) => {
+                tr!("{place} {axis}", place, axis = axis.0.told())
+            }
             Some(_) => format!("{name} {place}"),
         }
     }

@@ -142,20 +142,27 @@ impl Operation for Added {
             Self::Learned { is_first } => {
                 let [heads, learned] = read(names)?;
                 let (one, other) = if *is_first { (learned, heads) } else { (heads, learned) };
-                format!("{one}, then {other}, in every head")
+                tr!("{one}, then {other}, in every head", one, other)
             }
-            Self::Zeros { is_first: false } => format!("{first}, then zeros"),
-            Self::Zeros { is_first: true } => format!("zeros, then {first}"),
+            Self::Zeros { is_first: false } => tr!("{first}, then zeros", first),
+            Self::Zeros { is_first: true } => tr!("zeros, then {first}", first),
             Self::Columns { count, column, .. } => {
-                let columns = if *count == 1 { "a column" } else { "two columns" };
+                let columns = if *count == 1 { tr!("a column") } else { tr!("two columns") };
                 match column {
-                    Column::Seen => format!("{first}, then {columns} of zeros"),
-                    Column::Blocked => format!("{first}, then {columns} that nobody sees"),
-                    Column::First => format!("{columns} of zeros, then {first}"),
+                    Column::Seen => tr!("{first}, then {columns} of zeros", first, columns),
+                    Column::Blocked => {
+                        tr!("{first}, then {columns} that nobody sees", first, columns)
+                    }
+                    Column::First => tr!("{columns} of zeros, then {first}", columns, first),
                 }
             }
             Self::Hide { from, count } => {
-                format!("-inf at key {from} … {}, else {first}", from + count.saturating_sub(1))
+                tr!(
+                    "-inf at key {from} … {count}, else {first}",
+                    from,
+                    count = from + count.saturating_sub(1),
+                    first
+                )
             }
         })
     }

@@ -182,24 +182,26 @@ impl Operation for Masking {
                 }
             }
             (Self::Keys(BlockedKeys { by: Blocked::Rows(rows), .. }), _) => {
-                format!("where {} has a 0", rows.join(","))
+                tr!("where {rows} has a 0", rows = rows.join(","))
             }
             (Self::Keys(BlockedKeys { by: Blocked::Lengths(lengths), .. }), _) => {
                 let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-                format!("key ≥ length, of {}", lengths.join(","))
+                tr!("key ≥ length, of {lengths}", lengths = lengths.join(","))
             }
             (Self::Documents(Documents { queries, keys, .. }), _) => {
                 let told = Documents::told(queries);
                 let of_keys = if keys == queries {
                     String::new()
                 } else {
-                    format!(" and {} keys", Documents::told(keys))
+                    tr!(" and {told} keys", told = Documents::told(keys))
                 };
-                format!("the key is of another document, of {told} tokens{of_keys}")
+                tr!("the key is of another document, of {told} tokens{of_keys}", told, of_keys)
             }
-            (Self::AnyOf, _) => names.join(" or "),
-            (Self::Not, _) => format!("not {}", names.join(", ")),
-            (Self::Fill { fill }, [scores, mask]) => format!("{fill} where {mask}, else {scores}"),
+            (Self::AnyOf, _) => names.join(tr!(" or ")),
+            (Self::Not, _) => tr!("not {names}", names = names.join(", ")),
+            (Self::Fill { fill }, [scores, mask]) => {
+                tr!("{fill} where {mask}, else {scores}", fill, mask, scores)
+            }
             (Self::Fill { .. }, _) => return Err(Misread),
         })
     }

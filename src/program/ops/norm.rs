@@ -73,7 +73,7 @@ impl Normalize {
     }
 
     pub(super) fn formula(&self, x: &str, others: &[&str]) -> String {
-        let over = if self.over_heads { " over all heads" } else { "" };
+        let over = if self.over_heads { tr!(" over all heads") } else { "" };
         let (own, squares) = if self.is_centred {
             (format!("({x} − mean({x}{over}))"), format!("var({x}{over})"))
         } else {

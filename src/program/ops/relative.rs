@@ -101,14 +101,21 @@ impl Relative {
         let query = if *first == 0 { "query".to_owned() } else { format!("query − {first}") };
         let (query, key) = if self.is_backwards { ("key", &*query) } else { (&*query, "key") };
         let between = match self.sort {
-            RelativeBias::Bidirectional => format!("bucket of {key} − {query}"),
-            RelativeBias::OneSided => format!("bucket of max({query} − {key}, 0)"),
+            RelativeBias::Bidirectional => tr!("bucket of {key} − {query}", key, query),
+            RelativeBias::OneSided => tr!("bucket of max({query} − {key}, 0)", query, key),
             RelativeBias::Grid => {
-                return format!("{table}[places of {query} and {key} in the grid]");
+                return tr!("{table}[places of {query} and {key} in the grid]", table, query, key);
             }
         };
-        let told = if self.is_linear { "one by one" } else { "logarithmic" };
-        format!("{table}[{between}], {buckets} buckets, {told} up to {max_distance}")
+        let told = if self.is_linear { tr!("one by one") } else { tr!("logarithmic") };
+        tr!(
+            "{table}[{between}], {buckets} buckets, {told} up to {max_distance}",
+            table,
+            between,
+            buckets,
+            told,
+            max_distance
+        )
     }
 
     pub(super) fn knobs(&self, as_op: fn(Self) -> Op) -> Vec<Knob> {

@@ -59,7 +59,7 @@ impl Operation for Rotary {
         match self {
             Self::Frequencies(Frequencies { dims, base, scaling, .. }) => {
                 let scaling =
-                    scaling.as_ref().map(|scaling| format!(", scaled {}", scaling.kind()));
+                    scaling.as_ref().map(|scaling| tr!(", scaled {kind}", kind = scaling.kind()));
                 Ok(format!("{base}^(−2i / {dims}){}", scaling.unwrap_or_default()))
             }
             Self::Rotate(rotate) => {
@@ -68,16 +68,23 @@ impl Operation for Rotary {
                     Pairing::Half => "(i, i + r/2)",
                     Pairing::Interleaved => "(2i, 2i + 1)",
                 };
-                let by = rotate.own_factor().map(|factor| format!(" and times {factor}"));
+                let by = rotate.own_factor().map(|factor| tr!(" and times {factor}", factor));
                 let by = by.unwrap_or_default();
                 let from = match &rotate.places {
                     Some(places) => places.told(),
-                    None => format!("from position {first}"),
+                    None => tr!("from position {first}", first),
                 };
-                let last = if rotate.is_at_end { " of the last features" } else { "" };
+                let last = if rotate.is_at_end { tr!(" of the last features") } else { "" };
                 let minus = if rotate.is_backwards { "−" } else { "" };
-                Ok(format!(
-                    "{heads}, pairs {pairs}{last} turned by {minus}position · {freqs}, {from}{by}"
+                Ok(tr!(
+                    "{heads}, pairs {pairs}{last} turned by {minus}position · {freqs}, {from}{by}",
+                    heads,
+                    pairs,
+                    last,
+                    minus,
+                    freqs,
+                    from,
+                    by
                 ))
             }
         }

@@ -100,7 +100,7 @@ impl Operation for Scaling {
             Self::Root { .. } => format!("{x} / √d_k"),
             Self::By { factor } => format!("{x} · {factor}"),
             Self::SoftCap { cap } => format!("{cap} · tanh({x} / {cap})"),
-            Self::Clip { limit } => format!("{x} within ±{limit}"),
+            Self::Clip { limit } => tr!("{x} within ±{limit}", x, limit),
             Self::Gate { map } => {
                 let gate = others.first().ok_or(Misread)?;
                 format!("{x} · {}({gate})", map.name())

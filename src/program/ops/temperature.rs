@@ -57,10 +57,10 @@ impl Temperature {
         let Self { scale, floor, first, offset, .. } = self;
         let from = match &self.places {
             Some(places) if *offset == 0 => places.told(),
-            Some(places) => format!("{} and {offset} more", places.told()),
-            None => format!("from position {}", first + offset),
+            Some(places) => tr!("{told} and {offset} more", told = places.told(), offset),
+            None => tr!("from position {offset}", offset = first + offset),
         };
-        format!("{x} · (1 + {scale} · ln(1 + ⌊position / {floor}⌋)), {from}")
+        tr!("{x} · (1 + {scale} · ln(1 + ⌊position / {floor}⌋)), {from}", x, scale, floor, from)
     }
 
     pub(super) fn factor_at(&self, cell: &[usize]) -> Result<Factor> {

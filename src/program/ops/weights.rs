@@ -7,6 +7,7 @@ use super::mask::broadcasts;
 use super::slip::Slip;
 use super::weight_pattern::pattern;
 use crate::error::Result;
+use crate::lang;
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
@@ -184,19 +185,24 @@ impl Operation for Weighting {
         Ok(match self {
             Self::Softmax { axis_from_last, .. } => {
                 let over = ["keys", "queries", "heads"].get(axis_from_last - 1);
-                let sinks = if names.len() == 2 { format!(" and {second}") } else { String::new() };
-                format!("softmax({first}) over {}{sinks}", over.unwrap_or(&"batch items"))
+                let sinks =
+                    if names.len() == 2 { tr!(" and {second}", second) } else { String::new() };
+                let over = over.unwrap_or(&"batch items");
+                let over = lang::text(over);
+                tr!("softmax({first}) over {over}{sinks}", first, over, sinks)
             }
             Self::LogSumExp if names.len() == 2 => {
-                format!("log Σ exp({first}) over keys and {second}")
+                tr!("log Σ exp({first}) over keys and {second}", first, second)
             }
-            Self::LogSumExp => format!("log Σ exp({first}) over keys"),
-            Self::MeanOverHeads => format!("mean of {first} over heads"),
-            Self::ZeroEmptyRows => format!("0 where {second} blocks every key, else {first}"),
+            Self::LogSumExp => tr!("log Σ exp({first}) over keys", first),
+            Self::MeanOverHeads => tr!("mean of {first} over heads", first),
+            Self::ZeroEmptyRows => {
+                tr!("0 where {second} blocks every key, else {first}", second, first)
+            }
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
             Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
             Self::KeepSome(KeepSome { factor, .. }) => {
-                format!("some of {first} · {factor}, the others 0")
+                tr!("some of {first} · {factor}, the others 0", first, factor)
             }
         })
     }
