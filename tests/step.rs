@@ -43,6 +43,11 @@ fn size(rows: u16, cols: u16) -> PtySize {
 
 impl Walk {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_under(arguments, &[])
+    }
+
+    /// One in an environment that has these variables too.
+    fn start_under(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let pair = native_pty_system().openpty(size(24, 80)).expect("a pseudo-terminal");
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_mha-trace"));
         command.args(arguments);
@@ -50,6 +55,7 @@ impl Walk {
         command.env("TERM", "xterm-256color");
         command.env("LC_ALL", "C");
         command.env_remove("NO_COLOR");
+        variables.iter().for_each(|(name, value)| command.env(name, value));
         let settings = settings(&*pair.master);
         let child = pair.slave.spawn_command(command).expect("starts");
         let mut reader = pair.master.try_clone_reader().expect("readable");
@@ -83,6 +89,16 @@ impl Walk {
             };
             self.screen.process(&bytes);
         }
+    }
+
+    /// The cell where a text begins.
+    fn cell(&self, text: &str) -> &vt100::Cell {
+        let screen = self.screen.screen();
+        let rows: Vec<String> = screen.rows(0, 80).collect();
+        let at = rows.iter().position(|row| row.contains(text)).expect("there");
+        let before = &rows[at][..rows[at].find(text).expect("there")];
+        let column = u16::try_from(before.chars().count()).expect("narrow");
+        screen.cell(u16::try_from(at).expect("few"), column).expect("a cell")
     }
 
     fn press(&mut self, keys: &str) {
@@ -203,20 +219,39 @@ fn the_row_and_the_column_of_the_factors_are_lit() {
     walk.until("query 2 (sat), key 0 (the)");
     walk.press("m");
     walk.until("heat map");
-    let screen = walk.screen.screen();
-    let rows: Vec<String> = screen.rows(0, 80).collect();
-    let cell = |text: &str| {
-        let at = rows.iter().position(|row| row.contains(text)).expect("there");
-        let before = &rows[at][..rows[at].find(text).expect("there")];
-        let column = u16::try_from(before.chars().count()).expect("narrow");
-        screen.cell(u16::try_from(at).expect("few"), column).expect("a cell")
-    };
-    let is_lit = |text: &str| cell(text).underline();
+    let is_lit = |text: &str| walk.cell(text).underline();
     // q_heads of the third token, k_heads of the first.
     assert!(is_lit("-1.157") && is_lit("2.200") && !is_lit("2.018") && !is_lit("0.138"));
     // The highest and the lowest score.
-    let colors = ["3.607", "-5.466"].map(|text| cell(text).bgcolor());
+    let colors = ["3.607", "-5.466"].map(|text| walk.cell(text).bgcolor());
     assert_eq!(colors, [vt100::Color::Idx(17), vt100::Color::Idx(195)]);
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+/// The rules are those of every page: an empty `NO_COLOR` says nothing.
+#[test]
+fn colours_are_used_where_they_are_wanted() {
+    let highest = |variable| {
+        let mut walk = Walk::start_under(&WALKTHROUGH, &[variable]);
+        walk.press("/scores_raw\rm");
+        walk.until("heat map");
+        let color = walk.cell("3.607").bgcolor();
+        walk.press("q");
+        assert_eq!(walk.end(), 0);
+        color
+    };
+    assert_eq!(highest(("NO_COLOR", "")), vt100::Color::Idx(17));
+    assert_eq!(highest(("NO_COLOR", "1")), vt100::Color::Default);
+    assert_eq!(highest(("TERM", "dumb")), vt100::Color::Default);
+}
+
+/// Booleans have the signs of the other tables.
+#[test]
+fn keys_that_are_blocked_have_their_sign() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    walk.press("/mask\r");
+    walk.until("1 cat     ·     ·     ■     ■");
     walk.press("q");
     assert_eq!(walk.end(), 0);
 }

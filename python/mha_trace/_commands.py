@@ -67,7 +67,7 @@ def trace(**settings: Any) -> Steps:
     """Runs attention as the settings say, and gives a dict of every step as a NumPy array, in order of execution.
 
     The numbers are PyTorch's, without PyTorch. Shapes: ``x`` (batch, seq_len, d_in), ``scores`` and ``weights``
-    (batch, head, query, key), ``output`` (batch, query, d_model); the README lists them all.
+    (batch, head, query, key), ``output`` (batch, query, d_model); docs/formats.md lists them all.
 
     >>> import mha_trace
     >>> mha_trace.trace(batch=2, seq_len=5, d_model=6, heads=3)["weights"].shape

@@ -1,4 +1,4 @@
-"""The Python of the documentation runs: every block of docs/python.md, and the examples of every docstring."""
+"""The Python of the documentation runs: every block of its pages, and the examples of every docstring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 import mha_trace
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(r"^```python( torch)?\n(.*?)^```", (ROOT / "docs/python.md").read_text("utf-8"), re.M | re.S)
+# How many blocks of each page need NumPy alone, and how many need torch.
+PAGES = {"README.md": (0, 1), "docs/checking.md": (0, 1), "docs/python.md": (3, 2)}
 MODULES = sorted(
     name for _, name, _ in pkgutil.iter_modules(mha_trace.__path__, "mha_trace.") if not name.endswith("__main__")
 )
@@ -21,19 +22,29 @@ MODULES = sorted(
 OF_TORCH = ("mha_trace._record", "mha_trace._function")
 
 
-def run_blocks(is_torch, folder, monkeypatch):
+def blocks(page, is_torch):
+    found = re.findall(r"^```python( torch)?\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.M | re.S)
+    return [text for needs, text in found if bool(needs) == is_torch]
+
+
+def run_blocks(page, is_torch, folder, monkeypatch):
     """The blocks are run in order, in one namespace, as a reader would."""
     monkeypatch.chdir(folder)
     names: dict[str, object] = {}
-    chosen = [text for needs, text in BLOCKS if bool(needs) == is_torch]
-    for text in chosen:
-        exec(compile(text, "docs/python.md", "exec"), names)
-    return len(chosen), names
+    for text in blocks(page, is_torch):
+        exec(compile(text, page, "exec"), names)
+    return names
+
+
+def test_every_page_with_python_is_known():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    names = [page.relative_to(ROOT).as_posix() for page in pages]
+    counts = {page: (len(blocks(page, False)), len(blocks(page, True))) for page in names}
+    assert {page: count for page, count in counts.items() if any(count)} == PAGES
 
 
 def test_the_blocks_that_need_numpy(tmp_path, monkeypatch):
-    count, names = run_blocks(False, tmp_path, monkeypatch)
-    assert count == 3
+    names = run_blocks("docs/python.md", False, tmp_path, monkeypatch)
     # As the comments beside it say.
     assert names["golden"]["weights"].shape == (1, 3, 5, 5)
     assert names["golden"].formulas["scores"] == "scores_raw / √d_k"
@@ -42,9 +53,17 @@ def test_the_blocks_that_need_numpy(tmp_path, monkeypatch):
 
 
 @pytest.mark.torch
-def test_the_blocks_that_need_torch(tmp_path, monkeypatch):
-    assert run_blocks(True, tmp_path, monkeypatch)[0] == 2
-    assert mha_trace.check(tmp_path / "layer3.safetensors").same
+@pytest.mark.parametrize(
+    ("page", "file", "settings"),
+    [
+        ("README.md", "layer.safetensors", {}),
+        ("docs/checking.md", "sdpa.safetensors", {"mask": "causal"}),
+        ("docs/python.md", "layer3.safetensors", {}),
+    ],
+)
+def test_the_blocks_that_need_torch(page, file, settings, tmp_path, monkeypatch):
+    run_blocks(page, True, tmp_path, monkeypatch)
+    assert mha_trace.check(tmp_path / file, **settings).same
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in OF_TORCH])
@@ -58,6 +77,37 @@ def test_docstrings_of_torch(name):
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted
     assert found.failed == 0
+
+
+@pytest.mark.torch
+def test_the_hooks_of_the_page_on_checking(tmp_path, monkeypatch):
+    """They record layers of the models that the page names."""
+    import safetensors.torch
+    import torch
+    import transformers
+
+    monkeypatch.chdir(tmp_path)
+    of_gpt2, of_bert = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/checking.md").read_text("utf-8"), re.M | re.S)
+    input_ids = torch.arange(10).view(2, 5)
+
+    config = transformers.GPT2Config(vocab_size=12, n_embd=12, n_head=3, n_layer=2, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    exec(of_gpt2, {"model": model, "layer": model.transformer.h[1].attn, "input_ids": input_ids})
+    model.save_pretrained("gpt2")
+    weights = "gpt2/model.safetensors"
+    assert mha_trace.check("layer.safetensors", weights=weights, prefix="transformer.h.1", heads=3).same
+
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 8}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=12, **sizes)).eval()
+    kept: dict[str, torch.Tensor] = {}
+    exec(of_bert, {"model": model, "kept": kept})
+    model(input_ids)
+    model.save_pretrained("bert")
+    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in kept.items()}, "bert.safetensors")
+    weights = "bert/model.safetensors"
+    checked = mha_trace.check("bert.safetensors", weights=weights, prefix="encoder.layer.1", heads=3, mask="none")
+    assert checked.same
+    assert [step.name for step in checked.steps] == ["concat", "output"]
 
 
 def test_every_public_name_is_documented():

@@ -10,11 +10,12 @@ use super::flash::flash_errors;
 use super::non_finite::NonFinite;
 use super::other_settings::{fits_under, fitting_keys, fitting_layer};
 use super::recomputed::{Recomputed, in_the_runs_type, judged};
+use super::recorded::own_trace;
 use super::report::{Report, Status, StepReport};
 use super::tolerance::Tolerances;
 use crate::config::{Config, Mask, Settings, Start};
 use crate::error::Result;
-use crate::file::read_place;
+use crate::file::{Record, read_place};
 use crate::foreign::NameMap;
 use crate::program::{Name, Op, Trace};
 
@@ -43,9 +44,26 @@ pub struct Checked {
     pub config: Config,
     /// What was recomputed.
     pub trace: Trace,
+    record: Record,
+}
+
+impl Checked {
     /// What was recorded, in the type of the run, where it has the shape that it should have; of steps that are not
     /// computed, what the run was given.
-    pub recorded: HashMap<Name, Tensor>,
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn recorded(&self) -> Result<HashMap<Name, Tensor>> {
+        in_the_runs_type(&self.record, &self.trace)
+    }
+
+    /// The trace of the file's own numbers, and where it lacks a step of those that follow from them.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn own_trace(&self) -> Result<Trace> {
+        own_trace(&self.record, &self.trace)
+    }
 }
 
 /// The same as [`check`], with the numbers.
@@ -100,7 +118,6 @@ pub fn checked(
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
     let mask_read = mask_read.map(|mask| told_mask(&mask.value)).transpose()?;
     let matches = mapped.into_iter().chain(matches).chain(named.matches).collect();
-    let recorded = in_the_runs_type(&named.record, &trace)?;
     let report = Report {
         labels: run.config().labels(),
         diagnosis,
@@ -117,5 +134,5 @@ pub fn checked(
         unmatched,
         ..report
     };
-    Ok(Checked { report, config: run.config().clone(), trace, recorded })
+    Ok(Checked { report, config: run.config().clone(), trace, record: named.record })
 }

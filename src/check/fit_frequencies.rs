@@ -2,10 +2,10 @@
 
 use std::f64::consts::{PI, TAU};
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::evidence::Evidence;
-use super::fit::LEAST_CELLS;
+use super::fit::{LEAST_CELLS, cells};
 use super::grammar::cost;
 use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
@@ -51,7 +51,7 @@ impl<'e> Rotation<'e> {
 pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
     let Some(rotation) = Rotation::of(evidence, at) else { return Ok(all) };
-    let meant = rotation.freqs.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let meant = cells(rotation.freqs, None)?;
     let mut told = Vec::new();
     for (factor, name) in FACTORS {
         let told_so = tr!("multiplied by {name}", name);
@@ -90,8 +90,7 @@ fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
     {
         return Ok(None);
     }
-    let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
-    let (heads, found) = (values(heads)?, values(found)?);
+    let (heads, found) = (cells(heads, None)?, cells(found, None)?);
     let pairs = meant.len();
     let angle = |pair: usize, token: usize| {
         let (first, second) = match rotate.pairing {

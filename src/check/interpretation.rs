@@ -245,8 +245,8 @@ fn cores(
             let tensor = cache.map_or_else(|| own.tensor.clone(), |cache| cache.tensor.clone());
             Match { tensor, ..own.clone() }
         };
-        let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name)).collect();
-        let matches: Vec<Match> = matches;
+        let own = reading.matches.iter().map(by_its_name);
+        let matches: Vec<Match> = others.into_iter().chain(own).collect();
         for mask in masks.clone() {
             let seen = (matches.clone(), unmatched.clone());
             match Interpretation::of(record.clone(), &settings, seen, mask) {

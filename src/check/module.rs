@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Tensor};
 
+use super::fit::cells;
 use crate::config::{Fill, Mask, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
@@ -92,8 +93,7 @@ fn is_same(left: &Tensor, right: &Tensor) -> Result<bool> {
     if left.dims() != right.dims() || left.dtype() != right.dtype() {
         return Ok(false);
     }
-    let numbers = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
-    let (left, right) = (numbers(left)?, numbers(right)?);
+    let (left, right) = (cells(left, None)?, cells(right, None)?);
     // NaN is the same as NaN.
     Ok(left.iter().zip(&right).all(|(left, right)| left.total_cmp(right).is_eq()))
 }

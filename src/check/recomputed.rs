@@ -142,6 +142,7 @@ pub fn understood(record: &Record, flags: &Settings) -> Result<Recomputed> {
 
 /// The [`likeliest`] ways to understand the file, or the first under which it is the same.
 fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Vec<Recomputed>> {
+    preset_says_something(record, flags)?;
     let (mut found, mut refused) = (Vec::new(), None);
     for mut interpretation in interpretations(record, flags)? {
         // The settings can tell that a way is not meant, as those of so many items do.
@@ -152,7 +153,7 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Ve
                 continue;
             }
         };
-        says_something(record, flags, &run)?;
+        seed_says_something(flags, &run)?;
         match recompute(interpretation, run, tolerances) {
             // One that leaves tensors aside may be the same for not having understood them.
             Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
@@ -169,16 +170,15 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Ve
     }
 }
 
-/// Refuses flags that would say nothing: a seed where nothing is drawn, and a preset where the file has settings.
-fn says_something(record: &Record, flags: &Settings, run: &Run) -> Result<()> {
-    if let (Some(preset), Some(_)) = (flags.preset, &record.config) {
-        let what =
-            tr!("`preset={preset}` says nothing beside a file that states its settings", preset);
-        return Err(Error::config(
-            what,
-            "leave it out, or give the settings that should be others",
-        ));
-    }
+/// Refuses a preset where the file has settings.
+fn preset_says_something(record: &Record, flags: &Settings) -> Result<()> {
+    let (Some(preset), Some(_)) = (flags.preset, &record.config) else { return Ok(()) };
+    let what = tr!("`preset={preset}` says nothing beside a file that states its settings", preset);
+    Err(Error::config(what, "leave it out, or give the settings that should be others"))
+}
+
+/// Refuses a seed where nothing is drawn.
+fn seed_says_something(flags: &Settings, run: &Run) -> Result<()> {
     match flags.seed {
         Some(seed) if !run.draws()? => {
             let what = tr!(

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::recomputed::{in_the_runs_type, understood};
 use crate::config::{Config, Settings};
 use crate::error::Result;
-use crate::file::read_place;
+use crate::file::{Record, read_place};
 use crate::foreign::NameMap;
 use crate::program::{Step, Trace};
 
@@ -15,8 +15,6 @@ pub struct Recorded {
     pub config: Config,
     /// The file's own numbers, and where it lacks a step those that follow from them.
     pub trace: Trace,
-    /// What the same run gives.
-    pub meant: Trace,
 }
 
 /// The trace that a file recorded, understood as [`check`](super::check()) understands it: every step with the file's own
@@ -28,11 +26,15 @@ pub fn recorded(path: &Path, flags: &Settings, map: &NameMap) -> Result<Recorded
     let mut record = read_place(path)?;
     map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
     let found = understood(&record, flags).map_err(|error| error.in_file(path))?;
-    let own = in_the_runs_type(&found.named.record, &found.trace)?;
-    let value = |step: &Step, inputs: &[&_]| match own.get(&step.name) {
+    let trace = own_trace(&found.named.record, &found.trace)?;
+    Ok(Recorded { config: found.run.config().clone(), trace })
+}
+
+/// A file's own numbers, and where it lacks a step those that follow from them; `meant` is what the same run gives.
+pub fn own_trace(record: &Record, meant: &Trace) -> Result<Trace> {
+    let own = in_the_runs_type(record, meant)?;
+    meant.run_with(|step: &Step, inputs: &[&_]| match own.get(&step.name) {
         Some(own) => Ok(own.clone()),
         None => step.op.eval(inputs),
-    };
-    let trace = found.trace.run_with(value)?;
-    Ok(Recorded { config: found.run.config().clone(), trace, meant: found.trace })
+    })
 }

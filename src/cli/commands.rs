@@ -11,9 +11,9 @@ use crate::foreign::{Match, NameMap};
 use crate::program::Program;
 use crate::view::walk::{Route, walk};
 use crate::view::{
-    Block, Palette, Sides, Style, Tables, View, bug_list, bug_page, checked_html, compared_html,
-    explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
-    step_page, trace_page, write_text,
+    Sides, Tables, View, bug_list, bug_page, checked_html, compared_html, explanation,
+    explanation_json, model_list, report_page, shapes_json, shapes_page, step_json, step_page,
+    trace_page,
 };
 use crate::{Config, Error, Run, Trace};
 
@@ -24,13 +24,8 @@ use super::args::{
 use super::outputs::{open, open_page, refusal, write};
 use super::progress::Progress;
 use super::run::{RunArgs, flag};
+use super::written::print_plain;
 use super::{Outcome, print};
-
-/// Columns of text a line, where no terminal says it.
-const WIDTH: usize = 100;
-
-/// Fewer columns than this no table fits.
-const NARROWEST: u16 = 30;
 
 /// What the sides of a checked file are called, and those of two compared ones.
 fn of_checked() -> Sides<'static> {
@@ -144,53 +139,6 @@ impl ViewArgs {
     }
 }
 
-/// Columns of text a line: as asked for, as the environment has it, or the terminal's.
-pub fn width(asked: Option<u16>) -> usize {
-    let stated = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width >= NARROWEST);
-    let terminal = || terminal_size::terminal_size().map(|(width, _)| width.0);
-    asked.or_else(stated).or_else(terminal).map_or(WIDTH, usize::from)
-}
-
-/// Writes a page of text, without colour.
-fn print_plain(blocks: Vec<Block>) -> Result<(), Error> {
-    let style = Style { width: width(None), colors: None, spell: flag };
-    print(|out| write_text(blocks, style, out))
-}
-
-impl ReportArgs {
-    fn style(&self) -> Style {
-        Style { width: width(self.width), colors: self.color.wanted(), spell: flag }
-    }
-
-    /// Writes a page of text.
-    fn print(&self, blocks: Vec<Block>) -> Result<(), Error> {
-        print(|out| write_text(blocks, self.style(), out))
-    }
-}
-
-impl Color {
-    /// The colours of the terminal, if any are wanted.
-    fn wanted(self) -> Option<Palette> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let is_wanted = match self {
-            Self::Always => true,
-            Self::Never => false,
-            Self::Auto => {
-                io::stdout().is_terminal()
-                    && set("NO_COLOR").is_none()
-                    && set("TERM").is_none_or(|terminal| terminal != "dumb")
-            }
-        };
-        let is_true =
-            set("COLORTERM").is_some_and(|colors| colors == "truecolor" || colors == "24bit");
-        // Text and background by their numbers, `0;15`, where 7 and 9 to 15 are light.
-        let ground = set("COLORFGBG").and_then(|both| both.into_string().ok());
-        let ground: Option<u8> = ground.and_then(|both| both.rsplit(';').next()?.parse().ok());
-        let is_light = ground.is_some_and(|color| matches!(color, 7 | 9..=15));
-        is_wanted.then_some(Palette { is_true, is_light })
-    }
-}
-
 /// Explains a step, or how one number came about.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     let view = View {
@@ -252,7 +200,7 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
             refusal(tr!("step needs a terminal to read keys from and to draw on"), fix).into()
         );
     }
-    let color = std::env::var_os("NO_COLOR").is_none();
+    let color = Color::Auto.wanted().is_some();
     let decimals = args.decimals.into();
     let Some(file) = &args.file else {
         let (run, _) = start(&args.run)?;
@@ -262,10 +210,9 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     };
     refuse_config(&args.run)?;
     let (flags, map) = (args.run.settings()?, args.names.map());
-    let recorded = check::recorded(file, &flags, &map)?;
-    let report = check::check(file, &flags, &map, &Tolerances::default())?;
-    let (trace, config) = (&recorded.trace, &recorded.config);
-    let check = Some((&recorded.meant, &report));
+    let checked = check::checked(file, &flags, &map, &Tolerances::default())?;
+    let (trace, config) = (&checked.own_trace()?, &checked.config);
+    let check = Some((&checked.trace, &checked.report));
     walk(Route { trace, config, check, decimals, color })?;
     Ok(Outcome::Same)
 }

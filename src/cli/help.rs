@@ -4,7 +4,7 @@ use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::args::Cli;
-use super::commands::width;
+use super::written::width;
 use crate::lang::{Language, text};
 use crate::view::wrapped;
 

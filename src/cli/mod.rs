@@ -8,6 +8,7 @@ mod language;
 mod outputs;
 mod progress;
 mod run;
+mod written;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;

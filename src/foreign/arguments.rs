@@ -205,9 +205,8 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         let readings = match (meaning, of_keys) {
             (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
             (Meaning::Attend, Some(of_keys)) => {
-                let both = [(of_keys, ""), (tensor.clone(), OF_PAIRS)];
-                let [first, second] = both;
-                if is_of_items { vec![first, second] } else { vec![second, first] }
+                let (of_keys, of_pairs) = ((of_keys, ""), (tensor.clone(), OF_PAIRS));
+                if is_of_items { vec![of_keys, of_pairs] } else { vec![of_pairs, of_keys] }
             }
             _ => vec![(tensor.clone(), "")],
         };
@@ -267,6 +266,10 @@ pub fn are_booleans(numbers: &[f64]) -> bool {
     numbers.iter().all(|number| [0.0, 1.0].contains(number))
 }
 
-fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
+/// A tensor's numbers.
+///
+/// # Errors
+/// If candle fails.
+pub fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     Ok(tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?)
 }

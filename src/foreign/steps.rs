@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
+use super::arguments::numbers;
 use super::axis_order::AxisOrder;
 use super::hints::{fill_in, is_fill, lowest};
 use super::layer::is_parameter;
@@ -196,8 +197,7 @@ fn meant(name: &str, trace: &Trace) -> Vec<Name> {
 /// If candle fails.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
 pub fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
-    let values = |tensor: &Tensor| tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>();
-    let (left, right) = (values(left)?, values(right)?);
+    let (left, right) = (numbers(left)?, numbers(right)?);
     let apart = |(left, right): (&f64, &f64)| {
         #[allow(clippy::float_cmp, reason = "equal infinities, and zeros")]
         if left == right || (left.is_nan() && right.is_nan()) {

@@ -18,7 +18,7 @@ use candle_core::{DType, Device, Tensor};
 use crate::attention::attention;
 use crate::config::{Config, Settings};
 use crate::error::Result;
-use crate::foreign::Match;
+use crate::foreign::{Match, are_booleans};
 use crate::program::{Given, Name, Op, Program, Role, Step, Trace};
 
 /// A run that is decided and checked, and not yet started.
@@ -99,9 +99,7 @@ impl Run {
         let given = self.sources.given(&self.config)?;
         let Some(added) = given.get(&Name::FileBias) else { return Ok(false) };
         let values = added.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-        #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
-        let is_bit = |value: &f64| *value == 0.0 || *value == 1.0;
-        Ok(values.iter().all(is_bit) && values.contains(&1.0))
+        Ok(are_booleans(&values) && values.contains(&1.0))
     }
 
     /// Whether running it draws a number, by the seed.

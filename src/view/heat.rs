@@ -36,20 +36,16 @@ impl Heat {
         Ok((heat.low <= heat.high).then_some(heat))
     }
 
-    /// How high a value is between the lowest and the highest, from 0 to 1.
-    pub fn share(&self, value: f64) -> Option<f64> {
-        let share = (value - self.low) / (self.high - self.low);
-        value.is_finite().then(|| if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) })
-    }
-
-    /// The same in thousandths.
+    /// How high a value is between the lowest and the highest, in thousandths.
     pub fn thousandths(&self, value: f64) -> Option<u16> {
+        let share = (value - self.low) / (self.high - self.low);
+        let share = if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) };
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "within 0 to 1000"
         )]
-        self.share(value).map(|share| (share * 1000.0).round() as u16)
+        value.is_finite().then(|| (share * 1000.0).round() as u16)
     }
 
     /// The lowest and the highest value.

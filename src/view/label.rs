@@ -1,7 +1,36 @@
 //! What places in a tensor are called.
 
+use super::number::number;
 use crate::config::{Config, Labels};
-use crate::program::{Axes, Axis, Dim, Move, Name, Program, Step};
+use crate::program::{Axes, Axis, Dim, Fill, Move, Name, Program, Step};
+
+/// The longest text of blocked cells that is not rounded as numbers are.
+const LONGEST_FILL: usize = 8;
+
+/// `query`; `kv head` where heads are shared.
+pub fn axis_name(config: &Config, step: Name, axis: Axis) -> &'static str {
+    let sizes = &config.sizes;
+    let is_of_keys = axis == Axis::Head && step.row().has_key_heads();
+    if is_of_keys && sizes.kv_heads < sizes.heads { tr!("kv head") } else { axis.told() }
+}
+
+/// Whether the only place of an axis stands for all, as a mask leaves it.
+pub fn is_every(config: &Config, step: Name, (axis, size): Dim) -> bool {
+    let length = step.row().sizes.iter().find(|length| length.axis() == axis);
+    size == 1 && length.is_some_and(|length| config.sizes.of(*length) > 1)
+}
+
+/// The number in a step's formula, and what it is made of: `scale = 1 / √head_dim = 0.500`.
+pub fn constant<V>(step: &Step<V>, decimals: usize) -> Option<String> {
+    let (name, of, value) = step.op.operation().constant()?;
+    Some(format!("{name} = {of} = {}", number(value, decimals)))
+}
+
+/// What stands in the cells that a step fills; nothing where it is to be rounded as numbers are.
+pub fn fill<V>(step: &Step<V>) -> Option<String> {
+    let fill = step.op.operation().fill().map(|fill| Fill(fill).to_string());
+    fill.filter(|fill| fill.len() <= LONGEST_FILL)
+}
 
 /// The label of a token on an axis of `size` places, if it has one.
 pub fn token(

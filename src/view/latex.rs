@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::page::{Block, Grid, Head, Table, Text, Tone};
+use super::page::{Block, Grid, Head, Table, Text, Tone, verdict};
 use super::text::{Spell, spelled};
 use crate::error::Result;
 use crate::lang::Language;
@@ -57,7 +57,7 @@ fn write_block(block: &Block, spell: Spell, page: &mut String) -> std::fmt::Resu
             writeln!(page, "{}\\par", plain(&format!("{first}{text}")))
         }
         Block::Verdict(file, word, rest) => {
-            writeln!(page, "{}\\par", plain(&format!("{file}: {}{rest}", word.text)))
+            writeln!(page, "{}\\par", plain(&verdict(file, &word.text, rest)))
         }
         Block::Gap => writeln!(page),
     }
@@ -70,10 +70,7 @@ fn write_head(head: &Head, spell: Spell, page: &mut String) -> std::fmt::Result 
         let constant: String = constant.collect();
         writeln!(page, "{} = {}{constant}\\par", plain(&head.name), plain(formula))?;
     }
-    let moves = head.moves.iter().map(|moves| spelled(moves, spell));
-    let rest = head.why.iter().chain(&head.legend).map(|text| spelled(text, spell));
-    let shape = tr!("shape {shape}", shape = head.shape);
-    moves.chain([shape]).chain(rest).try_for_each(|line| writeln!(page, "{}\\par", plain(&line)))
+    head.lines(spell).try_for_each(|line| writeln!(page, "{}\\par", plain(&line)))
 }
 
 fn write_grid(grid: &Grid, page: &mut String) -> std::fmt::Result {
@@ -94,10 +91,8 @@ fn write_grid(grid: &Grid, page: &mut String) -> std::fmt::Result {
 }
 
 fn write_table(table: &Table, page: &mut String) -> std::fmt::Result {
-    let is_number =
-        |at: usize| table.rows.iter().filter_map(|row| row.get(at)).any(|text| text.is_number);
     let aligned: String =
-        (0..table.header.len()).map(|at| if is_number(at) { 'r' } else { 'l' }).collect();
+        (0..table.header.len()).map(|at| if table.is_number(at) { 'r' } else { 'l' }).collect();
     let rows = table.rows.iter().map(|row| row.iter().map(cell).collect());
     let header: Vec<String> = table.header.iter().map(|name| plain(name)).collect();
     tabular(&aligned, &header, rows, page)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::page::{Block, Grid, Head, Table, Text};
+use super::page::{Block, Grid, Head, Table, Text, verdict};
 use super::text::{Spell, spelled};
 use crate::error::Result;
 
@@ -35,7 +35,7 @@ fn write_block(block: &Block, spell: Spell, page: &mut String) -> std::fmt::Resu
             writeln!(page, "\n{}", code(&format!("{first}{text}")))
         }
         Block::Verdict(file, word, rest) => {
-            writeln!(page, "\n{}", plain(&format!("{file}: {}{rest}", word.text)))
+            writeln!(page, "\n{}", plain(&verdict(file, &word.text, rest)))
         }
         Block::Gap => Ok(()),
     }
@@ -50,10 +50,7 @@ fn write_head(head: &Head, spell: Spell, page: &mut String) -> std::fmt::Result 
             None => writeln!(page)?,
         }
     }
-    let moves = head.moves.iter().map(|moves| spelled(moves, spell));
-    let rest = head.why.iter().chain(&head.legend).map(|text| spelled(text, spell));
-    let shape = tr!("shape {shape}", shape = head.shape);
-    moves.chain([shape]).chain(rest).try_for_each(|line| writeln!(page, "\n{}", plain(&line)))
+    head.lines(spell).try_for_each(|line| writeln!(page, "\n{}", plain(&line)))
 }
 
 fn write_grid(grid: &Grid, page: &mut String) -> std::fmt::Result {
@@ -70,11 +67,9 @@ fn write_grid(grid: &Grid, page: &mut String) -> std::fmt::Result {
 }
 
 fn write_table(table: &Table, page: &mut String) -> std::fmt::Result {
-    let is_number =
-        |at: usize| table.rows.iter().filter_map(|row| row.get(at)).any(|text| text.is_number);
     writeln!(page)?;
     write_row(table.header.iter().map(|name| plain(name)), page)?;
-    let rules = (0..table.header.len()).map(|at| if is_number(at) { "--:" } else { "---" });
+    let rules = (0..table.header.len()).map(|at| if table.is_number(at) { "--:" } else { "---" });
     write_row(rules.map(str::to_owned), page)?;
     table.rows.iter().try_for_each(|row| write_row(row.iter().map(cell), page))
 }

@@ -1,5 +1,7 @@
 //! What is shown, before it is text: a page is a list of blocks.
 
+use super::text::{Spell, spelled};
+
 /// A part of a page.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -42,6 +44,11 @@ impl Block {
     }
 }
 
+/// The text of a [`Block::Verdict`].
+pub(super) fn verdict(file: &str, word: &str, rest: &str) -> String {
+    format!("{file}: {word}{rest}")
+}
+
 /// What there is to say of a step before its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
@@ -59,6 +66,16 @@ pub struct Head {
     pub why: Option<String>,
     /// What the signs in its tables mean.
     pub legend: Option<String>,
+}
+
+impl Head {
+    /// What stands below the formula, with its settings as the reader would state them.
+    pub(super) fn lines(&self, spell: Spell) -> impl Iterator<Item = String> {
+        let shape = tr!("shape {shape}", shape = self.shape);
+        let rest = self.why.iter().chain(&self.legend).cloned();
+        let lines = self.moves.iter().cloned().chain([shape]).chain(rest);
+        lines.map(move |line| spelled(&line, spell))
+    }
 }
 
 /// The text of a cell.
@@ -150,4 +167,11 @@ pub struct Table {
     pub wraps: usize,
     /// Whether it stands in by a column, under a line that says what it is of.
     pub is_inner: bool,
+}
+
+impl Table {
+    /// Whether a column holds numbers, which stand to the right.
+    pub(super) fn is_number(&self, column: usize) -> bool {
+        self.rows.iter().filter_map(|row| row.get(column)).any(|text| text.is_number)
+    }
 }

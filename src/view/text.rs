@@ -8,7 +8,7 @@ use comfy_table::{
 };
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::page::{Block, Grid, Head, Table, Text, Tone};
+use super::page::{Block, Grid, Head, Table, Text, Tone, verdict};
 use super::palette::Palette;
 use crate::error::Message;
 
@@ -103,7 +103,7 @@ impl Style {
 
     /// The word of a verdict is in its colour. The line is not broken: programs look for `FILE: same`.
     fn verdict(&self, file: &str, word: &Text, rest: &str, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{file}: {}{rest}", self.painted(word))
+        writeln!(out, "{}", verdict(file, &self.painted(word), rest))
     }
 
     fn painted(&self, text: &Text) -> String {

@@ -8,12 +8,12 @@ use super::View;
 use super::cut::{Shown, product, shown};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::heat::Heat;
-use super::label::{beside, moves};
+use super::label::{axis_name, beside, constant, fill, is_every, moves};
 use super::number::number;
 use super::page::{Block, Grid, Head, Text, Tone};
 use crate::config::{Config, Labels};
 use crate::error::Result;
-use crate::program::{Axis, BlockedCells, Dim, Fill, Name, Op, Role, Step, Trace, broadcast};
+use crate::program::{BlockedCells, Dim, Name, Op, Role, Step, Trace, broadcast};
 
 /// The signs of booleans, which mean the same in every table.
 const BLOCKED: &str = "■";
@@ -90,9 +90,6 @@ impl Page<'_> {
 
     fn step(&self, step: &Step) -> Vec<Result<Block>> {
         let row = step.name.row();
-        let constant = step.op.operation().constant().map(|(name, of, value)| {
-            format!("{name} = {of} = {}", number(value, self.view.decimals))
-        });
         let formula = Some(self.trace.formula(step)).filter(|formula| {
             // What only hands on another step needs no formula.
             let is_handed_on = step.inputs.len() == 1
@@ -102,12 +99,11 @@ impl Page<'_> {
         let head = Head {
             name: step.name.to_string(),
             title: step.name.title().to_owned(),
-            formula: formula.map(|formula| (formula, constant)),
+            formula: formula.map(|formula| (formula, constant(step, self.view.decimals))),
             moves: moves(self.trace, step),
             shape: step.axes.to_string(),
             why: self.view.why.then(|| tr!("why: {why}", why = step.name.why())),
-            legend: (row.is_boolean && row.is_of_scores())
-                .then(|| Self::boolean_legend(step).to_owned()),
+            legend: (row.is_boolean && row.is_of_scores()).then(|| boolean_legend(step).to_owned()),
         };
         let mut blocks = vec![Ok(Block::Step(head))];
         match self.tables(step) {
@@ -121,9 +117,7 @@ impl Page<'_> {
         let shows = step.name.row().blocked != BlockedCells::Unknown && step.is_computed();
         let blocked = if shows { self.trace.blocked_before(step)? } else { None };
         let mask = self.trace.read_by(step).into_iter().find(|read| read.name.row().is_boolean);
-        let fill = step.op.operation().fill().map(|fill| Fill(fill).to_string());
-        // One that is longer than numbers are is rounded as they are.
-        let fill = fill.filter(|fill| fill.len() <= 8).zip(mask.map(|mask| &mask.value));
+        let fill = fill(step).zip(mask.map(|mask| &mask.value));
         Ok(Tables { step, blocked, fill })
     }
 
@@ -189,8 +183,8 @@ impl Page<'_> {
         let mut grid = Grid {
             scale: heat.as_ref().map(|heat| heat.scale(self.view.decimals)),
             legend: Vec::new(),
-            down: down.map_or_else(String::new, |axis| self.axis_name(step, *axis)),
-            across: column.map_or_else(String::new, |axis| self.axis_name(step, axis)),
+            down: down.map_or_else(String::new, |axis| self.axis_name(step, *axis).to_owned()),
+            across: column.map_or_else(String::new, |axis| self.axis_name(step, axis).to_owned()),
             columns: columns.indices.iter().map(label).collect(),
             rows: Vec::new(),
         };
@@ -249,7 +243,7 @@ impl Page<'_> {
             let fill = tables.fill.as_ref();
             let is_filled = is_blocked && fill.map_or(Ok(false), |(_, mask)| is_true(mask))?;
             let text = match fill {
-                _ if is_boolean => Self::sign(tables.step, *value != 0.0).to_owned(),
+                _ if is_boolean => sign(tables.step, *value != 0.0).to_owned(),
                 _ if is_blocked && heat.is_some() => BLOCKED.to_owned(),
                 Some((fill, _)) if is_filled => fill.clone(),
                 _ => number(*value, self.view.decimals),
@@ -265,24 +259,6 @@ impl Page<'_> {
         Ok(cells)
     }
 
-    fn sign(step: &Step, is_true: bool) -> &'static str {
-        match (step.name.role() == Role::Random, is_true) {
-            (true, true) => KEPT,
-            (true, false) => DROPPED,
-            (false, true) => BLOCKED,
-            (false, false) => VISIBLE,
-        }
-    }
-
-    /// What the signs of a boolean table mean.
-    fn boolean_legend(step: &Step) -> &'static str {
-        if step.name.role() == Role::Random {
-            tr!("✓ kept, ✗ dropped")
-        } else {
-            tr!("■ blocked, · visible")
-        }
-    }
-
     /// The part of a step that is shown.
     fn shown(&self, step: &Step) -> Vec<Shown> {
         let picked =
@@ -291,28 +267,19 @@ impl Page<'_> {
         shown(&axes.collect::<Vec<_>>(), self.view)
     }
 
-    /// `query`; `kv head` where heads are shared.
-    fn axis_name(&self, step: &Step, (axis, _): Dim) -> String {
-        let sizes = &self.config.sizes;
-        let is_shared = axis == Axis::Head && step.name.row().has_key_heads();
-        let is_fewer = is_shared && sizes.kv_heads < sizes.heads;
-        if is_fewer { tr!("kv head").to_owned() } else { axis.told().to_owned() }
+    fn axis_name(&self, step: &Step, (axis, _): Dim) -> &'static str {
+        axis_name(self.config, step.name, axis)
     }
 
     /// `2`, with its position where queries are picked, and its token's label if it has one; `…` in a gap; `every` where a
     /// mask leaves the axis at 1 for all places.
     fn place(&self, step: &Step, axis: Dim, item: usize, at: Option<usize>) -> String {
         let Some(at) = at else { return "…".to_owned() };
-        if self.is_every(step, axis) {
+        if is_every(self.config, step.name, axis) {
             return tr!("every").to_owned();
         }
         let beside = beside(self.config, self.labels.as_ref(), step.name, axis, item, at);
         std::iter::once(at.to_string()).chain(beside).collect::<Vec<_>>().join(" ")
-    }
-
-    fn is_every(&self, step: &Step, (axis, size): Dim) -> bool {
-        let length = step.name.row().sizes.iter().find(|length| length.axis() == axis);
-        size == 1 && length.is_some_and(|length| self.config.sizes.of(*length) > 1)
     }
 
     /// `batch 0`, `kv head 0`, `every head`.
@@ -320,7 +287,7 @@ impl Page<'_> {
         let (name, place) = (self.axis_name(step, axis), self.place(step, axis, item, at));
         match at {
             None => place,
-            Some(_) if self.is_every(step, axis) => {
+            Some(_) if is_every(self.config, step.name, axis) => {
                 tr!("{place} {axis}", place, axis = axis.0.told())
             }
             Some(_) => format!("{name} {place}"),
@@ -361,8 +328,30 @@ impl Page<'_> {
     }
 }
 
+/// The sign of a boolean.
+pub fn sign(step: &Step, is_true: bool) -> &'static str {
+    match (step.name.role() == Role::Random, is_true) {
+        (true, true) => KEPT,
+        (true, false) => DROPPED,
+        (false, true) => BLOCKED,
+        (false, false) => VISIBLE,
+    }
+}
+
+/// What the signs of a boolean table mean.
+fn boolean_legend(step: &Step) -> &'static str {
+    if step.name.role() == Role::Random {
+        tr!("✓ kept, ✗ dropped")
+    } else {
+        tr!("■ blocked, · visible")
+    }
+}
+
 /// Whether a mask, which is broadcast, is true at a cell.
-fn is_true(mask: &Tensor, index: &[usize]) -> Result<bool> {
+///
+/// # Errors
+/// If candle fails.
+pub fn is_true(mask: &Tensor, index: &[usize]) -> Result<bool> {
     let mut cell = mask.clone();
     for at in broadcast(index, mask.dims()) {
         cell = cell.i(at)?;

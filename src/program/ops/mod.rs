@@ -28,6 +28,7 @@ mod stream;
 mod temperature;
 mod turn;
 mod weight_pattern;
+mod weight_slips;
 mod weights;
 
 pub use added::{Added, Column};

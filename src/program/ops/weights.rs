@@ -2,10 +2,9 @@
 
 use candle_core::{D, DType, Device, Tensor};
 
-use super::functions::{Map, Weigh};
 use super::mask::broadcasts;
-use super::slip::Slip;
 use super::weight_pattern::pattern;
+use super::weight_slips::{knobs, siblings};
 use crate::error::Result;
 use crate::lang;
 use crate::program::axis::{Axes, Axis, Dim};
@@ -13,7 +12,7 @@ use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation};
 use crate::program::pattern::Pattern;
-use crate::program::slips::{Kind, Knob, Range, Sibling};
+use crate::program::slips::{Knob, Sibling};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::{Exponential, Exponentials, Working};
 
@@ -79,9 +78,6 @@ impl PartialEq for KeepSome {
         self.keep.id() == other.keep.id() && self.factor.total_cmp(&other.factor).is_eq()
     }
 }
-
-/// How many scores of a row code keeps that keeps the largest.
-const TOP: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 16, 32, 64];
 
 /// What kept weights are multiplied by, as [`Weighting::DropoutScale`] has it.
 #[must_use]
@@ -313,99 +309,11 @@ impl Operation for Weighting {
     }
 
     fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
-        if let Self::DropoutScale { p } = self {
-            // 1 / (1 − p) is the other number for these.
-            let scale =
-                |p: f64, kind, told: &str| Sibling::new(Self::DropoutScale { p }, kind, told);
-            return vec![
-                scale(0.0, Kind::Omitted, tr!("kept weights are not multiplied by 1 / (1 − p)")),
-                scale(1.0 - p, Kind::Parameter, tr!("kept weights are divided by p, not by 1 − p")),
-                scale(
-                    1.0 - (1.0 - p).recip(),
-                    Kind::Parameter,
-                    tr!("kept weights are multiplied by 1 − p, not divided by it"),
-                ),
-            ];
-        }
-        let Self::Softmax { empty_row, axis_from_last: 1 } = self else { return Vec::new() };
-        let weigh =
-            |weigh: Weigh, told: &str| Sibling::new(Slip::Weigh(weigh), Kind::Replaced, told);
-        let keys = inputs.first().map_or(0, |scores| scores.last_size());
-        let mut all = vec![
-            weigh(Weigh::BaseTwo, tr!("softmax has base 2 in place of e")),
-            weigh(Weigh::Plus(1.0), tr!("1 is added to softmax's sum")),
-            weigh(Weigh::Log, tr!("log-softmax in place of softmax")),
-            weigh(Weigh::Unnormalised, tr!("the exponentials are not divided by their sum")),
-            weigh(Weigh::Linear, tr!("the scores are divided by their sum, without exponentials")),
-            weigh(
-                Weigh::ByLargest,
-                tr!("the scores are divided by their largest, without exponentials"),
-            ),
-            weigh(Weigh::Largest, tr!("the largest score takes all the weight")),
-            weigh(Weigh::Negative, tr!("softmax of the scores with the other sign")),
-        ];
-        for map in [Map::Relu, Map::Softplus, Map::Absolute, Map::Square, Map::Sigmoid] {
-            let told = tr!(
-                "{value} of the scores, divided by its sum, in place of softmax",
-                value = map.name()
-            );
-            all.push(Sibling::new(Slip::Weigh(Weigh::Share(map)), Kind::Replaced, told));
-        }
-        for count in TOP.into_iter().filter(|count| (*count as u128) < keys) {
-            let told = tr!("only the {count} largest scores of a row are kept", count);
-            all.push(weigh(Weigh::Top(count), &told));
-        }
-        for map in [Map::Relu, Map::Exp, Map::Sigmoid] {
-            let told = tr!(
-                "{value} of the scores, divided by their number, in place of softmax",
-                value = map.name()
-            );
-            all.push(Sibling::new(Slip::Weigh(Weigh::Mean(map)), Kind::Replaced, told));
-        }
-        all.push(weigh(Weigh::Equal, tr!("every visible key has the same weight")));
-        for map in [Map::Sigmoid, Map::Exp, Map::Relu] {
-            let told = tr!("{value} in place of softmax", value = map.name());
-            all.push(Sibling::new(Slip::Map(map), Kind::Replaced, told));
-        }
-        let over = |over: &[usize], told: &str| {
-            Sibling::new(Slip::Weigh(Weigh::Over(over.to_vec())), Kind::Axes, told)
-        };
-        all.extend([
-            over(&[1, 2], tr!("softmax runs over queries and keys together")),
-            over(&[1, 3], tr!("softmax runs over heads and keys together")),
-            over(&[1, 2, 3], tr!("softmax runs over heads, queries and keys together")),
-            over(&[1, 4], tr!("softmax runs over items and keys together")),
-            over(&[3, 4], tr!("softmax runs over items and heads together")),
-        ]);
-        if inputs.first().is_some_and(|scores| scores.rank() == 4) {
-            let softmax = Self::Softmax { empty_row: *empty_row, axis_from_last: 4 };
-            all.push(Sibling::new(
-                softmax,
-                Kind::Axes,
-                tr!("softmax runs over the items of the batch"),
-            ));
-        }
-        all
+        siblings(self, inputs)
     }
 
     fn knobs(&self) -> Vec<Knob> {
-        if let Self::DropoutScale { p } = self {
-            return vec![Knob {
-                name: tr!("p of the scale"),
-                value: *p,
-                range: Range::Stated,
-                common: vec![0.1, 0.2, 0.25, 0.3, 0.4, 0.5],
-                with: Box::new(|p| (p < 1.0).then(|| Self::DropoutScale { p }.into())),
-            }];
-        }
-        let Self::Softmax { axis_from_last: 1, .. } = self else { return Vec::new() };
-        vec![Knob {
-            name: tr!("the number of zeros beside the scores"),
-            value: 0.0,
-            range: Range::Whole(1, 64),
-            common: Vec::new(),
-            with: Box::new(|count| Some(Slip::Weigh(Weigh::Plus(count)).into())),
-        }]
+        knobs(self)
     }
 
     fn is_share(&self) -> bool {

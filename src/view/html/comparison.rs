@@ -14,7 +14,7 @@ use crate::file::{Entry, Record};
 use crate::lang;
 use crate::program::Step;
 use crate::view::header::{mask_line, sizes_line};
-use crate::view::page::Block;
+use crate::view::page::{Block, verdict};
 use crate::view::report::{Sides, Tables, report_page};
 use crate::{Run, Settings, Sources};
 
@@ -23,7 +23,8 @@ use crate::{Run, Settings, Sources};
 /// # Errors
 /// If candle fails.
 pub fn checked_html(checked: &Checked, sides: Sides, spell: Spell) -> Result<String> {
-    let Checked { report, config, trace, recorded } = checked;
+    let Checked { report, config, trace, .. } = checked;
+    let recorded = checked.recorded()?;
     let value = |step: &Step| match recorded.get(&step.name) {
         // What is given is the same on both sides.
         _ if !step.is_computed() => vec![Some(step.value.clone())],
@@ -89,9 +90,7 @@ fn page(
     }
     let told =
         report_page(report, sides, Tables::Hidden).into_iter().filter_map(|block| match block {
-            Block::Verdict(file, word, rest) => {
-                Some(format!("{}: {}{rest}", quoted(&file), word.text))
-            }
+            Block::Verdict(file, word, rest) => Some(verdict(&quoted(&file), &word.text, &rest)),
             Block::Text(_, text) | Block::Fact(text) => Some(text),
             _ => None,
         });

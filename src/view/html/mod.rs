@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use self::layout::{Found, page};
 use self::sheet::{StepSheet, data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
-use super::text::Spell;
+use super::text::{self, Spell};
 use crate::config::Config;
-use crate::error::{Message, Result};
-use crate::lang::text;
+use crate::error::Result;
+use crate::lang;
 use crate::program::Trace;
 
 /// What stands on a page.
@@ -47,7 +47,7 @@ impl Sheet {
             "sides": self.sides,
             "decimals": sheet::DECIMALS,
             "steps": steps,
-            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, text(said))).collect::<BTreeMap<_, _>>(),
+            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, lang::text(said))).collect::<BTreeMap<_, _>>(),
         });
         Ok(page(&self, notice.as_deref(), &embedded(&told)).into_string())
     }
@@ -69,7 +69,7 @@ fn embedded(value: &Value) -> String {
 
 /// Messages, with their settings as the reader would state them.
 fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<String> {
-    messages.into_iter().map(|message| Message::from(message).spelled(spell)).collect()
+    messages.into_iter().map(|message| text::spelled(&message, spell)).collect()
 }
 
 /// A trace as a page: every step with its numbers, and of every number how it came about.
@@ -79,7 +79,7 @@ fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<Stri
 pub fn trace_html(trace: &Trace, config: &Config, spell: Spell) -> Result<String> {
     let steps = sheets(trace, config, Some(trace), |step| vec![Some(step.value.clone())])?;
     let sheet = Sheet {
-        title: text(texts::TITLE).to_owned(),
+        title: lang::text(texts::TITLE).to_owned(),
         facts: spelled([sizes_line(config), mask_line(config), numbers_line(config)], spell),
         found: None,
         sides: Vec::new(),

@@ -11,11 +11,10 @@ use crate::config::{Config, Labels};
 use crate::error::Result;
 use crate::file::{dtype_name, json_number};
 use crate::program::{
-    Axes, Axis, BlockedCells, Cell, Fill, Name, Op, Pattern, Program, Role, Step, Term, Trace,
+    Axes, Axis, BlockedCells, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace,
     unravel,
 };
-use crate::view::label::{self, beside};
-use crate::view::number::number;
+use crate::view::label::{axis_name, beside, constant, fill, is_every, moves};
 
 /// The decimals of a page's numbers, as those of the tool's tables.
 pub const DECIMALS: usize = 3;
@@ -220,7 +219,6 @@ fn sheet<V>(
 ) -> Result<StepSheet> {
     let row = step.name.row();
     let operation = step.op.operation();
-    let constant = operation.constant();
     let read = program.read_by(step);
     let axes: Vec<&Axes> = read.iter().map(|step| &step.axes).collect();
     let pattern = (step.op != Op::Given).then(|| operation.pattern(&axes));
@@ -240,7 +238,6 @@ fn sheet<V>(
         .iter()
         .copied()
         .find(|at| program.steps().get(*at).is_some_and(|step| step.name.row().is_boolean));
-    let fill = operation.fill().map(|fill| Fill(fill).to_string()).filter(|fill| fill.len() <= 8);
     let flags = match row.role {
         _ if !row.is_boolean => None,
         Role::Random => Some("kept"),
@@ -251,9 +248,8 @@ fn sheet<V>(
         name: step.name.to_string(),
         title: step.name.title(),
         formula: (step.op != Op::Given).then(|| program.formula(step)),
-        constant: constant
-            .map(|(name, of, value)| format!("{name} = {of} = {}", number(value, DECIMALS))),
-        moves: label::moves(program, step),
+        constant: constant(step, DECIMALS),
+        moves: moves(program, step),
         why: step.name.why(),
         shape: step.axes.to_string(),
         axes: step.axes.iter().map(|(axis, size)| (axis.name().to_owned(), size)).collect(),
@@ -269,7 +265,7 @@ fn sheet<V>(
             pattern,
             cells,
             blocked: blocked.collect(),
-            fill: fill.zip(mask),
+            fill: fill(step).zip(mask),
             range: operation.range(),
             is_share: operation.is_share(),
             flags,
@@ -279,29 +275,21 @@ fn sheet<V>(
     })
 }
 
-fn axis_data<V>(
-    step: &Step<V>,
-    axis: (Axis, usize),
-    config: &Config,
-    labels: Option<&Labels>,
-) -> AxisData {
-    let (name, size) = axis;
-    let (row, sizes) = (step.name.row(), &config.sizes);
-    let length = row.sizes.iter().find(|length| length.axis() == name);
-    let whole = length.map_or(size, |length| sizes.of(*length));
-    let is_shared = name == Axis::Head && row.has_key_heads() && sizes.kv_heads < sizes.heads;
+fn axis_data<V>(step: &Step<V>, axis: Dim, config: &Config, labels: Option<&Labels>) -> AxisData {
+    let (name, size) = (axis.0.name(), axis.1);
+    let called = axis_name(config, step.name, axis.0);
+    let sizes = &config.sizes;
     let of_item = |item| -> Vec<String> {
         let beside = |at| beside(config, labels, step.name, axis, item, at).unwrap_or_default();
         (0..size).map(beside).collect()
     };
-    let called = if is_shared { tr!("kv head") } else { name.told() };
     let any = labels.is_some() || sizes.queries.is_some();
     let all: Option<Vec<Vec<String>>> = any.then(|| (0..sizes.batch).map(of_item).collect());
     AxisData {
-        name: name.name().to_owned(),
+        name: name.to_owned(),
         size,
-        called: (is_shared || called != name.name()).then_some(called),
-        every: size == 1 && whole > 1,
+        called: Some(called).filter(|called| *called != name),
+        every: is_every(config, step.name, axis),
         labels: all.filter(|items| items.iter().flatten().any(|label| !label.is_empty())),
     }
 }

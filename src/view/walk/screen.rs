@@ -17,7 +17,7 @@ use crate::lang;
 use crate::program::{Explanation, Name, Op, Step};
 use crate::view::label::moves;
 use crate::view::text::{self, write_text};
-use crate::view::{Block, explanation};
+use crate::view::{Block, Palette, explanation};
 
 /// Lines of the explanation that are always there.
 const EXPLAINED: u16 = 8;
@@ -45,15 +45,8 @@ const KEYS: [(&str, &str); 13] = [
 /// What a key line has room for.
 const HINT: &str = "? keys  q quit  n/p step  ←↑→↓ number  h head  b item  w why  Enter follow";
 
-/// From the lowest to the highest, of the 256 colours, with a colour of text that can be read on each.
-const HEAT: [(u8, Color); 6] = [
-    (195, Color::Black),
-    (153, Color::Black),
-    (111, Color::Black),
-    (68, Color::White),
-    (25, Color::White),
-    (17, Color::White),
-];
+/// The heat map's colours: the higher, the darker.
+const HEAT: Palette = Palette { is_true: false, is_light: true };
 
 /// A step that a number is made of.
 struct Factor<'a> {
@@ -69,6 +62,14 @@ fn title(step: &Step, index: &[usize]) -> String {
     let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
     let places = places.map(|((axis, _), at)| format!(" · {} {at}", axis.told()));
     std::iter::once(step.name.to_string()).chain(places).collect()
+}
+
+/// A colour of the 256.
+fn indexed(color: comfy_table::Color) -> Color {
+    match color {
+        comfy_table::Color::AnsiValue(index) => Color::Indexed(index),
+        _ => Color::Reset,
+    }
 }
 
 fn bold() -> Style {
@@ -113,18 +114,21 @@ impl Walk<'_> {
 
     fn draw_all(&mut self, frame: &mut Frame) -> Result<()> {
         let heading = self.heading(frame.area().width.into())?;
-        let explained = self.explained()?;
+        let factors = match self.beside {
+            Beside::Factors => self.factors(&self.explained()?),
+            Beside::Recomputed | Beside::Difference => Vec::new(),
+        };
         let lines = u16::try_from(heading.len()).unwrap_or(4);
         let room = frame.area().height.saturating_sub(lines + EXPLAINED + 1);
         let [head, middle, below, last] = Layout::vertical([
             Constraint::Length(lines),
-            Constraint::Length(self.tables_height(&explained).min(room).max(4)),
+            Constraint::Length(self.tables_height(&factors).min(room).max(4)),
             Constraint::Fill(1),
             Constraint::Length(1),
         ])
         .areas(frame.area());
         frame.render_widget(Paragraph::new(heading), head);
-        self.tables(frame, middle, &explained)?;
+        self.tables(frame, middle, &factors)?;
         self.scrolled = self.explanation(frame, below)?;
         let hint = match (&self.search, &*self.said) {
             (Some(typed), _) => Line::from(format!("/{typed}█")),
@@ -167,23 +171,19 @@ impl Walk<'_> {
     }
 
     /// The lines that the tables need.
-    fn tables_height(&self, explained: &Explanation) -> u16 {
+    fn tables_height(&self, factors: &[Factor]) -> u16 {
         let rows = |step: &Step| step.axes.iter().rev().nth(1).map_or(1, |(_, rows)| rows) + 2;
-        let factors = match self.beside {
-            Beside::Factors => self.factors(explained).iter().map(|factor| rows(factor.step)).sum(),
-            Beside::Recomputed | Beside::Difference => 0,
-        };
+        let factors = factors.iter().map(|factor| rows(factor.step)).sum();
         u16::try_from(rows(self.step()).max(factors)).unwrap_or(u16::MAX)
     }
 
     /// The step's own table, and what stands beside it.
-    fn tables(&self, frame: &mut Frame, area: Rect, explained: &Explanation) -> Result<()> {
+    fn tables(&self, frame: &mut Frame, area: Rect, factors: &[Factor]) -> Result<()> {
         let (step, index) = (self.step(), self.index());
         let compared = match (self.beside, self.route.check) {
             (Beside::Factors, _) | (_, None) => None,
             (beside, Some((meant, _))) => self.compared(beside, meant.step(step.name))?,
         };
-        let factors = self.factors(explained);
         let blocked = self.route.trace.blocked_before(step)?;
         let blocked = blocked.as_ref().filter(|_| step.is_computed());
         let own = Source { blocked, ..self.source(step, &step.value, &index) };
@@ -324,9 +324,8 @@ impl Walk<'_> {
     fn of_cell(&self, cell: &Shown) -> Style {
         let mut style = Style::default();
         if let Some(heat) = cell.heat.filter(|_| self.route.color && !cell.is_blocked) {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 5")]
-            let (back, text) = HEAT[(heat * 6.0).clamp(0.0, 5.0) as usize];
-            style = style.bg(Color::Indexed(back)).fg(text);
+            let (back, text) = HEAT.heat(heat);
+            style = style.bg(indexed(back)).fg(indexed(text));
         }
         if cell.is_blocked {
             style = style.add_modifier(Modifier::DIM | Modifier::CROSSED_OUT);

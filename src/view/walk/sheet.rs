@@ -6,10 +6,11 @@ use candle_core::{DType, IndexOp, Tensor};
 
 use crate::config::Labels;
 use crate::error::Result;
-use crate::program::{Axis, Step, broadcast};
+use crate::program::{Axis, Step};
 use crate::view::heat::Heat;
 use crate::view::label::token;
 use crate::view::number::brief;
+use crate::view::trace::{is_true, sign};
 
 /// A number on the screen.
 pub struct Shown {
@@ -20,8 +21,8 @@ pub struct Shown {
     pub is_lit: bool,
     /// Whether a mask blocks it.
     pub is_blocked: bool,
-    /// How high it is, from 0 to 1, where that is asked for.
-    pub heat: Option<f64>,
+    /// How high it is, in thousandths, where that is asked for.
+    pub heat: Option<u16>,
 }
 
 /// A table with labels, cut to what fits.
@@ -111,7 +112,7 @@ impl Source<'_> {
                 is_here: self.has_cursor && (at_row, at) == (row, column),
                 is_lit: self.lit.contains(&place),
                 is_blocked: self.is_blocked(&place)?,
-                heat: heat.as_ref().and_then(|heat| heat.share(value)),
+                heat: heat.as_ref().and_then(|heat| heat.thousandths(value)),
             })
         };
         let rows = rows.zip(labels).zip(texts).map(|((at_row, label), values)| {
@@ -138,7 +139,7 @@ impl Source<'_> {
 
     fn text(&self, value: f64) -> String {
         if self.step.name.row().is_boolean {
-            return if value == 0.0 { "·" } else { "✓" }.to_owned();
+            return sign(self.step, value != 0.0).to_owned();
         }
         brief(value, self.decimals)
     }
@@ -163,11 +164,7 @@ impl Source<'_> {
     fn is_blocked(&self, place: &[usize]) -> Result<bool> {
         let is_scores = self.step.name.row().is_of_scores();
         let Some(blocked) = self.blocked.filter(|_| is_scores) else { return Ok(false) };
-        let mut cell = blocked.clone();
-        for at in broadcast(place, blocked.dims()) {
-            cell = cell.i(at)?;
-        }
-        Ok(cell.to_scalar::<u8>()? == 1)
+        is_true(blocked, place)
     }
 }
 

@@ -1,0 +1,64 @@
+//! How results are written: their width, their colours, and where they go.
+
+use std::io::{self, IsTerminal};
+
+use crate::Error;
+use crate::view::{Block, Palette, Style, write_text};
+
+use super::args::{Color, ReportArgs};
+use super::print;
+use super::run::flag;
+
+/// Columns of text a line, where no terminal says it.
+const WIDTH: usize = 100;
+
+/// Fewer columns than this no table fits.
+const NARROWEST: u16 = 30;
+
+/// Columns of text a line: as asked for, as the environment has it, or the terminal's.
+pub fn width(asked: Option<u16>) -> usize {
+    let stated = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width >= NARROWEST);
+    let terminal = || terminal_size::terminal_size().map(|(width, _)| width.0);
+    asked.or_else(stated).or_else(terminal).map_or(WIDTH, usize::from)
+}
+
+/// Writes a page of text, without colour.
+pub fn print_plain(blocks: Vec<Block>) -> Result<(), Error> {
+    let style = Style { width: width(None), colors: None, spell: flag };
+    print(|out| write_text(blocks, style, out))
+}
+
+impl ReportArgs {
+    /// How pages are written.
+    pub fn style(&self) -> Style {
+        Style { width: width(self.width), colors: self.color.wanted(), spell: flag }
+    }
+
+    /// Writes a page of text.
+    pub fn print(&self, blocks: Vec<Block>) -> Result<(), Error> {
+        print(|out| write_text(blocks, self.style(), out))
+    }
+}
+
+impl Color {
+    /// The colours of the terminal, if any are wanted.
+    pub fn wanted(self) -> Option<Palette> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let is_wanted = match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                io::stdout().is_terminal()
+                    && set("NO_COLOR").is_none()
+                    && set("TERM").is_none_or(|terminal| terminal != "dumb")
+            }
+        };
+        let is_true =
+            set("COLORTERM").is_some_and(|colors| colors == "truecolor" || colors == "24bit");
+        // Text and background by their numbers, `0;15`, where 7 and 9 to 15 are light.
+        let ground = set("COLORFGBG").and_then(|both| both.into_string().ok());
+        let ground: Option<u8> = ground.and_then(|both| both.rsplit(';').next()?.parse().ok());
+        let is_light = ground.is_some_and(|color| matches!(color, 7 | 9..=15));
+        is_wanted.then_some(Palette { is_true, is_light })
+    }
+}
