@@ -1,6 +1,6 @@
 //! What help begins with, for those who have never run the command.
 
-use clap::builder::StyledStr;
+use clap::builder::{PossibleValue, StyledStr};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::args::Cli;
@@ -66,18 +66,36 @@ fn translated(command: Command) -> Command {
     if Language::spoken() == Language::En {
         return command;
     }
+    let room = |indent| width(None).min(100).saturating_sub(indent);
     let said = |said: &StyledStr, indent| {
-        let room = width(None).min(100) - indent;
         let said = said.to_string();
-        text(&said).lines().flat_map(|line| wrapped(line, room)).collect::<Vec<_>>().join("\n")
+        let lines = text(&said).lines().flat_map(|line| wrapped(line, room(indent)));
+        lines.collect::<Vec<_>>().join("\n")
     };
     let about = command.get_about().map(|about| said(about, 0)).unwrap_or_default();
     let of_flag = |arg: Arg| {
         let heading = arg.get_help_heading().map(text);
         let heading =
             heading.unwrap_or(if arg.is_positional() { tr!("Arguments") } else { tr!("Options") });
-        let (heading, told) = (heading.to_owned(), arg.get_help().map(|help| said(help, INDENT)));
-        arg.help_heading(heading).help(told.unwrap_or_default())
+        let heading = heading.to_owned();
+        let mut told = vec![arg.get_help().map(|help| said(help, INDENT)).unwrap_or_default()];
+        let values = arg.get_possible_values();
+        if arg.get_action().takes_values() && !values.is_empty() {
+            let values: Vec<&str> = values.iter().map(PossibleValue::get_name).collect();
+            told.extend(wrapped(
+                &tr!("[one of: {values}]", values = values.join(", ")),
+                room(INDENT),
+            ));
+        }
+        let defaults: Vec<_> =
+            arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        if !defaults.is_empty() {
+            told.push(
+                tr!(" [default: {default}]", default = defaults.join(", ")).trim().to_owned(),
+            );
+        }
+        let arg = arg.help_heading(heading).help(told.join("\n"));
+        arg.hide_possible_values(true).hide_default_value(true)
     };
     let added = |name: &'static str, letter, action, help: &'static str| {
         Arg::new(name)

@@ -7,6 +7,7 @@ mod help;
 mod language;
 mod outputs;
 mod progress;
+mod refused;
 mod run;
 mod written;
 
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
     let matches = help::command().try_get_matches_from(args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => near_only(error).exit(),
+        Err(error) => refused::exit(&near_only(error)),
     };
     if cli.is_json() {
         Language::En.speak();

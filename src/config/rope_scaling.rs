@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::rope_keys::{ANYWHERE, EXAMPLE, KINDS, Keys, MAX, ORIGINAL_MAX, kinds};
 use crate::error::quoted;
+use crate::lang;
 use crate::program::{Llama3, Longrope, Proportional, RopeScaling, Yarn};
 
 const ANY_FREQUENCIES: &str = "`rope_freqs=FILE` takes any frequencies, and `rope_attention_factor` the factor of cos and sin";
@@ -18,7 +19,7 @@ impl RopeScaling {
                 "rope_type {kind} is none of {kinds}: {ANY_FREQUENCIES}",
                 kind = quoted(kind),
                 kinds = kinds(),
-                ANY_FREQUENCIES
+                ANY_FREQUENCIES = lang::text(ANY_FREQUENCIES)
             ));
         };
         let other =
@@ -32,7 +33,7 @@ impl RopeScaling {
                 kind,
                 key,
                 known,
-                ANY_FREQUENCIES
+                ANY_FREQUENCIES = lang::text(ANY_FREQUENCIES)
             ));
         }
         Ok(match kind {

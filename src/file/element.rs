@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::quoted;
+use crate::lang;
 
 /// More axes than numpy or PyTorch make of anything real.
 const MAX_RANK: usize = 32;
@@ -118,7 +119,8 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: fix.into() }
+        let [what, fix] = [what.into(), fix.into()];
+        Self { what: lang::text(&what).to_owned(), fix: lang::text(&fix).to_owned() }
     }
 
     /// The fault of the tensor of that name in the file at `path`.

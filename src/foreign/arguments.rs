@@ -7,6 +7,7 @@ use super::names::{last_segment, meanings};
 use crate::config::{Mask, Setting, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
+use crate::lang;
 use crate::program::{Name, whole};
 
 /// An argument that kernels take beside queries, keys and values.
@@ -212,7 +213,7 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         };
         let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
             let (mask, how) = read_mask(mask, *meaning, is_added, caller)?;
-            Ok((mask, format!("{axes}{how}")))
+            Ok((mask, format!("{}{how}", lang::text(axes))))
         };
         let readings: Vec<(Tensor, String)> =
             readings.into_iter().map(read).collect::<Result<_>>()?;

@@ -1,6 +1,7 @@
 //! What becomes of scores and sinks that the right operations have no number for.
 
 use super::{Grammar, after, cost};
+use crate::lang;
 use crate::program::{Biasing, Cells, Change, Kind, Name, Op, ScoreSlip, SinkSlip, Slip, Step};
 
 impl Grammar<'_> {
@@ -44,6 +45,7 @@ impl Grammar<'_> {
         }
         if read.contains(&Name::Sinks) {
             for (slip, kind, told) in SinkSlip::ALL {
+                let told = lang::text(told);
                 let change = Change::Replace(Slip::Scores(ScoreSlip::Sinks(slip)).into());
                 self.add(kind, cost::PLAIN, step.name, change, told);
             }

@@ -34,20 +34,20 @@ impl Known {
         let is = |when: When| !matches!(when, When::Never);
         let sees = |wanted: fn(&Sees) -> bool| family.parts.iter().any(|part| wanted(&part.sees));
         let has = [
-            ("causal", sees(|sees| matches!(sees, Sees::Past))),
+            (tr!("causal"), sees(|sees| matches!(sees, Sees::Past))),
             (tr!("sees all"), sees(|sees| matches!(sees, Sees::All | Sees::PastIf(_)))),
             (tr!("cross attention"), sees(|sees| matches!(sees, Sees::Memory))),
             (tr!("grouped keys"), !matches!(family.kv_heads, super::KeyHeads::AsQueries)),
-            ("biases", is(family.bias)),
+            (tr!("biases"), is(family.bias)),
             (tr!("norm of q and k"), family.norm.is_some()),
-            ("rotary", family.rope.is_some()),
+            (tr!("rotary"), family.rope.is_some()),
             ("ALiBi", is(family.alibi)),
             (tr!("relative biases"), family.relative.is_some()),
-            ("scale", !matches!(family.scale, super::Scale::Root)),
+            (tr!("scale"), !matches!(family.scale, super::Scale::Root)),
             (tr!("soft cap"), family.softcap.is_some()),
-            ("window", family.window.is_some()),
-            ("chunks", family.chunk.is_some()),
-            ("sinks", family.sinks != Sinks::None),
+            (tr!("window"), family.window.is_some()),
+            (tr!("chunks"), family.chunk.is_some()),
+            (tr!("sinks"), family.sinks != Sinks::None),
         ];
         Self {
             types: family.types,
@@ -85,8 +85,11 @@ const CORE_ALONE: &[(&str, &str)] = &[(
 /// A family that is not known is not guessed at: what its config says to the family that it looks like is told as flags.
 pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<usize>) -> Error {
     if let Some((_, why)) = CORE_ALONE.iter().find(|(own, _)| *own == kind) {
-        let what =
-            tr!("is of model_type {kind}: {why}, which is not traced", kind = quoted(kind), why);
+        let what = tr!(
+            "is of model_type {kind}: {why}, which is not traced",
+            kind = quoted(kind),
+            why = crate::lang::text(why)
+        );
         let fix = tr!(
             "check what its attention function got and gave: q, k and v, heads and weights, without this config"
         );

@@ -1,5 +1,6 @@
 //! Why keys are blocked, in words.
 
+use crate::lang;
 use crate::program::Reason;
 
 /// What there is to say of a key that is blocked.
@@ -73,8 +74,12 @@ pub fn words(reason: &Reason) -> Words {
             tr!("query {query} sees its own document alone", query),
             tr!("key {key} is of another document than query {query}", key, query),
         ),
-        Reason::Given(step) => of(step.as_str(), GIVEN.to_owned(), GIVEN.to_owned()),
-        Reason::Infinite(step) => of(step.as_str(), INFINITE.to_owned(), INFINITE.to_owned()),
+        Reason::Given(step) => {
+            of(step.as_str(), lang::text(GIVEN).to_owned(), lang::text(GIVEN).to_owned())
+        }
+        Reason::Infinite(step) => {
+            of(step.as_str(), lang::text(INFINITE).to_owned(), lang::text(INFINITE).to_owned())
+        }
     }
 }
 

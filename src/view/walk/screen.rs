@@ -84,12 +84,9 @@ fn faint() -> Style {
 fn help(frame: &mut Frame) {
     let area = frame.area().centered(Constraint::Max(76), Constraint::Max(16));
     let lines = KEYS.iter().map(|(key, does)| {
+        let key = lang::text(key);
         let gap = " ".repeat(14_usize.saturating_sub(wide(key)));
-        Line::from(vec![
-            Span::styled((*key).to_owned(), bold()),
-            gap.into(),
-            lang::text(does).into(),
-        ])
+        Line::from(vec![Span::styled(key, bold()), gap.into(), lang::text(does).into()])
     });
     let border = Border::default().borders(Borders::ALL).title(tr!(" keys "));
     frame.render_widget(Clear, area);
