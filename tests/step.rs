@@ -55,7 +55,9 @@ impl Walk {
         command.env("TERM", "xterm-256color");
         command.env("LC_ALL", "C");
         command.env_remove("NO_COLOR");
-        variables.iter().for_each(|(name, value)| command.env(name, value));
+        for (name, value) in variables {
+            command.env(name, value);
+        }
         let settings = settings(&*pair.master);
         let child = pair.slave.spawn_command(command).expect("starts");
         let mut reader = pair.master.try_clone_reader().expect("readable");

@@ -74,7 +74,7 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
     let excess: Vec<f64> = own.iter().zip(&meant).map(apart).collect();
     let mut lines: Vec<String> = same_change(&excess, &meant, |_| true).into_iter().collect();
     if lines.is_empty() {
-        for (axis, places) in parts(&evidence.noise, step, found, right)? {
+        for (axis, places) in parts(&evidence.alone, step, found, right)? {
             let apart = mean_by_place(&excess, &step.axes.shape(), axis);
             let (off, right): (Vec<_>, Vec<_>) =
                 apart.iter().enumerate().partition(|(place, _)| places.contains(place));

@@ -28,6 +28,8 @@ pub struct Evidence<'a> {
     pub recorded: &'a HashMap<Name, Tensor>,
     /// How far rounding alone takes each step of this very run.
     pub noise: Arc<Noise>,
+    /// How far it takes each step that is computed from what was recorded.
+    pub alone: Arc<Noise>,
     /// The 16-bit type that values were recorded in, if one was.
     half: Option<DType>,
 }
@@ -48,13 +50,20 @@ impl<'a> Evidence<'a> {
     ) -> Result<Self> {
         let half = half(record, trace)?;
         let noise = Arc::new(Noise::of(trace, half)?);
-        Ok(Self { config, trace, recorded, noise, half })
+        let alone = Arc::new(noise.alone(trace, recorded)?);
+        Ok(Self { config, trace, recorded, noise, alone, half })
+    }
+
+    /// The 16-bit type of the run, if it has one.
+    pub fn precision(&self) -> Option<Precision> {
+        self.half.and_then(Precision::of_tensors)
     }
 
     /// The same where NaN among the recorded values stands for what was not recorded.
     pub fn with_gaps(self) -> Self {
         let noise = Arc::new(self.noise.with_gaps());
-        Self { noise, ..self }
+        let alone = Arc::new(self.alone.with_gaps());
+        Self { noise, alone, ..self }
     }
 
     /// The same evidence of a part of the run.
@@ -68,6 +77,7 @@ impl<'a> Evidence<'a> {
             trace,
             recorded,
             noise: Arc::clone(&self.noise),
+            alone: Arc::clone(&self.alone),
             half: self.half,
         }
     }
@@ -82,7 +92,7 @@ impl<'a> Evidence<'a> {
             (Some(inputs), Some(found)) => {
                 let value = step.op.eval(&inputs)?;
                 let seen = where_seen(self.trace, step.name, found, &value)?;
-                self.noise.agree(step.name, seen.as_ref().unwrap_or(found), &value).map(Some)
+                self.alone.agree(step.name, seen.as_ref().unwrap_or(found), &value).map(Some)
             }
             (_, None) => Ok(Some(false)),
             (None, _) => Ok(None),
@@ -127,7 +137,7 @@ impl<'a> Evidence<'a> {
         for step in self.trace.steps().iter().filter(|step| step.is_computed()) {
             let Some(found) = self.recorded.get(&step.name) else { continue };
             let value = self.expected(step)?;
-            if !self.noise.agree(step.name, found, &value)? {
+            if !self.alone.agree(step.name, found, &value)? {
                 off.insert(step.name, (found, value));
             }
         }

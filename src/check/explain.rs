@@ -209,7 +209,7 @@ impl Search<'_, '_> {
             return Ok(());
         }
         let axes: Vec<(Axis, usize)> = own.axes.iter().collect();
-        for (at, places) in parts(&self.evidence.noise, own, found, &right)? {
+        for (at, places) in parts(&self.evidence.alone, own, found, &right)? {
             let of = (at, axes[at].0);
             let mut fitted = fit::numbers_at(self.evidence, step, Some((at, &places)))?;
             let ready = all.iter().filter(|made| made.edits.iter().all(|edit| edit.at == step));
@@ -292,7 +292,7 @@ pub fn agrees(
     let seen = where_seen(evidence.trace, step, found, value)?;
     let found = seen.as_ref().unwrap_or(found);
     match made.precision() {
-        Some(precision) => evidence.noise.agree_in(step, found, value, precision),
-        None => evidence.noise.agree(step, found, value),
+        Some(precision) => evidence.alone.agree_in(step, found, value, precision),
+        None => evidence.alone.agree(step, found, value),
     }
 }

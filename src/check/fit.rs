@@ -274,7 +274,11 @@ pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, boo
     let size = pairs().map(|(_, meant)| meant.abs()).fold(0.0, f64::max);
     let furthest = pairs().map(|(own, meant)| (own - meant).abs()).fold(0.0, f64::max);
     let slope = ratio(&own, &meant);
-    for precision in [Precision::F16, Precision::Bf16] {
+    // What the run's own type does to a step was looked at before the step was called wrong.
+    let is_coarser = |precision: &Precision| {
+        evidence.precision().is_none_or(|own| precision.spacing() > own.spacing())
+    };
+    for precision in [Precision::F16, Precision::Bf16].into_iter().filter(is_coarser) {
         let spacing = precision.spacing();
         // It is in most numbers that are none of the type.
         let exact = cells(&precision.round(&value)?, None)?;

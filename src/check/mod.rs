@@ -36,6 +36,7 @@ mod replay;
 mod report;
 mod told_cells;
 mod tolerance;
+mod trend;
 mod whole_runs;
 
 pub use check::{Checked, check, checked};

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use candle_core::{DType, Tensor};
 
 use super::compare::{CHUNK, chunk, compare, is_exact_in};
+use super::fit::cells;
 use super::tolerance::Tolerance;
+use super::trend::Trends;
 use crate::error::Result;
-use crate::program::{Axis, Name, Precision, Step, Trace};
+use crate::program::{Axis, Name, Precision, Role, Step, Trace};
 use crate::run::LOW;
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
@@ -17,12 +19,20 @@ use crate::run::LOW;
 /// or fewer are too few to tell bf16 products by.
 pub const ALLOWED: f64 = 16.0;
 
+/// The same of a single step in 16 bits whose inputs were recorded. Nothing adds up there but the roundings within the
+/// step: a rotation in bf16 rounds cosine, products and sum.
+const ALLOWED_ALONE: f64 = 4.0;
+
 /// The noise of every step of one run.
 #[derive(Clone)]
 pub struct Noise {
     steps: HashMap<Name, StepNoise>,
-    /// What numbers of the 16-bit type that was recorded may differ by.
-    half: Option<Tolerance>,
+    /// What the cells of a step of a run in 16 bits may be off by in common.
+    trends: HashMap<Name, Trends>,
+    /// What the noise of a step is multiplied by.
+    allowed: f64,
+    /// The 16-bit type that was recorded.
+    half: Option<Precision>,
     /// Whether NaN on the left stands for what was not recorded, which agrees with everything.
     gaps: bool,
 }
@@ -53,13 +63,78 @@ impl Noise {
         };
         // Without a type of its own, the run is rounded as it is.
         let exact = exact(trace)?;
-        let computed = trace.steps().iter().filter_map(|step| Some((step, exact.get(&step.name)?)));
-        let noise = computed.map(|(step, exact)| {
+        let half = half.and_then(Precision::of_tensors);
+        let mut noise = Self {
+            steps: HashMap::new(),
+            trends: HashMap::new(),
+            allowed: ALLOWED,
+            half,
+            gaps: false,
+        };
+        for step in trace.steps() {
+            let Some(exact) = exact.get(&step.name) else { continue };
             let rounded = rounded.get(&step.name).unwrap_or(&step.value);
-            Ok((step.name, StepNoise::of(step, exact, rounded)?))
-        });
-        let steps = noise.collect::<Result<_>>()?;
-        Ok(Self { steps, half: half.map(Tolerance::of), gaps: false })
+            noise.add(step, exact, rounded, true)?;
+        }
+        Ok(noise)
+    }
+
+    /// The noise of steps in a 16-bit type that are computed from `recorded` values, which may have been rounded when they
+    /// were recorded; of steps whose inputs were not recorded the noise of the run.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn alone(&self, trace: &Trace, recorded: &HashMap<Name, Tensor>) -> Result<Self> {
+        let Some(half) = self.half else { return Ok(self.clone()) };
+        let mut noise = Self { allowed: ALLOWED_ALONE, ..self.clone() };
+        for step in trace.steps().iter().filter(|step| step.is_computed()) {
+            let read = trace.read_by(step);
+            let inputs =
+                read.iter().map(|read| recorded.get(&read.name).map(|value| (read.name, value)));
+            let Some(inputs) = inputs.collect::<Option<Vec<_>>>() else {
+                // What the run may be off by stays as it is.
+                if let Some(own) = noise.steps.get_mut(&step.name) {
+                    own.ratio *= ALLOWED / ALLOWED_ALONE;
+                }
+                continue;
+            };
+            let wide = |value: &Tensor| {
+                if value.dtype().is_float() {
+                    value.to_dtype(DType::F64)
+                } else {
+                    Ok(value.clone())
+                }
+            };
+            let exact = inputs.iter().map(|(_, value)| wide(value));
+            let exact: Vec<Tensor> = exact.collect::<candle_core::Result<_>>()?;
+            let shaken = inputs.iter().zip(&exact).map(|((name, _), value)| {
+                let is_setting = matches!(name.role(), Role::Setting | Role::Random);
+                if is_setting || !value.dtype().is_float() {
+                    return Ok(value.clone());
+                }
+                shaken(value, half.spacing() / 2.0)
+            });
+            let shaken: Vec<Tensor> = shaken.collect::<Result<_>>()?;
+            let eval = |inputs: &[Tensor]| step.op.eval(&inputs.iter().collect::<Vec<_>>());
+            let (exact, rounded) = (eval(&exact)?, half.round(&eval(&shaken)?)?);
+            noise.add(step, &exact, &rounded, false)?;
+        }
+        Ok(noise)
+    }
+
+    /// Adds the noise of a step that is `rounded` where it would be `exact`, by roundings that `add_up` over many steps or
+    /// are those of its own.
+    fn add(&mut self, step: &Step, exact: &Tensor, rounded: &Tensor, add_up: bool) -> Result<()> {
+        let noise = StepNoise::of(step, exact, rounded)?;
+        if let Some(half) = self.half {
+            // Code rounds constants too, such as the scale of the scores, by half of the spacing at most.
+            let factor = if add_up { DIRECTION * noise.ratio } else { half.spacing() / 2.0 };
+            let is_masked = |value| noise.is_masked(value);
+            let trends = Trends::of(&step.axes, exact, rounded, factor, add_up, is_masked)?;
+            self.trends.insert(step.name, trends);
+        }
+        self.steps.insert(step.name, noise);
+        Ok(())
     }
 
     /// The same where NaN on the left stands for what was not recorded.
@@ -85,7 +160,7 @@ impl Noise {
                     tolerance.excess(*left, *right) <= 1.0 || (self.gaps && left.is_nan())
                 })
             };
-            let rounding = || ALLOWED * noise.ratio * noise.size(right);
+            let rounding = || self.allowed * noise.ratio * noise.size(right);
             trend.add(left, right, noise);
             largest = left
                 .iter()
@@ -100,8 +175,12 @@ impl Noise {
             within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
         })?;
         // Noise that is larger than all that was recorded would excuse anything.
-        let is_told = is_within || ALLOWED * noise.ratio * noise.least <= largest;
-        Ok(agrees && is_told && (is_within || trend.has_no_direction(noise.ratio)))
+        let is_told = is_within || self.allowed * noise.ratio * noise.least <= largest;
+        let is_size = agrees && is_told && (is_within || trend.has_no_direction(noise.ratio));
+        match self.trends.get(&step).filter(|_| is_size) {
+            Some(trends) => trends.allow(left, right, |value| noise.is_masked(value)),
+            None => Ok(is_size),
+        }
     }
 
     /// Whether a value was computed in a type of fewer bits as this one was: all but where its last bit falls.
@@ -151,7 +230,8 @@ impl Noise {
     /// What numbers may differ by for their type. What the user allows says what differs, not what explains it.
     fn by_type(&self, recorded: &Tensor) -> Tolerance {
         let own = Tolerance::of(recorded.dtype());
-        self.half.map_or(own, |half| own.looser(half))
+        let half = self.half.and_then(Precision::dtype);
+        half.map_or(own, |half| own.looser(Tolerance::of(half)))
     }
 
     fn at(&self, step: Name) -> StepNoise {
@@ -288,6 +368,23 @@ fn for_rows(
         }
     }
     Ok(true)
+}
+
+/// Numbers as they may have been before they were rounded to a type: each off by up to `by` of itself, equal ones alike,
+/// as the tokens of a padded sequence are.
+fn shaken(value: &Tensor, by: f64) -> Result<Tensor> {
+    let shake = |value: f64| {
+        // The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+        let mut bits = value.to_bits();
+        for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9_u64), (27, 0x94d0_49bb_1331_11eb)] {
+            bits = (bits ^ (bits >> shift)).wrapping_mul(factor);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "any number between -1 and 1 does")]
+        let part = (bits ^ (bits >> 31)) as f64 / u64::MAX as f64 * 2.0 - 1.0;
+        if value.is_finite() { value * (1.0 + by * part) } else { value }
+    };
+    let cells = cells(value, None)?.into_iter().map(shake).collect();
+    Ok(Tensor::from_vec(cells, value.shape(), value.device())?)
 }
 
 /// The computed values of the run in f64.

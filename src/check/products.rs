@@ -77,7 +77,7 @@ impl Lowered {
 
     /// Every step of a run in 16 bits is rounded.
     pub fn every_step(half: DType) -> Self {
-        let precision = if half == DType::F16 { Precision::F16 } else { Precision::Bf16 };
+        let precision = Precision::of_tensors(half).unwrap_or(Precision::Bf16);
         let products = Products { precision, which: Which::Steps, cast: Cast::Result };
         Self { products: Some(products), cache: None }
     }

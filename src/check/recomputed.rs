@@ -62,19 +62,33 @@ impl Recomputed {
         self.diagnosis.as_ref().map_or(0, |diagnosis| diagnosis.unexplained.len())
     }
 
-    /// Explains what differs.
-    fn judge(mut self, noise_counts: bool, patience: Duration) -> Result<Self> {
+    /// Explains what differs. Numbers of 16 bits may all be within the tolerance of their type, and be off together by more
+    /// than rounding: that differs too, unless the tolerance was asked for.
+    fn judge(mut self, tolerances: &Tolerances, patience: Duration) -> Result<Self> {
+        let may_share = !tolerances.are_set() && half(&self.named.record, &self.trace)?.is_some();
+        if self.same() == self.steps.len() && !may_share {
+            return Ok(self);
+        }
+        let mut recorded = in_the_runs_type(&self.named.record, &self.trace)?;
+        let config = self.run.config();
+        if let Some(padding) = &self.padding {
+            padding.unrecorded(&self.trace, &mut recorded)?;
+        }
+        let mut evidence = Evidence::new(config, &self.trace, &recorded, &self.named.record)?;
+        if self.padding.is_some() {
+            evidence = evidence.with_gaps();
+        }
+        for found in self.steps.iter_mut().filter(|found| may_share && found.status == Status::Same)
+        {
+            let step = found.step.and_then(|name| self.trace.step(name));
+            if let Some(step) = step
+                && evidence.is_right(step)? == Some(false)
+            {
+                found.status = Status::Differs;
+            }
+        }
         if self.same() < self.steps.len() {
-            let mut recorded = in_the_runs_type(&self.named.record, &self.trace)?;
-            let config = self.run.config();
-            if let Some(padding) = &self.padding {
-                padding.unrecorded(&self.trace, &mut recorded)?;
-            }
-            let mut evidence = Evidence::new(config, &self.trace, &recorded, &self.named.record)?;
-            if self.padding.is_some() {
-                evidence = evidence.with_gaps();
-            }
-            let program = self.run.program();
+            let (program, noise_counts) = (self.run.program(), tolerances.noise_counts);
             let found = diagnose(&mut self.steps, &evidence, program, noise_counts, patience)?;
             self.diagnosis = Some(found);
         }
@@ -198,7 +212,7 @@ fn best(ways: Vec<Recomputed>, tolerances: &Tolerances) -> Result<Recomputed> {
         // Where all is explained, another way may still need nothing but rounding.
         let is_explained = best.as_ref().is_some_and(|best| best.unexplained() == 0);
         let patience = if is_explained { Duration::ZERO } else { PATIENCE };
-        let judged = recomputed.judge(tolerances.noise_counts, patience)?;
+        let judged = recomputed.judge(tolerances, patience)?;
         // One that needs nothing but rounding is the one that was meant.
         if judged.is_same() {
             return Ok(judged);

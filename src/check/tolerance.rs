@@ -76,6 +76,12 @@ impl Tolerances {
         }
     }
 
+    /// Whether any is set.
+    #[must_use]
+    pub fn are_set(&self) -> bool {
+        self.rtol != PerStep::default() || self.atol != PerStep::default()
+    }
+
     /// The steps that have one of their own.
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.rtol.steps.keys().chain(self.atol.steps.keys()).map(String::as_str)

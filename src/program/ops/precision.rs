@@ -47,6 +47,12 @@ impl Precision {
         }
     }
 
+    /// That of tensors in a 16-bit type.
+    #[must_use]
+    pub fn of_tensors(dtype: DType) -> Option<Self> {
+        Self::ALL.into_iter().find(|precision| precision.dtype() == Some(dtype))
+    }
+
     /// The largest relative difference of a number and the next.
     #[must_use]
     pub fn spacing(self) -> f64 {

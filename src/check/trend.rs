@@ -1,0 +1,202 @@
+//! What the differences of two values have in common, where rounding has nothing in common.
+
+use candle_core::Tensor;
+
+use super::fit::cells;
+use crate::error::Result;
+use crate::program::{Axes, Axis};
+
+/// What the differences of a step's cells have in common, over all of them and over those of one head, item, query,
+/// feature or row: a shift and a factor. Rounding has a size and no direction, so that either is far smaller than the
+/// rounding of one number.
+#[derive(Debug, Clone)]
+pub struct Trends {
+    dims: Vec<usize>,
+    groupings: Vec<Grouping>,
+    /// The factor, less 1, that all numbers may share: code rounds constants too, such as the scale of the scores.
+    factor: f64,
+    /// How many of its standard deviations a trend may have.
+    deviations: f64,
+}
+
+/// Cells grouped by their places on some axes.
+#[derive(Debug, Clone)]
+struct Grouping {
+    /// The axes whose places a group shares, by position.
+    shared: Vec<usize>,
+    spreads: Vec<Spread>,
+}
+
+/// How far rounding takes what the cells of a group have in common: a standard deviation.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spread {
+    shift: f64,
+    factor: f64,
+}
+
+/// Sums over the cells of a group, of what they are off by (d), of what they should be (v), and of the variance of what
+/// rounding takes them off by.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    count: f64,
+    d: f64,
+    d_v: f64,
+    variance: f64,
+    variance_v_v: f64,
+    v: f64,
+    abs_v: f64,
+    v_v: f64,
+}
+
+/// So many standard deviations are no chance, over the thousands of groups that a run has.
+const DEVIATIONS: f64 = 6.0;
+
+/// The same of roundings that add up over many steps. What the cells of a row are off by comes from few numbers, such as the
+/// largest weight, that happen to be rounded much or little.
+const DEVIATIONS_ADDED_UP: f64 = 12.0;
+
+/// In so many groups it shows how much of what they are off by is shared.
+const MANY: usize = 16;
+
+/// Numbers that differ by less than that agree in every type, as `torch.testing.assert_close` has it.
+const LEAST: f64 = 1e-5;
+
+impl Trends {
+    /// The trends that a step's rounding has: of its cells as they are, `rounded`, beside what they would be, `exact`.
+    /// `factor` is what all numbers may be multiplied by, less 1. Cells that `is_masked` says so of do not count.
+    ///
+    /// Roundings that `add_up` are passed on to many cells alike, which shows where there are many groups, and only there.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(
+        axes: &Axes,
+        exact: &Tensor,
+        rounded: &Tensor,
+        factor: f64,
+        add_up: bool,
+        is_masked: impl Fn(f64) -> bool,
+    ) -> Result<Self> {
+        let (dims, named): (Vec<usize>, Vec<Axis>) =
+            (axes.shape(), axes.iter().map(|(axis, _)| axis).collect());
+        let (rounded, exact) = (cells(rounded, None)?, cells(exact, None)?);
+        // A number that happens to need no rounding could have needed some: as much as all have in the mean.
+        let counts = |(left, right): &(&f64, &f64)| {
+            left.is_finite() && right.is_finite() && !is_masked(**right)
+        };
+        let (d_d, v_v) = rounded
+            .iter()
+            .zip(&exact)
+            .filter(counts)
+            .fold((0.0, 0.0), |(d_d, v_v), (rounded, exact)| {
+                (d_d + (rounded - exact).powi(2), v_v + exact * exact)
+            });
+        let relative = if v_v > 0.0 { d_d / v_v } else { 0.0 };
+        let groupings = groupings(&named).into_iter().map(|shared| {
+            let sums = sums(&dims, &shared, &rounded, &exact, &is_masked, relative);
+            Grouping { shared, spreads: spreads(&sums) }
+        });
+        let (least, deviations) =
+            if add_up { (MANY, DEVIATIONS_ADDED_UP) } else { (0, DEVIATIONS) };
+        let groupings = groupings.filter(|grouping| grouping.spreads.len() >= least).collect();
+        Ok(Self { dims, groupings, factor, deviations })
+    }
+
+    /// Whether two values have no more in common in what they differ by than rounding has.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn allow(
+        &self,
+        left: &Tensor,
+        right: &Tensor,
+        is_masked: impl Fn(f64) -> bool,
+    ) -> Result<bool> {
+        if left.dims() != self.dims || right.dims() != self.dims {
+            return Ok(true);
+        }
+        let (left, right) = (cells(left, None)?, cells(right, None)?);
+        Ok(self.groupings.iter().all(|grouping| {
+            let sums = sums(&self.dims, &grouping.shared, &left, &right, &is_masked, 0.0);
+            sums.iter().zip(&grouping.spreads).all(|(sums, spread)| self.allows(sums, *spread))
+        }))
+    }
+
+    fn allows(&self, sums: &Sums, spread: Spread) -> bool {
+        let shift =
+            self.factor * sums.v.abs() / sums.count + self.deviations * spread.shift + LEAST;
+        let factor = self.factor + self.deviations * spread.factor + LEAST * sums.abs_v / sums.v_v;
+        // Of no cells, or of zeros alone, there is nothing to say.
+        let is_too_far = |apart: f64, allowed: f64| apart.abs() > allowed;
+        !is_too_far(sums.d / sums.count, shift) && !is_too_far(sums.d_v / sums.v_v, factor)
+    }
+}
+
+/// Over which axes cells have something in common: over all, all of one place on an axis, features of a head, and a row.
+fn groupings(axes: &[Axis]) -> Vec<Vec<usize>> {
+    let Some(last) = axes.len().checked_sub(1) else { return Vec::new() };
+    let head = axes.iter().position(|axis| *axis == Axis::Head).filter(|head| *head < last);
+    let mut groupings = vec![Vec::new(), (0..last).collect()];
+    groupings.extend((0..axes.len()).map(|axis| vec![axis]));
+    groupings.extend(head.map(|head| vec![head, last]));
+    groupings.dedup();
+    groupings
+}
+
+/// The sums of every group. What a cell is off by has the variance of what it is seen to be off by, and `relative` of
+/// its own square.
+fn sums(
+    dims: &[usize],
+    shared: &[usize],
+    left: &[f64],
+    right: &[f64],
+    is_masked: impl Fn(f64) -> bool,
+    relative: f64,
+) -> Vec<Sums> {
+    let strides: Vec<usize> =
+        shared.iter().map(|axis| dims[axis + 1..].iter().product::<usize>().max(1)).collect();
+    let count = shared.iter().map(|axis| dims[*axis]).product();
+    let mut groups = vec![Sums::default(); count];
+    for (at, (left, right)) in left.iter().zip(right).enumerate() {
+        if !left.is_finite() || !right.is_finite() || is_masked(*right) {
+            continue;
+        }
+        let places = shared.iter().zip(&strides);
+        let group =
+            places.fold(0, |group, (axis, stride)| group * dims[*axis] + at / stride % dims[*axis]);
+        let (sums, d) = (&mut groups[group], left - right);
+        sums.count += 1.0;
+        sums.d += d;
+        sums.d_v += d * right;
+        let variance = d * d + relative * right * right;
+        sums.variance += variance;
+        sums.variance_v_v += variance * right * right;
+        sums.v += right;
+        sums.abs_v += right.abs();
+        sums.v_v += right * right;
+    }
+    groups
+}
+
+/// The spreads of groups whose cells are off by rounding. Cells that round alike, as those of equal tokens do, cancel out
+/// less than others: by how much shows in all groups together.
+fn spreads(groups: &[Sums]) -> Vec<Spread> {
+    let alone = groups.iter().map(|sums| Spread {
+        shift: sums.variance.sqrt() / sums.count,
+        factor: sums.variance_v_v.sqrt() / sums.v_v,
+    });
+    let alone: Vec<Spread> = alone.collect();
+    let shifts = groups.iter().zip(&alone).map(|(sums, own)| sums.d / sums.count / own.shift);
+    let factors = groups.iter().zip(&alone).map(|(sums, own)| sums.d_v / sums.v_v / own.factor);
+    let (shift, factor) = (root_mean_square(shifts).max(1.0), root_mean_square(factors).max(1.0));
+    let together = |own: Spread| Spread { shift: shift * own.shift, factor: factor * own.factor };
+    alone.into_iter().map(together).collect()
+}
+
+/// That of the finite numbers; 0 of none.
+fn root_mean_square(values: impl Iterator<Item = f64>) -> f64 {
+    let (count, squares) = values
+        .filter(|value| value.is_finite())
+        .fold((0.0, 0.0), |(count, squares), value| (count + 1.0, squares + value * value));
+    if count > 0.0 { (squares / count).sqrt() } else { 0.0 }
+}
