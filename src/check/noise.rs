@@ -439,7 +439,8 @@ mod tests {
 
     fn noise(fill: Option<f64>) -> Noise {
         let step = StepNoise { ratio: 0.001, least: 1.0, fill };
-        Noise { steps: HashMap::from([(Name::Scores, step)]), half: None, gaps: false }
+        let steps = HashMap::from([(Name::Scores, step)]);
+        Noise { steps, trends: HashMap::new(), allowed: ALLOWED, half: None, gaps: false }
     }
 
     #[test]

@@ -24,9 +24,9 @@ mod torch;
 
 pub use bundle::{Bundle, Info};
 pub use format::{Page, read_config};
-#[cfg(feature = "cli")]
 #[cfg(test)]
 pub use input::REASONS;
+#[cfg(feature = "cli")]
 pub(crate) use input::io_reason;
 pub(crate) use json::read_json;
 pub use json::write as write_json;

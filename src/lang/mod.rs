@@ -148,14 +148,11 @@ macro_rules! tr {
         $crate::lang::text($english)
     };
     ($english:literal, $($name:ident $(= $value:expr)?),+ $(,)?) => {
-        {
-            // What stands for the names is checked, and nothing is written.
-            const _: fn() = || _ = format_args!($english, $($name = ""),+);
-            $crate::lang::filled(
-                $english,
-                &[$((stringify!($name), &$crate::lang::tr!(@ $name $($value)?))),+],
-            )
-        }
+        $crate::lang::filled(
+            // The names are checked, and nothing is written.
+            const { let _: fn() = || _ = format_args!($english, $($name = ""),+); $english },
+            &[$((stringify!($name), &$crate::lang::tr!(@ $name $($value)?))),+],
+        )
     };
     (@ $name:ident) => { $name };
     (@ $name:ident $value:expr) => { $value };

@@ -24,7 +24,7 @@ pub mod walk;
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
 #[cfg(test)]
-pub use html::page_texts;
+pub(crate) use html::page_texts;
 pub use html::{checked_html, compared_html, trace_html};
 pub use latex::latex;
 pub use markdown::markdown;
@@ -33,6 +33,7 @@ pub use page::{Block, Grid, Head, Table, Text, Tone};
 pub use palette::Palette;
 pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};
+#[cfg(feature = "cli")]
 pub(crate) use text::wrapped;
 pub use text::{Style, write_text};
 pub use trace::trace_page;

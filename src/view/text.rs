@@ -265,9 +265,9 @@ impl Style {
         let width = self.width.saturating_sub(indent.len());
         let mut written = self.empty_table();
         let room = width.saturating_sub(beside(table));
-        let fitted = |at: usize, text: &str| match at == table.wraps && has_wide(text) {
-            true => wrapped(text, room).join("\n"),
-            false => text.to_owned(),
+        let fitted = |at: usize, text: &str| {
+            let is_broken = at == table.wraps && has_wide(text);
+            if is_broken { wrapped(text, room).join("\n") } else { text.to_owned() }
         };
         let cells = |row: &Vec<Text>| {
             let cells = row.iter().enumerate();

@@ -114,6 +114,7 @@ impl Grammar<'_> {
 
 /// The ways to put a step's numbers in other places of the same shape: an operation, words that go on behind "it is" or
 /// "it reads x", and what it costs.
+#[allow(clippy::too_many_lines, reason = "a list of ways, one after the other")]
 fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
     let dims: Vec<(Axis, usize)> = step.axes.iter().collect();
     let sizes = step.axes.shape();

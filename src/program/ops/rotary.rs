@@ -212,6 +212,7 @@ impl Operation for Rotary {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "a list of ways, one after the other")]
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
         match self {
             Self::Frequencies(own) => {

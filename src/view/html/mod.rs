@@ -14,7 +14,7 @@ mod thin;
 
 pub use comparison::{checked_html, compared_html};
 #[cfg(test)]
-pub use texts::all as page_texts;
+pub(crate) use texts::all as page_texts;
 
 use std::collections::BTreeMap;
 
