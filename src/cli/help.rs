@@ -43,12 +43,25 @@ const EXIT: &str = "Exit: 0 done and the same, 1 compared and different, 2 could
 
 /// The command line: its short help is a page for newcomers, the long one lists every flag.
 pub fn command() -> Command {
+    dressed(Cli::command().mut_args(|flag| flag.hide_short_help(true)))
+}
+
+/// The same with the help of every flag in the language in force, which takes longer to make than a run.
+pub fn translated() -> Command {
     let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
+    dressed(match Language::spoken() {
+        Language::En => command,
+        Language::Zh => told(command, width(None).min(100)),
+    })
+}
+
+/// What stands before and behind the flags.
+fn dressed(command: Command) -> Command {
     let usage = match Language::spoken() {
         Language::En => "{usage-heading} ",
         Language::Zh => tr!("Usage: "),
     };
-    translated(command)
+    command
         .help_template(format!(
             "{{about-with-newline}}\n{{before-help}}{usage}{{usage}}\n\n{{all-args}}{{after-help}}"
         ))
@@ -62,11 +75,8 @@ pub fn command() -> Command {
 const INDENT: usize = 10;
 
 /// The help in the language in force. Lines are broken here, as clap breaks them between words alone.
-fn translated(command: Command) -> Command {
-    if Language::spoken() == Language::En {
-        return command;
-    }
-    let room = |indent| width(None).min(100).saturating_sub(indent);
+fn told(command: Command, columns: usize) -> Command {
+    let room = |indent| columns.saturating_sub(indent);
     let said = |said: &StyledStr, indent| {
         let said = said.to_string();
         let lines = text(&said).lines().flat_map(|line| wrapped(line, room(indent)));
@@ -110,11 +120,15 @@ fn translated(command: Command) -> Command {
     let versions = command.get_version().map(|_| version);
     command
         .about(about)
+        .help_template(format!(
+            "{{about-with-newline}}\n{}{{usage}}\n\n{{all-args}}",
+            tr!("Usage: ")
+        ))
         .disable_help_flag(true)
         .disable_version_flag(true)
         .args(std::iter::once(help).chain(versions))
         .mut_args(of_flag)
-        .mut_subcommands(|command| translated(command).next_line_help(true))
+        .mut_subcommands(|command| told(command, columns).next_line_help(true))
         .subcommand_help_heading(tr!("Commands"))
 }
 

@@ -15,7 +15,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::Error;
 use crate::error::{Message, shown};
@@ -41,9 +41,12 @@ pub enum Outcome {
 pub fn main() -> ExitCode {
     let (args, language) = language::taken(std::env::args_os());
     language.speak();
-    let matches = help::command().try_get_matches_from(args);
+    let matches = help::command().try_get_matches_from(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            help::translated().try_get_matches_from(&args).err().unwrap_or(error).exit()
+        }
         Err(error) => refused::exit(&near_only(error)),
     };
     if cli.is_json() {
