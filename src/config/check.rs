@@ -1,8 +1,8 @@
 //! What settings are refused, and why.
 
 use super::{
-    AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, Packed, RelativeBias, RelativeBiases,
-    Setting, Settings, Sizes, Start, given, positions,
+    AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, RelativeBias, RelativeBiases, Setting,
+    Settings, Sizes, Start, given, positions,
 };
 use crate::error::{Error, Message, Result, quoted};
 use crate::program::grid;
@@ -369,32 +369,6 @@ impl Config {
             }
             None => Ok(()),
         }
-    }
-
-    fn check_segments(&self) -> Result<()> {
-        let Some(Packed { queries, keys }) = &self.masks.segments else { return Ok(()) };
-        queries.check("segments", &self.sizes, self.sizes.seq_len)?;
-        let name = if queries == keys { "segments" } else { "key_segments" };
-        keys.check(name, &self.sizes, self.sizes.keys())?;
-        let count = |rows: &[Vec<usize>]| rows.iter().map(Vec::len).max();
-        if count(&queries.0) != count(&keys.0) {
-            let what = tr!(
-                "documents of {keys} keys are not as many as those of {queries}",
-                keys,
-                queries
-            );
-            return Err(Error::tensor(
-                name,
-                what,
-                "give every document a number of keys; 0 will do",
-            ));
-        }
-        if self.masks.between == Mask::Causal && queries != keys && queries.0.len() > 1 {
-            let what =
-                tr!("queries and keys of documents differ in number, by item, under a causal mask");
-            return Err(Error::tensor(name, what, "give the mask by `attn_mask=FILE`"));
-        }
-        Ok(())
     }
 
     /// What the number of keys is called.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Sizes;
+use super::{Config, Mask, Packed, Sizes};
 use crate::error::{Error, Result, shown};
 
 /// The lengths of the documents that stand one behind the other in a row of tokens: once for all items of the batch, or of
@@ -57,6 +57,35 @@ impl Segments {
             (from, start)
         };
         row.iter().map(span).collect()
+    }
+}
+
+impl Config {
+    /// Refuses documents that do not fit the run.
+    pub(super) fn check_segments(&self) -> Result<()> {
+        let Some(Packed { queries, keys }) = &self.masks.segments else { return Ok(()) };
+        queries.check("segments", &self.sizes, self.sizes.seq_len)?;
+        let name = if queries == keys { "segments" } else { "key_segments" };
+        keys.check(name, &self.sizes, self.sizes.keys())?;
+        let count = |rows: &[Vec<usize>]| rows.iter().map(Vec::len).max();
+        if count(&queries.0) != count(&keys.0) {
+            let what = tr!(
+                "documents of {keys} keys are not as many as those of {queries}",
+                keys,
+                queries
+            );
+            return Err(Error::tensor(
+                name,
+                what,
+                "give every document a number of keys; 0 will do",
+            ));
+        }
+        if self.masks.between == Mask::Causal && queries != keys && queries.0.len() > 1 {
+            let what =
+                tr!("queries and keys of documents differ in number, by item, under a causal mask");
+            return Err(Error::tensor(name, what, "give the mask by `attn_mask=FILE`"));
+        }
+        Ok(())
     }
 }
 

@@ -20,6 +20,7 @@ mod text;
 mod trace;
 #[cfg(feature = "cli")]
 pub mod walk;
+mod wrap;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
@@ -33,10 +34,10 @@ pub use page::{Block, Grid, Head, Table, Text, Tone};
 pub use palette::Palette;
 pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};
-#[cfg(feature = "cli")]
-pub(crate) use text::wrapped;
 pub use text::{Style, write_text};
 pub use trace::trace_page;
+#[cfg(feature = "cli")]
+pub(crate) use wrap::wrapped;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
