@@ -146,12 +146,14 @@ fn texts_of_help() -> BTreeSet<String> {
 
 /// The words of tables, which need not read as prose.
 fn texts_of_tables() -> BTreeSet<String> {
-    let titles = Language::En.within(|| Name::ALL.iter().map(|name| name.title()));
-    let whys = Language::En.within(|| Name::ALL.iter().map(|name| name.why()).collect::<Vec<_>>());
-    let mistakes = catalogue()
-        .into_iter()
-        .flat_map(|mistake| mistake.ways.iter().map(|way| way.summary).chain([mistake.silent]));
-    let words = titles.chain(whys).chain(mistakes).chain(crate::view::page_texts());
+    let of_steps = || Name::ALL.iter().flat_map(|name| [name.title(), name.why()]).collect();
+    let of_steps: Vec<&str> = Language::En.within(of_steps);
+    let mistakes = catalogue().into_iter().flat_map(|mistake| {
+        let lines = mistake.ways.iter().flat_map(|way| [way.wrong, way.right]);
+        let remarks = lines.filter(|line| line.contains("  # "));
+        mistake.ways.iter().map(|way| way.summary).chain(remarks).chain([mistake.silent])
+    });
+    let words = of_steps.into_iter().chain(mistakes).chain(crate::view::page_texts());
     let words = words.chain(crate::file::REASONS).chain(["queries", "heads", "batch items"]);
     words.map(str::to_owned).collect()
 }
