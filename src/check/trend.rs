@@ -58,7 +58,7 @@ const DEVIATIONS: f64 = 6.0;
 
 /// The same of roundings that add up over many steps. What the cells of a row are off by comes from few numbers, such as the
 /// largest weight, that happen to be rounded much or little.
-const DEVIATIONS_ADDED_UP: f64 = 12.0;
+const DEVIATIONS_ADDED_UP: f64 = 8.0;
 
 /// Fewer cells have no more in common than each by itself.
 const LEAST_CELLS: f64 = 8.0;
