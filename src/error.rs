@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::lang;
+
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -140,8 +142,9 @@ impl From<String> for Message {
 }
 
 impl From<&str> for Message {
+    /// A text that is written in the code stands in the language in force.
     fn from(text: &str) -> Self {
-        Self(text.to_owned())
+        Self(lang::text(text).to_owned())
     }
 }
 
@@ -240,7 +243,7 @@ pub(crate) fn bytes(count: u128) -> String {
     if value < 1024.0 {
         format!("{value:.1} {unit}")
     } else {
-        format!("{value:.0e} {unit} or more")
+        tr!("{value} {unit} or more", value = format!("{value:.0e}"), unit)
     }
 }
 
@@ -279,7 +282,7 @@ pub(crate) fn quoted_path(path: &Path) -> String {
 #[must_use]
 pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let quoted = |name: &T| match name.as_ref() {
-        "" => "a tensor without a name".to_owned(),
+        "" => tr!("a tensor without a name").to_owned(),
         name => quoted(name),
     };
     match names {

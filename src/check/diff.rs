@@ -68,7 +68,7 @@ pub fn compared(
     let mut lone = |name: &str, side: &str| match one_sided {
         OneSided::Differ => Some(StepReport::missing(name)),
         OneSided::LeftOut => {
-            let why = format!("only the {side} side has it");
+            let why = tr!("only the {side} side has it", side);
             unmatched.push(Unmatched { tensor: name.to_owned(), why });
             None
         }
@@ -117,8 +117,8 @@ fn pair_up(record: &mut Record, other: &mut Record, both_chosen: bool) -> Result
         if exact.is_none() || order.is_some() {
             let taken_as = Match::as_it_is(&entry.name, &partner.name);
             taken.push(match order {
-                Some(order) => taken_as.read(format!("axes {order}")),
-                None => taken_as.read("the name beside it"),
+                Some(order) => taken_as.read(tr!("axes {order}", order)),
+                None => taken_as.read(tr!("the name beside it")),
             });
         }
         partner.name.clone_from(&entry.name);

@@ -131,8 +131,10 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
             // Its numbers are those of that type: it was computed in it, or from here on.
             Some((precision, true)) => {
                 let name = precision.name();
-                let told = format!(
-                    "{step}: it is computed in {name}: its numbers are of that type, and off by its rounding alone"
+                let told = tr!(
+                    "{step}: it is computed in {name}: its numbers are of that type, and off by its rounding alone",
+                    step,
+                    name
                 );
                 findings.push(Finding {
                     kind: Some(Kind::Precision),

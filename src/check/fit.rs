@@ -64,7 +64,11 @@ fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     for (slot, read) in evidence.trace.read_by(step).into_iter().enumerate() {
         let with = |factor: f64| {
             let op = Scaling::By { factor }.into();
-            let told = format!("{}, which it reads, is multiplied by {}", read.name, short(factor));
+            let told = tr!(
+                "{read}, which it reads, is multiplied by {factor}",
+                read = read.name,
+                factor = short(factor)
+            );
             let number = Number { parameter: "factor", meant: 1.0, found: factor };
             let change = Change::Before(slot, op, Vec::new());
             numbered(Kind::Inserted, cost::RARE, at, change, &told, number)

@@ -306,7 +306,7 @@ impl TryFrom<i128> for Seed {
         }
         match i64::try_from(number) {
             Ok(negative) => Ok(Self(negative.cast_unsigned())),
-            Err(_) => Err(format!("seed {number} is outside −2^63 … 2^64 − 1")),
+            Err(_) => Err(tr!("seed {number} is outside −2^63 … 2^64 − 1", number)),
         }
     }
 }
@@ -315,7 +315,8 @@ impl FromStr for Seed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.parse::<i128>().map_err(|_| format!("`{text}` is not a whole number"))?;
+        let number =
+            text.parse::<i128>().map_err(|_| tr!("`{text}` is not a whole number", text))?;
         Self::try_from(number)
     }
 }
@@ -326,7 +327,7 @@ impl<'de> Deserialize<'de> for Seed {
         impl de::Visitor<'_> for Visitor {
             type Value = Seed;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number")
+                f.write_str(tr!("a whole number"))
             }
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Seed, E> {
                 Ok(Seed(value.cast_unsigned()))

@@ -70,13 +70,13 @@ impl FromText for String {
 
 impl FromText for bool {
     fn from_text(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("`{}` is neither true nor false", shown(text)))
+        text.parse().map_err(|_| tr!("`{text}` is neither true nor false", text = shown(text)))
     }
 }
 
 impl FromText for usize {
     fn from_text(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{}` is not a whole number from 0 up", shown(text));
+        let wrong = || tr!("`{text}` is not a whole number from 0 up", text = shown(text));
         text.trim().parse().map_err(|_| wrong())
     }
 }
@@ -85,7 +85,7 @@ impl FromText for f64 {
     const IS_SIGNED: bool = true;
 
     fn from_text(text: &str) -> Result<Self, String> {
-        text.trim().parse().map_err(|_| format!("`{}` is not a number", shown(text)))
+        text.trim().parse().map_err(|_| tr!("`{text}` is not a number", text = shown(text)))
     }
 }
 

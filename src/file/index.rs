@@ -61,26 +61,28 @@ fn open_shard(path: &Path, folder: &Path, file: &str, open: Opener) -> Result<Bu
         matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     if !beside || file.contains(['/', '\\']) {
         let file = quoted(file);
-        let what = format!("its weight_map names the file \"{file}\", which is not one beside it");
+        let what =
+            tr!("its weight_map names the file \"{file}\", which is not one beside it", file);
         return Err(Error::file(path, what, "put the files beside the index, and name them alone"));
     }
     // Another index could name this one.
     if !matches!(extension(Path::new(file)).as_deref(), Some("safetensors" | "bin" | "pt" | "pth"))
     {
         let file = quoted(file);
-        let what = format!("its weight_map names \"{file}\", which is not a file of tensors");
+        let what = tr!("its weight_map names \"{file}\", which is not a file of tensors", file);
         return Err(Error::file(path, what, "name .safetensors or .bin files"));
     }
     let shard = folder.join(file);
     if !shard.exists() {
         let file = quoted(file);
-        let what = format!("\"{file}\", which its weight_map names, is missing beside it");
+        let what = tr!("\"{file}\", which its weight_map names, is missing beside it", file);
         return Err(Error::file(path, what, "download the whole checkpoint"));
     }
     open(&shard)
 }
 
 fn lacks(shard: &Path, name: &str) -> Error {
-    let what = format!("holds no tensor \"{}\", which the index says it does", quoted(name));
+    let what =
+        tr!("holds no tensor \"{quoted}\", which the index says it does", quoted = quoted(name));
     Error::file(shard, what, "download the index and its files again")
 }

@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::lang;
 
 /// What to do about a file that ends too early.
 pub const TRUNCATED: &str = "it is truncated: write or copy it again";
@@ -88,10 +89,10 @@ impl Seek for Input {
 pub fn unreadable(path: &Path, error: &io::Error) -> Error {
     let (what, fix) = match error.kind() {
         io::ErrorKind::NotFound => {
-            (io_reason(error), "check the path: it is taken from the current folder")
+            (io_reason(error), tr!("check the path: it is taken from the current folder"))
         }
         io::ErrorKind::UnexpectedEof => ("its data ends before its header says".into(), TRUNCATED),
-        _ => (io_reason(error), "make it readable"),
+        _ => (io_reason(error), tr!("make it readable")),
     };
     Error::file(path, what, fix)
 }
@@ -107,9 +108,21 @@ pub fn refuse_folder(path: &Path) -> Result<()> {
 /// The system's reason, without the number it appends.
 pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
-    let reason = text.split(" (os error").next().unwrap_or(&text);
-    reason.to_lowercase()
+    let reason = text.split(" (os error").next().unwrap_or(&text).to_lowercase();
+    lang::text(&reason).to_owned()
 }
+
+/// What systems say most, which is told in the language in force.
+#[cfg(test)]
+pub const REASONS: [&str; 7] = [
+    "no such file or directory",
+    "permission denied",
+    "is a directory",
+    "not a directory",
+    "no space left on device",
+    "read-only file system",
+    "broken pipe",
+];
 
 /// The extension of a file in lower case.
 pub fn extension(path: &Path) -> Option<String> {

@@ -63,7 +63,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
 pub fn read_config(path: &Path) -> Result<Record> {
     let text = read_text(path, Input::open(path)?)?;
     if text.trim_start().starts_with('[') {
-        let fix = "give an object of settings, as {\"heads\": 2}, or a trace written with -o";
+        let fix = tr!("give an object of settings, as {\"heads\": 2}, or a trace written with -o");
         return Err(Error::file(path, "is an array, not a config", fix));
     }
     if head(path, &text)?.format.is_some() {
@@ -113,7 +113,7 @@ fn read_trace(path: &Path, text: &str) -> Result<Record> {
     let config = config.map(|Object(config)| config);
     let steps: Vec<StepText> = steps.into_iter().map(|Object(step)| step).collect();
     if let Some(twice) = steps.iter().find(|step| !names.insert(step.name.as_str())) {
-        let what = format!("step \"{}\" is there twice", quoted(&twice.name));
+        let what = tr!("step \"{twice}\" is there twice", twice = quoted(&twice.name));
         return Err(Error::file(path, what, "keep one of them"));
     }
     let entries = steps.into_iter().map(|step| entry(path, step)).collect::<Result<_>>()?;
@@ -122,12 +122,16 @@ fn read_trace(path: &Path, text: &str) -> Result<Record> {
 
 fn entry(path: &Path, step: StepText) -> Result<Entry> {
     let refuse = |what: String, fix: &str| {
-        Err(Error::file(path, format!("step \"{}\": {what}", quoted(&step.name)), fix))
+        Err(Error::file(path, tr!("step \"{step}\": {what}", step = quoted(&step.name), what), fix))
     };
     if let Some(shape) = &step.shape
         && *shape != step.data.shape
     {
-        let what = format!("its shape says {shape:?} and its data is {:?}", step.data.shape);
+        let what = tr!(
+            "its shape says {shape} and its data is {shape_2}",
+            shape = format!("{shape:?}"),
+            shape_2 = format!("{:?}", step.data.shape)
+        );
         return refuse(what, "the file is damaged: write it again");
     }
     let dtype = match (&step.dtype, step.data.kind) {
@@ -137,7 +141,7 @@ fn entry(path: &Path, step: StepText) -> Result<Entry> {
             Some(dtype) => dtype,
             None => {
                 return refuse(
-                    format!("its dtype \"{}\" is not known", quoted(name)),
+                    tr!("its dtype \"{quoted}\" is not known", quoted = quoted(name)),
                     "use f32 or f64",
                 );
             }
@@ -159,7 +163,7 @@ impl<'de> Deserialize<'de> for Arrays {
         impl<'de> Visitor<'de> for Members {
             type Value = Arrays;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of arrays")
+                f.write_str(tr!("an object of arrays"))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Arrays, A::Error> {
                 let members = std::iter::from_fn(|| members.next_entry().transpose());
@@ -176,7 +180,7 @@ fn arrays(path: &Path, text: &str) -> Result<BTreeMap<String, Array>> {
     let mut arrays = BTreeMap::new();
     for (name, array) in members {
         if arrays.contains_key(&name) {
-            let what = format!("array \"{}\" is there twice", quoted(&name));
+            let what = tr!("array \"{quoted}\" is there twice", quoted = quoted(&name));
             return Err(Error::file(path, what, "keep one of them"));
         }
         arrays.insert(name, array);

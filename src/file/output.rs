@@ -66,7 +66,7 @@ impl Output {
         match self.writer {
             Writer::Record(write) => self.fill(|path| write(record, path)),
             Writer::Page(_) => {
-                let fix = "record the run as .json, .safetensors or .npz";
+                let fix = tr!("record the run as .json, .safetensors or .npz");
                 Err(Error::file(&self.path, "is a page, which holds no record", fix))
             }
         }
@@ -126,11 +126,11 @@ fn target(path: &Path) -> io::Result<PathBuf> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Error {
     let fix = match error.kind() {
-        std::io::ErrorKind::NotFound => "make its folder first",
-        std::io::ErrorKind::StorageFull => "free some space, or write elsewhere",
-        _ => "choose a path that can be written",
+        std::io::ErrorKind::NotFound => tr!("make its folder first"),
+        std::io::ErrorKind::StorageFull => tr!("free some space, or write elsewhere"),
+        _ => tr!("choose a path that can be written"),
     };
-    Error::file(path, format!("cannot be written: {}", io_reason(error)), fix)
+    Error::file(path, tr!("cannot be written: {error}", error = io_reason(error)), fix)
 }
 
 #[cfg(test)]

@@ -29,11 +29,15 @@ impl Head {
     pub fn check(&self, path: &Path) -> Result<()> {
         match (&self.format, &self.version) {
             (Some(format), _) if format != FORMAT => {
-                let what = format!("its format is {format}, not \"{FORMAT}\"");
+                let what = tr!("its format is {format}, not \"{FORMAT}\"", format, FORMAT);
                 Err(Error::file(path, what, "give a trace written with -o"))
             }
             (Some(_), Some(version)) if version != VERSION => {
-                let what = format!("its version is {version}, and only {VERSION} is understood");
+                let what = tr!(
+                    "its version is {version}, and only {VERSION} is understood",
+                    version,
+                    VERSION
+                );
                 Err(Error::file(path, what, "use a newer mha-trace"))
             }
             _ => Ok(()),
