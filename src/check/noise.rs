@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 use super::compare::{CHUNK, chunk, compare, is_exact_in};
 use super::fit::cells;
 use super::tolerance::Tolerance;
-use super::trend::Trends;
+use super::trend::{DIRECTION, Trend, Trends};
 use crate::error::Result;
 use crate::program::{Axis, Name, Precision, Role, Step, Trace};
 use crate::run::LOW;
@@ -161,7 +161,7 @@ impl Noise {
                 })
             };
             let rounding = || self.allowed * noise.ratio * noise.size(right);
-            trend.add(left, right, noise);
+            trend.add(left, right, |value| noise.is_masked(value));
             largest = left
                 .iter()
                 .copied()
@@ -236,57 +236,6 @@ impl Noise {
 
     fn at(&self, step: Name) -> StepNoise {
         self.steps.get(&step).copied().unwrap_or_default()
-    }
-}
-
-/// What the differences of two values have in common. Rounding has a size and no direction: a factor or a shift that all
-/// numbers share is none at far smaller size.
-#[derive(Default)]
-struct Trend {
-    rows: usize,
-    count: usize,
-    /// Sums of right · right, of left · right, and of the differences.
-    own: f64,
-    both: f64,
-    shift: f64,
-    size: f64,
-}
-
-/// From so many numbers on a factor that they share says something.
-const LEAST_NUMBERS: usize = 32;
-
-/// What a factor or a shift that all numbers share may be, in multiples of the noise of single rows: over many numbers
-/// rounding cancels out, so that even 1 is generous.
-const DIRECTION: f64 = 1.0;
-
-/// The numbers of a row can be off alike, as all of them come from the same weights, and so few rows cancel out less: the
-/// mean of `n` goes with `1/√n`.
-const MANY_ROWS: f64 = 16.0;
-
-impl Trend {
-    fn add(&mut self, left: &[f64], right: &[f64], noise: StepNoise) {
-        self.rows += 1;
-        let cells = left.iter().zip(right);
-        let cells = cells.filter(|(left, right)| {
-            left.is_finite() && right.is_finite() && !noise.is_masked(**right)
-        });
-        for (left, right) in cells {
-            self.count += 1;
-            self.own += right * right;
-            self.both += left * right;
-            self.shift += left - right;
-            self.size = self.size.max(right.abs());
-        }
-    }
-
-    fn has_no_direction(&self, ratio: f64) -> bool {
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-        let (shift, rows) = (self.shift / self.count as f64, self.rows as f64);
-        let slope = self.both / self.own - 1.0;
-        let most = DIRECTION * ratio * (MANY_ROWS / rows).sqrt().max(1.0);
-        self.count < LEAST_NUMBERS
-            || self.own == 0.0
-            || (slope.abs() <= most && shift.abs() <= most * self.size)
     }
 }
 

@@ -6,6 +6,58 @@ use super::fit::cells;
 use crate::error::Result;
 use crate::program::{Axes, Axis};
 
+/// What the differences of all cells of two values have in common. Rounding has a size and no direction: a factor or a
+/// shift that all numbers share is none at far smaller size.
+#[derive(Default)]
+pub struct Trend {
+    rows: usize,
+    count: usize,
+    /// Sums of right · right, of left · right, and of the differences.
+    own: f64,
+    both: f64,
+    shift: f64,
+    size: f64,
+}
+
+/// From so many numbers on a factor that they share says something.
+const LEAST_NUMBERS: usize = 32;
+
+/// What a factor or a shift that all numbers share may be, in multiples of the noise of single rows: over many numbers
+/// rounding cancels out, so that even 1 is generous.
+pub const DIRECTION: f64 = 1.0;
+
+/// The numbers of a row can be off alike, as all of them come from the same weights, and so few rows cancel out less: the
+/// mean of `n` goes with `1/√n`.
+const MANY_ROWS: f64 = 16.0;
+
+impl Trend {
+    /// Adds a row and what it should be. Cells that `is_masked` says so of do not count.
+    pub fn add(&mut self, left: &[f64], right: &[f64], is_masked: impl Fn(f64) -> bool) {
+        self.rows += 1;
+        let cells = left.iter().zip(right);
+        let cells = cells
+            .filter(|(left, right)| left.is_finite() && right.is_finite() && !is_masked(**right));
+        for (left, right) in cells {
+            self.count += 1;
+            self.own += right * right;
+            self.both += left * right;
+            self.shift += left - right;
+            self.size = self.size.max(right.abs());
+        }
+    }
+
+    /// Whether it has no more than what rounding may have, which takes the worst row off by `ratio` of its size.
+    pub fn has_no_direction(&self, ratio: f64) -> bool {
+        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+        let (shift, rows) = (self.shift / self.count as f64, self.rows as f64);
+        let slope = self.both / self.own - 1.0;
+        let most = DIRECTION * ratio * (MANY_ROWS / rows).sqrt().max(1.0);
+        self.count < LEAST_NUMBERS
+            || self.own == 0.0
+            || (slope.abs() <= most && shift.abs() <= most * self.size)
+    }
+}
+
 /// What the differences of a step's cells have in common, over all of them and over those of one head, item, query,
 /// feature or row: a shift and a factor. Rounding has a size and no direction, so that either is far smaller than the
 /// rounding of one number.
