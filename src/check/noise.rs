@@ -29,8 +29,6 @@ pub struct Noise {
     steps: HashMap<Name, StepNoise>,
     /// What the cells of a step of a run in 16 bits may be off by in common.
     trends: HashMap<Name, Trends>,
-    /// What the noise of a step is multiplied by.
-    allowed: f64,
     /// The 16-bit type that was recorded.
     half: Option<Precision>,
     /// Whether NaN on the left stands for what was not recorded, which agrees with everything.
@@ -46,6 +44,8 @@ struct StepNoise {
     /// The size that a row is taken to have at least: that of the middle one. The noise of a small row can come from
     /// larger numbers that cancelled.
     least: f64,
+    /// What the noise is multiplied by.
+    allowed: f64,
     /// What masked cells hold, if it is a number. They say nothing of a row's size.
     fill: Option<f64>,
 }
@@ -64,13 +64,7 @@ impl Noise {
         // Without a type of its own, the run is rounded as it is.
         let exact = exact(trace)?;
         let half = half.and_then(Precision::of_tensors);
-        let mut noise = Self {
-            steps: HashMap::new(),
-            trends: HashMap::new(),
-            allowed: ALLOWED,
-            half,
-            gaps: false,
-        };
+        let mut noise = Self { steps: HashMap::new(), trends: HashMap::new(), half, gaps: false };
         for step in trace.steps() {
             let Some(exact) = exact.get(&step.name) else { continue };
             let rounded = rounded.get(&step.name).unwrap_or(&step.value);
@@ -86,18 +80,12 @@ impl Noise {
     /// If candle fails.
     pub fn alone(&self, trace: &Trace, recorded: &HashMap<Name, Tensor>) -> Result<Self> {
         let Some(half) = self.half else { return Ok(self.clone()) };
-        let mut noise = Self { allowed: ALLOWED_ALONE, ..self.clone() };
+        let mut noise = self.clone();
         for step in trace.steps().iter().filter(|step| step.is_computed()) {
             let read = trace.read_by(step);
             let inputs =
                 read.iter().map(|read| recorded.get(&read.name).map(|value| (read.name, value)));
-            let Some(inputs) = inputs.collect::<Option<Vec<_>>>() else {
-                // What the run may be off by stays as it is.
-                if let Some(own) = noise.steps.get_mut(&step.name) {
-                    own.ratio *= ALLOWED / ALLOWED_ALONE;
-                }
-                continue;
-            };
+            let Some(inputs) = inputs.collect::<Option<Vec<_>>>() else { continue };
             let wide = |value: &Tensor| {
                 if value.dtype().is_float() {
                     value.to_dtype(DType::F64)
@@ -125,7 +113,8 @@ impl Noise {
     /// Adds the noise of a step that is `rounded` where it would be `exact`, by roundings that `add_up` over many steps or
     /// are those of its own.
     fn add(&mut self, step: &Step, exact: &Tensor, rounded: &Tensor, add_up: bool) -> Result<()> {
-        let noise = StepNoise::of(step, exact, rounded)?;
+        let allowed = if add_up { ALLOWED } else { ALLOWED_ALONE };
+        let noise = StepNoise { allowed, ..StepNoise::of(step, exact, rounded)? };
         if let Some(half) = self.half {
             // Code rounds constants too, such as the scale of the scores, by half of the spacing at most.
             let factor = if add_up { DIRECTION * noise.ratio } else { half.spacing() / 2.0 };
@@ -160,7 +149,7 @@ impl Noise {
                     tolerance.excess(*left, *right) <= 1.0 || (self.gaps && left.is_nan())
                 })
             };
-            let rounding = || self.allowed * noise.ratio * noise.size(right);
+            let rounding = || noise.allowed * noise.ratio * noise.size(right);
             trend.add(left, right, |value| noise.is_masked(value));
             largest = left
                 .iter()
@@ -175,7 +164,7 @@ impl Noise {
             within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
         })?;
         // Noise that is larger than all that was recorded would excuse anything.
-        let is_told = is_within || self.allowed * noise.ratio * noise.least <= largest;
+        let is_told = is_within || noise.allowed * noise.ratio * noise.least <= largest;
         let is_size = agrees && is_told && (is_within || trend.has_no_direction(noise.ratio));
         match self.trends.get(&step).filter(|_| is_size) {
             Some(trends) => trends.allow(left, right, |value| noise.is_masked(value)),
@@ -387,11 +376,10 @@ mod tests {
     }
 
     fn noise(fill: Option<f64>) -> Noise {
-        let step = StepNoise { ratio: 0.001, least: 1.0, fill };
+        let step = StepNoise { ratio: 0.001, least: 1.0, allowed: ALLOWED, fill };
         Noise {
             steps: HashMap::from([(Name::Scores, step)]),
             trends: HashMap::new(),
-            allowed: ALLOWED,
             half: None,
             gaps: false,
         }
