@@ -25,7 +25,7 @@ use super::outputs::{open, open_page, refusal, write};
 use super::progress::Progress;
 use super::run::{RunArgs, flag};
 use super::written::print_plain;
-use super::{Outcome, print};
+use super::{Outcome, print, print_json};
 
 /// What the sides of a checked file are called, and those of two compared ones.
 const CHECKED: Sides = ("recorded", "recomputed");
@@ -170,14 +170,14 @@ fn explain_in<V>(
         }
         (None, Format::Json) => {
             let value = step_json(program, args.asked.step(program)?);
-            print(|out| writeln!(out, "{value:#}"))
+            print_json(&value)
         }
         (Some(cell), Format::Table) => {
             args.report.print(explanation(&trace()?, config, &cell, view)?)
         }
         (Some(cell), Format::Json) => {
             let value = explanation_json(&trace()?, &cell, view)?;
-            print(|out| writeln!(out, "{value:#}"))
+            print_json(&value)
         }
     }
 }
@@ -234,7 +234,7 @@ pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
     let (run, _) = start(&args.run)?;
     match args.report.format {
         Format::Table => args.report.print(shapes_page(&run))?,
-        Format::Json => print(|out| writeln!(out, "{:#}", shapes_json(&run)))?,
+        Format::Json => print_json(&shapes_json(&run))?,
     }
     Ok(Outcome::Same)
 }
@@ -327,7 +327,7 @@ fn show_reports(
             let pages = reports.iter().flat_map(|report| report_page(report, sides, tables));
             args.print(pages.collect())
         }
-        Format::Json => print(|out| writeln!(out, "{:#}", reports_json(reports))),
+        Format::Json => print_json(&reports_json(reports)),
     }
 }
 

@@ -16,7 +16,7 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 
 use crate::Error;
-use crate::error::{Message, shown};
+use crate::error::{Message, shown, shown_json};
 use crate::file::io_reason;
 use args::{Cli, Command};
 
@@ -74,6 +74,17 @@ fn near_only(mut error: clap::Error) -> clap::Error {
             let slips = if given.len() < LONG { 1 } else { 2 };
             strsim::damerau_levenshtein(given, meant) > slips
         },
+    let texts: Vec<(ContextKind, ContextValue)> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            // What clap writes has colours; what it quotes has none.
+            ContextValue::String(text) => Some((kind, ContextValue::String(shown(text).into()))),
+            _ => None,
+        })
+        .collect();
+    for (kind, text) in texts {
+        error.insert(kind, text);
+    }
     );
     if far.is_some() {
         error.remove(ContextKind::SuggestedArg);
@@ -118,3 +129,8 @@ fn unwritten(error: io::Error) -> Error {
         fix: "free some space, or send them elsewhere".into(),
     })
 }
+/// Writes JSON as a terminal can show it.
+fn print_json(value: &serde_json::Value) -> Result<(), Error> {
+    print(|out| writeln!(out, "{}", shown_json(&format!("{value:#}"))))
+}
+

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use candle_core::{DType, Tensor, WithDType};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::array::{Array, Kind};
 use super::bare_words::quote_bare_words;
@@ -204,7 +204,7 @@ fn plain(path: &Path, name: String, array: &Array) -> Result<Entry> {
 pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
     write!(writer, "{{\n\"format\": \"{FORMAT}\",\n\"version\": {VERSION},\n")?;
     if let Some(settings) = &record.config {
-        writeln!(writer, "\"config\": {},", settings.to_json())?;
+        writeln!(writer, "\"config\": {},", shown_json(&settings.to_json().to_string()))?;
     }
     write!(writer, "\"steps\": [")?;
     for (at, entry) in record.entries.iter().enumerate() {
@@ -216,12 +216,14 @@ pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
 
 fn write_entry(entry: &Entry, writer: &mut dyn Write) -> io::Result<()> {
     let Entry { name, formula, axes, tensor } = entry;
-    write!(writer, "{{\"name\": {}", json!(name))?;
+    // Names and labels may come from elsewhere, and people look at files.
+    let text = |value: Value| shown_json(&value.to_string()).into_owned();
+    write!(writer, "{{\"name\": {}", text(json!(name)))?;
     if let Some(formula) = formula {
-        write!(writer, ", \"formula\": {}", json!(formula))?;
+        write!(writer, ", \"formula\": {}", text(json!(formula)))?;
     }
     if let Some(axes) = axes {
-        write!(writer, ", \"axes\": {}", json!(axes))?;
+        write!(writer, ", \"axes\": {}", text(json!(axes)))?;
     }
     let dtype = dtype_name(tensor.dtype());
     write!(writer, ", \"dtype\": \"{dtype}\", \"shape\": {}, \"data\": ", json!(tensor.dims()))?;

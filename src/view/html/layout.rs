@@ -114,7 +114,7 @@ fn verdict(found: &Found) -> Markup {
             h2 id="found-title" { (texts::FOUND) }
             @for line in &found.lines { p class="line" { (line) } }
             @if let Some((step, cell)) = &found.first {
-                p { a class="first" href=(address(step, cell)) { (texts::FIRST_BAD) } }
+                p { a class="first" href=(address(&shown(step), cell)) { (texts::FIRST_BAD) } }
             }
             @for mistake in &found.mistakes {
                 div class="mistake" {
@@ -136,7 +136,7 @@ fn list(steps: &[StepSheet]) -> Markup {
     let item = |(at, step): (usize, &StepSheet)| {
         html! {
             li {
-                a href=(address(&step.name, &[])) data-step=(at) {
+                a href=(address(&shown(&step.name), &[])) data-step=(at) {
                     span class="name" { (shown(&step.name)) }
                     span class="size" { (step.size()) }
                     @if let Some(badge) = step.badge {
