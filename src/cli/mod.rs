@@ -9,6 +9,7 @@ mod progress;
 mod run;
 mod written;
 
+mod workers;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -41,6 +42,12 @@ pub fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         None => commands::trace(&cli.run, &cli.view, &cli.output),
+    if matches!(
+        cli.command,
+        None | Some(Command::Check(_) | Command::Diff(_) | Command::Explain(_) | Command::Step(_))
+    ) {
+        workers::start();
+    }
         Some(Command::Check(args)) => commands::check(&args),
         Some(Command::Diff(args)) => commands::diff(&args),
         Some(Command::Explain(args)) => commands::explain(&args),
