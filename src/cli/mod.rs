@@ -4,12 +4,14 @@ mod args;
 mod commands;
 mod completions;
 mod help;
+#[cfg(unix)]
+mod interruption;
 mod outputs;
 mod progress;
 mod run;
+mod workers;
 mod written;
 
-mod workers;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -40,14 +42,14 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => near_only(error).exit(),
     };
-    let outcome = match cli.command {
-        None => commands::trace(&cli.run, &cli.view, &cli.output),
     if matches!(
         cli.command,
         None | Some(Command::Check(_) | Command::Diff(_) | Command::Explain(_) | Command::Step(_))
     ) {
         workers::start();
     }
+    let outcome = match cli.command {
+        None => commands::trace(&cli.run, &cli.view, &cli.output),
         Some(Command::Check(args)) => commands::check(&args),
         Some(Command::Diff(args)) => commands::diff(&args),
         Some(Command::Explain(args)) => commands::explain(&args),
@@ -72,15 +74,6 @@ pub fn main() -> ExitCode {
 /// An error of flags, without the flag that clap thinks is meant where that is farther off than a slip of the keyboard:
 /// `--head-dims` is no `--head-outputs`. Its usage would show that flag too.
 fn near_only(mut error: clap::Error) -> clap::Error {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.trim_start_matches('-').to_owned()),
-        _ => None,
-    };
-    let far = text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg)).filter(
-        |(given, meant)| {
-            let slips = if given.len() < LONG { 1 } else { 2 };
-            strsim::damerau_levenshtein(given, meant) > slips
-        },
     let texts: Vec<(ContextKind, ContextValue)> = error
         .context()
         .filter_map(|(kind, value)| match value {
@@ -92,6 +85,15 @@ fn near_only(mut error: clap::Error) -> clap::Error {
     for (kind, text) in texts {
         error.insert(kind, text);
     }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.trim_start_matches('-').to_owned()),
+        _ => None,
+    };
+    let far = text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg)).filter(
+        |(given, meant)| {
+            let slips = if given.len() < LONG { 1 } else { 2 };
+            strsim::damerau_levenshtein(given, meant) > slips
+        },
     );
     if far.is_some() {
         error.remove(ContextKind::SuggestedArg);
@@ -129,6 +131,11 @@ fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Err
     }
 }
 
+/// Writes JSON as a terminal can show it.
+fn print_json(value: &serde_json::Value) -> Result<(), Error> {
+    print(|out| writeln!(out, "{}", shown_json(&format!("{value:#}"))))
+}
+
 /// Why results were not written: what came about while they were made, or where they go.
 fn unwritten(error: io::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| Error::Config {
@@ -136,8 +143,3 @@ fn unwritten(error: io::Error) -> Error {
         fix: "free some space, or send them elsewhere".into(),
     })
 }
-/// Writes JSON as a terminal can show it.
-fn print_json(value: &serde_json::Value) -> Result<(), Error> {
-    print(|out| writeln!(out, "{}", shown_json(&format!("{value:#}"))))
-}
-

@@ -44,9 +44,9 @@ pub fn open(path: &Path, input: Input, opener: Opener) -> Result<Bundle> {
     Ok(Bundle::of_record(path, Record { config: None, entries }))
 }
 
-/// Writes a record to the file at `path`.
-pub fn write_file(record: &Record, path: &Path) -> io::Result<()> {
-    let mut writer = BufWriter::new(File::create(path)?);
+/// Writes a record to a file.
+pub fn write_file(record: &Record, file: &File) -> io::Result<()> {
+    let mut writer = BufWriter::new(file);
     write(record, &mut writer)?;
     writer.flush()
 }
