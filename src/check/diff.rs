@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::report::{Report, StepReport, mark_inherited};
 use super::tolerance::Tolerances;
-use crate::error::Result;
-use crate::file::{Entry, Record, read_place, split_place};
+use crate::error::{Error, Result, bytes};
+use crate::file::{Entry, Record, read_place, split_path};
 use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
 use crate::program::{Axes, Axis, Dim, Name};
 use crate::run::Sources;
@@ -156,7 +156,7 @@ fn mean_one_step(left: &str, right: &str) -> bool {
 
 /// Whether a place is one tensor of a file, or a file that can hold one alone.
 fn names_a_tensor(place: &Path) -> bool {
-    let (path, asked) = split_place(&place.to_string_lossy());
+    let (path, asked) = split_path(place);
     asked.is_some() || path.extension().is_some_and(|extension| extension == "npy")
 }
 

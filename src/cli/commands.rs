@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::check::catalogue::find;
 use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{quoted, quoted_path, shown};
-use crate::file::{recorded_in, split_place, write_json};
+use crate::file::{recorded_in, split_path, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::program::Program;
 use crate::view::walk::{Route, walk};
@@ -300,7 +300,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
 pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let one_sided = if args.ignore_missing { OneSided::LeftOut } else { OneSided::Differ };
     let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
-    let read = [&args.left, &args.right].map(|place| split_place(&place.to_string_lossy()).0);
+    let read = [&args.left, &args.right].map(|place| split_path(place).0);
     let page = open_page(args.output.as_ref(), &read)?;
     let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
     if let Some(page) = page {
