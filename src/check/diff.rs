@@ -8,6 +8,7 @@ use super::tolerance::Tolerances;
 use crate::error::{Error, Result, bytes};
 use crate::file::{Entry, Record, read_place, split_path};
 use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
+use crate::memory::lacking;
 use crate::program::{Axes, Axis, Dim, Name};
 use crate::run::Sources;
 
@@ -61,6 +62,7 @@ pub fn compared(
     one_sided: OneSided,
 ) -> Result<Compared> {
     let (mut record, mut other) = (read_place(left)?, read_place(right)?);
+    refuse_beyond_memory(left, &[&record, &other])?;
     let mut matches = map.apply(&mut [&mut record, &mut other])?;
     let both_chosen = [left, right].into_iter().all(names_a_tensor);
     matches.extend(pair_up(&mut record, &mut other, both_chosen)?);
@@ -90,6 +92,21 @@ pub fn compared(
     let labels = config.and_then(Result::ok).and_then(|config| config.labels());
     let report = Report { labels, matches, unmatched, ..Report::of(left, steps, tolerances)? };
     Ok(Compared { report, left: record, right: other })
+}
+
+/// Refuses tensors that the machine cannot hold once more, as numbers of eight bytes, and their difference.
+fn refuse_beyond_memory(path: &Path, records: &[&Record]) -> Result<()> {
+    let entries = records.iter().flat_map(|record| &record.entries);
+    let largest = entries.map(|entry| entry.tensor.elem_count()).max().unwrap_or(0);
+    let needed = (largest as u128).saturating_mul(3 * 8);
+    let Some(available) = lacking(needed) else { return Ok(()) };
+    let (needed, available) = (bytes(needed), bytes(available.into()));
+    let what = format!("takes {needed} to compare, and this machine has {available} free");
+    Err(Error::file(
+        path,
+        what,
+        "compare one tensor at a time, as FILE:TENSOR, or free some memory",
+    ))
 }
 
 /// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does, and both
