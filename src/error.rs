@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use crate::lang;
+
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -141,8 +143,9 @@ impl From<String> for Message {
 }
 
 impl From<&str> for Message {
+    /// A text that is written in the code stands in the language in force.
     fn from(text: &str) -> Self {
-        Self(text.to_owned())
+        Self(lang::text(text).to_owned())
     }
 }
 
@@ -241,7 +244,7 @@ pub(crate) fn bytes(count: u128) -> String {
     if value < 1024.0 {
         format!("{value:.1} {unit}")
     } else {
-        format!("{value:.0e} {unit} or more")
+        tr!("{value} {unit} or more", value = format!("{value:.0e}"), unit)
     }
 }
 
@@ -312,12 +315,12 @@ fn brief(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let quoted = |name: &T| match name.as_ref() {
-        "" => "a tensor without a name".to_owned(),
+        "" => tr!("a tensor without a name").to_owned(),
         name => quoted(name),
     };
     let (some, more) = names.split_at(names.len().min(LISTED));
     let mut all: Vec<String> = some.iter().map(quoted).collect();
-    all.extend((!more.is_empty()).then(|| format!("and {} more", more.len())));
+    all.extend((!more.is_empty()).then(|| tr!("and {count} more", count = more.len())));
     if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
 }
 

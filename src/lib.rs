@@ -39,6 +39,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
+//! | [`lang`] | what is said, in the reader's language |
 //! | [`error`] | what is wrong, and how to mend it |
 //! | [`program`] | steps, axes, operations, edits, and the one interpreter |
 //! | [`config`] | what is to be computed, decided and checked; every setting in one table |
@@ -52,6 +53,9 @@
 //!
 //! Without the default feature `cli` the crate is this library alone.
 #![deny(missing_docs)]
+
+#[macro_use]
+pub mod lang;
 
 mod attention;
 pub mod check;

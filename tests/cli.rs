@@ -5,15 +5,20 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use unicode_width::UnicodeWidthStr;
+
 /// What is printed for every command of these files, word for word.
 #[test]
 fn transcripts() {
     // Whatever the terminal of the test is.
-    trycmd::TestCases::new().env("COLUMNS", "100").case("tests/cli/*.trycmd");
+    trycmd::TestCases::new().env("COLUMNS", "100").env("LC_ALL", "C").case("tests/cli/*.trycmd");
 }
 
 fn command() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_mha-trace"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mha-trace"));
+    // Whatever the language of the test's environment is.
+    command.env("LC_ALL", "C");
+    command
 }
 
 fn run(args: &[&str]) -> Output {
@@ -29,7 +34,7 @@ fn columns(line: &str) -> usize {
     let mut parts = line.split('\u{1b}');
     let first = parts.next().unwrap_or_default();
     let rest = parts.map(|part| part.split_once('m').expect("a colour").1);
-    std::iter::once(first).chain(rest).map(|part| part.chars().count()).sum()
+    std::iter::once(first).chain(rest).map(UnicodeWidthStr::width).sum()
 }
 
 #[test]
@@ -73,8 +78,8 @@ fn every_line_keeps_to_the_width() {
     for width in ["80", "100", "120"] {
         for args in pages {
             let colors: &[&str] = if is_plain(args) { &[] } else { &["--color", "always"] };
-            for color in [&[], colors] {
-                let args = [args, color].concat();
+            for more in [&[][..], colors, &["--lang", "zh"]] {
+                let args = [args, more].concat();
                 let output = command().env("COLUMNS", width).args(&args).output();
                 let text =
                     String::from_utf8(output.expect("the binary runs").stdout).expect("text");
@@ -480,6 +485,80 @@ fn shells_complete_steps_presets_and_mistakes() {
         }
     }
     assert_eq!(run(&["completions", "csh"]).status.code(), Some(2));
+}
+
+/// A flag states the language, or else the environment; what programs read is the same in all.
+#[test]
+fn the_language_is_that_of_the_flag_or_the_environment() {
+    let title = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = command();
+        command.env_remove("LC_ALL").env_remove("LC_MESSAGES").env_remove("LANG");
+        let output = command.envs(variables.iter().copied()).args(args).output();
+        let text = String::from_utf8(output.expect("the binary runs").stdout).expect("text");
+        text.lines().next().expect("a line").to_owned()
+    };
+    let (english, chinese) = ("Multi-head attention, step by step", "多头注意力分步演示");
+    assert_eq!(title(&[], &[]), english);
+    assert_eq!(title(&[], &[("LANG", "zh_CN.UTF-8")]), chinese);
+    assert_eq!(title(&[], &[("LANG", "zh_CN.UTF-8"), ("LC_ALL", "en_GB.UTF-8")]), english);
+    assert_eq!(title(&["--lang", "en"], &[("LANG", "zh_CN.UTF-8")]), english);
+    assert_eq!(title(&["--lang=zh"], &[("LC_ALL", "C")]), chinese);
+    assert_eq!(title(&["--lang", "zh", "explain", "x"], &[]), "x · 输入");
+    assert_eq!(run(&["--lang", "fr"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_programs_read_is_the_same_in_every_language() {
+    let faulty = "fixtures/faulty/scale-d-k.safetensors";
+    for args in [
+        &["--format", "json"][..],
+        &["explain", "weights[0,0,1,2]", "--format", "json"],
+        &["explain", "scores", "--format", "json"],
+        &["shapes", "--format", "json"],
+        &["check", faulty, "--format", "json"],
+        &["diff", faulty, "fixtures/golden/simple.safetensors", "--format", "json"],
+    ] {
+        let [english, chinese] =
+            ["en", "zh"].map(|language| run(&[args, &["--lang", language]].concat()).stdout);
+        assert!(!english.is_empty() && english == chinese, "{args:?}");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["run.json", "run.safetensors", "run.npz"] {
+        let [english, chinese] = ["en", "zh"].map(|language| {
+            let file = path(folder.path(), name);
+            let written = run(&["-q", "--rope", "half", "-o", &file, "--lang", language]);
+            assert!(written.status.success());
+            fs::read(file).expect("written")
+        });
+        assert!(english == chinese, "{name}");
+    }
+}
+
+/// A page, notes and slides in Chinese.
+#[test]
+fn files_to_look_at_are_in_the_language() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let said = [
+        ("run.html", &["<html lang=\"zh-Hans\">", "← 上一步", "注意力权重", "形状 (batch 1"][..]),
+        ("run.md", &["# 多头注意力分步演示", "| 查询 \\\\ 键 |"]),
+        ("run.tex", &["\\documentclass{ctexart}", "\\section*{多头注意力分步演示}"]),
+    ];
+    for (name, said) in said {
+        let file = path(folder.path(), name);
+        assert!(run(&["-q", "-o", &file, "--lang", "zh"]).status.success());
+        let text = fs::read_to_string(&file).expect("text");
+        for said in said {
+            assert!(text.contains(said), "{name}: {said}");
+        }
+    }
+    let file = path(folder.path(), "check.html");
+    run(&["check", "fixtures/faulty/kv-swapped.safetensors", "-q", "-o", &file, "--lang", "zh"]);
+    let text = fs::read_to_string(&file).expect("text");
+    for said in
+        ["differs（不同）", "键投影和值投影互换了", "✗ 自身有误", "<h2 id=\"found-title\">检查结果"]
+    {
+        assert!(text.contains(said), "{said}");
+    }
 }
 
 #[test]

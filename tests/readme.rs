@@ -9,8 +9,9 @@ use mha_trace::config::Setting;
 use mha_trace::program::Name;
 
 /// The pages that show commands; each begins with what its reader can do.
-const FOR_READERS: [&str; 7] = [
+const FOR_READERS: [&str; 8] = [
     "README.md",
+    "README.zh-CN.md",
     "docs/checking.md",
     "docs/formats.md",
     "docs/learning.md",
@@ -30,14 +31,14 @@ fn read(page: &str) -> String {
     fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
-/// The README and every page of `docs`, from the root.
+/// The README, in both languages, and every page of `docs`, from the root.
 fn pages() -> Vec<String> {
     let entries = fs::read_dir(root().join("docs")).expect("the pages are there");
     let names =
         entries.map(|entry| entry.expect("readable").file_name().into_string().expect("text"));
     let pages = names.filter(|name| Path::new(name).extension().is_some_and(|end| end == "md"));
     let mut pages: Vec<String> = pages.map(|name| format!("docs/{name}")).collect();
-    pages.push("README.md".to_owned());
+    pages.extend(["README.md", "README.zh-CN.md"].map(str::to_owned));
     pages.sort();
     pages
 }
@@ -61,7 +62,7 @@ fn every_command_prints_what_is_shown() {
         fs::copy(root().join(page), &copy).expect("the page is there");
         cases.case(&copy);
     }
-    cases.env("COLUMNS", "100").run();
+    cases.env("COLUMNS", "100").env("LC_ALL", "C").run();
     if std::env::var_os("TRYCMD").is_some_and(|mode| mode == "overwrite") {
         for page in &shown {
             let copy = folder.path().join(Path::new(page).file_name().expect("a name"));

@@ -53,6 +53,7 @@ impl Walk {
         command.args(arguments);
         command.cwd(env!("CARGO_MANIFEST_DIR"));
         command.env("TERM", "xterm-256color");
+        command.env("LC_ALL", "C");
         command.env_remove("NO_COLOR");
         for (name, value) in variables {
             command.env(name, value);
@@ -72,7 +73,7 @@ impl Walk {
         let keys = pair.master.take_writer().expect("writable");
         let screen = screen(24, 80);
         let mut walk = Self { child, master: pair.master, keys, output, screen, settings };
-        walk.until("? keys");
+        walk.until("  Enter ");
         walk
     }
 
@@ -158,6 +159,46 @@ weights at batch 0, head 0, query 2 (sat), key 1 (cat) = 0.1016409
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
     assert_eq!(lines.join("\n").trim_end(), expected);
     walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+#[test]
+fn the_walk_speaks_chinese() {
+    let mut walk = Walk::start(&["step", "--lang", "zh"]);
+    walk.press("/weights\r");
+    walk.until("第 12 / 15 步");
+    walk.press("\x1b[B\x1b[B\x1b[C");
+    let screen = walk.until("查询 2，键 1");
+    let expected = "\
+weights · 注意力权重 · 第 12 / 15 步
+  = softmax(masked_scores)，沿键
+  (batch 1, head 2, query 4, key 4)
+ weights · 样本 0 · 头 0 ─────────────────── masked_scores · 样本 0 · 头 0 ─────
+      0     1     2     3                          0      1      2      3
+0 1.000 0.000 0.000 0.000                   0 -2.733   -1e9   -1e9   -1e9
+1 0.609 0.391 0.000 0.000                   1  0.963  0.521   -1e9   -1e9
+2 0.117 0.102 0.782 0.000                   2 -0.278 -0.415  1.625   -1e9
+3 0.720 0.154 0.074 0.052                   3  1.803  0.260 -0.467 -0.824
+────────────────────────────────────────────────────────────────────────────────
+weights（样本 0，头 0，查询 2，键 1）= 0.1016409
+  注意力权重：softmax(masked_scores)，沿键
+  键  │ 分数   │ 分数 − 1.625 │ exp   │ exp / 1.279 │ 屏蔽者
+ ─────┼────────┼──────────────┼───────┼─────────────┼──────────
+  0   │ -0.278 │       -1.904 │ 0.149 │       0.117 │
+  1 ← │ -0.415 │       -2.040 │ 0.130 │       0.102 │
+  2   │  1.625 │        0.000 │ 1.000 │       0.782 │
+  3   │   -1e9 │     -1.000e9 │ 0.000 │       0.000 │ 因果掩码
+  和  │        │              │ 1.279 │       1.000 │
+  因果掩码：查询 2 看不到它之后的键
+  = 0.130 (exp(masked_scores[0,0,2,1] − max)) · 0.782 (1 / Σ exp(s − max)，对键
+  求和)
+
+? 按键  q 退出  n/p 步骤  ←↑→↓ 数值  h 头  b 样本  w 为什么  Enter 追溯";
+    let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
+    assert_eq!(lines.join("\n").trim_end(), expected);
+    walk.press("?");
+    walk.until("上一步");
+    walk.press("qq");
     assert_eq!(walk.end(), 0);
 }
 

@@ -20,10 +20,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def processes_find_the_package():
-    """What tests start imports the package that they import."""
+    """What tests start imports the package that they import, and speaks English."""
     home = str(Path(mha_trace.__file__).parent.parent)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([home, before] if before else [home])
+    os.environ["LC_ALL"] = "C"
     yield
     os.environ["PYTHONPATH"] = before or ""
 

@@ -25,13 +25,13 @@ pub fn take_positions(
     let Entry { name: tensor, tensor: numbers, .. } = record.entries.remove(at);
     let left_out = |why: &str| Ok(Some(Unmatched { tensor: tensor.clone(), why: why.to_owned() }));
     if settings.positions.is_some() || settings.rope_offset.is_some() {
-        return left_out("the settings say the positions");
+        return left_out(tr!("the settings say the positions"));
     }
     if settings.rope.is_none() && settings.q_temperature.is_none() {
-        return left_out("nothing turns or scales by positions here");
+        return left_out(tr!("nothing turns or scales by positions here"));
     }
     settings.positions = Some(positions_in(&numbers)?);
-    matches.push(Match::as_it_is("positions", &tensor).read("the tokens' own"));
+    matches.push(Match::as_it_is("positions", &tensor).read(tr!("the tokens' own")));
     Ok(None)
 }
 
@@ -54,9 +54,12 @@ pub fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
         how: String::from(how),
     };
     if mask.dtype().is_float() && !are_booleans(&cells(mask, None)?) {
-        return Ok(vec![found(mask.clone(), "added to the scores")]);
+        return Ok(vec![found(mask.clone(), tr!("added to the scores"))]);
     }
-    Ok(vec![found(mask.eq(0.0)?, "true means blocked"), found(mask.ne(0.0)?, "true means attend")])
+    Ok(vec![
+        found(mask.eq(0.0)?, tr!("true means blocked")),
+        found(mask.ne(0.0)?, tr!("true means attend")),
+    ])
 }
 
 /// Which keys a query may not see.
@@ -76,15 +79,15 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
     // Behind a cache the last query sees the last key.
     let seen = |query: usize| query + keys.saturating_sub(queries);
     let known: [(&str, Blocks); 7] = [
-        ("none: it blocks nothing", &|_, _| false),
+        (tr!("none: it blocks nothing"), &|_, _| false),
         ("causal", &|query, key| key > seen(query)),
-        ("causal and strict: no token sees itself", &|query, key| key >= seen(query)),
-        ("causal, but for the next key, which is seen", &|query, key| key > seen(query) + 1),
-        ("an inverted causal one: it blocks the past and the token itself", &|query, key| {
+        (tr!("causal and strict: no token sees itself"), &|query, key| key >= seen(query)),
+        (tr!("causal, but for the next key, which is seen"), &|query, key| key > seen(query) + 1),
+        (tr!("an inverted causal one: it blocks the past and the token itself"), &|query, key| {
             key <= seen(query)
         }),
-        ("a reversed causal one: it blocks the past", &|query, key| key < seen(query)),
-        ("causal, aligned to the first query and key", &|query, key| key > query),
+        (tr!("a reversed causal one: it blocks the past"), &|query, key| key < seen(query)),
+        (tr!("causal, aligned to the first query and key"), &|query, key| key > query),
     ];
     let found = known.iter().find(|(_, is_blocked)| all(*is_blocked));
     let blocked = cells.iter().filter(|cell| **cell != 0).count();
@@ -93,11 +96,16 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
         .all(|item| item.chunks(keys).all(|row| Some(row) == item.chunks(keys).next()));
     Ok(match found {
         Some((told, _)) => (*told).to_owned(),
-        None if by_rows => format!(
-            "one of keys alone, the same for every query ({blocked} of {} cells)",
-            cells.len()
+        None if by_rows => tr!(
+            "one of keys alone, the same for every query ({blocked} of {cells} cells)",
+            blocked,
+            cells = cells.len()
         ),
-        None => format!("none of the usual ones: it blocks {blocked} of {} cells", cells.len()),
+        None => tr!(
+            "none of the usual ones: it blocks {blocked} of {cells} cells",
+            blocked,
+            cells = cells.len()
+        ),
     })
 }
 

@@ -81,7 +81,7 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
             let largest = right.into_iter().map(|(_, apart)| *apart).fold(0.0, f64::max);
             // What is off as much in the other places is not off in these alone.
             if off.into_iter().all(|(_, apart)| *apart > 2.0 * largest) {
-                lines.push(format!("it is off {}", told(axes[axis].0, &places)));
+                lines.push(tr!("it is off {places}", places = told(axes[axis].0, &places)));
             }
         }
         let tolerance = Tolerance::of(found.dtype());
@@ -89,23 +89,24 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
         if !lines.is_empty()
             && let Some(told) = same_change(&excess, &meant, is_off)
         {
-            lines.push(format!("there {told}"));
+            lines.push(tr!("there {told}", told));
         }
     }
     if sorted(&own) == sorted(&meant) {
-        lines.push("it has the right numbers in other places".to_owned());
+        lines.push(tr!("it has the right numbers in other places").to_owned());
     }
     if let Some((precision, _)) = precision(evidence, step.name)? {
         let name = precision.name();
-        lines.push(format!(
-            "the differences have the size of the rounding of {name}, and no direction"
+        lines.push(tr!(
+            "the differences have the size of the rounding of {name}, and no direction",
+            name
         ));
     }
     lines.extend(multiple_of(evidence, step, &excess)?);
     if lines.is_empty() {
         let off = compare(found, right, Tolerance::of(found.dtype()))?;
         let (off, all) = (off.mismatched, off.count);
-        lines.push(format!("{off} of its {all} numbers are off, along all of its axes"));
+        lines.push(tr!("{off} of its {all} numbers are off, along all of its axes", off, all));
     }
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
 }
@@ -121,7 +122,12 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
     });
     let pairs: Vec<(f64, f64)> = pairs.map(|(_, (excess, meant))| (*excess, *meant)).collect();
     let ones: Vec<(f64, f64)> = pairs.iter().map(|(excess, _)| (*excess, 1.0)).collect();
-    let told = |share: f64| format!("which accounts for {:.0} % of the difference", 100.0 * share);
+    let told = |share: f64| {
+        tr!(
+            "which accounts for {share} % of the difference",
+            share = format!("{:.0}", 100.0 * share)
+        )
+    };
     let (slope, of_factor) = line(&pairs)?;
     let (by, of_addend) = line(&ones)?;
     if of_factor.max(of_addend) < MOST_OF_IT {
@@ -129,9 +135,17 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
     }
     Some(if of_factor >= of_addend {
         let factor = short(1.0 + round(slope));
-        format!("it is about {factor} times what it should be, {}", told(of_factor))
+        tr!(
+            "it is about {factor} times what it should be, {of_factor}",
+            factor,
+            of_factor = told(of_factor)
+        )
     } else {
-        format!("about {} is added to its numbers, {}", short(round(by)), told(of_addend))
+        tr!(
+            "about {by} is added to its numbers, {of_addend}",
+            by = short(round(by)),
+            of_addend = told(of_addend)
+        )
     })
 }
 
@@ -169,7 +183,11 @@ fn multiple_of(evidence: &Evidence, step: &Step, excess: &[f64]) -> Result<Optio
         if let Some((slope, share)) = line(&pairs)
             && share > 0.99
         {
-            let told = format!("what is too much is {} times {}", short(round(slope)), other.name);
+            let told = tr!(
+                "what is too much is {slope} times {other}",
+                slope = short(round(slope)),
+                other = other.name
+            );
             return Ok(Some(told));
         }
     }

@@ -70,7 +70,7 @@ pub fn compared(
     let mut lone = |name: &str, side: &str| match one_sided {
         OneSided::Differ => Some(StepReport::missing(name)),
         OneSided::LeftOut => {
-            let why = format!("only the {side} side has it");
+            let why = tr!("only the {side} side has it", side);
             unmatched.push(Unmatched { tensor: name.to_owned(), why });
             None
         }
@@ -101,7 +101,8 @@ fn refuse_beyond_memory(path: &Path, records: &[&Record]) -> Result<()> {
     let needed = (largest as u128).saturating_mul(3 * 8);
     let Some(available) = lacking(needed) else { return Ok(()) };
     let (needed, available) = (bytes(needed), bytes(available.into()));
-    let what = format!("takes {needed} to compare, and this machine has {available} free");
+    let what =
+        tr!("takes {needed} to compare, and this machine has {available} free", needed, available);
     Err(Error::file(
         path,
         what,
@@ -134,8 +135,8 @@ fn pair_up(record: &mut Record, other: &mut Record, both_chosen: bool) -> Result
         if exact.is_none() || order.is_some() {
             let taken_as = Match::as_it_is(&entry.name, &partner.name);
             taken.push(match order {
-                Some(order) => taken_as.read(format!("axes {order}")),
-                None => taken_as.read("the name beside it"),
+                Some(order) => taken_as.read(tr!("axes {order}", order)),
+                None => taken_as.read(tr!("the name beside it")),
             });
         }
         partner.name.clone_from(&entry.name);

@@ -105,8 +105,10 @@ impl<'a> Evidence<'a> {
     /// If candle fails.
     pub fn rounding(&self) -> Result<Finding> {
         let (id, summary) = match self.half {
-            Some(_) => ("half-precision", "no bug: the differences are those of 16-bit arithmetic"),
-            None => ("noise", "no bug: the differences are those of rounding, which adds up"),
+            Some(_) => {
+                ("half-precision", tr!("no bug: the differences are those of 16-bit arithmetic"))
+            }
+            None => ("noise", tr!("no bug: the differences are those of rounding, which adds up")),
         };
         let mut furthest: Option<(f64, Name)> = None;
         for step in self.trace.steps().iter().filter(|step| step.is_computed()) {

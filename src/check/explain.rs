@@ -131,8 +131,10 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
             // Its numbers are those of that type: it was computed in it, or from here on.
             Some((precision, true)) => {
                 let name = precision.name();
-                let told = format!(
-                    "{step}: it is computed in {name}: its numbers are of that type, and off by its rounding alone"
+                let told = tr!(
+                    "{step}: it is computed in {name}: its numbers are of that type, and off by its rounding alone",
+                    step,
+                    name
                 );
                 findings.push(Finding {
                     kind: Some(Kind::Precision),
@@ -186,10 +188,27 @@ impl Search<'_, '_> {
                 return Ok(Vec::new());
             }
             if self.faulty.contains(&site) {
+                if !self.is_nearer(site, found, &value)? {
+                    return Ok(Vec::new());
+                }
                 steps.push(site);
             }
         }
         Ok(steps)
+    }
+
+    /// Whether a mistake's value of a faulty step comes much nearer than the right one. In 16 bits one that differs little
+    /// from it agrees too.
+    fn is_nearer(&self, site: Name, found: &Tensor, value: &Tensor) -> Result<bool> {
+        let step = self.evidence.trace.step(site).filter(|_| self.evidence.precision().is_some());
+        match step.map(|step| self.evidence.expected(step)).transpose()? {
+            Some(right) if right.dims() == value.dims() => {
+                // Cells that nothing reads say nothing of either.
+                let seen = where_seen(self.evidence.trace, site, value, &right)?;
+                fit::is_nearer(found, seen.as_ref().unwrap_or(value), &right)
+            }
+            Some(_) | None => Ok(true),
+        }
     }
 
     /// Tries mistakes at the places where a step is wrong, if it is right elsewhere.

@@ -64,7 +64,11 @@ fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     for (slot, read) in evidence.trace.read_by(step).into_iter().enumerate() {
         let with = |factor: f64| {
             let op = Scaling::By { factor }.into();
-            let told = format!("{}, which it reads, is multiplied by {}", read.name, short(factor));
+            let told = tr!(
+                "{read}, which it reads, is multiplied by {factor}",
+                read = read.name,
+                factor = short(factor)
+            );
             let number = Number { parameter: "factor", meant: 1.0, found: factor };
             let change = Change::Before(slot, op, Vec::new());
             numbered(Kind::Inserted, cost::RARE, at, change, &told, number)
@@ -290,6 +294,34 @@ pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, boo
         }
     }
     Ok(None)
+}
+
+/// How much of its distance from what was recorded a mistake may leave.
+const NEARER: f64 = 0.5;
+
+/// Whether `value` comes much nearer to what was `found` than the `right` one does, where the two differ. Where rounding is
+/// large, what differs from the right one by less would agree with it as well.
+///
+/// # Errors
+/// If candle fails.
+pub fn is_nearer(found: &Tensor, value: &Tensor, right: &Tensor) -> Result<bool> {
+    let (found, value, right) = (cells(found, None)?, cells(value, None)?, cells(right, None)?);
+    let cells = found.iter().zip(value.iter().zip(&right));
+    let changed = cells.filter(|(_, (value, right))| value.total_cmp(right).is_ne());
+    // What was not recorded or is infinite on one side says nothing of how near.
+    let finite = |apart: f64| if apart.is_finite() { apart.abs() } else { 0.0 };
+    let (by_value, by_right) =
+        changed.clone().fold((0.0, 0.0), |(by_value, by_right), (found, (value, right))| {
+            (by_value + finite(found - value), by_right + finite(found - right))
+        });
+    // NaN or an infinity where the right one has a number is as far as can be.
+    let is_apart = |found: f64, other: f64| {
+        (found - other).abs().is_infinite() || found.is_nan() != other.is_nan()
+    };
+    let explains_most = changed
+        .clone()
+        .any(|(found, (value, right))| is_apart(*found, *right) && !is_apart(*found, *value));
+    Ok(explains_most || by_value <= NEARER * by_right)
 }
 
 /// A tensor's numbers, or those at these places of an axis.

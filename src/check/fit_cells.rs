@@ -60,14 +60,20 @@ fn dropped(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Hypothesis
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
     let share = 1.0 - count as f64 / all as f64;
     let scaled = match factor {
-        1.0 => "not scaled up".to_owned(),
+        1.0 => tr!("not scaled up").to_owned(),
         factor => {
-            format!("multiplied by {}, as for p = {:.3}", short(factor), 1.0 - factor.recip())
+            tr!(
+                "multiplied by {factor}, as for p = {recip}",
+                factor = short(factor),
+                recip = format!("{:.3}", 1.0 - factor.recip())
+            )
         }
     };
-    let summary = format!(
-        "{at}: {:.0} % of its numbers are 0 and the others are {scaled}: dropout",
-        100.0 * share
+    let summary = tr!(
+        "{at}: {share} % of its numbers are 0 and the others are {scaled}: dropout",
+        at,
+        share = format!("{:.0}", 100.0 * share),
+        scaled
     );
     Ok(Some(Hypothesis::of_kind(Kind::Random, cost::RARE, vec![Edit::new(at, change)], summary)))
 }
@@ -140,7 +146,9 @@ fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hy
         Change::Before(0, block.into(), Vec::new())
     };
     let by = match own {
-        Some(own) if own.total_cmp(&fill).is_ne() => format!(", and they become {fill:e}"),
+        Some(own) if own.total_cmp(&fill).is_ne() => {
+            tr!(", and they become {fill}", fill = format!("{fill:e}"))
+        }
         _ => String::new(),
     };
     Ok(Some(Hypothesis::of_kind(
@@ -179,14 +187,14 @@ pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             .iter()
             .enumerate()
             .filter(|(place, from)| place != *from)
-            .map(|(place, from)| format!("{place} has {from}"))
+            .map(|(place, from)| tr!("{place} has {from}", place, from))
             .collect();
         let told = match moved.len() {
             0 => continue,
             1..=6 => moved.join(", "),
-            more => format!("{}, and {} more", moved[..4].join(", "), more - 4),
+            more => tr!("{moved}, and {more} more", moved = moved[..4].join(", "), more = more - 4),
         };
-        let summary = format!("{at}: places of the {kind} axis are mixed up: {told}");
+        let summary = tr!("{at}: places of the {kind} axis are mixed up: {told}", at, kind, told);
         all.push(Hypothesis::of_kind(
             Kind::Axes,
             cost::FITTED,

@@ -54,7 +54,7 @@ pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let meant = cells(rotation.freqs, None)?;
     let mut told = Vec::new();
     for (factor, name) in FACTORS {
-        let told_so = format!("multiplied by {name}");
+        let told_so = tr!("multiplied by {name}", name);
         told.push((vec![factor; meant.len()], told_so, cost::FITTED));
     }
     if let Some(found) = of_pairs(&rotation, &meant)?
@@ -69,7 +69,7 @@ pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             (at, Change::Before(1, slip(), Vec::new()), cost + 2),
         ];
         for (edited, change, cost) in edits {
-            let summary = format!("{edited}: the frequencies are {told}");
+            let summary = tr!("{edited}: the frequencies are {told}", edited, told);
             let edits = vec![Edit::new(edited, change)];
             all.push(Hypothesis::of_kind(Kind::Parameter, cost, edits, summary));
         }
@@ -155,19 +155,27 @@ fn tell(found: &[f64], meant: &[f64]) -> Option<String> {
         let base = second.powf(-pairs);
         let of_base = (0_i32..).map(|pair| second.powi(pair));
         if found.iter().zip(of_base).all(|(found, own)| is_near(*found, own)) {
-            return Some(format!("those of base {}, without scaling", short(base.round())));
+            return Some(tr!(
+                "those of base {round}, without scaling",
+                round = short(base.round())
+            ));
         }
     }
     let shown: Vec<String> = others
         .iter()
         .take(4)
         .map(|(pair, found, meant)| {
-            format!("{} where {} was meant (pair {pair})", short(*found), short(*meant))
+            tr!(
+                "{found} where {meant} was meant (pair {pair})",
+                found = short(*found),
+                meant = short(*meant),
+                pair
+            )
         })
         .collect();
     let more = match others.len().saturating_sub(shown.len()) {
         0 => String::new(),
-        more => format!(", and {more} more"),
+        more => tr!(", and {more} more", more),
     };
     Some(format!("{}{more}", shown.join(", ")))
 }

@@ -74,24 +74,24 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
     };
     let names: Vec<Name> = matrices.iter().map(|(name, _)| *name).collect();
     let listed: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-    let told = format!(
-        "{} of {} below each other, not rows {}",
-        tell(&rows),
-        listed.join(", "),
-        span(first, rows.len())
+    let told = tr!(
+        "{rows} of {listed} below each other, not rows {rows_2}",
+        rows = tell(&rows),
+        listed = listed.join(", "),
+        rows_2 = span(first, rows.len())
     );
     let change = Change::Feed(1, Heads::Rearrange(rearrange).into(), names);
     Ok(Some(Hypothesis::of_kind(
         Kind::Axes,
         cost::FITTED,
         vec![Edit::new(at, change)],
-        format!("{at}: its weight is {told}"),
+        tr!("{at}: its weight is {told}", at, told),
     )))
 }
 
 /// `4 to 7`.
 fn span(first: usize, count: usize) -> String {
-    format!("{first} to {}", first + count.saturating_sub(1))
+    tr!("{first} to {count}", first, count = first + count.saturating_sub(1))
 }
 
 /// Rows in words: a run of them, every other one, or one by one.
@@ -103,15 +103,15 @@ fn tell(rows: &[usize]) -> String {
     };
     if step > 0 && rows.windows(2).all(|pair| pair[1] == pair[0] + step) {
         return match step {
-            1 => format!("rows {}", span(first, rows.len())),
-            2 => format!("every second row from {first} on"),
-            3 => format!("every third row from {first} on"),
-            step => format!("one row in {step} from {first} on"),
+            1 => tr!("rows {rows}", rows = span(first, rows.len())),
+            2 => tr!("every second row from {first} on", first),
+            3 => tr!("every third row from {first} on", first),
+            step => tr!("one row in {step} from {first} on", step, first),
         };
     }
     let shown: Vec<String> = rows.iter().take(8).map(ToString::to_string).collect();
     let more = if rows.len() > shown.len() { ", …" } else { "" };
-    format!("rows {}{more}", shown.join(", "))
+    tr!("rows {shown}{more}", shown = shown.join(", "), more)
 }
 
 /// Products that are added up to some place of the sum alone, or from one on.

@@ -32,8 +32,12 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         None => own.to_string(),
     };
     let told: Vec<String> = firsts.iter().map(ToString::to_string).collect();
-    let summary =
-        format!("{at}: the items' first positions are {}, and {meant} was meant", told.join(", "));
+    let summary = tr!(
+        "{at}: the items' first positions are {told}, and {meant} was meant",
+        at,
+        told = told.join(", "),
+        meant
+    );
     let turn = Slip::Turn(Turn { first: firsts, own: None, ..rotate.turn() });
     all.push(Hypothesis::of_kind(
         Kind::Parameter,
@@ -77,10 +81,10 @@ fn token_positions(
         places.first().map(list).unwrap_or_default()
     } else {
         let items = places.iter().enumerate();
-        let items = items.map(|(item, own)| format!("{} of item {item}", list(own)));
+        let items = items.map(|(item, own)| tr!("{own} of item {item}", own = list(own), item));
         items.collect::<Vec<_>>().join("; ")
     };
-    let summary = format!("{at}: the tokens' positions are {told}");
+    let summary = tr!("{at}: the tokens' positions are {told}", at, told);
     let turn = Slip::Turn(Turn { places, ..rotate.turn() });
     Ok(Some(Hypothesis::of_kind(
         Kind::Parameter,

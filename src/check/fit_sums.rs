@@ -50,12 +50,21 @@ pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
                 if (factor - factor.round()).abs() < 1e-5 { factor.round() } else { factor };
             let op = Op::from(Slip::AddTimes { factor, addend });
             let (change, what) = match name {
-                None => (Change::After(op, vec![other.name]), "it"),
+                None => (Change::After(op, vec![other.name]), tr!("it")),
                 Some(first) => (Change::Become(op, vec![first, other.name]), first.as_str()),
             };
-            let more =
-                if addend == 0.0 { String::new() } else { format!(", and {},", short(addend)) };
-            let told = format!("{} times {}{more} is added to {what}", short(factor), other.name);
+            let more = if addend == 0.0 {
+                String::new()
+            } else {
+                tr!(", and {addend},", addend = short(addend))
+            };
+            let told = tr!(
+                "{factor} times {other}{more} is added to {what}",
+                factor = short(factor),
+                other = other.name,
+                more,
+                what
+            );
             let number = Number { parameter: "factor", meant: 0.0, found: factor };
             all.push(numbered(Kind::Inserted, cost::FITTED, at, change, &told, number));
         }

@@ -6,6 +6,7 @@ use super::catalogue::{Edits, Situation, catalogue};
 use super::finding::{Finding, Number};
 use super::grammar::grammar;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Axis, Change, Kind, Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A mistake that may have been made: edits of the right program, and what to say of them.
@@ -51,7 +52,7 @@ fn known(situation: &Situation) -> Result<Vec<Hypothesis>> {
                     id: mistake.id,
                     kind: mistake.kind,
                     edits,
-                    summary: way.summary.to_owned(),
+                    summary: lang::text(way.summary).to_owned(),
                     number: None,
                     part: None,
                     instead: None,
@@ -125,7 +126,8 @@ impl Hypothesis {
         let mut made = self.clone();
         let own = made.edits.first_mut()?;
         own.change = Change::Confined(Box::new(edit.change.clone()), axis.0, places.to_vec());
-        made.summary = format!("{}, {}", self.summary, told(axis.1, places));
+        made.summary =
+            tr!("{summary}, {place}", summary = self.summary, place = told(axis.1, places));
         made.part = Some((axis.1, places.to_vec()));
         made.cost += 4;
         Some(made)
@@ -137,27 +139,27 @@ pub fn told(axis: Axis, places: &[usize]) -> String {
     let numbers: Vec<String> = places.iter().map(ToString::to_string).collect();
     let several = places.len() > 1;
     let what = match (axis, several) {
-        (Axis::Batch, false) => "item",
-        (Axis::Batch, true) => "items",
-        (Axis::Head, false) => "head",
-        (Axis::Head, true) => "heads",
-        (Axis::Query, false) => "query row",
-        (Axis::Query, true) => "query rows",
-        (Axis::Key, false) => "key",
-        (Axis::Key, true) => "keys",
-        (Axis::Model | Axis::HeadDim | Axis::Input, false) => "feature",
-        (Axis::Model | Axis::HeadDim | Axis::Input, true) => "features",
-        (Axis::Bucket, false) => "bucket",
-        (Axis::Bucket, true) => "buckets",
+        (Axis::Batch, false) => tr!("item"),
+        (Axis::Batch, true) => tr!("items"),
+        (Axis::Head, false) => tr!("head"),
+        (Axis::Head, true) => tr!("heads"),
+        (Axis::Query, false) => tr!("query row"),
+        (Axis::Query, true) => tr!("query rows"),
+        (Axis::Key, false) => tr!("key"),
+        (Axis::Key, true) => tr!("keys"),
+        (Axis::Model | Axis::HeadDim | Axis::Input, false) => tr!("feature"),
+        (Axis::Model | Axis::HeadDim | Axis::Input, true) => tr!("features"),
+        (Axis::Bucket, false) => tr!("bucket"),
+        (Axis::Bucket, true) => tr!("buckets"),
     };
-    format!("in {what} {} alone", ranges(&numbers, places))
+    tr!("in {what} {places} alone", what, places = ranges(&numbers, places))
 }
 
 /// Places in a few words: "0, 2 to 5".
 fn ranges(numbers: &[String], places: &[usize]) -> String {
     let is_run = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
     match numbers {
-        [first, .., last] if is_run && numbers.len() > 2 => format!("{first} to {last}"),
+        [first, .., last] if is_run && numbers.len() > 2 => tr!("{first} to {last}", first, last),
         _ => numbers.join(", "),
     }
 }

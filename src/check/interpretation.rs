@@ -121,7 +121,7 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
         Vec::new()
     };
     if !beside.is_empty() {
-        let why = "the settings say which keys are seen, and it fits no better";
+        let why = tr!("the settings say which keys are seen, and it fits no better");
         unmatched.push(Unmatched { tensor: Name::Mask.to_string(), why: why.to_owned() });
     }
     let with = |mask: Option<FoundMask>, unmatched: &[Unmatched]| {
@@ -146,7 +146,7 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
     let may_turn = says_so || !is_one(x, 0);
     let is_trivial = is_one(x, 1) && may_turn && !says_so;
     if plain.sources.tensor(Name::Mask).is_some() {
-        let how = "true means blocked; given as attn_mask, it means attend";
+        let how = tr!("true means blocked; given as attn_mask, it means attend");
         plain.matches.push(Match::as_it_is("mask", "mask").read(how));
     }
     let mut turned = Vec::new();
@@ -298,7 +298,7 @@ impl Interpretation {
             settings.mask_fill = Some(Fill(fill));
             // Kernels fill with −∞ anyway.
             if fill.is_finite() || settings.start.unwrap_or_default() == Start::Inputs {
-                let how = format!("whose lowest is {fill:e}");
+                let how = tr!("whose lowest is {fill}", fill = format!("{fill:e}"));
                 matches.push(Match::as_it_is("mask_fill", tensor).read(how));
             }
         }
@@ -309,7 +309,8 @@ impl Interpretation {
             if !says_else && leaves_rows_empty(&mask)? && !has_nan(&record)? {
                 settings.mask_fill = Some(Fill(f64::NEG_INFINITY));
                 settings.empty_rows = Some(EmptyRow::Zero);
-                let how = "a query that sees no key gets zeros, as of scaled_dot_product_attention";
+                let how =
+                    tr!("a query that sees no key gets zeros, as of scaled_dot_product_attention");
                 matches.push(Match::as_it_is("empty_rows", &name).read(how));
             }
             sources = sources.with_mask(mask);
@@ -328,7 +329,7 @@ impl Interpretation {
         if !self.brings_mask || !run.covers_positions()? {
             return Ok(run);
         }
-        let how = "it blocks what the masks between positions do: it is the whole mask";
+        let how = tr!("it blocks what the masks between positions do: it is the whole mask");
         self.matches.push(Match::as_it_is("mask", "attn_mask").read(how));
         let mask = Some(Mask::None);
         let whole = Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
@@ -363,7 +364,7 @@ impl Interpretation {
         let stated = settings.head_dim.as_ref().and_then(by_size);
         let heads = stated.or(of_norm).or_else(told).ok_or_else(|| {
             let what =
-                format!("no tensor tells how many heads the {width} features are split into");
+                tr!("no tensor tells how many heads the {width} features are split into", width);
             Error::config(what, "pass `heads=N`")
         })?;
         Ok(Settings { heads: Some(heads), ..settings })

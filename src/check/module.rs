@@ -121,12 +121,12 @@ fn join_masks(record: &mut Record) -> Result<()> {
     };
     if pairs.shape().broadcast_shape_binary_op(keys.shape(), "masks").is_err() {
         let [of_pairs, of_keys] = [of_pairs, of_keys].map(|at| &record.entries[at]);
-        let what = format!(
-            "{} has shape {:?}, and {} has {:?}",
-            quoted(&of_pairs.name),
-            of_pairs.tensor.dims(),
-            quoted(&of_keys.name),
-            of_keys.tensor.dims()
+        let what = tr!(
+            "{of_pairs} has shape {dims}, and {of_keys} has {dims_2}",
+            of_pairs = quoted(&of_pairs.name),
+            dims = format!("{:?}", of_pairs.tensor.dims()),
+            of_keys = quoted(&of_keys.name),
+            dims_2 = format!("{:?}", of_keys.tensor.dims())
         );
         return Err(Error::config(what, "give both masks for the same items and keys"));
     }

@@ -439,7 +439,13 @@ mod tests {
 
     fn noise(fill: Option<f64>) -> Noise {
         let step = StepNoise { ratio: 0.001, least: 1.0, fill };
-        Noise { steps: HashMap::from([(Name::Scores, step)]), half: None, gaps: false }
+        Noise {
+            steps: HashMap::from([(Name::Scores, step)]),
+            trends: HashMap::new(),
+            allowed: ALLOWED,
+            half: None,
+            gaps: false,
+        }
     }
 
     #[test]

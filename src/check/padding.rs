@@ -124,12 +124,12 @@ impl Padding {
                 }
             }
             let span = |(first, last): &(usize, usize)| match last - first {
-                0 => format!("query {first}"),
-                _ => format!("queries {first} to {last}"),
+                0 => tr!("query {first}", first),
+                _ => tr!("queries {first} to {last}", first, last),
             };
             let spans: Vec<String> = spans.iter().map(span).collect();
             if !spans.is_empty() {
-                told.push(format!("batch {item}, {}", spans.join(", ")));
+                told.push(tr!("batch {item}, {spans}", item, spans = spans.join(", ")));
             }
         }
         Ok(told.join("; "))

@@ -84,9 +84,10 @@ impl Lowered {
 
     /// `the matrix products are computed in bf16`.
     pub fn told(self) -> String {
-        let cache = self.cache.map(|cache| format!("the cache holds {} numbers", cache.name()));
+        let cache =
+            self.cache.map(|cache| tr!("the cache holds {cache} numbers", cache = cache.name()));
         let products = self.products.map(Products::told);
-        cache.into_iter().chain(products).collect::<Vec<_>>().join(", and ")
+        cache.into_iter().chain(products).collect::<Vec<_>>().join(tr!(", and "))
     }
 
     /// A step's value, in fewer bits if it is of what has them.
@@ -132,18 +133,21 @@ impl Products {
     fn told(self) -> String {
         let name = self.precision.name();
         let which = match self.which {
-            Which::All => "the matrix products",
-            Which::Projections => "the projections",
-            Which::Attention => "the products of queries, keys and values",
-            Which::Scores => "the products of queries and keys",
-            Which::Steps => "all steps",
+            Which::All => tr!("the matrix products"),
+            Which::Projections => tr!("the projections"),
+            Which::Attention => tr!("the products of queries, keys and values"),
+            Which::Scores => tr!("the products of queries and keys"),
+            Which::Steps => tr!("all steps"),
         };
-        let kept =
-            if self.cast.is_kept() { ", and so are the steps that read only those" } else { "" };
-        if self.cast.is_of_inputs() {
-            format!("{which} are computed in {name}{kept}")
+        let kept = if self.cast.is_kept() {
+            tr!(", and so are the steps that read only those")
         } else {
-            format!("the results of {which} are rounded to {name}{kept}")
+            ""
+        };
+        if self.cast.is_of_inputs() {
+            tr!("{which} are computed in {name}{kept}", which, name, kept)
+        } else {
+            tr!("the results of {which} are rounded to {name}{kept}", which, name, kept)
         }
     }
 

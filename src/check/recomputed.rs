@@ -187,7 +187,7 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Ve
 /// Refuses a preset where the file has settings.
 fn preset_says_something(record: &Record, flags: &Settings) -> Result<()> {
     let (Some(preset), Some(_)) = (flags.preset, &record.config) else { return Ok(()) };
-    let what = format!("`preset={preset}` says nothing beside a file that states its settings");
+    let what = tr!("`preset={preset}` says nothing beside a file that states its settings", preset);
     Err(Error::config(what, "leave it out, or give the settings that should be others"))
 }
 
@@ -195,9 +195,9 @@ fn preset_says_something(record: &Record, flags: &Settings) -> Result<()> {
 fn seed_says_something(flags: &Settings, run: &Run) -> Result<()> {
     match flags.seed {
         Some(seed) if !run.draws()? => {
-            let what = format!(
-                "`seed={}` draws nothing: the file holds all that the run is given",
-                seed.0
+            let what = tr!(
+                "`seed={seed}` draws nothing: the file holds all that the run is given",
+                seed = seed.0
             );
             Err(Error::config(what, "leave it out"))
         }

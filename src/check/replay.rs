@@ -6,15 +6,12 @@ use candle_core::Tensor;
 
 use super::blocked_scores::where_seen;
 use super::compare::compare;
-use super::fit::cells;
+use super::fit::is_nearer;
 use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
 use crate::error::{Error, Result};
 use crate::program::{Name, Op, Part, Program, QueryRows, Step, Trace};
-
-/// How much of its distance from what was recorded a run with a mistake may keep.
-const NEARER: f64 = 0.5;
 
 /// A recorded run, or a part of one, that is run again with mistakes in it.
 pub struct Replay<'a> {
@@ -169,19 +166,7 @@ impl<'a> Replay<'a> {
     pub fn is_nearer(&self, run: &Outcome, without: &Outcome) -> Result<bool> {
         for (name, found, right) in self.disagreeing(without) {
             let Some(value) = run.value(name) else { continue };
-            let (found, value, right) =
-                (cells(found, None)?, cells(value, None)?, cells(right, None)?);
-            let apart = |other: &[f64]| -> f64 {
-                let apart = found.iter().zip(other).map(|(found, other)| (found - other).abs());
-                // What was not recorded or is infinite on one side says nothing of how near.
-                apart.filter(|apart| apart.is_finite()).sum()
-            };
-            // NaN where the right run has a number is as far as can be.
-            let explains_nan =
-                found.iter().zip(&value).zip(&right).any(|((found, value), right)| {
-                    found.is_nan() && value.is_nan() && !right.is_nan()
-                });
-            if !explains_nan && apart(&value) > NEARER * apart(&right) {
+            if !is_nearer(found, value, right)? {
                 return Ok(false);
             }
         }

@@ -42,6 +42,17 @@ impl Status {
             Self::Missing => "missing",
         }
     }
+
+    /// The name in the language in force.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Same => tr!("same"),
+            Self::Differs => tr!("differs"),
+            Self::Inherited => tr!("inherited"),
+            Self::Missing => tr!("missing"),
+        }
+    }
 }
 
 /// A step of a comparison.
@@ -143,7 +154,7 @@ impl Report {
     pub(super) fn of(path: &Path, steps: Vec<StepReport>, tolerances: &Tolerances) -> Result<Self> {
         let known: HashSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         if let Some(name) = tolerances.steps().find(|name| !known.contains(name)) {
-            let what = format!("a tolerance is set for {name}, and no step is called that");
+            let what = tr!("a tolerance is set for {name}, and no step is called that", name);
             return Err(Error::config(what, "use a name from the report"));
         }
         let report = Self {
@@ -164,8 +175,10 @@ impl Report {
             unmatched: Vec::new(),
         };
         if report.compared() == 0 {
-            let fix = "record at least one computed step under its name, such as output, or say with --map which \
-                       tensor is which step";
+            let fix = tr!(
+                "record at least one computed step under its name, such as output, or say with --map which \
+                       tensor is which step"
+            );
             return Err(Error::file(path, "there is no step to compare", fix));
         }
         Ok(report)

@@ -27,16 +27,25 @@ pub fn told_cells(evidence: &Evidence, blocked: &Tensor) -> Result<String> {
     let first = first.map(|(at, _)| unravel(at, blocked.dims()));
     let place = match first.as_deref() {
         Some([item, head, query, key]) => {
-            format!(", first at batch {item}, head {head}, query {query}, key {key}")
+            tr!(
+                ", first at batch {item}, head {head}, query {query}, key {key}",
+                item,
+                head,
+                query,
+                key
+            )
         }
         _ => String::new(),
     };
     Ok(match (more, fewer) {
-        (more, 0) => format!("{more} cells too many are blocked{place}"),
-        (0, fewer) => format!("{fewer} cells that should be blocked are not{place}"),
+        (more, 0) => tr!("{more} cells too many are blocked{place}", more, place),
+        (0, fewer) => tr!("{fewer} cells that should be blocked are not{place}", fewer, place),
         (more, fewer) => {
-            format!(
-                "other cells are blocked: {more} that should not be, and {fewer} are not that should{place}"
+            tr!(
+                "other cells are blocked: {more} that should not be, and {fewer} are not that should{place}",
+                more,
+                fewer,
+                place
             )
         }
     })
@@ -68,20 +77,20 @@ fn rule(blocked: &[u8], dims: &[usize]) -> Option<String> {
     if all().all(is_band) {
         let place = |by: i64| match by {
             0 => "itself".to_owned(),
-            by if by > 0 => format!("{by} before it"),
-            by => format!("{} after it", -by),
+            by if by > 0 => tr!("{by} before it", by),
+            by => tr!("{by} after it", by = -by),
         };
         let (from, to) = (place(most), place(least));
         // No key is further before a query than the first is before the last, and none further behind.
         let (is_all_before, is_all_after) =
             (most >= distance(queries - 1, 0), least <= distance(0, keys - 1));
         let seen = match (is_all_before, is_all_after) {
-            (true, true) => "all keys".to_owned(),
-            (true, false) => format!("the keys up to {to}"),
-            (false, true) => format!("the keys from {from} on"),
-            (false, false) => format!("the keys from {from} to {to}"),
+            (true, true) => tr!("all keys").to_owned(),
+            (true, false) => tr!("the keys up to {to}", to),
+            (false, true) => tr!("the keys from {from} on", from),
+            (false, false) => tr!("the keys from {from} to {to}", from, to),
         };
-        return Some(format!("every query sees {seen}"));
+        return Some(tr!("every query sees {seen}", seen));
     }
     let length = |item: usize| {
         let count = (0..keys).take_while(|key| is_seen(item, 0, 0, *key)).count();
@@ -91,7 +100,7 @@ fn rule(blocked: &[u8], dims: &[usize]) -> Option<String> {
         (0..heads).all(is_so).then(|| count.to_string())
     };
     let lengths: Vec<String> = (0..items).map(length).collect::<Option<_>>()?;
-    Some(format!("the items have {} keys", lengths.join(", ")))
+    Some(tr!("the items have {lengths} keys", lengths = lengths.join(", ")))
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ impl FromStr for PerStep {
             };
             let value = match number.trim().parse::<f64>() {
                 Ok(value) if value >= 0.0 && value.is_finite() => value,
-                _ => return Err(format!("`{part}` is not a number from 0 up, or STEP=NUMBER")),
+                _ => return Err(tr!("`{part}` is not a number from 0 up, or STEP=NUMBER", part)),
             };
             match step {
                 Some(step) => drop(parsed.steps.insert(step.to_owned(), value)),

@@ -25,6 +25,8 @@ struct Grouping {
     /// The axes whose places a group shares, by position.
     shared: Vec<usize>,
     spreads: Vec<Spread>,
+    /// The sum of the squares of what rounding takes the cells off by.
+    squares: f64,
 }
 
 /// How far rounding takes what the cells of a group have in common: a standard deviation.
@@ -32,6 +34,8 @@ struct Grouping {
 struct Spread {
     shift: f64,
     factor: f64,
+    /// What is allowed of a factor is multiplied by that.
+    margin: f64,
 }
 
 /// Sums over the cells of a group, of what they are off by (d), of what they should be (v), and of the variance of what
@@ -40,6 +44,7 @@ struct Spread {
 struct Sums {
     count: f64,
     d: f64,
+    d_d: f64,
     d_v: f64,
     variance: f64,
     variance_v_v: f64,
@@ -53,7 +58,10 @@ const DEVIATIONS: f64 = 6.0;
 
 /// The same of roundings that add up over many steps. What the cells of a row are off by comes from few numbers, such as the
 /// largest weight, that happen to be rounded much or little.
-const DEVIATIONS_ADDED_UP: f64 = 12.0;
+const DEVIATIONS_ADDED_UP: f64 = 8.0;
+
+/// Fewer cells have no more in common than each by itself.
+const LEAST_CELLS: f64 = 8.0;
 
 /// In so many groups it shows how much of what they are off by is shared.
 const MANY: usize = 16;
@@ -94,7 +102,17 @@ impl Trends {
         let relative = if v_v > 0.0 { d_d / v_v } else { 0.0 };
         let groupings = groupings(&named).into_iter().map(|shared| {
             let sums = sums(&dims, &shared, &rounded, &exact, &is_masked, relative);
-            Grouping { shared, spreads: spreads(&sums) }
+            let squares = sums.iter().map(|sums| sums.d_d).sum();
+            let mut spreads = spreads(&sums);
+            if add_up {
+                // Small numbers can come from large ones that cancelled, and have the rounding of those.
+                let typical = mean_square(&sums);
+                for (spread, sums) in spreads.iter_mut().zip(&sums) {
+                    let larger = (typical / (sums.v_v / sums.count)).sqrt();
+                    spread.margin *= if larger.is_finite() { larger.max(1.0) } else { 1.0 };
+                }
+            }
+            Grouping { shared, spreads, squares }
         });
         let (least, deviations) =
             if add_up { (MANY, DEVIATIONS_ADDED_UP) } else { (0, DEVIATIONS) };
@@ -118,15 +136,32 @@ impl Trends {
         let (left, right) = (cells(left, None)?, cells(right, None)?);
         Ok(self.groupings.iter().all(|grouping| {
             let sums = sums(&self.dims, &grouping.shared, &left, &right, &is_masked, 0.0);
-            sums.iter().zip(&grouping.spreads).all(|(sums, spread)| self.allows(sums, *spread))
+            // Other instructions round more or less: what is left without what each group shares tells how much.
+            let left_by = |own: fn(&Sums) -> f64| {
+                let left: f64 = sums.iter().map(own).filter(|left| left.is_finite()).sum();
+                let larger = (left / grouping.squares).sqrt();
+                if larger.is_finite() { larger.max(1.0) } else { 1.0 }
+            };
+            let shift = left_by(|sums| sums.d_d - sums.d * sums.d / sums.count);
+            let factor = left_by(|sums| sums.d_d - sums.d_v * sums.d_v / sums.v_v);
+            let spreads = grouping.spreads.iter().map(|spread| Spread {
+                shift: spread.shift * shift,
+                factor: spread.factor * factor,
+                ..*spread
+            });
+            sums.iter().zip(spreads).all(|(sums, spread)| self.allows(sums, spread))
         }))
     }
 
     fn allows(&self, sums: &Sums, spread: Spread) -> bool {
         let shift =
             self.factor * sums.v.abs() / sums.count + self.deviations * spread.shift + LEAST;
-        let factor = self.factor + self.deviations * spread.factor + LEAST * sums.abs_v / sums.v_v;
-        // Of no cells, or of zeros alone, there is nothing to say.
+        let factor = spread.margin * (self.factor + self.deviations * spread.factor)
+            + LEAST * sums.abs_v / sums.v_v;
+        // Of few cells, or of zeros alone, there is nothing to say.
+        if sums.count < LEAST_CELLS {
+            return true;
+        }
         let is_too_far = |apart: f64, allowed: f64| apart.abs() > allowed;
         !is_too_far(sums.d / sums.count, shift) && !is_too_far(sums.d_v / sums.v_v, factor)
     }
@@ -167,6 +202,7 @@ fn sums(
         let (sums, d) = (&mut groups[group], left - right);
         sums.count += 1.0;
         sums.d += d;
+        sums.d_d += d * d;
         sums.d_v += d * right;
         let variance = d * d + relative * right * right;
         sums.variance += variance;
@@ -184,13 +220,23 @@ fn spreads(groups: &[Sums]) -> Vec<Spread> {
     let alone = groups.iter().map(|sums| Spread {
         shift: sums.variance.sqrt() / sums.count,
         factor: sums.variance_v_v.sqrt() / sums.v_v,
+        margin: 1.0,
     });
     let alone: Vec<Spread> = alone.collect();
     let shifts = groups.iter().zip(&alone).map(|(sums, own)| sums.d / sums.count / own.shift);
     let factors = groups.iter().zip(&alone).map(|(sums, own)| sums.d_v / sums.v_v / own.factor);
     let (shift, factor) = (root_mean_square(shifts).max(1.0), root_mean_square(factors).max(1.0));
-    let together = |own: Spread| Spread { shift: shift * own.shift, factor: factor * own.factor };
+    let together =
+        |own: Spread| Spread { shift: shift * own.shift, factor: factor * own.factor, ..own };
     alone.into_iter().map(together).collect()
+}
+
+/// That of all cells of all groups, which is not finite where there are none.
+fn mean_square(groups: &[Sums]) -> f64 {
+    let (squares, count) = groups
+        .iter()
+        .fold((0.0, 0.0), |(squares, count), sums| (squares + sums.v_v, count + sums.count));
+    squares / count
 }
 
 /// That of the finite numbers; 0 of none.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::check::PerStep;
 use crate::foreign::NameMap;
+use crate::lang::Language;
 use crate::view::Asked;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -26,6 +27,24 @@ pub struct Cli {
     /// or notes and slides as .md or .tex (repeatable)
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// The language of what is printed, but for JSON [default: that of LC_ALL, LC_MESSAGES or LANG]
+    #[arg(long, value_enum, value_name = "LANG", global = true)]
+    pub lang: Option<Language>,
+}
+
+impl Cli {
+    /// Whether JSON is asked for, which is in English.
+    pub fn is_json(&self) -> bool {
+        let report = match &self.command {
+            None => Some(&self.view.report),
+            Some(Command::Check(args)) => Some(&args.report),
+            Some(Command::Diff(args)) => Some(&args.report),
+            Some(Command::Explain(args)) => Some(&args.report),
+            Some(Command::Shapes(args)) => Some(&args.report),
+            _ => None,
+        };
+        report.is_some_and(|report| report.format == Format::Json)
+    }
 }
 
 #[derive(Subcommand)]
@@ -168,7 +187,7 @@ impl FromStr for Depth {
         match text.parse() {
             _ if text == "all" => Ok(Self(usize::MAX)),
             Ok(depth) if depth > 0 => Ok(Self(depth)),
-            _ => Err("give a whole number of steps from 1, or all"),
+            _ => Err(tr!("give a whole number of steps from 1, or all")),
         }
     }
 }

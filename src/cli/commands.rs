@@ -28,8 +28,13 @@ use super::written::print_plain;
 use super::{Outcome, print, print_json};
 
 /// What the sides of a checked file are called, and those of two compared ones.
-const CHECKED: Sides = ("recorded", "recomputed");
-const COMPARED: Sides = ("left", "right");
+fn of_checked() -> Sides<'static> {
+    (tr!("recorded"), tr!("recomputed"))
+}
+
+fn of_compared() -> Sides<'static> {
+    (tr!("left"), tr!("right"))
+}
 
 /// Runs attention, writes its files, and shows its steps.
 pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
@@ -42,40 +47,43 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
         write(outputs, &trace, run.config(), &view)?;
     }
     if !shown.quiet {
-        let not_numbers = run.not_numbers()?;
-        if !not_numbers.is_empty() {
-            let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
-            let names = names.join(", ");
-            // As below.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: NaN stands in {names}, and so in what is computed from it"
-            );
-        }
-        if run.adds_ones()? {
-            // As below.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: the floats of --attn-mask are 0 and 1; they are added to the scores, as in PyTorch, and block \
-                 nothing: a mask that blocks holds booleans or whole numbers"
-            );
-        }
-        let unread: Vec<&str> = run.unread().collect();
-        if !unread.is_empty() {
-            let names = quoted(&unread.join(", "));
-            // As below.
-            let _ = writeln!(
-                io::stderr(),
-                "warning: the layer has parameters that no step of this run reads: {names}"
-            );
-        }
-        for rows in trace.empty_rows()? {
-            // A warning that cannot be written keeps nothing from its place.
-            let _ = writeln!(io::stderr(), "warning: {rows}");
-        }
+        warn(&run, &trace)?;
         print(|out| show(&run, &trace, &view, shown, out))?;
     }
     Ok(Outcome::Same)
+}
+
+/// Says on stderr what is odd about a run.
+fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
+    let mut warnings = Vec::new();
+    let not_numbers = run.not_numbers()?;
+    if !not_numbers.is_empty() {
+        let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
+        warnings.push(tr!(
+            "NaN stands in {names}, and so in what is computed from it",
+            names = names.join(", ")
+        ));
+    }
+    if run.adds_ones()? {
+        let ones = tr!(
+            "the floats of --attn-mask are 0 and 1; they are added to the scores, as in PyTorch, and block nothing: \
+             a mask that blocks holds booleans or whole numbers"
+        );
+        warnings.push(ones.to_owned());
+    }
+    let unread: Vec<&str> = run.unread().collect();
+    if !unread.is_empty() {
+        warnings.push(tr!(
+            "the layer has parameters that no step of this run reads: {names}",
+            names = quoted(&unread.join(", "))
+        ));
+    }
+    warnings.extend(trace.empty_rows()?.iter().map(ToString::to_string));
+    for warning in warnings {
+        // A warning that cannot be written keeps nothing from its place.
+        let _ = writeln!(io::stderr(), "{}", tr!("warning: {warning}", warning));
+    }
+    Ok(())
 }
 
 /// The run that flags describe, and the files that it reads. With -v, what was taken as what is said.
@@ -162,8 +170,8 @@ fn explain_in<V>(
     let cell = args.asked.cell(program, config.labels().as_ref())?;
     match (cell, args.report.format) {
         (None, _) if args.depth.0 > 1 => {
-            let fix = "give one, as a place on every axis: scores[0,1,2,3]";
-            Err(refusal("--depth follows a number, and a step alone is given", fix))
+            let fix = tr!("give one, as a place on every axis: scores[0,1,2,3]");
+            Err(refusal(tr!("--depth follows a number, and a step alone is given"), fix))
         }
         (None, Format::Table) => {
             args.report.print(step_page(program, args.asked.step(program)?, view))
@@ -185,8 +193,12 @@ fn explain_in<V>(
 /// Walks through a run, or a recorded file, in the terminal.
 pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let fix = "leave step out to print the steps, or explain one number: mha-trace explain 'scores[0,0,1,2]'";
-        return Err(refusal("step needs a terminal to read keys from and to draw on", fix).into());
+        let fix = tr!(
+            "leave step out to print the steps, or explain one number: mha-trace explain 'scores[0,0,1,2]'"
+        );
+        return Err(
+            refusal(tr!("step needs a terminal to read keys from and to draw on"), fix).into()
+        );
     }
     let color = Color::Auto.wanted().is_some();
     let decimals = args.decimals.into();
@@ -208,9 +220,11 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
 /// A recorded file has its own config.
 fn refuse_config(run: &RunArgs) -> Result<(), Error> {
     let Some(config) = &run.config else { return Ok(()) };
-    let what =
-        format!("--config {} beside a recorded file, which has its own", quoted_path(config));
-    Err(refusal(what, "give single flags to override the file's config"))
+    let what = tr!(
+        "--config {quoted_path} beside a recorded file, which has its own",
+        quoted_path = quoted_path(config)
+    );
+    Err(refusal(what, tr!("give single flags to override the file's config")))
 }
 
 /// Lists the known mistakes, or explains one.
@@ -263,12 +277,13 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     }
     let page = open_page(args.output.as_ref(), &[&paths[..], &args.run.files()].concat())?;
     if page.is_some() && paths.len() > 1 {
-        let what = format!("-o writes a page of one file, and {} are checked", paths.len());
-        return Err(refusal(what, "check the file alone that the page is to show").into());
+        let what =
+            tr!("-o writes a page of one file, and {paths} are checked", paths = paths.len());
+        return Err(refusal(what, tr!("check the file alone that the page is to show")).into());
     }
     let mut html = None;
     for path in &paths {
-        let progress = Progress::of(format!("checking {}", quoted_path(path)));
+        let progress = Progress::of(tr!("checking {path}", path = quoted_path(path)));
         let checked = check::checked(path, &flags, &map, &tolerances);
         drop(progress);
         match checked {
@@ -277,7 +292,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
                     print_matches(&checked.report.matches);
                 }
                 if page.is_some() {
-                    html = Some(checked_html(&checked, CHECKED, flag)?);
+                    html = Some(checked_html(&checked, of_checked(), flag)?);
                 }
                 reports.push(checked.report);
             }
@@ -291,7 +306,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         page.write_page(&html)?;
     }
     if !reports.is_empty() || !failed {
-        show_reports(&reports, CHECKED, args.quiet, &args.report)?;
+        show_reports(&reports, of_checked(), args.quiet, &args.report)?;
     }
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
 }
@@ -304,10 +319,10 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let page = open_page(args.output.as_ref(), &read)?;
     let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
     if let Some(page) = page {
-        page.write_page(&compared_html(&compared, COMPARED, flag)?)?;
+        page.write_page(&compared_html(&compared, of_compared(), flag)?)?;
     }
     let reports = [compared.report];
-    show_reports(&reports, COMPARED, args.quiet, &args.report)?;
+    show_reports(&reports, of_compared(), args.quiet, &args.report)?;
     Ok(outcome(&reports))
 }
 

@@ -11,6 +11,7 @@ use clap_mangen::Man;
 use super::args::Shell;
 use super::{Outcome, help, print};
 use crate::check::catalogue::catalogue;
+use crate::lang::Language;
 use crate::program::Name;
 
 const NAME: &str = "mha-trace";
@@ -49,13 +50,18 @@ fn fish_words(command: &Command, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// The command line in English: what is installed is for everyone who uses the machine.
+fn english() -> Command {
+    Language::En.within(help::command)
+}
+
 /// The command line with the words that steps and mistakes can be.
 fn completed() -> Command {
     let steps = Name::ALL.iter().filter(|name| !name.row().is_inner).map(|name| name.as_str());
     let steps = PossibleValuesParser::new(steps);
     let of_steps = steps.clone();
     let mistakes = PossibleValuesParser::new(catalogue().iter().map(|mistake| mistake.id));
-    help::command()
+    english()
         .mut_arg("steps", |flag| flag.value_parser(steps))
         .mut_subcommand("bugs", |bugs| bugs.mut_arg("id", |id| id.value_parser(mistakes)))
         .mut_subcommand("explain", |explain| {
@@ -66,7 +72,7 @@ fn completed() -> Command {
 /// Prints the manual page, as roff.
 pub fn man() -> anyhow::Result<Outcome> {
     let mut page = Vec::new();
-    Man::new(help::command().name(NAME)).render(&mut page)?;
+    Man::new(english().name(NAME)).render(&mut page)?;
     print(|out| out.write_all(&page))?;
     Ok(Outcome::Same)
 }

@@ -1,8 +1,12 @@
 //! What help begins with, for those who have never run the command.
 
-use clap::{Command, CommandFactory};
+use clap::builder::{PossibleValue, StyledStr};
+use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::args::Cli;
+use super::written::width;
+use crate::lang::{Language, text};
+use crate::view::wrapped;
 
 /// The top of both helps: what to type first.
 const EXAMPLES: &str = "\
@@ -32,19 +36,100 @@ Own numbers: --x FILE, --weights FILE, --model-config FILE --layer N
 Shown: --steps q,weights, --head N, --batch-item N, --heatmap, --why, --full
 Written: -o FILE as .json, .safetensors, .npz, .html, .md or .tex (repeatable)";
 
+/// What the page for newcomers ends with.
+const MORE: &str = "--help lists every flag.";
+
 const EXIT: &str = "Exit: 0 done and the same, 1 compared and different, 2 could not.";
 
 /// The command line: its short help is a page for newcomers, the long one lists every flag.
 pub fn command() -> Command {
+    dressed(Cli::command().mut_args(|flag| flag.hide_short_help(true)))
+}
+
+/// The same with the help of every flag in the language in force, which takes longer to make than a run.
+pub fn translated() -> Command {
     let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
+    dressed(match Language::spoken() {
+        Language::En => command,
+        Language::Zh => told(command, width(None).min(100)),
+    })
+}
+
+/// What stands before and behind the flags.
+fn dressed(command: Command) -> Command {
+    let usage = match Language::spoken() {
+        Language::En => "{usage-heading} ",
+        Language::Zh => tr!("Usage: "),
+    };
     command
-        .help_template(
-            "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}",
-        )
-        .before_help(EXAMPLES)
-        .before_long_help([EXAMPLES, PRESETS, STEPS].join("\n\n"))
-        .after_help([PRESETS, STEPS, FLAGS, "--help lists every flag."].join("\n"))
-        .after_long_help(EXIT)
+        .help_template(format!(
+            "{{about-with-newline}}\n{{before-help}}{usage}{{usage}}\n\n{{all-args}}{{after-help}}"
+        ))
+        .before_help(text(EXAMPLES))
+        .before_long_help([EXAMPLES, PRESETS, STEPS].map(text).join("\n\n"))
+        .after_help([PRESETS, STEPS, FLAGS, MORE].map(text).join("\n"))
+        .after_long_help(text(EXIT))
+}
+
+/// Columns before the help of a flag that stands below it.
+const INDENT: usize = 10;
+
+/// The help in the language in force. Lines are broken here, as clap breaks them between words alone.
+fn told(command: Command, columns: usize) -> Command {
+    let room = |indent| columns.saturating_sub(indent);
+    let said = |said: &StyledStr, indent| {
+        let said = said.to_string();
+        let lines = text(&said).lines().flat_map(|line| wrapped(line, room(indent)));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let about = command.get_about().map(|about| said(about, 0)).unwrap_or_default();
+    let of_flag = |arg: Arg| {
+        let heading = arg.get_help_heading().map(text);
+        let heading =
+            heading.unwrap_or(if arg.is_positional() { tr!("Arguments") } else { tr!("Options") });
+        let heading = heading.to_owned();
+        let mut told = vec![arg.get_help().map(|help| said(help, INDENT)).unwrap_or_default()];
+        let values = arg.get_possible_values();
+        if arg.get_action().takes_values() && !values.is_empty() {
+            let values: Vec<&str> = values.iter().map(PossibleValue::get_name).collect();
+            told.extend(wrapped(
+                &tr!("[one of: {values}]", values = values.join(", ")),
+                room(INDENT),
+            ));
+        }
+        let defaults: Vec<_> =
+            arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        if !defaults.is_empty() {
+            told.push(
+                tr!(" [default: {default}]", default = defaults.join(", ")).trim().to_owned(),
+            );
+        }
+        let arg = arg.help_heading(heading).help(told.join("\n"));
+        arg.hide_possible_values(true).hide_default_value(true)
+    };
+    let added = |name: &'static str, letter, action, help: &'static str| {
+        Arg::new(name)
+            .short(letter)
+            .long(name)
+            .action(action)
+            .help(help)
+            .help_heading(tr!("Options"))
+    };
+    let help = added("help", 'h', ArgAction::Help, tr!("Print help (-h: a summary)"));
+    let version = added("version", 'V', ArgAction::Version, tr!("Print version"));
+    let versions = command.get_version().map(|_| version);
+    command
+        .about(about)
+        .help_template(format!(
+            "{{about-with-newline}}\n{}{{usage}}\n\n{{all-args}}",
+            tr!("Usage: ")
+        ))
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .args(std::iter::once(help).chain(versions))
+        .mut_args(of_flag)
+        .mut_subcommands(|command| told(command, columns).next_line_help(true))
+        .subcommand_help_heading(tr!("Commands"))
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ mod completions;
 mod help;
 #[cfg(unix)]
 mod interruption;
+mod language;
 mod outputs;
 mod progress;
+mod refused;
 mod run;
 mod workers;
 mod written;
@@ -16,12 +18,15 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::Error;
 use crate::error::{Message, shown, shown_json};
 use crate::file::io_reason;
+use crate::lang::Language;
 use args::{Cli, Command};
+#[cfg(test)]
+pub(crate) use help::command;
 
 /// How a command that could be carried out ended.
 pub enum Outcome {
@@ -37,16 +42,24 @@ pub enum Outcome {
 /// different, 2 could not.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = help::command().try_get_matches();
+    let (args, language) = language::taken(std::env::args_os());
+    language.speak();
+    let matches = help::command().try_get_matches_from(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => near_only(error).exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            help::translated().try_get_matches_from(&args).err().unwrap_or(error).exit()
+        }
+        Err(error) => refused::exit(&near_only(error)),
     };
     if matches!(
         cli.command,
         None | Some(Command::Check(_) | Command::Diff(_) | Command::Explain(_) | Command::Step(_))
     ) {
         workers::start();
+    }
+    if cli.is_json() {
+        Language::En.speak();
     }
     let outcome = match cli.command {
         None => commands::trace(&cli.run, &cli.view, &cli.output),
@@ -110,13 +123,14 @@ fn report(error: &anyhow::Error) {
     let spelled = |message: Message| message.spelled(run::flag);
     let (what, help) = match error.downcast_ref::<Error>() {
         Some(error) => {
-            let help = format!("\nhelp: {}", shown(&spelled(error.fix())));
+            let help = tr!("\nhelp: {fix}", fix = shown(&spelled(error.fix())));
             (spelled(error.what()), help)
         }
         None => (error.to_string(), String::new()),
     };
     // Where stderr is closed too there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "error: {}{help}", shown(&what));
+    let what = tr!("error: {what}", what = shown(&what));
+    let _ = writeln!(io::stderr(), "{what}{help}");
 }
 
 /// Writes results. Whoever reads them may stop early, as `head` does; that changes nothing else.
@@ -139,7 +153,7 @@ fn print_json(value: &serde_json::Value) -> Result<(), Error> {
 /// Why results were not written: what came about while they were made, or where they go.
 fn unwritten(error: io::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| Error::Config {
-        what: format!("the results cannot be written: {}", io_reason(&error)).into(),
+        what: tr!("the results cannot be written: {error}", error = io_reason(&error)).into(),
         fix: "free some space, or send them elsewhere".into(),
     })
 }

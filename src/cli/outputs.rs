@@ -23,12 +23,12 @@ pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
         #[cfg(unix)]
         output.temporary().into_iter().for_each(interruption::remove);
         if read.iter().any(|read| read == output.path()) {
-            let what = format!("-o {} is a file that the run reads", quoted_path(path));
-            return Err(refusal(what, "write to another file"));
+            let what = tr!("-o {path} is a file that the run reads", path = quoted_path(path));
+            return Err(refusal(what, tr!("write to another file")));
         }
         if outputs.iter().any(|other| other.path() == output.path()) {
-            let what = format!("-o {} is given twice", quoted_path(path));
-            return Err(refusal(what, "name every file once"));
+            let what = tr!("-o {path} is given twice", path = quoted_path(path));
+            return Err(refusal(what, tr!("name every file once")));
         }
         outputs.push(output);
     }
@@ -63,8 +63,8 @@ pub fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Outp
     if output.page() == Some(Page::Html) {
         return Ok(Some(output));
     }
-    let what = format!("-o {} is no page for browsers", quoted_path(output.path()));
-    Err(refusal(what, "name it .html; --format json prints the report for programs"))
+    let what = tr!("-o {path} is no page for browsers", path = quoted_path(output.path()));
+    Err(refusal(what, tr!("name it .html; --format json prints the report for programs")))
 }
 
 /// A refusal of flags.

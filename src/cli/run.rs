@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint}
 use crate::config::{Setting, Settings};
 use crate::error::{Message, quoted};
 use crate::file::{read_config, read_json, split_place};
+use crate::lang::text;
 use crate::{Error, Result, Run, Sources, key_mask_rows, positions_of};
 
 /// What is computed.
@@ -30,13 +31,13 @@ impl Args for RunArgs {
         let config = Arg::new("config")
             .long("config")
             .value_name("FILE")
-            .help("A JSON file with any of these settings, or a recorded trace to run again")
+            .help(tr!("A JSON file with any of these settings, or a recorded trace to run again"))
             .hide_short_help(true)
             .value_parser(clap::value_parser!(PathBuf));
         let verbose = Arg::new("verbose")
             .short('v')
             .long("verbose")
-            .help("Say which tensor of a file was taken as what")
+            .help(tr!("Say which tensor of a file was taken as what"))
             .action(ArgAction::SetTrue);
         let (run, newer): (Vec<&Setting>, Vec<&Setting>) =
             Setting::ALL.iter().partition(|setting| !setting.is_newer);
@@ -45,7 +46,7 @@ impl Args for RunArgs {
         // What people try, and what `--mask none` says.
         let no_mask = Arg::new(NO_MASK)
             .long("no-mask")
-            .help("The same as --mask none")
+            .help(tr!("The same as --mask none"))
             .action(ArgAction::SetTrue)
             .conflicts_with("mask");
         command
@@ -74,7 +75,7 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
         }
         let off = Arg::new(off_name(setting))
             .long(format!("no-{name}"))
-            .help(setting.off)
+            .help(text(setting.off))
             .action(ArgAction::SetTrue)
             .overrides_with(setting.key);
         return vec![on.overrides_with(off_name(setting)), off];
@@ -111,7 +112,7 @@ fn off_name(setting: &Setting) -> String {
 fn help(setting: &Setting) -> String {
     let default = match setting.default {
         "" => String::new(),
-        default => format!(" [default: {default}]"),
+        default => tr!(" [default: {default}]", default = text(default)),
     };
     Message::from(setting.about).spelled(flag) + &default
 }
@@ -233,9 +234,11 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
         "key_mask" if !text.chars().all(|c| matches!(c, '0' | '1' | ',')) => {
             let path = split_place(text).0;
             if path.extension().is_none() && !path.exists() {
-                let what =
-                    format!("key_mask: {} is neither rows of 0 and 1 nor a file", quoted(text));
-                let fix = "give a row a batch item, as 1101,1000, or a file of them";
+                let what = tr!(
+                    "key_mask: {text} is neither rows of 0 and 1 nor a file",
+                    text = quoted(text)
+                );
+                let fix = tr!("give a row a batch item, as 1101,1000, or a file of them");
                 return Err(Error::Config { what: what.into(), fix: fix.into() });
             }
             settings.key_mask = Some(key_mask_rows(text)?);
@@ -253,8 +256,8 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
         key => {
             setting.set(settings, text).map_err(|what| {
                 let fix = match setting.value {
-                    "JSON|FILE" => "give it as a checkpoint's config.json states it",
-                    _ => "give A,B,…, or a JSON file of labels",
+                    "JSON|FILE" => tr!("give it as a checkpoint's config.json states it"),
+                    _ => tr!("give A,B,…, or a JSON file of labels"),
                 };
                 Error::Config { what: format!("{key}: {what}").into(), fix: fix.into() }
             })?;

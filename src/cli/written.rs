@@ -16,7 +16,7 @@ const WIDTH: usize = 100;
 const NARROWEST: u16 = 30;
 
 /// Columns of text a line: as asked for, as the environment has it, or the terminal's.
-fn width(asked: Option<u16>) -> usize {
+pub fn width(asked: Option<u16>) -> usize {
     let stated = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width >= NARROWEST);
     let terminal = || terminal_size::terminal_size().map(|(width, _)| width.0);
     asked.or_else(stated).or_else(terminal).map_or(WIDTH, usize::from)

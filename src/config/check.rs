@@ -1,8 +1,8 @@
 //! What settings are refused, and why.
 
 use super::{
-    AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, Packed, RelativeBias, RelativeBiases,
-    Setting, Settings, Sizes, Start, given, positions,
+    AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, RelativeBias, RelativeBiases, Setting,
+    Settings, Sizes, Start, given, positions,
 };
 use crate::error::{Error, Message, Result, quoted};
 use crate::program::grid;
@@ -17,10 +17,10 @@ pub fn split(d_model: usize, heads: usize) -> Result<usize> {
     match d_model.checked_div(heads) {
         Some(head_dim) if head_dim * heads == d_model => Ok(head_dim),
         Some(_) => refuse(
-            format!("heads {heads} does not divide d_model {d_model}"),
-            format!(
-                "every head gets d_model / heads features: try heads {}, or set head_dim",
-                would_divide(heads, d_model)
+            tr!("heads {heads} does not divide d_model {d_model}", heads, d_model),
+            tr!(
+                "every head gets d_model / heads features: try heads {d_model}, or set head_dim",
+                d_model = would_divide(heads, d_model)
             ),
         ),
         None => refuse("heads is 0", "give heads at least 1"),
@@ -34,7 +34,7 @@ fn would_divide(divisor: usize, size: usize) -> String {
     let below = (1..=divisor.min(size)).rev().take(FAR).find(divides).unwrap_or(1);
     let above = (divisor..=size).take(FAR).find(divides);
     match above {
-        Some(above) if above != below => format!("{below} or {above}"),
+        Some(above) if above != below => tr!("{below} or {above}", below, above),
         _ => below.to_string(),
     }
 }
@@ -42,7 +42,7 @@ fn would_divide(divisor: usize, size: usize) -> String {
 /// Refuses settings that say something of another one that is absent.
 pub fn companions(s: &Settings) -> Result<()> {
     if s.attn_mask.is_none() && s.attn_mask_true == Some(AttnMaskTrue::Block) {
-        let what = "attn_mask_true is block, and there is no attn_mask";
+        let what = tr!("attn_mask_true is block, and there is no attn_mask");
         return refuse(what, "give attn_mask, or leave attn_mask_true out");
     }
     for setting in Setting::ALL.iter().filter(|setting| setting.is_set(s)) {
@@ -52,17 +52,18 @@ pub fn companions(s: &Settings) -> Result<()> {
             && Setting::named(needed).is_some_and(|needed| !needed.is_set(s))
         {
             let name = setting.key;
-            let what = format!("{name} is set, and {needed}, which it belongs to, is not");
-            return refuse(what, format!("give {needed}, or leave {name} out"));
+            let what =
+                tr!("{name} is set, and {needed}, which it belongs to, is not", name, needed);
+            return refuse(what, tr!("give {needed}, or leave {name} out", needed, name));
         }
     }
     given::check(s)?;
     if s.rope_scaling.is_some() && s.rope_freqs.is_some() {
-        let what = "rope_scaling changes frequencies, and rope_freqs gives them as they are";
+        let what = tr!("rope_scaling changes frequencies, and rope_freqs gives them as they are");
         return refuse(what, "leave one of the two out");
     }
     if let Some(path) = &s.model_config {
-        let what = format!("model_config {} has not been read", quoted(&path.0));
+        let what = tr!("model_config {path} has not been read", path = quoted(&path.0));
         return refuse(what, "complete the settings by it first");
     }
     Ok(())
@@ -72,7 +73,7 @@ impl Config {
     pub(super) fn check(&self) -> Result<()> {
         if self.start == Start::Scores && self.end != End::Weights {
             let what =
-                format!("end is {}, and a run that starts at scores has no values", self.end);
+                tr!("end is {end}, and a run that starts at scores has no values", end = self.end);
             return refuse(what, "leave out end: it ends at the weights");
         }
         let Sizes { heads, kv_heads, head_dim, .. } = &self.sizes;
@@ -90,23 +91,27 @@ impl Config {
             ("d_memory_v", self.sizes.d_memory_v.unwrap_or(1)),
         ];
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return refuse(format!("{name} is 0"), format!("give {name} at least 1"));
+            return refuse(tr!("{name} is 0", name), tr!("give {name} at least 1", name));
         }
         let larger = *head_dim.max(&self.sizes.v_head_dim);
         if heads.checked_mul(larger).is_none() {
-            let what = format!("{heads} heads of {larger} features are more than can be counted");
+            let what = tr!(
+                "{heads} heads of {larger} features are more than can be counted",
+                heads,
+                larger
+            );
             return refuse(what, "give smaller heads or head_dim");
         }
         if !heads.is_multiple_of(*kv_heads) {
-            let what = format!("kv_heads {kv_heads} does not divide heads {heads}");
-            let fix = "every key head serves heads / kv_heads query heads";
+            let what = tr!("kv_heads {kv_heads} does not divide heads {heads}", kv_heads, heads);
+            let fix = tr!("every key head serves heads / kv_heads query heads");
             return refuse(
                 what,
-                format!("{fix}: try kv_heads {}", would_divide(*kv_heads, *heads)),
+                tr!("{fix}: try kv_heads {heads}", fix, heads = would_divide(*kv_heads, *heads)),
             );
         }
         if !(0.0..=1.0).contains(&self.dropout) {
-            let what = format!("dropout {} is not a probability", self.dropout);
+            let what = tr!("dropout {dropout} is not a probability", dropout = self.dropout);
             return refuse(what, "give a number from 0 to 1");
         }
         self.check_latent()?;
@@ -124,22 +129,23 @@ impl Config {
     fn check_positions(&self) -> Result<()> {
         if self.sizes.is_cross {
             let of_one_sequence = [
-                ("rope", self.rope.is_some(), "turns queries and keys by their positions"),
-                ("alibi", self.alibi.is_some(), "is the distance of queries and keys"),
+                ("rope", self.rope.is_some(), tr!("turns queries and keys by their positions")),
+                ("alibi", self.alibi.is_some(), tr!("is the distance of queries and keys")),
                 (
                     "relative_bias",
                     self.relative.is_some(),
-                    "is of the distances of queries and keys",
+                    tr!("is of the distances of queries and keys"),
                 ),
-                ("past", self.sizes.past_len > 0, "holds earlier keys"),
+                ("past", self.sizes.past_len > 0, tr!("holds earlier keys")),
             ];
             if let Some((name, _, why)) = of_one_sequence.iter().find(|(_, is_set, _)| *is_set) {
-                let what = format!("{name} {why} in one sequence, and cross attention has two");
-                return refuse(what, format!("leave {name} out, or kv_len and memory"));
+                let what =
+                    tr!("{name} {why} in one sequence, and cross attention has two", name, why);
+                return refuse(what, tr!("leave {name} out, or kv_len and memory", name));
             }
         }
         if self.masks.causal_align.is_some() && self.masks.between == Mask::None {
-            let what = "causal_align is of the causal mask, and mask is none";
+            let what = tr!("causal_align is of the causal mask, and mask is none");
             return refuse(what, "pass `mask=causal`, or leave causal_align out");
         }
         if let Some(relative) = self.relative {
@@ -162,7 +168,7 @@ impl Config {
         ];
         for (name, eps) in added {
             if let Some(eps) = eps.filter(|eps| !(*eps >= 0.0 && eps.is_finite())) {
-                let what = format!("{name} {eps} is no number to add");
+                let what = tr!("{name} {eps} is no number to add", name, eps);
                 return refuse(what, "give a small one, such as 1e-6");
             }
         }
@@ -170,15 +176,15 @@ impl Config {
             && !kind.has_weight()
         {
             let what =
-                format!("qk_norm_over per-head gives each head a weight, and {kind} has none");
+                tr!("qk_norm_over per-head gives each head a weight, and {kind} has none", kind);
             return refuse(what, "leave qk_norm_over out");
         }
         if let Some(Norm { over: NormOver::All, after_rope: true, .. }) = self.norm {
-            let what = "qk_norm_over all is of queries and keys before their rotation";
+            let what = tr!("qk_norm_over all is of queries and keys before their rotation");
             return refuse(what, "leave qk_norm_over or qk_norm_after_rope out");
         }
         if let Some(limit) = self.clip_qkv.filter(|limit| !(*limit > 0.0 && limit.is_finite())) {
-            let what = format!("clip_qkv {limit} is no limit");
+            let what = tr!("clip_qkv {limit} is no limit", limit);
             return refuse(what, "give a number above 0, such as 8");
         }
         let factors = [
@@ -188,14 +194,17 @@ impl Config {
         if let Some((name, Some(factor))) =
             factors.into_iter().find(|(_, factor)| factor.is_some_and(|own| !own.is_finite()))
         {
-            return refuse(format!("{name} {factor} is not a number"), "give one, such as 0.1");
+            return refuse(
+                tr!("{name} {factor} is not a number", name, factor),
+                "give one, such as 0.1",
+            );
         }
         if self.temperature.is_some_and(|own| own.floor == 0) {
-            let what = "q_temperature_floor 0 divides nothing";
+            let what = tr!("q_temperature_floor 0 divides nothing");
             return refuse(what, "give it at least 1, such as 8192");
         }
         if self.gate.is_some() && self.start != Start::Inputs && self.end == End::Output {
-            let what = "gate is a projection of x, and the run starts behind it";
+            let what = tr!("gate is a projection of x, and the run starts behind it");
             return refuse(what, "leave gate out, or end before it: `end=concat`");
         }
         Ok(())
@@ -209,26 +218,36 @@ impl Config {
             RelativeBias::OneSided => buckets / 2,
             RelativeBias::Grid => {
                 let Some((side, has_class)) = grid(buckets) else {
-                    let what = format!("relative_buckets {buckets} are not those of a square grid");
-                    let fix = "give (2 side − 1)², or 3 more where the first token is none of it";
+                    let what =
+                        tr!("relative_buckets {buckets} are not those of a square grid", buckets);
+                    let fix =
+                        tr!("give (2 side − 1)², or 3 more where the first token is none of it");
                     return refuse(what, fix);
                 };
                 let (tokens, keys) = (side * side + usize::from(has_class), self.sizes.keys());
                 if tokens == keys {
                     return Ok(());
                 }
-                let what = format!("relative_buckets {buckets} are of {tokens} tokens, not {keys}");
+                let what = tr!(
+                    "relative_buckets {buckets} are of {tokens} tokens, not {keys}",
+                    buckets,
+                    tokens,
+                    keys
+                );
                 return refuse(what, "give a table of the same grid, or other tokens");
             }
         };
         if exact == 0 {
-            let what = format!("relative_buckets {buckets} are too few to tell distances apart");
+            let what =
+                tr!("relative_buckets {buckets} are too few to tell distances apart", buckets);
             return refuse(what, "give at least 4, such as 32");
         }
         if relative.max_distance <= exact {
             let distance = relative.max_distance;
-            let what = format!(
-                "relative_max_distance {distance} is within the {exact} distances with a bucket each"
+            let what = tr!(
+                "relative_max_distance {distance} is within the {exact} distances with a bucket each",
+                distance,
+                exact
             );
             return refuse(what, "give a larger one, such as 128");
         }
@@ -255,7 +274,7 @@ impl Config {
         match self.masks.chunk {
             Some(0) => return refuse("chunk 0 shows no key", "give chunk at least 1"),
             Some(_) if self.sizes.is_cross => {
-                let what = "chunk is of one sequence, and cross attention has two";
+                let what = tr!("chunk is of one sequence, and cross attention has two");
                 return refuse(what, "leave chunk out, or kv_len and memory");
             }
             Some(_) | None => {}
@@ -267,10 +286,10 @@ impl Config {
                 "pass `mask=causal`, or leave window out",
             ),
             (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {
-                refuse(format!("softcap {cap} caps nothing"), "give a number above 0, such as 50")
+                refuse(tr!("softcap {cap} caps nothing", cap), "give a number above 0, such as 50")
             }
             (.., Some(scale)) if !scale.is_finite() => {
-                refuse(format!("scale {scale} is not a number"), "give one, such as 0.125")
+                refuse(tr!("scale {scale} is not a number", scale), "give one, such as 0.125")
             }
             _ => Ok(()),
         }
@@ -283,34 +302,44 @@ impl Config {
         if fill == f64::NEG_INFINITY || (fill.is_finite() && fits) {
             return Ok(());
         }
-        let what = format!("mask_fill {} is not a number in {}", self.masks.fill, self.dtype);
+        let what = tr!(
+            "mask_fill {fill} is not a number in {dtype}",
+            fill = self.masks.fill,
+            dtype = self.dtype
+        );
         refuse(what, "give -inf, or a number such as -1e9")
     }
 
     fn check_key_mask(&self) -> Result<()> {
         let Some(rows) = &self.masks.key_mask else { return Ok(()) };
         let (batch, keys) = (self.sizes.batch, self.sizes.keys());
-        let fix = format!(
-            "give each batch item ({batch} in all) a string of {keys} characters, 1 = attend and 0 = blocked"
+        let fix = tr!(
+            "give each batch item ({batch} in all) a string of {keys} characters, 1 = attend and 0 = blocked",
+            batch,
+            keys
         );
         if rows.len() != batch {
-            let what = format!("{} rows for a batch of {batch}", rows.len());
+            let what = tr!("{rows} rows for a batch of {batch}", rows = rows.len(), batch);
             return Err(Error::tensor("key_mask", what, fix));
         }
         for (item, row) in rows.iter().enumerate() {
             if let Some(other) = row.chars().find(|c| !matches!(c, '0' | '1')) {
-                let what = format!(
-                    "row {item} is \"{}\", and '{}' is neither 0 nor 1",
-                    quoted(row),
-                    quoted(&other.to_string())
+                let what = tr!(
+                    "row {item} is \"{row}\", and '{other}' is neither 0 nor 1",
+                    item,
+                    row = quoted(row),
+                    other = quoted(&other.to_string())
                 );
                 return Err(Error::tensor("key_mask", what, fix));
             }
             if row.len() != keys {
-                let what = format!(
-                    "row {item} is \"{row}\", {} keys where {} is {keys}",
-                    row.len(),
-                    self.keys_name(),
+                let what = tr!(
+                    "row {item} is \"{row}\", {row_2} keys where {keys_name} is {keys}",
+                    item,
+                    row,
+                    row_2 = row.len(),
+                    keys_name = self.keys_name(),
+                    keys
                 );
                 return Err(Error::tensor("key_mask", what, fix));
             }
@@ -321,40 +350,25 @@ impl Config {
     fn check_lengths(&self) -> Result<()> {
         let Some(lengths) = &self.masks.lengths else { return Ok(()) };
         let (batch, keys) = (self.sizes.batch, self.sizes.keys());
-        let fix = format!("give each batch item ({batch} in all) a number from 0 to {keys}");
+        let fix =
+            tr!("give each batch item ({batch} in all) a number from 0 to {keys}", batch, keys);
         if lengths.len() != batch {
-            let what = format!("{} numbers for a batch of {batch}", lengths.len());
+            let what =
+                tr!("{lengths} numbers for a batch of {batch}", lengths = lengths.len(), batch);
             return Err(Error::tensor("lengths", what, fix));
         }
         match lengths.iter().find(|length| **length > keys) {
             Some(length) => {
-                let what = format!("{length} is longer than {} {keys}", self.keys_name());
+                let what = tr!(
+                    "{length} is longer than {keys_name} {keys}",
+                    length,
+                    keys_name = self.keys_name(),
+                    keys
+                );
                 Err(Error::tensor("lengths", what, fix))
             }
             None => Ok(()),
         }
-    }
-
-    fn check_segments(&self) -> Result<()> {
-        let Some(Packed { queries, keys }) = &self.masks.segments else { return Ok(()) };
-        queries.check("segments", &self.sizes, self.sizes.seq_len)?;
-        let name = if queries == keys { "segments" } else { "key_segments" };
-        keys.check(name, &self.sizes, self.sizes.keys())?;
-        let count = |rows: &[Vec<usize>]| rows.iter().map(Vec::len).max();
-        if count(&queries.0) != count(&keys.0) {
-            let what = format!("documents of {keys} keys are not as many as those of {queries}");
-            return Err(Error::tensor(
-                name,
-                what,
-                "give every document a number of keys; 0 will do",
-            ));
-        }
-        if self.masks.between == Mask::Causal && queries != keys && queries.0.len() > 1 {
-            let what =
-                "queries and keys of documents differ in number, by item, under a causal mask";
-            return Err(Error::tensor(name, what, "give the mask by `attn_mask=FILE`"));
-        }
-        Ok(())
     }
 
     /// What the number of keys is called.
@@ -362,7 +376,7 @@ impl Config {
         match (self.sizes.is_cross, self.sizes.past_len) {
             (true, _) => "kv_len",
             (false, 0) => "seq_len",
-            (false, _) => "the number of keys with the cache",
+            (false, _) => tr!("the number of keys with the cache"),
         }
     }
 }

@@ -19,6 +19,17 @@ choices! {
 }
 
 choices! {
+    /// The processor whose numbers PyTorch draws: of 16 and more normal numbers, the last bits depend on it.
+    TorchCpu {
+        /// x86-64 with AVX2 or AVX-512.
+        #[default]
+        X86 = "x86",
+        /// AArch64. The last bits are those of the C library that runs, as they are in PyTorch: glibc's on Linux.
+        Arm = "arm",
+    }
+}
+
+choices! {
     /// How the weights are initialised.
     Init {
         /// `nn.init.xavier_uniform_` over freshly constructed `nn.Linear` modules.
@@ -295,7 +306,7 @@ impl TryFrom<i128> for Seed {
         }
         match i64::try_from(number) {
             Ok(negative) => Ok(Self(negative.cast_unsigned())),
-            Err(_) => Err(format!("seed {number} is outside −2^63 … 2^64 − 1")),
+            Err(_) => Err(tr!("seed {number} is outside −2^63 … 2^64 − 1", number)),
         }
     }
 }
@@ -304,7 +315,8 @@ impl FromStr for Seed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.parse::<i128>().map_err(|_| format!("`{text}` is not a whole number"))?;
+        let number =
+            text.parse::<i128>().map_err(|_| tr!("`{text}` is not a whole number", text))?;
         Self::try_from(number)
     }
 }
@@ -315,7 +327,7 @@ impl<'de> Deserialize<'de> for Seed {
         impl de::Visitor<'_> for Visitor {
             type Value = Seed;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number")
+                f.write_str(tr!("a whole number"))
             }
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Seed, E> {
                 Ok(Seed(value.cast_unsigned()))

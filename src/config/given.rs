@@ -27,12 +27,12 @@ pub(super) fn check(s: &Settings) -> Result<()> {
     let is_set = |key: &&str| Setting::named(key).is_some_and(|setting| setting.is_set(s));
     if s.q.is_some() {
         if let Some(missing) = ["k", "v"].iter().find(|key| !is_set(key)) {
-            let what = format!("q is given, and {missing} is not");
-            return refuse(what, format!("give `{missing}=FILE` too"));
+            let what = tr!("q is given, and {missing} is not", missing);
+            return refuse(what, tr!("give `{missing}=FILE` too", missing));
         }
         if let Some(other) = ["x", "memory", "memory_v"].iter().find(|key| is_set(key)) {
-            let what = format!("{other} is given, and so is q, at which the run starts");
-            return refuse(what, format!("leave out {other}, or q, k and v"));
+            let what = tr!("{other} is given, and so is q, at which the run starts", other);
+            return refuse(what, tr!("leave out {other}, or q, k and v", other));
         }
         if s.start == Some(Start::Inputs) {
             return refuse("q is given, and start is inputs", "leave one of the two out");
@@ -40,12 +40,13 @@ pub(super) fn check(s: &Settings) -> Result<()> {
     }
     if s.scores.is_some() {
         if let Some(other) = BEFORE_SCORES.iter().find(|key| is_set(key)) {
-            let what = format!("{other} is given, and so are scores, at which the run starts");
-            return refuse(what, format!("leave out {other}, or scores"));
+            let what = tr!("{other} is given, and so are scores, at which the run starts", other);
+            return refuse(what, tr!("leave out {other}, or scores", other));
         }
         if let Some(other) = BESIDE_SCORES.iter().find(|key| is_set(key)) {
-            let what = format!("{other} is of queries, keys or values, and the scores are given");
-            return refuse(what, format!("leave out {other}, or scores"));
+            let what =
+                tr!("{other} is of queries, keys or values, and the scores are given", other);
+            return refuse(what, tr!("leave out {other}, or scores", other));
         }
         if s.start.is_some_and(|start| start != Start::Scores) {
             return refuse("scores are given, and the run starts elsewhere", "leave out start");

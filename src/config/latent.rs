@@ -10,18 +10,21 @@ impl Config {
         let Some(Latent { queries, keys, shared }) = self.sizes.latent else { return Ok(()) };
         for (name, size) in [("kv_lora_rank", Some(keys)), ("q_lora_rank", queries)] {
             if size == Some(0) {
-                return refuse(format!("{name} is 0"), format!("give {name} at least 1"));
+                return refuse(tr!("{name} is 0", name), tr!("give {name} at least 1", name));
             }
         }
         let head_dim = self.sizes.head_dim;
         if shared >= head_dim {
-            let what = format!(
-                "qk_rope_head_dim {shared} leaves a head of {head_dim} features none of its own"
+            let what = tr!(
+                "qk_rope_head_dim {shared} leaves a head of {head_dim} features none of its own",
+                shared,
+                head_dim
             );
             return refuse(what, "head_dim is of both: give it more than qk_rope_head_dim");
         }
         if shared > 0 && self.norm.is_some_and(|norm| !norm.after_rope) {
-            let what = "qk_norm is of whole keys, and qk_rope_head_dim is of keys in two parts";
+            let what =
+                tr!("qk_norm is of whole keys, and qk_rope_head_dim is of keys in two parts");
             return refuse(what, "leave qk_norm out, or pass `qk_norm_after_rope`");
         }
         Ok(())
@@ -37,19 +40,24 @@ impl Config {
             ("shared_kv", self.shares_kv && has_latent),
         ];
         if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
-            let what = format!(
-                "{name} is of projections of keys and values, and kv_lora_rank gives them a latent"
+            let what = tr!(
+                "{name} is of projections of keys and values, and kv_lora_rank gives them a latent",
+                name
             );
-            return refuse(what, format!("leave {name} or kv_lora_rank out"));
+            return refuse(what, tr!("leave {name} or kv_lora_rank out", name));
         }
         if self.k_eq_v
             && (self.sizes.v_head_dim != self.sizes.head_dim || self.sizes.d_memory_v.is_some())
         {
-            let what = "k_eq_v takes the keys as values, and v_head_dim or d_memory_v says that these are others";
+            let what = tr!(
+                "k_eq_v takes the keys as values, and v_head_dim or d_memory_v says that these are others"
+            );
             return refuse(what, "leave one of the two out");
         }
         if self.shares_kv && self.sizes.is_cross {
-            let what = "shared_kv holds keys and values of the same sequence, and cross attention has a second one";
+            let what = tr!(
+                "shared_kv holds keys and values of the same sequence, and cross attention has a second one"
+            );
             return refuse(what, "leave shared_kv out, or kv_len and memory");
         }
         Ok(())

@@ -21,7 +21,7 @@ mod tokens;
 
 pub use choice::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, QkNorm, QkvFormat, Seed, Start,
+    Packing, QkNorm, QkvFormat, Seed, Start, TorchCpu,
 };
 pub use parts::{Draws, Files, Masks, Norm, Packed, RelativeBiases, Temperature};
 pub use positions::Positions;
@@ -150,6 +150,7 @@ impl Config {
                 seed: s.seed.unwrap_or_default(),
                 input: s.input.unwrap_or_default(),
                 init: s.init.unwrap_or_default(),
+                torch_cpu: s.torch_cpu.unwrap_or_default(),
             },
             start,
             end: s.end.unwrap_or(match start {
@@ -241,6 +242,7 @@ impl Config {
             seed: Some(self.draws.seed),
             input: Some(self.draws.input),
             init: Some(self.draws.init),
+            torch_cpu: Some(self.draws.torch_cpu).filter(|cpu| *cpu != TorchCpu::default()),
             bias: Some(self.bias),
             lora_norm_eps: self.sizes.latent.map(|_| self.latent_eps),
             qk_norm_eps: self.norm.map(|norm| norm.eps),

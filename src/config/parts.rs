@@ -2,7 +2,7 @@
 
 use super::{
     AttnMaskTrue, CausalAlign, Fill, Init, Input, Mask, NormOver, Place, QkNorm, RelativeBias,
-    Seed, Segments,
+    Seed, Segments, TorchCpu,
 };
 
 /// What is drawn, and how.
@@ -15,6 +15,8 @@ pub struct Draws {
     pub input: Input,
     /// How the weights are initialised.
     pub init: Init,
+    /// The processor whose numbers are drawn.
+    pub torch_cpu: TorchCpu,
 }
 
 /// The norm of every head's queries and keys.

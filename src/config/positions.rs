@@ -42,31 +42,40 @@ pub(super) fn check(places: &Places, sizes: &Sizes, pairs: usize) -> Result<()> 
     let (count, sum) = (places.sections.len(), places.sections.iter().sum::<usize>());
     if count != 0 && (count != 3 || sum != pairs) {
         let sections: Vec<String> = places.sections.iter().map(ToString::to_string).collect();
-        let what = format!("rope_sections {} are not three that make {pairs}", sections.join(","));
+        let what = tr!(
+            "rope_sections {sections} are not three that make {pairs}",
+            sections = sections.join(","),
+            pairs
+        );
         return refuse(what, "give the pairs of time, height and width, such as 16,24,24");
     }
     if places.rows.len() > 1 && count == 0 {
-        let what = "positions are several a token, and there are no rope_sections";
+        let what = tr!("positions are several a token, and there are no rope_sections");
         return refuse(what, "give rope_sections, or one position a token");
     }
     let Sizes { batch, seq_len, .. } = *sizes;
-    let fix = format!("give {seq_len} positions, once or for each of the {batch} batch items");
+    let fix = tr!(
+        "give {seq_len} positions, once or for each of the {batch} batch items",
+        seq_len,
+        batch
+    );
     for rows in places.rows.iter() {
         if rows.len() != 1 && rows.len() != batch {
-            let what = format!("are of {} items, in a batch of {batch}", rows.len());
+            let what = tr!("are of {rows} items, in a batch of {batch}", rows = rows.len(), batch);
             return Err(Error::tensor("positions", what, fix));
         }
         if let Some(row) = rows.iter().find(|row| row.len() != seq_len) {
-            let what = format!("are of {} tokens where seq_len is {seq_len}", row.len());
+            let what =
+                tr!("are of {row} tokens where seq_len is {seq_len}", row = row.len(), seq_len);
             return Err(Error::tensor("positions", what, fix));
         }
     }
     if !matches!(places.rows.len(), 1 | 3) {
-        let what = format!("are {} a token", places.rows.len());
+        let what = tr!("are {rows} a token", rows = places.rows.len());
         return Err(Error::tensor("positions", what, "give one, or those of time, height, width"));
     }
     if places.last() >= MOST {
-        let what = format!("go up to {}, beyond what f32 counts", places.last());
+        let what = tr!("go up to {last}, beyond what f32 counts", last = places.last());
         return Err(Error::tensor("positions", what, "give positions below 2^24"));
     }
     Ok(())
@@ -94,7 +103,7 @@ impl FromStr for Positions {
         let number = |part: &str| {
             let wrong = || {
                 let part = shown(part);
-                format!("`{part}` is no position: they are 0,1,2, or 0,1,2/0,0,1 by item")
+                tr!("`{part}` is no position: they are 0,1,2, or 0,1,2/0,0,1 by item", part)
             };
             part.trim().parse().map_err(|_| wrong())
         };

@@ -47,9 +47,11 @@ impl Queries {
                 Ok(QueryRows { first, count: end - first })
             }
             _ => {
-                let what = format!("queries {self} are no rows of {tokens} tokens");
-                let fix = format!(
-                    "give A..B with A below B, and B at most {tokens}; T-1..T is the last row"
+                let what =
+                    tr!("queries {rows} are no rows of {tokens} tokens", rows = self, tokens);
+                let fix = tr!(
+                    "give A..B with A below B, and B at most {tokens}; T-1..T is the last row",
+                    tokens
                 );
                 refuse(what, fix)
             }
@@ -90,7 +92,7 @@ impl FromStr for Queries {
         let (from, to) = text.split_once("..").unwrap_or((text, "?"));
         match (end(from, End::Counted(0)), end(to, End::BeforeEnd(0))) {
             (Some(from), Some(to)) => Ok(Self { from, to }),
-            _ => Err(format!("`{text}` is no range of rows such as 2..4 or T-1..T")),
+            _ => Err(tr!("`{text}` is no range of rows such as 2..4 or T-1..T", text)),
         }
     }
 }

@@ -58,28 +58,38 @@ impl Keys {
 
     /// What `rope_type` (or `type`) names. transformers 5 writes objects without one that hold a base only.
     pub fn kind(&self) -> Result<&str, String> {
-        let give = || format!("give one of {}", kinds());
+        let give = || tr!("give one of {kinds}", kinds = kinds());
         let word = |key| match self.get(key) {
             None => Ok(None),
             Some(Value::String(kind)) => Ok(Some(kind.as_str())),
-            Some(other) => Err(format!("{key} is {}, not a word: {}", told(other), give())),
+            Some(other) => Err(tr!(
+                "{key} is {other}, not a word: {give}",
+                key,
+                other = told(other),
+                give = give()
+            )),
         };
         match (word("rope_type")?, word("type")?) {
             (Some(kind), Some(older)) if kind != older => {
                 let (kind, older) = (quoted(kind), quoted(older));
-                Err(format!("rope_type is {kind} and type is {older}: give one of the two"))
+                Err(tr!(
+                    "rope_type is {kind} and type is {older}: give one of the two",
+                    kind,
+                    older
+                ))
             }
             (Some(kind), _) | (None, Some(kind)) => Ok(kind),
             (None, None) => {
                 if let Some((key, _)) = self.0.iter().find(|(_, value)| value.is_object()) {
                     let key = quoted(key);
-                    return Err(format!(
+                    return Err(tr!(
                         "{key} is an object: where each kind of layer has its own frequencies, give the object of the \
-                         layer to be traced alone"
+                         layer to be traced alone",
+                        key
                     ));
                 }
                 match self.0.keys().find(|key| !ANYWHERE.contains(&key.as_str())) {
-                    Some(_) => Err(format!("there is no rope_type: {}", give())),
+                    Some(_) => Err(tr!("there is no rope_type: {give}", give = give())),
                     None => Ok("default"),
                 }
             }
@@ -97,13 +107,19 @@ impl Keys {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64() {
             Some(number) if fits(number) => Ok(Some(number)),
-            _ => Err(format!("rope_type {kind}: {key} is {}: give {range}", told(value))),
+            _ => Err(tr!(
+                "rope_type {kind}: {key} is {value}: give {range}",
+                kind,
+                key,
+                value = told(value),
+                range
+            )),
         }
     }
 
     /// A number above 0 in 32 bits, which the frequencies are computed in, if stated.
     pub fn positive(&self, kind: &str, key: &str) -> Result<Option<f64>, String> {
-        self.number(kind, key, "a number above 0 that fits in 32 bits", |number| {
+        self.number(kind, key, tr!("a number above 0 that fits in 32 bits"), |number| {
             number > 0.0 && is_normal(number)
         })
     }
@@ -111,13 +127,13 @@ impl Keys {
     /// 0 or a number above it, if stated.
     pub fn not_negative(&self, kind: &str, key: &str) -> Result<Option<f64>, String> {
         let fits = |number: f64| number == 0.0 || (number > 0.0 && is_normal(number));
-        self.number(kind, key, "a number from 0 on that fits in 32 bits", fits)
+        self.number(kind, key, tr!("a number from 0 on that fits in 32 bits"), fits)
     }
 
     /// A number above 0 that has no default.
     pub fn required(&self, kind: &str, key: &str) -> Result<f64, String> {
         self.positive(kind, key)?.ok_or_else(|| {
-            format!("rope_type {kind}: {key} is missing: give it, as a number above 0")
+            tr!("rope_type {kind}: {key} is missing: give it, as a number above 0", kind, key)
         })
     }
 
@@ -125,7 +141,8 @@ impl Keys {
     pub fn whole(&self, kind: &str, key: &str) -> Result<Option<usize>, String> {
         const MOST: f64 = 9_007_199_254_740_992.0; // 2^53: farther than any float counts without gaps.
         let fits = |number: f64| number.fract() == 0.0 && (1.0..=MOST).contains(&number);
-        let number = self.number(kind, key, "a whole number of positions, such as 8192", fits)?;
+        let number =
+            self.number(kind, key, tr!("a whole number of positions, such as 8192"), fits)?;
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -139,10 +156,8 @@ impl Keys {
         match self.whole(kind, key)? {
             Some(positions) => Ok(positions),
             None => self.whole(kind, stand_in)?.ok_or_else(|| {
-                format!(
-                    "rope_type {kind}: {key} is missing: give it, the number of positions that the model was trained \
-                     with; a checkpoint that leaves it out here has max_position_embeddings in its config.json"
-                )
+                tr!("rope_type {kind}: {key} is missing: give it, the number of positions that the model was trained \
+                     with; a checkpoint that leaves it out here has max_position_embeddings in its config.json", kind, key)
             }),
         }
     }
@@ -150,15 +165,22 @@ impl Keys {
     /// Numbers above 0 in 32 bits, one for every pair of features.
     pub fn factors(&self, kind: &str, key: &str) -> Result<Vec<f64>, String> {
         let Some(value) = self.get(key) else {
-            return Err(format!(
-                "rope_type {kind}: {key} is missing: give a number for every pair"
+            return Err(tr!(
+                "rope_type {kind}: {key} is missing: give a number for every pair",
+                kind,
+                key
             ));
         };
         let number =
             |value: &Value| value.as_f64().filter(|number| *number > 0.0 && is_normal(*number));
         let numbers = value.as_array().and_then(|all| all.iter().map(number).collect());
         numbers.ok_or_else(|| {
-            format!("rope_type {kind}: {key} is {}: give a list of numbers above 0", told(value))
+            tr!(
+                "rope_type {kind}: {key} is {value}: give a list of numbers above 0",
+                kind,
+                key,
+                value = told(value)
+            )
         })
     }
 
@@ -169,7 +191,7 @@ impl Keys {
             Some(Value::Bool(truncate)) => Ok(*truncate),
             Some(other) => {
                 let is = told(other);
-                Err(format!("rope_type {kind}: truncate is {is}: give true or false"))
+                Err(tr!("rope_type {kind}: truncate is {is}: give true or false", kind, is))
             }
         }
     }
@@ -190,8 +212,8 @@ pub fn kinds() -> String {
 /// A value as a message tells it.
 fn told(value: &Value) -> String {
     match value {
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
+        Value::Array(_) => tr!("a list").to_owned(),
+        Value::Object(_) => tr!("an object").to_owned(),
         short => quoted(&short.to_string()),
     }
 }
@@ -202,14 +224,14 @@ impl<'de> Deserialize<'de> for Keys {
         impl<'de> de::Visitor<'de> for Visitor {
             type Value = Keys;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "an object as {EXAMPLE}")
+                f.write_str(&tr!("an object as {example}", example = EXAMPLE))
             }
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
                 let mut keys = Map::new();
                 while let Some((key, value)) = map.next_entry::<String, Value>()? {
                     if keys.contains_key(&key) {
                         let key = quoted(&key);
-                        return Err(de::Error::custom(format!("{key} is stated twice")));
+                        return Err(de::Error::custom(tr!("{key} is stated twice", key)));
                     }
                     keys.insert(key, value);
                 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::rope_keys::{ANYWHERE, EXAMPLE, KINDS, Keys, MAX, ORIGINAL_MAX, kinds};
 use crate::error::quoted;
+use crate::lang;
 use crate::program::{Llama3, Longrope, Proportional, RopeScaling, Yarn};
 
 const ANY_FREQUENCIES: &str = "`rope_freqs=FILE` takes any frequencies, and `rope_attention_factor` the factor of cos and sin";
@@ -14,10 +15,11 @@ impl RopeScaling {
     fn of(keys: &Keys) -> Result<Self, String> {
         let kind = keys.kind()?;
         let Some((kind, takes)) = KINDS.into_iter().find(|(name, _)| *name == kind) else {
-            return Err(format!(
-                "rope_type {} is none of {}: {ANY_FREQUENCIES}",
-                quoted(kind),
-                kinds()
+            return Err(tr!(
+                "rope_type {kind} is none of {kinds}: {ANY_FREQUENCIES}",
+                kind = quoted(kind),
+                kinds = kinds(),
+                ANY_FREQUENCIES = lang::text(ANY_FREQUENCIES)
             ));
         };
         let other =
@@ -25,9 +27,13 @@ impl RopeScaling {
         if let Some(key) = keys.0.keys().find(other) {
             let known = if takes.is_empty() { "none".to_owned() } else { takes.join(", ") };
             let key = quoted(key);
-            return Err(format!(
+            return Err(tr!(
                 "rope_type {kind} has no key {key}; its keys are {known}: leave {key} out, or if it changes the \
-                 frequencies, {ANY_FREQUENCIES}"
+                 frequencies, {ANY_FREQUENCIES}",
+                kind,
+                key,
+                known,
+                ANY_FREQUENCIES = lang::text(ANY_FREQUENCIES)
             ));
         }
         Ok(match kind {
@@ -57,8 +63,11 @@ impl Llama3 {
         if high > low {
             return Ok(scaling);
         }
-        Err(format!(
-            "rope_type {kind}: high_freq_factor {high} is not above low_freq_factor {low}: give such as 4.0 and 1.0"
+        Err(tr!(
+            "rope_type {kind}: high_freq_factor {high} is not above low_freq_factor {low}: give such as 4.0 and 1.0",
+            kind,
+            high,
+            low
         ))
     }
 }
@@ -75,8 +84,11 @@ impl Yarn {
         let beta_fast = keys.positive(kind, "beta_fast")?.unwrap_or(32.0);
         let beta_slow = keys.positive(kind, "beta_slow")?.unwrap_or(1.0);
         if beta_fast < beta_slow {
-            return Err(format!(
-                "rope_type {kind}: beta_fast {beta_fast} is below beta_slow {beta_slow}: give such as 32 and 1"
+            return Err(tr!(
+                "rope_type {kind}: beta_fast {beta_fast} is below beta_slow {beta_slow}: give such as 32 and 1",
+                kind,
+                beta_fast,
+                beta_slow
             ));
         }
         Ok(Self {
@@ -102,8 +114,11 @@ impl Longrope {
             (keys.factors(kind, "short_factor")?, keys.factors(kind, "long_factor")?);
         if short_factor.len() != long_factor.len() {
             let (short, long) = (short_factor.len(), long_factor.len());
-            return Err(format!(
-                "rope_type {kind}: long_factor has {long} numbers and short_factor has {short}: give one a pair in both"
+            return Err(tr!(
+                "rope_type {kind}: long_factor has {long} numbers and short_factor has {short}: give one a pair in both",
+                kind,
+                long,
+                short
             ));
         }
         Ok(Self {
@@ -122,8 +137,10 @@ impl Proportional {
     fn of(kind: &str, keys: &Keys) -> Result<Self, String> {
         let partial_rotary_factor = keys.positive(kind, "partial_rotary_factor")?.unwrap_or(1.0);
         if partial_rotary_factor > 1.0 {
-            return Err(format!(
-                "rope_type {kind}: partial_rotary_factor is {partial_rotary_factor}: give a part, at most 1"
+            return Err(tr!(
+                "rope_type {kind}: partial_rotary_factor is {partial_rotary_factor}: give a part, at most 1",
+                kind,
+                partial_rotary_factor
             ));
         }
         let factor = keys.positive(kind, "factor")?.unwrap_or(1.0);
@@ -137,8 +154,13 @@ impl FromStr for RopeScaling {
     /// Reads JSON text.
     fn from_str(text: &str) -> Result<Self, String> {
         let keys: Keys = serde_json::from_str(text).map_err(|error| {
-            let what = if error.is_data() { "no such object" } else { "not JSON" };
-            format!("{what} ({}): give an object, such as {EXAMPLE}", quoted(&error.to_string()))
+            let what = if error.is_data() { tr!("no such object") } else { tr!("not JSON") };
+            tr!(
+                "{what} ({error}): give an object, such as {EXAMPLE}",
+                what,
+                error = quoted(&error.to_string()),
+                EXAMPLE
+            )
         })?;
         Self::of(&keys)
     }

@@ -87,52 +87,58 @@ impl Rotary {
         let head_dim = sizes.head_dim;
         if let Some(places) = &self.places {
             if self.offset > 0 {
-                let what = "rope_offset is the first position, and positions are all of them";
+                let what = tr!("rope_offset is the first position, and positions are all of them");
                 return refuse(what, "leave one of the two out");
             }
             positions::check(places, sizes, self.dims / 2)?;
         }
         let &Self { base, dims, offset, attention_factor, .. } = self;
         if let Some(path) = self.freqs.as_ref().filter(|_| dims == 0 || dims > head_dim) {
-            let what = format!(
-                "rope_freqs {} has {} frequencies for {head_dim} features",
-                quoted(&path.0),
-                dims / 2
+            let what = tr!(
+                "rope_freqs {path} has {dims} frequencies for {head_dim} features",
+                path = quoted(&path.0),
+                dims = dims / 2,
+                head_dim
             );
             return refuse(what, "give one for every pair that is turned, at most head_dim / 2");
         }
         if dims > head_dim {
-            let what = format!("rope_dims {dims} is more than the {head_dim} features of a head");
+            let what = tr!(
+                "rope_dims {dims} is more than the {head_dim} features of a head",
+                dims,
+                head_dim
+            );
             return refuse(what, "give at most head_dim");
         }
         if self.turns_values && sizes.v_head_dim < dims {
             let values = sizes.v_head_dim;
-            let what = format!("rope_value turns {dims} features, and values have {values}");
+            let what =
+                tr!("rope_value turns {dims} features, and values have {values}", dims, values);
             return refuse(what, "give rope_dims of at most v_head_dim, or leave rope_value out");
         }
         let shared = sizes.shared_dim();
         if shared > 0 && (dims != shared || !self.at_end) {
-            let what = format!("rotary positions turn the {shared} features of the shared key");
+            let what = tr!("rotary positions turn the {shared} features of the shared key", shared);
             return refuse(what, "leave rope_dims and rope_at_end out, or qk_rope_head_dim");
         }
         if dims == 0 || dims % 2 == 1 {
-            let what = format!("rotary positions turn pairs, and {dims} features are none");
+            let what = tr!("rotary positions turn pairs, and {dims} features are none", dims);
             return refuse(what, "give an even rope_dims, at least 2");
         }
         if !(base > 0.0 && base.is_finite()) {
             return refuse(
-                format!("rope_base {base} has no powers"),
+                tr!("rope_base {base} has no powers", base),
                 "give a number above 0, such as 10000",
             );
         }
         // f32, in which positions are multiplied, counts no further.
         if offset >= 1 << 24 {
-            let what = format!("rope_offset {offset} is beyond what f32 counts");
+            let what = tr!("rope_offset {offset} is beyond what f32 counts", offset);
             return refuse(what, "give a position below 2^24");
         }
         match attention_factor {
             Some(factor) if !factor.is_finite() => refuse(
-                format!("rope_attention_factor {factor} is not a number"),
+                tr!("rope_attention_factor {factor} is not a number", factor),
                 "give one, such as 1",
             ),
             _ => Ok(()),

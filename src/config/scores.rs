@@ -43,10 +43,10 @@ impl Scores {
             && items.iter().flatten().all(|head| head.len() == shape[2])
             && rows().all(|row| row.len() == shape[3]);
         if !is_even {
-            return Err("the lists differ in length".to_owned());
+            return Err(tr!("the lists differ in length").to_owned());
         }
         if shape.contains(&0) {
-            return Err("there is no number in it".to_owned());
+            return Err(tr!("there is no number in it").to_owned());
         }
         Ok((rows().flatten().copied().collect(), shape))
     }
@@ -62,7 +62,7 @@ impl FromStr for Scores {
         } else {
             let number = |text: &str| {
                 let text = text.trim();
-                text.parse().map_err(|_| format!("`{}` is not a number", shown(text)))
+                text.parse().map_err(|_| tr!("`{text}` is not a number", text = shown(text)))
             };
             Self::Row(text.split(',').map(number).collect::<Result<_, _>>()?)
         };

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Sizes;
+use super::{Config, Mask, Packed, Sizes};
 use crate::error::{Error, Result, shown};
 
 /// The lengths of the documents that stand one behind the other in a row of tokens: once for all items of the batch, or of
@@ -18,7 +18,8 @@ impl Segments {
     pub(super) fn check(&self, name: &str, sizes: &Sizes, tokens: usize) -> Result<()> {
         let Self(rows) = self;
         if rows.len() != 1 && rows.len() != sizes.batch {
-            let what = format!("{} rows for a batch of {}", rows.len(), sizes.batch);
+            let what =
+                tr!("{rows} rows for a batch of {batch}", rows = rows.len(), batch = sizes.batch);
             return Err(Error::tensor(
                 name,
                 what,
@@ -30,11 +31,17 @@ impl Segments {
             if sum != Some(tokens) {
                 let all = sum.map_or("more".to_owned(), |sum| sum.to_string());
                 let lengths: Vec<String> = row.iter().map(ToString::to_string).collect();
-                let what = format!(
-                    "documents of {} tokens have {all} together, in a row of {tokens}",
-                    lengths.join(",")
+                let what = tr!(
+                    "documents of {lengths} tokens have {all} together, in a row of {tokens}",
+                    lengths = lengths.join(","),
+                    all,
+                    tokens
                 );
-                return Err(Error::tensor(name, what, format!("give lengths that make {tokens}")));
+                return Err(Error::tensor(
+                    name,
+                    what,
+                    tr!("give lengths that make {tokens}", tokens),
+                ));
             }
         }
         Ok(())
@@ -50,6 +57,35 @@ impl Segments {
             (from, start)
         };
         row.iter().map(span).collect()
+    }
+}
+
+impl Config {
+    /// Refuses documents that do not fit the run.
+    pub(super) fn check_segments(&self) -> Result<()> {
+        let Some(Packed { queries, keys }) = &self.masks.segments else { return Ok(()) };
+        queries.check("segments", &self.sizes, self.sizes.seq_len)?;
+        let name = if queries == keys { "segments" } else { "key_segments" };
+        keys.check(name, &self.sizes, self.sizes.keys())?;
+        let count = |rows: &[Vec<usize>]| rows.iter().map(Vec::len).max();
+        if count(&queries.0) != count(&keys.0) {
+            let what = tr!(
+                "documents of {keys} keys are not as many as those of {queries}",
+                keys,
+                queries
+            );
+            return Err(Error::tensor(
+                name,
+                what,
+                "give every document a number of keys; 0 will do",
+            ));
+        }
+        if self.masks.between == Mask::Causal && queries != keys && queries.0.len() > 1 {
+            let what =
+                tr!("queries and keys of documents differ in number, by item, under a causal mask");
+            return Err(Error::tensor(name, what, "give the mask by `attn_mask=FILE`"));
+        }
+        Ok(())
     }
 }
 
@@ -69,7 +105,10 @@ impl FromStr for Segments {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let length = |part: &str| {
             let wrong = || {
-                format!("`{}` is no number of tokens: lengths are 3,2,4, or 3,2/4,1", shown(part))
+                tr!(
+                    "`{part}` is no number of tokens: lengths are 3,2,4, or 3,2/4,1",
+                    part = shown(part)
+                )
             };
             part.trim().parse().map_err(|_| wrong())
         };

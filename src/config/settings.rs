@@ -13,7 +13,7 @@ use super::text::FromText;
 use super::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
     Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments, Start,
-    Tokens,
+    Tokens, TorchCpu,
 };
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
@@ -216,6 +216,8 @@ settings! {
     lora_norm_eps: f64 = newer("X").of("kv_lora_rank").default("1e-6");
     /// Seed of PyTorch's generator; −1 means 2^64 − 1
     seed: Seed = takes("N").short('s').default("42");
+    /// Draw normal numbers as PyTorch does on this processor, x86 with AVX2 or Arm; the last bits differ
+    torch_cpu: TorchCpu = newer("NAME").default("x86");
     /// Features of the input X
     d_in: usize = takes("N").default("d_model");
     /// Distribution of X: torch.randn or torch.rand

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
     Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments, Start, Tokens,
+    TorchCpu,
 };
 use crate::error::shown;
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
@@ -69,13 +70,13 @@ impl FromText for String {
 
 impl FromText for bool {
     fn from_text(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("`{}` is neither true nor false", shown(text)))
+        text.parse().map_err(|_| tr!("`{text}` is neither true nor false", text = shown(text)))
     }
 }
 
 impl FromText for usize {
     fn from_text(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{}` is not a whole number from 0 up", shown(text));
+        let wrong = || tr!("`{text}` is not a whole number from 0 up", text = shown(text));
         text.trim().parse().map_err(|_| wrong())
     }
 }
@@ -84,7 +85,7 @@ impl FromText for f64 {
     const IS_SIGNED: bool = true;
 
     fn from_text(text: &str) -> Result<Self, String> {
-        text.trim().parse().map_err(|_| format!("`{}` is not a number", shown(text)))
+        text.trim().parse().map_err(|_| tr!("`{text}` is not a number", text = shown(text)))
     }
 }
 
@@ -131,7 +132,7 @@ macro_rules! chosen {
     )+};
 }
 chosen! {
-    Preset, Input, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
+    Preset, Input, TorchCpu, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
     Start, End, QkvFormat, Packing, NormOver, AlibiForm, RelativeBias,
     SectionOrder, OtherNorm, Gate
 }

@@ -35,23 +35,27 @@ impl Tokens {
         if let Self::PerItem(items) = self
             && items.len() != batch
         {
-            let what = format!("{} lists for a batch of {batch}", items.len());
+            let what = tr!("{items} lists for a batch of {batch}", items = items.len(), batch);
             return Err(Error::tensor(name, what, "give one list for all items, or one an item"));
         }
         for item in 0..batch {
             let count = self.of(item).len();
             if !sizes.contains(&count) {
                 if let Some(label) = file_among(self.of(item)) {
-                    let what = format!("{} is taken as a label, for {size} tokens", quoted(label));
-                    let fix = "give the labels themselves, A,B,…, or a .json file of them";
+                    let what = tr!(
+                        "{label} is taken as a label, for {size} tokens",
+                        label = quoted(label),
+                        size
+                    );
+                    let fix = tr!("give the labels themselves, A,B,…, or a .json file of them");
                     return Err(Error::tensor(name, what, fix));
                 }
                 let labels = if count == 1 { "label" } else { "labels" };
-                let what = format!("{count} {labels} for {size} tokens");
+                let what = tr!("{count} {labels} for {size} tokens", count, labels, size);
                 let fix = if size == with_cache {
-                    format!("give {size}")
+                    tr!("give {size}", size)
                 } else {
-                    format!("give {size}, or {with_cache} with those of the cache")
+                    tr!("give {size}, or {with_cache} with those of the cache", size, with_cache)
                 };
                 return Err(Error::tensor(name, what, fix));
             }

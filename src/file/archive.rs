@@ -42,7 +42,7 @@ impl Archive {
             ZipError::InvalidArchive(_) => {
                 Error::file(path, "is a broken zip archive, or ends too early", TRUNCATED)
             }
-            other => Error::file(path, format!("cannot be unpacked: {other}"), DAMAGED),
+            other => Error::file(path, tr!("cannot be unpacked: {other}", other), DAMAGED),
         };
         // Where the archive starts is not to be guessed: a guess can take what stands in a name for a directory.
         let config = Config { archive_offset: ArchiveOffset::Known(0) };
@@ -63,13 +63,18 @@ impl Archive {
             let lies = packed > there
                 || if stored { size != packed } else { size.div_ceil(MAX_EXPANSION) > packed };
             if lies {
-                let what =
-                    format!("member \"{}\" says that it is larger than it can be", quoted(&name));
+                let what = tr!(
+                    "member \"{quoted}\" says that it is larger than it can be",
+                    quoted = quoted(&name)
+                );
                 return Err(Error::file(path, what, DAMAGED));
             }
             if !stored && packing != CompressionMethod::Deflated || member.encrypted() {
-                let what =
-                    format!("member \"{}\" is encrypted, or packed by {packing}", quoted(&name));
+                let what = tr!(
+                    "member \"{quoted}\" is encrypted, or packed by {packing}",
+                    quoted = quoted(&name),
+                    packing
+                );
                 return Err(Error::file(path, what, "pack it without, or by deflate"));
             }
             members.push(Member { name, size, stored });

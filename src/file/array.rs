@@ -45,11 +45,15 @@ impl Array {
             _ => false,
         };
         match self.values.iter().find(|value| !fits(value)) {
-            Some(value) if dtype == DType::U8 => Err(format!("{value} is not a boolean")),
+            Some(value) if dtype == DType::U8 => Err(tr!("{value} is not a boolean", value)),
             Some(value) if dtype == DType::I64 && value.fract() != 0.0 => {
-                Err(format!("{value} is not a whole number"))
+                Err(tr!("{value} is not a whole number", value))
             }
-            Some(value) => Err(format!("{value:e} does not fit {}", dtype_name(dtype))),
+            Some(value) => Err(tr!(
+                "{value} does not fit {dtype}",
+                value = format!("{value:e}"),
+                dtype = dtype_name(dtype)
+            )),
             None => Ok(()),
         }
     }
@@ -98,7 +102,7 @@ impl<'de> Deserialize<'de> for Array {
         let shape: Vec<usize> = builder.shape.into_iter().flatten().collect();
         match builder.kind {
             Some(kind) => Ok(Self { kind, shape, values: builder.values }),
-            None => Err(de::Error::custom("the array is empty")),
+            None => Err(de::Error::custom(tr!("the array is empty"))),
         }
     }
 }
@@ -116,13 +120,13 @@ struct Builder {
 impl Builder {
     fn push<E: de::Error>(&mut self, depth: usize, value: f64, kind: Kind) -> Result<(), E> {
         if *self.leaves.get_or_insert(depth) != depth || self.shape.len() > depth {
-            return Err(E::custom("ragged: a number where another row has a row"));
+            return Err(E::custom(tr!("ragged: a number where another row has a row")));
         }
         self.kind = Some(match (self.kind, kind) {
             (None, kind) => kind,
             (Some(Kind::Bool), Kind::Bool) => Kind::Bool,
             (Some(Kind::Bool), _) | (Some(_), Kind::Bool) => {
-                return Err(E::custom("numbers and booleans in one array"));
+                return Err(E::custom(tr!("numbers and booleans in one array")));
             }
             (Some(Kind::Integer), Kind::Integer) => Kind::Integer,
             _ => Kind::Float,
@@ -134,9 +138,11 @@ impl Builder {
     fn end_row<E: de::Error>(&mut self, depth: usize, length: usize) -> Result<(), E> {
         let Some(slot) = self.shape.get_mut(depth) else { return Ok(()) };
         match slot.replace(length) {
-            Some(first) if first != length => {
-                Err(E::custom(format!("ragged: a row of {length} where the first has {first}")))
-            }
+            Some(first) if first != length => Err(E::custom(tr!(
+                "ragged: a row of {length} where the first has {first}",
+                length,
+                first
+            ))),
             _ => Ok(()),
         }
     }
@@ -160,13 +166,13 @@ impl<'de> Visitor<'de> for Nested<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a nested array of numbers")
+        f.write_str(tr!("a nested array of numbers"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
         let Self { builder, depth } = self;
         if builder.leaves.is_some_and(|leaves| leaves <= depth) {
-            return Err(de::Error::custom("ragged: a row where another row has a number"));
+            return Err(de::Error::custom(tr!("ragged: a row where another row has a number")));
         }
         if builder.shape.len() <= depth {
             builder.shape.push(None);
@@ -199,7 +205,7 @@ impl<'de> Visitor<'de> for Nested<'_> {
             "NaN" | NAN => f64::NAN,
             "Infinity" | INFINITY => f64::INFINITY,
             "-Infinity" | NEGATIVE_INFINITY => f64::NEG_INFINITY,
-            other => return Err(E::custom(format!("\"{other}\" is not a number"))),
+            other => return Err(E::custom(tr!("\"{other}\" is not a number", other))),
         };
         self.builder.push(self.depth, value, Kind::Float)
     }

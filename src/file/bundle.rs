@@ -81,7 +81,8 @@ impl Tensors for Vec<Tensor> {
 pub(super) fn refuse_beyond_memory(path: &Path, needed: u128, fix: &str) -> Result<()> {
     let Some(available) = lacking(needed) else { return Ok(()) };
     let (needed, available) = (bytes(needed), bytes(available.into()));
-    let what = format!("takes {needed} to read, and this machine has {available} free");
+    let what =
+        tr!("takes {needed} to read, and this machine has {available} free", needed, available);
     Err(Error::file(path, what, fix))
 }
 

@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::quoted;
+use crate::lang;
 
 /// More axes than numpy or PyTorch make of anything real.
 const MAX_RANK: usize = 32;
@@ -56,7 +57,11 @@ impl Element {
         shape: &[usize],
     ) -> Result<Tensor, Fault> {
         if byte_length(shape, self.size()) != Some(bytes.len()) {
-            let what = format!("its shape {shape:?} does not fit its {} bytes", bytes.len());
+            let what = tr!(
+                "its shape {shape} does not fit its {bytes} bytes",
+                shape = format!("{shape:?}"),
+                bytes = bytes.len()
+            );
             return Err(Fault::new(what, DAMAGED));
         }
         if big_endian {
@@ -81,7 +86,10 @@ impl Element {
                 let (values, _) = bytes.as_chunks();
                 let values = values.iter().map(|value| i64::try_from(u64::from_le_bytes(*value)));
                 let values = values.collect::<Result<Vec<_>, _>>().map_err(|_| {
-                    Fault::new("holds an integer beyond 9223372036854775807", "store it as I64")
+                    Fault::new(
+                        tr!("holds an integer beyond 9223372036854775807"),
+                        tr!("store it as I64"),
+                    )
                 })?;
                 Some(values)
             }
@@ -111,15 +119,19 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: fix.into() }
+        let [what, fix] = [what.into(), fix.into()];
+        Self { what: lang::text(&what).to_owned(), fix: lang::text(&fix).to_owned() }
     }
 
     /// The fault of the tensor of that name in the file at `path`.
     pub fn of(self, path: &std::path::Path, name: &str) -> crate::Error {
         let Self { what, fix } = self;
         let what = quoted(&what);
-        let what =
-            if name.is_empty() { what } else { format!("tensor \"{}\": {what}", quoted(name)) };
+        let what = if name.is_empty() {
+            what
+        } else {
+            tr!("tensor \"{quoted}\": {what}", quoted = quoted(name), what)
+        };
         crate::Error::file(path, what, fix)
     }
 }

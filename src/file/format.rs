@@ -127,17 +127,19 @@ fn unknown(path: &Path, wanted: Use) -> Error {
     let extension = extension(path);
     let what = match (&extension, named(path), wanted) {
         (Some(extension), Some(_), Use::Write) => {
-            format!("`.{extension}` is a format that is read, not written")
+            tr!("`.{extension}` is a format that is read, not written", extension)
         }
         (Some(extension), Some(_), Use::Read) => {
-            format!("`.{extension}` is a format that is written, not read")
+            tr!("`.{extension}` is a format that is written, not read", extension)
         }
-        (Some(extension), None, _) => format!("`.{}` is not a known format", quoted(extension)),
-        (None, ..) => "the name has no extension to tell the format".to_owned(),
+        (Some(extension), None, _) => {
+            tr!("`.{extension}` is not a known format", extension = quoted(extension))
+        }
+        (None, ..) => tr!("the name has no extension to tell the format").to_owned(),
     };
     let known = extensions(wanted);
     let (last, others) = known.split_last().unwrap_or((&"", &[]));
-    Error::file(path, what, format!("use .{} or .{last}", others.join(", .")))
+    Error::file(path, what, tr!("use .{others} or .{last}", others = others.join(", ."), last))
 }
 
 /// What writes a file of that name.
@@ -191,7 +193,7 @@ pub fn read_config(path: &Path) -> Result<Record> {
     let is_json = extension(path).as_deref() == Some("json");
     let record = if is_json { json::read_config(path)? } else { Record::read(path)? };
     if record.config.is_none() {
-        let fix = "give a JSON file of settings, or a trace written with -o";
+        let fix = tr!("give a JSON file of settings, or a trace written with -o");
         return Err(Error::file(path, "holds no config", fix));
     }
     Ok(record)

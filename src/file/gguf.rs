@@ -86,10 +86,10 @@ pub fn open(path: &Path, input: Input) -> Result<Bundle> {
             Error::file(path, "is not a GGUF file, though its name says so", NAMED_WRONGLY)
         }
         Problem::Version(version) => {
-            let what = format!("is a GGUF file of version {version}");
+            let what = tr!("is a GGUF file of version {version}", version);
             Error::file(path, what, "convert it with a llama.cpp of today")
         }
-        Problem::Broken(what) => Error::file(path, format!("its header {what}"), DAMAGED),
+        Problem::Broken(what) => Error::file(path, tr!("its header {what}", what), DAMAGED),
         Problem::Io(error) => unreadable(path, &error),
     })?;
     slots.sort_by(|left, right| left.name.cmp(&right.name));
@@ -121,8 +121,12 @@ impl Tensors for Opened {
         let broken =
             |what: String| Error::file(&self.path, format!("{}: {what}", quoted(name)), DAMAGED);
         let Some(dtype) = ggml(*code) else {
-            let what = format!("{}: is of GGML type {code}, which is not read", quoted(name));
-            let fix = "convert the model to F32, F16, BF16 or Q8_0";
+            let what = tr!(
+                "{quoted}: is of GGML type {code}, which is not read",
+                quoted = quoted(name),
+                code
+            );
+            let fix = tr!("convert the model to F32, F16, BF16 or Q8_0");
             return Err(Error::file(&self.path, what, fix));
         };
         let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size));
@@ -130,8 +134,9 @@ impl Tensors for Opened {
         let bytes =
             blocks.and_then(|count| (count / dtype.block_size()).checked_mul(dtype.type_size()));
         let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
-        let bytes =
-            bytes.ok_or_else(|| broken(format!("its shape {shape:?} is none of its type")))?;
+        let bytes = bytes.ok_or_else(|| {
+            broken(tr!("its shape {shape} is none of its type", shape = format!("{shape:?}")))
+        })?;
         let data = self.input.borrow_mut().range(*start, bytes);
         let data = data.map_err(|error| unreadable(&self.path, &error))?;
         let quantised = qtensor_from_ggml(dtype, &data, shape.clone(), &Device::Cpu)?;
@@ -154,8 +159,12 @@ impl Opened {
         };
         let rows = tensor.dim(0)?;
         if !rows.is_multiple_of(2 * heads) {
-            let what =
-                format!("{}: has {rows} rows, which {heads} heads do not share", quoted(name));
+            let what = tr!(
+                "{quoted}: has {rows} rows, which {heads} heads do not share",
+                quoted = quoted(name),
+                rows,
+                heads
+            );
             return Err(Error::file(&self.path, what, DAMAGED));
         }
         let width = tensor.elem_count() / rows.max(1);
@@ -230,7 +239,7 @@ impl Header {
             _ => 32,
         };
         if !alignment.is_power_of_two() {
-            return Err(Problem::Broken(format!("states an alignment of {alignment}")));
+            return Err(Problem::Broken(tr!("states an alignment of {alignment}", alignment)));
         }
         let data = self.at.checked_next_multiple_of(alignment);
         for slot in &mut slots {
@@ -244,7 +253,7 @@ impl Header {
         let name = self.text()?;
         let axes = self.number(4)?;
         if axes > MOST_AXES {
-            let what = format!("gives \"{}\" {axes} axes", quoted(&name));
+            let what = tr!("gives \"{quoted}\" {axes} axes", quoted = quoted(&name), axes);
             return Err(Problem::Broken(what));
         }
         let mut shape = Vec::new();
@@ -268,7 +277,7 @@ impl Header {
             9 => {
                 let (kind, count) = (self.number(4)?, self.number(8)?);
                 if kind == 9 {
-                    return Err(Problem::Broken("has arrays in arrays".to_owned()));
+                    return Err(Problem::Broken(tr!("has arrays in arrays").to_owned()));
                 }
                 for _ in 0..count {
                     self.value(kind)?;
@@ -277,7 +286,7 @@ impl Header {
             }
             6 => self.skipped(4)?,
             12 => self.skipped(8)?,
-            other => return Err(Problem::Broken(format!("has a value of kind {other}"))),
+            other => return Err(Problem::Broken(tr!("has a value of kind {other}", other))),
         })
     }
 

@@ -43,7 +43,7 @@ pub fn open(path: &Path, text: &str, open: Opener) -> Result<Bundle> {
     let twice =
         weight_map.iter().zip(weight_map.iter().skip(1)).find(|(one, next)| one.0 == next.0);
     if let Some(((twice, _), _)) = twice {
-        let what = format!("its weight_map names the tensor \"{}\" twice", quoted(twice));
+        let what = tr!("its weight_map names the tensor \"{twice}\" twice", twice = quoted(twice));
         return Err(Error::file(path, what, "keep one of the two"));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -73,26 +73,28 @@ fn open_shard(path: &Path, folder: &Path, file: &str, open: Opener) -> Result<Bu
         matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     if !beside || file.contains(['/', '\\']) {
         let file = quoted(file);
-        let what = format!("its weight_map names the file \"{file}\", which is not one beside it");
+        let what =
+            tr!("its weight_map names the file \"{file}\", which is not one beside it", file);
         return Err(Error::file(path, what, "put the files beside the index, and name them alone"));
     }
     // Another index could name this one.
     if !matches!(extension(Path::new(file)).as_deref(), Some("safetensors" | "bin" | "pt" | "pth"))
     {
         let file = quoted(file);
-        let what = format!("its weight_map names \"{file}\", which is not a file of tensors");
+        let what = tr!("its weight_map names \"{file}\", which is not a file of tensors", file);
         return Err(Error::file(path, what, "name .safetensors or .bin files"));
     }
     let shard = folder.join(file);
     if !shard.exists() {
         let file = quoted(file);
-        let what = format!("\"{file}\", which its weight_map names, is missing beside it");
+        let what = tr!("\"{file}\", which its weight_map names, is missing beside it", file);
         return Err(Error::file(path, what, "download the whole checkpoint"));
     }
     open(&shard)
 }
 
 fn lacks(shard: &Path, name: &str) -> Error {
-    let what = format!("holds no tensor \"{}\", which the index says it does", quoted(name));
+    let what =
+        tr!("holds no tensor \"{quoted}\", which the index says it does", quoted = quoted(name));
     Error::file(shard, what, "download the index and its files again")
 }

@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::lang;
 
 /// What to do about a file that ends too early.
 pub const TRUNCATED: &str = "it is truncated: write or copy it again";
@@ -88,10 +89,10 @@ impl Seek for Input {
 pub fn unreadable(path: &Path, error: &io::Error) -> Error {
     let (what, fix) = match error.kind() {
         io::ErrorKind::NotFound => {
-            (io_reason(error), "check the path: it is taken from the current folder")
+            (io_reason(error), tr!("check the path: it is taken from the current folder"))
         }
         io::ErrorKind::UnexpectedEof => ("its data ends before its header says".into(), TRUNCATED),
-        _ => (io_reason(error), shortage(error).unwrap_or("make it readable")),
+        _ => (io_reason(error), shortage(error).unwrap_or(tr!("make it readable"))),
     };
     Error::file(path, what, fix)
 }
@@ -102,15 +103,15 @@ pub fn shortage(error: &io::Error) -> Option<&'static str> {
     #[cfg(unix)]
     const OPEN_FILES: [Option<i32>; 2] = [Some(24), Some(23)];
     match error.kind() {
-        io::ErrorKind::StorageFull => Some("free some space, or write elsewhere"),
-        io::ErrorKind::QuotaExceeded => Some("free some of your space, or write elsewhere"),
+        io::ErrorKind::StorageFull => Some(tr!("free some space, or write elsewhere")),
+        io::ErrorKind::QuotaExceeded => Some(tr!("free some of your space, or write elsewhere")),
         io::ErrorKind::FileTooLarge => {
-            Some("allow larger files, as ulimit -f unlimited does, or write less")
+            Some(tr!("allow larger files, as ulimit -f unlimited does, or write less"))
         }
-        io::ErrorKind::OutOfMemory => Some("free some memory, or take a smaller file"),
+        io::ErrorKind::OutOfMemory => Some(tr!("free some memory, or take a smaller file")),
         #[cfg(unix)]
         _ if OPEN_FILES.contains(&error.raw_os_error()) => {
-            Some("allow more open files, as ulimit -n 1024 does")
+            Some(tr!("allow more open files, as ulimit -n 1024 does"))
         }
         _ => None,
     }
@@ -127,9 +128,21 @@ pub fn refuse_folder(path: &Path) -> Result<()> {
 /// The system's reason, without the number it appends.
 pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
-    let reason = text.split(" (os error").next().unwrap_or(&text);
-    reason.to_lowercase()
+    let reason = text.split(" (os error").next().unwrap_or(&text).to_lowercase();
+    lang::text(&reason).to_owned()
 }
+
+/// What systems say most, which is told in the language in force.
+#[cfg(test)]
+pub const REASONS: [&str; 7] = [
+    "no such file or directory",
+    "permission denied",
+    "is a directory",
+    "not a directory",
+    "no space left on device",
+    "read-only file system",
+    "broken pipe",
+];
 
 /// The extension of a file in lower case.
 pub fn extension(path: &Path) -> Option<String> {

@@ -57,8 +57,10 @@ pub fn write_file(record: &Record, file: &File) -> io::Result<()> {
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let input = Input::open(path)?;
     if input.length() > MAX_STATED {
-        let what =
-            format!("is {}, too large for what it should state", bytes(input.length().into()));
+        let what = tr!(
+            "is {size}, too large for what it should state",
+            size = bytes(input.length().into())
+        );
         return Err(Error::file(path, what, "check that it is the file that was meant"));
     }
     parse(path, &read_text(path, input)?)
@@ -71,7 +73,7 @@ const MAX_STATED: u64 = 16 << 20;
 pub fn read_config(path: &Path) -> Result<Record> {
     let text = read_text(path, Input::open(path)?)?;
     if text.trim_start().starts_with('[') {
-        let fix = "give an object of settings, as {\"heads\": 2}, or a trace written with -o";
+        let fix = tr!("give an object of settings, as {\"heads\": 2}, or a trace written with -o");
         return Err(Error::file(path, "is an array, not a config", fix));
     }
     if head(path, &text)?.format.is_some() {
@@ -125,7 +127,7 @@ fn read_trace(path: &Path, text: &str) -> Result<Record> {
     let config = config.map(|Object(config)| config);
     let steps: Vec<StepText> = steps.into_iter().map(|Object(step)| step).collect();
     if let Some(twice) = steps.iter().find(|step| !names.insert(step.name.as_str())) {
-        let what = format!("step \"{}\" is there twice", quoted(&twice.name));
+        let what = tr!("step \"{twice}\" is there twice", twice = quoted(&twice.name));
         return Err(Error::file(path, what, "keep one of them"));
     }
     let entries = steps.into_iter().map(|step| entry(path, step)).collect::<Result<_>>()?;
@@ -134,12 +136,16 @@ fn read_trace(path: &Path, text: &str) -> Result<Record> {
 
 fn entry(path: &Path, step: StepText) -> Result<Entry> {
     let refuse = |what: String, fix: &str| {
-        Err(Error::file(path, format!("step \"{}\": {what}", quoted(&step.name)), fix))
+        Err(Error::file(path, tr!("step \"{step}\": {what}", step = quoted(&step.name), what), fix))
     };
     if let Some(shape) = &step.shape
         && *shape != step.data.shape
     {
-        let what = format!("its shape says {shape:?} and its data is {:?}", step.data.shape);
+        let what = tr!(
+            "its shape says {shape} and its data is {shape_2}",
+            shape = format!("{shape:?}"),
+            shape_2 = format!("{:?}", step.data.shape)
+        );
         return refuse(what, "the file is damaged: write it again");
     }
     let dtype = match (&step.dtype, step.data.kind) {
@@ -149,7 +155,7 @@ fn entry(path: &Path, step: StepText) -> Result<Entry> {
             Some(dtype) => dtype,
             None => {
                 return refuse(
-                    format!("its dtype \"{}\" is not known", quoted(name)),
+                    tr!("its dtype \"{quoted}\" is not known", quoted = quoted(name)),
                     "use f32 or f64",
                 );
             }
@@ -168,7 +174,7 @@ fn arrays(path: &Path, text: &str) -> Result<BTreeMap<String, Array>> {
     let mut arrays = BTreeMap::new();
     for (name, array) in members {
         if arrays.contains_key(&name) {
-            let what = format!("array \"{}\" is there twice", quoted(&name));
+            let what = tr!("array \"{quoted}\" is there twice", quoted = quoted(&name));
             return Err(Error::file(path, what, "keep one of them"));
         }
         arrays.insert(name, array);

@@ -24,6 +24,8 @@ mod torch;
 
 pub use bundle::{Bundle, Info};
 pub use format::{Page, read_config};
+#[cfg(test)]
+pub use input::REASONS;
 #[cfg(feature = "cli")]
 pub(crate) use input::io_reason;
 pub(crate) use json::read_json;

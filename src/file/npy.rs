@@ -47,7 +47,7 @@ impl Header {
     pub fn read(reader: &mut dyn Read) -> Result<Self, Fault> {
         let mut start = [0; 8];
         if !filled(reader, &mut start)? || !start.starts_with(MAGIC) {
-            let what = "is not an npy array, though its name says so";
+            let what = tr!("is not an npy array, though its name says so");
             return Err(Fault::new(what, NAMED_WRONGLY));
         }
         let mut size = [0; 4];
@@ -55,17 +55,17 @@ impl Header {
             1 => 2,
             2 | 3 => 4,
             version => {
-                let what = format!("is an npy array of version {version}");
-                return Err(Fault::new(what, "save it with a numpy of today: np.save"));
+                let what = tr!("is an npy array of version {version}", version);
+                return Err(Fault::new(what, tr!("save it with a numpy of today: np.save")));
             }
         };
-        let truncated = || Fault::new("ends in its header", TRUNCATED);
+        let truncated = || Fault::new(tr!("ends in its header"), TRUNCATED);
         if !filled(reader, &mut size[..length_bytes])? {
             return Err(truncated());
         }
         let size = usize::try_from(u32::from_le_bytes(size)).unwrap_or(usize::MAX);
         if size > MAX_HEADER {
-            let what = format!("its header says that it is {size} bytes long");
+            let what = tr!("its header says that it is {size} bytes long", size);
             return Err(Fault::new(what, DAMAGED));
         }
         let mut text = vec![0; size];
@@ -74,7 +74,8 @@ impl Header {
         }
         let text = String::from_utf8_lossy(&text);
         let mut header = parse(&text).ok_or_else(|| {
-            let what = format!("its header {:?} is not understood", text.trim_end());
+            let what =
+                tr!("its header {text} is not understood", text = format!("{:?}", text.trim_end()));
             Fault::new(what, DAMAGED)
         })?;
         header.length = (8 + length_bytes + size) as u64;
@@ -86,7 +87,10 @@ impl Header {
         let Ok(element) = &self.element else { return Ok(0) };
         let length = byte_length(&self.shape, element.size()).map(|length| length as u64);
         length.ok_or_else(|| {
-            Fault::new(format!("its shape {:?} is beyond any memory", self.shape), DAMAGED)
+            Fault::new(
+                tr!("its shape {shape} is beyond any memory", shape = format!("{:?}", self.shape)),
+                DAMAGED,
+            )
         })
     }
 
@@ -100,7 +104,7 @@ impl Header {
         let mut strides = row_major(&reversed);
         strides.reverse();
         let gathered = gather(&bytes, element.size(), &self.shape, &strides);
-        let bytes = gathered.ok_or_else(|| Fault::new("its data is short", TRUNCATED))?;
+        let bytes = gathered.ok_or_else(|| Fault::new(tr!("its data is short"), TRUNCATED))?;
         element.tensor(bytes, self.big_endian, &self.shape)
     }
 
@@ -125,7 +129,7 @@ fn filled(reader: &mut dyn Read, buffer: &mut [u8]) -> Result<bool, Fault> {
     match reader.read_exact(buffer) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(Fault::new(format!("cannot be read: {error}"), DAMAGED)),
+        Err(error) => Err(Fault::new(tr!("cannot be read: {error}", error), DAMAGED)),
     }
 }
 
@@ -173,8 +177,9 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
 
 fn element(descr: &str) -> Result<Element, Fault> {
     let kind = descr.trim_start_matches(['<', '>', '|', '=']);
-    let fix = "save it as floats, integers or booleans: np.save(path, array.astype(np.float32))";
-    let refuse = |what: &str| Err(Fault::new(format!("is {what} ({descr})"), fix));
+    let fix =
+        tr!("save it as floats, integers or booleans: np.save(path, array.astype(np.float32))");
+    let refuse = |what: &str| Err(Fault::new(tr!("is {what} ({descr})", what, descr), fix));
     Ok(match kind {
         "b1" | "?" => Element::Bool,
         "u1" => Element::U8,
@@ -191,15 +196,24 @@ fn element(descr: &str) -> Result<Element, Fault> {
         // What numpy writes for the bfloat16 of ml_dtypes.
         "V2" => Element::BF16,
         _ if descr.starts_with('[') => {
-            return Err(Fault::new("is a structured array", "save each of its fields by itself"));
+            return Err(Fault::new(
+                tr!("is a structured array"),
+                tr!("save each of its fields by itself"),
+            ));
         }
         _ => match kind.chars().next() {
             Some('O') => {
-                return Err(Fault::new("is an array of Python objects, stored as a pickle", fix));
+                return Err(Fault::new(
+                    tr!("is an array of Python objects, stored as a pickle"),
+                    fix,
+                ));
             }
             Some('c') => {
-                let fix = "save its real and its imaginary part apart";
-                return Err(Fault::new(format!("is an array of complex numbers ({descr})"), fix));
+                let fix = tr!("save its real and its imaginary part apart");
+                return Err(Fault::new(
+                    tr!("is an array of complex numbers ({descr})", descr),
+                    fix,
+                ));
             }
             Some('U' | 'S') => return refuse("an array of text"),
             Some('M' | 'm') => return refuse("an array of times"),
@@ -234,8 +248,9 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     let needed = header.data_length().map_err(|fault| fault.of(path, ""))?;
     let there = input.length().saturating_sub(header.length);
     if needed != there {
-        let what = format!("its header says {needed} bytes of data, and it holds {there}");
-        let fix = if there < needed { TRUNCATED } else { "save one array to a file" };
+        let what =
+            tr!("its header says {needed} bytes of data, and it holds {there}", needed, there);
+        let fix = if there < needed { TRUNCATED } else { tr!("save one array to a file") };
         return Err(Error::file(path, what, fix));
     }
     let infos = vec![header.info(String::new())];

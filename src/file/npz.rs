@@ -53,7 +53,7 @@ impl Tensors for Npz {
 pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     let start = input.start(2).map_err(|error| unreadable(path, &error))?;
     if start != b"PK" {
-        let what = "is not an npz archive, though its name says so";
+        let what = tr!("is not an npz archive, though its name says so");
         return Err(Error::file(path, what, NAMED_WRONGLY));
     }
     let mut archive = Archive::open(path, input)?;
@@ -73,7 +73,8 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         let needed = header.data_length().map_err(fail)?;
         let there = size.saturating_sub(header.length);
         if header.element.is_ok() && needed != there {
-            let what = format!("its header says {needed} bytes of data, and it holds {there}");
+            let what =
+                tr!("its header says {needed} bytes of data, and it holds {there}", needed, there);
             return Err(fail(Fault::new(what, DAMAGED)));
         }
         infos.push(header.info(name.clone()));
@@ -91,7 +92,7 @@ fn read_config(
     characters: usize,
 ) -> Result<Settings> {
     if characters > MAX_CONFIG {
-        let what = format!("its config says that it is {characters} characters long");
+        let what = tr!("its config says that it is {characters} characters long", characters);
         return Err(Error::file(path, what, DAMAGED));
     }
     let bytes = archive.range(member, header.length, 4 * characters as u64);

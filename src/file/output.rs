@@ -89,7 +89,7 @@ impl Output {
         match self.writer {
             Writer::Record(write) => self.fill(|file| write(record, file)),
             Writer::Page(_) => {
-                let fix = "record the run as .json, .safetensors or .npz";
+                let fix = tr!("record the run as .json, .safetensors or .npz");
                 Err(Error::file(&self.path, "is a page, which holds no record", fix))
             }
         }
@@ -166,10 +166,10 @@ fn target(path: &Path) -> io::Result<PathBuf> {
 
 fn unwritable(path: &Path, error: &io::Error) -> Error {
     let fix = match error.kind() {
-        io::ErrorKind::NotFound => "make its folder first",
-        _ => shortage(error).unwrap_or("choose a path that can be written"),
+        io::ErrorKind::NotFound => tr!("make its folder first"),
+        _ => shortage(error).unwrap_or(tr!("choose a path that can be written")),
     };
-    Error::file(path, format!("cannot be written: {}", io_reason(error)), fix)
+    Error::file(path, tr!("cannot be written: {error}", error = io_reason(error)), fix)
 }
 
 #[cfg(test)]

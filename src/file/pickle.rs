@@ -133,7 +133,7 @@ impl<'a> Machine<'a> {
                 .iter()
                 .any(|count| *count > MOST)
             {
-                let what = format!("its pickle is of more than {MOST} parts");
+                let what = tr!("its pickle is of more than {MOST} parts", MOST);
                 return Err(Fault::new(what, SAVE));
             }
         }
@@ -195,8 +195,9 @@ impl<'a> Machine<'a> {
             }
             b'Q' => Value::Outside(self.pop()?),
             code => {
-                let what = format!(
-                    "its pickle has an instruction, {code:#04x}, that PyTorch does not write"
+                let what = tr!(
+                    "its pickle has an instruction, {code}, that PyTorch does not write",
+                    code = format!("{code:#04x}")
                 );
                 return Err(Fault::new(what, DAMAGED));
             }
@@ -296,7 +297,7 @@ impl<'a> Machine<'a> {
     fn take(&mut self, count: u64) -> Result<&'a [u8], Fault> {
         let parts = usize::try_from(count).ok().and_then(|count| self.rest.split_at_checked(count));
         let (taken, rest) =
-            parts.ok_or_else(|| Fault::new("its pickle ends too early", TRUNCATED))?;
+            parts.ok_or_else(|| Fault::new(tr!("its pickle ends too early"), TRUNCATED))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -342,7 +343,7 @@ impl<'a> Machine<'a> {
 }
 
 fn broken() -> Fault {
-    Fault::new("its pickle is broken", DAMAGED)
+    Fault::new(tr!("its pickle is broken"), DAMAGED)
 }
 
 #[cfg(test)]

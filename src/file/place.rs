@@ -76,11 +76,13 @@ pub fn one_tensor(
 
 fn lacks(path: &Path, asked: &str, names: &[&str]) -> Error {
     let fix = match names {
-        [""] => "its one tensor has no name: leave out the colon and what follows it".to_owned(),
-        [] => "give a file that holds tensors: there are none in it".to_owned(),
-        names => format!("name one of its tensors, as FILE:TENSOR: {}", listed(names)),
+        [""] => {
+            tr!("its one tensor has no name: leave out the colon and what follows it").to_owned()
+        }
+        [] => tr!("give a file that holds tensors: there are none in it").to_owned(),
+        names => tr!("name one of its tensors, as FILE:TENSOR: {names}", names = listed(names)),
     };
-    Error::file(path, format!("holds no tensor {}", quoted(asked)), fix)
+    Error::file(path, tr!("holds no tensor {asked}", asked = quoted(asked)), fix)
 }
 
 /// Reads what is to be compared: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a tensor of
@@ -112,7 +114,7 @@ pub fn read_place(place: &Path) -> Result<Record> {
 fn read_folder(folder: &Path) -> Result<Record> {
     let arrays = arrays_in(&files_in(folder)?);
     if arrays.is_empty() {
-        let fix = "name a file in it, or a folder of .npy files";
+        let fix = tr!("name a file in it, or a folder of .npy files");
         return Err(Error::file(folder, "is a folder without .npy files", fix));
     }
     let mut record = Record::default();
@@ -133,7 +135,7 @@ pub fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>> {
         paths.push(folder.to_owned());
     }
     if paths.is_empty() {
-        let what = "holds no .json, .safetensors, .npz or .npy file";
+        let what = tr!("holds no .json, .safetensors, .npz or .npy file");
         return Err(Error::file(folder, what, "name a folder of recorded traces"));
     }
     Ok(paths)
@@ -142,7 +144,7 @@ pub fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>> {
 /// The files in a folder, by name.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
-        let what = format!("cannot be listed: {}", io_reason(&error));
+        let what = tr!("cannot be listed: {error}", error = io_reason(&error));
         Error::file(folder, what, "make it readable")
     })?;
     let paths = entries.filter_map(std::io::Result::ok).map(|entry| entry.path());

@@ -47,8 +47,8 @@ impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(value) => f.write_str(&quoted(&value.to_string())),
-            Self::List => f.write_str("a list"),
-            Self::Object => f.write_str("an object"),
+            Self::List => f.write_str(tr!("a list")),
+            Self::Object => f.write_str(tr!("an object")),
         }
     }
 }
@@ -97,11 +97,15 @@ impl Head {
     pub fn check(&self, path: &Path) -> Result<()> {
         match (&self.format, &self.version) {
             (Some(format), _) if !format.is(&FORMAT.into()) => {
-                let what = format!("its format is {format}, not \"{FORMAT}\"");
+                let what = tr!("its format is {format}, not \"{FORMAT}\"", format, FORMAT);
                 Err(Error::file(path, what, "give a trace written with -o"))
             }
             (Some(_), Some(version)) if !version.is(&VERSION.into()) => {
-                let what = format!("its version is {version}, and only {VERSION} is understood");
+                let what = tr!(
+                    "its version is {version}, and only {VERSION} is understood",
+                    version,
+                    VERSION
+                );
                 Err(Error::file(path, what, "use a newer mha-trace"))
             }
             _ => Ok(()),

@@ -93,9 +93,9 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     };
     for Object(step) in steps {
         let Some(tensor) = tensors.remove(&step.name) else {
-            let what = format!(
-                "its metadata names \"{}\" and it holds no such tensor",
-                quoted(&step.name)
+            let what = tr!(
+                "its metadata names \"{step}\" and it holds no such tensor",
+                step = quoted(&step.name)
             );
             return Err(Error::file(path, what, DAMAGED));
         };
@@ -116,7 +116,7 @@ fn read_header(path: &Path, input: &mut Input) -> Result<(u64, Metadata)> {
     let start = input.start(9).map_err(|error| unreadable(path, &error))?;
     // The header is an object behind its length.
     let Some((length, b"{")) = start.split_first_chunk() else {
-        let what = "is not a safetensors file, though its name says so";
+        let what = tr!("is not a safetensors file, though its name says so");
         return Err(Error::file(path, what, NAMED_WRONGLY));
     };
     let length = u64::from_le_bytes(*length);
@@ -127,14 +127,17 @@ fn read_header(path: &Path, input: &mut Input) -> Result<(u64, Metadata)> {
     let header: Metadata = serde_json::from_slice(&text).map_err(|error| {
         let error = error.to_string();
         let reason = error.rsplit_once(" at line ").map_or(error.as_str(), |(reason, _)| reason);
-        Error::file(path, format!("its header is broken: {}", quoted(reason)), DAMAGED)
+        Error::file(path, tr!("its header is broken: {reason}", reason = quoted(reason)), DAMAGED)
     })?;
     let needed = 8 + length + header.data_len() as u64;
     if input.length() < needed {
         return Err(unreadable(path, &io::ErrorKind::UnexpectedEof.into()));
     }
     if input.length() > needed {
-        let what = format!("holds {} bytes that its header does not name", input.length() - needed);
+        let what = tr!(
+            "holds {needed} bytes that its header does not name",
+            needed = input.length() - needed
+        );
         return Err(Error::file(path, what, DAMAGED));
     }
     Ok((8 + length, header))
@@ -157,8 +160,8 @@ fn element(dtype: Dtype) -> Result<Element, Fault> {
         Dtype::F32 => Element::F32,
         Dtype::F64 => Element::F64,
         other => {
-            let what = format!("is of type {other}, which cannot be read");
-            return Err(Fault::new(what, "store it as F64, F32, F16, BF16, I64 or BOOL"));
+            let what = tr!("is of type {other}, which cannot be read", other);
+            return Err(Fault::new(what, tr!("store it as F64, F32, F16, BF16, I64 or BOOL")));
         }
     })
 }

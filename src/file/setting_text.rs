@@ -23,7 +23,7 @@ pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
     let keys: Map<String, Value> = parse(path, text)?;
     let place = match error.line() {
         0 => String::new(),
-        line => format!(" at line {line}, column {}", error.column()),
+        line => tr!(" at line {line}, column {column}", line, column = error.column()),
     };
     let wrong = keys.into_iter().find_map(|(key, value)| wrong_value(&key, &value));
     Err(match wrong {
@@ -58,35 +58,35 @@ fn wrong_value(key: &str, value: &Value) -> Option<(String, String)> {
     }
     let needed = match (setting.choices, reason.rsplit_once(", expected ")) {
         ([_, ..], _) if setting.is_list => {
-            format!("a list of any of {}", setting.choices.join(", "))
+            tr!("a list of any of {choices}", choices = setting.choices.join(", "))
         }
-        ([_, ..], _) => format!("one of {}, in quotes", setting.choices.join(", ")),
+        ([_, ..], _) => tr!("one of {choices}, in quotes", choices = setting.choices.join(", ")),
         ([], Some((_, expected))) => match expected {
-            "usize" | "u64" => "a whole number from 0 up".to_owned(),
-            "f64" => "a number".to_owned(),
-            "a boolean" => "true or false".to_owned(),
-            "a string" => "a text in quotes".to_owned(),
-            "a sequence" => "a list".to_owned(),
-            "a map" => "an object".to_owned(),
+            "usize" | "u64" => tr!("a whole number from 0 up").to_owned(),
+            "f64" => tr!("a number").to_owned(),
+            "a boolean" => tr!("true or false").to_owned(),
+            "a string" => tr!("a text in quotes").to_owned(),
+            "a sequence" => tr!("a list").to_owned(),
+            "a map" => tr!("an object").to_owned(),
             other => quoted(other),
         },
         ([], None) => return None,
     };
-    Some((format!("{key} is {found}"), format!("give {needed}")))
+    Some((tr!("{key} is {found}", key, found), tr!("give {needed}", needed)))
 }
 
 /// A value and its kind, in a few words.
 fn kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
-        Value::Bool(value) => format!("{value}, a boolean,"),
-        Value::Number(number) => format!("the number {number}"),
-        Value::String(text) if text == NAN => "NaN, which is no number,".to_owned(),
+        Value::Bool(value) => tr!("{value}, a boolean,", value),
+        Value::Number(number) => tr!("the number {number}", number),
+        Value::String(text) if text == NAN => tr!("NaN, which is no number,").to_owned(),
         Value::String(text) if text == INFINITY => "Infinity".to_owned(),
         Value::String(text) if text == NEGATIVE_INFINITY => "-Infinity".to_owned(),
-        Value::String(text) => format!("the text \"{}\"", quoted(text)),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) => tr!("the text \"{text}\"", text = quoted(text)),
+        Value::Array(_) => tr!("a list").to_owned(),
+        Value::Object(_) => tr!("an object").to_owned(),
     }
 }
 

@@ -23,7 +23,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Keys<T> {
             type Value = T;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
+                f.write_str(tr!("an object"))
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map))
@@ -42,7 +42,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<T> {
             type Value = Members<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
+                f.write_str(tr!("an object"))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Members<T>, A::Error> {
                 let members = std::iter::from_fn(|| members.next_entry().transpose());
@@ -92,14 +92,15 @@ pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
     // Some errors come without their place.
     let place = match error.line() {
         0 => String::new(),
-        line => format!(" at line {line}, column {}", error.column()),
+        line => tr!(" at line {line}, column {column}", line, column = error.column()),
     };
     let text = error.to_string();
     // serde shows strings as Rust writes them.
     let text = [(NEGATIVE_INFINITY, "-Infinity"), (INFINITY, "Infinity"), (NAN, "NaN")]
         .into_iter()
         .fold(text, |text, (stand_in, word)| {
-            text.replace(&format!("string {stand_in:?}"), word).replace(stand_in, word)
+            text.replace(&tr!("string {stand_in}", stand_in = format!("{stand_in:?}")), word)
+                .replace(stand_in, word)
         });
     let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason);
     match error.classify() {
@@ -107,14 +108,14 @@ pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
             Error::file(path, "is empty", "write or copy it again")
         }
         Category::Eof => {
-            let what = format!("the file ends in the middle,{place}");
+            let what = tr!("the file ends in the middle,{place}", place);
             Error::file(path, what, "it is truncated: write or copy it again")
         }
         Category::Syntax | Category::Io if (error.line(), error.column()) <= (1, 1) => {
             not_json(path)
         }
         Category::Syntax | Category::Io => {
-            let fix = "check the JSON there: a comma, a quote or a bracket may be missing";
+            let fix = tr!("check the JSON there: a comma, a quote or a bracket may be missing");
             Error::file(path, format!("{}{place}", quoted(reason)), fix)
         }
         Category::Data => {
@@ -132,8 +133,8 @@ pub fn explain(path: &Path, error: &serde_json::Error) -> Error {
                     .into_iter()
                     .fold(reason, |reason, (theirs, ours)| reason.replace(theirs, ours));
                     let fix = match place.as_str() {
-                        "" => "give a nested array of numbers",
-                        _ => "correct the value there",
+                        "" => tr!("give a nested array of numbers"),
+                        _ => tr!("correct the value there"),
                     };
                     Error::file(path, format!("{reason}{place}"), fix)
                 }
@@ -148,8 +149,12 @@ fn unknown(path: &Path, kind: &str, rest: &str, place: &str) -> Error {
     let name = names.next().unwrap_or_default();
     let known: Vec<&str> = names.skip(1).step_by(2).collect();
     let fix = match near_miss(name, &known) {
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => format!("the {kind}s are {}", known.join(", ")),
+        Some(near) => tr!("did you mean \"{near}\"?", near),
+        None => tr!("the {kind}s are {known}", kind, known = known.join(", ")),
     };
-    Error::file(path, format!("unknown {kind} \"{}\"{place}", quoted(name)), fix)
+    Error::file(
+        path,
+        tr!("unknown {kind} \"{quoted}\"{place}", kind, quoted = quoted(name), place),
+        fix,
+    )
 }

@@ -96,11 +96,11 @@ impl Tensors for Torch {
 pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     let start = input.start(LEGACY.len() as u64).map_err(|error| unreadable(path, &error))?;
     if start == LEGACY {
-        let fix = "save it again with a PyTorch of today: torch.save(torch.load(path), path)";
+        let fix = tr!("save it again with a PyTorch of today: torch.save(torch.load(path), path)");
         return Err(Error::file(path, "is in the format of PyTorch before 1.6", fix));
     }
     if !start.starts_with(b"PK") {
-        let what = "is not a PyTorch checkpoint, though its name says so";
+        let what = tr!("is not a PyTorch checkpoint, though its name says so");
         return Err(Error::file(path, what, NAMED_WRONGLY));
     }
     let length = input.length();
@@ -159,16 +159,17 @@ fn find_pickle(path: &Path, archive: &Archive) -> Result<(String, usize)> {
     let members = archive.members();
     let found = members.iter().position(|member| member.name.ends_with("/data.pkl"));
     let Some((at, pickle)) = found.and_then(|at| Some((at, members.get(at)?))) else {
-        let what = "holds no data.pkl: it is a zip archive, but not a PyTorch checkpoint";
+        let what = tr!("holds no data.pkl: it is a zip archive, but not a PyTorch checkpoint");
         return Err(Error::file(path, what, NAMED_WRONGLY));
     };
     let folder = pickle.name.trim_end_matches("data.pkl").to_owned();
     if archive.position(&format!("{folder}constants.pkl")).is_some() {
-        let fix = "save its tensors: torch.save(torch.jit.load(path).state_dict(), path)";
+        let fix = tr!("save its tensors: torch.save(torch.jit.load(path).state_dict(), path)");
         return Err(Error::file(path, "is a TorchScript program, not a state dict", fix));
     }
     if !pickle.stored || pickle.size > MAX_PICKLE {
-        let what = format!("its data.pkl of {} bytes is not as PyTorch writes it", pickle.size);
+        let what =
+            tr!("its data.pkl of {size} bytes is not as PyTorch writes it", size = pickle.size);
         return Err(Error::file(path, what, SAVE));
     }
     Ok((folder, at))
@@ -178,7 +179,7 @@ fn find_pickle(path: &Path, archive: &Archive) -> Result<(String, usize)> {
 fn refuse_unreasonable(path: &Path, views: &[View], file: u64) -> Result<()> {
     let mut names = HashSet::new();
     if let Some(twice) = views.iter().find(|view| !names.insert(view.name.as_str())) {
-        let what = format!("holds two tensors that are \"{}\"", quoted(&twice.name));
+        let what = tr!("holds two tensors that are \"{twice}\"", twice = quoted(&twice.name));
         return Err(Error::file(path, what, "keep one of them"));
     }
     let (mut made, mut read) = (0_u64, 0_u64);
@@ -193,10 +194,10 @@ fn refuse_unreasonable(path: &Path, views: &[View], file: u64) -> Result<()> {
     let beyond =
         |bytes: u64, times: u64| bytes > file.saturating_mul(times).saturating_add(MAX_REPEATED);
     if beyond(made, 16) || beyond(read, 64) {
-        let what = format!(
-            "its tensors are {} from a file of {}: they are views that repeat its numbers",
-            crate::error::bytes(made.into()),
-            crate::error::bytes(file.into())
+        let what = tr!(
+            "its tensors are {made} from a file of {file}: they are views that repeat its numbers",
+            made = crate::error::bytes(made.into()),
+            file = crate::error::bytes(file.into())
         );
         return Err(Error::file(path, what, "save copies of them: tensor.clone()"));
     }
@@ -220,7 +221,7 @@ type Found<T> = Result<T, (String, Fault)>;
 impl Finder<'_> {
     fn find(&mut self, id: Id, name: &str, depth: usize) -> Found<()> {
         if depth > MAX_DEPTH {
-            let what = "its dicts hold each other without end";
+            let what = tr!("its dicts hold each other without end");
             return Err((String::new(), Fault::new(what, SAVE)));
         }
         match self.pickle.get(id) {
@@ -260,7 +261,7 @@ impl Finder<'_> {
         // A number in a list of many costs no name.
         let cost = if holds { 1 + outer.len() + key.len() } else { 1 };
         let Some(left) = self.work.checked_sub(cost) else {
-            let what = "its dicts hold the same things again and again";
+            let what = tr!("its dicts hold the same things again and again");
             return Err((String::new(), Fault::new(what, SAVE)));
         };
         self.work = left;
@@ -313,11 +314,11 @@ impl Finder<'_> {
     ) -> Result<View, Fault> {
         let damaged = |what: &str| Fault::new(what, DAMAGED);
         let Value::Outside(storage) = self.pickle.get(storage) else {
-            return Err(damaged("has no storage"));
+            return Err(damaged(tr!("has no storage")));
         };
         // ("storage", type, key, device, number of elements)
         let [_, class, key, ..] = self.pickle.sequence(*storage).unwrap_or_default() else {
-            return Err(damaged("has no storage"));
+            return Err(damaged(tr!("has no storage")));
         };
         let class = self.pickle.global(dtype.unwrap_or(*class)).unwrap_or_default();
         let element = element(class);
@@ -326,16 +327,20 @@ impl Finder<'_> {
         let Some((member, storage)) =
             member.and_then(|at| Some((at, self.archive.members().get(at)?)))
         else {
-            return Err(damaged("its storage is missing"));
+            return Err(damaged(tr!("its storage is missing")));
         };
         let shape = self.pickle.lengths(shape);
         let layout = (self.pickle.length(offset), shape, self.pickle.lengths(strides));
         let (Some(offset), Some(shape), Some(strides)) = layout else {
-            return Err(damaged("has a size, offset or stride that is no whole number from 0 up"));
+            return Err(damaged(tr!(
+                "has a size, offset or stride that is no whole number from 0 up"
+            )));
         };
         if shape.len() != strides.len() || byte_length(&shape, 8).is_none() {
-            return Err(damaged(&format!(
-                "its sizes {shape:?} and strides {strides:?} make no tensor"
+            return Err(damaged(&tr!(
+                "its sizes {shape} and strides {strides} make no tensor",
+                shape = format!("{shape:?}"),
+                strides = format!("{strides:?}")
             )));
         }
         let span = span(&shape, &strides).ok_or_else(beyond_storage)?;
@@ -360,7 +365,7 @@ fn span(shape: &[usize], strides: &[usize]) -> Option<usize> {
 }
 
 fn beyond_storage() -> Fault {
-    Fault::new("reaches beyond its storage", DAMAGED)
+    Fault::new(tr!("reaches beyond its storage"), DAMAGED)
 }
 
 fn within(outer: &str, key: &str) -> String {
@@ -385,10 +390,10 @@ fn element(class: &str) -> Result<Element, Fault> {
         "torch.uint64" => Element::U64,
         other => {
             let name = other.trim_start_matches("torch.").trim_end_matches("Storage");
-            let what = format!("is of type {name}, which cannot be read");
+            let what = tr!("is of type {name}, which cannot be read", name);
             return Err(Fault::new(
                 what,
-                "save it as floats, integers or booleans: tensor.float()",
+                tr!("save it as floats, integers or booleans: tensor.float()"),
             ));
         }
     })

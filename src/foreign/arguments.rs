@@ -7,6 +7,7 @@ use super::names::{last_segment, meanings};
 use crate::config::{Mask, Setting, Settings};
 use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
+use crate::lang;
 use crate::program::{Name, whole};
 
 /// An argument that kernels take beside queries, keys and values.
@@ -97,15 +98,19 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         let Some(setting) = setting.filter(|setting| !setting.is_set(settings)) else { continue };
         let numbers = numbers(&entry.tensor)?;
         let wrong = || {
-            let what = format!("holds {}, which is no {}", listed(&numbers), argument.key);
-            let fix = format!("leave it out of the file, and state {}", argument.key);
+            let what = tr!(
+                "holds {numbers}, which is no {key}",
+                numbers = listed(&numbers),
+                key = argument.key
+            );
+            let fix = tr!("leave it out of the file, and state {key}", key = argument.key);
             Error::tensor(quoted(&entry.name), what, fix)
         };
         let text = (argument.text)(&numbers).ok_or_else(wrong)?;
         if !text.is_empty() {
             setting.set(settings, &text).map_err(|_| wrong())?;
         }
-        let how = format!("which is {}", listed(&numbers));
+        let how = tr!("which is {numbers}", numbers = listed(&numbers));
         matches.push(Match::as_it_is(argument.key, &entry.name).read(how));
     }
     // Without those of the queries they are those of both.
@@ -208,7 +213,7 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         };
         let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
             let (mask, how) = read_mask(mask, *meaning, is_added, caller)?;
-            Ok((mask, format!("{axes}{how}")))
+            Ok((mask, format!("{}{how}", lang::text(axes))))
         };
         let readings: Vec<(Tensor, String)> =
             readings.into_iter().map(read).collect::<Result<_>>()?;
@@ -230,15 +235,15 @@ fn read_mask(
     caller: Caller,
 ) -> Result<(Tensor, &'static str)> {
     Ok(match meaning {
-        _ if is_added => (mask, "added to the scores"),
-        Meaning::Ignore => (mask.eq(0.0)?, "true means ignored"),
+        _ if is_added => (mask, tr!("added to the scores")),
+        Meaning::Ignore => (mask.eq(0.0)?, tr!("true means ignored")),
         Meaning::AttendIfCore if caller == Caller::Module && !mask.dtype().is_float() => {
-            (mask.eq(0.0)?, "true means blocked, as in nn.MultiheadAttention")
+            (mask.eq(0.0)?, tr!("true means blocked, as in nn.MultiheadAttention"))
         }
         // Floats that are 0 and 1 would be added too.
-        Meaning::AttendIfCore if mask.dtype().is_float() => (mask, "added to the scores"),
-        Meaning::AttendIfCore | Meaning::Added => (mask, "true means attend"),
-        Meaning::Attend => (mask.ne(0.0)?, "1 means attend"),
+        Meaning::AttendIfCore if mask.dtype().is_float() => (mask, tr!("added to the scores")),
+        Meaning::AttendIfCore | Meaning::Added => (mask, tr!("true means attend")),
+        Meaning::Attend => (mask.ne(0.0)?, tr!("1 means attend")),
     })
 }
 

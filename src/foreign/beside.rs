@@ -45,7 +45,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             return Ok(None);
         }
         let full = format!("{}{}", self.layer.prefix, name.replace("{}", "*"));
-        let how = Some("heads below each other".to_owned());
+        let how = Some(tr!("heads below each other").to_owned());
         Ok(Some((full, Tensor::stack(&all, 0)?, how)))
     }
 
@@ -90,8 +90,9 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let split = || width.checked_div(heads.queries?);
         let head_dim = heads.head_dim.or_else(split).or_else(of_norm);
         let Some(head_dim) = head_dim.filter(|dim| *dim > 0 && width.is_multiple_of(*dim)) else {
-            let what = format!(
-                "has {rows} rows, queries and gates of heads, and nothing tells how many heads"
+            let what = tr!(
+                "has {rows} rows, queries and gates of heads, and nothing tells how many heads",
+                rows
             );
             return Err(Error::tensor(Name::WQ, what, "pass `heads=N`"));
         };
@@ -101,7 +102,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let [queries, ..] = Name::PROJECTIONS;
         let parts = [(queries, 0), (Name::GATE, 1)]
             .map(|(projection, from)| Part { projection, blocks: every_other(from) });
-        for (step, stored) in [(Name::WQ, "rows"), (Name::BQ, "entries")] {
+        for (step, stored) in [(Name::WQ, tr!("rows")), (Name::BQ, tr!("entries"))] {
             let Some(packed) = self.weights.tensors.remove(&step) else { continue };
             let is_it = |matched: &Match| matched.step == step.as_str();
             let Some(at) = self.weights.matches.iter().position(is_it) else { continue };
@@ -146,7 +147,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             && weight.dims().first() == width
             && heads.queries != Some(1)
         {
-            let fix = "pass `qk_norm_over=all`";
+            let fix = tr!("pass `qk_norm_over=all`");
             return Err(Error::tensor(full, "is a norm of all heads together", fix));
         }
         Ok(())

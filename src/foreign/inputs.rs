@@ -26,7 +26,7 @@ impl std::str::FromStr for NameMap {
             Some((theirs, ours)) if !theirs.is_empty() && !ours.is_empty() => {
                 Ok((theirs.trim().to_owned(), ours.trim().to_owned()))
             }
-            _ => Err(format!("`{part}` is not THEIRS=OURS")),
+            _ => Err(tr!("`{part}` is not THEIRS=OURS", part)),
         };
         text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
     }
@@ -52,8 +52,12 @@ impl NameMap {
         for (theirs, ours) in &self.0 {
             if let Some(before) = seen.insert(theirs, ours) {
                 let (theirs, before) = (quoted(theirs), quoted(before));
-                let what =
-                    format!("`map`: {theirs} is mapped twice, to {before} and to {}", quoted(ours));
+                let what = tr!(
+                    "`map`: {theirs} is mapped twice, to {before} and to {ours}",
+                    theirs,
+                    before,
+                    ours = quoted(ours)
+                );
                 return Err(Error::config(what, "map it to one step"));
             }
             let refuse = |what: String, fix: String| {
@@ -62,15 +66,15 @@ impl NameMap {
             };
             if !steps.contains(&ours.as_str()) {
                 let fix = match near_miss(ours, &steps) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("the steps are {}", steps.join(", ")),
+                    Some(near) => tr!("did you mean {near}?", near),
+                    None => tr!("the steps are {steps}", steps = steps.join(", ")),
                 };
-                return refuse(format!("no step is called {}", quoted(ours)), fix);
+                return refuse(tr!("no step is called {ours}", ours = quoted(ours)), fix);
             }
             let mut found = false;
             for record in records.iter_mut().filter(|record| record.tensor(theirs).is_some()) {
                 if theirs != ours && record.tensor(ours).is_some() {
-                    let what = format!("the file has a tensor {ours} as well");
+                    let what = tr!("the file has a tensor {ours} as well", ours);
                     return refuse(what, "map one of the two to another step".to_owned());
                 }
                 found = true;
@@ -80,8 +84,8 @@ impl NameMap {
             if !found {
                 let entries = records.iter().flat_map(|record| &record.entries);
                 let names: Vec<&str> = entries.map(|entry| entry.name.as_str()).collect();
-                let what = format!("the file has no tensor {}", quoted(theirs));
-                return refuse(what, format!("it has {}", listed(&names)));
+                let what = tr!("the file has no tensor {theirs}", theirs = quoted(theirs));
+                return refuse(what, tr!("it has {names}", names = listed(&names)));
             }
             taken.push(Match::as_it_is(ours, theirs));
         }
@@ -161,7 +165,7 @@ fn keep_layer(record: &mut Record, prefix: &str) -> Option<Vec<Unmatched>> {
     }
     let others = record.entries.iter().filter(|entry| !is_kept(entry));
     let hidden = others.filter(|entry| !meanings(&entry.name).is_empty()).map(|entry| {
-        let why = format!("it is not under the prefix {}", quoted(prefix));
+        let why = tr!("it is not under the prefix {prefix}", prefix = quoted(prefix));
         Unmatched { tensor: entry.name.clone(), why }
     });
     let hidden = hidden.collect();
@@ -179,16 +183,16 @@ fn find_input(record: &mut Record, name: Name) -> Result<Option<Match>> {
     };
     if candidates.len() > 1 {
         let names: Vec<&str> = candidates.iter().map(|entry| entry.name.as_str()).collect();
-        let what = format!("may be {}", quoted(&names.join(" or ")));
+        let what = tr!("may be {names}", names = quoted(&names.join(tr!(" or "))));
         let first = quoted(names.first().copied().unwrap_or_default());
-        let fix = format!("say which, as `map={first}={name}`");
+        let fix = tr!("say which, as `map={first}={name}`", first, name);
         return Err(Error::tensor(name, what, fix));
     }
     let Some(entry) = candidates.pop() else { return Ok(None) };
     let mut taken = Match::as_it_is(name.as_str(), &entry.name);
     if entry.tensor.rank() == 2 {
         entry.tensor = with_batch(&entry.tensor)?;
-        taken = taken.read("a batch of one");
+        taken = taken.read(tr!("a batch of one"));
     }
     let said = exact.is_none() || taken.chosen;
     name.as_str().clone_into(&mut entry.name);

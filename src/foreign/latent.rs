@@ -68,11 +68,11 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             (self.tensor(&others.0)?, self.tensor(&to_keys.0)?)
         else {
             let missing = format!("{}{}", self.layer.prefix, to_keys.0);
-            let what = "is missing beside the other projections of latents";
+            let what = tr!("is missing beside the other projections of latents");
             return Err(Error::tensor(missing, what, "give the layer's weights, all of them"));
         };
         let (Ok((kv_rows, rank)), Ok((to_rows, _))) = (packed.dims2(), to.dims2()) else {
-            let what = format!("is {:?}, no matrix", packed.dims());
+            let what = tr!("is {dims}, no matrix", dims = format!("{:?}", packed.dims()));
             return Err(Error::tensor(name, what, "give weights (out, in)"));
         };
         // H · nope = rows of keys and values − H · v, and H · rope = rows of queries − H · nope.
@@ -86,11 +86,14 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             *heads > 0 && Some(heads * each) == turned && shared(kv_rows) && shared(o_width)
         };
         let Some(((heads, each), own)) = heads.filter(fits).zip(of_own) else {
-            let what = format!(
-                "is {:?}, which does not fit {q_rows} rows of queries, {to_rows} of the latent and {o_width} columns of the output projection",
-                packed.dims()
+            let what = tr!(
+                "is {dims}, which does not fit {q_rows} rows of queries, {to_rows} of the latent and {o_width} columns of the output projection",
+                dims = format!("{:?}", packed.dims()),
+                q_rows,
+                to_rows,
+                o_width
             );
-            let fix = "give the weights of one layer of multi-head latent attention";
+            let fix = tr!("give the weights of one layer of multi-head latent attention");
             return Err(Error::tensor(name, what, fix));
         };
         let (own, values) = (own / heads, o_width / heads);
@@ -112,14 +115,14 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     ) -> Result<()> {
         let bias = self.tensor(bias)?;
         if let Some((name, bias)) = &bias {
-            refuse_other_size(name, bias, "its weight has", matrix.dim(0)?)?;
+            refuse_other_size(name, bias, tr!("its weight has"), matrix.dim(0)?)?;
         }
         for (projection, blocks) in parts {
             let part = Part { projection, blocks };
-            self.take(projection.0, name, part.of(matrix)?, Some(part.told("rows")));
+            self.take(projection.0, name, part.of(matrix)?, Some(part.told(tr!("rows"))));
             if let Some((name, bias)) = &bias {
                 let entries = part.of(&bias.flatten_all()?)?;
-                self.take(projection.1, name, entries, Some(part.told("entries")));
+                self.take(projection.1, name, entries, Some(part.told(tr!("entries"))));
             }
         }
         Ok(())

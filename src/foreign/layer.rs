@@ -194,7 +194,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         };
         let transposed = stored_in_out(&name, &matrix, &output)?;
         let (matrix, output, how) = if transposed {
-            (matrix.t()?, output.t()?.contiguous()?, Some("transposed".to_owned()))
+            (matrix.t()?, output.t()?.contiguous()?, Some(tr!("transposed").to_owned()))
         } else {
             (matrix, output, None)
         };
@@ -204,17 +204,17 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             Packing::Blocks => in_blocks(rows, queries),
             Packing::Codegen => in_four(&name, rows, queries)?,
         };
-        let stored = if transposed { "columns" } else { "rows" };
+        let stored = if transposed { tr!("columns") } else { tr!("rows") };
         for part in &parts {
             let rows = part.of(&matrix)?;
             self.take(part.projection.0, &name, rows, Some(part.told(stored)));
         }
         if let Some((name, packed)) = self.tensor(bias)? {
             let packed = packed.flatten_all()?;
-            refuse_other_size(&name, &packed, "its weight has", matrix.dim(0)?)?;
+            refuse_other_size(&name, &packed, tr!("its weight has"), matrix.dim(0)?)?;
             for part in &parts {
                 let entries = part.of(&packed)?;
-                self.take(part.projection.1, &name, entries, Some(part.told("entries")));
+                self.take(part.projection.1, &name, entries, Some(part.told(tr!("entries"))));
             }
         }
         self.take(Name::WO, &output_name, output, how);
@@ -227,7 +227,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// Queries apart, and keys and values in one matrix, all stored as (in, out), as GPT-2's cross attention has them.
     fn keys_and_values(&mut self, queries: &Names, others: &Names) -> Result<()> {
         let [q, k, v, o] = Name::PROJECTIONS;
-        let how = || Some("transposed".to_owned());
+        let how = || Some(tr!("transposed").to_owned());
         for (projection, names) in [(q, queries), (o, &self.layer.output)] {
             if let Some((name, weight)) = self.tensor(&names.0)? {
                 self.take(projection.0, &name, weight.t()?.contiguous()?, how());
@@ -241,14 +241,14 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let rows = packed.dim(0)?;
         let bias = self.tensor(&others.1)?;
         if let Some((name, bias)) = &bias {
-            refuse_other_size(name, bias, "its weight has", rows)?;
+            refuse_other_size(name, bias, tr!("its weight has"), rows)?;
         }
         for (at, projection) in [k, v].into_iter().enumerate() {
             let part = Part { projection, blocks: vec![(at * (rows / 2), rows / 2)] };
-            self.take(projection.0, &name, part.of(&packed)?, Some(part.told("columns")));
+            self.take(projection.0, &name, part.of(&packed)?, Some(part.told(tr!("columns"))));
             if let Some((name, bias)) = &bias {
                 let entries = part.of(&bias.flatten_all()?)?;
-                self.take(projection.1, name, entries, Some(part.told("entries")));
+                self.take(projection.1, name, entries, Some(part.told(tr!("entries"))));
             }
         }
         Ok(())
@@ -262,13 +262,13 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             let weight = self.weights.tensors.get(&weight);
             weight.and_then(|weight| weight.dims().first().copied()).unwrap_or(0)
         });
-        refuse_other_size(&name, &packed, "its weights have", rows.iter().sum())?;
+        refuse_other_size(&name, &packed, tr!("its weights have"), rows.iter().sum())?;
         let mut from = 0;
         for (projection, rows) in inputs.into_iter().zip(rows) {
             let part = Part { projection, blocks: vec![(from, rows)] };
             from += rows;
             let entries = part.of(&packed.flatten_all()?)?;
-            self.take(projection.1, &name, entries, Some(part.told("entries")));
+            self.take(projection.1, &name, entries, Some(part.told(tr!("entries"))));
         }
         Ok(())
     }
@@ -289,7 +289,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             if let Some(weight) = without {
                 let size = weight.dims().first().copied().unwrap_or(0);
                 let zeros = Tensor::zeros(size, weight.dtype(), weight.device())?;
-                self.take(bias, "no tensor", zeros, Some("zeros".to_owned()));
+                self.take(bias, tr!("no tensor"), zeros, Some(tr!("zeros").to_owned()));
             }
         }
         Ok(())
@@ -308,22 +308,29 @@ impl Stored {
         let (shape, fix) = match self {
             Self::Rows | Self::Latent => return Ok((tensor.clone(), None, None)),
             Self::Kernels if dims.len() == 2 => {
-                return Ok((tensor.t()?.contiguous()?, Some("transposed".to_owned()), None));
+                return Ok((tensor.t()?.contiguous()?, Some(tr!("transposed").to_owned()), None));
             }
-            Self::Heads => ("(heads, in, head_dim)", "give a weight with an axis for the heads"),
-            Self::Kernels => {
-                ("(in, out) or (in, heads, head_dim)", "give a kernel as Flax and Keras have it")
+            Self::Heads => {
+                ("(heads, in, head_dim)", tr!("give a weight with an axis for the heads"))
             }
+            Self::Kernels => (
+                tr!("(in, out) or (in, heads, head_dim)"),
+                tr!("give a kernel as Flax and Keras have it"),
+            ),
         };
         let [first, second, last] = *dims else {
-            return Err(Error::tensor(name, format!("is {dims:?}, not {shape}"), fix));
+            return Err(Error::tensor(
+                name,
+                tr!("is {dims}, not {shape}", dims = format!("{dims:?}"), shape),
+                fix,
+            ));
         };
         let (rows, heads) = match (step, self) {
             (Name::WO, _) => (tensor.reshape((first * second, last))?.t()?, first),
             (_, Self::Kernels) => (tensor.reshape((first, second * last))?.t()?, second),
             _ => (tensor.transpose(1, 2)?.contiguous()?.reshape((first * last, second))?, first),
         };
-        Ok((rows.contiguous()?, Some("heads side by side".to_owned()), Some(heads)))
+        Ok((rows.contiguous()?, Some(tr!("heads side by side").to_owned()), Some(heads)))
     }
 }
 

@@ -97,7 +97,7 @@ fn schemes() -> Vec<Scheme> {
     let in_proj = scheme(vec![raw(("in_proj_weight", "in_proj_bias"))]);
     // With kdim, whose biases stay packed.
     let apart = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];
-    let apart = scheme(apart.map(|name| raw((name, "no bias of its own"))).into());
+    let apart = scheme(apart.map(|name| raw((name, tr!("no bias of its own")))).into());
     let latents = latent::ROWS.iter().flat_map(|row| {
         let names = |query: &&str| [*query, row.keys_and_values].iter().map(module).collect();
         let scheme = |query| Scheme { stored: Stored::Latent, ..scheme(names(query)) };
@@ -218,24 +218,28 @@ pub fn pick(names: &[&str], prefix: Option<&str>, without: Without) -> Result<Op
     let told = |prefixes: Vec<&str>| match prefixes.as_slice() {
         [shown @ .., _] if prefixes.len() > SHOWN => {
             let shown = shown.get(..SHOWN).unwrap_or(shown);
-            format!("{} and {} more", quoted(&shown.join(", ")), prefixes.len() - SHOWN)
+            tr!(
+                "{shown} and {prefixes} more",
+                shown = quoted(&shown.join(", ")),
+                prefixes = prefixes.len() - SHOWN
+            )
         }
         all => quoted(&all.join(", ")),
     };
     if under.len() > 1 {
-        let what = format!("{} layers have them, and no prefix picks one", under.len());
+        let what = tr!("{under} layers have them, and no prefix picks one", under = under.len());
         let prefixes = under.iter().map(Layer::shown_prefix).collect();
-        let fix = format!("pick one with `prefix`: {}", told(prefixes));
+        let fix = tr!("pick one with `prefix`: {prefixes}", prefixes = told(prefixes));
         return Err(Error::tensor("weights", what, fix));
     }
     if under.is_empty() && !asked.is_empty() {
-        let what = format!("none under the prefix {}", quoted(asked));
+        let what = tr!("none under the prefix {asked}", asked = quoted(asked));
         let fix = if known.is_empty() {
             missing(names)
         } else if known.iter().all(String::is_empty) {
-            "the only layer has no prefix: leave it out".to_owned()
+            tr!("the only layer has no prefix: leave it out").to_owned()
         } else {
-            format!("there are {}", told(known.iter().map(String::as_str).collect()))
+            tr!("there are {known}", known = told(known.iter().map(String::as_str).collect()))
         };
         return Err(Error::tensor("weights", what, fix));
     }
@@ -283,10 +287,12 @@ const SHOWN: usize = 12;
 /// The error for a file that holds no whole layer that is known by its names: what lacks, if a layer is nearly there.
 fn none_found(names: &[&str]) -> Error {
     let what = match nearly(names) {
-        Some((there, missing)) => {
-            quoted(&format!("no {} beside {}", missing.join(", no "), there.join(", ")))
-        }
-        None => "no four projections among the file's tensors".to_owned(),
+        Some((there, missing)) => quoted(&tr!(
+            "no {missing} beside {there}",
+            missing = missing.join(", no "),
+            there = there.join(", ")
+        )),
+        None => tr!("no four projections among the file's tensors").to_owned(),
     };
     Error::tensor("weights", what, missing(names))
 }
@@ -319,7 +325,11 @@ fn nearly(names: &[&str]) -> Option<(Vec<String>, Vec<String>)> {
 fn missing(names: &[&str]) -> String {
     let shown = listed(names.get(..SHOWN).unwrap_or(names));
     let more = if names.len() > SHOWN { ", …" } else { "" };
-    format!("name them w_q, w_k, w_v, w_o or q_proj.weight …; the file holds {shown}{more}")
+    tr!(
+        "name them w_q, w_k, w_v, w_o or q_proj.weight …; the file holds {shown}{more}",
+        shown,
+        more
+    )
 }
 
 #[cfg(test)]

@@ -31,7 +31,8 @@ pub fn refuse_other_size(name: &str, bias: &Tensor, have: &str, rows: usize) -> 
     if bias.elem_count() == rows {
         return Ok(());
     }
-    let what = format!("is {:?}, and {have} {rows} rows", bias.dims());
+    let what =
+        tr!("is {dims}, and {have} {rows} rows", dims = format!("{:?}", bias.dims()), have, rows);
     Err(Error::tensor(name, what, "give a bias of that size"))
 }
 
@@ -75,7 +76,7 @@ pub fn in_blocks(rows: usize, queries: usize) -> Vec<Part> {
 pub fn in_four(name: &str, rows: usize, queries: usize) -> Result<Vec<Part>> {
     let fourth = queries / 4;
     if rows != queries.saturating_mul(3) || !queries.is_multiple_of(4) {
-        let what = format!("has {rows} rows, which four blocks of q, v and k do not share");
+        let what = tr!("has {rows} rows, which four blocks of q, v and k do not share", rows);
         return Err(Error::tensor(name, what, "say how it is packed: `packing=blocks`"));
     }
     let part = |projection, at: usize| {
@@ -90,11 +91,12 @@ pub fn in_four(name: &str, rows: usize, queries: usize) -> Result<Vec<Part>> {
 pub fn by_heads(name: &str, rows: usize, queries: usize, heads: Heads) -> Result<Vec<Part>> {
     let count = heads.queries.or_else(|| queries.checked_div(heads.head_dim?));
     let Some(count) = count else {
-        let what = "packs q, k and v head by head, and nothing tells how many heads there are";
+        let what = tr!("packs q, k and v head by head, and nothing tells how many heads there are");
         return Err(Error::tensor(name, what, "pass `heads=N`"));
     };
     let wrong = || {
-        let what = format!("has {rows} rows, which {count} heads of q, k and v do not share");
+        let what =
+            tr!("has {rows} rows, which {count} heads of q, k and v do not share", rows, count);
         Error::tensor(name, what, "set heads to their number")
     };
     let head_dim = queries.checked_div(count).filter(|dim| *dim > 0 && dim * count == queries);
@@ -116,11 +118,14 @@ pub fn by_heads(name: &str, rows: usize, queries: usize, heads: Heads) -> Result
 /// Whether a packed matrix is stored as (in, out of all).
 pub fn stored_in_out(name: &str, matrix: &Tensor, output: &Tensor) -> Result<bool> {
     let [d_model, queries] = *output.dims() else {
-        let what = format!("its output projection is {:?}, not a matrix", output.dims());
+        let what = tr!(
+            "its output projection is {dims}, not a matrix",
+            dims = format!("{:?}", output.dims())
+        );
         return Err(Error::tensor(name, what, "give a matrix (out, in)"));
     };
     let [rows, columns] = *matrix.dims() else {
-        let what = format!("is {:?}, not a matrix", matrix.dims());
+        let what = tr!("is {dims}, not a matrix", dims = format!("{:?}", matrix.dims()));
         return Err(Error::tensor(name, what, "give a matrix (out of q, k and v, in)"));
     };
     let packed = d_model.max(1).saturating_mul(3);
@@ -132,11 +137,13 @@ pub fn stored_in_out(name: &str, matrix: &Tensor, output: &Tensor) -> Result<boo
         (rows_fit, columns_fit) if rows_fit != columns_fit => Ok(columns_fit),
         _ if is_grouped => Ok(false),
         _ => {
-            let what = format!(
-                "is {:?}, and three projections to {d_model} features would be ({packed}, in)",
-                matrix.dims()
+            let what = tr!(
+                "is {dims}, and three projections to {d_model} features would be ({packed}, in)",
+                dims = format!("{:?}", matrix.dims()),
+                d_model,
+                packed
             );
-            let fix = "give q, k and v packed below each other, k and v of one size";
+            let fix = tr!("give q, k and v packed below each other, k and v of one size");
             Err(Error::tensor(name, what, fix))
         }
     }

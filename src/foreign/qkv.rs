@@ -61,9 +61,14 @@ pub fn arranged(
                 Some(Start::Projections) => "(batch, token, heads · head_dim)",
                 _ => axes,
             };
-            let what = format!("is {:?}, {rank} axes where {axes} is needed", tensor.dims());
+            let what = tr!(
+                "is {dims}, {rank} axes where {axes} is needed",
+                dims = format!("{:?}", tensor.dims()),
+                rank,
+                axes
+            );
             let fix =
-                "say with `qkv_format` in which order they are, or with `start` what they are";
+                tr!("say with `qkv_format` in which order they are, or with `start` what they are");
             Err(Error::tensor(name, what, fix))
         }
     }
@@ -113,10 +118,10 @@ fn missing(found: &[Option<&Entry>; 3]) -> Error {
         names.collect::<Vec<_>>()
     };
     let (there, lacking) = (names(true), names(false));
-    let verb = if there.len() == 1 { "is" } else { "are" };
-    let what = format!("not recorded, though {} {verb}", there.join(" and "));
-    let fix = "record all three: q, k and v; or x and the weights";
-    Error::tensor(lacking.join(" and "), what, fix)
+    let verb = if there.len() == 1 { tr!("is") } else { tr!("are") };
+    let what = tr!("not recorded, though {there} {verb}", there = there.join(tr!(" and ")), verb);
+    let fix = tr!("record all three: q, k and v; or x and the weights");
+    Error::tensor(lacking.join(tr!(" and ")), what, fix)
 }
 
 /// The tensors that are queries, keys and values.
@@ -153,8 +158,12 @@ fn one<'r>(record: &'r Record, steps: &[Name]) -> Result<Option<&'r Entry>> {
             let names: Vec<&str> = several.iter().map(|entry| entry.name.as_str()).collect();
             let step = step.copied().unwrap_or(Name::Q);
             let first = quoted(names.first().copied().unwrap_or_default());
-            let what = format!("may be {}", quoted(&names.join(" or ")));
-            let fix = format!("say which, as `map={first}={step}`, or pick a layer with `prefix`");
+            let what = tr!("may be {names}", names = quoted(&names.join(tr!(" or "))));
+            let fix = tr!(
+                "say which, as `map={first}={step}`, or pick a layer with `prefix`",
+                first,
+                step
+            );
             Err(Error::tensor(step, what, fix))
         }
     }
@@ -220,12 +229,14 @@ fn read(
         let step = found.given().get(slot).copied().unwrap_or(Name::Q);
         let taken = Match::as_it_is(step.as_str(), &entry.name);
         let told = match (entry.tensor.rank(), format) {
-            (4, QkvFormat::Bshd) => "axes (batch, token, head, head_dim)",
-            (4, QkvFormat::Sbhd) => "axes (token, batch, head, head_dim)",
-            (3, QkvFormat::Sbhd) if found == Start::Projections => "axes (token, batch, model)",
-            (3, QkvFormat::Bhsd) if found == Start::Heads => "axes (head, token, head_dim)",
-            (3, _) if found == Start::Heads => "axes (token, head, head_dim)",
-            (2, _) => "one head of one item",
+            (4, QkvFormat::Bshd) => tr!("axes (batch, token, head, head_dim)"),
+            (4, QkvFormat::Sbhd) => tr!("axes (token, batch, head, head_dim)"),
+            (3, QkvFormat::Sbhd) if found == Start::Projections => {
+                tr!("axes (token, batch, model)")
+            }
+            (3, QkvFormat::Bhsd) if found == Start::Heads => tr!("axes (head, token, head_dim)"),
+            (3, _) if found == Start::Heads => tr!("axes (token, head, head_dim)"),
+            (2, _) => tr!("one head of one item"),
             _ => "",
         };
         matches.push(if told.is_empty() { taken } else { taken.read(told) });

@@ -107,7 +107,7 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
         // The first of equal ones, which is the plain order.
         match same_step.min_by_key(|(_, reading)| named.strangeness(&entry.name, reading)) {
             Some((step, reading)) => named.take(entry, step, reading, &options)?,
-            None => named.leave_out(entry, "its step is there already"),
+            None => named.leave_out(entry, tr!("its step is there already")),
         }
     }
     Ok(named)
@@ -217,7 +217,7 @@ impl Unmatched {
     /// A parameter that the file holds in vain.
     #[must_use]
     pub fn unread(tensor: String) -> Self {
-        Self { tensor, why: "no step of this run reads it".to_owned() }
+        Self { tensor, why: tr!("no step of this run reads it").to_owned() }
     }
 
     /// Whether its name is one that people give to that step.
@@ -255,9 +255,10 @@ impl Named {
             let other = self.matches.iter().find(|matched| matched.step == step.name.as_str());
             let other = other.map_or(step.name.as_str(), |matched| matched.tensor.as_str());
             let (other, name) = (quoted(other), quoted(&entry.name));
-            let what = format!("both {other} and {name} may be {}", step.name);
-            let fix =
-                "say which step the other is, as `map=THEIRS=OURS`, or pick a layer with `prefix`";
+            let what = tr!("both {other} and {name} may be {step}", other, name, step = step.name);
+            let fix = tr!(
+                "say which step the other is, as `map=THEIRS=OURS`, or pick a layer with `prefix`"
+            );
             return Err(Error::config(what, fix));
         }
         self.orders.push(reading.order());
@@ -278,13 +279,14 @@ impl Named {
         if !others.is_empty() {
             let more = match others.len().saturating_sub(LISTED) {
                 0 => String::new(),
-                more => format!(" or {more} more"),
+                more => tr!(" or {more} more", more),
             };
-            let shown = others.into_iter().take(LISTED).collect::<Vec<_>>().join(" or ");
-            let how = format!("axes {reading}, which fits better than {shown}{more}");
+            let shown = others.into_iter().take(LISTED).collect::<Vec<_>>().join(tr!(" or "));
+            let how =
+                tr!("axes {reading}, which fits better than {shown}{more}", reading, shown, more);
             taken = taken.read(how);
         } else if !reading.is_plain() {
-            taken = taken.read(format!("axes {reading}"));
+            taken = taken.read(tr!("axes {reading}", reading));
         } else if step.name.as_str() == entry.name {
             return Ok(());
         }
@@ -305,11 +307,17 @@ impl Named {
         let meant = meant(name, trace);
         let meant: Vec<&Step> = meant.iter().filter_map(|name| trace.step(*name)).collect();
         if !meant.is_empty() && meant.iter().all(|step| !step.is_computed()) {
-            self.leave_out(entry, "it is no step of a run that starts at queries, keys and values");
+            self.leave_out(
+                entry,
+                tr!("it is no step of a run that starts at queries, keys and values"),
+            );
             return;
         }
         if meant.iter().any(is_average) {
-            self.leave_out(entry, "it has no axis for the heads; an average over them is no step");
+            self.leave_out(
+                entry,
+                tr!("it has no axis for the heads; an average over them is no step"),
+            );
             return;
         }
         if Name::in_files(name).is_some() {
@@ -325,9 +333,9 @@ impl Named {
         }
         let why = match meant.as_slice() {
             [] if name.contains("mask") => {
-                "a mask is given by `attn_mask=FILE:NAME`, where 1 means attend".to_owned()
+                tr!("a mask is given by `attn_mask=FILE:NAME`, where 1 means attend").to_owned()
             }
-            [] => "no step is called so; `map=NAME=STEP` says which it is".to_owned(),
+            [] => tr!("no step is called so; `map=NAME=STEP` says which it is").to_owned(),
             steps => of_other_shape(entry, steps),
         };
         self.leave_out(entry, why);
@@ -342,5 +350,9 @@ impl Named {
 fn of_other_shape(entry: &Entry, steps: &[&Step]) -> String {
     let steps: Vec<String> =
         steps.iter().map(|step| format!("{} {}", step.name, step.axes)).collect();
-    format!("its shape {:?} is not that of {}", entry.tensor.dims(), steps.join(" or "))
+    tr!(
+        "its shape {dims} is not that of {steps}",
+        dims = format!("{:?}", entry.tensor.dims()),
+        steps = steps.join(tr!(" or "))
+    )
 }

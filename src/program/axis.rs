@@ -52,6 +52,21 @@ impl Axis {
         }
     }
 
+    /// What it is called where nobody need type it: the name, or what the language in force has for it.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Batch => tr!("batch"),
+            Self::Head => tr!("head"),
+            Self::Query => tr!("query"),
+            Self::Key => tr!("key"),
+            Self::Model => tr!("model"),
+            Self::HeadDim => tr!("head_dim"),
+            Self::Input => tr!("input"),
+            Self::Bucket => tr!("bucket"),
+        }
+    }
+
     /// The axis of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

@@ -40,24 +40,27 @@ pub enum Became {
 impl fmt::Display for EmptyRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.item {
-            Some(item) => write!(f, "batch {item}: ")?,
-            None => f.write_str("every batch item: ")?,
+            Some(item) => f.write_str(&tr!("batch {item}: ", item))?,
+            None => f.write_str(tr!("every batch item: "))?,
         }
         if self.rows == self.of {
-            f.write_str("every key is masked for every query; ")?;
+            f.write_str(tr!("every key is masked for every query; "))?;
         } else {
             let (head, query) = self.first;
             let Self { rows, of, .. } = self;
-            write!(
-                f,
-                "every key is masked in {rows} of {of} rows, first head {head}, query {query}; "
-            )?;
+            f.write_str(&tr!(
+                "every key is masked in {rows} of {of} rows, first head {head}, query {query}; ",
+                rows,
+                of,
+                head,
+                query
+            ))?;
         }
         f.write_str(match self.became {
-            Became::Nan => "softmax of -inf alone makes their weights NaN",
-            Became::Zero => "their weights are zero",
+            Became::Nan => tr!("softmax of -inf alone makes their weights NaN"),
+            Became::Zero => tr!("their weights are zero"),
             Became::Shared => {
-                "their weights are shared by the masked keys, as all have the same fill"
+                tr!("their weights are shared by the masked keys, as all have the same fill")
             }
         })
     }

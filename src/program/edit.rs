@@ -114,7 +114,7 @@ impl Program {
             let main = read.inputs.first().and_then(|from| edited.moved.get(*from)).copied();
             let beside = own.inputs.iter().skip(1).map(|from| edited.moved.get(*from).copied());
             let inputs: Option<Vec<usize>> = std::iter::once(main).chain(beside).collect();
-            let inputs = inputs.ok_or_else(|| misfit(own, "cannot come so early"))?;
+            let inputs = inputs.ok_or_else(|| misfit(own, tr!("cannot come so early")))?;
             let new = edited.add(own, own.op.clone(), &inputs, false)?;
             edited.moved_to(new, own)?;
         }
@@ -148,7 +148,7 @@ impl Edited {
     fn moved_to(&mut self, at: usize, step: &Step<()>) -> Result<()> {
         let has_other_axes = self.program.steps().get(at).is_none_or(|new| new.axes != step.axes);
         if has_other_axes && step.name.role() == Role::Computed {
-            return Err(misfit(step, "would have other axes"));
+            return Err(misfit(step, tr!("would have other axes")));
         }
         self.moved.push(at);
         Ok(())
@@ -184,7 +184,7 @@ impl Edited {
             Change::Feed(slot, fed, names) => {
                 let names = self.positions(names)?;
                 let Some(input) = inputs.get_mut(*slot) else {
-                    return Err(misfit(step, "reads no such step"));
+                    return Err(misfit(step, tr!("reads no such step")));
                 };
                 *input = self.add(step, fed.clone(), &names, true)?;
                 self.add(step, op, &inputs, is_inserted)
@@ -195,7 +195,7 @@ impl Edited {
                 let only = Slip::Only { axis: *axis, places: places.clone() };
                 self.add(step, only.into(), &[right, wrong], is_inserted)
             }
-            Change::Exchange => Err(misfit(step, "is not exchanged so")),
+            Change::Exchange => Err(misfit(step, tr!("is not exchanged so"))),
             Change::After(after, beside) => {
                 let own = self.add(step, op, &inputs, false)?;
                 let all = [vec![own], self.positions(beside)?].concat();
@@ -204,7 +204,7 @@ impl Edited {
             Change::Before(slot, before, beside) => {
                 let beside = self.positions(beside)?;
                 let Some(input) = inputs.get_mut(*slot) else {
-                    return Err(misfit(step, "reads no such step"));
+                    return Err(misfit(step, tr!("reads no such step")));
                 };
                 let all = [vec![*input], beside].concat();
                 *input = self.add(step, before.clone(), &all, true)?;

@@ -86,8 +86,12 @@ impl Trace {
         let is_there = sizes.len() == cell.index.len()
             && cell.index.iter().zip(&sizes).all(|(at, size)| at < size);
         if !is_there {
-            let what = format!("has no cell {:?}: it is {}", cell.index, step.axes);
-            let fix = "give an index an axis, counted from 0";
+            let what = tr!(
+                "has no cell {index}: it is {axes}",
+                index = format!("{:?}", cell.index),
+                axes = step.axes
+            );
+            let fix = tr!("give an index an axis, counted from 0");
             return Err(Error::tensor(step.name, what, fix));
         }
         Ok(step)
@@ -185,11 +189,13 @@ impl<V> Program<V> {
         let listed: Vec<&str> = shown_names.map(|step| step.name.as_str()).collect();
         let missing = Name::named(name).filter(|name| !name.row().brought_by.is_empty());
         let fix = match (missing, near_miss(name, &names)) {
-            (Some(missing), _) => format!("it comes with {}", missing.row().brought_by),
-            (None, Some(near)) => format!("did you mean {near}?"),
-            (None, None) => format!("this run has {}", listed.join(", ")),
+            (Some(missing), _) => {
+                tr!("it comes with {brought_by}", brought_by = missing.row().brought_by)
+            }
+            (None, Some(near)) => tr!("did you mean {near}?", near),
+            (None, None) => tr!("this run has {listed}", listed = listed.join(", ")),
         };
-        Error::config(format!("this run has no step {}", shown(name)), fix)
+        Error::config(tr!("this run has no step {shown}", shown = shown(name)), fix)
     }
 }
 

@@ -276,7 +276,11 @@ impl Program {
 /// What is given for a step, if it has the step's shape.
 fn outside(step: &Step<()>, tensor: &Tensor) -> Result<Tensor> {
     if tensor.dims() != step.axes.shape() {
-        let what = format!("is {:?}, and this run needs {}", tensor.dims(), step.axes);
+        let what = tr!(
+            "is {dims}, and this run needs {axes}",
+            dims = format!("{:?}", tensor.dims()),
+            axes = step.axes
+        );
         return Err(Error::tensor(step.name, what, "give a tensor of that shape"));
     }
     Ok(tensor.contiguous()?)

@@ -11,6 +11,7 @@ use super::called::{
 };
 use super::role::{Role, Size};
 use super::row::Row;
+use crate::lang;
 
 macro_rules! steps {
     ($($variant:ident = $name:literal, $title:literal, $row:expr;)+) => {
@@ -300,7 +301,7 @@ impl Name {
     /// What it is, in a few words.
     #[must_use]
     pub fn title(self) -> &'static str {
-        self.row().title
+        lang::text(self.row().title)
     }
 
     /// What the step is to a run.

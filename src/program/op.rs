@@ -199,7 +199,7 @@ impl Op {
         let dims: Vec<&[Dim]> = dims.iter().map(Vec::as_slice).collect();
         self.operation().axes(&dims).map(Axes::new).map_err(|Misread| {
             let found: Vec<_> = inputs.iter().map(ToString::to_string).collect();
-            let what = format!("does not fit {}", found.join(" and "));
+            let what = tr!("does not fit {found}", found = found.join(tr!(" and ")));
             Error::tensor(
                 format!("{self:?}"),
                 what,

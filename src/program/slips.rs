@@ -37,17 +37,23 @@ impl Kind {
     #[must_use]
     pub fn example(self) -> &'static str {
         match self {
-            Self::Parameter => "another number: scale is 0.17678 where 0.35355 was meant",
-            Self::Omitted => "a step left out: the norm of the keys, a bias, the sinks",
-            Self::Repeated => "a step made twice: softmax of the weights, a bias added twice",
-            Self::Moved => "two steps in the other order: the rotation before the norm",
-            Self::Inserted => "a step that does not belong: GELU on the values, a residual",
-            Self::Replaced => "another operation: softmax in base 2, LayerNorm for the RMS norm",
-            Self::Input => "another tensor read: the bias of the keys for that of the values",
-            Self::Axes => "numbers in other places: heads reversed, a view for a transposition",
-            Self::Mask => "other cells blocked: the mask transposed, a window to both sides",
-            Self::Precision => "fewer bits: products in TF32, softmax in bf16, a rounded cache",
-            Self::Random => "numbers left out at random: dropout on the values",
+            Self::Parameter => tr!("another number: scale is 0.17678 where 0.35355 was meant"),
+            Self::Omitted => tr!("a step left out: the norm of the keys, a bias, the sinks"),
+            Self::Repeated => tr!("a step made twice: softmax of the weights, a bias added twice"),
+            Self::Moved => tr!("two steps in the other order: the rotation before the norm"),
+            Self::Inserted => tr!("a step that does not belong: GELU on the values, a residual"),
+            Self::Replaced => {
+                tr!("another operation: softmax in base 2, LayerNorm for the RMS norm")
+            }
+            Self::Input => tr!("another tensor read: the bias of the keys for that of the values"),
+            Self::Axes => {
+                tr!("numbers in other places: heads reversed, a view for a transposition")
+            }
+            Self::Mask => tr!("other cells blocked: the mask transposed, a window to both sides"),
+            Self::Precision => {
+                tr!("fewer bits: products in TF32, softmax in bf16, a rounded cache")
+            }
+            Self::Random => tr!("numbers left out at random: dropout on the values"),
         }
     }
 }

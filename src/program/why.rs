@@ -1,13 +1,14 @@
 //! Why there are steps: a sentence or two for each, as one who teaches attention would say it.
 
 use super::name::Name;
+use crate::lang;
 
 impl Name {
     /// Why the step is there, in a sentence or two.
     #[must_use]
     #[allow(clippy::too_many_lines, reason = "a table of one row for each step")]
     pub fn why(self) -> &'static str {
-        match self {
+        lang::text(match self {
             Self::X => "Each row is one token as a vector. All else is computed from these rows.",
             Self::Memory => {
                 "In cross attention the queries look into another sequence: keys and values are projections of this one."
@@ -197,6 +198,6 @@ impl Name {
             Self::Output => {
                 "So far each head has its own features. The projection mixes what they found, and leads back to the width of the model."
             }
-        }
+        })
     }
 }

@@ -107,7 +107,7 @@ impl Exponentials {
     /// What the sum is over, in words.
     #[must_use]
     pub fn over(&self) -> &'static str {
-        if self.sink.is_some() { "keys and the sink" } else { "keys" }
+        if self.sink.is_some() { tr!("keys and the sink") } else { tr!("keys") }
     }
 }
 

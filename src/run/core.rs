@@ -42,8 +42,8 @@ impl Sources {
     /// Takes the scores that the settings state.
     pub(super) fn read_scores(&mut self, settings: &Settings) -> Result<()> {
         let Some(scores) = &settings.scores else { return Ok(()) };
-        let fix = "give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]]";
-        let wrong = |what| Error::config(format!("scores: {what}"), fix);
+        let fix = tr!("give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]]");
+        let wrong = |what| Error::config(tr!("scores: {what}", what), fix);
         let (numbers, shape) = scores.numbers().map_err(wrong)?;
         self.keep(Name::ScoresRaw, Tensor::from_vec(numbers, &shape, &Device::Cpu)?);
         Ok(())
@@ -60,10 +60,14 @@ impl Sources {
             let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
             let (Some(found), Some(past)) = (found, past) else {
                 let [(keys, _), (values, _)] = pair;
-                let what = if keys == Name::KPast { "a cache is" } else { "they are" };
-                let fix =
-                    format!("{what} {keys} and {values}, each (batch, kv_heads, key, head_dim)");
-                return Err(Error::file(path, format!("holds no tensor {name}"), fix));
+                let what = if keys == Name::KPast { tr!("a cache is") } else { tr!("they are") };
+                let fix = tr!(
+                    "{what} {keys} and {values}, each (batch, kv_heads, key, head_dim)",
+                    what,
+                    keys,
+                    values
+                );
+                return Err(Error::file(path, tr!("holds no tensor {name}", name), fix));
             };
             let matched = Match::as_it_is(name.as_str(), found);
             self.take(name, past, matched, &path.to_string_lossy());
@@ -87,7 +91,7 @@ impl Sources {
         let tensor = |slot: usize| {
             let step = start.given()[slot];
             let missing = || {
-                let fix = "give all three: q, k and v";
+                let fix = tr!("give all three: q, k and v");
                 Error::tensor(["q", "k", "v"][slot], "is neither recorded nor given", fix)
             };
             self.tensor(step).map(|tensor| (step, tensor)).ok_or_else(missing)
@@ -109,7 +113,8 @@ impl Sources {
             }
             let [batch, tokens, width] = projected(tensor)?;
             if !width.is_multiple_of(head_dim) {
-                let what = format!("has {width} features, which are no heads of {head_dim}");
+                let what =
+                    tr!("has {width} features, which are no heads of {head_dim}", width, head_dim);
                 return Err(Error::tensor(tensor.0, what, "set heads, so that head_dim is right"));
             }
             Ok([batch, width / head_dim, tokens, head_dim])
@@ -126,21 +131,27 @@ impl Sources {
             }
         };
         let fits = [
-            (of_k[0] == batch, keys, "as many batch items as queries"),
-            (of_k[3] == head_dim, keys, "as many features a head as queries"),
-            (heads.is_multiple_of(kv_heads.max(1)), keys, "heads that divide those of queries"),
-            (of_v[..3] == of_k[..3], values, "the items, heads and tokens of the keys"),
-            (of_v[3] > 0, values, "as many features in each of the keys' heads"),
+            (of_k[0] == batch, keys, tr!("as many batch items as queries")),
+            (of_k[3] == head_dim, keys, tr!("as many features a head as queries")),
+            (
+                heads.is_multiple_of(kv_heads.max(1)),
+                keys,
+                tr!("heads that divide those of queries"),
+            ),
+            (of_v[..3] == of_k[..3], values, tr!("the items, heads and tokens of the keys")),
+            (of_v[3] > 0, values, tr!("as many features in each of the keys' heads")),
         ];
         if let Some((_, (step, tensor), needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
             let other = if step == keys.0 { queries } else { keys };
-            let what = format!(
-                "is {:?} where {} is {:?}, and needs {needed}",
-                tensor.dims(),
-                other.0,
-                other.1.dims()
+            let what = tr!(
+                "is {dims} where {other} is {dims_2}, and needs {needed}",
+                dims = format!("{:?}", tensor.dims()),
+                other = other.0,
+                dims_2 = format!("{:?}", other.1.dims()),
+                needed
             );
-            let fix = "give q, k and v of one attention; `qkv_format` says how their axes stand";
+            let fix =
+                tr!("give q, k and v of one attention; `qkv_format` says how their axes stand");
             return Err(Error::tensor(step, what, fix));
         }
         // Of some rows alone the number of all is stated.
@@ -169,7 +180,9 @@ impl Sources {
         let axes = "(batch, head, query, key)";
         let [batch, heads, queries, keys] = dims(scores, Name::ScoresRaw, axes)?;
         if settings.head_dim.is_none() && settings.scale.is_none() {
-            let fix = "set head_dim: scores are divided by its root; or pass `scale=1` for scores that are scaled already";
+            let fix = tr!(
+                "set head_dim: scores are divided by its root; or pass `scale=1` for scores that are scaled already"
+            );
             return Err(Error::config("scores do not tell what they are divided by", fix));
         }
         Ok(Settings {
@@ -216,7 +229,7 @@ fn not_empty(step: Name, tensor: &Tensor) -> Result<()> {
     if tensor.elem_count() > 0 {
         return Ok(());
     }
-    let what = format!("is {:?}, without a number in it", tensor.dims());
+    let what = tr!("is {dims}, without a number in it", dims = format!("{:?}", tensor.dims()));
     Err(Error::tensor(step, what, "give at least one token, head and feature"))
 }
 
@@ -231,6 +244,6 @@ fn shared(step: Name, width: usize, settings: &Settings) -> Result<(usize, usize
     if heads.checked_mul(head_dim) == Some(width) {
         return Ok((heads, head_dim));
     }
-    let what = format!("has {width} features, which {heads} heads do not share");
+    let what = tr!("has {width} features, which {heads} heads do not share", width, heads);
     Err(Error::tensor(step, what, "set heads, or head_dim, to a divisor"))
 }

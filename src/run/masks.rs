@@ -18,8 +18,9 @@ pub fn of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
     let meaning = config.masks.attn_mask_true.unwrap_or_default();
     if name == Name::FileBias {
         if meaning == AttnMaskTrue::Block {
-            let what = "holds floats, which are added to the scores, and attn_mask_true is block";
-            let fix = "leave attn_mask_true out, or give a mask of 0 and 1";
+            let what =
+                tr!("holds floats, which are added to the scores, and attn_mask_true is block");
+            let fix = tr!("leave attn_mask_true out, or give a mask of 0 and 1");
             return Err(Error::tensor("attn_mask", what, fix));
         }
         return Ok((name, mask));
@@ -52,7 +53,7 @@ fn by_heads(config: &Config, mask: &Tensor) -> Result<Tensor> {
 /// If they do not broadcast to (batch, head, query, key), or are no floats.
 pub fn biases_of_file(config: &Config, biases: &Tensor) -> Result<Tensor> {
     if !biases.dtype().is_float() {
-        let what = "holds no floats, and is added to the scores";
+        let what = tr!("holds no floats, and is added to the scores");
         return Err(Error::tensor("attn_bias", what, "give a mask of 0 and 1 by `attn_mask=FILE`"));
     }
     check_shape(config, "attn_bias", biases, config.sizes.seq_len)?;
@@ -82,7 +83,11 @@ pub fn zeros_and_ones(name: &str, tensor: &Tensor) -> Result<Tensor> {
     #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
     let other = values.iter().enumerate().find(|(_, value)| **value != 0.0 && **value != 1.0);
     if let Some((at, value)) = other {
-        let what = format!("holds {value} at {:?}, neither 0 nor 1", unravel(at, tensor.dims()));
+        let what = tr!(
+            "holds {value} at {dims}, neither 0 nor 1",
+            value,
+            dims = format!("{:?}", unravel(at, tensor.dims()))
+        );
         return Err(Error::tensor(name, what, "give 0 and 1, or booleans"));
     }
     Ok(tensor.to_dtype(DType::U8)?)
@@ -99,11 +104,19 @@ pub fn check_shape(config: &Config, name: &str, mask: &Tensor, queries: usize) -
     {
         return Ok(());
     }
-    let what = format!(
-        "is {dims:?}, which does not broadcast to (batch {batch}, head {heads}, query {queries}, key {keys})"
+    let what = tr!(
+        "is {dims}, which does not broadcast to (batch {batch}, head {heads}, query {queries}, key {keys})",
+        dims = format!("{dims:?}"),
+        batch,
+        heads,
+        queries,
+        keys
     );
-    let fix = format!(
-        "give the last of these axes, each whole or 1, as [{queries}, {keys}] or [{batch}, 1, 1, {keys}]"
+    let fix = tr!(
+        "give the last of these axes, each whole or 1, as [{queries}, {keys}] or [{batch}, 1, 1, {keys}]",
+        queries,
+        keys,
+        batch
     );
     Err(Error::tensor(name, what, fix))
 }
@@ -117,7 +130,7 @@ pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
     let (mask, _) = one_tensor(place, "key_mask", may_be)?;
     let [rows, _] = dims(&mask, "key_mask", "(batch, key)")?;
     if rows == 0 {
-        let what = format!("is {:?}, which has no row", mask.dims());
+        let what = tr!("is {shape}, which has no row", shape = format_args!("{:?}", mask.dims()));
         return Err(Error::tensor("key_mask", what, "give a row of 0 and 1 for every batch item"));
     }
     let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
@@ -140,7 +153,7 @@ pub fn positions_of(place: &str) -> Result<Positions> {
 /// # Errors
 /// If it does not hold such whole numbers.
 pub fn positions_in(tensor: &Tensor) -> Result<Positions> {
-    let axes = "(token), (batch, token) or (3, batch, token)";
+    let axes = tr!("(token), (batch, token) or (3, batch, token)");
     let [sections, items, tokens] = match *tensor.dims() {
         [tokens] => [1, 1, tokens],
         [items, tokens] => [1, items, tokens],
@@ -149,7 +162,7 @@ pub fn positions_in(tensor: &Tensor) -> Result<Positions> {
     let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let position = |number: &f64| {
         whole(*number).ok_or_else(|| {
-            let what = format!("holds {number}, which is no position");
+            let what = tr!("holds {number}, which is no position", number);
             Error::tensor("positions", what, "give whole numbers from 0 up")
         })
     };
@@ -166,7 +179,12 @@ pub fn dims<const N: usize>(
     axes: &str,
 ) -> Result<[usize; N]> {
     <[usize; N]>::try_from(tensor.dims()).map_err(|_| {
-        let what = format!("is {:?}, {} axes where {axes} is needed", tensor.dims(), tensor.rank());
-        Error::tensor(name, what, format!("give a tensor of shape {axes}"))
+        let what = tr!(
+            "is {dims}, {rank} axes where {axes} is needed",
+            dims = format!("{:?}", tensor.dims()),
+            rank = tensor.rank(),
+            axes
+        );
+        Error::tensor(name, what, tr!("give a tensor of shape {axes}", axes))
     })
 }

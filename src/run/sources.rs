@@ -158,10 +158,14 @@ impl Sources {
             Some(name) if !may_draw => {
                 let fix = match name {
                     Name::X => {
-                        "record it too, or give it by `x`; or record q, k and v, to start there; or pass `seed=N`, to \
+                        tr!(
+                            "record it too, or give it by `x`; or record q, k and v, to start there; or pass `seed=N`, to \
                          draw it"
+                        )
                     }
-                    _ => "record it too, or give it by `weights`; or pass `seed=N`, to draw it",
+                    _ => {
+                        tr!("record it too, or give it by `weights`; or pass `seed=N`, to draw it")
+                    }
                 };
                 Err(Error::tensor(name, "is neither recorded nor given", fix))
             }
@@ -285,7 +289,7 @@ impl Sources {
                 None => {}
             }
         }
-        let seen = Match::as_it_is("x", "x").read("axes (query, batch, input)");
+        let seen = Match::as_it_is("x", "x").read(tr!("axes (query, batch, input)"));
         Ok(Some((turned, seen)))
     }
 

@@ -21,7 +21,7 @@ use crate::program::{Given, Name, Projection};
 /// If a tensor cannot be made.
 pub fn draw(config: &Config) -> Result<Given> {
     let [.., output] = Name::PROJECTIONS;
-    let generator = Generator::new(config.draws.seed.0);
+    let generator = Generator::of_cpu(config.draws.seed.0, config.draws.torch_cpu);
     let mut drawn = Drawn { generator, config, tensors: Given::new() };
     let (inputs, projections): (&[Name], Vec<Projection>) = match config.start {
         Start::Inputs if config.sizes.d_memory_v.is_some() => {

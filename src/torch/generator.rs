@@ -9,7 +9,8 @@
 //!
 //! The arithmetic is that of PyTorch's build for AVX2, which every x86-64 machine with AVX2 or
 //! AVX-512 runs, and it is the same here on every processor: where a fused multiply-add is missing in
-//! hardware, [`f32::mul_add`] computes it in software, slower but with the same bits.
+//! hardware, [`f32::mul_add`] computes it in software, slower but with the same bits. Normal numbers can also be
+//! drawn as PyTorch draws them on Arm ([`Generator::of_cpu`]).
 
 #![allow(
     clippy::inline_always,
@@ -19,7 +20,8 @@
 use pulp::{Arch, NullaryFnOnce};
 use rand_mt::Mt;
 
-use super::normal::{NORMAL_BLOCK, normal_blocks};
+use super::normal::{NORMAL_BLOCK, normal_blocks, scalar_normal_blocks};
+use crate::config::TorchCpu;
 
 /// Elements drawn and then transformed at a time: 16 KiB, so that the second pass finds them in the
 /// first-level cache. A multiple of [`NORMAL_BLOCK`].
@@ -40,11 +42,12 @@ const F64_DIGITS: u64 = (1 << f64::MANTISSA_DIGITS) - 1;
 /// of each: two draws of eight normal numbers are not one draw of sixteen.
 ///
 /// The values equal those of PyTorch bit for bit on x86-64 with AVX2 or AVX-512 (checked with
-/// 2.15.0). Two things are not the same on every machine in PyTorch itself: without AVX2 its
-/// [`randn`](Self::randn) of 16 elements and more and its [`uniform`](Self::uniform) differ in the last
-/// bits, and builds with MKL draw the mask of [`dropout_keep`](Self::dropout_keep) from another
-/// generator on Intel processors. And both take the logarithm, sine and cosine of shorter
-/// [`randn`](Self::randn) from the system's mathematics library, before they round to f32.
+/// 2.15.0). Not everything is the same on every machine in PyTorch itself. On Arm, [`randn`](Self::randn) of 16
+/// elements and more differs in the last bits, for which there is [`Generator::of_cpu`]. On x86-64 without AVX2
+/// it is as on Arm, and [`uniform`](Self::uniform) rounds twice, which nothing here does. PyTorch 2.6 and older
+/// draws the mask of [`dropout_keep`](Self::dropout_keep) from another generator on Intel processors. And all take
+/// the logarithm, sine and cosine of shorter [`randn`](Self::randn) from the system's mathematics library, before
+/// they round to f32.
 ///
 /// The methods allocate what they return; that `count`, or `inputs · outputs`, fits into memory is for
 /// the caller to check.
@@ -55,6 +58,8 @@ pub struct Generator {
     /// The sine half of the last pair that [`Generator::randn`] drew one number at a time, a standard
     /// normal number for the next such draw (`next_double_normal_sample` of `CPUGeneratorImpl`).
     spare_normal: Option<f64>,
+    /// The processor whose normal numbers are drawn.
+    cpu: TorchCpu,
 }
 
 impl Generator {
@@ -65,9 +70,19 @@ impl Generator {
     /// Python's negative seed −n is 2⁶⁴ − n.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::of_cpu(seed, TorchCpu::X86)
+    }
+
+    /// The generator after `torch.manual_seed(seed)` on a processor.
+    ///
+    /// On Arm, [`randn`](Self::randn) of 16 elements and more takes the logarithm, sine and cosine from the C
+    /// library, in f32 (`normal_fill` in `ATen/native/cpu/DistributionTemplates.h`). Here it is the library of the
+    /// machine that runs: with glibc, that of Linux, the bits are PyTorch's.
+    #[must_use]
+    pub fn of_cpu(seed: u64, cpu: TorchCpu) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "PyTorch uses the low 32 bits")]
         let low_bits = seed as u32;
-        Self { twister: Mt::new(low_bits), spare_normal: None }
+        Self { twister: Mt::new(low_bits), spare_normal: None, cpu }
     }
 
     /// `torch.rand(count)`: uniform on [0, 1) in steps of 2⁻²⁴, one draw of 32 bits an element.
@@ -211,6 +226,9 @@ impl Generator {
 
     /// Fills with standard normal numbers; a rest beyond the last full block stays uniform.
     fn fill_normal(&mut self, values: &mut [f32]) {
+        if self.cpu == TorchCpu::Arm {
+            return self.fill(values, scalar_normal_blocks);
+        }
         #[allow(clippy::redundant_closure, reason = "a function passed by name is not inlined")]
         self.fill(
             values,

@@ -1,5 +1,5 @@
 //! Uniform numbers turned into normal ones, 16 at a time, as PyTorch does with AVX2: Box–Muller with the
-//! logarithm, sine and cosine of Cephes in single precision.
+//! logarithm, sine and cosine of Cephes in single precision; and as it does without, with those of the C library.
 
 #![allow(
     clippy::inline_always,
@@ -18,6 +18,21 @@ pub fn normal_blocks(values: &mut [f32]) {
     let (blocks, _) = values.as_chunks_mut::<NORMAL_BLOCK>();
     for block in blocks {
         normal_block(block);
+    }
+}
+
+/// The same as PyTorch does it without AVX2 (`normal_fill_16<scalar_t>` in `DistributionTemplates.h`).
+pub fn scalar_normal_blocks(values: &mut [f32]) {
+    let (blocks, _) = values.as_chunks_mut::<NORMAL_BLOCK>();
+    for block in blocks {
+        let (first, second) = block.split_at_mut(NORMAL_BLOCK / 2);
+        for (first, second) in first.iter_mut().zip(second) {
+            let radius = (-2.0 * (1.0 - *first).ln()).sqrt();
+            #[allow(clippy::cast_possible_truncation, reason = "a double times a float is rounded")]
+            let theta = (std::f64::consts::TAU * f64::from(*second)) as f32;
+            *first = radius * theta.cos() + 0.0;
+            *second = radius * theta.sin() + 0.0;
+        }
     }
 }
 

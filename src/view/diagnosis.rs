@@ -15,29 +15,27 @@ const MOST_OTHERS: usize = 4;
 pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
     let mut lines: Vec<String> = diagnosis.findings.iter().map(finding).collect();
     match diagnosis.pairs {
-        Pairs::Tried { unlisted: 1 } => lines.push("1 more pair fits".to_owned()),
-        Pairs::Tried { unlisted: more @ 2.. } => lines.push(format!("{more} more pairs fit")),
+        Pairs::Tried { unlisted: 1 } => lines.push(tr!("1 more pair fits").to_owned()),
+        Pairs::Tried { unlisted: more @ 2.. } => lines.push(tr!("{more} more pairs fit", more)),
         _ => {}
     }
     let tried_pairs = matches!(diagnosis.pairs, Pairs::Tried { .. });
     match (diagnosis.unexplained.as_slice(), diagnosis.findings.as_slice()) {
         ([], _) => {}
         (_, []) if tried_pairs => {
-            lines.push("no known mistake gives these numbers, nor do two together".to_owned());
+            lines.push(tr!("no known mistake gives these numbers, nor do two together").to_owned());
         }
-        (_, []) => lines.push("no known mistake gives these numbers".to_owned()),
+        (_, []) => lines.push(tr!("no known mistake gives these numbers").to_owned()),
         (steps, _) => {
             let steps: Vec<&str> = steps.iter().map(|step| step.as_str()).collect();
-            lines.push(format!("no known mistake gives {}", steps.join(", ")));
+            lines.push(tr!("no known mistake gives {steps}", steps = steps.join(", ")));
         }
     }
     let clues = diagnosis.clues.iter().map(|clue| format!("{}: {}", clue.step, clue.summary));
     lines.extend(clues);
     if let Pairs::TooLong(estimate) = diagnosis.pairs {
         let estimate = duration(estimate);
-        lines.push(format!(
-            "not all mistakes were tried, nor two together: on runs of this size that takes about {estimate} more"
-        ));
+        lines.push(tr!("not all mistakes were tried, nor two together: on runs of this size that takes about {estimate} more", estimate));
     }
     lines
 }
@@ -46,33 +44,44 @@ fn finding(found: &Finding) -> String {
     let Finding { id, step, summary, with, factor, .. } = found;
     let others = found.also.iter();
     let others =
-        others.map(|(_, summary)| format!("\n  or, with the same numbers here: {summary}"));
+        others.map(|(_, summary)| tr!("\n  or, with the same numbers here: {summary}", summary));
     let also: Vec<String> = others.take(MOST_OTHERS).collect();
     let also = also.concat();
     match (with, factor) {
         (Some(other), _) => {
             let Finding { id: other_id, step: other_step, summary: other_summary, .. } = &**other;
-            format!(
-                "known mistakes {id}, at {step}, and {other_id}, at {other_step}, together: {summary}; {other_summary}"
+            tr!(
+                "known mistakes {id}, at {step}, and {other_id}, at {other_step}, together: {summary}; {other_summary}",
+                id,
+                step,
+                other_id,
+                other_step,
+                summary,
+                other_summary
             )
         }
-        (None, Some(factor)) => format!(
-            "{id}: {summary}; at most {factor:.1} times this run's own rounding, at {step}, and {ALLOWED} are allowed"
+        (None, Some(factor)) => tr!(
+            "{id}: {summary}; at most {factor} times this run's own rounding, at {step}, and {ALLOWED} are allowed",
+            id,
+            summary,
+            factor = format!("{factor:.1}"),
+            step,
+            ALLOWED
         ),
         (None, None) if found.kind.is_none() => format!("{id}: {summary}"),
         (None, None) if found.is_known() => {
-            format!("known mistake {id}, at {step}: {summary}{also}")
+            tr!("known mistake {id}, at {step}: {summary}{also}", id, step, summary, also)
         }
-        (None, None) => format!("{id}, at {summary}{also}"),
+        (None, None) => tr!("{id}, at {summary}{also}", id, summary, also),
     }
 }
 
 /// About how long: `90 seconds`, `15 minutes`, `3 hours`.
 fn duration(time: Duration) -> String {
     match time.as_secs() {
-        seconds @ ..120 => format!("{seconds} seconds"),
-        seconds @ 120..7200 => format!("{} minutes", seconds / 60),
-        seconds => format!("{} hours", seconds / 3600),
+        seconds @ ..120 => tr!("{seconds} seconds", seconds),
+        seconds @ 120..7200 => tr!("{seconds} minutes", seconds = seconds / 60),
+        seconds => tr!("{seconds} hours", seconds = seconds / 3600),
     }
 }
 
@@ -80,28 +89,42 @@ fn duration(time: Duration) -> String {
 pub fn start_of_non_finite(found: &NonFinite, labels: Option<&Labels>) -> String {
     let what = if found.value.is_nan() { "NaN" } else { "infinity" };
     let origin = match &found.origin {
-        Some(origin) => format!("; recomputed, it comes from {}", place(origin, labels)),
+        Some(origin) => tr!("; recomputed, it comes from {origin}", origin = place(origin, labels)),
         None => String::new(),
     };
     let cause = match found.cause {
-        Cause::Given => "it is given so".to_owned(),
-        Cause::FullyMasked => "every key of that query is masked".to_owned(),
+        Cause::Given => tr!("it is given so").to_owned(),
+        Cause::FullyMasked => tr!("every key of that query is masked").to_owned(),
         Cause::Overflow(dtype) => {
-            format!("overflow, a number beyond the largest {}", dtype_name(dtype))
+            tr!("overflow, a number beyond the largest {dtype}", dtype = dtype_name(dtype))
         }
-        Cause::FromInfinity => "∞ − ∞ or 0 · ∞".to_owned(),
-        Cause::Inherited => "it is in what the step reads, and the step should end it".to_owned(),
-        Cause::Unknown => "why is not known: what was recorded gives a finite number".to_owned(),
+        Cause::FromInfinity => tr!("∞ − ∞ or 0 · ∞").to_owned(),
+        Cause::Inherited => {
+            tr!("it is in what the step reads, and the step should end it").to_owned()
+        }
+        Cause::Unknown => {
+            tr!("why is not known: what was recorded gives a finite number").to_owned()
+        }
     };
-    format!("first {what}: {}{origin}: {cause}", place(&found.place, labels))
+    tr!(
+        "first {what}: {place}{origin}: {cause}",
+        what,
+        place = place(&found.place, labels),
+        origin,
+        cause
+    )
 }
 
 fn place(place: &Place, labels: Option<&Labels>) -> String {
     match &place.axes {
         Some(axes) => {
             let step = Name::in_files(&place.step);
-            format!("{} at {}", place.step, cell(labels, step, axes, &place.index))
+            tr!(
+                "{step} at {index}",
+                step = place.step,
+                index = cell(labels, step, axes, &place.index)
+            )
         }
-        None => format!("{} at {:?}", place.step, place.index),
+        None => tr!("{step} at {index}", step = place.step, index = format!("{:?}", place.index)),
     }
 }

@@ -11,60 +11,65 @@ use crate::program::Places;
 /// The sizes.
 pub fn sizes_line(config: &Config) -> String {
     let c = &config.sizes;
-    let mut sizes = vec![format!("batch {}", c.batch), format!("sequence length {}", c.seq_len)];
-    sizes.extend(c.queries.map(|rows| format!("queries {}", Queries::from(rows))));
+    let mut sizes = vec![
+        tr!("batch {batch}", batch = c.batch),
+        tr!("sequence length {seq_len}", seq_len = c.seq_len),
+    ];
+    sizes.extend(c.queries.map(|rows| tr!("queries {rows}", rows = Queries::from(rows))));
     sizes.extend(c.is_cross.then(|| format!("{} {}", second(config), c.own_keys)));
     if c.past_len > 0 {
-        sizes.push(format!("cache {}", c.past_len));
+        sizes.push(tr!("cache {past_len}", past_len = c.past_len));
     }
     if config.start == Start::Inputs || config.end == End::Output {
-        sizes.push(format!("d_model {}", c.d_model));
+        sizes.push(tr!("d_model {d_model}", d_model = c.d_model));
     }
-    sizes.push(format!("heads {}", c.heads));
+    sizes.push(tr!("heads {heads}", heads = c.heads));
     if c.kv_heads < c.heads {
-        sizes.push(format!("kv_heads {}", c.kv_heads));
+        sizes.push(tr!("kv_heads {kv_heads}", kv_heads = c.kv_heads));
     }
-    sizes.push(format!("head_dim {}", c.head_dim));
+    sizes.push(tr!("head_dim {head_dim}", head_dim = c.head_dim));
     if c.v_head_dim != c.head_dim {
-        sizes.push(format!("v_head_dim {}", c.v_head_dim));
+        sizes.push(tr!("v_head_dim {v_head_dim}", v_head_dim = c.v_head_dim));
     }
     sizes.join(" · ")
 }
 
 /// What keys are that are not as many as the queries.
 pub fn second(c: &Config) -> &'static str {
-    if c.start == Start::Inputs { "memory length" } else { "keys" }
+    if c.start == Start::Inputs { tr!("memory length") } else { tr!("keys") }
 }
 
 /// The mask, and whatever else makes the scores.
 pub fn mask_line(c: &Config) -> String {
     let mut masks = Vec::new();
     if c.masks.between == Mask::Causal {
-        let align = (c.sizes.seq_len != c.sizes.keys()).then(|| format!(", aligned {}", c.align()));
-        let window = c.masks.window.map(|window| format!(", window {window}"));
-        masks.push(["causal".to_owned()].into_iter().chain(align).chain(window).collect());
+        let align = (c.sizes.seq_len != c.sizes.keys())
+            .then(|| tr!(", aligned {align}", align = c.align()));
+        let window = c.masks.window.map(|window| tr!(", window {window}", window));
+        masks.push([tr!("causal").to_owned()].into_iter().chain(align).chain(window).collect());
     } else if let Some(window) = c.masks.window {
-        masks.push(format!("window {window} to both sides"));
+        masks.push(tr!("window {window} to both sides", window));
     }
-    masks.extend(c.masks.chunk.map(|chunk| format!("chunks of {chunk}")));
+    masks.extend(c.masks.chunk.map(|chunk| tr!("chunks of {chunk}", chunk)));
     if let Some(rows) = &c.masks.key_mask {
-        masks.push(format!("keys {}", rows.join(",")));
+        masks.push(tr!("keys {rows}", rows = rows.join(",")));
     }
     if let Some(lengths) = &c.masks.lengths {
         let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-        masks.push(format!("lengths {}", lengths.join(",")));
+        masks.push(tr!("lengths {lengths}", lengths = lengths.join(",")));
     }
     if let Some(packed) = &c.masks.segments {
         let of_keys = Some(&packed.keys).filter(|keys| **keys != packed.queries);
-        let of_keys = of_keys.map_or_else(String::new, |keys| format!(" (keys {keys})"));
-        masks.push(format!("documents {}{of_keys}", packed.queries));
+        let of_keys = of_keys.map_or_else(String::new, |keys| tr!(" (keys {keys})", keys));
+        masks.push(tr!("documents {queries}{of_keys}", queries = packed.queries, of_keys));
     }
     masks.extend(c.files.attn_mask.as_ref().map(|place| quoted(&place.0)));
-    let biases = c.files.attn_bias.as_ref().map(|place| format!("biases {}", quoted(&place.0)));
+    let biases =
+        c.files.attn_bias.as_ref().map(|place| tr!("biases {place}", place = quoted(&place.0)));
     let mask = if masks.is_empty() {
-        "no mask".to_owned()
+        tr!("no mask").to_owned()
     } else {
-        format!("mask {} · fill {}", masks.join(" and "), c.masks.fill)
+        tr!("mask {masks} · fill {fill}", masks = masks.join(tr!(" and ")), fill = c.masks.fill)
     };
     std::iter::once(mask).chain(biases).chain(told(c)).collect::<Vec<_>>().join(" · ")
 }
@@ -75,7 +80,7 @@ fn told(c: &Config) -> Vec<String> {
     let text = |setting: &Setting| match (setting.key, stated.get(setting.key)?, &c.rope) {
         ("rope", _, Some(rope)) => Some(rope_text(rope, c)),
         ("alibi", _, _) => match c.alibi {
-            Some(form) if form != AlibiForm::default() => Some(format!("alibi {form}")),
+            Some(form) if form != AlibiForm::default() => Some(tr!("alibi {form}", form)),
             _ => Some("alibi".to_owned()),
         },
         (key, Value::Bool(true), _) => Some(key.to_owned()),
@@ -92,18 +97,22 @@ fn base(base: f64) -> String {
 
 /// `rope half, base 500000, 4 of 6 features, from position 3`: only what is not as usual.
 fn rope_text(rope: &Rotary, c: &Config) -> String {
-    let mut parts = vec![format!("rope {}", rope.pairing)];
+    let mut parts = vec![tr!("rope {pairing}", pairing = rope.pairing)];
     match &rope.freqs {
-        Some(path) => parts.push(format!("frequencies from {}", quoted(&path.0))),
-        None => parts.push(format!("base {}", base(rope.base))),
+        Some(path) => parts.push(tr!("frequencies from {path}", path = quoted(&path.0))),
+        None => parts.push(tr!("base {base}", base = base(rope.base))),
     }
-    parts.extend(rope.scaling.as_ref().map(|scaling| format!("scaled {}", scaling.kind())));
+    parts.extend(rope.scaling.as_ref().map(|scaling| tr!("scaled {kind}", kind = scaling.kind())));
     if rope.dims < c.sizes.head_dim {
-        parts.push(format!("{} of {} features", rope.dims, c.sizes.head_dim));
+        parts.push(tr!(
+            "{dims} of {head_dim} features",
+            dims = rope.dims,
+            head_dim = c.sizes.head_dim
+        ));
     }
     parts.extend(rope.places.as_ref().map(Places::told));
     if rope.offset > 0 {
-        parts.push(format!("from position {}", rope.offset));
+        parts.push(tr!("from position {offset}", offset = rope.offset));
     }
     parts.join(", ")
 }
@@ -111,7 +120,7 @@ fn rope_text(rope: &Rotary, c: &Config) -> String {
 /// Where the numbers come from.
 pub fn numbers_line(c: &Config) -> String {
     let from = |place: &Option<Place>, otherwise: &str| match place {
-        Some(place) => format!("from {}", quoted(&place.0)),
+        Some(place) => tr!("from {place}", place = quoted(&place.0)),
         None => otherwise.to_owned(),
     };
     let inputs = [("x", &c.files.x)];
@@ -122,7 +131,7 @@ pub fn numbers_line(c: &Config) -> String {
         Start::Scores => &[],
     };
     let is_given = Settings::from(c).scores.is_some();
-    let scores = if is_given { "scores given" } else { "scores randn" };
+    let scores = if is_given { tr!("scores given") } else { tr!("scores randn") };
     let mut parts: Vec<String> = Vec::new();
     parts.extend((c.start == Start::Scores).then(|| scores.to_owned()));
     for alike in inputs.chunk_by(|(_, left), (_, right)| left == right) {
@@ -132,13 +141,13 @@ pub fn numbers_line(c: &Config) -> String {
     }
     if c.start == Start::Inputs || c.end == End::Output {
         let weights = from(&c.files.weights, c.draws.init.name());
-        let bias = if c.bias { "with bias" } else { "no bias" };
-        parts.push(format!("weights {weights}, {bias}"));
+        let bias = if c.bias { tr!("with bias") } else { tr!("no bias") };
+        parts.push(tr!("weights {weights}, {bias}", weights, bias));
     }
     if !is_given || c.dropout > 0.0 {
-        parts.push(format!("seed {}", c.draws.seed.0));
+        parts.push(tr!("seed {seed}", seed = c.draws.seed.0));
     }
-    parts.extend(Some(c.dropout).filter(|p| *p > 0.0).map(|p| format!("dropout {p}")));
+    parts.extend(Some(c.dropout).filter(|p| *p > 0.0).map(|p| tr!("dropout {p}", p)));
     parts.push(c.dtype.to_string());
     parts.join(" · ")
 }

@@ -11,7 +11,7 @@ const LONGEST_FILL: usize = 8;
 pub fn axis_name(config: &Config, step: Name, axis: Axis) -> &'static str {
     let sizes = &config.sizes;
     let is_of_keys = axis == Axis::Head && step.row().has_key_heads();
-    if is_of_keys && sizes.kv_heads < sizes.heads { "kv head" } else { axis.name() }
+    if is_of_keys && sizes.kv_heads < sizes.heads { tr!("kv head") } else { axis.told() }
 }
 
 /// Whether the only place of an axis stands for all, as a mask leaves it.
@@ -58,7 +58,7 @@ pub fn beside(
 ) -> Option<String> {
     let sizes = &config.sizes;
     let is_picked = axis == (Axis::Query, sizes.query_count()) && sizes.queries.is_some();
-    let position = is_picked.then(|| format!("(at {})", sizes.first_query() + at));
+    let position = is_picked.then(|| tr!("(at {at})", at = sizes.first_query() + at));
     let token = token(labels, Some(step), axis, item, at);
     let parts: Vec<String> = position.into_iter().chain(token).collect();
     (!parts.is_empty()).then(|| parts.join(" "))
@@ -69,11 +69,11 @@ pub fn cell(labels: Option<&Labels>, step: Option<Name>, axes: &Axes, index: &[u
     let item = axes.item(index);
     let named = axes.iter().zip(index).map(|((axis, size), at)| {
         match token(labels, step, (axis, size), item, *at) {
-            Some(token) => format!("{axis} {at} ({token})"),
-            None => format!("{axis} {at}"),
+            Some(token) => format!("{} {at} ({token})", axis.told()),
+            None => format!("{} {at}", axis.told()),
         }
     });
-    named.collect::<Vec<_>>().join(", ")
+    named.collect::<Vec<_>>().join(tr!(", "))
 }
 
 /// The moves that a step is made of, a line each: `reshape (batch 1, query 4, model 8) to (batch 1, query 4, head 2,
@@ -84,11 +84,11 @@ pub fn moves<V>(program: &Program<V>, step: &Step<V>) -> Vec<String> {
     moves
         .map(|(at, (how, to))| {
             let how = match how {
-                Move::Reshape => "reshape",
-                Move::Transpose => "transpose",
+                Move::Reshape => tr!("reshape"),
+                Move::Transpose => tr!("transpose"),
             };
             let from = if at == 0 { format!(" {}", input.axes) } else { String::new() };
-            format!("{how}{from} to {to}")
+            tr!("{how}{from} to {to}", how, from, to)
         })
         .collect()
 }

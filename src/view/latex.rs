@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::page::{Block, Grid, Head, Table, Text, Tone, verdict};
 use super::text::{Spell, spelled};
 use crate::error::Result;
+use crate::lang::Language;
 
 /// Every engine reads it; labels beyond the Latin script need `XeLaTeX` or `LuaLaTeX` and a font that has them.
-const START: &str = r"\documentclass{article}
-\usepackage[a4paper,margin=2cm]{geometry}
+const START: &str = r"\usepackage[a4paper,margin=2cm]{geometry}
 \usepackage{iftex}
 \ifpdftex\usepackage[T1]{fontenc}\else\usepackage{fontspec}\fi
 \usepackage{amssymb,adjustbox,booktabs,xcolor}
@@ -27,7 +27,11 @@ const COLUMNS: usize = 12;
 /// # Errors
 /// The first error among the blocks.
 pub fn latex(blocks: impl Iterator<Item = Result<Block>>, spell: Spell) -> Result<String> {
-    let mut page = START.to_owned();
+    let class = match Language::spoken() {
+        Language::En => "article",
+        Language::Zh => "ctexart",
+    };
+    let mut page = format!("\\documentclass{{{class}}}\n{START}");
     for block in blocks {
         // What cannot be written into a text is not there.
         let _ = write_block(&block?, spell, &mut page);

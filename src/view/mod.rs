@@ -20,9 +20,12 @@ mod text;
 mod trace;
 #[cfg(feature = "cli")]
 pub mod walk;
+mod wrap;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
+#[cfg(test)]
+pub(crate) use html::page_texts;
 pub use html::{checked_html, compared_html, trace_html};
 pub use latex::latex;
 pub use markdown::markdown;
@@ -33,6 +36,8 @@ pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};
 pub use text::{Style, write_text};
 pub use trace::trace_page;
+#[cfg(feature = "cli")]
+pub(crate) use wrap::wrapped;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -98,14 +103,16 @@ impl View {
             }
         }
         let sizes = &config.sizes;
-        let picked =
-            [("batch item", self.batch_item, sizes.batch), ("head", self.head, sizes.heads)];
+        let picked = [
+            (tr!("batch item"), self.batch_item, sizes.batch),
+            (tr!("head"), self.head, sizes.heads),
+        ];
         for (what, picked, size) in picked {
             if let Some(at) = picked
                 && at >= size
             {
-                let fix = format!("they are counted from 0 to {}", size - 1);
-                return Err(Error::config(format!("there is no {what} {at}"), fix));
+                let fix = tr!("they are counted from 0 to {size}", size = size - 1);
+                return Err(Error::config(tr!("there is no {what} {at}", what, at), fix));
             }
         }
         Ok(self)

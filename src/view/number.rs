@@ -58,7 +58,7 @@ pub fn pair(found: &Comparison) -> (String, String) {
 /// An integer with its thousands apart: `10,485,760`.
 pub fn thousands(count: u128) -> String {
     if count == u128::MAX {
-        return "10^38 or more".to_owned();
+        return tr!("10^38 or more").to_owned();
     }
     let digits = count.to_string();
     let mut text = String::new();

@@ -71,7 +71,7 @@ pub struct Head {
 impl Head {
     /// What stands below the formula, with its settings as the reader would state them.
     pub(super) fn lines(&self, spell: Spell) -> impl Iterator<Item = String> {
-        let shape = format!("shape {}", self.shape);
+        let shape = tr!("shape {shape}", shape = self.shape);
         let rest = self.why.iter().chain(&self.legend).cloned();
         let lines = self.moves.iter().cloned().chain([shape]).chain(rest);
         lines.map(move |line| spelled(&line, spell))

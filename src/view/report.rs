@@ -9,6 +9,7 @@ use crate::check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepRep
 use crate::config::{Config, Queries, Start};
 use crate::error::{quoted, shown};
 use crate::foreign::Unmatched;
+use crate::lang;
 
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);
@@ -29,26 +30,29 @@ pub enum Tables {
 #[must_use]
 pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> {
     let compared = match report.compared() {
-        1 => "1 step compared".to_owned(),
-        compared => format!("{compared} steps compared"),
+        1 => tr!("1 step compared").to_owned(),
+        compared => tr!("{compared} steps compared", compared),
     };
     let verdict = if report.is_same() { Status::Same } else { Status::Differs };
+    let (name, told) = (verdict.name(), verdict.told());
+    let translated = if told == name { String::new() } else { tr!(" ({told})", told) };
     let mut blocks = vec![Block::Verdict(
         shown(&report.path).into_owned(),
-        status(verdict),
-        format!(", {compared}"),
+        Text { text: verdict.name().to_owned(), ..status(verdict) },
+        tr!("{translated}, {compared}", translated, compared),
     )];
     if let Some(config) = &report.read_as {
         let mask = report
             .mask_read
             .as_ref()
-            .map_or_else(|| mask_line(config), |_| "the file's mask".to_owned());
-        blocks.push(Block::Fact(format!("read as {} · {mask}", heads(config))));
+            .map_or_else(|| mask_line(config), |_| tr!("the file's mask").to_owned());
+        blocks.push(Block::Fact(tr!("read as {heads} · {mask}", heads = heads(config), mask)));
     }
     if let Some(mask) = &report.mask_read {
-        let note =
-            "nothing says whether that is the one that was meant; `mask` and `lengths` state it";
-        blocks.push(Block::Fact(format!("the file's mask is {mask}; {note}")));
+        let note = tr!(
+            "nothing says whether that is the one that was meant; `mask` and `lengths` state it"
+        );
+        blocks.push(Block::Fact(tr!("the file's mask is {mask}; {note}", mask, note)));
     }
     for matched in report.matches.iter().filter(|matched| matched.chosen) {
         blocks.push(Block::Fact(quoted(&matched.to_string())));
@@ -57,7 +61,7 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     if let Some(padded) = &report.padded_rows
         && padded.left_out
     {
-        blocks.push(Block::Fact(format!("padded queries are left out: {}", padded.rows)));
+        blocks.push(Block::Fact(tr!("padded queries are left out: {rows}", rows = padded.rows)));
     }
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
@@ -67,33 +71,40 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     blocks.extend(missing(report).into_iter().map(Block::text));
     if let Some(padded) = report.padded_rows.as_ref().filter(|padded| !padded.left_out) {
         let rows = &padded.rows;
-        let note = format!("all that differs is in the rows of padded queries ({rows})");
-        blocks.push(Block::text(format!("{note}; `ignore_padding` leaves them out")));
+        let note = tr!("all that differs is in the rows of padded queries ({rows})", rows);
+        blocks.push(Block::text(tr!("{note}; `ignore_padding` leaves them out", note)));
     }
     let found = report.diagnosis.iter().flat_map(diagnosis_lines);
     blocks.extend(found.map(Block::text));
     if report.fits_unmasked {
-        let note =
-            "with `mask=none` it is the same: no mask was asked for, and causal is the default";
+        let note = tr!(
+            "with `mask=none` it is the same: no mask was asked for, and causal is the default"
+        );
         blocks.push(Block::text(note));
     }
     if report.fits_causal {
-        let note = "with `mask=causal` it is the same: no mask was asked for, and there is none where a run starts at q, k and v";
+        let note = tr!(
+            "with `mask=causal` it is the same: no mask was asked for, and there is none where a run starts at q, k and v"
+        );
         blocks.push(Block::text(note));
     }
     if let Some(FitsKeys { setting, is_same, .. }) = &report.fits_keys {
-        let all = if *is_same { "it is" } else { "all but the rows of padded queries is" };
-        let note =
-            format!("with `{setting}` {all} the same: no query gives any weight to the other keys");
+        let all =
+            if *is_same { tr!("it is") } else { tr!("all but the rows of padded queries is") };
+        let note = tr!(
+            "with `{setting}` {all} the same: no query gives any weight to the other keys",
+            setting,
+            all
+        );
         blocks.push(Block::text(note));
     }
     if let Some(layer) = &report.fits_layer {
         let layer = quoted(layer);
-        blocks.push(Block::text(format!("another layer gives these numbers: `prefix={layer}`")));
+        blocks.push(Block::text(tr!("another layer gives these numbers: `prefix={layer}`", layer)));
     }
     blocks.extend(report.flash.iter().flatten().map(|found| Block::text(flash_line(found))));
     if report.flash.as_ref().is_some_and(Vec::is_empty) {
-        blocks.push(Block::text("flash tolerance: no output here is in bf16 or f16"));
+        blocks.push(Block::text(tr!("flash tolerance: no output here is in bf16 or f16")));
     }
     let labels = report.labels.as_ref();
     let start = report.non_finite.as_ref().map(|found| start_of_non_finite(found, labels));
@@ -109,11 +120,17 @@ fn not_checked(unmatched: &[Unmatched]) -> Vec<String> {
         let names: Vec<&str> = shown.iter().map(|tensor| tensor.tensor.as_str()).collect();
         let more = match same.len() - shown.len() {
             0 => String::new(),
-            more => format!(" and {more} more"),
+            more => tr!(" and {more} more", more),
         };
-        let were = if same.len() == 1 { "was" } else { "were" };
+        let were = if same.len() == 1 { tr!("was") } else { tr!("were") };
         let why = same.first().map_or("", |first| first.why.as_str());
-        format!("{}{more} {were} not checked: {why}", quoted(&names.join(", ")))
+        tr!(
+            "{names}{more} {were} not checked: {why}",
+            names = quoted(&names.join(", ")),
+            more,
+            were,
+            why
+        )
     };
     unmatched.chunk_by(|one, other| one.why == other.why).map(line).collect()
 }
@@ -125,13 +142,17 @@ const NAMED: usize = 4;
 fn flash_line(found: &FlashError) -> String {
     let FlashError { step, dtype, .. } = found;
     let verdict = match found.factor() {
-        Some(factor) => format!("{factor:.2} times"),
-        None => "nothing to compare with".to_owned(),
+        Some(factor) => tr!("{factor} times", factor = format!("{factor:.2}")),
+        None => tr!("nothing to compare with").to_owned(),
     };
-    format!(
-        "flash tolerance: {step} is off by {} from f64, and PyTorch in {dtype} by {}: {verdict}, {ALLOWED_FACTOR} are allowed",
-        magnitude(found.own),
-        magnitude(found.pytorch)
+    tr!(
+        "flash tolerance: {step} is off by {own} from f64, and PyTorch in {dtype} by {pytorch}: {verdict}, {ALLOWED_FACTOR} are allowed",
+        step,
+        own = magnitude(found.own),
+        dtype,
+        pytorch = magnitude(found.pytorch),
+        verdict,
+        ALLOWED_FACTOR
     )
 }
 
@@ -142,12 +163,13 @@ fn missing(report: &Report) -> Vec<String> {
         return Vec::new();
     }
     let names: Vec<&str> = missing.iter().map(|step| step.name.as_str()).collect();
-    let mut lines = vec![format!("on one side only: {}", quoted(&names.join(", ")))];
-    let brought = missing.iter().filter_map(|step| Some(step.step?.row().brought_by));
+    let mut lines = vec![tr!("on one side only: {names}", names = quoted(&names.join(", ")))];
+    let brought = missing.iter().filter_map(|step| Some(lang::text(step.step?.row().brought_by)));
     let mut hints: Vec<&str> = brought.filter(|setting| !setting.is_empty()).collect();
     hints.dedup();
     if report.read_as.is_some() && !hints.is_empty() {
-        lines.push(format!("what makes such steps is said by flags: {}", hints.join(", ")));
+        lines
+            .push(tr!("what makes such steps is said by flags: {hints}", hints = hints.join(", ")));
     }
     lines
 }
@@ -156,23 +178,23 @@ fn heads(config: &Config) -> String {
     let c = &config.sizes;
     let start = match config.start {
         Start::Inputs => None,
-        Start::Projections => Some("starting at projected q, k and v"),
-        Start::Heads => Some("starting at the heads' q, k and v"),
-        Start::Scores => Some("starting at the scores"),
+        Start::Projections => Some(tr!("starting at projected q, k and v")),
+        Start::Heads => Some(tr!("starting at the heads' q, k and v")),
+        Start::Scores => Some(tr!("starting at the scores")),
     };
     let mut parts: Vec<String> = start.into_iter().map(str::to_owned).collect();
     parts.push(match c.heads {
-        1 => "1 head".to_owned(),
-        heads => format!("{heads} heads"),
+        1 => tr!("1 head").to_owned(),
+        heads => tr!("{heads} heads", heads),
     });
     if c.kv_heads < c.heads {
-        parts.push(format!("kv_heads {}", c.kv_heads));
+        parts.push(tr!("kv_heads {kv_heads}", kv_heads = c.kv_heads));
     }
     parts.extend(c.is_cross.then(|| format!("{} {}", second(config), c.own_keys)));
     if c.past_len > 0 {
-        parts.push(format!("cache {}", c.past_len));
+        parts.push(tr!("cache {past_len}", past_len = c.past_len));
     }
-    parts.extend(c.queries.map(|rows| format!("queries {}", Queries::from(rows))));
+    parts.extend(c.queries.map(|rows| tr!("queries {rows}", rows = Queries::from(rows))));
     parts.join(" · ")
 }
 
@@ -183,25 +205,45 @@ fn status(status: Status) -> Text {
         Status::Differs | Status::Missing => Tone::Bad,
         Status::Inherited => Tone::Inherited,
     };
-    Text::toned(status.name(), tone)
+    Text::toned(status.told(), tone)
 }
 
 fn table(report: &Report, sides: Sides) -> Table {
-    let worst = format!("worst cell: {}, {}", sides.0, sides.1);
-    let header = ["step", "status", "max abs", "max rel", "mismatched", worst.as_str()];
+    let worst = tr!("worst cell: {left}, {right}", left = sides.0, right = sides.1);
+    let header = [
+        tr!("step"),
+        tr!("status"),
+        tr!("max abs"),
+        tr!("max rel"),
+        tr!("mismatched"),
+        worst.as_str(),
+    ];
     let row = |step: &StepReport| {
         let mut row = vec![Text::from(shown(&step.name).into_owned()), status(step.status)];
         if let Some(found) = &step.comparison {
             row.push(Text::number(magnitude(found.max_abs)));
             row.push(Text::number(magnitude(found.max_rel)));
-            row.push(Text::number(format!("{} of {}", found.mismatched, found.count)));
+            row.push(Text::number(tr!(
+                "{mismatched} of {count}",
+                mismatched = found.mismatched,
+                count = found.count
+            )));
             if found.max_abs != 0.0 {
                 let (left, right) = pair(found);
-                row.push(format!("{}: {left}, {right}", cell(report, step)).into());
+                row.push(
+                    tr!("{cell}: {left}, {right}", cell = cell(report, step), left, right).into(),
+                );
             }
         } else if let Some((left, right)) = &step.shapes {
             row.extend(["", "", ""].map(Text::from));
-            row.push(format!("shapes {left:?}, {right:?}").into());
+            row.push(
+                tr!(
+                    "shapes {left}, {right}",
+                    left = format!("{left:?}"),
+                    right = format!("{right:?}")
+                )
+                .into(),
+            );
         }
         row
     };
@@ -215,14 +257,14 @@ fn divergence(report: &Report, first: &StepReport) -> String {
     let others: Vec<&str> = with(Status::Differs).skip(1).map(|step| step.name.as_str()).collect();
     let others = match others.as_slice() {
         [] => String::new(),
-        names => format!("; on their own too: {}", names.join(", ")),
+        names => tr!("; on their own too: {names}", names = names.join(", ")),
     };
     let inherited = match with(Status::Inherited).count() {
         0 => String::new(),
-        1 => "; 1 later step inherits it".to_owned(),
-        more => format!("; {more} later steps inherit it"),
+        1 => tr!("; 1 later step inherits it").to_owned(),
+        more => tr!("; {more} later steps inherit it", more),
     };
-    format!("first divergence: {}{others}{inherited}", first.name)
+    tr!("first divergence: {value}{others}{inherited}", value = first.name, others, inherited)
 }
 
 /// The worst cell of the step where the sides first part, with both values.
@@ -231,12 +273,27 @@ fn worst_cell(report: &Report, first: &StepReport, sides: Sides) -> String {
     match (&first.comparison, &first.shapes) {
         (Some(found), _) => {
             let (left, right) = pair(found);
-            format!("{name} at {}: {} {left}, {} {right}", cell(report, first), sides.0, sides.1)
+            tr!(
+                "{name} at {cell}: {first} {left}, {second} {right}",
+                name,
+                cell = cell(report, first),
+                first = sides.0,
+                left,
+                second = sides.1,
+                right
+            )
         }
         (None, Some((left, right))) => {
-            format!("{name} has two shapes: {} {left:?}, {} {right:?}", sides.0, sides.1)
+            tr!(
+                "{name} has two shapes: {first} {left}, {second} {right}",
+                name,
+                first = sides.0,
+                left = format!("{left:?}"),
+                second = sides.1,
+                right = format!("{right:?}")
+            )
         }
-        (None, None) => format!("{name} is on one side only"),
+        (None, None) => tr!("{name} is on one side only", name),
     }
 }
 

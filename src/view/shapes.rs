@@ -60,7 +60,7 @@ fn sum(rows: &[Row], part: impl Fn(&Row) -> u128) -> u128 {
 pub fn shapes_page(run: &Run) -> Vec<Block> {
     let config = run.config();
     let rows = rows(config, run.program());
-    let mut blocks = vec![Block::text("Shapes of multi-head attention")];
+    let mut blocks = vec![Block::text(tr!("Shapes of multi-head attention"))];
     blocks.push(Block::Fact(sizes_line(config)));
     blocks.push(Block::Fact(mask_line(config)));
     blocks.extend(flow(&rows));
@@ -71,21 +71,23 @@ pub fn shapes_page(run: &Run) -> Vec<Block> {
     let dtype = config.dtype;
     blocks.extend([
         Block::Gap,
-        Block::Prose(0, format!("All tensors together take {total} in {dtype}. A multiply-add counts 2 FLOPs, softmax 5 an element; moving and selecting numbers count none.")),
+        Block::Prose(0, tr!("All tensors together take {total} in {dtype}. A multiply-add counts 2 FLOPs, softmax 5 an element; moving and selecting numbers count none.", total, dtype)),
     ]);
     blocks
 }
 
 fn sizes_line(config: &Config) -> String {
     let c = &config.sizes;
-    let mut sizes =
-        vec![format!("B = {} batch", c.batch), format!("T = {} sequence length", c.seq_len)];
-    sizes.extend(c.queries.map(|rows| format!("T_q = {} queries", rows.count)));
+    let mut sizes = vec![
+        tr!("B = {batch} batch", batch = c.batch),
+        tr!("T = {seq_len} sequence length", seq_len = c.seq_len),
+    ];
+    sizes.extend(c.queries.map(|rows| tr!("T_q = {count} queries", count = rows.count)));
     if c.past_len > 0 {
-        sizes.push(format!("P = {} keys of the cache", c.past_len));
+        sizes.push(tr!("P = {past_len} keys of the cache", past_len = c.past_len));
     }
     if c.keys() != c.seq_len || c.is_cross {
-        sizes.push(format!("S = {} keys", c.keys()));
+        sizes.push(tr!("S = {keys} keys", keys = c.keys()));
     }
     let is_projected = config.start == Start::Inputs;
     if is_projected || config.end == End::Output {
@@ -98,9 +100,9 @@ fn sizes_line(config: &Config) -> String {
         sizes.push(format!("d_memory = {}", c.d_memory));
     }
     sizes.extend(c.d_memory_v.map(|width| format!("d_memory_v = {width}")));
-    sizes.push(format!("H = {} heads", c.heads));
+    sizes.push(tr!("H = {heads} heads", heads = c.heads));
     if c.kv_heads < c.heads {
-        sizes.push(format!("H_kv = {} key heads", c.kv_heads));
+        sizes.push(tr!("H_kv = {kv_heads} key heads", kv_heads = c.kv_heads));
     }
     let is_split = c.query_width() == c.d_model && is_projected;
     sizes.push(format!("d_k = {}{}", if is_split { "d_model / H = " } else { "" }, c.head_dim));
@@ -112,7 +114,7 @@ fn sizes_line(config: &Config) -> String {
         sizes.push(format!("d_c = {}", latent.keys));
         sizes.extend(Some(latent.shared).filter(|own| *own > 0).map(|own| format!("d_r = {own}")));
     }
-    sizes.extend(c.rope_dims.map(|dims| format!("r = {dims} features turned")));
+    sizes.extend(c.rope_dims.map(|dims| tr!("r = {dims} features turned", dims)));
     sizes.join(" · ")
 }
 
@@ -138,7 +140,7 @@ fn flow(rows: &[Row]) -> Vec<Block> {
                 group.iter().map(|row| format!("{} = {}", row.step.name, row.formula)).collect();
             blocks.push(Block::Text(1, format!("↓ {}", formulas.join(", "))));
         } else {
-            blocks.extend([Block::Gap, Block::Text(1, "input".to_owned())]);
+            blocks.extend([Block::Gap, Block::Text(1, tr!("input").to_owned())]);
         }
         let shape = times(&first.step.axes);
         blocks.push(Block::Text(2, format!("{} ∈ {} = {shape}", names.join(", "), first.symbols)));
@@ -157,7 +159,11 @@ fn meanings(rows: &[Row]) -> Table {
         let texts = [name.as_str(), name.title(), &row.symbols, &times(&row.step.axes)];
         texts.map(Text::from).to_vec()
     };
-    table(&["name", "meaning", "shape", "with numbers"], rows.iter().map(cells).collect(), 1)
+    table(
+        &[tr!("name"), tr!("meaning"), tr!("shape"), tr!("with numbers")],
+        rows.iter().map(cells).collect(),
+        1,
+    )
 }
 
 fn costs(rows: &[Row]) -> Table {
@@ -170,8 +176,8 @@ fn costs(rows: &[Row]) -> Table {
     let mut all: Vec<Vec<Text>> = rows.iter().map(of_row).collect();
     let total =
         [sum(rows, |row| row.parameters), sum(rows, |row| row.flops), sum(rows, |row| row.bytes)];
-    all.push(cells("in all", total));
-    table(&["name", "parameters", "FLOPs", "bytes"], all, 0)
+    all.push(cells(tr!("in all"), total));
+    table(&[tr!("name"), tr!("parameters"), "FLOPs", tr!("bytes")], all, 0)
 }
 
 /// `32 × 20 × 512`

@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::page::{Block, Grid, Head, Table, Text, Tone, verdict};
 use super::palette::Palette;
+use super::wrap::{has_wide, wrapped};
 use crate::error::Message;
 
 const STYLE: TableStyle = TableStyle::new()
@@ -148,7 +149,7 @@ impl Style {
             say(&format!("{} = {formula}{}", head.name, constant.collect::<String>()))?;
         }
         head.moves.iter().try_for_each(|moves| say(moves))?;
-        say(&format!("shape {}", head.shape))?;
+        say(&tr!("shape {shape}", shape = head.shape))?;
         if let Some(why) = &head.why {
             self.block(&Block::Prose(1, why.clone()), out)?;
         }
@@ -264,11 +265,22 @@ impl Style {
         let indent = if table.is_inner { " " } else { "" };
         let width = self.width.saturating_sub(indent.len());
         let mut written = self.empty_table();
-        let cells = |row: &Vec<Text>| row.iter().map(|text| self.cell(text)).collect::<Vec<_>>();
+        let room = width.saturating_sub(beside(table));
+        let fitted = |at: usize, text: &str| {
+            let is_broken = at == table.wraps && has_wide(text);
+            if is_broken { wrapped(text, room).join("\n") } else { text.to_owned() }
+        };
+        let cells = |row: &Vec<Text>| {
+            let cells = row.iter().enumerate();
+            let fitted =
+                cells.map(|(at, cell)| Text { text: fitted(at, &cell.text), ..cell.clone() });
+            fitted.map(|cell| self.cell(&cell)).collect::<Vec<_>>()
+        };
+        let header = table.header.iter().enumerate().map(|(at, name)| fitted(at, name));
         written
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(u16::try_from(width).unwrap_or(u16::MAX))
-            .set_header(&table.header)
+            .set_header(header)
             .add_rows(table.rows.iter().map(cells));
         for (at, column) in written.column_iter_mut().enumerate() {
             if at != table.wraps {
@@ -282,35 +294,22 @@ impl Style {
     }
 }
 
+/// The columns of text that a table takes beside the column that is broken to fit: of each other one the width, two
+/// spaces and a line, and of that one the two spaces.
+fn beside(table: &Table) -> usize {
+    let columns = 0..table.header.len();
+    let others = columns.filter(|at| *at != table.wraps).map(|at| {
+        let cells = table.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.text.width());
+        let header = table.header.get(at).map_or(0, |name| name.width());
+        cells.fold(header, usize::max) + 3
+    });
+    others.sum::<usize>() + 2
+}
+
 /// The shade of a number, by how high it is in thousandths.
 fn shade(thousandths: u16) -> &'static str {
     let at = usize::from(thousandths) * SHADES.len() / 1000;
     SHADES.get(at.min(SHADES.len() - 1)).copied().unwrap_or_default()
-}
-
-/// A text in lines of at most `width` columns, broken between words; a word that is wider has a line of its own. A dot
-/// between two parts stays with the first, and a number with the word before it.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut parts: Vec<String> = Vec::new();
-    let mut lines: Vec<String> = Vec::new();
-    let join =
-        |all: &mut Vec<String>, next: &str, is_bound: &dyn Fn(&str) -> bool| match all.last_mut() {
-            Some(last) if is_bound(last) && last.width() + 1 + next.width() <= width => {
-                last.push(' ');
-                last.push_str(next);
-            }
-            _ => all.push(next.to_owned()),
-        };
-    for word in text.split(' ') {
-        let is_number = word.starts_with(|first: char| first.is_ascii_digit());
-        join(&mut parts, word, &|last| {
-            word == "·" || is_number && last.ends_with(char::is_alphabetic)
-        });
-    }
-    for part in &parts {
-        join(&mut lines, part, &|_| true);
-    }
-    lines
 }
 
 /// The widths of a grid's columns.
@@ -444,14 +443,6 @@ mod tests {
     fn shades_are_fifths() {
         let shades = [0, 190, 200, 500, 790, 800, 1000].map(shade);
         assert_eq!(shades, ["   ", "   ", "░░░", "▒▒▒", "▓▓▓", "███", "███"]);
-    }
-
-    #[test]
-    fn lines_break_between_words_and_never_before_a_dot() {
-        assert_eq!(wrapped("one two · three", 8), ["one", "two ·", "three"]);
-        assert_eq!(wrapped("  or so", 30), ["  or so"]);
-        assert_eq!(wrapped("of head 2, head_dim 4", 20), ["of head 2,", "head_dim 4"]);
-        assert_eq!(wrapped("12345 of 6 7 8", 4), ["12345", "of 6", "7 8"]);
     }
 
     #[test]

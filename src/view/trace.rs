@@ -84,7 +84,7 @@ impl Page<'_> {
     fn header(&self) -> Vec<Block> {
         let c = self.config;
         let facts = [sizes_line(c), mask_line(c), numbers_line(c)].map(Block::Fact);
-        let title = Block::Title("Multi-head attention, step by step".to_owned());
+        let title = Block::Title(tr!("Multi-head attention, step by step").to_owned());
         std::iter::once(title).chain(facts).collect()
     }
 
@@ -98,11 +98,11 @@ impl Page<'_> {
         });
         let head = Head {
             name: step.name.to_string(),
-            title: row.title.to_owned(),
+            title: step.name.title().to_owned(),
             formula: formula.map(|formula| (formula, constant(step, self.view.decimals))),
             moves: moves(self.trace, step),
             shape: step.axes.to_string(),
-            why: self.view.why.then(|| format!("why: {}", step.name.why())),
+            why: self.view.why.then(|| tr!("why: {why}", why = step.name.why())),
             legend: (row.is_boolean && row.is_of_scores()).then(|| boolean_legend(step).to_owned()),
         };
         let mut blocks = vec![Ok(Block::Step(head))];
@@ -138,10 +138,18 @@ impl Page<'_> {
         }
         let cut_axes = axes.iter().zip(&shown).filter(|(_, shown)| shown.left_out > 0);
         let left_out: Vec<String> = cut_axes
-            .map(|((axis, size), shown)| format!("{} of {size} on the {axis} axis", shown.left_out))
+            .map(|((axis, size), shown)| {
+                tr!(
+                    "{left_out} of {size} on the {axis} axis",
+                    left_out = shown.left_out,
+                    size,
+                    axis
+                )
+            })
             .collect();
         if !left_out.is_empty() {
-            let note = format!("… left out: {}; --full shows all", left_out.join(", "));
+            let note =
+                tr!("… left out: {left_out}; --full shows all", left_out = left_out.join(", "));
             blocks.extend([Ok(Block::Gap), Ok(Block::Text(1, note))]);
         }
         blocks
@@ -181,7 +189,7 @@ impl Page<'_> {
             rows: Vec::new(),
         };
         if sums {
-            grid.columns.push("sum".to_owned());
+            grid.columns.push(tr!("sum").to_owned());
         }
         for row in &rows.indices {
             let label = down.map_or_else(String::new, |down| self.place(step, *down, item, *row));
@@ -204,7 +212,7 @@ impl Page<'_> {
             grid.rows.iter().flat_map(|(_, cells)| cells).any(|cell| cell.text == sign)
         };
         if heat.is_some() {
-            let signs = [(BLOCKED, "■ blocked"), ("nan", "nan: not a number")];
+            let signs = [(BLOCKED, tr!("■ blocked")), ("nan", tr!("nan: not a number"))];
             let signs = signs.into_iter().filter(|(sign, _)| has(sign));
             grid.legend = signs.map(|(_, means)| means.to_owned()).collect();
         }
@@ -268,7 +276,7 @@ impl Page<'_> {
     fn place(&self, step: &Step, axis: Dim, item: usize, at: Option<usize>) -> String {
         let Some(at) = at else { return "…".to_owned() };
         if is_every(self.config, step.name, axis) {
-            return "every".to_owned();
+            return tr!("every").to_owned();
         }
         let beside = beside(self.config, self.labels.as_ref(), step.name, axis, item, at);
         std::iter::once(at.to_string()).chain(beside).collect::<Vec<_>>().join(" ")
@@ -279,7 +287,9 @@ impl Page<'_> {
         let (name, place) = (self.axis_name(step, axis), self.place(step, axis, item, at));
         match at {
             None => place,
-            Some(_) if is_every(self.config, step.name, axis) => format!("{place} {}", axis.0),
+            Some(_) if is_every(self.config, step.name, axis) => {
+                tr!("{place} {axis}", place, axis = axis.0.told())
+            }
             Some(_) => format!("{name} {place}"),
         }
     }
@@ -300,12 +310,17 @@ impl Page<'_> {
         let mut notes = Vec::new();
         if let Some(first) = hidden.first() {
             let all = hidden.join(", ");
-            notes.push(format!("Not shown: {all}. Any step is shown by --steps {first},output"));
+            notes.push(tr!(
+                "Not shown: {all}. Any step is shown by --steps {first},output",
+                all,
+                first
+            ));
         }
         if !cut.is_empty() {
             let all = cut.join(", ");
-            notes.push(format!(
-                "Cut: {all}. --edge N shows N items at each end of every axis, --full shows all"
+            notes.push(tr!(
+                "Cut: {all}. --edge N shows N items at each end of every axis, --full shows all",
+                all
             ));
         }
         let gap = (!notes.is_empty()).then_some(Block::Gap);
@@ -326,9 +341,9 @@ pub fn sign(step: &Step, is_true: bool) -> &'static str {
 /// What the signs of a boolean table mean.
 fn boolean_legend(step: &Step) -> &'static str {
     if step.name.role() == Role::Random {
-        "✓ kept, ✗ dropped"
+        tr!("✓ kept, ✗ dropped")
     } else {
-        "■ blocked, · visible"
+        tr!("■ blocked, · visible")
     }
 }
 

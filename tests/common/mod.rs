@@ -17,6 +17,7 @@ pub fn checked(folder: &Path, dump: &Path, flags: &Value) -> Value {
         .arg(dump)
         .args(flags.map(|flag| flag.as_str().expect("text")))
         .current_dir(folder)
+        .env("LC_ALL", "C")
         .output()
         .expect("runs");
     let (file, said) = (dump.display(), String::from_utf8_lossy(&output.stderr));

@@ -1,8 +1,10 @@
-//! PyTorch's generator, call after call: `fixtures/generator.json`, written by `fixtures/draws.py`.
+//! PyTorch's generator, call after call: `fixtures/generator.json`, written by `fixtures/draws.py`; and its normal numbers
+//! as they are on Arm, `fixtures/generator_arm.json`.
 
 use std::fs;
 use std::path::Path;
 
+use mha_trace::config::TorchCpu;
 use mha_trace::program::dropout_scale;
 use mha_trace::torch::Generator;
 use serde::Deserialize;
@@ -60,13 +62,24 @@ enum Call {
 
 #[test]
 fn every_draw_is_torchs_with_the_state_carried_over() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/generator.json");
+    held("generator.json", 400, TorchCpu::X86);
+}
+
+/// The bits are those of glibc, which is what PyTorch's own are on Arm.
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn normal_numbers_are_torchs_on_arm() {
+    held("generator_arm.json", 100, TorchCpu::Arm);
+}
+
+fn held(file: &str, least: usize, cpu: TorchCpu) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(file);
     let text = fs::read_to_string(path).expect("readable");
     let records: Vec<Record> = serde_json::from_str(&text).expect("records");
-    assert!(records.len() >= 400, "only {} records", records.len());
+    assert!(records.len() >= least, "only {} records", records.len());
     for Record { seed, calls } in records {
         assert!(!calls.is_empty(), "seed {seed} draws nothing");
-        let mut generator = Generator::new(seed);
+        let mut generator = Generator::of_cpu(seed, cpu);
         for (at, draw) in calls.iter().enumerate() {
             check(&mut generator, draw, &format!("seed {seed}, call {at}, {:?}", draw.call));
         }

@@ -88,6 +88,7 @@ fn run(args: &[&str], page: &Path, code: i32) {
         .args(args)
         .arg("-o")
         .arg(page)
+        .env("LC_ALL", "C")
         .output()
         .expect("the binary runs");
     let said = String::from_utf8_lossy(&output.stderr);

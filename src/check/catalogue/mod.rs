@@ -162,10 +162,10 @@ pub fn find(id: &str) -> Result<&'static Mistake> {
     all.iter().find(|mistake| mistake.id == id).copied().ok_or_else(|| {
         let ids: Vec<&str> = all.iter().map(|mistake| mistake.id).collect();
         let fix = match near_miss(id, &ids) {
-            Some(near) => format!("did you mean {near}?"),
-            None => "mha-trace bugs lists them".to_owned(),
+            Some(near) => tr!("did you mean {near}?", near),
+            None => tr!("mha-trace bugs lists them").to_owned(),
         };
-        Error::config(format!("no known mistake is called {id}"), fix)
+        Error::config(tr!("no known mistake is called {id}", id), fix)
     })
 }
 

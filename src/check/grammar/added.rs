@@ -15,21 +15,21 @@ impl Grammar<'_> {
                 Name::KWithBias,
                 first,
                 1,
-                "the learned key and value are not appended",
+                tr!("the learned key and value are not appended"),
             ),
             (
                 sizes.has_zero_attn,
                 Name::KWithZero,
                 first + learned,
                 1,
-                "the key and value of zeros are not appended",
+                tr!("the key and value of zeros are not appended"),
             ),
             (
                 count == 2,
                 Name::KWithBias,
                 first,
                 2,
-                "neither the learned key and value nor those of zeros are appended",
+                tr!("neither the learned key and value nor those of zeros are appended"),
             ),
         ];
         // Of all of them that is what a mask does which is padded as blocked.

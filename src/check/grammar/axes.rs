@@ -16,7 +16,7 @@ impl Grammar<'_> {
         }
         self.weights(step);
         for (op, told, cost) in rearrangements(step) {
-            self.add(Kind::Axes, cost, name, after(op, &[]), format!("it is {told}"));
+            self.add(Kind::Axes, cost, name, after(op, &[]), tr!("it is {told}", told));
         }
         // Where an input is more than passed on, what reads it can read it wrongly.
         let is_product = matches!(step.op, Op::Linear(_) | Op::Heads(Heads::Append));
@@ -30,7 +30,7 @@ impl Grammar<'_> {
             }
             for (op, told, cost) in rearrangements(input) {
                 let change = Change::Before(slot, op, Vec::new());
-                let told = format!("it reads {} {told}", input.name);
+                let told = tr!("it reads {input} {told}", input = input.name, told);
                 self.add(Kind::Axes, cost, name, change, told);
             }
         }
@@ -53,7 +53,11 @@ impl Grammar<'_> {
             let names = &["head", "feature", "input"][..view.len()];
             for order in permutations(view.len()) {
                 let told: Vec<&str> = order.iter().map(|at| names[*at]).collect();
-                let told = format!("it reads {name} as if it were stored as ({})", told.join(", "));
+                let told = tr!(
+                    "it reads {name} as if it were stored as ({told})",
+                    name,
+                    told = told.join(", ")
+                );
                 let stored: Vec<usize> = order.iter().map(|at| view[*at]).collect();
                 for (view, order) in [(view.clone(), order.clone()), (stored, inverse(&order))] {
                     let rearrange =
@@ -69,7 +73,7 @@ impl Grammar<'_> {
     /// Features that are split into heads with the axes in another order.
     fn split(&mut self, step: &Step) {
         let sizes = step.axes.shape();
-        self.reordered(step, "token", "the features are viewed as", |order| {
+        self.reordered(step, "token", tr!("the features are viewed as"), |order| {
             let view = order.iter().map(|at| sizes[*at]).collect();
             Self::viewed(step, view, inverse(order))
         });
@@ -80,7 +84,7 @@ impl Grammar<'_> {
         let Some(heads) = self.right.read_by(step).first().map(|read| read.axes.shape()) else {
             return;
         };
-        self.reordered(step, "query", "the heads are merged as", |order| {
+        self.reordered(step, "query", tr!("the heads are merged as"), |order| {
             Self::viewed(step, heads.clone(), order.to_vec())
         });
         #[allow(clippy::cast_precision_loss, reason = "heads are few")]
@@ -89,7 +93,7 @@ impl Grammar<'_> {
             Edit::new(step.name, Change::Replace(Heads::Sum.into())),
             Edit::new(step.name, after(Scaling::By { factor }, &[])),
         ];
-        let told = "the mean of the heads stands in every head's place";
+        let told = tr!("the mean of the heads stands in every head's place");
         self.add_all(Kind::Axes, cost::PLAIN, edits, step.name, told);
     }
 
@@ -110,6 +114,7 @@ impl Grammar<'_> {
 
 /// The ways to put a step's numbers in other places of the same shape: an operation, words that go on behind "it is" or
 /// "it reads x", and what it costs.
+#[allow(clippy::too_many_lines, reason = "a list of ways, one after the other")]
 fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
     let dims: Vec<(Axis, usize)> = step.axes.iter().collect();
     let sizes = step.axes.shape();
@@ -132,15 +137,19 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
         if permuted == sizes {
             let told = match moved[..] {
                 [first, second] => {
-                    format!("transposed: {} and {} change places", label(first), label(second))
+                    tr!(
+                        "transposed: {label} and {second} change places",
+                        label = label(first),
+                        second = label(second)
+                    )
                 }
-                _ => format!("transposed to ({names})"),
+                _ => tr!("transposed to ({names})", names),
             };
             all.push((viewed(&sizes, &order), told, cost));
         } else {
-            let told = format!("transposed to ({names}) and viewed in the old shape");
+            let told = tr!("transposed to ({names}) and viewed in the old shape", names);
             all.push((viewed(&sizes, &order), told, cost + 1));
-            let told = format!("viewed as ({names}), with no transposition");
+            let told = tr!("viewed as ({names}), with no transposition", names);
             all.push((viewed(&permuted, &inverse(&order)), told, cost + 1));
         }
     }
@@ -149,42 +158,42 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
             all.push((Slip::Along(axis, Along::Take(places)).into(), told, cost));
         };
         let name = label(axis);
-        take((0..size).rev().collect(), format!("reversed along the {name} axis"), cost::PLAIN);
+        take((0..size).rev().collect(), tr!("reversed along the {name} axis", name), cost::PLAIN);
         let later = (0..size).map(|at| (at + size - 1) % size).collect();
         take(
             later,
-            format!("shifted by one place along the {name} axis, around its end"),
+            tr!("shifted by one place along the {name} axis, around its end", name),
             cost::PLAIN,
         );
         let earlier = (0..size).map(|at| (at + 1) % size).collect();
         take(
             earlier,
-            format!("shifted back by one place along the {name} axis, around its end"),
+            tr!("shifted back by one place along the {name} axis, around its end", name),
             cost::PLAIN,
         );
         let before = (0..size).map(|at: usize| at.saturating_sub(1)).collect();
-        take(before, format!("one place late along the {name} axis, the first twice"), cost::ODD);
+        take(before, tr!("one place late along the {name} axis, the first twice", name), cost::ODD);
         let behind = (0..size).map(|at| (at + 1).min(size - 1)).collect();
-        take(behind, format!("one place early along the {name} axis, the last twice"), cost::ODD);
-        take(vec![0; size], format!("the first of the {name} axis everywhere"), cost::RARE);
-        take(vec![size - 1; size], format!("the last of the {name} axis everywhere"), cost::RARE);
+        take(behind, tr!("one place early along the {name} axis, the last twice", name), cost::ODD);
+        take(vec![0; size], tr!("the first of the {name} axis everywhere", name), cost::RARE);
+        take(vec![size - 1; size], tr!("the last of the {name} axis everywhere", name), cost::RARE);
         let mut other = |along: Along, told: String, cost: u32| {
             all.push((Slip::Along(axis, along).into(), told, cost));
         };
         other(
             Along::Slide,
-            format!("one place late along the {name} axis, with 0 first"),
+            tr!("one place late along the {name} axis, with 0 first", name),
             cost::PLAIN,
         );
-        for (places, which) in [(vec![size - 1], "last"), (vec![0], "first")] {
-            let told = format!("without the {which} place of the {name} axis, which is 0");
+        for (places, which) in [(vec![size - 1], tr!("last")), (vec![0], tr!("first"))] {
+            let told = tr!("without the {which} place of the {name} axis, which is 0", which, name);
             other(Along::Zero(places), told, cost::PLAIN);
         }
         if dims[axis].0 != Axis::Key || !step.name.row().is_of_scores() {
             let reduce = |is_mean| Along::Reduce { is_mean };
-            other(reduce(false), format!("summed over the {name} axis"), cost::PLAIN);
-            other(reduce(true), format!("averaged over the {name} axis"), cost::PLAIN);
-            let told = format!("added up along the {name} axis, each place to those before");
+            other(reduce(false), tr!("summed over the {name} axis", name), cost::PLAIN);
+            other(reduce(true), tr!("averaged over the {name} axis", name), cost::PLAIN);
+            let told = tr!("added up along the {name} axis, each place to those before", name);
             other(Along::Accumulate, told, cost::RARE);
         }
         let mut take = |places: Vec<usize>, told: String, cost: u32| {
@@ -193,18 +202,23 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
         if size > 2 && size % 2 == 0 {
             let half = size / 2;
             let halves = (0..size).map(|at| (at + half) % size).collect();
-            take(halves, format!("with the halves of the {name} axis exchanged"), cost::RARE);
-            for (from, which) in [(0, "first"), (half, "second")] {
+            take(halves, tr!("with the halves of the {name} axis exchanged", name), cost::RARE);
+            for (from, which) in [(0, tr!("first")), (half, tr!("second"))] {
                 let twice = (0..size).map(|at| from + at % half).collect();
-                take(twice, format!("the {which} half of the {name} axis twice"), cost::RARE);
+                take(
+                    twice,
+                    tr!("the {which} half of the {name} axis twice", which, name),
+                    cost::RARE,
+                );
             }
             let pairs = (0..size).map(|at| at ^ 1).collect();
-            take(pairs, format!("with neighbours of the {name} axis exchanged"), cost::RARE);
+            take(pairs, tr!("with neighbours of the {name} axis exchanged", name), cost::RARE);
         }
         for groups in (2..size).filter(|groups| size % groups == 0) {
             let each = size / groups;
             let tiled = (0..size).map(|at| at % groups * each + at / groups).collect();
-            let told = format!("with the {name} axis read as {groups} interleaved groups");
+            let told =
+                tr!("with the {name} axis read as {groups} interleaved groups", name, groups);
             take(tiled, told, cost::RARE);
         }
     }

@@ -17,18 +17,18 @@ impl Grammar<'_> {
             let result = Edit::new(step.name, after(Slip::Round(precision), &[]));
             let is_type = matches!(precision, Precision::Bf16 | Precision::F16);
             if is_type {
-                let told = format!("its result is rounded to {name}");
+                let told = tr!("its result is rounded to {name}", name);
                 self.add_all(Kind::Precision, cost::RARE, vec![result.clone()], step.name, told);
             }
             for slot in &slots {
                 let Some(own) = names.get(*slot) else { continue };
-                let told = format!("{own}, which it reads, is rounded to {name}");
+                let told = tr!("{own}, which it reads, is rounded to {name}", own, name);
                 self.add(Kind::Precision, cost::ODD, step.name, round(*slot), told);
             }
             if is_product || is_type {
                 let inputs = slots.iter().map(|slot| Edit::new(step.name, round(*slot)));
                 let products = inputs.clone().take(2).collect::<Vec<_>>();
-                let told = format!("the product is computed from {name} numbers");
+                let told = tr!("the product is computed from {name} numbers", name);
                 if is_product {
                     // What runs in f32 has products in TF32 sooner than in f16, whose numbers have as many bits.
                     let is_usual = precision == Precision::Tf32;
@@ -36,7 +36,7 @@ impl Grammar<'_> {
                     self.add_all(Kind::Precision, cost, products, step.name, &told);
                 }
                 let all = inputs.chain([result]).collect();
-                let told = format!("the step is computed in {name}");
+                let told = tr!("the step is computed in {name}", name);
                 if is_type {
                     self.add_all(Kind::Precision, cost::RARE, all, step.name, &told);
                 }
@@ -47,7 +47,7 @@ impl Grammar<'_> {
     /// Numbers of a setting that are kept in fewer bits.
     pub(super) fn rounded(&mut self, step: &Step) {
         for precision in [Precision::Bf16, Precision::F16] {
-            let told = format!("it is rounded to {}", precision.name());
+            let told = tr!("it is rounded to {precision}", precision = precision.name());
             let change = after(Slip::Round(precision), &[]);
             self.add(Kind::Precision, cost::RARE, step.name, change, told);
         }
@@ -61,10 +61,13 @@ impl Grammar<'_> {
         let read = self.read(step);
         for (slot, own) in read.into_iter().enumerate().take(2) {
             for bits in [8, 4] {
-                for (is_by_row, by) in [(true, "each row"), (false, "all")] {
+                for (is_by_row, by) in [(true, tr!("each row")), (false, tr!("all"))] {
                     let op = Slip::Quantise { bits, is_by_row }.into();
-                    let told = format!(
-                        "{own}, which it reads, is rounded to {bits} bits, by the largest number of {by}"
+                    let told = tr!(
+                        "{own}, which it reads, is rounded to {bits} bits, by the largest number of {by}",
+                        own,
+                        bits,
+                        by
                     );
                     let change = Change::Before(slot, op, Vec::new());
                     self.add(Kind::Precision, cost::RARE, step.name, change, told);

@@ -15,7 +15,7 @@ impl Grammar<'_> {
                 }
                 // What stands further off is less likely to be taken for it.
                 let cost = if is_kin(*own, other) { cost::COMMON } else { cost::RARE };
-                let told = format!("it reads {other} in place of {own}");
+                let told = tr!("it reads {other} in place of {own}", other, own);
                 self.add(Kind::Input, cost, step.name, Change::Read(names), told);
                 if let Some(made) = self.found.last_mut() {
                     made.instead = Some(other);
@@ -38,8 +38,13 @@ impl Grammar<'_> {
                 && shape(*bias).is_some()
             {
                 let change = Change::Read(vec![*x, other, other_bias]);
-                let told =
-                    format!("it reads {other} and {other_bias} in place of {weight} and {bias}");
+                let told = tr!(
+                    "it reads {other} and {other_bias} in place of {weight} and {bias}",
+                    other,
+                    other_bias,
+                    weight,
+                    bias
+                );
                 self.add(Kind::Input, cost::COMMON, step.name, change, told);
             }
         }
@@ -72,7 +77,12 @@ impl Grammar<'_> {
                     Edit::new(other, with(&other_read, *own)),
                     Edit::new(step.name, with(read, *others)),
                 ];
-                let told = format!("{own} and {others} change places, at {other} and here");
+                let told = tr!(
+                    "{own} and {others} change places, at {other} and here",
+                    own,
+                    others,
+                    other
+                );
                 self.add_all(Kind::Input, cost::COMMON, edits, step.name, told);
             }
         }
@@ -93,7 +103,11 @@ impl Grammar<'_> {
                 }
                 let mut names = read.to_vec();
                 names.swap(left, right);
-                let told = format!("{} and {} change places in it", read[left], read[right]);
+                let told = tr!(
+                    "{left} and {right} change places in it",
+                    left = read[left],
+                    right = read[right]
+                );
                 self.add(Kind::Input, cost::PLAIN, step.name, Change::Read(names), told);
             }
         }
@@ -129,7 +143,8 @@ impl Grammar<'_> {
                     let op = Scaling::By { factor: *factor }.into();
                     Edit::new(*reader, Change::Before(0, op, Vec::new()))
                 };
-                let told = format!("{input} is multiplied by {name} for all that reads it");
+                let told =
+                    tr!("{input} is multiplied by {name} for all that reads it", input, name);
                 let edits = readers.iter().map(scaled).collect();
                 self.add_all(Kind::Inserted, cost::RARE, edits, first, told);
             }
@@ -155,7 +170,7 @@ impl Grammar<'_> {
             }
             let Some(first) = edits.first().map(|edit| edit.at) else { continue };
             if edits.len() > 1 {
-                let told = format!("{other} is read in place of {own}");
+                let told = tr!("{other} is read in place of {own}", other, own);
                 self.add_all(Kind::Input, cost::COMMON, edits, first, told);
             }
         }

@@ -1,6 +1,7 @@
 //! What goes wrong in loops over blocks, in buffers and in slots: mistakes of kernels and caches.
 
 use super::{Grammar, after, cost};
+use crate::lang;
 use crate::program::{
     Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip, Step, Stream, StreamSlip,
     Weighting,
@@ -43,7 +44,7 @@ impl Grammar<'_> {
         blocks.push(halves);
         blocks.sort_unstable();
         blocks.dedup();
-        for (slip, told) in StreamSlip::ALL {
+        for (slip, told) in StreamSlip::ALL.map(|(slip, told)| (slip, lang::text(told))) {
             // Without a rest there is nothing to go wrong with it.
             let is_of_rest = matches!(slip, StreamSlip::FullBlocks | StreamSlip::Padded);
             let fits = |block: &usize| {
@@ -56,7 +57,7 @@ impl Grammar<'_> {
                 let told = if is_one_way {
                     told.to_owned()
                 } else {
-                    format!("{told} (blocks of {block} keys)")
+                    tr!("{told} (blocks of {block} keys)", told, block)
                 };
                 let op = Slip::Stream(Stream { block, slip }).into();
                 let read = std::iter::once(scores).chain(values).collect();
@@ -105,9 +106,13 @@ impl Grammar<'_> {
             (
                 early,
                 keys - 1,
-                "new keys are written one slot too early, and the last slot is empty",
+                tr!("new keys are written one slot too early, and the last slot is empty"),
             ),
-            (late, past, "new keys are written one slot too late, and a slot before them is empty"),
+            (
+                late,
+                past,
+                tr!("new keys are written one slot too late, and a slot before them is empty"),
+            ),
         ] {
             let along = |along| Edit::new(step.name, after(Slip::Along(axis, along), &[]));
             // The later edit is made closer to the step.
@@ -126,7 +131,7 @@ impl Grammar<'_> {
             order: vec![0, 1, 3, 2, 4],
             result: step.axes.iter().collect(),
         };
-        let told = "each token is repeated, not each head, and the result viewed as heads";
+        let told = tr!("each token is repeated, not each head, and the result viewed as heads");
         let change = after(Heads::Rearrange(rearrange), &[]);
         self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
     }
@@ -135,8 +140,8 @@ impl Grammar<'_> {
 /// A sum along an axis of which only the first or the last `count` products are added up, and that in words.
 pub fn part_of_sum(is_head: bool, count: usize, (axis, size): (usize, usize)) -> (Change, String) {
     let (which, left_out) =
-        if is_head { ("first", count..size) } else { ("last", 0..size - count) };
+        if is_head { (tr!("first"), count..size) } else { (tr!("last"), 0..size - count) };
     let zeros = Slip::Along(axis, Along::Zero(left_out.collect()));
-    let told = format!("only the {which} {count} of {size} products are added up");
+    let told = tr!("only the {which} {count} of {size} products are added up", which, count, size);
     (Change::Before(0, zeros.into(), Vec::new()), told)
 }

@@ -55,9 +55,9 @@ impl Grammar<'_> {
         }
         for part in &parts {
             let others: Vec<Name> = parts.iter().copied().filter(|other| other != part).collect();
-            let told = format!("{part} is left out of it");
+            let told = tr!("{part} is left out of it", part);
             self.add(Kind::Mask, cost::COMMON, Name::Mask, Change::Read(others), told);
-            let told = format!("it is {part} alone");
+            let told = tr!("it is {part} alone", part);
             self.add(Kind::Mask, cost::COMMON, Name::Mask, Change::Read(vec![*part]), told);
         }
     }
@@ -66,9 +66,9 @@ impl Grammar<'_> {
     fn applied(&mut self, step: &Step, scores: Name, fill: f64) {
         let whole = self.right.mask_of_scores().map_or(Name::Mask, |mask| mask.name);
         for (factor, addend, told) in [
-            (1.0, 0.0, "the mask is added to the scores as 0 and 1"),
-            (-1.0, 0.0, "the mask is subtracted from the scores as 0 and 1"),
-            (-1.0, 1.0, "the mask of visible keys is added to the scores as 0 and 1"),
+            (1.0, 0.0, tr!("the mask is added to the scores as 0 and 1")),
+            (-1.0, 0.0, tr!("the mask is subtracted from the scores as 0 and 1")),
+            (-1.0, 1.0, tr!("the mask of visible keys is added to the scores as 0 and 1")),
         ] {
             for mask in [whole, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask] {
                 if self.right.step(mask).is_none() {
@@ -85,8 +85,9 @@ impl Grammar<'_> {
                 continue;
             }
             let zero = Masking::Fill { fill: crate::program::Fill(0.0) };
-            let told = format!(
-                "what {mask} blocks becomes 0 after softmax, and the rest is not made up to 1"
+            let told = tr!(
+                "what {mask} blocks becomes 0 after softmax, and the rest is not made up to 1",
+                mask
             );
             self.add(Kind::Mask, cost::PLAIN, Name::Weights, after(zero, &[mask]), told);
         }
@@ -95,9 +96,10 @@ impl Grammar<'_> {
             Edit::new(step.name, Change::Replace(zero.clone().into())),
             Edit::new(whole, after(Masking::Not, &[])),
         ];
-        let told = "the scores are multiplied by the mask: what it blocks stays, the rest is 0";
+        let told =
+            tr!("the scores are multiplied by the mask: what it blocks stays, the rest is 0");
         self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
-        let told = "the mask is applied to the weights, after softmax, with its fill";
+        let told = tr!("the mask is applied to the weights, after softmax, with its fill");
         let late = Op::from(Masking::Fill { fill: crate::program::Fill(fill) });
         let edits = vec![
             Edit::new(step.name, Change::Omit),
@@ -105,7 +107,11 @@ impl Grammar<'_> {
         ];
         self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
         let sign = Masking::Fill { fill: crate::program::Fill(-fill) };
-        let told = format!("blocked scores become {} in place of {fill:e}", -fill);
+        let told = tr!(
+            "blocked scores become {fill_2} in place of {fill}",
+            fill_2 = -fill,
+            fill = format!("{fill:e}")
+        );
         self.add(Kind::Mask, cost::COMMON, step.name, Change::Replace(sign.into()), told);
     }
 
@@ -144,11 +150,11 @@ impl Grammar<'_> {
                 cost::PLAIN,
                 name,
                 after(zero.clone(), &[]),
-                "padded tokens are set to 0",
+                tr!("padded tokens are set to 0"),
             );
             if matches!(name, Name::Q | Name::K | Name::V | Name::Output) {
                 let change = Change::Before(0, zero.into(), Vec::new());
-                let told = "padded tokens are set to 0 in what it reads";
+                let told = tr!("padded tokens are set to 0 in what it reads");
                 self.add(Kind::Inserted, cost::PLAIN, name, change, told);
             }
         }
@@ -165,68 +171,79 @@ impl Grammar<'_> {
             |cells: Cells, told: &str, cost: u32| all.push((cells, told.to_owned(), cost));
         let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
         if queries == keys {
-            add(of(&|b, q, k| own.at(b, k, q)), "the mask is transposed", cost::COMMON);
+            add(of(&|b, q, k| own.at(b, k, q)), tr!("the mask is transposed"), cost::COMMON);
         }
-        add(of(&|b, q, k| !own.at(b, q, k)), "the mask is inverted", cost::COMMON);
-        add(of(&|_, _, _| true), "every key is blocked", cost::COMMON);
+        add(of(&|b, q, k| !own.at(b, q, k)), tr!("the mask is inverted"), cost::COMMON);
+        add(of(&|_, _, _| true), tr!("every key is blocked"), cost::COMMON);
         add(
             of(&|b, q, k| own.at(b, q, keys - 1 - k)),
-            "the mask is reversed along the keys",
+            tr!("the mask is reversed along the keys"),
             cost::PLAIN,
         );
         add(
             of(&|b, q, k| own.at(b, queries - 1 - q, k)),
-            "the mask is reversed along the queries",
+            tr!("the mask is reversed along the queries"),
             cost::PLAIN,
         );
-        add(of(&|b, _, k| own.at(b, 0, k)), "every query has the mask of the first", cost::PLAIN);
+        add(
+            of(&|b, _, k| own.at(b, 0, k)),
+            tr!("every query has the mask of the first"),
+            cost::PLAIN,
+        );
         add(
             of(&|b, _, k| own.at(b, queries - 1, k)),
-            "every query has the mask of the last",
+            tr!("every query has the mask of the last"),
             cost::PLAIN,
         );
         for by in [1, keys - 1] {
             let told = if by == 1 {
-                "the mask is one key too far right"
+                tr!("the mask is one key too far right")
             } else {
-                "the mask is one key too far left"
+                tr!("the mask is one key too far left")
             };
             add(of(&|b, q, k| own.at(b, q, (k + keys - by) % keys)), told, cost::PLAIN);
         }
         add(
             of(&|b, q, k| own.at(b, q, k) && distance(q, k) != 0),
-            "no token is kept from itself",
+            tr!("no token is kept from itself"),
             cost::RARE,
         );
         add(
             of(&|b, q, k| own.at(b, q, k) || distance(q, k) == 0),
-            "the diagonal is blocked as well",
+            tr!("the diagonal is blocked as well"),
             cost::COMMON,
         );
         add(
             of(&|b, q, k| own.at(b, q, k) || k == 0),
-            "the first key is blocked as well",
+            tr!("the first key is blocked as well"),
             cost::RARE,
         );
         add(
             of(&|b, q, k| own.at(b, q, k) || k + 1 == keys),
-            "the last key is blocked as well",
+            tr!("the last key is blocked as well"),
             cost::RARE,
         );
-        add(of(&|b, q, k| own.at(b, q, k) && q > 0), "the first query is not masked", cost::RARE);
+        add(
+            of(&|b, q, k| own.at(b, q, k) && q > 0),
+            tr!("the first query is not masked"),
+            cost::RARE,
+        );
         add(
             of(&|b, q, k| own.at(b, q, k) && q + 1 < queries),
-            "the last query is not masked",
+            tr!("the last query is not masked"),
             cost::RARE,
         );
         for prefix in 1..keys.min(9) {
-            let told = format!("the first {prefix} keys are visible to every query");
+            let told = tr!("the first {prefix} keys are visible to every query", prefix);
             add(of(&|b, q, k| own.at(b, q, k) && k >= prefix), &told, cost::RARE);
         }
         for by in [-3, -2, -1, 0, 1, 2, 3] {
             let told = match by {
-                0 => "keys after the query are blocked as well".to_owned(),
-                by => format!("keys after the query's position {by:+} are blocked as well"),
+                0 => tr!("keys after the query are blocked as well").to_owned(),
+                by => tr!(
+                    "keys after the query's position {by} are blocked as well",
+                    by = format!("{by:+}")
+                ),
             };
             add(
                 of(&|b, q, k| own.at(b, q, k) || distance(q, k) + by < 0),
@@ -236,7 +253,7 @@ impl Grammar<'_> {
         }
         add(
             of(&|b, q, k| own.at(b, q, k) || distance(q, k) > 0),
-            "keys before the query are blocked as well",
+            tr!("keys before the query are blocked as well"),
             cost::PLAIN,
         );
         of_items(own, &mut add);
@@ -258,14 +275,14 @@ impl Grammar<'_> {
             let all = own.of(|b, q, k| parts.iter().all(|part| part.at(b, q, k)));
             add(
                 all,
-                "only cells that every part of the mask blocks are blocked".to_owned(),
+                tr!("only cells that every part of the mask blocks are blocked").to_owned(),
                 cost::COMMON,
             );
         }
         let Some(padding) = self.padding(own) else { return };
         let rows = QueryRows { first: self.sizes.first_position(), count: own.queries };
         let on_rows = own.of(|b, q, k| own.at(b, q, k) || padding.at(b, 0, rows.first + q));
-        add(on_rows, "the rows of padded queries are blocked as well".to_owned(), cost::PLAIN);
+        add(on_rows, tr!("the rows of padded queries are blocked as well").to_owned(), cost::PLAIN);
     }
 
     fn value(&self, name: Name) -> Option<&Tensor> {
@@ -289,20 +306,28 @@ fn of_items(own: &Cells, add: &mut dyn FnMut(Cells, &str, u32)) {
     let items = own.items;
     let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
     for by in 1..items {
-        let told = format!("items have each other's mask, that of the item {by} further on");
+        let told = tr!("items have each other's mask, that of the item {by} further on", by);
         add(of(&|b, q, k| own.at((b + by) % items, q, k)), &told, cost::COMMON);
     }
     if items > 1 {
-        add(of(&|_, q, k| own.at(0, q, k)), "every item has the mask of the first", cost::COMMON);
-        add(of(&|b, q, k| b == 0 && own.at(b, q, k)), "only the first item is masked", cost::PLAIN);
+        add(
+            of(&|_, q, k| own.at(0, q, k)),
+            tr!("every item has the mask of the first"),
+            cost::COMMON,
+        );
+        add(
+            of(&|b, q, k| b == 0 && own.at(b, q, k)),
+            tr!("only the first item is masked"),
+            cost::PLAIN,
+        );
         add(
             of(&|_, q, k| (0..items).any(|b| own.at(b, q, k))),
-            "what any item's mask blocks is blocked in all",
+            tr!("what any item's mask blocks is blocked in all"),
             cost::PLAIN,
         );
         add(
             of(&|_, q, k| (0..items).all(|b| own.at(b, q, k))),
-            "only what every item's mask blocks is blocked",
+            tr!("only what every item's mask blocks is blocked"),
             cost::PLAIN,
         );
     }

@@ -4,6 +4,7 @@
 //! place; the steps, their inputs and their axes give the rest.
 
 mod added;
+mod applied;
 mod axes;
 mod bits;
 mod cells;

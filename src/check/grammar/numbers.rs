@@ -33,7 +33,13 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<H
         Range::Cell | Range::Positive | Range::Stated | Range::Whole(..) => String::new(),
     };
     let name = knob.name;
-    let told = format!("{name} is {} where {} was meant{reading}", short(found), short(knob.value));
+    let told = tr!(
+        "{name} is {found} where {value} was meant{reading}",
+        name,
+        found = short(found),
+        value = short(knob.value),
+        reading
+    );
     let number = Number { parameter: name, meant: knob.value, found };
     let is_usual = |usual: &f64| (usual - found).abs() <= 1e-9 * found.abs();
     let is_usual = !reading.is_empty() || knob.common.iter().any(is_usual);
@@ -49,8 +55,12 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
     }
     let op = Op::from(Scaling::By { factor });
     let told = match factor {
-        0.0 => "it is 0".to_owned(),
-        factor => format!("it is multiplied by {}{}", short(factor), told(factor, 1.0, sizes)),
+        0.0 => tr!("it is 0").to_owned(),
+        factor => tr!(
+            "it is multiplied by {factor}{sizes}",
+            factor = short(factor),
+            sizes = told(factor, 1.0, sizes)
+        ),
     };
     let change = Change::After(op, Vec::new());
     let number = Number { parameter: "factor", meant: 1.0, found: factor };
@@ -62,7 +72,7 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
 /// The mistake that a number is added to a step's value.
 pub fn shifted(at: Name, addend: f64) -> Hypothesis {
     let change = Change::After(Slip::Shift { addend }.into(), Vec::new());
-    let told = format!("{} is added to it", short(addend));
+    let told = tr!("{addend} is added to it", addend = short(addend));
     let number = Number { parameter: "addend", meant: 0.0, found: addend };
     numbered(Kind::Inserted, cost::RARE, at, change, &told, number)
 }
@@ -169,10 +179,10 @@ fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
         .map(|(_, name)| name)
         .collect();
     if is_it(meant * meant) && (meant - 1.0).abs() > 1e-9 {
-        names.push("the meant number squared".to_owned());
+        names.push(tr!("the meant number squared").to_owned());
     }
     if is_it(-meant) && meant != 0.0 {
-        names.push("the meant number with the other sign".to_owned());
+        names.push(tr!("the meant number with the other sign").to_owned());
     }
     names.dedup();
     // More names than that say nothing.
@@ -180,7 +190,7 @@ fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
     if names.is_empty() {
         String::new()
     } else {
-        format!("; {} is {}", short(found), names.join(", or "))
+        tr!("; {found} is {names}", found = short(found), names = names.join(tr!(", or ")))
     }
 }
 

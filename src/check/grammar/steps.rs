@@ -1,5 +1,6 @@
 //! Steps that are left out, made twice, exchanged, replaced, rounded, or that do not belong there.
 
+use super::applied::functions;
 use super::numbers::short;
 use super::{Grammar, after, cost};
 use crate::program::{
@@ -22,35 +23,39 @@ impl Grammar<'_> {
                     Change::Become(Self::viewed(step, shape, order), vec![first])
                 }
             };
-            self.add(Kind::Omitted, cost::COMMON, step.name, change, "the step is left out");
+            self.add(Kind::Omitted, cost::COMMON, step.name, change, tr!("the step is left out"));
         }
         if step.op == Op::Linear(Linear::WeightedSum)
             && self.sizes.query_count() == self.sizes.keys()
         {
             let change = Change::Before(0, Slip::Scores(ScoreSlip::Identity).into(), Vec::new());
-            let told = "the step is left out: it is the values as they are";
+            let told = tr!("the step is left out: it is the values as they are");
             self.add(Kind::Omitted, cost::PLAIN, step.name, change, told);
         }
         // A bias or a second parameter that is not used.
         let read = self.read(step);
         if let ([first, second, _], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) {
             let change = Change::Read(vec![*first, *second]);
-            self.add(Kind::Omitted, cost::COMMON, step.name, change, "the bias is not added");
+            self.add(Kind::Omitted, cost::COMMON, step.name, change, tr!("the bias is not added"));
         }
         if let ([x, weight, bias @ ..], Op::Scaling(Scaling::Norm(norm))) = (&read[..], &step.op) {
             let own = |read: Vec<Name>, offset: f64| {
                 Change::Become(Slip::Norm(Norm { offset, ..norm.slip() }).into(), read)
             };
             let all = match bias {
-                [bias] => format!("the norm's weight and bias, {weight} and {bias}, are not used"),
-                _ => format!("the norm's weight, {weight}, is not used"),
+                [bias] => tr!(
+                    "the norm's weight and bias, {weight} and {bias}, are not used",
+                    weight,
+                    bias
+                ),
+                _ => tr!("the norm's weight, {weight}, is not used", weight),
             };
             self.add(Kind::Omitted, cost::COMMON, step.name, own(vec![*x], 0.0), all);
             if let [bias] = bias {
-                let told = format!("the norm's bias, {bias}, is not added");
+                let told = tr!("the norm's bias, {bias}, is not added", bias);
                 let change = own(vec![*x, *weight], norm.offset);
                 self.add(Kind::Omitted, cost::COMMON, step.name, change, told);
-                let told = format!("the norm's weight, {weight}, is not used");
+                let told = tr!("the norm's weight, {weight}, is not used", weight);
                 let biased = after(Slip::Sum, &[*bias]);
                 let edits = [own(vec![*x], 0.0), biased].map(|change| Edit::new(step.name, change));
                 self.add_all(Kind::Omitted, cost::COMMON, edits.into(), step.name, told);
@@ -60,7 +65,7 @@ impl Grammar<'_> {
             && read.contains(&Name::Sinks)
         {
             let change = Change::Read(vec![*scores]);
-            self.add(Kind::Omitted, cost::COMMON, step.name, change, "the sinks are not used");
+            self.add(Kind::Omitted, cost::COMMON, step.name, change, tr!("the sinks are not used"));
         }
     }
 
@@ -68,10 +73,10 @@ impl Grammar<'_> {
         let read = self.read(step);
         let [_, beside @ ..] = &read[..] else { return };
         let change = after(step.op.clone(), beside);
-        self.add(Kind::Repeated, cost::COMMON, step.name, change, "the step is made twice");
+        self.add(Kind::Repeated, cost::COMMON, step.name, change, tr!("the step is made twice"));
         if let ([_, _, bias], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) {
             let twice = after(Slip::Sum, &[*bias]);
-            self.add(Kind::Repeated, cost::PLAIN, step.name, twice, "the bias is added twice");
+            self.add(Kind::Repeated, cost::PLAIN, step.name, twice, tr!("the bias is added twice"));
         }
     }
 
@@ -81,7 +86,7 @@ impl Grammar<'_> {
         if !first.is_computed() || first.axes != step.axes {
             return;
         }
-        let told = format!("it comes before {}, and should come after it", first.name);
+        let told = tr!("it comes before {value}, and should come after it", value = first.name);
         self.add(Kind::Moved, cost::COMMON, step.name, Change::Exchange, &told);
         let (own, others) = (self.read(step), self.read(first));
         let ([_, own @ ..], [from, others @ ..]) = (&own[..], &others[..]) else { return };
@@ -111,7 +116,7 @@ impl Grammar<'_> {
     /// What people put behind a step, or before it: activations, norms, residuals.
     pub(super) fn inserted(&mut self, step: &Step) {
         for (op, told) in functions() {
-            let told = format!("{told} is applied to it");
+            let told = tr!("{told} is applied to it", told);
             self.add(Kind::Inserted, cost::RARE, step.name, after(op, &[]), told);
         }
         self.before(step);
@@ -122,10 +127,10 @@ impl Grammar<'_> {
                 cost::PLAIN,
                 step.name,
                 after(softmax, &[]),
-                "softmax is applied twice",
+                tr!("softmax is applied twice"),
             );
             let linear = after(Slip::Weigh(Weigh::Linear), &[]);
-            let told = "each row is divided by its sum once more";
+            let told = tr!("each row is divided by its sum once more");
             self.add(Kind::Inserted, cost::PLAIN, step.name, linear, told);
         } else if step.axes.rank() == 4 {
             let softmax = Weighting::softmax(EmptyRow::Nan);
@@ -134,17 +139,17 @@ impl Grammar<'_> {
                 cost::RARE,
                 step.name,
                 after(softmax, &[]),
-                "softmax is applied to it",
+                tr!("softmax is applied to it"),
             );
         }
         for other in self.same_shape(step) {
-            let told = format!("{other} is added to it");
+            let told = tr!("{other} is added to it", other);
             self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::Sum, &[other]), told);
-            let told = format!("it is multiplied by {other}");
+            let told = tr!("it is multiplied by {other}", other);
             self.add(Kind::Inserted, cost::ODD, step.name, after(Slip::Product, &[other]), told);
         }
         for parameter in self.read(step).into_iter().filter(|name| name.role() == Role::Parameter) {
-            let told = format!("it is multiplied by {parameter} once more");
+            let told = tr!("it is multiplied by {parameter} once more", parameter);
             self.add(
                 Kind::Repeated,
                 cost::PLAIN,
@@ -157,7 +162,7 @@ impl Grammar<'_> {
             let own = self.read(step);
             let fits = self.right.step(bias).is_some_and(|_| !own.contains(&bias));
             if fits {
-                let told = format!("{bias} is added to it");
+                let told = tr!("{bias} is added to it", bias);
                 self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::Sum, &[bias]), told);
             }
         }
@@ -179,7 +184,7 @@ impl Grammar<'_> {
             if *first != step.name && !step.name.row().is_boolean {
                 for op in from_start(&own.op, step.op == Op::Heads(Heads::Append)) {
                     let told =
-                        format!("the operation of {} is applied to its result, too", own.name);
+                        tr!("the operation of {own} is applied to its result, too", own = own.name);
                     self.add(Kind::Inserted, cost::PLAIN, step.name, after(op, beside), told);
                 }
             }
@@ -187,9 +192,10 @@ impl Grammar<'_> {
             let numbers = numbers.filter(|(_, input)| *input != first && !input.row().is_boolean);
             for (slot, input) in numbers {
                 for op in from_start(&own.op, input.role() == Role::Cache) {
-                    let told = format!(
-                        "the operation of {} is applied to {input}, which it reads",
-                        own.name
+                    let told = tr!(
+                        "the operation of {own} is applied to {input}, which it reads",
+                        own = own.name,
+                        input
                     );
                     let change = Change::Before(slot, op, beside.to_vec());
                     self.add(Kind::Inserted, cost::RARE, step.name, change, told);
@@ -214,13 +220,17 @@ impl Grammar<'_> {
                 continue;
             }
             for (op, told) in functions() {
-                let told = format!("{told} is applied to {name}, which it reads");
+                let told = tr!("{told} is applied to {name}, which it reads", told, name);
                 let change = Change::Before(slot, op, Vec::new());
                 self.add(Kind::Inserted, cost::RARE, step.name, change, told);
             }
             self.added_before(step, slot, name);
             for factor in [std::f64::consts::LN_2, std::f64::consts::LOG2_E] {
-                let told = format!("{name}, which it reads, is multiplied by {}", short(factor));
+                let told = tr!(
+                    "{name}, which it reads, is multiplied by {factor}",
+                    name,
+                    factor = short(factor)
+                );
                 let op = Scaling::By { factor }.into();
                 self.add(
                     Kind::Inserted,
@@ -233,21 +243,34 @@ impl Grammar<'_> {
             if name == Name::Sinks {
                 let twice = Slip::Shift { addend: std::f64::consts::LN_2 }.into();
                 let change = Change::Before(slot, twice, Vec::new());
-                self.add(Kind::Repeated, cost::PLAIN, step.name, change, "the sinks count twice");
+                self.add(
+                    Kind::Repeated,
+                    cost::PLAIN,
+                    step.name,
+                    change,
+                    tr!("the sinks count twice"),
+                );
             }
             if name == Name::Sinks
                 && let Some(cap) = self.right.step(Name::ScoresCapped)
             {
                 let change = Change::Before(slot, cap.op.clone(), Vec::new());
-                self.add(Kind::Moved, cost::PLAIN, step.name, change, "the sinks are capped too");
+                self.add(
+                    Kind::Moved,
+                    cost::PLAIN,
+                    step.name,
+                    change,
+                    tr!("the sinks are capped too"),
+                );
             }
         }
         if let Op::Linear(Linear::DotProduct) = step.op {
             let norm = || Slip::Norm(Norm { is_mean: false, ..Norm::rms(0.0) }).into();
             let edits =
                 (0..2).map(|slot| Edit::new(step.name, Change::Before(slot, norm(), Vec::new())));
-            let told =
-                "cosine similarity, the dot product over both norms, in place of the dot product";
+            let told = tr!(
+                "cosine similarity, the dot product over both norms, in place of the dot product"
+            );
             self.add_all(Kind::Replaced, cost::PLAIN, edits.collect(), step.name, told);
             self.turned_anyway(step);
         }
@@ -263,8 +286,9 @@ impl Grammar<'_> {
                 Edit::new(step.name, Change::Before(slot, Slip::Rope(pairing).into(), Vec::new()))
             };
             let pairs = pairing.name();
-            let told = format!(
-                "queries and keys are turned by their positions ({pairs} pairs, base 10000)"
+            let told = tr!(
+                "queries and keys are turned by their positions ({pairs} pairs, base 10000)",
+                pairs
             );
             let edits = vec![turn(0), turn(1)];
             self.add_all(Kind::Inserted, cost::PLAIN, edits, step.name, told);
@@ -278,7 +302,7 @@ impl Grammar<'_> {
         }
         for other in self.same_shape(step) {
             for map in [Map::Sigmoid, Map::Silu] {
-                let told = format!("it is multiplied by {} of {other}", map.name());
+                let told = tr!("it is multiplied by {value} of {other}", value = map.name(), other);
                 let change = after(Scaling::Gate { map }, &[other]);
                 self.add(Kind::Inserted, cost::RARE, step.name, change, told);
             }
@@ -305,11 +329,11 @@ impl Grammar<'_> {
             .collect();
         for (other, is_own_bias) in others {
             let add = Change::Before(slot, Slip::Sum.into(), vec![other]);
-            let told = format!("{other} is added to {name}, which it reads");
+            let told = tr!("{other} is added to {name}, which it reads", other, name);
             if is_own_bias {
                 let without = Change::Read(own.iter().copied().take(2).collect());
                 let edits = vec![Edit::new(step.name, without), Edit::new(step.name, add)];
-                let told = format!("{other} is added before the projection, not after it");
+                let told = tr!("{other} is added before the projection, not after it", other);
                 self.add_all(Kind::Moved, cost::COMMON, edits, step.name, told);
             } else {
                 self.add(Kind::Inserted, cost::RARE, step.name, add, told);
@@ -327,7 +351,7 @@ impl Grammar<'_> {
                     cost::PLAIN,
                     step.name,
                     not,
-                    "it is inverted: what it should keep is dropped",
+                    tr!("it is inverted: what it should keep is dropped"),
                 );
                 self.axes(step);
             }
@@ -336,7 +360,7 @@ impl Grammar<'_> {
         self.axes(step);
         self.rounded(step);
         let change = after(Slip::Map(Map::Negative), &[]);
-        self.add(Kind::Inserted, cost::PLAIN, step.name, change, "it has the other sign");
+        self.add(Kind::Inserted, cost::PLAIN, step.name, change, tr!("it has the other sign"));
     }
 
     /// The steps before a step that have its shape.
@@ -364,31 +388,4 @@ fn from_start(op: &Op, is_of_all: bool) -> Vec<Op> {
         all.push(Rotary::Rotate(Rotate { first: 0, ..rotate.clone() }).into());
     }
     all
-}
-
-/// What people apply to tensors that need none of it.
-fn functions() -> Vec<(Op, String)> {
-    let maps = Map::ALL.into_iter().map(|map| (Slip::Map(map).into(), map.name().to_owned()));
-    let norms = [
-        ("an RMS norm", Norm::rms(1e-6)),
-        ("an RMS norm (ε 1e-5)", Norm::rms(1e-5)),
-        ("an RMS norm (ε 1e-8)", Norm::rms(1e-8)),
-        ("LayerNorm", Norm { is_centred: true, ..Norm::rms(1e-5) }),
-        ("LayerNorm (ε 1e-6)", Norm { is_centred: true, ..Norm::rms(1e-6) }),
-        ("an L2 norm", Norm { is_mean: false, ..Norm::rms(0.0) }),
-    ];
-    let norms = norms.into_iter().map(|(name, norm)| (Slip::Norm(norm).into(), name.to_owned()));
-    let clips = [1.0, 2.0, 5.0, 10.0, 30.0, 50.0].into_iter();
-    let clips =
-        clips.map(|limit| (Scaling::Clip { limit }.into(), format!("clipping at ±{limit}")));
-    let sinusoids = [false, true].map(|is_in_halves| {
-        (Slip::Sinusoid { is_in_halves }.into(), "a sum with sinusoidal positions".to_owned())
-    });
-    let factors =
-        [2.0, 0.5].map(|factor| (Scaling::By { factor }.into(), format!("a factor of {factor}")));
-    let caps = [1.0, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0].into_iter().map(|cap| {
-        let slip = Slip::Scores(ScoreSlip::Cap { outer: cap, inner: f64::recip(cap) });
-        (slip.into(), format!("a soft cap at {cap}"))
-    });
-    maps.chain(norms).chain(clips).chain(caps).chain(sinusoids).chain(factors).collect()
 }

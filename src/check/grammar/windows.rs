@@ -38,55 +38,55 @@ impl Grammar<'_> {
         let size_signed = signed(size);
         add(
             of(&|q, k| distance(q, k).abs() >= size_signed),
-            format!("the window of {size} reaches both ways, into later keys too"),
+            tr!("the window of {size} reaches both ways, into later keys too", size),
             cost::COMMON,
         );
         add(
             of(&|q, k| distance(q, k).abs() > size_signed / 2),
-            format!("half of the window of {size} lies on either side of the query"),
+            tr!("half of the window of {size} lies on either side of the query", size),
             cost::COMMON,
         );
         add(
             of(&|q, k| distance(q, k) < 0 || distance(q, k) > size_signed / 2),
-            format!("the window of {size} is half as long"),
+            tr!("the window of {size} is half as long", size),
             cost::PLAIN,
         );
         add(
             of(&|q, k| distance(q, k) != 0),
-            format!("the window of {size} reaches no key but the query's own"),
+            tr!("the window of {size} reaches no key but the query's own", size),
             cost::COMMON,
         );
         add(
             of(&|q, k| distance(q, k) < size_signed && distance(q, k) >= 0),
-            "the keys within the window are blocked".to_owned(),
+            tr!("the keys within the window are blocked").to_owned(),
             cost::PLAIN,
         );
         add(
             of(&|q, k| is_future(q, k) || distance(q, k) < size_signed),
-            "the keys within the window are blocked, and later ones".to_owned(),
+            tr!("the keys within the window are blocked, and later ones").to_owned(),
             cost::PLAIN,
         );
         add(
             of(&|q, k| {
                 is_future(q, k) || (signed(q) + first) / size_signed != signed(k) / size_signed
             }),
-            format!("chunks of {size} tokens in place of a sliding window"),
+            tr!("chunks of {size} tokens in place of a sliding window", size),
             cost::COMMON,
         );
         add(
             of(&|q, k| (signed(q) + first) / size_signed != signed(k) / size_signed),
-            format!("chunks of {size} tokens, not causal, in place of a sliding window"),
+            tr!("chunks of {size} tokens, not causal, in place of a sliding window", size),
             cost::PLAIN,
         );
         add(
             of(&|q, k| is_future(q, k) || signed(k) >= size_signed),
-            format!("only the first {size} keys are visible"),
+            tr!("only the first {size} keys are visible", size),
             cost::PLAIN,
         );
         let last = signed(own.keys) - size_signed;
         add(
             of(&|q, k| is_future(q, k) || signed(k) < last),
-            format!("only the last {size} keys are visible, for every query"),
+            tr!("only the last {size} keys are visible, for every query", size),
             cost::PLAIN,
         );
     }
@@ -99,19 +99,19 @@ type Add<'a> = dyn FnMut(&dyn Fn(i64, i64) -> bool, String) + 'a;
 fn both_sides(size: i64, add: &mut Add) {
     add(
         &|query, key| key > query || query - key >= size,
-        "the window lies before the query alone, not on both sides".to_owned(),
+        tr!("the window lies before the query alone, not on both sides").to_owned(),
     );
     add(
         &|query, key| query - key >= size,
-        "every later key is visible, beside the window before the query".to_owned(),
+        tr!("every later key is visible, beside the window before the query").to_owned(),
     );
     add(
         &|query, key| (query - key).abs() >= 2 * size - 1,
-        "the window is as long on each side as it is in all".to_owned(),
+        tr!("the window is as long on each side as it is in all").to_owned(),
     );
     add(
         &|query, key| 2 * (query - key).abs() >= size,
-        "half of the window lies on either side of the query".to_owned(),
+        tr!("half of the window lies on either side of the query").to_owned(),
     );
 }
 
@@ -119,11 +119,11 @@ fn both_sides(size: i64, add: &mut Add) {
 fn chunks(size: i64, is_causal: bool, add: &mut Add) {
     add(
         &|query, key| (is_causal && key > query) || (query - key).abs() >= size,
-        format!("a sliding window of {size} in place of chunks"),
+        tr!("a sliding window of {size} in place of chunks", size),
     );
-    add(&|query, key| is_causal && key > query, "the chunks are left out".to_owned());
+    add(&|query, key| is_causal && key > query, tr!("the chunks are left out").to_owned());
     add(
         &|query, key| query / size != key / size,
-        format!("chunks of {size} tokens, of which later keys are visible too"),
+        tr!("chunks of {size} tokens, of which later keys are visible too", size),
     );
 }

@@ -62,9 +62,11 @@ impl Model<'_> {
         if self.this_layer()? < own || self.has_shared {
             return Ok(());
         }
-        let what = "this layer takes the keys and values of an earlier one, and they are not given";
-        let fix = format!(
-            "give what its attention function got by `shared_kv=FILE`, or pick one of the first {own}: `layer=N`"
+        let what =
+            tr!("this layer takes the keys and values of an earlier one, and they are not given");
+        let fix = tr!(
+            "give what its attention function got by `shared_kv=FILE`, or pick one of the first {own}: `layer=N`",
+            own
         );
         Err(self.config.refused(what, &fix))
     }

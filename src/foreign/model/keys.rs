@@ -41,7 +41,7 @@ impl Config {
     pub fn object(&self, name: &str) -> Result<Option<&Map<String, Value>>> {
         let object = |value: &'_ Value| value.is_object();
         match self.get(name) {
-            Some(value) if !object(value) => Err(self.wrong(name, "an object")),
+            Some(value) if !object(value) => Err(self.wrong(name, tr!("an object"))),
             found => Ok(found.and_then(Value::as_object)),
         }
     }
@@ -50,13 +50,13 @@ impl Config {
     pub fn words(&self, name: &str) -> Result<Option<Vec<&str>>> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let words = value.as_array().map(|all| all.iter().map(Value::as_str).collect());
-        words.flatten().map(Some).ok_or_else(|| self.wrong(name, "a list of words"))
+        words.flatten().map(Some).ok_or_else(|| self.wrong(name, tr!("a list of words")))
     }
 
     /// A list of numbers in it; an empty one is none.
     pub fn numbers(&self, name: &str) -> Result<Option<Vec<Option<f64>>>> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        let numbers = value.as_array().ok_or_else(|| self.wrong(name, "a list of numbers"))?;
+        let numbers = value.as_array().ok_or_else(|| self.wrong(name, tr!("a list of numbers")))?;
         let numbers: Vec<Option<f64>> = numbers.iter().map(Value::as_f64).collect();
         Ok(Some(numbers).filter(|numbers| !numbers.is_empty()))
     }
@@ -66,7 +66,7 @@ impl Config {
         let is = |name: &str, otherwise| match self.get(name) {
             None => Ok(otherwise),
             Some(Value::Number(number)) => Ok(number.as_f64() != Some(0.0)),
-            Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, tr!("true or false"))),
         };
         match when {
             When::Always => Ok(true),
@@ -87,7 +87,9 @@ impl Config {
     /// A size, if the key is there and not null.
     pub fn size(&self, name: &str) -> Result<Option<usize>> {
         self.get(name)
-            .map(|value| as_size(value).ok_or_else(|| self.wrong(name, "a whole number from 0 up")))
+            .map(|value| {
+                as_size(value).ok_or_else(|| self.wrong(name, tr!("a whole number from 0 up")))
+            })
             .transpose()
     }
 
@@ -116,18 +118,19 @@ impl Config {
     }
 
     fn as_number(&self, name: &str, value: Option<&Value>) -> Result<Option<f64>> {
-        let number = value.map(|value| value.as_f64().ok_or_else(|| self.wrong(name, "a number")));
+        let number =
+            value.map(|value| value.as_f64().ok_or_else(|| self.wrong(name, tr!("a number"))));
         number.transpose()
     }
 
     pub fn wrong(&self, name: &str, wanted: &str) -> Error {
-        let what = format!("{name} is not {wanted}");
+        let what = tr!("{name} is not {wanted}", name, wanted);
         Error::file(&self.path, what, "give the model's own config.json")
     }
 
     pub fn lacks(&self, name: &str) -> Error {
-        let fix = "give the model's own config.json, whole";
-        Error::file(&self.path, format!("has no {name}"), fix)
+        let fix = tr!("give the model's own config.json, whole");
+        Error::file(&self.path, tr!("has no {name}", name), fix)
     }
 
     pub fn refused(&self, what: impl Into<String>, fix: &str) -> Error {

@@ -57,10 +57,12 @@ impl Model<'_> {
             return Ok(kind);
         }
         let what = match named {
-            Some(named) => format!("this layer is of type {}, which is not traced", quoted(named)),
-            None => "this layer has no softmax attention".to_owned(),
+            Some(named) => {
+                tr!("this layer is of type {named}, which is not traced", named = quoted(named))
+            }
+            None => tr!("this layer has no softmax attention").to_owned(),
         };
-        Err(self.config.refused(what, "pick a layer of softmax attention: `layer=N`"))
+        Err(self.config.refused(what, tr!("pick a layer of softmax attention: `layer=N`")))
     }
 
     fn kind_by_pattern(&self) -> Result<Kind> {

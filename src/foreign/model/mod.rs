@@ -70,7 +70,7 @@ fn settings(config: &Config, asked: &Asked, has_shared: bool) -> Result<Settings
     let kind = |config: &Config| match config.get("model_type") {
         None => Ok::<_, Error>(String::new()),
         Some(kind) => {
-            let kind = kind.as_str().ok_or_else(|| config.wrong("model_type", "a string"))?;
+            let kind = kind.as_str().ok_or_else(|| config.wrong("model_type", tr!("a string")))?;
             Ok(kind.to_owned())
         }
     };
@@ -79,7 +79,7 @@ fn settings(config: &Config, asked: &Asked, has_shared: bool) -> Result<Settings
     let text = config.within("text_config")?;
     let family = match asked {
         Some(asked) => named(asked).ok_or_else(|| {
-            let what = format!("model_family {} is not known", quoted(asked));
+            let what = tr!("model_family {asked} is not known", asked = quoted(asked));
             Error::config(what, "`mha-trace models` lists those that are")
         })?,
         None => match (named(&kind(config)?), named(&kind(&text)?)) {
@@ -125,8 +125,9 @@ fn part(
     let number = layer.unwrap_or(0).to_string();
     let paths: Vec<String> =
         family.parts.iter().map(|part| part.path.replace("{}", &number)).collect();
-    let what = "has several stacks of layers, and no prefix says which is meant";
-    Err(config.refused(what, &format!("pick one: `prefix={}`", paths.join("` or `prefix="))))
+    let what = tr!("has several stacks of layers, and no prefix says which is meant");
+    Err(config
+        .refused(what, &tr!("pick one: `prefix={paths}`", paths = paths.join("` or `prefix="))))
 }
 
 /// A layer of a model.
@@ -146,14 +147,14 @@ impl Model<'_> {
         if let (Some(layer), Some(layers)) = (self.layer, layers)
             && layer >= layers
         {
-            let fix = format!("they are counted from 0 to {}", layers.saturating_sub(1));
-            return Err(config.refused(format!("there is no layer {layer}"), &fix));
+            let fix = tr!("they are counted from 0 to {layers}", layers = layers.saturating_sub(1));
+            return Err(config.refused(tr!("there is no layer {layer}", layer), &fix));
         }
         for when in family.refused.iter().copied() {
             if config.holds(when)? {
                 let what =
-                    format!("{} is set, which is not traced", when.key().unwrap_or_default());
-                return Err(config.refused(what, "say by flags what the model does"));
+                    tr!("{key} is set, which is not traced", key = when.key().unwrap_or_default());
+                return Err(config.refused(what, tr!("say by flags what the model does")));
             }
         }
         self.refuse_shared(layers)?;
@@ -255,7 +256,7 @@ impl Model<'_> {
         let Some(layers) = self.config.object(PER_LAYER)? else { return Ok(None) };
         let own = layers.get(&self.this_layer()?.to_string());
         let own = own.and_then(|own| own.get(key)).filter(|value| !value.is_null());
-        let wrong = || self.config.wrong(key, "a whole number from 0 up");
+        let wrong = || self.config.wrong(key, tr!("a whole number from 0 up"));
         own.map(|value| as_size(value).ok_or_else(wrong)).transpose()
     }
 
@@ -284,8 +285,9 @@ impl Model<'_> {
         match self.config.get("position_embedding_type").and_then(Value::as_str) {
             None | Some("absolute" | "rotary") => Ok(()),
             Some(kind) => {
-                let what = format!("position_embedding_type {} adds to the scores", quoted(kind));
-                Err(self.config.refused(what, "this is not traced"))
+                let what =
+                    tr!("position_embedding_type {kind} adds to the scores", kind = quoted(kind));
+                Err(self.config.refused(what, tr!("this is not traced")))
             }
         }
     }
@@ -338,7 +340,7 @@ impl Model<'_> {
                 if scalar > 0.0 {
                     return Ok(Some(scalar.powf(-0.5)));
                 }
-                Err(config.wrong(key, "a number above 0"))
+                Err(config.wrong(key, tr!("a number above 0")))
             }
             Scale::Key(key, otherwise) => Ok(config.number(key)?.or(otherwise)),
             Scale::Gpt2 => self.gpt2_scale(),
@@ -360,8 +362,8 @@ impl Model<'_> {
     }
 
     fn this_layer(&self) -> Result<usize> {
-        let what = "its layers differ in their attention";
-        self.layer.ok_or_else(|| self.config.refused(what, "say which is meant: `layer=N`"))
+        let what = tr!("its layers differ in their attention");
+        self.layer.ok_or_else(|| self.config.refused(what, tr!("say which is meant: `layer=N`")))
     }
 }
 

@@ -137,7 +137,7 @@ impl Model<'_> {
             return Ok(None);
         };
         let sizes = sections.as_array().and_then(|all| all.iter().map(as_size).collect());
-        sizes.map(Some).ok_or_else(|| self.config.wrong("mrope_section", "a list of sizes"))
+        sizes.map(Some).ok_or_else(|| self.config.wrong("mrope_section", tr!("a list of sizes")))
     }
 
     /// The scaling of rotary frequencies, completed by what the library takes from beside it.
@@ -174,8 +174,8 @@ impl Model<'_> {
         keys.retain(|_, value| !value.is_null());
         let scaling = Value::Object(keys).to_string().parse::<RopeScaling>();
         scaling.map(Some).map_err(|error| {
-            let fix = "say the rest by `rope`, `rope_freqs=FILE`, `rope_attention_factor`";
-            Error::file(&self.config.path, format!("rope: {error}"), fix)
+            let fix = tr!("say the rest by `rope`, `rope_freqs=FILE`, `rope_attention_factor`");
+            Error::file(&self.config.path, tr!("rope: {error}", error), fix)
         })
     }
 }

@@ -34,20 +34,20 @@ impl Known {
         let is = |when: When| !matches!(when, When::Never);
         let sees = |wanted: fn(&Sees) -> bool| family.parts.iter().any(|part| wanted(&part.sees));
         let has = [
-            ("causal", sees(|sees| matches!(sees, Sees::Past))),
-            ("sees all", sees(|sees| matches!(sees, Sees::All | Sees::PastIf(_)))),
-            ("cross attention", sees(|sees| matches!(sees, Sees::Memory))),
-            ("grouped keys", !matches!(family.kv_heads, super::KeyHeads::AsQueries)),
-            ("biases", is(family.bias)),
-            ("norm of q and k", family.norm.is_some()),
-            ("rotary", family.rope.is_some()),
+            (tr!("causal"), sees(|sees| matches!(sees, Sees::Past))),
+            (tr!("sees all"), sees(|sees| matches!(sees, Sees::All | Sees::PastIf(_)))),
+            (tr!("cross attention"), sees(|sees| matches!(sees, Sees::Memory))),
+            (tr!("grouped keys"), !matches!(family.kv_heads, super::KeyHeads::AsQueries)),
+            (tr!("biases"), is(family.bias)),
+            (tr!("norm of q and k"), family.norm.is_some()),
+            (tr!("rotary"), family.rope.is_some()),
             ("ALiBi", is(family.alibi)),
-            ("relative biases", family.relative.is_some()),
-            ("scale", !matches!(family.scale, super::Scale::Root)),
-            ("soft cap", family.softcap.is_some()),
-            ("window", family.window.is_some()),
-            ("chunks", family.chunk.is_some()),
-            ("sinks", family.sinks != Sinks::None),
+            (tr!("relative biases"), family.relative.is_some()),
+            (tr!("scale"), !matches!(family.scale, super::Scale::Root)),
+            (tr!("soft cap"), family.softcap.is_some()),
+            (tr!("window"), family.window.is_some()),
+            (tr!("chunks"), family.chunk.is_some()),
+            (tr!("sinks"), family.sinks != Sinks::None),
         ];
         Self {
             types: family.types,
@@ -85,14 +85,20 @@ const CORE_ALONE: &[(&str, &str)] = &[(
 /// A family that is not known is not guessed at: what its config says to the family that it looks like is told as flags.
 pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<usize>) -> Error {
     if let Some((_, why)) = CORE_ALONE.iter().find(|(own, _)| *own == kind) {
-        let what = format!("is of model_type {}: {why}, which is not traced", quoted(kind));
-        let fix = "check what its attention function got and gave: q, k and v, heads and weights, without this config";
+        let what = tr!(
+            "is of model_type {kind}: {why}, which is not traced",
+            kind = quoted(kind),
+            why = crate::lang::text(why)
+        );
+        let fix = tr!(
+            "check what its attention function got and gave: q, k and v, heads and weights, without this config"
+        );
         return Error::file(&config.path, what, fix);
     }
     let kind = if kind.is_empty() {
-        "has no model_type".to_owned()
+        tr!("has no model_type").to_owned()
     } else {
-        format!("is of model_type {}, which is not known", quoted(kind))
+        tr!("is of model_type {kind}, which is not known", kind = quoted(kind))
     };
     let settings = nearest(text).and_then(|family| {
         let part = part(text, family, layer, None).ok().or(family.parts.last().copied())?;
@@ -103,8 +109,10 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
         ))
     });
     let Some((name, settings)) = settings else {
-        let fix = "say by flags what the model does, such as `heads=N`, and pick the layer by `prefix`; \
-            `mha-trace models` lists what is known";
+        let fix = tr!(
+            "say by flags what the model does, such as `heads=N`, and pick the layer by `prefix`; \
+            `mha-trace models` lists what is known"
+        );
         return Error::file(&config.path, kind, fix);
     };
     let settings = Settings { prefix: None, packing: None, ..settings }.to_json();
@@ -115,10 +123,11 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
         other => Some(format!("`{key}={other}`")),
     });
     let told: Vec<String> = told.collect();
-    let fix = format!(
+    let fix = tr!(
         "it looks like {name}: try `model_family={name}`, or say by flags what the model does, and pick the layer by \
-         `prefix`; read as {name}, its config says {}",
-        told.join(" ")
+         `prefix`; read as {name}, its config says {told}",
+        name,
+        told = told.join(" ")
     );
     Error::file(&config.path, kind, fix)
 }

@@ -142,20 +142,27 @@ impl Operation for Added {
             Self::Learned { is_first } => {
                 let [heads, learned] = read(names)?;
                 let (one, other) = if *is_first { (learned, heads) } else { (heads, learned) };
-                format!("{one}, then {other}, in every head")
+                tr!("{one}, then {other}, in every head", one, other)
             }
-            Self::Zeros { is_first: false } => format!("{first}, then zeros"),
-            Self::Zeros { is_first: true } => format!("zeros, then {first}"),
+            Self::Zeros { is_first: false } => tr!("{first}, then zeros", first),
+            Self::Zeros { is_first: true } => tr!("zeros, then {first}", first),
             Self::Columns { count, column, .. } => {
-                let columns = if *count == 1 { "a column" } else { "two columns" };
+                let columns = if *count == 1 { tr!("a column") } else { tr!("two columns") };
                 match column {
-                    Column::Seen => format!("{first}, then {columns} of zeros"),
-                    Column::Blocked => format!("{first}, then {columns} that nobody sees"),
-                    Column::First => format!("{columns} of zeros, then {first}"),
+                    Column::Seen => tr!("{first}, then {columns} of zeros", first, columns),
+                    Column::Blocked => {
+                        tr!("{first}, then {columns} that nobody sees", first, columns)
+                    }
+                    Column::First => tr!("{columns} of zeros, then {first}", columns, first),
                 }
             }
             Self::Hide { from, count } => {
-                format!("-inf at key {from} … {}, else {first}", from + count.saturating_sub(1))
+                tr!(
+                    "-inf at key {from} … {count}, else {first}",
+                    from,
+                    count = from + count.saturating_sub(1),
+                    first
+                )
             }
         })
     }
@@ -199,12 +206,12 @@ impl Operation for Added {
     }
 
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
-        let in_front = "the added key stands in front of the others";
+        let in_front = tr!("the added key stands in front of the others");
         match self {
             Self::Learned { is_first: false } => {
                 let first = Self::Learned { is_first: true };
                 let zeros = Self::Zeros { is_first: false };
-                let told = "zeros are appended in place of what was learned";
+                let told = tr!("zeros are appended in place of what was learned");
                 vec![
                     Sibling::new(zeros, Kind::Replaced, told),
                     Sibling::new(first, Kind::Axes, in_front),
@@ -215,10 +222,10 @@ impl Operation for Added {
             }
             Self::Columns { column: Column::Seen, keys, count } => {
                 let with = |column| Self::Columns { keys: *keys, count: *count, column };
-                let blocked = "nobody sees the added keys: they are not appended, \
-                    or their columns are padded as blocked";
+                let blocked = tr!("nobody sees the added keys: they are not appended, \
+                    or their columns are padded as blocked");
                 let first =
-                    "the columns of the added keys stand in front of the mask, not behind it";
+                    tr!("the columns of the added keys stand in front of the mask, not behind it");
                 vec![
                     Sibling::new(with(Column::Blocked), Kind::Mask, blocked),
                     Sibling::new(with(Column::First), Kind::Mask, first),

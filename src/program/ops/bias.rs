@@ -136,7 +136,7 @@ impl Operation for Biasing {
                 let slope = slopes.at(&[head])?;
                 if own.is_narrow {
                     let bias = own.of(slope.value, query, key);
-                    return Ok(vec![Term(vec![factor("bf16(slope · key) · scale", bias)])]);
+                    return Ok(vec![Term(vec![factor(tr!("bf16(slope · key) · scale"), bias)])]);
                 }
                 let distance = own.sort.of(own.first + query, key, own.keys);
                 #[allow(clippy::float_cmp, reason = "1 exactly")]
@@ -164,7 +164,7 @@ impl Operation for Biasing {
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
             let value = own.first as f64;
             return vec![Knob {
-                name: "position of the first query",
+                name: tr!("position of the first query"),
                 value,
                 range: Range::Whole(0, bound),
                 common: vec![0.0],
@@ -176,7 +176,7 @@ impl Operation for Biasing {
         let Self::Slopes { slopes } = self else { return Vec::new() };
         let slopes = slopes.clone();
         vec![Knob {
-            name: "factor of the slopes",
+            name: tr!("factor of the slopes"),
             value: 1.0,
             range: Range::Factor,
             common: vec![-1.0, 0.5, 2.0],
@@ -193,12 +193,12 @@ impl Operation for Biasing {
                 Sibling::new(
                     Slip::AddTimes { factor: -1.0, addend: 0.0 },
                     Kind::Replaced,
-                    "the bias is subtracted",
+                    tr!("the bias is subtracted"),
                 ),
                 Sibling::new(
                     Slip::Product,
                     Kind::Replaced,
-                    "the scores are multiplied by the bias",
+                    tr!("the scores are multiplied by the bias"),
                 ),
             ],
             Self::Slopes { slopes } => {
@@ -217,35 +217,41 @@ impl Operation for Biasing {
                 };
                 let of_ranks = |ranks: usize| alibi_slopes(heads / ranks).repeat(ranks);
                 let mut all = vec![
-                    of(powers(0), "the slopes begin with 2^0, not with 2^(−8 / heads)"),
-                    of(powers(1), "the slopes are those of a power of two, 2^(−8 i / heads)"),
+                    of(powers(0), tr!("the slopes begin with 2^0, not with 2^(−8 / heads)")),
+                    of(powers(1), tr!("the slopes are those of a power of two, 2^(−8 i / heads)")),
                 ];
                 for ranks in [2, 4].into_iter().filter(|ranks| heads % ranks == 0 && heads > *ranks)
                 {
                     let told =
-                        format!("the slopes are those of heads / {ranks}, {ranks} times over");
+                        tr!("the slopes are those of heads / {ranks}, {ranks} times over", ranks);
                     all.push(of(of_ranks(ranks), &told));
                 }
                 all.extend([
-                    power(0.5, "the slopes are powers of 2^(−4 / heads), not of 2^(−8 / heads)"),
-                    power(2.0, "the slopes are powers of 2^(−16 / heads), not of 2^(−8 / heads)"),
+                    power(
+                        0.5,
+                        tr!("the slopes are powers of 2^(−4 / heads), not of 2^(−8 / heads)"),
+                    ),
+                    power(
+                        2.0,
+                        tr!("the slopes are powers of 2^(−16 / heads), not of 2^(−8 / heads)"),
+                    ),
                 ]);
                 all
             }
             Self::Distances(own) => {
                 let sorts = [
-                    (Distance::Absolute, "the distance is that of query and key"),
+                    (Distance::Absolute, tr!("the distance is that of query and key")),
                     (
                         Distance::Signed,
-                        "the distance has a sign: keys to come are favoured, not disfavoured",
+                        tr!("the distance has a sign: keys to come are favoured, not disfavoured"),
                     ),
                     (
                         Distance::FromLast,
-                        "the distance is that from the last key, the same for every query",
+                        tr!("the distance is that from the last key, the same for every query"),
                     ),
                     (
                         Distance::FromFirst,
-                        "the bias grows with the key's position, the same for every query",
+                        tr!("the bias grows with the key's position, the same for every query"),
                     ),
                 ];
                 let others = sorts.into_iter().filter(|(sort, _)| *sort != own.sort);
@@ -256,19 +262,19 @@ impl Operation for Biasing {
                     })
                     .collect();
                 let told = if own.is_narrow {
-                    "positions and products are not rounded to bf16"
+                    tr!("positions and products are not rounded to bf16")
                 } else {
-                    "positions and products are rounded to bf16"
+                    tr!("positions and products are rounded to bf16")
                 };
                 let narrow = Distances { is_narrow: !own.is_narrow, ..own.clone() };
                 all.push(Sibling::new(Self::Distances(narrow), Kind::Precision, told));
                 #[allow(clippy::float_cmp, reason = "1 exactly")]
                 if own.factor != 1.0 {
                     let unscaled = Distances { factor: 1.0, ..own.clone() };
-                    let told = "the biases are not scaled: they are added after the scaling";
+                    let told = tr!("the biases are not scaled: they are added after the scaling");
                     all.push(Sibling::new(Self::Distances(unscaled), Kind::Omitted, told));
                     let twice = Distances { factor: 2.0 * own.factor, ..own.clone() };
-                    let told = "the biases are added twice, as in eager attention";
+                    let told = tr!("the biases are added twice, as in eager attention");
                     all.push(Sibling::new(Self::Distances(twice), Kind::Repeated, told));
                 }
                 all

@@ -32,7 +32,7 @@ impl FromStr for Fill {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.trim().parse::<f64>() {
             Ok(fill) if !fill.is_nan() => Ok(Self(fill)),
-            _ => Err(format!("`{text}` is neither a number nor -inf")),
+            _ => Err(tr!("`{text}` is neither a number nor -inf", text)),
         }
     }
 }
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for Fill {
         impl de::Visitor<'_> for Visitor {
             type Value = Fill;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number or \"-inf\"")
+                f.write_str(tr!("a number or \"-inf\""))
             }
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<Fill, E> {
                 Ok(Fill(value))

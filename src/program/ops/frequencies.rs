@@ -82,8 +82,12 @@ impl Frequencies {
                     ("short_factor", &own.short_factor)
                 };
                 if factors.len() != dims / 2 {
-                    let what =
-                        format!("{name} has {} numbers for {} pairs", factors.len(), dims / 2);
+                    let what = tr!(
+                        "{name} has {factors} numbers for {dims} pairs",
+                        name,
+                        factors = factors.len(),
+                        dims = dims / 2
+                    );
                     return Err(Error::config(what, "give one for every pair that is turned"));
                 }
                 let scaled = |(power, factor): (f32, &f64)| (*factor as f32 * power).recip();
@@ -100,7 +104,7 @@ impl Frequencies {
         // Logarithms to base 1, which say where the ramp of yarn is, are no numbers either.
         let is_flat = matches!(self.scaling, Some(RopeScaling::Yarn(_))) && base.ln() == 0.0;
         if is_flat || values.iter().any(|value| !value.is_finite()) {
-            let what = format!("rope_base {base} gives frequencies that are no numbers");
+            let what = tr!("rope_base {base} gives frequencies that are no numbers", base);
             return Err(Error::config(what, "give a base above 1, such as 10000"));
         }
         Ok(values)
@@ -174,12 +178,13 @@ impl Frequencies {
         match &self.scaling {
             Some(RopeScaling::Longrope(own)) => {
                 let is_long = own.is_long(self.positions);
-                let (right, wrong) = if is_long { ("long", "short") } else { ("short", "long") };
+                let (right, wrong) =
+                    if is_long { (tr!("long"), tr!("short")) } else { (tr!("short"), tr!("long")) };
                 let (short_factor, long_factor) =
                     (own.long_factor.clone(), own.short_factor.clone());
                 let other = Longrope { short_factor, long_factor, ..own.clone() };
                 let scaling = Some(RopeScaling::Longrope(other));
-                let told = format!("the {wrong} factors are taken, not the {right} ones");
+                let told = tr!("the {wrong} factors are taken, not the {right} ones", wrong, right);
                 Some((Self { scaling, ..self.clone() }, told))
             }
             _ => None,

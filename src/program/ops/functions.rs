@@ -63,13 +63,13 @@ impl Map {
             Self::Tanh => "tanh",
             Self::Sigmoid => "sigmoid",
             Self::Exp => "exp",
-            Self::Negative => "a minus sign",
-            Self::Absolute => "an absolute value",
-            Self::Square => "a square",
+            Self::Negative => tr!("a minus sign"),
+            Self::Absolute => tr!("an absolute value"),
+            Self::Square => tr!("a square"),
             Self::Softplus => "softplus",
             Self::Elu => "ELU",
             Self::Softsign => "softsign",
-            Self::Log => "a logarithm",
+            Self::Log => tr!("a logarithm"),
         }
     }
 

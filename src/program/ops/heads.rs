@@ -131,20 +131,22 @@ impl Operation for Heads {
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
         let [first, ..] = names else { return Err(Misread) };
         Ok(match self {
-            Self::Split { heads: 1 } => format!("{first} as one head"),
-            Self::Split { heads } => format!("{first} split into {heads} heads"),
+            Self::Split { heads: 1 } => tr!("{first} as one head", first),
+            Self::Split { heads } => tr!("{first} split into {heads} heads", first, heads),
             Self::Repeat { times, is_tiled: false } => {
-                format!("every head of {first} {times} times")
+                tr!("every head of {first} {times} times", first, times)
             }
-            Self::Repeat { times, is_tiled: true } => format!("all heads of {first} {times} times"),
+            Self::Repeat { times, is_tiled: true } => {
+                tr!("all heads of {first} {times} times", first, times)
+            }
             Self::Append => names.join(", then "),
             Self::Join { is_shared_first } => {
                 let [own, shared] = read(names)?;
                 let (one, other) = if *is_shared_first { (shared, own) } else { (own, shared) };
-                format!("{one}, and behind it {other}, in every head")
+                tr!("{one}, and behind it {other}, in every head", one, other)
             }
-            Self::Merge => format!("{first} side by side"),
-            Self::Sum => format!("the heads of {first} added up"),
+            Self::Merge => tr!("{first} side by side", first),
+            Self::Sum => tr!("the heads of {first} added up", first),
             Self::HandOn => (*first).to_owned(),
             Self::Rearrange(Rearrange { result, .. }) => {
                 let axes: Vec<&str> = result.iter().map(|(axis, _)| axis.name()).collect();
@@ -243,7 +245,7 @@ impl Operation for Heads {
 
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
         let Self::Join { is_shared_first: false } = self else { return Vec::new() };
-        let told = "the features that all heads share stand before those of each head";
+        let told = tr!("the features that all heads share stand before those of each head");
         vec![Sibling::new(Self::Join { is_shared_first: true }, Kind::Axes, told)]
     }
 

@@ -150,7 +150,7 @@ impl Operation for Linear {
             Self::DotProduct => vec![Sibling::new(
                 Slip::SquaredDistance,
                 Kind::Replaced,
-                "the negative squared distance in place of the dot product",
+                tr!("the negative squared distance in place of the dot product"),
             )],
             Self::Project { .. } | Self::WeightedSum => Vec::new(),
         }

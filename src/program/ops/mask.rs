@@ -182,24 +182,26 @@ impl Operation for Masking {
                 }
             }
             (Self::Keys(BlockedKeys { by: Blocked::Rows(rows), .. }), _) => {
-                format!("where {} has a 0", rows.join(","))
+                tr!("where {rows} has a 0", rows = rows.join(","))
             }
             (Self::Keys(BlockedKeys { by: Blocked::Lengths(lengths), .. }), _) => {
                 let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
-                format!("key ≥ length, of {}", lengths.join(","))
+                tr!("key ≥ length, of {lengths}", lengths = lengths.join(","))
             }
             (Self::Documents(Documents { queries, keys, .. }), _) => {
                 let told = Documents::told(queries);
                 let of_keys = if keys == queries {
                     String::new()
                 } else {
-                    format!(" and {} keys", Documents::told(keys))
+                    tr!(" and {told} keys", told = Documents::told(keys))
                 };
-                format!("the key is of another document, of {told} tokens{of_keys}")
+                tr!("the key is of another document, of {told} tokens{of_keys}", told, of_keys)
             }
-            (Self::AnyOf, _) => names.join(" or "),
-            (Self::Not, _) => format!("not {}", names.join(", ")),
-            (Self::Fill { fill }, [scores, mask]) => format!("{fill} where {mask}, else {scores}"),
+            (Self::AnyOf, _) => names.join(tr!(" or ")),
+            (Self::Not, _) => tr!("not {names}", names = names.join(", ")),
+            (Self::Fill { fill }, [scores, mask]) => {
+                tr!("{fill} where {mask}, else {scores}", fill, mask, scores)
+            }
             (Self::Fill { .. }, _) => return Err(Misread),
         })
     }
@@ -210,7 +212,7 @@ impl Operation for Masking {
         Ok(vec![Term(vec![if blocked.value == 0.0 {
             scores.at(cell)?
         } else {
-            factor(format!("mask_fill, as {} blocks", blocked.name), fill.0)
+            factor(tr!("mask_fill, as {blocked} blocks", blocked = blocked.name), fill.0)
         }])])
     }
 
@@ -277,7 +279,7 @@ impl Operation for Masking {
                 let (of_first, of_window) = (own.clone(), own.clone());
                 let bound = count(own.keys.max(own.queries));
                 let mut knobs = vec![Knob {
-                    name: "mask offset",
+                    name: tr!("mask offset"),
                     value: own.first as f64,
                     range: Range::Whole(-bound, bound),
                     common: vec![own.first as f64 + 1.0, own.first as f64 - 1.0],

@@ -73,7 +73,7 @@ impl Normalize {
     }
 
     pub(super) fn formula(&self, x: &str, others: &[&str]) -> String {
-        let over = if self.over_heads { " over all heads" } else { "" };
+        let over = if self.over_heads { tr!(" over all heads") } else { "" };
         let (own, squares) = if self.is_centred {
             (format!("({x} − mean({x}{over}))"), format!("var({x}{over})"))
         } else {
@@ -145,7 +145,7 @@ impl Normalize {
             _ => parameter.at(&[*d]),
         };
         let Normed { mean, root, .. } = self.normed(x, cell)?;
-        let named = if self.is_centred { "variance" } else { "mean of squares" };
+        let named = if self.is_centred { "variance" } else { tr!("mean of squares") };
         let mut factors = vec![factor(format!("1 / √({named} + ε)"), root.recip())];
         if let Some(weight) = others.first() {
             let mut weight = at(weight)?;
@@ -179,52 +179,63 @@ impl Normalize {
         let norm =
             |told: &str, norm: Norm| Sibling::new(Op::from(Slip::Norm(norm)), Kind::Replaced, told);
         let (name, other) = if self.is_centred {
-            ("LayerNorm", "the RMS norm, which leaves the mean as it is, in place of LayerNorm")
+            (
+                "LayerNorm",
+                tr!("the RMS norm, which leaves the mean as it is, in place of LayerNorm"),
+            )
         } else {
-            ("the RMS norm", "LayerNorm, which subtracts the mean, in place of the RMS norm")
+            (
+                tr!("the RMS norm"),
+                tr!("LayerNorm, which subtracts the mean, in place of the RMS norm"),
+            )
         };
         let mut all = vec![
             norm(other, Norm { is_centred: !self.is_centred, ..own.clone() }),
             norm(
-                "the L2 norm, the root of the sum of squares, in place of their mean",
+                tr!("the L2 norm, the root of the sum of squares, in place of their mean"),
                 Norm { is_mean: false, ..own.clone() },
             ),
             norm(
-                "the mean is subtracted, and the squares are those of the numbers before",
+                tr!("the mean is subtracted, and the squares are those of the numbers before"),
                 Norm { is_centred: true, squares: Squares::Raw, ..own.clone() },
             ),
-            norm("the root of the mean square is forgotten", Norm { power: 1.0, ..own.clone() }),
             norm(
-                "ε is added to the root, not below it",
+                tr!("the root of the mean square is forgotten"),
+                Norm { power: 1.0, ..own.clone() },
+            ),
+            norm(
+                tr!("ε is added to the root, not below it"),
                 Norm { is_eps_outside: true, ..own.clone() },
             ),
         ];
         if inputs.len() > 1 {
             let other = if self.offset == 0.0 {
-                "the weight is 1 + w in place of w"
+                tr!("the weight is 1 + w in place of w")
             } else {
-                "the weight is w in place of 1 + w"
+                tr!("the weight is w in place of 1 + w")
             };
             all.push(norm(other, Norm { offset: 1.0 - self.offset, ..own.clone() }));
             let less = Norm { offset: -1.0, ..own.clone() };
-            all.push(norm("the weight is w − 1 in place of w", less));
+            all.push(norm(tr!("the weight is w − 1 in place of w"), less));
         }
         // That is what each adds unless another number is stated.
         let (usual, usual_name) = if self.is_centred {
-            (1e-6, "the RMS norm (ε 1e-6)")
+            (1e-6, tr!("the RMS norm (ε 1e-6)"))
         } else {
-            (1e-5, "LayerNorm (ε 1e-5)")
+            (1e-5, tr!("LayerNorm (ε 1e-5)"))
         };
         let usual = Norm { is_centred: !self.is_centred, eps: usual, ..own.clone() };
-        all.push(norm(&format!("{usual_name} in place of {name}"), usual));
-        for (squares, which) in [(Squares::Variance, "biased"), (Squares::Unbiased, "unbiased")] {
-            for (is_eps_outside, place) in [(false, "below"), (true, "beside")] {
+        all.push(norm(&tr!("{usual_name} in place of {name}", usual_name, name), usual));
+        for (squares, which) in
+            [(Squares::Variance, tr!("biased")), (Squares::Unbiased, tr!("unbiased"))]
+        {
+            for (is_eps_outside, place) in [(false, tr!("below")), (true, tr!("beside"))] {
                 let own = Norm { is_eps_outside, squares, ..own.clone() };
-                let by = format!("by the {which} standard deviation, ε {place} the root");
-                let told = format!("it divides {by}");
+                let by = tr!("by the {which} standard deviation, ε {place} the root", which, place);
+                let told = tr!("it divides {by}", by);
                 all.push(norm(&told, Norm { is_centred: self.is_centred, ..own.clone() }));
                 if !self.is_centred {
-                    let told = format!("LayerNorm, which divides {by}, in place of the RMS norm");
+                    let told = tr!("LayerNorm, which divides {by}, in place of the RMS norm", by);
                     all.push(norm(&told, Norm { is_centred: true, ..own }));
                 }
             }
@@ -240,19 +251,26 @@ impl Normalize {
             Sibling::new(Slip::Norm(Norm { over, ..own.clone() }), Kind::Axes, told)
         };
         if self.over_heads {
-            let told = "the norm runs over the features of a head, not over those of all heads";
+            let told =
+                tr!("the norm runs over the features of a head, not over those of all heads");
             return vec![over(vec![1], told.to_owned())];
         }
         let rank = inputs.first().map_or(0, |axes| axes.rank());
         let (axes, whose): (&[(usize, &str)], _) = match rank {
-            4 => (&[(2, "tokens"), (3, "heads"), (4, "items")], "a head's features"),
-            _ => (&[(2, "tokens"), (3, "items")], "the features"),
+            4 => (
+                &[(2, tr!("tokens")), (3, tr!("heads")), (4, tr!("items"))],
+                tr!("a head's features"),
+            ),
+            _ => (&[(2, tr!("tokens")), (3, tr!("items"))], tr!("the features")),
         };
         let fits = axes.iter().filter(|(at, _)| *at <= rank);
         fits.flat_map(|(at, name)| {
             [
-                over(vec![*at], format!("the norm runs over the {name}, not over {whose}")),
-                over(vec![1, *at], format!("the norm runs over features and {name} together")),
+                over(
+                    vec![*at],
+                    tr!("the norm runs over the {name}, not over {whose}", name, whose),
+                ),
+                over(vec![1, *at], tr!("the norm runs over features and {name} together", name)),
             ]
         })
         .collect()

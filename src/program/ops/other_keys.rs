@@ -19,27 +19,27 @@ impl BlockedKeys {
                     Blocked::Rows(lengths.iter().map(row).collect())
                 };
                 let mut all = vec![
-                    with(&|length| length + 1, "every item has one key too many"),
-                    with(&|length| length.saturating_sub(1), "every item has one key too few"),
+                    with(&|length| length + 1, tr!("every item has one key too many")),
+                    with(&|length| length.saturating_sub(1), tr!("every item has one key too few")),
                     (
                         rows(&|length, key| key >= self.keys.saturating_sub(length)),
-                        "padding is blocked on the left, and it is on the right".to_owned(),
+                        tr!("padding is blocked on the left, and it is on the right").to_owned(),
                     ),
                     (
                         rows(&|length, key| key >= length),
-                        "the padding mask is inverted: it blocks the tokens".to_owned(),
+                        tr!("the padding mask is inverted: it blocks the tokens").to_owned(),
                     ),
                 ];
                 for by in 1..lengths.len() {
                     let mut turned = lengths.clone();
                     turned.rotate_left(by);
-                    let told = "items have each other's lengths".to_owned();
+                    let told = tr!("items have each other's lengths").to_owned();
                     all.push((Blocked::Lengths(turned), told));
                 }
                 let first = lengths.first().copied().unwrap_or_default();
                 let most = lengths.iter().copied().max().unwrap_or_default();
-                all.push(with(&|_| first, "all items have the length of the first"));
-                all.push(with(&|_| most, "all items have the longest item's length"));
+                all.push(with(&|_| first, tr!("all items have the length of the first")));
+                all.push(with(&|_| most, tr!("all items have the longest item's length")));
                 all
             }
             Blocked::Rows(rows) => {
@@ -55,14 +55,20 @@ impl BlockedKeys {
                 let each =
                     |of: &dyn Fn(&String) -> String| Blocked::Rows(rows.iter().map(of).collect());
                 let mut all = vec![
-                    (each(&flip), "the padding mask is inverted: it blocks the tokens".to_owned()),
-                    (each(&reversed), "the padding mask is the wrong way round".to_owned()),
-                    (each(&shifted), "the padding mask is one key too far".to_owned()),
+                    (
+                        each(&flip),
+                        tr!("the padding mask is inverted: it blocks the tokens").to_owned(),
+                    ),
+                    (each(&reversed), tr!("the padding mask is the wrong way round").to_owned()),
+                    (each(&shifted), tr!("the padding mask is one key too far").to_owned()),
                 ];
                 for by in 1..rows.len() {
                     let mut turned = rows.clone();
                     turned.rotate_left(by);
-                    all.push((Blocked::Rows(turned), "items have each other's padding".to_owned()));
+                    all.push((
+                        Blocked::Rows(turned),
+                        tr!("items have each other's padding").to_owned(),
+                    ));
                 }
                 all
             }

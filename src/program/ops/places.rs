@@ -86,10 +86,10 @@ impl Places {
 
     /// What code takes for them by mistake, and what it does then: for the place of a token in its row stands nothing.
     pub(super) fn mistaken(&self) -> Vec<(Option<Self>, &'static str)> {
-        let told = "the positions count the tokens: 0, 1, 2 …, not those that are given";
+        let told = tr!("the positions count the tokens: 0, 1, 2 …, not those that are given");
         let mut all = vec![(None, told)];
         if self.items() > 1 {
-            all.push((Some(self.of_item(0)), "every item has the positions of the first"));
+            all.push((Some(self.of_item(0)), tr!("every item has the positions of the first")));
         }
         all
     }
@@ -100,9 +100,13 @@ impl Places {
         let Self { sections, order, .. } = self;
         let sections: Vec<String> = sections.iter().map(ToString::to_string).collect();
         if self.is_sectioned() {
-            format!("given positions in sections of {} pairs, {order}", sections.join(", "))
+            tr!(
+                "given positions in sections of {sections} pairs, {order}",
+                sections = sections.join(", "),
+                order
+            )
         } else {
-            "given positions".to_owned()
+            tr!("given positions").to_owned()
         }
     }
 }

@@ -31,7 +31,7 @@ impl Precision {
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
             Self::Tf32 => "TF32",
-            Self::CutTf32 => "TF32 (cut, not rounded)",
+            Self::CutTf32 => tr!("TF32 (cut, not rounded)"),
             Self::E4m3 => "fp8 (e4m3)",
             Self::E5m2 => "fp8 (e5m2)",
         }

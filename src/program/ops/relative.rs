@@ -101,14 +101,21 @@ impl Relative {
         let query = if *first == 0 { "query".to_owned() } else { format!("query − {first}") };
         let (query, key) = if self.is_backwards { ("key", &*query) } else { (&*query, "key") };
         let between = match self.sort {
-            RelativeBias::Bidirectional => format!("bucket of {key} − {query}"),
-            RelativeBias::OneSided => format!("bucket of max({query} − {key}, 0)"),
+            RelativeBias::Bidirectional => tr!("bucket of {key} − {query}", key, query),
+            RelativeBias::OneSided => tr!("bucket of max({query} − {key}, 0)", query, key),
             RelativeBias::Grid => {
-                return format!("{table}[places of {query} and {key} in the grid]");
+                return tr!("{table}[places of {query} and {key} in the grid]", table, query, key);
             }
         };
-        let told = if self.is_linear { "one by one" } else { "logarithmic" };
-        format!("{table}[{between}], {buckets} buckets, {told} up to {max_distance}")
+        let told = if self.is_linear { tr!("one by one") } else { tr!("logarithmic") };
+        tr!(
+            "{table}[{between}], {buckets} buckets, {told} up to {max_distance}",
+            table,
+            between,
+            buckets,
+            told,
+            max_distance
+        )
     }
 
     pub(super) fn knobs(&self, as_op: fn(Self) -> Op) -> Vec<Knob> {
@@ -136,7 +143,7 @@ impl Relative {
         vec![
             knob("relative_max_distance", self.max_distance, 2, |own, to| own.max_distance = to),
             knob("relative_buckets", self.buckets, 4, |own, to| own.buckets = own.buckets.min(to)),
-            knob("position of the first query", self.first, 0, |own, to| own.first = to),
+            knob(tr!("position of the first query"), self.first, 0, |own, to| own.first = to),
         ]
     }
 
@@ -153,10 +160,10 @@ impl Relative {
         let of = |other: Self, told: &'static str| (other, told);
         let exchanged = of(
             Self { is_backwards: !self.is_backwards, ..self.clone() },
-            "query and key change places: it goes by query − key, not by key − query",
+            tr!("query and key change places: it goes by query − key, not by key − query"),
         );
         let linear = || {
-            let told = "every distance has a bucket of its own, up to the last: no logarithm";
+            let told = tr!("every distance has a bucket of its own, up to the last: no logarithm");
             of(Self { is_linear: true, ..self.clone() }, told)
         };
         let sorted = |sort, told: &'static str| of(Self { sort, ..self.clone() }, told);
@@ -166,7 +173,7 @@ impl Relative {
                 linear(),
                 sorted(
                     RelativeBias::OneSided,
-                    "the buckets are one-sided: later keys count as 0 away",
+                    tr!("the buckets are one-sided: later keys count as 0 away"),
                 ),
             ],
             RelativeBias::OneSided => vec![
@@ -174,7 +181,7 @@ impl Relative {
                 linear(),
                 sorted(
                     RelativeBias::Bidirectional,
-                    "the buckets are bidirectional: half of them are kept for later keys",
+                    tr!("the buckets are bidirectional: half of them are kept for later keys"),
                 ),
             ],
             RelativeBias::Grid => vec![exchanged],

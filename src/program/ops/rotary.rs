@@ -59,7 +59,7 @@ impl Operation for Rotary {
         match self {
             Self::Frequencies(Frequencies { dims, base, scaling, .. }) => {
                 let scaling =
-                    scaling.as_ref().map(|scaling| format!(", scaled {}", scaling.kind()));
+                    scaling.as_ref().map(|scaling| tr!(", scaled {kind}", kind = scaling.kind()));
                 Ok(format!("{base}^(−2i / {dims}){}", scaling.unwrap_or_default()))
             }
             Self::Rotate(rotate) => {
@@ -68,16 +68,23 @@ impl Operation for Rotary {
                     Pairing::Half => "(i, i + r/2)",
                     Pairing::Interleaved => "(2i, 2i + 1)",
                 };
-                let by = rotate.own_factor().map(|factor| format!(" and times {factor}"));
+                let by = rotate.own_factor().map(|factor| tr!(" and times {factor}", factor));
                 let by = by.unwrap_or_default();
                 let from = match &rotate.places {
                     Some(places) => places.told(),
-                    None => format!("from position {first}"),
+                    None => tr!("from position {first}", first),
                 };
-                let last = if rotate.is_at_end { " of the last features" } else { "" };
+                let last = if rotate.is_at_end { tr!(" of the last features") } else { "" };
                 let minus = if rotate.is_backwards { "−" } else { "" };
-                Ok(format!(
-                    "{heads}, pairs {pairs}{last} turned by {minus}position · {freqs}, {from}{by}"
+                Ok(tr!(
+                    "{heads}, pairs {pairs}{last} turned by {minus}position · {freqs}, {from}{by}",
+                    heads,
+                    pairs,
+                    last,
+                    minus,
+                    freqs,
+                    from,
+                    by
                 ))
             }
         }
@@ -90,7 +97,8 @@ impl Operation for Rotary {
                 let number = f64::from(*frequencies.numbers()?.get(pair).ok_or(Misread)?);
                 let power = frequencies.powers().nth(pair).map_or(number, f64::from);
                 let Frequencies { dims, base, scaling, .. } = frequencies;
-                let scaling = scaling.as_ref().map(|scaling| format!("{} scaling", scaling.kind()));
+                let scaling =
+                    scaling.as_ref().map(|scaling| tr!("{kind} scaling", kind = scaling.kind()));
                 let power_of = factor(format!("{base}^(−{} / {dims})", 2 * pair), power);
                 let scaled = scaling.map(|name| factor(name, number / power));
                 Ok(vec![Term([power_of].into_iter().chain(scaled).collect())])
@@ -178,14 +186,14 @@ impl Operation for Rotary {
                 let value = first as f64;
                 let mut knobs = vec![
                     Knob {
-                        name: "first position",
+                        name: tr!("first position"),
                         value,
                         range: Range::Whole(-first.min(64) - 8, first.saturating_add(32)),
                         common: vec![0.0, value + 1.0, value - 1.0],
                         with: Box::new(with_first),
                     },
                     Knob {
-                        name: "attention factor",
+                        name: tr!("attention factor"),
                         value: own.factor,
                         range: Range::Factor,
                         common: vec![1.0],
@@ -204,12 +212,14 @@ impl Operation for Rotary {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "a list of ways, one after the other")]
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
         match self {
             Self::Frequencies(own) => {
                 let unscaled = Frequencies { scaling: None, ..own.clone() };
                 let unscaled = own.scaling.as_ref().map(|scaling| {
-                    let told = format!("the frequencies are not scaled ({})", scaling.kind());
+                    let told =
+                        tr!("the frequencies are not scaled ({kind})", kind = scaling.kind());
                     Sibling::new(Self::Frequencies(unscaled), Kind::Omitted, told)
                 });
                 let exchanged = own.exchanged().map(|(other, told)| {
@@ -228,19 +238,21 @@ impl Operation for Rotary {
                 let mut all = vec![
                     turn(
                         Turn { is_backwards: !own.is_backwards, ..right.clone() },
-                        "the rotation goes the other way: the sine has the wrong sign",
+                        tr!("the rotation goes the other way: the sine has the wrong sign"),
                     ),
                     turn(
                         Turn { is_exchanged: true, ..right.clone() },
-                        "sine and cosine change places",
+                        tr!("sine and cosine change places"),
                     ),
                     turn(
                         Turn { angles: other, ..right.clone() },
-                        "the two pairings are mixed: cosines and sines are laid out for the other one",
+                        tr!(
+                            "the two pairings are mixed: cosines and sines are laid out for the other one"
+                        ),
                     ),
                     turn(
                         Turn { partners: other, ..right.clone() },
-                        "the two pairings are mixed: partners are those of the other one",
+                        tr!("the two pairings are mixed: partners are those of the other one"),
                     ),
                     turn(
                         Turn {
@@ -249,32 +261,37 @@ impl Operation for Rotary {
                             angles: other,
                             ..right.clone()
                         },
-                        "the other pairs are turned, and the other way",
+                        tr!("the other pairs are turned, and the other way"),
                     ),
                     turn(
                         Turn { is_unsigned: true, ..right.clone() },
-                        "the minus sign of the rotation is missing",
+                        tr!("the minus sign of the rotation is missing"),
                     ),
                     turn(
                         Turn { is_at_end: !own.is_at_end, ..right.clone() },
                         if own.is_at_end {
-                            "the first features are turned, not the last"
+                            tr!("the first features are turned, not the last")
                         } else {
-                            "the last features are turned, not the first"
+                            tr!("the last features are turned, not the first")
                         },
                     ),
                     turn(
                         Turn { is_in_place: true, ..right.clone() },
-                        "the rotation is made in place: the second partner reads the first as that has become",
+                        tr!(
+                            "the rotation is made in place: the second partner reads the first as that has become"
+                        ),
                     ),
-                    turn(Turn { step: -1.0, ..right.clone() }, "positions are counted backwards"),
+                    turn(
+                        Turn { step: -1.0, ..right.clone() },
+                        tr!("positions are counted backwards"),
+                    ),
                     turn(
                         Turn { step: 0.0, ..right.clone() },
-                        "every token has the position of the first",
+                        tr!("every token has the position of the first"),
                     ),
                     turn(
                         Turn { is_by_head: true, ..right.clone() },
-                        "positions are those of the heads, not of the tokens",
+                        tr!("positions are those of the heads, not of the tokens"),
                     ),
                 ];
                 if let Some(places) = &own.places {
@@ -289,13 +306,17 @@ impl Operation for Rotary {
                 let stages = [
                     (Stage::Positions, "positions"),
                     (Stage::Angles, "angles"),
-                    (Stage::Whole, "positions, frequencies and angles"),
-                    (Stage::Tables, "cosines and sines"),
+                    (Stage::Whole, tr!("positions, frequencies and angles")),
+                    (Stage::Tables, tr!("cosines and sines")),
                 ];
                 for precision in Precision::ALL {
                     for (stage, name) in stages {
                         let turn = Turn { rounded: Some((stage, precision)), ..right.clone() };
-                        let told = format!("the {name} are computed in {}", precision.name());
+                        let told = tr!(
+                            "the {name} are computed in {precision}",
+                            name,
+                            precision = precision.name()
+                        );
                         all.push(Sibling::new(Slip::Turn(turn), Kind::Precision, told));
                     }
                 }

@@ -62,19 +62,20 @@ impl Rotate {
         if places.is_sectioned() {
             let names = ["time", "height", "width"];
             for (section, name) in names.into_iter().enumerate() {
-                let told = format!("every pair is turned by the position of {name}: no sections");
+                let told = tr!("every pair is turned by the position of {name}: no sections", name);
                 all.push(of(Some(places.of_section(section)), &told));
             }
             let order = match places.order {
                 SectionOrder::Chunked => SectionOrder::Interleaved,
                 SectionOrder::Interleaved => SectionOrder::Chunked,
             };
-            let told = format!("the sections are {order}, not {}", places.order);
+            let told =
+                tr!("the sections are {order}, not {order_2}", order, order_2 = places.order);
             all.push(of(Some(Places { order, ..places.clone() }), &told));
             let mut rows = places.rows.to_vec();
             rows.swap(1, 2);
             let exchanged = Places { rows: rows.into(), ..places.clone() };
-            all.push(of(Some(exchanged), "height and width change places"));
+            all.push(of(Some(exchanged), tr!("height and width change places")));
         }
         all
     }
@@ -176,7 +177,7 @@ impl Rotate {
         let of_own = factor(format!("cos({name})"), angle.cos()).made_of(&frequency);
         let of_other =
             factor(format!("{minus}sin({name})"), sign * angle.sin()).made_of(&frequency);
-        let by = by.map(|by| factor("attention factor", by));
+        let by = by.map(|by| factor(tr!("attention factor"), by));
         let terms = [[heads.at(cell)?, of_own], [heads.at(&[b, h, t, partner])?, of_other]];
         Ok(terms.map(|factors| Term(factors.into_iter().chain(by.clone()).collect())).into())
     }

@@ -100,7 +100,7 @@ impl Operation for Scaling {
             Self::Root { .. } => format!("{x} / √d_k"),
             Self::By { factor } => format!("{x} · {factor}"),
             Self::SoftCap { cap } => format!("{cap} · tanh({x} / {cap})"),
-            Self::Clip { limit } => format!("{x} within ±{limit}"),
+            Self::Clip { limit } => tr!("{x} within ±{limit}", x, limit),
             Self::Gate { map } => {
                 let gate = others.first().ok_or(Misread)?;
                 format!("{x} · {}({gate})", map.name())
@@ -126,7 +126,7 @@ impl Operation for Scaling {
                 vec![factor("softcap", *cap), factor(name, (own.value / cap).tanh()).made_of(&own)]
             }
             Self::Clip { limit } if own.value.abs() > *limit => {
-                let name = format!("{} within ±{limit}", own.name);
+                let name = tr!("{own} within ±{limit}", own = own.name, limit);
                 vec![factor(name, own.value.clamp(-*limit, *limit)).made_of(&own)]
             }
             Self::Clip { .. } => vec![own],
@@ -237,11 +237,14 @@ impl Operation for Scaling {
                 vec![
                     replaced(
                         Self::Clip { limit: cap }.into(),
-                        "the scores are clipped at the cap, without tanh",
+                        tr!("the scores are clipped at the cap, without tanh"),
                     ),
-                    replaced(Slip::Map(Map::Tanh).into(), "tanh of the scores, without the cap"),
-                    part(1.0, cap.recip(), "tanh is not multiplied by the cap"),
-                    part(cap, 1.0, "the scores are not divided by the cap before tanh"),
+                    replaced(
+                        Slip::Map(Map::Tanh).into(),
+                        tr!("tanh of the scores, without the cap"),
+                    ),
+                    part(1.0, cap.recip(), tr!("tanh is not multiplied by the cap")),
+                    part(cap, 1.0, tr!("the scores are not divided by the cap before tanh")),
                 ]
             }
             Self::Clip { limit } => {
@@ -252,22 +255,26 @@ impl Operation for Scaling {
                 vec![
                     replaced(
                         Self::SoftCap { cap: limit }.into(),
-                        "the numbers are capped softly, by tanh, not clipped",
+                        tr!("the numbers are capped softly, by tanh, not clipped"),
                     ),
-                    bound(true, "the numbers are clipped from above alone"),
-                    bound(false, "the numbers are clipped from below alone"),
+                    bound(true, tr!("the numbers are clipped from above alone")),
+                    bound(false, tr!("the numbers are clipped from below alone")),
                 ]
             }
             Self::Gate { map } => {
                 let maps = Map::ALL.into_iter().filter(|other| other != map);
                 let told = |other: Map| {
-                    format!("the gate goes through {}, not through {}", other.name(), map.name())
+                    tr!(
+                        "the gate goes through {other}, not through {value}",
+                        other = other.name(),
+                        value = map.name()
+                    )
                 };
                 let gate = |map| replaced(Self::Gate { map }.into(), &told(map));
                 let bare = Sibling::new(
                     Slip::Product,
                     Kind::Omitted,
-                    format!("the gate does not go through {}", map.name()),
+                    tr!("the gate does not go through {value}", value = map.name()),
                 );
                 maps.map(gate).chain([bare]).collect()
             }

@@ -57,10 +57,10 @@ impl Temperature {
         let Self { scale, floor, first, offset, .. } = self;
         let from = match &self.places {
             Some(places) if *offset == 0 => places.told(),
-            Some(places) => format!("{} and {offset} more", places.told()),
-            None => format!("from position {}", first + offset),
+            Some(places) => tr!("{told} and {offset} more", told = places.told(), offset),
+            None => tr!("from position {offset}", offset = first + offset),
         };
-        format!("{x} · (1 + {scale} · ln(1 + ⌊position / {floor}⌋)), {from}")
+        tr!("{x} · (1 + {scale} · ln(1 + ⌊position / {floor}⌋)), {from}", x, scale, floor, from)
     }
 
     pub(super) fn factor_at(&self, cell: &[usize]) -> Result<Factor> {
@@ -109,7 +109,7 @@ impl Temperature {
             let first = own as f64;
             let last = i64::try_from(own).unwrap_or(i64::MAX).saturating_add(32);
             knobs.push(Knob {
-                name: "first position",
+                name: tr!("first position"),
                 value: first,
                 range: Range::Whole(0, last),
                 common: vec![0.0, first + 1.0, first - 1.0],
@@ -125,7 +125,7 @@ impl Temperature {
         let of = |other: Self, told: &str| {
             Sibling::new(Scaling::Temperature(other), Kind::Replaced, told)
         };
-        let told = "the quotient of position and q_temperature_floor is not rounded down";
+        let told = tr!("the quotient of position and q_temperature_floor is not rounded down");
         let mut all = vec![of(Self { is_floored: false, ..self.clone() }, told)];
         let mistaken = self.places.iter().flat_map(Places::mistaken);
         all.extend(mistaken.map(|(places, told)| of(Self { places, ..self.clone() }, told)));

@@ -6,6 +6,7 @@ use super::mask::broadcasts;
 use super::weight_pattern::pattern;
 use super::weight_slips::{knobs, siblings};
 use crate::error::Result;
+use crate::lang;
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
@@ -180,19 +181,24 @@ impl Operation for Weighting {
         Ok(match self {
             Self::Softmax { axis_from_last, .. } => {
                 let over = ["keys", "queries", "heads"].get(axis_from_last - 1);
-                let sinks = if names.len() == 2 { format!(" and {second}") } else { String::new() };
-                format!("softmax({first}) over {}{sinks}", over.unwrap_or(&"batch items"))
+                let sinks =
+                    if names.len() == 2 { tr!(" and {second}", second) } else { String::new() };
+                let over = over.unwrap_or(&"batch items");
+                let over = lang::text(over);
+                tr!("softmax({first}) over {over}{sinks}", first, over, sinks)
             }
             Self::LogSumExp if names.len() == 2 => {
-                format!("log Σ exp({first}) over keys and {second}")
+                tr!("log Σ exp({first}) over keys and {second}", first, second)
             }
-            Self::LogSumExp => format!("log Σ exp({first}) over keys"),
-            Self::MeanOverHeads => format!("mean of {first} over heads"),
-            Self::ZeroEmptyRows => format!("0 where {second} blocks every key, else {first}"),
+            Self::LogSumExp => tr!("log Σ exp({first}) over keys", first),
+            Self::MeanOverHeads => tr!("mean of {first} over heads", first),
+            Self::ZeroEmptyRows => {
+                tr!("0 where {second} blocks every key, else {first}", second, first)
+            }
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
             Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
             Self::KeepSome(KeepSome { factor, .. }) => {
-                format!("some of {first} · {factor}, the others 0")
+                tr!("some of {first} · {factor}, the others 0", first, factor)
             }
         })
     }
@@ -201,7 +207,7 @@ impl Operation for Weighting {
         if let (Self::MeanOverHeads, [weights], [item, rest @ ..]) = (self, inputs, cell) {
             let heads = weights.tensor.dims().get(1).copied().unwrap_or_default();
             #[allow(clippy::cast_precision_loss, reason = "heads are few")]
-            let share = factor("1 / heads", (heads as f64).recip());
+            let share = factor(tr!("1 / heads"), (heads as f64).recip());
             let of_head = |head| weights.at(&[&[*item, head], rest].concat());
             let term = |head| Ok(Term(vec![of_head(head)?, share.clone()]));
             return (0..heads).map(term).collect();
@@ -209,10 +215,12 @@ impl Operation for Weighting {
         if let (Self::LogSumExp, [scores, sinks @ ..]) = (self, inputs) {
             let row = Exponentials::of(scores, sinks.first(), cell)?;
             if row.largest == f64::NEG_INFINITY {
-                return Ok(vec![Term(vec![factor("-inf, as every score is", row.largest)])]);
+                return Ok(vec![Term(vec![factor(tr!("-inf, as every score is"), row.largest)])]);
             }
-            let log = factor(format!("log Σ exp(s − max) over {}", row.over()), row.sum.ln());
-            let largest = factor(format!("max of the row of {}", scores.name), row.largest);
+            let log =
+                factor(tr!("log Σ exp(s − max) over {over}", over = row.over()), row.sum.ln());
+            let largest =
+                factor(tr!("max of the row of {scores}", scores = scores.name), row.largest);
             return Ok(vec![Term(vec![largest]), Term(vec![log])]);
         }
         let own = || inputs.first().ok_or(Misread)?.at(cell);
@@ -220,11 +228,12 @@ impl Operation for Weighting {
             (Self::Softmax { empty_row, .. }, [scores, sinks @ ..], [row @ .., key]) => {
                 let row = Exponentials::of(scores, sinks.first(), row)?;
                 if *empty_row == EmptyRow::Zero && row.is_empty() {
-                    return Ok(vec![Term(vec![factor("0, as every key is blocked", 0.0)])]);
+                    return Ok(vec![Term(vec![factor(tr!("0, as every key is blocked"), 0.0)])]);
                 }
                 let Exponential { score, exp, .. } = row.keys.get(*key).ok_or(Misread)?;
-                let exp = factor(format!("exp({} − max)", score.name), *exp).made_of(score);
-                let name = format!("1 / Σ exp(s − max) over {}", row.over());
+                let exp =
+                    factor(tr!("exp({score} − max)", score = score.name), *exp).made_of(score);
+                let name = tr!("1 / Σ exp(s − max) over {over}", over = row.over());
                 vec![exp, factor(name, row.sum.recip())]
             }
             (Self::DropoutScale { p }, ..) => vec![factor("1 / (1 − p)", dropout_scale(*p).into())],

@@ -28,9 +28,9 @@ impl FromStr for Asked {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!(
-                "`{}` is neither a step, as scores, nor a cell, as scores[0,1,2,3] or scores[head=1,query=2,key=3]",
-                shown(text)
+            tr!(
+                "`{text}` is neither a step, as scores, nor a cell, as scores[0,1,2,3] or scores[head=1,query=2,key=3]",
+                text = shown(text)
             )
         };
         let text = text.trim();
@@ -87,7 +87,7 @@ impl Asked {
             0 => by_position(step, places, labels)?,
             all if all == places.len() => by_name(step, places, labels)?,
             _ => {
-                let what = "has some places with the name of their axis and some without";
+                let what = tr!("has some places with the name of their axis and some without");
                 return Err(Error::tensor(step.name, what, "name all axes, or none"));
             }
         };
@@ -99,15 +99,17 @@ fn by_position<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> 
     let rank = step.axes.rank();
     if places.len() != rank {
         let numbers = if places.len() == 1 {
-            "1 place".to_owned()
+            tr!("1 place").to_owned()
         } else {
-            format!("{} places", places.len())
+            tr!("{places} places", places = places.len())
         };
-        let what = format!("has {rank} axes, {}, and {numbers} given", step.axes);
+        let what =
+            tr!("has {rank} axes, {axes}, and {numbers} given", rank, axes = step.axes, numbers);
         let first = Cell { step: step.name.to_string(), index: vec![0; rank] };
-        let fix = format!(
-            "give one an axis, counted from 0, as {first}; or name those that count, as {}",
-            by_names(step)
+        let fix = tr!(
+            "give one an axis, counted from 0, as {first}; or name those that count, as {step}",
+            first,
+            step = by_names(step)
         );
         return Err(Error::tensor(step.name, what, fix));
     }
@@ -123,15 +125,16 @@ fn by_name<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Resu
     for (at, place) in places.iter().enumerate() {
         let axis = place.axis.as_deref().unwrap_or_default();
         if !names.contains(&axis) {
-            let what = format!("has no axis {}: it is {}", quoted(axis), step.axes);
+            let what =
+                tr!("has no axis {axis}: it is {axes}", axis = quoted(axis), axes = step.axes);
             let fix = match near_miss(axis, &names) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("its axes are {}", names.join(", ")),
+                Some(near) => tr!("did you mean {near}?", near),
+                None => tr!("its axes are {names}", names = names.join(", ")),
             };
             return Err(Error::tensor(step.name, what, fix));
         }
         if places.iter().take(at).any(|other| other.axis == place.axis) {
-            let what = format!("has two places given on the axis {axis}");
+            let what = tr!("has two places given on the axis {axis}", axis);
             return Err(Error::tensor(step.name, what, "give one an axis"));
         }
     }
@@ -142,8 +145,9 @@ fn by_name<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Resu
             Some(place) => number(step, axis, size, &place.at, &index, labels)?,
             None if size == 1 => 0,
             None => {
-                let what = format!("has {size} places on the axis {axis}, and none is given");
-                let fix = format!("give one, as {axis}=0: they are 0 to {}", size - 1);
+                let what =
+                    tr!("has {size} places on the axis {axis}, and none is given", size, axis);
+                let fix = tr!("give one, as {axis}=0: they are 0 to {size}", axis, size = size - 1);
                 return Err(Error::tensor(step.name, what, fix));
             }
         });
@@ -172,8 +176,12 @@ fn number<V>(
         return match text.parse() {
             Ok(at) if at < size => Ok(at),
             _ => {
-                let what = format!("has no {axis} {text}: it is {}", step.axes);
-                Err(Error::tensor(step.name, what, format!("give a {axis} from 0 to {last}")))
+                let what = tr!("has no {axis} {text}: it is {axes}", axis, text, axes = step.axes);
+                Err(Error::tensor(
+                    step.name,
+                    what,
+                    tr!("give a {axis} from 0 to {last}", axis, last),
+                ))
             }
         };
     }
@@ -182,12 +190,17 @@ fn number<V>(
         .filter_map(|at| Some((at, token(labels, Some(step.name), (axis, size), item, at)?)))
         .collect();
     if all.is_empty() {
-        let what = format!("has no {axis} {}: it is {}", quoted(text), step.axes);
+        let what =
+            tr!("has no {axis} {text}: it is {axes}", axis, text = quoted(text), axes = step.axes);
         let fix = match axis {
             Axis::Query | Axis::Key if labels.is_none() => {
-                format!("give a {axis} from 0 to {last}; names are those that `tokens` gives")
+                tr!(
+                    "give a {axis} from 0 to {last}; names are those that `tokens` gives",
+                    axis,
+                    last
+                )
             }
-            _ => format!("give a {axis} from 0 to {last}"),
+            _ => tr!("give a {axis} from 0 to {last}", axis, last),
         };
         return Err(Error::tensor(step.name, what, fix));
     }
@@ -199,20 +212,25 @@ fn number<V>(
         [at] => Ok(*at),
         [] => {
             let names: Vec<&str> = all.iter().map(|(_, label)| label.as_str()).collect();
-            let what = format!("has no {axis} called {}", quoted(text));
+            let what = tr!("has no {axis} called {text}", axis, text = quoted(text));
             let fix = match near_miss(text, &names) {
-                Some(near) => format!("did you mean {}?", quoted(near)),
+                Some(near) => tr!("did you mean {near}?", near = quoted(near)),
                 None if names.len() <= 20 => {
-                    format!("they are called {}", quoted(&names.join(", ")))
+                    tr!("they are called {names}", names = quoted(&names.join(", ")))
                 }
-                None => format!("give a {axis} from 0 to {last}"),
+                None => tr!("give a {axis} from 0 to {last}", axis, last),
             };
             Err(Error::tensor(step.name, what, fix))
         }
         several => {
             let places: Vec<String> = several.iter().map(ToString::to_string).collect();
             let all = if axis == Axis::Query { "queries" } else { "keys" };
-            let what = format!("has several {all} called {}: {}", quoted(text), places.join(", "));
+            let what = tr!(
+                "has several {all} called {text}: {places}",
+                all,
+                text = quoted(text),
+                places = places.join(", ")
+            );
             Err(Error::tensor(step.name, what, "give one of these numbers"))
         }
     }

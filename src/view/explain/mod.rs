@@ -42,12 +42,15 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     } else {
         shortest(*value, step.value.dtype())
     };
-    let mut blocks = vec![Block::Prose(0, format!("{name} at {place} = {value}"))];
+    let mut blocks = vec![Block::Prose(0, tr!("{name} at {place} = {value}", name, place, value))];
     let given = step.op == Op::Given;
-    let made =
-        if given { ", which is given".to_owned() } else { format!(": {}", trace.formula(step)) };
+    let made = if given {
+        tr!(", which is given").to_owned()
+    } else {
+        tr!(": {formula}", formula = trace.formula(step))
+    };
     blocks.push(Block::Prose(1, format!("{what}{made}")));
-    blocks.extend(view.why.then(|| Block::Prose(1, format!("why: {}", name.why()))));
+    blocks.extend(view.why.then(|| Block::Prose(1, tr!("why: {why}", why = name.why()))));
     blocks.extend(working(&explanation, labels.as_ref(), &cell.index, view));
     match terms.as_slice() {
         [] => {}
@@ -69,11 +72,11 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     if !matches!(explanation.working, Working::Softmax(_)) {
         blocks.extend(reasons.iter().map(|reason| {
             let words = words(reason);
-            Block::Prose(1, format!("blocked by the {}: {}", words.mask, words.why))
+            Block::Prose(1, tr!("blocked by the {mask}: {why}", mask = words.mask, why = words.why))
         }));
     }
     if let Some(sum) = unlike(&explanation, view.decimals) {
-        let text = "the recorded number does not follow: those that it is made of give";
+        let text = tr!("the recorded number does not follow: those that it is made of give");
         blocks.push(Block::Prose(1, format!("{text} {sum}")));
     }
     blocks.extend(
@@ -123,13 +126,13 @@ fn sum(terms: &[Term], view: &View) -> Table {
     let (gap, end) = rest.split_at(rest.len().saturating_sub(edge));
     let mut rows: Vec<_> = start.iter().map(factors).collect();
     if !gap.is_empty() {
-        rows.push(row(vec![Text::from(format!("… {} more", gap.len()))], of(gap)));
+        rows.push(row(vec![Text::from(tr!("… {gap} more", gap = gap.len()))], of(gap)));
     }
     rows.extend(end.iter().map(factors));
-    rows.push(row(vec![Text::from("sum")], of(terms)));
+    rows.push(row(vec![Text::from(tr!("sum"))], of(terms)));
     let mut header: Vec<String> =
-        ["factor", "value"].repeat(widest).into_iter().map(str::to_owned).collect();
-    header.push("product".to_owned());
+        [tr!("factor"), tr!("value")].repeat(widest).into_iter().map(str::to_owned).collect();
+    header.push(tr!("product").to_owned());
     Table { header, rows, wraps: 0, is_inner: true }
 }
 

@@ -1,5 +1,6 @@
 //! Why keys are blocked, in words.
 
+use crate::lang;
 use crate::program::Reason;
 
 /// What there is to say of a key that is blocked.
@@ -16,52 +17,69 @@ pub struct Words {
 pub fn words(reason: &Reason) -> Words {
     let of = |mask: &str, rule: String, why: String| Words { mask: mask.to_owned(), rule, why };
     let tokens = |count: &usize| match count {
-        1 => "1 token".to_owned(),
-        count => format!("{count} tokens"),
+        1 => tr!("1 token").to_owned(),
+        count => tr!("{count} tokens", count),
     };
     match reason {
         Reason::LaterKey { query, key } => of(
-            "causal mask",
-            format!("query {query} sees no key after it"),
-            format!("key {key} lies after query {query}"),
+            tr!("causal mask"),
+            tr!("query {query} sees no key after it", query),
+            tr!("key {key} lies after query {query}", key, query),
         ),
         Reason::EarlierKey { query, key } => of(
-            "causal mask, the wrong way round",
-            format!("query {query} sees no key before it"),
-            format!("key {key} lies before query {query}"),
+            tr!("causal mask, the wrong way round"),
+            tr!("query {query} sees no key before it", query),
+            tr!("key {key} lies before query {query}", key, query),
         ),
         Reason::BeforeWindow { query, key, window } => of(
             "window",
-            format!("query {query} sees the last {window} keys alone"),
-            format!("key {key} lies before the last {window} that query {query} sees"),
+            tr!("query {query} sees the last {window} keys alone", query, window),
+            tr!(
+                "key {key} lies before the last {window} that query {query} sees",
+                key,
+                window,
+                query
+            ),
         ),
         Reason::OutsideWindow { query, key, window } => of(
             "window",
-            format!("query {query} sees no key that is {window} positions or more away"),
-            format!("key {key} is {window} positions or more away from query {query}"),
+            tr!("query {query} sees no key that is {window} positions or more away", query, window),
+            tr!(
+                "key {key} is {window} positions or more away from query {query}",
+                key,
+                window,
+                query
+            ),
         ),
         Reason::OtherChunk { query, key, chunk } => of(
             "chunks",
-            format!("query {query} sees its own chunk of {chunk} alone"),
-            format!("key {key} is of another chunk of {chunk} than query {query}"),
+            tr!("query {query} sees its own chunk of {chunk} alone", query, chunk),
+            tr!("key {key} is of another chunk of {chunk} than query {query}", key, chunk, query),
         ),
         Reason::BeyondLength { item, key, length } => of(
-            &format!("padding of item {item}"),
-            format!("the item has {}, and the keys behind them are padding", tokens(length)),
-            format!("the item has {}, and key {key} is padding", tokens(length)),
+            &tr!("padding of item {item}", item),
+            tr!(
+                "the item has {length}, and the keys behind them are padding",
+                length = tokens(length)
+            ),
+            tr!("the item has {length}, and key {key} is padding", length = tokens(length), key),
         ),
         Reason::BlockedKey { item, key } => of(
-            &format!("key mask of item {item}"),
-            "it has a 0 for these keys".to_owned(),
-            format!("it has a 0 for key {key}"),
+            &tr!("key mask of item {item}", item),
+            tr!("it has a 0 for these keys").to_owned(),
+            tr!("it has a 0 for key {key}", key),
         ),
         Reason::OtherDocument { query, key } => of(
             "documents",
-            format!("query {query} sees its own document alone"),
-            format!("key {key} is of another document than query {query}"),
+            tr!("query {query} sees its own document alone", query),
+            tr!("key {key} is of another document than query {query}", key, query),
         ),
-        Reason::Given(step) => of(step.as_str(), GIVEN.to_owned(), GIVEN.to_owned()),
-        Reason::Infinite(step) => of(step.as_str(), INFINITE.to_owned(), INFINITE.to_owned()),
+        Reason::Given(step) => {
+            of(step.as_str(), lang::text(GIVEN).to_owned(), lang::text(GIVEN).to_owned())
+        }
+        Reason::Infinite(step) => {
+            of(step.as_str(), lang::text(INFINITE).to_owned(), lang::text(INFINITE).to_owned())
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub fn step_page<V>(program: &Program<V>, step: &Step<V>, view: &View) -> Vec<Bl
     let mut blocks = vec![Block::Title(format!("{name} · {}", name.title()))];
     blocks.push(match (&step.op, step.op.operation().constant()) {
         (Op::Given, _) => {
-            say("given: it comes from outside, and is computed from nothing".to_owned())
+            say(tr!("given: it comes from outside, and is computed from nothing").to_owned())
         }
         (_, None) => say(format!("{name} = {}", program.formula(step))),
         (_, Some((constant, of, value))) => {
@@ -24,18 +24,21 @@ pub fn step_page<V>(program: &Program<V>, step: &Step<V>, view: &View) -> Vec<Bl
         }
     });
     blocks.extend(moves(program, step).into_iter().map(say));
-    blocks.extend([Block::Gap, say(format!("why: {}", name.why())), Block::Gap]);
+    blocks.extend([Block::Gap, say(tr!("why: {why}", why = name.why())), Block::Gap]);
     blocks.extend(
-        program.read_by(step).iter().map(|read| say(format!("reads {} {}", read.name, read.axes))),
+        program
+            .read_by(step)
+            .iter()
+            .map(|read| say(tr!("reads {read} {axes}", read = read.name, axes = read.axes))),
     );
-    blocks.push(say(format!("shape {name} {}", step.axes)));
+    blocks.push(say(tr!("shape {name} {axes}", name, axes = step.axes)));
     let readers: Vec<&str> = readers(program, name);
     blocks.push(match readers.as_slice() {
-        [] => say("read by no other step: it is a result".to_owned()),
-        readers => say(format!("read by {}", readers.join(", "))),
+        [] => say(tr!("read by no other step: it is a result").to_owned()),
+        readers => say(tr!("read by {readers}", readers = readers.join(", "))),
     });
     let first = Cell { step: name.to_string(), index: vec![0; step.axes.rank()] };
-    blocks.extend([Block::Gap, say(format!("one number of it: mha-trace explain '{first}'"))]);
+    blocks.extend([Block::Gap, say(tr!("one number of it: mha-trace explain '{first}'", first))]);
     blocks
 }
 

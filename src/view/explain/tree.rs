@@ -31,10 +31,12 @@ pub fn tree(trace: &Trace, cell: &Cell, depth: usize, view: &View) -> Result<Vec
     lines.terms(&tree, "  ");
     let mut notes = Vec::new();
     if is_larger {
-        notes.push(format!("more than {NUMBERS} numbers: the later ones are not followed"));
+        notes.push(tr!("more than {NUMBERS} numbers: the later ones are not followed", NUMBERS));
     }
     if is_deeper {
-        notes.push("a larger --depth follows further, and --depth all to what is given".to_owned());
+        notes.push(
+            tr!("a larger --depth follows further, and --depth all to what is given").to_owned(),
+        );
     }
     lines.blocks.extend(notes.into_iter().map(|note| Block::Prose(1, note)));
     Ok(lines.blocks)
@@ -75,9 +77,9 @@ impl Lines {
     fn rest(&mut self, tree: &Tree, before: &str) {
         if let Some((count, sum)) = tree.rest {
             let all = if count == 1 {
-                "1 more term".to_owned()
+                tr!("1 more term").to_owned()
             } else {
-                format!("{count} more, together")
+                tr!("{count} more, together", count)
             };
             self.line(before, true, format!("{} = {all}", self.number(sum)));
         }
@@ -92,7 +94,7 @@ impl Lines {
             let own = format!("{} = {}", names.join(" = "), self.number(tree.value));
             match tree.branches.as_slice() {
                 _ if tree.is_above => {
-                    self.line(before, is_last, format!("{own}, as above"));
+                    self.line(before, is_last, tr!("{own}, as above", own));
                 }
                 [Branch { term, .. }] if moves(term) => {
                     self.line(before, is_last, own);

@@ -25,21 +25,23 @@ pub fn working(
     match &explanation.working {
         Working::Plain => Vec::new(),
         Working::Softmax(row) => exponentials(explanation, row, labels, at, view),
-        Working::Masked { score, is_blocked: true } => say(format!(
-            "the score was {} ({}); the mask puts {} in its place",
-            n(score.value),
-            score.name,
-            n(explanation.value)
+        Working::Masked { score, is_blocked: true } => say(tr!(
+            "the score was {value} ({score}); the mask puts {value_2} in its place",
+            value = n(score.value),
+            score = score.name,
+            value_2 = n(explanation.value)
         )),
         Working::Masked { is_blocked: false, .. } => {
-            say("no mask blocks the key: the score stays".to_owned())
+            say(tr!("no mask blocks the key: the score stays").to_owned())
         }
-        Working::Dropped { is_kept: true, p } => say(format!(
-            "dropout keeps it (each weight is dropped with probability {p}) and multiplies it by 1 / (1 − {p})"
+        Working::Dropped { is_kept: true, p } => say(tr!(
+            "dropout keeps it (each weight is dropped with probability {p}) and multiplies it by 1 / (1 − {p})",
+            p
         )),
-        Working::Dropped { is_kept: false, p } => say(format!(
+        Working::Dropped { is_kept: false, p } => say(tr!(
             "dropout drops it, as it does each weight with probability {p}; the weights that \
-             it keeps are multiplied by 1 / (1 − {p})"
+             it keeps are multiplied by 1 / (1 − {p})",
+            p
         )),
         Working::Turned(Turned {
             pair,
@@ -49,24 +51,41 @@ pub fn working(
             angle,
             factor,
         }) => {
-            let by = factor.map(|by| format!(", each times {}", n(by))).unwrap_or_default();
-            say(format!(
+            let by = factor.map(|by| tr!(", each times {by}", by = n(by))).unwrap_or_default();
+            say(tr!(
                 "pair {pair} is features {first} and {second}; at position {position} it is turned by \
-                 {position} · {} ({}) = {} radians: cosine {}, sine {}{by}",
-                n(frequency.value),
-                frequency.name,
-                n(*angle),
-                n(angle.cos()),
-                n(angle.sin()),
+                 {position} · {value} ({frequency}) = {angle} radians: cosine {cos}, sine {sin}{by}",
+                pair,
+                first,
+                second,
+                position,
+                value = n(frequency.value),
+                frequency = frequency.name,
+                angle = n(*angle),
+                cos = n(angle.cos()),
+                sin = n(angle.sin()),
+                by
             ))
         }
         Working::Moved { head, head_dim, own, is_split } => {
             let feature = head * head_dim + own;
             let sum = format!("{feature} = {head} · {head_dim} + {own}");
             say(if *is_split {
-                format!("feature {own} of head {head} was feature {feature} of all: {sum}")
+                tr!(
+                    "feature {own} of head {head} was feature {feature} of all: {sum}",
+                    own,
+                    head,
+                    feature,
+                    sum
+                )
             } else {
-                format!("feature {feature} of all was feature {own} of head {head}: {sum}")
+                tr!(
+                    "feature {feature} of all was feature {own} of head {head}: {sum}",
+                    feature,
+                    own,
+                    head,
+                    sum
+                )
             })
         }
         Working::Normed(normed) => say(normed_row(normed, view)),
@@ -76,18 +95,24 @@ pub fn working(
 fn normed_row(normed: &Normed, view: &View) -> String {
     let n = |value: f64| brief(value, view.decimals);
     let Normed { row, mean, squares, eps, root, over_heads } = normed;
-    let whose = if *over_heads { "of all heads" } else { "of the row" };
+    let whose = if *over_heads { tr!("of all heads") } else { tr!("of the row") };
     let count = row.len();
     let root = format!("√({} + {eps:e}) = {}", n(*squares), n(*root));
     match mean {
-        Some(mean) => format!(
-            "the {count} numbers {whose} have mean {} and variance {}; less the mean they are divided by {root}",
-            n(*mean),
-            n(*squares)
+        Some(mean) => tr!(
+            "the {count} numbers {whose} have mean {mean} and variance {squares}; less the mean they are divided by {root}",
+            count,
+            whose,
+            mean = n(*mean),
+            squares = n(*squares),
+            root
         ),
-        None => format!(
-            "the squares of the {count} numbers {whose} have mean {}; they are divided by {root}",
-            n(*squares)
+        None => tr!(
+            "the squares of the {count} numbers {whose} have mean {squares}; they are divided by {root}",
+            count,
+            whose,
+            squares = n(*squares),
+            root
         ),
     }
 }
@@ -133,7 +158,7 @@ fn exponentials(
             };
             let weight = of(|(_, own)| own.value.unwrap_or_default());
             let sums = [None, None, Some(of(|(key, _)| key.exp)), Some(weight)];
-            rows.push(line(format!("… {} more", gap.len()), sums, String::new()));
+            rows.push(line(tr!("… {gap} more", gap = gap.len()), sums, String::new()));
         }
         if let Some((worked, own)) = row.keys.get(key).zip(explanation.row.get(key)) {
             let masks: Vec<String> = own.reasons.iter().map(|reason| words(reason).mask).collect();
@@ -142,19 +167,23 @@ fn exponentials(
         next = key + 1;
     }
     if let Some(sink) = &row.sink {
-        rows.push(line("sink".to_owned(), numbers(sink, Some(sink.exp / row.sum)), String::new()));
+        rows.push(line(
+            tr!("sink").to_owned(),
+            numbers(sink, Some(sink.exp / row.sum)),
+            String::new(),
+        ));
     }
     let weights = explanation.row.iter().filter_map(|key| key.value).sum::<f64>();
     let all = weights + row.sink.as_ref().map_or(0.0, |sink| sink.exp / row.sum);
-    rows.push(line("sum".to_owned(), [None, None, Some(row.sum), Some(all)], String::new()));
+    rows.push(line(tr!("sum").to_owned(), [None, None, Some(row.sum), Some(all)], String::new()));
     let less = match row.largest {
-        largest if largest < 0.0 => format!("score − ({})", n(largest)),
-        largest => format!("score − {}", n(largest)),
+        largest if largest < 0.0 => tr!("score − ({largest})", largest = n(largest)),
+        largest => tr!("score − {largest}", largest = n(largest)),
     };
     let share = format!("exp / {}", n(row.sum));
-    let mut header = vec!["key".to_owned(), "score".to_owned(), less, "exp".to_owned()];
+    let mut header = vec![tr!("key").to_owned(), tr!("score").to_owned(), less, "exp".to_owned()];
     header.extend(has_weights.then_some(share));
-    header.extend(is_blocked.then(|| "blocked by".to_owned()));
+    header.extend(is_blocked.then(|| tr!("blocked by").to_owned()));
     let wraps = header.len() - usize::from(is_blocked);
     let mut blocks = vec![Block::Table(Table { header, rows, wraps, is_inner: true })];
     blocks.extend(rules(&explanation.row).into_iter().map(|rule| Block::Prose(1, rule)));
@@ -178,7 +207,7 @@ fn rules(row: &[RowCell]) -> Vec<String> {
     let mut rules = Vec::new();
     for reason in row.iter().flat_map(|key| &key.reasons) {
         let told = words(reason);
-        let rule = format!("{}: {}", told.mask, told.rule);
+        let rule = tr!("{mask}: {rule}", mask = told.mask, rule = told.rule);
         if !rules.contains(&rule) {
             rules.push(rule);
         }
@@ -193,18 +222,14 @@ fn notes(explanation: &Explanation, row: &Exponentials, weights: f64, view: &Vie
     let is_all =
         !explanation.row.is_empty() && explanation.row.iter().all(|key| !key.reasons.is_empty());
     if is_all && row.largest.is_finite() && row.sink.is_none() {
-        notes.push(format!(
-            "every key is blocked; as all have the same score {}, they share the weight",
-            n(row.largest)
+        notes.push(tr!(
+            "every key is blocked; as all have the same score {largest}, they share the weight",
+            largest = n(row.largest)
         ));
     }
     if let Some(sink) = &row.sink {
-        notes.push(format!(
-            "the sink {} is a learned score that is no key's: it takes its share, and no value \
-             goes with it, so that the weights of the keys sum to {}",
-            sink.score.name,
-            n(weights)
-        ));
+        notes.push(tr!("the sink {score} is a learned score that is no key's: it takes its share, and no value \
+             goes with it, so that the weights of the keys sum to {weights}", score = sink.score.name, weights = n(weights)));
     }
     notes
 }
@@ -212,17 +237,21 @@ fn notes(explanation: &Explanation, row: &Exponentials, weights: f64, view: &Vie
 /// Where a NaN comes from.
 pub fn nan_source(source: &NanSource, is_here: bool) -> String {
     let NanSource { cell, cause } = source;
-    let place = if is_here { "it".to_owned() } else { cell.to_string() };
-    let from = if is_here { String::new() } else { format!("it comes from {cell}: ") };
+    let place = if is_here { tr!("it").to_owned() } else { cell.to_string() };
+    let from = if is_here { String::new() } else { tr!("it comes from {cell}: ", cell) };
     match (cause, cell.index.as_slice()) {
-        (NanCause::Given, _) => format!("NaN: {from}{place} is given as NaN"),
-        (NanCause::EmptyRow, [item, head, query, ..]) => format!(
+        (NanCause::Given, _) => tr!("NaN: {from}{place} is given as NaN", from, place),
+        (NanCause::EmptyRow, [item, head, query, ..]) => tr!(
             "NaN: {from}every key is blocked for query {query} of item {item} in head {head}, and softmax of −∞ alone \
-             is NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers"
+             is NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers",
+            from,
+            query,
+            item,
+            head
         ),
-        (NanCause::EmptyRow, _) => format!("NaN: {from}every score of the row is −∞"),
+        (NanCause::EmptyRow, _) => tr!("NaN: {from}every score of the row is −∞", from),
         (NanCause::Infinite, _) => {
-            format!("NaN: {from}∞ − ∞ or 0 · ∞, of numbers that are none themselves")
+            tr!("NaN: {from}∞ − ∞ or 0 · ∞, of numbers that are none themselves", from)
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::check::catalogue::find;
 use crate::check::{Checked, Compared, Finding, Report, Status, StepReport};
 use crate::error::{Result, quoted};
 use crate::file::{Entry, Record};
+use crate::lang;
 use crate::program::Step;
 use crate::view::header::{mask_line, sizes_line};
 use crate::view::page::{Block, verdict};
@@ -94,7 +95,8 @@ fn page(
             _ => None,
         });
     let mut lines = spelled(told, spell);
-    let title = if lines.is_empty() { texts::TITLE.to_owned() } else { lines.remove(0) };
+    let title =
+        if lines.is_empty() { lang::text(texts::TITLE).to_owned() } else { lines.remove(0) };
     let first =
         report.first_divergence().filter(|step| steps.iter().any(|own| own.name == step.name));
     let first = first.map(|step| {
@@ -125,13 +127,14 @@ fn badge(step: &StepReport) -> &'static str {
 /// The code of a mistake that has a name: of its ways the one that was found.
 fn mistake(finding: &Finding) -> Option<Mistake> {
     let known = finding.is_known().then(|| find(finding.id).ok()).flatten()?;
-    let is_it = |way: &&crate::check::catalogue::Way| finding.summary.starts_with(way.summary);
+    let is_it =
+        |way: &&crate::check::catalogue::Way| finding.summary.starts_with(lang::text(way.summary));
     let way = known.ways.iter().find(is_it).or(known.ways.first())?;
     Some(Mistake {
         id: known.id,
         summary: finding.summary.clone(),
-        silent: known.silent,
-        wrong: way.wrong,
-        right: way.right,
+        silent: lang::text(known.silent),
+        wrong: lang::text(way.wrong),
+        right: lang::text(way.right),
     })
 }

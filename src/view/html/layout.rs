@@ -7,6 +7,7 @@ use super::math::equation;
 use super::sheet::StepSheet;
 use super::{Sheet, texts};
 use crate::error::shown;
+use crate::lang::{Language, text};
 
 const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
@@ -54,7 +55,7 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                   base-uri 'none'; form-action 'none'";
     html! {
         (DOCTYPE)
-        html lang=(texts::LANGUAGE) {
+        html lang=(Language::spoken().tag()) {
             head {
                 meta charset="utf-8";
                 meta http-equiv="Content-Security-Policy" content=(policy);
@@ -65,38 +66,38 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                a class="skip" href="#main" { (texts::SKIP) }
+                a class="skip" href="#main" { (text(texts::SKIP)) }
                 header {
                     h1 { (sheet.title) }
                     ul class="facts" { @for fact in &sheet.facts { li { (fact) } } }
                     @if let Some(notice) = notice { p class="notice" { (notice) } }
-                    noscript { p class="notice" { (texts::NO_SCRIPT) } }
+                    noscript { p class="notice" { (text(texts::NO_SCRIPT)) } }
                     @if let Some(found) = &sheet.found { (verdict(found)) }
                     @if sheet.steps.iter().any(|step| step.is_story) {
                         details class="flow-box" {
-                            summary { (texts::FLOW) }
-                            div class="scroll" tabindex="0" role="group" aria-label=(texts::FLOW) { (flow(&sheet.steps)) }
+                            summary { (text(texts::FLOW)) }
+                            div class="scroll" tabindex="0" role="group" aria-label=(text(texts::FLOW)) { (flow(&sheet.steps)) }
                         }
                     }
                 }
                 div class="columns" {
-                    nav aria-label=(texts::STEPS) { (list(&sheet.steps)) }
+                    nav aria-label=(text(texts::STEPS)) { (list(&sheet.steps)) }
                     main id="main" tabindex="-1" {
                         (controls(sheet))
                         @for (at, step) in sheet.steps.iter().enumerate() { (about(at, step)) }
                         p id="said" role="status" {}
                         div id="view" {}
                         section id="how" aria-labelledby="how-title" {
-                            h3 id="how-title" class="hint" { (texts::HINT) }
+                            h3 id="how-title" class="hint" { (text(texts::HINT)) }
                         }
                         div id="parts" {}
                     }
                 }
                 footer {
                     details {
-                        summary { (texts::KEYS_TITLE) }
+                        summary { (text(texts::KEYS_TITLE)) }
                         dl class="keys" {
-                            @for (key, what) in texts::KEYS { dt { kbd { (key) } } dd { (what) } }
+                            @for (key, what) in texts::KEYS { dt { kbd { (key) } } dd { (text(what)) } }
                         }
                     }
                     p { (texts::made_by(env!("CARGO_PKG_VERSION"))) }
@@ -111,18 +112,18 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
 fn verdict(found: &Found) -> Markup {
     html! {
         section class="found" aria-labelledby="found-title" {
-            h2 id="found-title" { (texts::FOUND) }
+            h2 id="found-title" { (text(texts::FOUND)) }
             @for line in &found.lines { p class="line" { (line) } }
             @if let Some((step, cell)) = &found.first {
-                p { a class="first" href=(address(&shown(step), cell)) { (texts::FIRST_BAD) } }
+                p { a class="first" href=(address(&shown(step), cell)) { (text(texts::FIRST_BAD)) } }
             }
             @for mistake in &found.mistakes {
                 div class="mistake" {
                     h3 { (mistake.id) }
-                    p { (mistake.summary) ". " (mistake.silent) }
+                    p { (tr!("{summary}. {silent}", summary = mistake.summary, silent = mistake.silent)) }
                     dl {
-                        dt class="bad" { (texts::WRONG) } dd { code { (mistake.wrong) } }
-                        dt class="good" { (texts::RIGHT) } dd { code { (mistake.right) } }
+                        dt class="bad" { (tr!("  wrong   ").trim()) } dd { code { (mistake.wrong) } }
+                        dt class="good" { (tr!("  right   ").trim()) } dd { code { (mistake.right) } }
                     }
                 }
             }
@@ -151,7 +152,7 @@ fn list(steps: &[StepSheet]) -> Markup {
         ol { @for step in all().filter(|(_, step)| !step.is_detail) { (item(step)) } }
         @if has_details {
             details {
-                summary { (texts::DETAILS) }
+                summary { (text(texts::DETAILS)) }
                 ul { @for step in all().filter(|(_, step)| step.is_detail) { (item(step)) } }
             }
         }
@@ -160,26 +161,26 @@ fn list(steps: &[StepSheet]) -> Markup {
 
 fn controls(sheet: &Sheet) -> Markup {
     html! {
-        div class="controls" role="group" aria-label=(texts::CONTROLS) {
-            button type="button" id="previous" { (texts::PREVIOUS) }
-            button type="button" id="next" { (texts::NEXT) }
-            label id="head-box" { (texts::HEAD) " " select id="head" {} }
-            label id="item-box" { (texts::ITEM) " " select id="item" {} }
+        div class="controls" role="group" aria-label=(text(texts::CONTROLS)) {
+            button type="button" id="previous" { (text(texts::PREVIOUS)) }
+            button type="button" id="next" { (text(texts::NEXT)) }
+            label id="head-box" { (text(texts::HEAD)) " " select id="head" {} }
+            label id="item-box" { (text(texts::ITEM)) " " select id="item" {} }
             @if !sheet.sides.is_empty() {
-                label id="side-box" { (texts::SIDE) " "
+                label id="side-box" { (text(texts::SIDE)) " "
                     select id="side" {
                         @for (at, side) in sheet.sides.iter().enumerate() { option value=(at) { (side) } }
-                        option value="2" { (texts::DIFFERENCE) }
+                        option value="2" { (text(texts::DIFFERENCE)) }
                     }
                 }
             }
-            span class="views" role="group" aria-label=(texts::VIEW) {
+            span class="views" role="group" aria-label=(text(texts::VIEW)) {
                 @for (view, name) in texts::VIEWS {
-                    button type="button" data-view=(view) aria-pressed="false" { (name) }
+                    button type="button" data-view=(view) aria-pressed="false" { (text(name)) }
                 }
             }
-            button type="button" id="numpy" { (texts::COPY_NUMPY) }
-            button type="button" id="csv" { (texts::COPY_CSV) }
+            button type="button" id="numpy" { (text(texts::COPY_NUMPY)) }
+            button type="button" id="csv" { (text(texts::COPY_CSV)) }
         }
     }
 }
@@ -201,7 +202,7 @@ fn about(at: usize, step: &StepSheet) -> Markup {
             }
             @for moves in &step.moves { p class="moves" { (moves) } }
             p class="why" { (step.why) }
-            p class="shape" { (texts::SHAPE) " " (step.shape) }
+            p class="shape" { (text(texts::SHAPE)) " " (step.shape) }
         }
     }
 }

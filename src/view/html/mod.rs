@@ -13,6 +13,8 @@ mod texts;
 mod thin;
 
 pub use comparison::{checked_html, compared_html};
+#[cfg(test)]
+pub(crate) use texts::all as page_texts;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +26,7 @@ use super::header::{mask_line, numbers_line, sizes_line};
 use super::text::{self, Spell};
 use crate::config::Config;
 use crate::error::{Result, shown_json};
+use crate::lang;
 use crate::program::Trace;
 
 /// What stands on a page.
@@ -44,7 +47,7 @@ impl Sheet {
             "sides": self.sides,
             "decimals": sheet::DECIMALS,
             "steps": steps,
-            "texts": texts::SCRIPT.iter().copied().collect::<BTreeMap<_, _>>(),
+            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, lang::text(said))).collect::<BTreeMap<_, _>>(),
         });
         Ok(page(&self, notice.as_deref(), &embedded(&told)).into_string())
     }
@@ -76,7 +79,7 @@ fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<Stri
 pub fn trace_html(trace: &Trace, config: &Config, spell: Spell) -> Result<String> {
     let steps = sheets(trace, config, Some(trace), |step| vec![Some(step.value.clone())])?;
     let sheet = Sheet {
-        title: texts::TITLE.to_owned(),
+        title: lang::text(texts::TITLE).to_owned(),
         facts: spelled([sizes_line(config), mask_line(config), numbers_line(config)], spell),
         found: None,
         sides: Vec::new(),

@@ -11,7 +11,8 @@ use crate::config::{Config, Labels};
 use crate::error::{Result, shown};
 use crate::file::{dtype_name, json_number};
 use crate::program::{
-    Axes, BlockedCells, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace, unravel,
+    Axes, Axis, BlockedCells, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace,
+    unravel,
 };
 use crate::view::label::{axis_name, beside, constant, fill, is_every, moves};
 
@@ -101,13 +102,13 @@ impl StepSheet {
         let dims = dims.unwrap_or_default().into_iter().enumerate();
         let axes: Sizes = match known {
             Some(known) => known.collect(),
-            None => dims.map(|(at, size)| (format!("axis {at}"), size)).collect(),
+            None => dims.map(|(at, size)| (tr!("axis {at}", at), size)).collect(),
         };
         let shape = axes.iter().map(|(name, size)| format!("{name} {size}")).collect::<Vec<_>>();
         let of = |(name, size): &(String, usize)| AxisData {
             name: name.clone(),
             size: *size,
-            called: None,
+            called: Axis::named(name).map(Axis::told).filter(|told| told != name),
             every: false,
             labels: None,
         };
@@ -245,7 +246,7 @@ fn sheet<V>(
     let axis_data = step.axes.iter().map(|axis| axis_data(step, axis, config, labels)).collect();
     Ok(StepSheet {
         name: step.name.to_string(),
-        title: row.title,
+        title: step.name.title(),
         formula: (step.op != Op::Given).then(|| program.formula(step)),
         constant: constant(step, DECIMALS),
         moves: moves(program, step),

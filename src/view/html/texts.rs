@@ -1,11 +1,8 @@
-//! What a page says, in one place: a translation takes this file's place.
+//! What a page says, in one place, in English; its translation is looked up where it is written.
 
-pub const LANGUAGE: &str = "en";
 pub const TITLE: &str = "Multi-head attention, step by step";
 pub const FLOW: &str = "The flow of shapes";
 pub const FOUND: &str = "What was found";
-pub const WRONG: &str = "wrong";
-pub const RIGHT: &str = "right";
 pub const STEPS: &str = "Steps";
 pub const DETAILS: &str = "parameters and parts";
 pub const SKIP: &str = "Skip to the step";
@@ -40,30 +37,42 @@ pub const VIEWS: [(&str, &str); 3] =
     [("table", "Table"), ("heat", "Heat map"), ("heads", "All heads")];
 
 pub fn kept(kept: usize, of: usize, axis: &str) -> String {
-    format!("{kept} of {of} on the {axis} axis")
+    tr!("{kept} of {of} on the {axis} axis", kept, of, axis)
 }
 
 pub fn thinned(cut: &str) -> String {
-    format!(
+    tr!(
         "The trace is too large for a page, which holds the first {cut}. Every number is that of the whole run; what is \
-         left out of a sum is told beside it."
+         left out of a sum is told beside it.",
+        cut
     )
 }
 
 pub fn made_by(version: &str) -> String {
-    format!("Made by mha-trace {version}. The page needs no network.")
+    tr!("Made by mha-trace {version}. The page needs no network.", version)
 }
 
 /// What a step's badge says.
 pub fn badge(name: &str) -> &'static str {
     match name {
-        "same" => "✓ same",
-        "noise" => "≈ noise",
-        "own" => "✗ own error",
-        "inherited" => "↓ inherited",
-        "missing" => "? one side only",
+        "same" => tr!("✓ same"),
+        "noise" => tr!("≈ noise"),
+        "own" => tr!("✗ own error"),
+        "inherited" => tr!("↓ inherited"),
+        "missing" => tr!("? one side only"),
         _ => "",
     }
+}
+
+/// All texts of these tables and single words.
+#[cfg(test)]
+pub(crate) fn all() -> Vec<&'static str> {
+    let single = [
+        TITLE, FLOW, FOUND, STEPS, DETAILS, SKIP, CONTROLS, PREVIOUS, NEXT, HEAD, ITEM, SIDE, VIEW,
+        COPY_NUMPY, COPY_CSV, SHAPE, DIFFERENCE, FIRST_BAD, NO_SCRIPT, HINT, KEYS_TITLE,
+    ];
+    let pairs = KEYS.iter().chain(&VIEWS).chain(SCRIPT).map(|(_, text)| *text);
+    single.into_iter().chain(pairs).collect()
 }
 
 /// What the script says. In braces stand names of what is put in their place.

@@ -188,8 +188,11 @@ impl<'a> Walk<'a> {
         match next {
             Some(at) => (self.at, self.scrolled) = (at, 0),
             None => {
-                self.said =
-                    format!("this is the {} step", if by > 0 { "last" } else { "first" }).into();
+                self.said = tr!(
+                    "this is the {which} step",
+                    which = if by > 0 { tr!("last") } else { tr!("first") }
+                )
+                .into();
             }
         }
     }
@@ -208,11 +211,13 @@ impl<'a> Walk<'a> {
         let size = match size {
             Some(size @ 2..) => size,
             Some(_) => {
-                self.said = format!("the {axis} axis of {} has one place", self.step().name).into();
+                self.said =
+                    tr!("the {axis} axis of {step} has one place", axis, step = self.step().name)
+                        .into();
                 return;
             }
             None => {
-                self.said = format!("{} has no {axis} axis", self.step().name).into();
+                self.said = tr!("{step} has no {axis} axis", step = self.step().name, axis).into();
                 return;
             }
         };
@@ -225,7 +230,7 @@ impl<'a> Walk<'a> {
     fn toggle_heat(&mut self) {
         self.is_heat = !self.is_heat;
         if self.is_heat {
-            self.said = "heat map of scores and weights: the higher, the darker".into();
+            self.said = tr!("heat map of scores and weights: the higher, the darker").into();
         }
     }
 
@@ -250,14 +255,14 @@ impl<'a> Walk<'a> {
                 self.trail.push(self.cell());
                 self.go_to(&cell);
             }
-            None => self.said = "this number is made of no other".into(),
+            None => self.said = tr!("this number is made of no other").into(),
         }
     }
 
     fn go_back(&mut self) {
         match self.trail.pop() {
             Some(cell) => self.go_to(&cell),
-            None => self.said = "no number was followed".into(),
+            None => self.said = tr!("no number was followed").into(),
         }
     }
 
@@ -266,15 +271,15 @@ impl<'a> Walk<'a> {
         let differs = |at: &usize| self.status(steps[*at].name) == Some(Status::Differs);
         match (self.at + 1..steps.len()).chain(0..=self.at).find(differs) {
             Some(at) => (self.at, self.scrolled) = (at, 0),
-            None if self.route.check.is_some() => self.said = "no step differs".into(),
-            None => self.said = "nothing is compared: give a recorded file".into(),
+            None if self.route.check.is_some() => self.said = tr!("no step differs").into(),
+            None => self.said = tr!("nothing is compared: give a recorded file").into(),
         }
     }
 
     fn change_beside(&mut self) {
         self.beside = match self.beside {
             _ if self.route.check.is_none() => {
-                self.said = "nothing is compared: give a recorded file".into();
+                self.said = tr!("nothing is compared: give a recorded file").into();
                 Beside::Factors
             }
             Beside::Factors => Beside::Recomputed,
@@ -290,7 +295,7 @@ impl<'a> Walk<'a> {
             KeyCode::Enter => {
                 match self.search_for(&typed) {
                     Some(at) => (self.at, self.scrolled) = (at, 0),
-                    None => self.said = format!("no step is called {typed}").into(),
+                    None => self.said = tr!("no step is called {typed}", typed).into(),
                 }
                 return;
             }

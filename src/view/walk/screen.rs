@@ -13,6 +13,7 @@ use super::sheet::{Sheet, Shown, Source, wide};
 use super::{Beside, Walk};
 use crate::check::Status;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Explanation, Name, Op, Step};
 use crate::view::label::moves;
 use crate::view::text::{self, write_text};
@@ -59,7 +60,7 @@ struct Factor<'a> {
 /// A step's name, and which of its tables is shown.
 fn title(step: &Step, index: &[usize]) -> String {
     let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
-    let places = places.map(|((axis, _), at)| format!(" · {axis} {at}"));
+    let places = places.map(|((axis, _), at)| format!(" · {} {at}", axis.told()));
     std::iter::once(step.name.to_string()).chain(places).collect()
 }
 
@@ -83,10 +84,11 @@ fn faint() -> Style {
 fn help(frame: &mut Frame) {
     let area = frame.area().centered(Constraint::Max(76), Constraint::Max(16));
     let lines = KEYS.iter().map(|(key, does)| {
+        let key = lang::text(key);
         let gap = " ".repeat(14_usize.saturating_sub(wide(key)));
-        Line::from(vec![Span::styled((*key).to_owned(), bold()), gap.into(), (*does).into()])
+        Line::from(vec![Span::styled(key, bold()), gap.into(), lang::text(does).into()])
     });
-    let border = Border::default().borders(Borders::ALL).title(" keys ");
+    let border = Border::default().borders(Borders::ALL).title(tr!(" keys "));
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(border), area);
 }
@@ -127,7 +129,7 @@ impl Walk<'_> {
         self.scrolled = self.explanation(frame, below)?;
         let hint = match (&self.search, &*self.said) {
             (Some(typed), _) => Line::from(format!("/{typed}█")),
-            (None, "") => Line::from(HINT).style(faint()),
+            (None, "") => Line::from(lang::text(HINT)).style(faint()),
             (None, said) => Line::from(said.to_owned()).style(bold()),
         };
         frame.render_widget(hint, last);
@@ -144,10 +146,15 @@ impl Walk<'_> {
             .filter(|at| self.view.shows(trace.steps()[*at].name) || *at == self.at)
             .collect();
         let number = shown.iter().position(|at| *at == self.at).unwrap_or_default() + 1;
-        let title = format!(" · {} · {number} of {}", step.name.title(), shown.len());
+        let title = tr!(
+            " · {title} · {number} of {shown}",
+            title = step.name.title(),
+            number,
+            shown = shown.len()
+        );
         let mut first = vec![Span::styled(step.name.to_string(), bold()), title.into()];
         if let Some(status) = self.status(step.name) {
-            first.push(Span::styled(format!(" · {}", status.name()), self.of_status(status)));
+            first.push(Span::styled(format!(" · {}", status.told()), self.of_status(status)));
         }
         let mut facts = Vec::new();
         if step.op != Op::Given {
@@ -188,7 +195,7 @@ impl Walk<'_> {
         let width = if is_wide { area.width * 11 / 20 } else { area.width };
         let parts = [Constraint::Length(width), Constraint::Fill(1)];
         let [left, right] = Layout::horizontal(parts).areas(area);
-        let recorded = if self.route.check.is_some() { " · recorded" } else { "" };
+        let recorded = if self.route.check.is_some() { tr!(" · recorded") } else { "" };
         self.sheet(frame, left, &format!("{}{recorded}", title(step, &index)), &own)?;
         if !is_wide {
             return Ok(());
@@ -216,10 +223,10 @@ impl Walk<'_> {
     ) -> Result<Option<(&'static str, Tensor)>> {
         let (Some(meant), step) = (meant, self.step()) else { return Ok(None) };
         if beside == Beside::Recomputed || !step.value.dtype().is_float() {
-            return Ok(Some(("recomputed", meant.value.clone())));
+            return Ok(Some((tr!("recomputed"), meant.value.clone())));
         }
         let recomputed = meant.value.to_dtype(step.value.dtype())?;
-        Ok(Some(("recorded - recomputed", step.value.sub(&recomputed)?)))
+        Ok(Some((tr!("recorded - recomputed"), step.value.sub(&recomputed)?)))
     }
 
     fn source<'s>(&'s self, step: &'s Step, values: &'s Tensor, index: &'s [usize]) -> Source<'s> {
@@ -303,7 +310,10 @@ impl Walk<'_> {
         frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), inside);
         if most > above {
             let more = Rect { y: area.y, height: 1, ..area };
-            frame.render_widget(Line::from(" PgDn: more ").right_aligned().style(faint()), more);
+            frame.render_widget(
+                Line::from(tr!(" PgDn: more ")).right_aligned().style(faint()),
+                more,
+            );
         }
         Ok(above)
     }

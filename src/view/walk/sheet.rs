@@ -124,7 +124,13 @@ impl Source<'_> {
         let parts = parts.into_iter().filter(|(_, shown, all)| shown.len() < *all);
         let cut = parts.filter_map(|(dim, shown, all)| {
             let (axis, _) = dim?;
-            Some(format!(" · {axis} {} to {} of {all}", shown.start, shown.end.saturating_sub(1)))
+            Some(tr!(
+                " · {axis} {start} to {end} of {all}",
+                axis,
+                start = shown.start,
+                end = shown.end.saturating_sub(1),
+                all
+            ))
         });
         let cut = cut.collect();
         let columns = shown.map(|at| self.column(&dims, at)).collect();

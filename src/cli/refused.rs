@@ -1,0 +1,63 @@
+//! Refused flags in other languages than English, which clap itself speaks.
+
+use std::error::Error;
+use std::io::{self, Write};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::error::shown;
+use crate::lang::Language;
+
+/// Says why flags are refused, or shows the help that they ask for, and ends the process.
+pub fn exit(error: &clap::Error) -> ! {
+    if Language::spoken() == Language::En {
+        error.exit();
+    }
+    let Some((what, fix)) = told(error) else { error.exit() };
+    let what = tr!("error: {what}", what = shown(&what));
+    // Where stderr is closed too there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{what}{}", tr!("\nhelp: {fix}", fix = shown(&fix)));
+    std::process::exit(error.exit_code())
+}
+
+/// What is wrong, and what to do.
+fn told(error: &clap::Error) -> Option<(String, String)> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => Some(texts.join(", ")),
+        _ => None,
+    };
+    let flag = text(ContextKind::InvalidArg);
+    let near =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let near = near.into_iter().find_map(text).map(|near| tr!("did you mean {near}?", near));
+    let valid = text(ContextKind::ValidValue).filter(|valid| !valid.is_empty());
+    let fix = near.or_else(|| valid.map(|values| tr!("the values are {values}", values)));
+    let fix = fix.unwrap_or_else(|| tr!("--help lists every flag.").to_owned());
+    let value = text(ContextKind::InvalidValue);
+    let what = match (error.kind(), flag, value) {
+        (ErrorKind::UnknownArgument, Some(flag), _) => tr!("there is no flag {flag} here", flag),
+        (ErrorKind::InvalidSubcommand, ..) => {
+            let name = text(ContextKind::InvalidSubcommand)?;
+            tr!("there is no command {name}", name)
+        }
+        (ErrorKind::InvalidValue, Some(flag), Some(value)) if value.is_empty() => {
+            tr!("{flag} needs a value", flag)
+        }
+        (ErrorKind::InvalidValue, Some(flag), Some(value)) => {
+            tr!("{flag} cannot be {value}", flag, value)
+        }
+        (ErrorKind::ValueValidation, Some(flag), Some(value)) => {
+            let why = error.source().map(ToString::to_string).unwrap_or_default();
+            tr!("{flag} cannot be {value}: {why}", flag, value, why)
+        }
+        (ErrorKind::MissingRequiredArgument, Some(flags), _) => tr!("{flags} is missing", flags),
+        (ErrorKind::ArgumentConflict, Some(flag), _) => match text(ContextKind::PriorArg) {
+            Some(other) if other == flag => tr!("{flag} is given twice", flag),
+            Some(other) => tr!("{flag} and {other} exclude each other", flag, other),
+            None => return None,
+        },
+        _ => return None,
+    };
+    Some((what, fix))
+}

@@ -1,0 +1,82 @@
+//! Texts in lines.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Whether a text has characters as wide as two.
+pub fn has_wide(text: &str) -> bool {
+    text.chars().any(|sign| sign.width() == Some(2))
+}
+
+/// A text in lines of at most `width` columns, broken between words, and between Chinese characters; a word that is wider
+/// has a line of its own. A dot between two parts stays with the first, and a number with the word before it.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let is_number = word.starts_with(|first: char| first.is_ascii_digit());
+        for (at, piece) in pieces(word).into_iter().enumerate() {
+            let is_bound =
+                |last: &str| word == "·" || is_number && last.ends_with(char::is_alphabetic);
+            match parts.last_mut() {
+                Some((_, last))
+                    if at == 0 && is_bound(last) && last.width() + 1 + piece.width() <= width =>
+                {
+                    last.push(' ');
+                    last.push_str(piece);
+                }
+                _ => parts.push((if at == 0 { " " } else { "" }, piece.to_owned())),
+            }
+        }
+    }
+    for (gap, part) in parts {
+        match lines.last_mut() {
+            Some(last) if last.width() + gap.len() + part.width() <= width => {
+                last.push_str(gap);
+                last.push_str(&part);
+            }
+            _ => lines.push(part),
+        }
+    }
+    lines
+}
+
+/// Where a word of Chinese may be broken: beside every character that is as wide as two, but neither before what closes
+/// nor behind what opens.
+fn pieces(word: &str) -> Vec<&str> {
+    let is_wide = |sign: char| sign.width() == Some(2);
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for ((_, before), (at, sign)) in word.char_indices().zip(word.char_indices().skip(1)) {
+        let may_break = is_wide(before) || is_wide(sign);
+        if may_break && !CLOSING.contains(sign) && !OPENING.contains(before) {
+            pieces.extend(word.get(start..at));
+            start = at;
+        }
+    }
+    pieces.extend(word.get(start..));
+    pieces
+}
+
+/// What no line begins with, and what none ends with.
+const CLOSING: &str = "，。、；：！？）】》」』”’…—·%,.;:!?)]}";
+const OPENING: &str = "（【《「『“‘([{";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words_and_never_before_a_dot() {
+        assert_eq!(wrapped("one two · three", 8), ["one", "two ·", "three"]);
+        assert_eq!(wrapped("  or so", 30), ["  or so"]);
+        assert_eq!(wrapped("of head 2, head_dim 4", 20), ["of head 2,", "head_dim 4"]);
+        assert_eq!(wrapped("12345 of 6 7 8", 4), ["12345", "of 6", "7 8"]);
+    }
+
+    #[test]
+    fn chinese_breaks_between_characters_and_never_before_a_comma() {
+        assert_eq!(wrapped("查询看不到键，掩码", 12), ["查询看不到", "键，掩码"]);
+        assert_eq!(wrapped("查询（q_heads）与键", 8), ["查询", "（q_heads）", "与键"]);
+        assert_eq!(wrapped("头 0 的 softmax 之和", 9), ["头 0 的", "softmax", "之和"]);
+    }
+}
