@@ -1,5 +1,6 @@
 //! What can go wrong, and what to do about it.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::lang;
@@ -247,35 +248,67 @@ pub(crate) fn bytes(count: u128) -> String {
     }
 }
 
-/// A text of a file, such as a tensor's name, as it can be shown: control characters are escaped, and those that turn
-/// the direction of what follows.
-#[must_use]
-pub(crate) fn shown(text: &str) -> std::borrow::Cow<'_, str> {
-    let acts = |c: char| {
-        let turns = '\u{202a}'..='\u{202e}';
-        let isolates = '\u{2066}'..='\u{2069}';
-        c.is_control()
-            || turns.contains(&c)
-            || isolates.contains(&c)
-            || "\u{200e}\u{200f}".contains(c)
-    };
-    if text.chars().any(acts) {
-        let escape = |c: char| if acts(c) { c.escape_default().collect() } else { c.to_string() };
-        return text.chars().map(escape).collect::<String>().into();
-    }
-    text.into()
+/// Whether a character does something where it is shown: a terminal obeys it, or it turns the direction of what follows
+/// or breaks its line.
+fn acts(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    ) || c.is_control()
 }
 
-/// A text of a user or a file as it can stand in a [`Message`]: [`shown`], with every backtick doubled.
+/// The text with those of its characters that act written as `escape` has them.
+fn inert(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.chars().any(acts) {
+        return text.into();
+    }
+    let escaped = |c: char| if acts(c) { escape(c) } else { c.to_string() };
+    text.chars().map(escaped).collect::<String>().into()
+}
+
+/// A text of a file, such as a tensor's name, as it can be shown: characters that act are escaped as in Rust.
+#[must_use]
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    inert(text, |c| c.escape_default().collect())
+}
+
+/// JSON as it can be shown: the same JSON, in which characters that act are escaped. Lines stay lines.
+#[must_use]
+pub(crate) fn shown_json(json: &str) -> Cow<'_, str> {
+    // All of them are below U+10000, where an escape has four digits.
+    inert(json, |c| if c == '\n' { c.into() } else { format!("\\u{:04x}", u32::from(c)) })
+}
+
+/// A text of a user or a file as it can stand in a [`Message`]: [`shown`], with every backtick doubled, and its middle
+/// left out where it is very long.
 #[must_use]
 pub(crate) fn quoted(text: &str) -> String {
+    doubled(&brief(text))
+}
+
+/// A path as it can stand in a [`Message`], whole.
+#[must_use]
+pub(crate) fn quoted_path(path: &Path) -> String {
+    doubled(&path.to_string_lossy())
+}
+
+fn doubled(text: &str) -> String {
     shown(text).replace('`', "``")
 }
 
-/// A path as it can stand in a [`Message`].
-#[must_use]
-pub(crate) fn quoted_path(path: &Path) -> String {
-    quoted(&path.to_string_lossy())
+/// The characters that are shown of a text that is longer than both: so many at its start, and so many at its end.
+const BRIEF: [usize; 2] = [400, 100];
+
+/// The start and the end of a text that is too long for a message.
+fn brief(text: &str) -> Cow<'_, str> {
+    let [head, tail] = BRIEF;
+    let place = |count: usize| text.char_indices().nth(count).map(|(at, _)| at);
+    if text.len() <= head + tail || place(head + tail).is_none() {
+        return text.into();
+    }
+    let start = &text[..place(head).unwrap_or(text.len())];
+    let end = text.char_indices().rev().nth(tail - 1).map_or(text.len(), |(at, _)| at);
+    format!("{start} … {}", &text[end..]).into()
 }
 
 /// The names as they can stand in a [`Message`], with commas between; `nothing` where there are none.
@@ -285,18 +318,23 @@ pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
         "" => tr!("a tensor without a name").to_owned(),
         name => quoted(name),
     };
-    match names {
-        [] => "nothing".to_owned(),
-        names => names.iter().map(quoted).collect::<Vec<_>>().join(", "),
-    }
+    let (some, more) = names.split_at(names.len().min(LISTED));
+    let mut all: Vec<String> = some.iter().map(quoted).collect();
+    all.extend((!more.is_empty()).then(|| tr!("and {count} more", count = more.len())));
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
 }
+
+/// So many names are listed at most.
+const LISTED: usize = 100;
 
 /// The candidate that `name` begins, or is close enough to for a slip of the keyboard.
 pub(crate) fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    let name = &name.to_lowercase();
-    if name.is_empty() {
+    let longest = candidates.iter().map(|candidate| candidate.len()).max().unwrap_or(0);
+    // How far off a very long name is, is not worth the time that it takes.
+    if name.is_empty() || name.len() > 4 * longest {
         return None;
     }
+    let name = &name.to_lowercase();
     let begins = |candidate: &&&str| name.len() > 2 && candidate.starts_with(name);
     candidates.iter().find(begins).copied().or_else(|| {
         candidates
@@ -332,6 +370,33 @@ mod tests {
         assert_eq!(error.what().spelled(spell), "`seed=3`.json: is empty");
         let map = format!("`map={}=weights`: {}", quoted("a`b``c"), quoted("``"));
         assert_eq!(Message::from(map).spelled(spell), "--map a`b``c=weights: ``");
+    }
+
+    #[test]
+    fn characters_that_act_are_escaped() {
+        let text = "a\u{1b}[2J\u{9b}1m\u{202e}\u{2067}\u{61c}\u{7f}\u{2028}é…";
+        let escaped = "a\\u{1b}[2J\\u{9b}1m\\u{202e}\\u{2067}\\u{61c}\\u{7f}\\u{2028}é…";
+        assert_eq!(shown(text), escaped);
+        let value = serde_json::json!({ text: [text, "\n"] });
+        for json in [value.to_string(), format!("{value:#}")] {
+            let told = shown_json(&json);
+            assert!(!told.chars().any(|c| c != '\n' && acts(c)), "{told}");
+            assert_eq!(told.lines().count(), json.split('\n').count());
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&told).expect("JSON"), value);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_paths_are_not() {
+        let long = "é".repeat(100_000);
+        let told = quoted(&long);
+        assert_eq!(told.chars().count(), 503);
+        assert!(told.starts_with("éé") && told.ends_with("éé") && told.contains(" … "));
+        assert_eq!(quoted(&long[..1000]), long[..1000]);
+        assert_eq!(quoted_path(Path::new(&long)), long);
+        let names: Vec<String> = (0..300).map(|at| format!("t{at}")).collect();
+        assert!(listed(&names).ends_with(", t99, and 200 more"));
+        assert_eq!(near_miss(&long, &["causal"]), None);
     }
 
     #[test]

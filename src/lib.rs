@@ -66,6 +66,7 @@ pub mod config;
 pub mod error;
 pub mod file;
 pub mod foreign;
+mod memory;
 pub mod program;
 mod run;
 pub mod torch;

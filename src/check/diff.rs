@@ -5,9 +5,10 @@ use std::path::Path;
 
 use super::report::{Report, StepReport, mark_inherited};
 use super::tolerance::Tolerances;
-use crate::error::Result;
-use crate::file::{Entry, Record, read_place, split_place};
+use crate::error::{Error, Result, bytes};
+use crate::file::{Entry, Record, read_place, split_path};
 use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
+use crate::memory::lacking;
 use crate::program::{Axes, Axis, Dim, Name};
 use crate::run::Sources;
 
@@ -61,6 +62,7 @@ pub fn compared(
     one_sided: OneSided,
 ) -> Result<Compared> {
     let (mut record, mut other) = (read_place(left)?, read_place(right)?);
+    refuse_beyond_memory(left, &[&record, &other])?;
     let mut matches = map.apply(&mut [&mut record, &mut other])?;
     let both_chosen = [left, right].into_iter().all(names_a_tensor);
     matches.extend(pair_up(&mut record, &mut other, both_chosen)?);
@@ -90,6 +92,22 @@ pub fn compared(
     let labels = config.and_then(Result::ok).and_then(|config| config.labels());
     let report = Report { labels, matches, unmatched, ..Report::of(left, steps, tolerances)? };
     Ok(Compared { report, left: record, right: other })
+}
+
+/// Refuses tensors that the machine cannot hold once more, as numbers of eight bytes, and their difference.
+fn refuse_beyond_memory(path: &Path, records: &[&Record]) -> Result<()> {
+    let entries = records.iter().flat_map(|record| &record.entries);
+    let largest = entries.map(|entry| entry.tensor.elem_count()).max().unwrap_or(0);
+    let needed = (largest as u128).saturating_mul(3 * 8);
+    let Some(available) = lacking(needed) else { return Ok(()) };
+    let (needed, available) = (bytes(needed), bytes(available.into()));
+    let what =
+        tr!("takes {needed} to compare, and this machine has {available} free", needed, available);
+    Err(Error::file(
+        path,
+        what,
+        "compare one tensor at a time, as FILE:TENSOR, or free some memory",
+    ))
 }
 
 /// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does, and both
@@ -156,7 +174,7 @@ fn mean_one_step(left: &str, right: &str) -> bool {
 
 /// Whether a place is one tensor of a file, or a file that can hold one alone.
 fn names_a_tensor(place: &Path) -> bool {
-    let (path, asked) = split_place(&place.to_string_lossy());
+    let (path, asked) = split_path(place);
     asked.is_some() || path.extension().is_some_and(|extension| extension == "npy")
 }
 

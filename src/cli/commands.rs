@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::check::catalogue::find;
 use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{quoted, quoted_path, shown};
-use crate::file::{recorded_in, split_place, write_json};
+use crate::file::{recorded_in, split_path, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::program::Program;
 use crate::view::walk::{Route, walk};
@@ -25,7 +25,7 @@ use super::outputs::{open, open_page, refusal, write};
 use super::progress::Progress;
 use super::run::{RunArgs, flag};
 use super::written::print_plain;
-use super::{Outcome, print};
+use super::{Outcome, print, print_json};
 
 /// What the sides of a checked file are called, and those of two compared ones.
 fn of_checked() -> Sides<'static> {
@@ -178,14 +178,14 @@ fn explain_in<V>(
         }
         (None, Format::Json) => {
             let value = step_json(program, args.asked.step(program)?);
-            print(|out| writeln!(out, "{value:#}"))
+            print_json(&value)
         }
         (Some(cell), Format::Table) => {
             args.report.print(explanation(&trace()?, config, &cell, view)?)
         }
         (Some(cell), Format::Json) => {
             let value = explanation_json(&trace()?, &cell, view)?;
-            print(|out| writeln!(out, "{value:#}"))
+            print_json(&value)
         }
     }
 }
@@ -248,7 +248,7 @@ pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
     let (run, _) = start(&args.run)?;
     match args.report.format {
         Format::Table => args.report.print(shapes_page(&run))?,
-        Format::Json => print(|out| writeln!(out, "{:#}", shapes_json(&run)))?,
+        Format::Json => print_json(&shapes_json(&run))?,
     }
     Ok(Outcome::Same)
 }
@@ -315,7 +315,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
 pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let one_sided = if args.ignore_missing { OneSided::LeftOut } else { OneSided::Differ };
     let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
-    let read = [&args.left, &args.right].map(|place| split_place(&place.to_string_lossy()).0);
+    let read = [&args.left, &args.right].map(|place| split_path(place).0);
     let page = open_page(args.output.as_ref(), &read)?;
     let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
     if let Some(page) = page {
@@ -342,7 +342,7 @@ fn show_reports(
             let pages = reports.iter().flat_map(|report| report_page(report, sides, tables));
             args.print(pages.collect())
         }
-        Format::Json => print(|out| writeln!(out, "{:#}", reports_json(reports))),
+        Format::Json => print_json(&reports_json(reports)),
     }
 }
 

@@ -4,11 +4,14 @@ mod args;
 mod commands;
 mod completions;
 mod help;
+#[cfg(unix)]
+mod interruption;
 mod language;
 mod outputs;
 mod progress;
 mod refused;
 mod run;
+mod workers;
 mod written;
 
 use std::io::{self, BufWriter, Write};
@@ -18,7 +21,7 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::Error;
-use crate::error::{Message, shown};
+use crate::error::{Message, shown, shown_json};
 use crate::file::io_reason;
 use crate::lang::Language;
 use args::{Cli, Command};
@@ -49,6 +52,12 @@ pub fn main() -> ExitCode {
         }
         Err(error) => refused::exit(&near_only(error)),
     };
+    if matches!(
+        cli.command,
+        None | Some(Command::Check(_) | Command::Diff(_) | Command::Explain(_) | Command::Step(_))
+    ) {
+        workers::start();
+    }
     if cli.is_json() {
         Language::En.speak();
     }
@@ -78,6 +87,17 @@ pub fn main() -> ExitCode {
 /// An error of flags, without the flag that clap thinks is meant where that is farther off than a slip of the keyboard:
 /// `--head-dims` is no `--head-outputs`. Its usage would show that flag too.
 fn near_only(mut error: clap::Error) -> clap::Error {
+    let texts: Vec<(ContextKind, ContextValue)> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            // What clap writes has colours; what it quotes has none.
+            ContextValue::String(text) => Some((kind, ContextValue::String(shown(text).into()))),
+            _ => None,
+        })
+        .collect();
+    for (kind, text) in texts {
+        error.insert(kind, text);
+    }
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.trim_start_matches('-').to_owned()),
         _ => None,
@@ -123,6 +143,11 @@ fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Err
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(error)),
         _ => Ok(()),
     }
+}
+
+/// Writes JSON as a terminal can show it.
+fn print_json(value: &serde_json::Value) -> Result<(), Error> {
+    print(|out| writeln!(out, "{}", shown_json(&format!("{value:#}"))))
 }
 
 /// Why results were not written: what came about while they were made, or where they go.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+#[cfg(unix)]
+use super::interruption;
 use super::run::flag;
 use crate::error::quoted_path;
 use crate::file::{Output, Page};
@@ -12,8 +14,14 @@ use crate::{Config, Error, Trace, to_record};
 pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
     let read: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let mut outputs: Vec<Output> = Vec::new();
+    #[cfg(unix)]
+    if !paths.is_empty() {
+        interruption::watch();
+    }
     for path in paths {
         let output = Output::create(path)?;
+        #[cfg(unix)]
+        output.temporary().into_iter().for_each(interruption::remove);
         if read.iter().any(|read| read == output.path()) {
             let what = tr!("-o {path} is a file that the run reads", path = quoted_path(path));
             return Err(refusal(what, tr!("write to another file")));

@@ -24,7 +24,7 @@ choices! {
         /// x86-64 with AVX2 or AVX-512.
         #[default]
         X86 = "x86",
-        /// AArch64. The last bits are those of the C library that runs, as they are in PyTorch: glibc's on Linux.
+        /// `AArch64`. The last bits are those of the C library that runs, as they are in PyTorch: glibc's on Linux.
         Arm = "arm",
     }
 }

@@ -125,8 +125,7 @@ impl Config {
     /// # Errors
     /// If a value is out of its range, or two contradict each other.
     pub fn resolve(settings: &Settings) -> Result<Self> {
-        let preset = settings.preset.unwrap_or_default();
-        let mut s = settings.clone().over(preset.settings());
+        let mut s = settings.clone().over(settings.preset.unwrap_or_default().settings());
         s.measure();
         check::companions(&s)?;
         let sizes = Sizes::resolve(&s)?;

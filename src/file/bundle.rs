@@ -6,7 +6,8 @@ use candle_core::{DType, Tensor};
 
 use super::record::{Entry, Record};
 use crate::config::Settings;
-use crate::error::Result;
+use crate::error::{Error, Result, bytes};
+use crate::memory::lacking;
 
 /// What is known of a tensor before it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,14 @@ impl Info {
     }
 }
 
+impl Info {
+    /// The bytes that the tensor takes once it has been read.
+    fn bytes(&self) -> u128 {
+        let size = self.dtype.size_in_bytes() as u128;
+        self.shape.iter().fold(size, |bytes, length| bytes.saturating_mul(*length as u128))
+    }
+}
+
 /// What opens another file.
 pub type Opener = fn(&Path) -> Result<Bundle>;
 
@@ -47,6 +56,11 @@ pub(super) trait Tensors {
     /// Reads a tensor.
     fn read(&self, at: usize) -> Result<Tensor>;
 
+    /// Whether they have been read with the file.
+    fn are_read(&self) -> bool {
+        false
+    }
+
     /// The other files that they are read from.
     fn others(&self) -> Vec<PathBuf> {
         Vec::new()
@@ -57,6 +71,19 @@ impl Tensors for Vec<Tensor> {
     fn read(&self, at: usize) -> Result<Tensor> {
         Ok(self[at].clone())
     }
+
+    fn are_read(&self) -> bool {
+        true
+    }
+}
+
+/// Refuses to read what takes more memory than is free.
+pub(super) fn refuse_beyond_memory(path: &Path, needed: u128, fix: &str) -> Result<()> {
+    let Some(available) = lacking(needed) else { return Ok(()) };
+    let (needed, available) = (bytes(needed), bytes(available.into()));
+    let what =
+        tr!("takes {needed} to read, and this machine has {available} free", needed, available);
+    Err(Error::file(path, what, fix))
 }
 
 impl Bundle {
@@ -114,7 +141,24 @@ impl Bundle {
     /// If it cannot be read.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let at = self.infos.iter().position(|info| info.name == name);
-        at.map(|at| self.tensors.read(at)).transpose()
+        at.map(|at| self.tensor_at(at)).transpose()
+    }
+
+    /// Reads the tensor at that place in [`Bundle::infos`].
+    pub(super) fn tensor_at(&self, at: usize) -> Result<Tensor> {
+        self.refuse_beyond_memory(self.infos.get(at..=at).unwrap_or_default())?;
+        self.tensors.read(at)
+    }
+
+    /// Refuses to read tensors that the machine cannot hold, with what the largest is made of beside it.
+    fn refuse_beyond_memory(&self, infos: &[Info]) -> Result<()> {
+        if self.tensors.are_read() {
+            return Ok(());
+        }
+        let bytes = || infos.iter().map(Info::bytes);
+        let needed = bytes().fold(bytes().max().unwrap_or(0), u128::saturating_add);
+        let fix = "name the tensor that is wanted, as FILE:TENSOR, or free some memory";
+        refuse_beyond_memory(&self.path, needed, fix)
     }
 
     /// Reads every tensor.
@@ -122,6 +166,7 @@ impl Bundle {
     /// # Errors
     /// If one cannot be read.
     pub fn read(self) -> Result<Record> {
+        self.refuse_beyond_memory(&self.infos)?;
         let entries = self.infos.into_iter().enumerate().map(|(at, info)| {
             let Info { name, formula, axes, .. } = info;
             Ok(Entry { name, formula, axes, tensor: self.tensors.read(at)? })

@@ -1,5 +1,6 @@
 //! The table of formats: which file name means which, and what reads and writes it.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ pub struct Format {
     /// Opens a file, if the format is one that is read. The path is for errors, and for files beside it, which the last
     /// argument opens.
     open: Option<Open>,
-    /// Writes a file to a path, whatever is there, if the format is one that is written.
+    /// Writes to an empty file, if the format is one that is written.
     ///
     /// Writing and reading keep every bit of every bool, i64, f32 and f64, but in JSON for the sign and payload of a
     /// NaN, and for an i64 from 2⁵³ on, which is refused when it is read;
@@ -31,7 +32,7 @@ type Open = fn(&Path, Input, Opener) -> Result<Bundle>;
 #[derive(Clone, Copy)]
 pub enum Writer {
     /// From a record of the trace, which can be read back.
-    Record(fn(&Record, &Path) -> io::Result<()>),
+    Record(fn(&Record, &File) -> io::Result<()>),
     /// As a page to look at, which is handed over ready.
     Page(Page),
 }
@@ -144,6 +145,11 @@ fn unknown(path: &Path, wanted: Use) -> Error {
 /// What writes a file of that name.
 pub fn writer(path: &Path) -> Result<Writer> {
     format(path, Use::Write)?.write.ok_or_else(|| unknown(path, Use::Write))
+}
+
+/// What writes JSON.
+pub fn json_writer() -> Writer {
+    Writer::Record(json::write_file)
 }
 
 /// What opens a file of that name.

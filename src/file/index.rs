@@ -8,25 +8,27 @@ use serde::Deserialize;
 
 use super::bundle::{Bundle, Info, Opener, Tensors};
 use super::input::extension;
-use super::text::parse;
+use super::text::{Members, parse};
 use crate::error::{Error, Result, quoted};
 
 #[derive(Deserialize)]
 struct Index {
-    weight_map: BTreeMap<String, String>,
+    weight_map: Members<String>,
 }
 
 /// The files of a checkpoint, and which of them each tensor is in.
 struct Shards {
     bundles: Vec<Bundle>,
-    places: Vec<(usize, String)>,
+    places: Vec<(usize, usize)>,
 }
+
+/// The tensors of a file that no name of the index has asked for yet, and where they stand in it.
+type Known = BTreeMap<String, (usize, Info)>;
 
 impl Tensors for Shards {
     fn read(&self, at: usize) -> Result<Tensor> {
-        let (shard, name) = &self.places[at];
-        let bundle = &self.bundles[*shard];
-        bundle.tensor(name)?.ok_or_else(|| lacks(bundle.path(), name))
+        let (shard, at) = self.places[at];
+        self.bundles[shard].tensor_at(at)
     }
 
     fn others(&self) -> Vec<PathBuf> {
@@ -36,21 +38,31 @@ impl Tensors for Shards {
 
 /// Opens the files that an index names, without reading their data.
 pub fn open(path: &Path, text: &str, open: Opener) -> Result<Bundle> {
-    let Index { weight_map } = parse(path, text)?;
+    let Index { weight_map: Members(mut weight_map) } = parse(path, text)?;
+    weight_map.sort();
+    let twice =
+        weight_map.iter().zip(weight_map.iter().skip(1)).find(|(one, next)| one.0 == next.0);
+    if let Some(((twice, _), _)) = twice {
+        let what = tr!("its weight_map names the tensor \"{twice}\" twice", twice = quoted(twice));
+        return Err(Error::file(path, what, "keep one of the two"));
+    }
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut opened: BTreeMap<String, (usize, BTreeMap<String, Info>)> = BTreeMap::new();
+    let mut opened: BTreeMap<String, (usize, Known)> = BTreeMap::new();
     let mut shards = Shards { bundles: Vec::new(), places: Vec::new() };
     let mut infos = Vec::with_capacity(weight_map.len());
     for (name, file) in weight_map {
         if !opened.contains_key(&file) {
             let bundle = open_shard(path, folder, &file, open)?;
-            let known = bundle.infos().iter().map(|info| (info.name.clone(), info.clone()));
+            let known = bundle.infos().iter().enumerate();
+            let known = known.map(|(at, info)| (info.name.clone(), (at, info.clone())));
             opened.insert(file.clone(), (shards.bundles.len(), known.collect()));
             shards.bundles.push(bundle);
         }
         let Some((shard, known)) = opened.get_mut(&file) else { continue };
-        infos.push(known.remove(&name).ok_or_else(|| lacks(&folder.join(&file), &name))?);
-        shards.places.push((*shard, name));
+        let found = known.remove(&name).ok_or_else(|| lacks(&folder.join(&file), &name));
+        let (at, info) = found?;
+        infos.push(info);
+        shards.places.push((*shard, at));
     }
     Ok(Bundle::new(path, None, infos, Box::new(shards)))
 }

@@ -92,9 +92,29 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Error {
             (io_reason(error), tr!("check the path: it is taken from the current folder"))
         }
         io::ErrorKind::UnexpectedEof => ("its data ends before its header says".into(), TRUNCATED),
-        _ => (io_reason(error), tr!("make it readable")),
+        _ => (io_reason(error), shortage(error).unwrap_or(tr!("make it readable"))),
     };
     Error::file(path, what, fix)
+}
+
+/// What to do where the system has too little of something.
+pub fn shortage(error: &io::Error) -> Option<&'static str> {
+    /// Too many open files, of this process and of all.
+    #[cfg(unix)]
+    const OPEN_FILES: [Option<i32>; 2] = [Some(24), Some(23)];
+    match error.kind() {
+        io::ErrorKind::StorageFull => Some(tr!("free some space, or write elsewhere")),
+        io::ErrorKind::QuotaExceeded => Some(tr!("free some of your space, or write elsewhere")),
+        io::ErrorKind::FileTooLarge => {
+            Some(tr!("allow larger files, as ulimit -f unlimited does, or write less"))
+        }
+        io::ErrorKind::OutOfMemory => Some(tr!("free some memory, or take a smaller file")),
+        #[cfg(unix)]
+        _ if OPEN_FILES.contains(&error.raw_os_error()) => {
+            Some(tr!("allow more open files, as ulimit -n 1024 does"))
+        }
+        _ => None,
+    }
 }
 
 /// Refuses a folder where a file is meant.

@@ -4,26 +4,25 @@
 //! "NaN", "Infinity" and "-Infinity". A plain nested array, or an object of them, is read too.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use candle_core::{DType, Tensor, WithDType};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::array::{Array, Kind};
 use super::bare_words::quote_bare_words;
-use super::bundle::{Bundle, Opener};
+use super::bundle::{Bundle, Opener, refuse_beyond_memory};
 use super::index;
 use super::input::{Input, unreadable};
 use super::record::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named};
 use super::setting_text::parse_settings;
-use super::text::{Object, not_json, parse, parse_object};
+use super::text::{Members, Object, not_json, parse, parse_object};
 use crate::config::Settings;
-use crate::error::{Error, Result, quoted};
+use crate::error::{Error, Result, bytes, quoted, shown_json};
 
 /// Opens a trace, a plain array, an object of them, or the index of a checkpoint in several files.
 pub fn open(path: &Path, input: Input, opener: Opener) -> Result<Bundle> {
@@ -44,9 +43,9 @@ pub fn open(path: &Path, input: Input, opener: Opener) -> Result<Bundle> {
     Ok(Bundle::of_record(path, Record { config: None, entries }))
 }
 
-/// Writes a record to the file at `path`.
-pub fn write_file(record: &Record, path: &Path) -> io::Result<()> {
-    let mut writer = BufWriter::new(File::create(path)?);
+/// Writes a record to a file.
+pub fn write_file(record: &Record, file: &File) -> io::Result<()> {
+    let mut writer = BufWriter::new(file);
     write(record, &mut writer)?;
     writer.flush()
 }
@@ -56,8 +55,19 @@ pub fn write_file(record: &Record, path: &Path) -> io::Result<()> {
 /// # Errors
 /// If it cannot be read, or holds something else.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    parse(path, &read_text(path, Input::open(path)?)?)
+    let input = Input::open(path)?;
+    if input.length() > MAX_STATED {
+        let what = tr!(
+            "is {size}, too large for what it should state",
+            size = bytes(input.length().into())
+        );
+        return Err(Error::file(path, what, "check that it is the file that was meant"));
+    }
+    parse(path, &read_text(path, input)?)
 }
+
+/// Labels of tokens and configs of models are smaller.
+const MAX_STATED: u64 = 16 << 20;
 
 /// A JSON object of settings, or a recorded trace.
 pub fn read_config(path: &Path) -> Result<Record> {
@@ -75,6 +85,10 @@ pub fn read_config(path: &Path) -> Result<Record> {
 }
 
 fn read_text(path: &Path, mut input: Input) -> Result<String> {
+    // The text, its twin without bare words, and numbers of eight bytes that take two letters each.
+    let needed = u128::from(input.length()).saturating_mul(6);
+    let fix = "write it as .safetensors or .npz, or free some memory";
+    refuse_beyond_memory(path, needed, fix)?;
     let bytes = input.whole().map_err(|error| unreadable(path, &error))?;
     let text = String::from_utf8(bytes).map_err(|_| not_json(path))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -154,29 +168,9 @@ fn entry(path: &Path, step: StepText) -> Result<Entry> {
     Ok(Entry { name: step.name, formula: step.formula, axes: step.axes, tensor })
 }
 
-/// Arrays by name, as they stand in the file.
-struct Arrays(Vec<(String, Array)>);
-
-impl<'de> Deserialize<'de> for Arrays {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Arrays;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(tr!("an object of arrays"))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Arrays, A::Error> {
-                let members = std::iter::from_fn(|| members.next_entry().transpose());
-                members.collect::<Result<_, _>>().map(Arrays)
-            }
-        }
-        deserializer.deserialize_map(Members)
-    }
-}
-
 /// The arrays of an object, by name, of which there may be only one of each.
 fn arrays(path: &Path, text: &str) -> Result<BTreeMap<String, Array>> {
-    let Arrays(members) = parse(path, text)?;
+    let Members(members) = parse::<Members<Array>>(path, text)?;
     let mut arrays = BTreeMap::new();
     for (name, array) in members {
         if arrays.contains_key(&name) {
@@ -208,7 +202,7 @@ fn plain(path: &Path, name: String, array: &Array) -> Result<Entry> {
 pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
     write!(writer, "{{\n\"format\": \"{FORMAT}\",\n\"version\": {VERSION},\n")?;
     if let Some(settings) = &record.config {
-        writeln!(writer, "\"config\": {},", settings.to_json())?;
+        writeln!(writer, "\"config\": {},", shown_json(&settings.to_json().to_string()))?;
     }
     write!(writer, "\"steps\": [")?;
     for (at, entry) in record.entries.iter().enumerate() {
@@ -220,12 +214,14 @@ pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
 
 fn write_entry(entry: &Entry, writer: &mut dyn Write) -> io::Result<()> {
     let Entry { name, formula, axes, tensor } = entry;
-    write!(writer, "{{\"name\": {}", json!(name))?;
+    // Names and labels may come from elsewhere, and people look at files.
+    let text = |value: Value| shown_json(&value.to_string()).into_owned();
+    write!(writer, "{{\"name\": {}", text(json!(name)))?;
     if let Some(formula) = formula {
-        write!(writer, ", \"formula\": {}", json!(formula))?;
+        write!(writer, ", \"formula\": {}", text(json!(formula)))?;
     }
     if let Some(axes) = axes {
-        write!(writer, ", \"axes\": {}", json!(axes))?;
+        write!(writer, ", \"axes\": {}", text(json!(axes)))?;
     }
     let dtype = dtype_name(tensor.dtype());
     write!(writer, ", \"dtype\": \"{dtype}\", \"shape\": {}, \"data\": ", json!(tensor.dims()))?;

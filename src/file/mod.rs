@@ -32,7 +32,7 @@ pub(crate) use json::read_json;
 pub use json::write as write_json;
 pub(crate) use number::{json_number, shortest};
 pub use output::Output;
-pub(crate) use place::{one_tensor, split_place};
+pub(crate) use place::{one_tensor, split_path, split_place};
 pub use place::{read_place, recorded_in};
 pub(crate) use record::dtype_name;
 pub use record::{Entry, Record};

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
+use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -101,15 +102,15 @@ fn read_config(
     text::parse_metadata(path, &text)
 }
 
-/// Writes a record to the file at `path`. numpy reads it without pickle.
-pub fn write(record: &Record, path: &Path) -> io::Result<()> {
-    let mut zip = ZipWriter::new(BufWriter::new(File::create(path)?));
+/// Writes a record to a file. numpy reads it without pickle.
+pub fn write(record: &Record, file: &File) -> io::Result<()> {
+    let mut zip = ZipWriter::new(Quiet { inner: BufWriter::new(file), at: 0, failed: false });
     let mut add = |name: &str, header: &[u8], data: &[u8]| {
         let large = u32::try_from(header.len() + data.len()).is_err();
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .large_file(large);
-        zip.start_file(format!("{name}.npy"), options)?;
+        zip.start_file(format!("{name}.npy"), options).map_err(of_the_file)?;
         zip.write_all(header)?;
         zip.write_all(data)
     };
@@ -130,5 +131,80 @@ pub fn write(record: &Record, path: &Path) -> io::Result<()> {
         let header = npy::header(&format!("<U{}", characters.len() / 4), &[]);
         add(CONFIG, &header, &characters)?;
     }
-    zip.finish()?.flush()
+    zip.finish().map_err(of_the_file)?.flush()
+}
+
+/// What the file says where the zip crate hands it on.
+fn of_the_file(error: ZipError) -> io::Error {
+    if let ZipError::Io(error) = error { error } else { io::Error::other(error) }
+}
+
+/// A file that fails once. What the zip crate writes to it later, to end an archive that has been given up, goes nowhere:
+/// where it fails again, the crate says so on stderr by itself.
+struct Quiet<W> {
+    inner: W,
+    at: u64,
+    failed: bool,
+}
+
+impl<W> Quiet<W> {
+    fn tried<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
+        self.failed |= done.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
+        done
+    }
+}
+
+impl<W: Write> Write for Quiet<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = if self.failed { Ok(bytes.len()) } else { self.inner.write(bytes) };
+        self.at += written.as_ref().map_or(0, |count| *count as u64);
+        self.tried(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = if self.failed { Ok(()) } else { self.inner.flush() };
+        self.tried(flushed)
+    }
+}
+
+impl<W: Seek> Seek for Quiet<W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let moved = match to {
+            _ if !self.failed => self.inner.seek(to),
+            SeekFrom::Start(at) => Ok(at),
+            SeekFrom::Current(by) | SeekFrom::End(by) => Ok(self.at.saturating_add_signed(by)),
+        };
+        self.at = moved.as_ref().map_or(self.at, |at| *at);
+        self.tried(moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with room for so many bytes.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_has_failed_fails_once() {
+        let mut file = Quiet { inner: Disk(5), at: 0, failed: false };
+        file.write_all(b"1234").expect("there is room");
+        let full = file.write_all(b"5678").expect_err("there is no room");
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        file.write_all(b"9").expect("it goes nowhere");
+        file.flush().expect("there is nothing");
+        assert_eq!((file.at, file.inner.0), (5, 1));
+    }
 }

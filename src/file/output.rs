@@ -1,13 +1,13 @@
 //! Files that appear whole or not at all.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::format::{Page, Writer, writer};
-use super::input::io_reason;
+use super::format::{Page, Writer, json_writer, writer};
+use super::input::{io_reason, shortage};
 use super::record::Record;
 use crate::error::{Error, Result};
 
@@ -16,15 +16,29 @@ use crate::error::{Error, Result};
 pub struct Output {
     path: PathBuf,
     writer: Writer,
-    temporary: NamedTempFile,
+    place: Place,
+}
+
+/// Where an output is written.
+enum Place {
+    /// To a file beside the target, which then takes its place.
+    Beside(NamedTempFile),
+    /// To a stream that is open already.
+    Stream(File),
 }
 
 impl Output {
-    /// Opens a temporary file beside `path`, whose extension names the format.
+    /// Opens a temporary file beside `path`, whose extension names the format. A stream, as `/dev/stdout`, is JSON.
     ///
     /// # Errors
     /// If the extension is unknown, or the file cannot be written there.
     pub fn create(path: &Path) -> Result<Self> {
+        if is_stream(path) {
+            let opened = fs::OpenOptions::new().append(true).open(path);
+            let stream = opened.map_err(|error| unwritable(path, &error))?;
+            let (path, writer) = (path.to_owned(), json_writer());
+            return Ok(Self { path, writer, place: Place::Stream(stream) });
+        }
         let writer = writer(path)?;
         #[cfg_attr(not(unix), expect(unused_variables, reason = "there are none"))]
         let permissions = replaceable(path)?;
@@ -39,7 +53,16 @@ impl Output {
             builder.permissions(permissions.unwrap_or(fs::Permissions::from_mode(0o666)));
         }
         let temporary = builder.tempfile_in(folder).map_err(|error| unwritable(path, &error))?;
-        Ok(Self { path: target, writer, temporary })
+        Ok(Self { path: target, writer, place: Place::Beside(temporary) })
+    }
+
+    /// The file beside the target that is written first. Whoever ends without dropping this has to remove it.
+    #[must_use]
+    pub fn temporary(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Beside(temporary) => Some(temporary.path()),
+            Place::Stream(_) => None,
+        }
     }
 
     /// Where the file will stand, links followed.
@@ -64,7 +87,7 @@ impl Output {
     /// stands.
     pub fn write(self, record: &Record) -> Result<()> {
         match self.writer {
-            Writer::Record(write) => self.fill(|path| write(record, path)),
+            Writer::Record(write) => self.fill(|file| write(record, file)),
             Writer::Page(_) => {
                 let fix = tr!("record the run as .json, .safetensors or .npz");
                 Err(Error::file(&self.path, "is a page, which holds no record", fix))
@@ -80,20 +103,37 @@ impl Output {
         if self.page().is_none() {
             return Err(Error::file(&self.path, "is no page", "write pages as .html, .md or .tex"));
         }
-        self.fill(|path| fs::write(path, text))
+        self.fill(|mut file| file.write_all(text.as_bytes()))
     }
 
-    fn fill(self, write: impl FnOnce(&Path) -> io::Result<()>) -> Result<()> {
-        let permissions =
-            self.temporary.as_file().metadata().map(|metadata| metadata.permissions());
-        let written = permissions.and_then(|permissions| {
-            write(self.temporary.path())?;
-            fs::set_permissions(self.temporary.path(), permissions)
-        });
-        written.map_err(|error| unwritable(&self.path, &error))?;
-        let moved = self.temporary.persist(&self.path);
-        moved.map(drop).map_err(|error| unwritable(&self.path, &error.error))
+    fn fill(self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
+        let Self { path, place, .. } = self;
+        let written = match place {
+            Place::Beside(temporary) => write(temporary.as_file())
+                // What takes an old file's place is on the disk before the old one is gone.
+                .and_then(|()| temporary.as_file().sync_all())
+                .and_then(|()| Ok(temporary.persist(&path).map(drop)?)),
+            Place::Stream(stream) => through(&stream, write),
+        };
+        written.map_err(|error| unwritable(&path, &error))
     }
+}
+
+/// Writes to a stream what is written to a file: only files can be written from any place on. A reader may stop early.
+fn through(mut stream: &File, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    let mut file = tempfile::tempfile()?;
+    write(&file)?;
+    file.rewind()?;
+    match io::copy(&mut file, &mut stream) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the path is that of a stream of this process.
+fn is_stream(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/stderr"].iter().any(|stream| path == Path::new(stream))
+        || path.parent() == Some(Path::new("/dev/fd"))
 }
 
 /// The permissions of the file at `path`, if there is one; it must be a regular one that can be written.
@@ -124,11 +164,10 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Error {
+fn unwritable(path: &Path, error: &io::Error) -> Error {
     let fix = match error.kind() {
-        std::io::ErrorKind::NotFound => tr!("make its folder first"),
-        std::io::ErrorKind::StorageFull => tr!("free some space, or write elsewhere"),
-        _ => tr!("choose a path that can be written"),
+        io::ErrorKind::NotFound => tr!("make its folder first"),
+        _ => shortage(error).unwrap_or(tr!("choose a path that can be written")),
     };
     Error::file(path, tr!("cannot be written: {error}", error = io_reason(error)), fix)
 }

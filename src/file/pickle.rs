@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::element::{DAMAGED, Fault};
 use super::input::TRUNCATED;
+use super::torch::SAVE;
 
 /// The place of a value in its [`Pickle`]. Values refer to each other by place, so that shared and circular ones
 /// cost nothing, and dropping them is not recursive.
@@ -44,6 +45,13 @@ impl Pickle {
         let mut machine = Machine { rest: bytes, ..Machine::default() };
         let top = machine.run()?;
         Ok(Self { values: machine.values, top })
+    }
+
+    /// The most memory that reading a pickle of so many bytes can take.
+    pub fn most_bytes(size: u64) -> u128 {
+        // A part is a value, its place on the stack and one in the memo; the others are items of lists.
+        let (part, item) = (72, 8);
+        u128::from(size.min(MOST as u64)) * part + u128::from(size) * item
     }
 
     /// What was pickled.
@@ -85,6 +93,9 @@ impl Pickle {
 /// The classes whose objects are dicts.
 const DICTS: [&str; 2] = ["collections.OrderedDict", "collections.defaultdict"];
 
+/// More than a checkpoint has of anything: what is read of a byte takes many bytes.
+const MOST: usize = 1_000_000;
+
 #[derive(Default)]
 struct Machine<'a> {
     rest: &'a [u8],
@@ -93,6 +104,10 @@ struct Machine<'a> {
     /// Where in the stack a group began.
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
+    /// The values that are the same each time: what no tensor needs, nothing in a tuple, and numbers of a byte.
+    shared: HashMap<u16, Id>,
+    /// How many values are none of numbers.
+    made: usize,
 }
 
 impl<'a> Machine<'a> {
@@ -111,8 +126,15 @@ impl<'a> Machine<'a> {
                 code @ (b'a' | b'e' | 0x90 | b's' | b'u' | b'b') => self.fill(code)?,
                 code => {
                     let value = self.value(code)?;
-                    self.push(value);
+                    self.push(code, value);
                 }
+            }
+            if [self.stack.len(), self.marks.len(), self.memo.len(), self.made]
+                .iter()
+                .any(|count| *count > MOST)
+            {
+                let what = tr!("its pickle is of more than {MOST} parts", MOST);
+                return Err(Fault::new(what, SAVE));
             }
         }
     }
@@ -232,8 +254,21 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn push(&mut self, value: Value) {
-        self.stack.push(self.values.len());
+    fn push(&mut self, code: u8, value: Value) {
+        let key = match value {
+            Value::Other => Some(u16::MAX),
+            Value::Sequence(_) if code == b')' => Some(u16::MAX - 1),
+            Value::Integer(number) => u8::try_from(number).ok().map(u16::from),
+            _ => None,
+        };
+        if let Some(id) = key.and_then(|key| self.shared.get(&key)) {
+            self.stack.push(*id);
+            return;
+        }
+        let id = self.values.len();
+        self.shared.extend(key.map(|key| (key, id)));
+        self.made += usize::from(!matches!(value, Value::Integer(_)));
+        self.stack.push(id);
         self.values.push(value);
     }
 

@@ -21,6 +21,29 @@ pub fn split_place(place: &str) -> (PathBuf, Option<String>) {
     }
 }
 
+/// The same of a path, which need not be text.
+#[must_use]
+pub fn split_path(place: &Path) -> (PathBuf, Option<String>) {
+    if let Some(text) = place.to_str() {
+        return split_place(text);
+    }
+    #[cfg(unix)]
+    {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = place.as_os_str().as_bytes();
+        let colon = bytes.iter().rposition(|byte| *byte == b':').filter(|_| !place.exists());
+        if let Some((path, tensor)) =
+            colon.and_then(|at| Some((bytes.get(..at)?, bytes.get(at + 1..)?)))
+            && let Ok(tensor) = std::str::from_utf8(tensor)
+            && !tensor.contains(['/', '\\'])
+        {
+            return (PathBuf::from(OsStr::from_bytes(path)), Some(tensor.to_owned()));
+        }
+    }
+    (place.to_owned(), None)
+}
+
 /// What is known of the tensor that a place names, and how it is read.
 ///
 /// The tensor is the one that is named; else the file's only one; else the one called `name`; else the only one of which
@@ -71,7 +94,7 @@ pub fn read_place(place: &Path) -> Result<Record> {
     if place.is_dir() {
         return read_folder(place);
     }
-    let (path, asked) = split_place(&place.to_string_lossy());
+    let (path, asked) = split_path(place);
     let mut record = Record::read(&path)?;
     if let Some(asked) = asked {
         let names: Vec<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();

@@ -1,13 +1,14 @@
 //! What a file holds: tensors by name, and perhaps the config that they come from.
 
+use std::fmt;
 use std::path::Path;
 
 use candle_core::{DType, Tensor};
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::config::Settings;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, quoted};
 
 /// The name that files carry to say what they are.
 pub const FORMAT: &str = "mha-trace";
@@ -15,24 +16,91 @@ pub const FORMAT: &str = "mha-trace";
 pub const VERSION: u64 = 1;
 
 /// What a file says that it is.
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 #[serde(expecting = "an object")]
 pub struct Head {
-    pub format: Option<Value>,
-    pub version: Option<Value>,
+    pub format: Option<Said>,
+    pub version: Option<Said>,
     /// Of a checkpoint in several files.
-    pub weight_map: Option<Value>,
+    pub weight_map: Option<Said>,
+}
+
+/// A value that may be anything, of which no more is kept than can be shown.
+pub enum Said {
+    /// A text, a number, a truth or nothing.
+    Plain(Value),
+    List,
+    Object,
+}
+
+impl Said {
+    pub fn is_object(&self) -> bool {
+        matches!(self, Self::Object)
+    }
+
+    fn is(&self, expected: &Value) -> bool {
+        matches!(self, Self::Plain(value) if value == expected)
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(value) => f.write_str(&quoted(&value.to_string())),
+            Self::List => f.write_str(tr!("a list")),
+            Self::Object => f.write_str(tr!("an object")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Said {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Anything;
+        impl<'de> Visitor<'de> for Anything {
+            type Value = Said;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+            fn visit_unit<E>(self) -> Result<Said, E> {
+                Ok(Said::Plain(Value::Null))
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Said, E> {
+                Ok(Said::Plain(value.into()))
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Said, E> {
+                Ok(Said::Plain(value.into()))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Said, E> {
+                Ok(Said::Plain(value.into()))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Said, E> {
+                Ok(Said::Plain(value.into()))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Said, E> {
+                Ok(Said::Plain(text.into()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Said, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Said::List)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Said, A::Error> {
+                while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Said::Object)
+            }
+        }
+        deserializer.deserialize_any(Anything)
+    }
 }
 
 impl Head {
     /// Refuses another format, and a version that is not understood here.
     pub fn check(&self, path: &Path) -> Result<()> {
         match (&self.format, &self.version) {
-            (Some(format), _) if format != FORMAT => {
+            (Some(format), _) if !format.is(&FORMAT.into()) => {
                 let what = tr!("its format is {format}, not \"{FORMAT}\"", format, FORMAT);
                 Err(Error::file(path, what, "give a trace written with -o"))
             }
-            (Some(_), Some(version)) if version != VERSION => {
+            (Some(_), Some(version)) if !version.is(&VERSION.into()) => {
                 let what = tr!(
                     "its version is {version}, and only {VERSION} is understood",
                     version,

@@ -2,21 +2,21 @@
 //!
 //! The order stands in the metadata because the format sorts its tensors.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo, View};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::bundle::{Bundle, Info, Tensors};
 use super::element::{DAMAGED, Element, Fault, encode, written_as};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
-use super::record::{FORMAT, Head, Record, VERSION};
+use super::record::{Entry, FORMAT, Head, Record, VERSION};
 use super::text::{Object, parse_metadata};
 use crate::config::Settings;
 use crate::error::{Error, Result, quoted};
@@ -166,8 +166,8 @@ fn element(dtype: Dtype) -> Result<Element, Fault> {
     })
 }
 
-/// Writes a record to the file at `path`.
-pub fn write(record: &Record, path: &Path) -> io::Result<()> {
+/// Writes a record to a file, one tensor after the other.
+pub fn write(record: &Record, file: &File) -> io::Result<()> {
     let steps = record
         .entries
         .iter()
@@ -179,33 +179,38 @@ pub fn write(record: &Record, path: &Path) -> io::Result<()> {
         "steps": steps.collect::<Vec<_>>(),
     });
     let metadata = HashMap::from([(FORMAT.to_owned(), about.to_string())]);
-    let tensors = record.entries.iter().map(|entry| (entry.name.as_str(), Lazy(&entry.tensor)));
-    safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|error| match error {
-        SafeTensorError::IoError(error) => error,
-        other => io::Error::other(other.to_string()),
-    })
+    // In the order that the safetensors crate has: types of many bytes first, so that every tensor is aligned.
+    let mut entries: Vec<(Dtype, &Entry)> =
+        record.entries.iter().map(|entry| (dtype(&entry.tensor), entry)).collect();
+    entries.sort_by(|(left, one), (right, other)| {
+        right.cmp(left).then_with(|| one.name.cmp(&other.name))
+    });
+    let mut end = 0;
+    let infos = entries.iter().map(|(dtype, Entry { name, tensor, .. })| {
+        let start = end;
+        end += tensor.elem_count() * written_as(tensor.dtype()).size();
+        let (dtype, shape) = (*dtype, tensor.dims().to_vec());
+        (name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    });
+    let header = Metadata::new(Some(metadata), infos.collect()).map_err(io::Error::other)?;
+    let mut header = serde_json::to_vec(&header)?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut writer = BufWriter::new(file);
+    writer.write_all(&(header.len() as u64).to_le_bytes())?;
+    writer.write_all(&header)?;
+    for (_, entry) in entries {
+        let (_, bytes) = encode(&entry.tensor).map_err(io::Error::other)?;
+        writer.write_all(&bytes)?;
+    }
+    writer.flush()
 }
 
-/// A tensor whose bytes are made when they are asked for, so that only one tensor's are in memory at a time.
-struct Lazy<'a>(&'a Tensor);
-
-impl View for Lazy<'_> {
-    fn dtype(&self) -> Dtype {
-        match written_as(self.0.dtype()) {
-            Element::Bool => Dtype::BOOL,
-            Element::I64 => Dtype::I64,
-            Element::F64 => Dtype::F64,
-            _ => Dtype::F32,
-        }
-    }
-    fn shape(&self) -> &[usize] {
-        self.0.dims()
-    }
-    fn data(&self) -> Cow<'_, [u8]> {
-        // Reading a CPU tensor by its own type cannot fail.
-        Cow::Owned(encode(self.0).map(|(_, bytes)| bytes).unwrap_or_default())
-    }
-    fn data_len(&self) -> usize {
-        self.0.elem_count() * written_as(self.0.dtype()).size()
+/// The type that a tensor is written as.
+fn dtype(tensor: &Tensor) -> Dtype {
+    match written_as(tensor.dtype()) {
+        Element::Bool => Dtype::BOOL,
+        Element::I64 => Dtype::I64,
+        Element::F64 => Dtype::F64,
+        _ => Dtype::F32,
     }
 }

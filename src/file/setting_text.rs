@@ -16,6 +16,10 @@ pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
         Ok(Object(settings)) => return Ok(settings),
         Err(error) => error,
     };
+    // What is this large holds something else than settings.
+    if text.len() > MAX_SETTINGS {
+        return Err(explain(path, &error));
+    }
     let keys: Map<String, Value> = parse(path, text)?;
     let place = match error.line() {
         0 => String::new(),
@@ -28,6 +32,9 @@ pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
         None => explain(path, &error),
     })
 }
+
+/// Settings are a few hundred characters, tokens' labels the most of them.
+const MAX_SETTINGS: usize = 1 << 20;
 
 /// What a key holds, and what it needs, if that is another kind of value.
 fn wrong_value(key: &str, value: &Value) -> Option<(String, String)> {

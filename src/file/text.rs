@@ -33,6 +33,26 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
+/// The members of an object as they stand in it, keys that are there twice included.
+pub struct Members<T>(pub Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<T> {
+            type Value = Members<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(tr!("an object"))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Members<T>, A::Error> {
+                let members = std::iter::from_fn(|| members.next_entry().transpose());
+                members.collect::<Result<_, _>>().map(Members)
+            }
+        }
+        deserializer.deserialize_map(Each(PhantomData))
+    }
+}
+
 /// Parses a JSON object, and explains what is wrong with it.
 pub fn parse_object<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     parse(path, text).map(|Object(value)| value)

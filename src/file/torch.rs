@@ -1,17 +1,19 @@
 //! PyTorch's checkpoints: a zip archive of a pickle, which says what the tensors are, and their storages.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 
 use super::archive::Archive;
-use super::bundle::{Bundle, Info, Tensors};
+use super::bundle::{Bundle, Info, Tensors, refuse_beyond_memory};
 use super::element::{DAMAGED, Element, Fault, byte_length, gather, row_major};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::pickle::{Id, Pickle, Value};
 use crate::error::{Error, Result, quoted};
+use crate::memory::lacking;
 
 /// The magic number that files from before PyTorch 1.6 begin with, as a pickle.
 const LEGACY: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19";
@@ -22,13 +24,41 @@ const MAX_DEPTH: usize = 64;
 /// Bytes that the tensors may have beyond a multiple of the file's: a view can repeat a number without end.
 const MAX_REPEATED: u64 = 128 << 20;
 
-const SAVE: &str = "save its tensors: torch.save(model.state_dict(), path)";
+/// What to do about a file that holds more than tensors, or nothing like them.
+pub const SAVE: &str = "save its tensors: torch.save(model.state_dict(), path)";
 
 struct Torch {
     path: PathBuf,
     archive: RefCell<Archive>,
     big_endian: bool,
     views: Vec<View>,
+    /// The packed storages that several tensors share, which are unpacked for the first of them.
+    shared: HashMap<usize, OnceCell<Vec<u8>>>,
+}
+
+impl Torch {
+    /// Bytes of a storage.
+    fn range(&self, member: usize, start: u64, length: u64) -> io::Result<Vec<u8>> {
+        let mut archive = self.archive.borrow_mut();
+        let Some(shared) = self.shared.get(&member) else {
+            return archive.range(member, start, length);
+        };
+        let storage = if let Some(storage) = shared.get() {
+            storage
+        } else {
+            let size = archive.members().get(member).map_or(0, |member| member.size);
+            if lacking(size.into()).is_some() {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            let unpacked = archive.range(member, 0, size)?;
+            shared.get_or_init(|| unpacked)
+        };
+        let start = usize::try_from(start).ok();
+        let end = start.zip(usize::try_from(length).ok());
+        let end = end.and_then(|(start, length)| start.checked_add(length));
+        let part = start.zip(end).and_then(|(start, end)| storage.get(start..end));
+        part.map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
 }
 
 /// A tensor: elements of a storage.
@@ -52,7 +82,7 @@ impl Tensors for Torch {
         let size = element.size();
         // Both were found to lie in the storage.
         let (start, length) = ((view.offset * size) as u64, (view.span * size) as u64);
-        let bytes = self.archive.borrow_mut().range(view.member, start, length);
+        let bytes = self.range(view.member, start, length);
         let mut bytes = bytes.map_err(|error| unreadable(&self.path, &error))?;
         if view.strides != row_major(&view.shape) {
             let gathered = gather(&bytes, size, &view.shape, &view.strides);
@@ -83,7 +113,13 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         }
         None => false,
     };
-    let bytes = archive.range(pickle, 0, archive.members()[pickle].size);
+    let size = archive.members()[pickle].size;
+    refuse_beyond_memory(
+        path,
+        Pickle::most_bytes(size),
+        "save its tensors alone, or free some memory",
+    )?;
+    let bytes = archive.range(pickle, 0, size);
     let bytes = bytes.map_err(|error| unreadable(path, &error))?;
     let pickle = Pickle::read(&bytes).map_err(|fault| fault.of(path, ""))?;
     let mut finder = Finder {
@@ -106,7 +142,15 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         Info::unlabelled(view.name.clone(), dtype, view.shape.clone())
     });
     let infos = infos.collect();
-    let torch = Torch { path: path.to_owned(), archive: RefCell::new(archive), big_endian, views };
+    let (mut known, mut shared) = (HashSet::new(), HashMap::new());
+    for view in &views {
+        let is_packed = archive.members().get(view.member).is_some_and(|member| !member.stored);
+        if is_packed && !known.insert(view.member) {
+            shared.insert(view.member, OnceCell::new());
+        }
+    }
+    let (path_of_it, archive) = (path.to_owned(), RefCell::new(archive));
+    let torch = Torch { path: path_of_it, archive, big_endian, views, shared };
     Ok(Bundle::new(path, None, infos, Box::new(torch)))
 }
 

@@ -116,6 +116,9 @@ const SAME: &[&str] = &[
     "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({lengths}), }}",
     // Attributes of pages.
     "light dark",
+    // What Linux calls limits.
+    "Max address space",
+    "Max data size",
     // Keys of JSON reports.
     "too long",
 ];

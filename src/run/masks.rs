@@ -128,7 +128,11 @@ pub fn check_shape(config: &Config, name: &str, mask: &Tensor, queries: usize) -
 pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
     let may_be = |name: &str| meanings(name).contains(&Name::KeyMask);
     let (mask, _) = one_tensor(place, "key_mask", may_be)?;
-    let [_, _] = dims(&mask, "key_mask", "(batch, key)")?;
+    let [rows, _] = dims(&mask, "key_mask", "(batch, key)")?;
+    if rows == 0 {
+        let what = tr!("is {shape}, which has no row", shape = format_args!("{:?}", mask.dims()));
+        return Err(Error::tensor("key_mask", what, "give a row of 0 and 1 for every batch item"));
+    }
     let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
     let text = |row: Vec<u8>| row.into_iter().map(|bit| if bit == 1 { '1' } else { '0' }).collect();
     Ok(rows.into_iter().map(text).collect())

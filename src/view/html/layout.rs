@@ -115,7 +115,7 @@ fn verdict(found: &Found) -> Markup {
             h2 id="found-title" { (text(texts::FOUND)) }
             @for line in &found.lines { p class="line" { (line) } }
             @if let Some((step, cell)) = &found.first {
-                p { a class="first" href=(address(step, cell)) { (text(texts::FIRST_BAD)) } }
+                p { a class="first" href=(address(&shown(step), cell)) { (text(texts::FIRST_BAD)) } }
             }
             @for mistake in &found.mistakes {
                 div class="mistake" {
@@ -137,7 +137,7 @@ fn list(steps: &[StepSheet]) -> Markup {
     let item = |(at, step): (usize, &StepSheet)| {
         html! {
             li {
-                a href=(address(&step.name, &[])) data-step=(at) {
+                a href=(address(&shown(&step.name), &[])) data-step=(at) {
                     span class="name" { (shown(&step.name)) }
                     span class="size" { (step.size()) }
                     @if let Some(badge) = step.badge {

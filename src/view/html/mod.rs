@@ -25,7 +25,7 @@ use self::sheet::{StepSheet, data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::text::{self, Spell};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, shown_json};
 use crate::lang;
 use crate::program::Trace;
 
@@ -56,9 +56,9 @@ impl Sheet {
 /// JSON that can stand inside a script element: nothing in it ends the element or starts a comment.
 fn embedded(value: &Value) -> String {
     let mut text = String::new();
-    for sign in value.to_string().chars() {
+    for sign in shown_json(&value.to_string()).chars() {
         match sign {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+            '<' | '>' | '&' => {
                 text.extend(format!("\\u{:04x}", u32::from(sign)).chars());
             }
             sign => text.push(sign),

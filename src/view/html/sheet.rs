@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::thin::{Kept, Sizes};
 use crate::config::{Config, Labels};
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::file::{dtype_name, json_number};
 use crate::program::{
     Axes, Axis, BlockedCells, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace,
@@ -145,7 +145,7 @@ impl StepSheet {
     /// The step as the script reads it.
     fn json(&self, kept: &Kept) -> Result<Value> {
         let mut told = json!(self.data);
-        told["name"] = json!(self.name);
+        told["name"] = json!(shown(&self.name));
         told["title"] = json!(self.title);
         told["badge"] = json!(self.badge);
         told["kept"] = self.axes.iter().map(|axis| kept.size(axis)).collect();
