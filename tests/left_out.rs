@@ -89,7 +89,7 @@ fn steps_that_the_prefix_hides_are_told() {
     let dump = dump.with("layers.1.weights", weights.clone()).with("layers.0.weights", weights);
     let report = dump.check();
     assert!(report.is_same(), "{report:?}");
-    assert_eq!(left_out(&report), [("layers.0.weights", "it is not under the prefix layers.1")]);
+    assert_eq!(left_out(&report), [("layers.0.weights", "not under the prefix layers.1")]);
     // An output that is there and is not compared might be wrong.
     let report = dump.with("trace.output", zeros(output.dims())).check();
     assert!(!report.is_same(), "{report:?}");
@@ -169,7 +169,7 @@ fn what_one_side_has_can_be_left_out_of_a_diff() {
     assert!(!report.is_same() && report.missing().count() == 2, "{report:?}");
     let report = of(&left, &right, OneSided::LeftOut);
     assert!(report.is_same(), "{report:?}");
-    let only_right = "only the right side has it";
+    let only_right = "only in the right file";
     let mut told = left_out(&report);
     told.sort_unstable();
     assert_eq!(told, [("weights", only_right), ("y", only_right)]);

@@ -70,7 +70,7 @@ pub fn compared(
     let mut lone = |name: &str, side: &str| match one_sided {
         OneSided::Differ => Some(StepReport::missing(name)),
         OneSided::LeftOut => {
-            let why = tr!("only the {side} side has it", side);
+            let why = tr!("only in the {side} file", side);
             unmatched.push(Unmatched { tensor: name.to_owned(), why });
             None
         }

@@ -49,21 +49,21 @@ impl Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Recompute recorded files from their own numbers, and compare
+    /// Recompute recorded files from their inputs, and find what is wrong
     Check(CheckArgs),
-    /// Compare two recorded files step by step, nothing recomputed
+    /// Compare two recorded files step by step, without recomputing anything
     Diff(DiffArgs),
     /// Explain a step, or how one number came about
     Explain(ExplainArgs),
     /// Walk through the steps in the terminal; ? shows the keys
     Step(StepArgs),
-    /// List the mistakes that check names, or explain one
+    /// List the known mistakes, or explain one
     Bugs(BugsArgs),
     /// List the families of models that --model-config knows
     Models,
     /// Show a run's shapes, parameters, FLOPs and bytes, without running it
     Shapes(ShapesArgs),
-    /// Print what completes flags, steps, presets and mistakes in a shell
+    /// Print shell completions
     Completions(CompletionsArgs),
     /// Print the manual page
     Man,
@@ -85,14 +85,14 @@ pub struct CheckArgs {
     pub quiet: bool,
     #[command(flatten)]
     pub tolerances: ToleranceArgs,
-    /// Let differences count that rounding explains: they are noise, and the exit code is 1
+    /// Count differences that rounding explains (noise) too: the exit code is then 1
     #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
     pub fail_on_noise: bool,
-    /// Leave out the rows of padded queries, which nothing reads
+    /// Ignore the rows of padded queries
     #[arg(long)]
     pub ignore_padding: bool,
-    /// Hold outputs in bf16 or f16 to the tolerance of FlashAttention's tests too: at most twice PyTorch's error in that
-    /// type, both against f64
+    /// Also hold bf16 and f16 outputs to FlashAttention's own tolerance: an error against f64 of at most twice
+    /// PyTorch's
     #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
     pub flash_tolerance: bool,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub struct DiffArgs {
     pub right: PathBuf,
     #[command(flatten)]
     pub names: NameArgs,
-    /// Leave out the steps that one side alone has; they are named
+    /// Ignore steps that only one file has (they are still listed)
     #[arg(long)]
     pub ignore_missing: bool,
     /// Also write a page to FILE.html: both sides of every step, and what was found
@@ -128,18 +128,18 @@ pub struct DiffArgs {
 
 #[derive(Args)]
 pub struct NameArgs {
-    /// Steps under other names in the files: attn_probs=weights,ctx=concat (repeatable)
+    /// Names in the files, and the steps they stand for: attn_probs=weights,ctx=concat (repeatable)
     #[arg(long, value_name = "THEIRS=OURS,…")]
     pub map: Vec<NameMap>,
 }
 
 #[derive(Args)]
 pub struct ExplainArgs {
-    /// A step: scores; or one number of it, by its place on every axis: scores[0,1,2,3], by the names of the axes:
-    /// scores[head=1,query=2,key=3], or also by the labels of --tokens: weights[head=1,query=sat,key=cat]
+    /// A step (scores), or one number of it: scores[0,1,2,3], scores[head=1,query=2,key=3], or with the labels of
+    /// --tokens: weights[head=1,query=sat,key=cat]
     #[arg(value_name = "STEP|CELL")]
     pub asked: Asked,
-    /// A recorded file, whose own numbers are explained; without it the run's
+    /// Explain the numbers of this recorded file instead of those of a new run
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
@@ -147,10 +147,10 @@ pub struct ExplainArgs {
     /// Decimals of every number but the cell's own
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
     pub decimals: u8,
-    /// Follow the largest terms of the number through N steps back, or through all to what is given
+    /// Follow the largest terms back through N steps, or all the way to the inputs (all)
     #[arg(long, value_name = "N|all", default_value = "1")]
     pub depth: Depth,
-    /// Say why the step is there, as the page of a step does
+    /// Also say why the step is there
     #[arg(long)]
     pub why: bool,
     /// Show every term, however many
@@ -164,7 +164,7 @@ pub struct ExplainArgs {
 
 #[derive(Args)]
 pub struct StepArgs {
-    /// A recorded file, beside what it should hold, from the first step that differs; without it a run
+    /// A recorded file: shows what was recorded beside what it should be, from the first step that differs
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
@@ -227,7 +227,7 @@ pub struct ToleranceArgs {
     /// Relative tolerance, for all steps or also per step: 1e-6,scores=1e-4 [default: by dtype]
     #[arg(long, value_name = "R")]
     pub rtol: Option<PerStep>,
-    /// Absolute tolerance, likewise [default: by dtype, as torch.testing has it]
+    /// Absolute tolerance, in the same form [default: by dtype, as torch.testing has it]
     #[arg(long, value_name = "A")]
     pub atol: Option<PerStep>,
 }
@@ -238,7 +238,7 @@ pub struct ReportArgs {
     /// How the report is written
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Columns of text a line, 30 or more [default: COLUMNS, the terminal's, or 100]
+    /// Width of the output in columns, 30 or more [default: COLUMNS, the terminal's, or 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(30..))]
     pub width: Option<u16>,
     /// When to use colour
@@ -251,7 +251,7 @@ pub struct ReportArgs {
 #[command(next_help_heading = "View")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct ViewArgs {
-    /// Only these steps: q,scores,weights, or by other names of theirs, as attn_weights [default: all but the
+    /// Only these steps: q,scores,weights; names from other code work too, such as attn_weights [default: all but the
     /// parameters]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub steps: Option<Vec<String>>,
@@ -264,19 +264,19 @@ pub struct ViewArgs {
     /// Decimals of every number
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
     pub decimals: u8,
-    /// Items shown at each end of every longer axis [default: 3, of axes that are too long to be shown]
+    /// Show N items at each end of every longer axis [default: 3, of axes that are too long to be shown]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub edge: Option<u32>,
     /// Show every element, however many
     #[arg(long)]
     pub full: bool,
-    /// Show how high scores and weights are: as colours, or as shades with the numbers where these fit
+    /// Show how high scores and weights are, by colours or (without colour) by shades
     #[arg(long)]
     pub heatmap: bool,
     /// Say why each step is there
     #[arg(long)]
     pub why: bool,
-    /// Write no results and warnings, for runs that only write files
+    /// Print no results and no warnings, for runs that only write files
     #[arg(short, long)]
     pub quiet: bool,
     #[command(flatten)]

@@ -22,11 +22,11 @@ Presets, each a notebook:
   causal-walkthrough      causal mask, 4 tokens, 2 heads, seed 42 (the default)
   simple                  no mask, 6 tokens, 3 to 4 features, biases, seed 123
   formal-padding          padding under -inf, an item all padding: NaN rows
-  formal-padding-weights  the same with a visible key in every item";
+  formal-padding-weights  as above, with at least one visible key in every item";
 
 const STEPS: &str = "\
 Steps, in order: x w_q w_k w_v w_o mask q k v q_heads k_heads v_heads scores_raw
-  scores masked_scores weights head_outputs concat output; flags add others";
+  scores masked_scores weights head_outputs concat output; some flags add more";
 
 /// The flags that first runs need; `--help` has them all.
 const FLAGS: &str = "\
@@ -39,7 +39,7 @@ Written: -o FILE as .json, .safetensors, .npz, .html, .md or .tex (repeatable)";
 /// What the page for newcomers ends with.
 const MORE: &str = "--help lists every flag.";
 
-const EXIT: &str = "Exit: 0 done and the same, 1 compared and different, 2 could not.";
+const EXIT: &str = "Exit code: 0 success, or all the same; 1 something differs; 2 an error";
 
 /// The command line: its short help is a page for newcomers, the long one lists every flag.
 pub fn command() -> Command {

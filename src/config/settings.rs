@@ -190,13 +190,13 @@ macro_rules! settings {
 }
 
 settings! {
-    /// A notebook's whole setting
+    /// All settings of a notebook
     preset: Preset = takes("NAME").default("causal-walkthrough");
     /// Items in the batch
     batch: usize = takes("N").short('b').or(&["batch-size"]).default("1");
     /// Tokens in a sequence
     seq_len: usize = takes("N").short('t').or(&["seq-length", "sequence-length"]).default("4");
-    /// Features of the model; the heads divide them
+    /// Features of the model; must be divisible by the heads, unless `head_dim` is given
     d_model: usize = takes("N").short('d').or(&["hidden-dim", "hidden-size", "embed-dim", "model-dim"]).default("8");
     /// Attention heads
     heads: usize = takes("N").short('H').or(&["num-heads", "n-heads", "num-attention-heads"]).default("2");
@@ -208,11 +208,11 @@ settings! {
     v_head_dim: usize = newer("N").default("head_dim");
     /// Multi-head latent attention: project keys and values from a latent of N features, normalised by an RMS norm
     kv_lora_rank: usize = newer("N").told();
-    /// Project queries from a latent of their own, of N features, too
+    /// Project queries from a latent of N features too
     q_lora_rank: usize = newer("N").of("kv_lora_rank").default("none").told();
-    /// Features of a head's keys that all heads share, behind those of its own; rotary positions turn these alone
+    /// The last N features of every key are shared by all heads; only the last N are rotated
     qk_rope_head_dim: usize = newer("N").of("kv_lora_rank").default("0").told();
-    /// What the norms of the latents add to the mean square
+    /// Epsilon of the norms of the latents
     lora_norm_eps: f64 = newer("X").of("kv_lora_rank").default("1e-6");
     /// Seed of PyTorch's generator; −1 means 2^64 − 1
     seed: Seed = takes("N").short('s').default("42");
@@ -228,51 +228,51 @@ settings! {
     bias: bool = takes("").off("Give none of the projections a bias (the default)");
     /// Normalise every head's queries and keys: to a root mean square of 1, or by LayerNorm; then times a weight
     qk_norm: QkNorm = newer("NAME").told();
-    /// What that norm adds to the mean square
+    /// Epsilon of `qk_norm`
     qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6; 1e-5 of layer");
-    /// What one such norm runs over: the features of a head, with one weight or one per head, or those of all heads
+    /// What `qk_norm` runs over: each head (one weight for all), each head with its own weight, or all heads together
     qk_norm_over: NormOver = newer("NAME").of("qk_norm").default("head");
     /// Normalise after the rotation, not before it
     qk_norm_after_rope: bool = newer("").of("qk_norm").told();
     /// Normalise every head's values to a root mean square of 1, without a weight
     v_norm: OtherNorm = newer("NAME").told();
-    /// What that norm adds to the mean square
+    /// Epsilon of `v_norm`
     v_norm_eps: f64 = newer("X").of("v_norm").default("1e-6");
     /// Clip queries, keys and values to numbers from −C to C
     clip_qkv: f64 = newer("C").told();
-    /// What the values are multiplied by
+    /// Multiply the values by S
     value_scale: f64 = newer("S").told();
     /// Rotary positions: pairs of features (i, i + r/2), or (2i, 2i + 1)
     rope: Pairing = newer("PAIRS").replaces(FREQUENCIES).told();
-    /// What their frequencies are powers of
+    /// Base of the rotary frequencies
     rope_base: f64 = newer("X").of("rope").default("10000").replaces(FREQUENCIES);
-    /// Turn only the first N features of every head
+    /// Rotate only the first N features of every head
     rope_dims: usize = newer("N").of("rope").default("all").replaces(FREQUENCIES);
-    /// Turn the last features of every head, not the first
+    /// Rotate the last features of every head, not the first
     rope_at_end: bool = newer("").of("rope").told();
-    /// Turn the values, too
+    /// Rotate the values, too
     rope_value: bool = newer("").of("rope").told();
     /// Position of the first token
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
-    /// Turn the other way, by minus the angles
+    /// Rotate by minus the angles
     rope_backwards: bool = newer("").of("rope").told();
-    /// Positions of the tokens where they are not one after the other: 0,0,1,2 (or by batch item 0,1/0,0; or a file)
+    /// Positions of the tokens, if they do not count up: 0,0,1,2 (per item: 0,1/0,0; or a file)
     positions: Positions = newer("N,N,…|FILE").of("rope");
-    /// Pairs of features that turn by the tokens' positions in time, height and width: 16,24,24
+    /// Numbers of feature pairs rotated by time, height and width (mrope): 16,24,24
     rope_sections: Vec<usize> = newer("N,N,N").of("rope");
-    /// How these pairs are laid out
+    /// Order of the pairs of `rope_sections`
     rope_section_order: SectionOrder = newer("NAME").of("rope_sections").default("chunked");
     /// How a checkpoint's config scales the frequencies: {"rope_type": "linear", "factor": 4} (or a JSON file)
     rope_scaling: RopeScaling = newer("JSON|FILE").of("rope").replaces(FREQUENCIES);
     /// The frequencies themselves, one per pair, from a file
     rope_freqs: Place = newer("FILE[:TENSOR]").of("rope").replaces(FREQUENCIES);
-    /// What cosine and sine are multiplied by, beside `rope_freqs`
+    /// Factor of cosine and sine with `rope_freqs`
     rope_attention_factor: f64 = newer("X").of("rope_freqs").default("1");
     /// Multiply the query at position p by 1 + S · ln(1 + ⌊p / N⌋)
     q_temperature: f64 = newer("S").told();
-    /// That N
+    /// N in `q_temperature`
     q_temperature_floor: usize = newer("N").of("q_temperature").default("8192").told();
-    /// What is added to the positions there: 1 counts them from 1
+    /// Added to p in `q_temperature`: 1 counts positions from 1
     q_temperature_offset: usize = newer("N").of("q_temperature").default("0");
     /// Cross attention: keys and values from a second input of N tokens
     kv_len: usize = newer("N");
@@ -280,25 +280,26 @@ settings! {
     d_memory: usize = newer("N").of("kv_len").default("d_in");
     /// The second input (batch, kv_len, d_memory) from a file
     memory: Place = newer("FILE[:TENSOR]").replaces(&["memory"]);
-    /// Values from an input of their own, of N features, beside that of the keys
+    /// Take the values from an input of their own, with N features
     d_memory_v: usize = newer("N").of("kv_len").default("none; values are of the keys' input");
-    /// That input (batch, kv_len, d_memory_v) from a file
+    /// The values' own input (batch, kv_len, d_memory_v) from a file
     memory_v: Place = newer("FILE[:TENSOR]").replaces(&["memory_v"]);
-    /// A cache: k_past and v_past (batch, kv_heads, key, head_dim) of a file stand before the run's own keys
+    /// A cache from a file: k_past and v_past (batch, kv_heads, key, head_dim), which come before the run's own keys
+    /// and values
     past: Place = newer("FILE").replaces(&["past", "attn_mask"]);
-    /// Keys and values of an earlier layer in place of own ones: k_shared and v_shared (batch, kv_heads, key, head_dim)
+    /// Keys and values of an earlier layer instead of own ones: k_shared and v_shared (batch, kv_heads, key, head_dim)
     shared_kv: Place = newer("FILE").replaces(&["shared_kv"]).told();
-    /// Take the projected keys, before norm and rotation, as values too
+    /// Use the projected keys (before norm and rotation) as the values too
     k_eq_v: bool = newer("").told();
     /// Compute these query rows only: 2..4, or T-1..T for the last
     queries: Queries = newer("A..B").replaces(MASKS);
-    /// Mask between positions
+    /// Mask: each token sees only itself and earlier ones (causal), or all (none)
     mask: Mask = takes("NAME").short('m').default("causal; none in cross attention").replaces(MASKS);
     /// Where the causal mask starts if queries and keys differ in number
-    causal_align: CausalAlign = newer("CORNER").default("by positions; top-left across").replaces(MASKS);
+    causal_align: CausalAlign = newer("CORNER").default("by positions; top-left in cross attention").replaces(MASKS);
     /// Keys to attend to, one string per batch item: 11,01,10 (or a file of 0 and 1; or none)
     key_mask: Vec<String> = takes("ROWS|FILE").replaces(MASKS);
-    /// The same as valid lengths: 3,2
+    /// Padding: the number of valid keys per batch item: 3,2
     lengths: Vec<usize> = takes("N,N,…").or(&["seq-lens"]).replaces(MASKS);
     /// A mask broadcast to (batch, head, query, key): 0 and 1, booleans, or floats to add to the scores
     attn_mask: Place = takes("FILE[:TENSOR]").replaces(MASKS);
@@ -306,45 +307,45 @@ settings! {
     attn_mask_true: AttnMaskTrue = takes("NAME").default("attend").replaces(MASKS);
     /// What a masked score becomes: a number or -inf
     mask_fill: Fill = takes("X").default("-1e9");
-    /// Keys that a query sees: the last N, itself included; with mask none also the next N − 1
+    /// Let a query see only the last N keys, itself included; with mask none also the next N − 1
     window: usize = newer("N").default("all").replaces(MASKS);
-    /// Keys that a query sees: those of its own chunk of N
+    /// Let a query see only the keys of its own chunk of N
     chunk: usize = newer("N").default("all").replaces(MASKS);
     /// Add linear position biases to the scores: −slope · distance, with one slope per head
     alibi: bool = newer("").replaces(MASKS).told();
-    /// How they are computed: with the distance of the paper, or as a model has them
+    /// How ALiBi is computed: as in the paper, or as in a model
     alibi_form: AlibiForm = newer("NAME").of("alibi").default("paper").replaces(MASKS);
     /// Add learned biases of relative positions, by the layer's own table: of T5's buckets, or of places of a grid
     relative_bias: RelativeBias = newer("NAME").replaces(MASKS).told();
-    /// Rows of that table
+    /// Rows of the `relative_bias` table
     relative_buckets: usize = newer("N").of("relative_bias").default("32").replaces(MASKS);
-    /// Distance from which on all are in its last bucket
+    /// From this distance on, all keys are in the last bucket of the table
     relative_max_distance: usize = newer("N").of("relative_bias").default("128").replaces(MASKS);
     /// Position biases broadcast to (batch, head, query, key), added to the scaled scores
     attn_bias: Place = newer("FILE[:TENSOR]").replaces(MASKS);
-    /// What the dot products are multiplied by
+    /// Multiply the dot products by S
     scale: f64 = newer("S").default("1/√d_k").told();
     /// Cap the scores softly: C · tanh(scores / C)
     softcap: f64 = newer("C").told();
-    /// Let every head's softmax also share its weight with a learned score that is no key's
+    /// Add a learned score per head to the softmax that belongs to no key (gpt-oss)
     sinks: bool = newer("").told();
     /// Append a learned key and value, which every query sees, to those of the tokens, as nn.MultiheadAttention does
     add_bias_kv: bool = newer("").told();
     /// Append a key and a value of zeros, which every query sees, behind all others
     add_zero_attn: bool = newer("").told();
-    /// Normalise the heads side by side to a root mean square of 1, times a weight, before the output projection
+    /// Normalise the concatenated heads to a root mean square of 1, times a weight, before the output projection
     concat_norm: OtherNorm = newer("NAME").told();
-    /// What that norm adds to the mean square
+    /// Epsilon of `concat_norm`
     concat_norm_eps: f64 = newer("X").of("concat_norm").default("1e-6");
-    /// Multiply the heads side by side by a function of one more projection of X, before the output projection
+    /// Multiply the concatenated heads by the sigmoid of one more projection of X, before the output projection
     gate: Gate = newer("NAME").told();
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training
     dropout: f64 = takes("P").default("0");
-    /// Where the run starts: at X, or at given queries, keys and values, projected or also split into heads
+    /// Start at X (inputs), at given q, k, v (projections, heads), or at scores
     start: Start = newer("STEP").default("inputs; what q, k and v of files are");
-    /// Where it ends: at the output projection, at the heads side by side, or at every head's output
+    /// End at the output, at the concatenated heads, at each head's output, or at the weights
     end: End = newer("STEP").default("output; heads where it starts there");
     /// Queries from a file: the run starts at them, without X and projections
     q: Place = newer("FILE[:TENSOR]").replaces(&["q"]);
@@ -352,13 +353,14 @@ settings! {
     k: Place = newer("FILE[:TENSOR]").of("q").replaces(&["k"]);
     /// Values from a file
     v: Place = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
-    /// Axes of q, k and v in files: batch, head, sequence and head_dim, or token, head, head_dim of packed documents
+    /// Order of axes of q, k, v in files (b batch, h head, s sequence, d head_dim, t token of packed documents)
     qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
     /// Dot products of queries and keys, as 112,96 or as nested lists: the run starts at them and ends at the weights
     scores: Scores = takes("N,N,…|JSON").replaces(&["scores"]);
-    /// Documents packed into one row, by their lengths: 3,2,4 (or 3,2/4,1 by batch item); a token sees its own alone
+    /// Documents packed into one row, by their lengths: 3,2,4 (or 3,2/4,1 by batch item); a token sees only its own
+    /// document
     segments: Segments = newer("N,N,…").replaces(MASKS);
-    /// The same of the keys, where they are others
+    /// Lengths of the documents' keys, if they differ
     key_segments: Segments = newer("N,N,…").of("segments").default("segments").replaces(MASKS);
     /// Also compute the logarithm of the sum of exponentials of every row of scores
     lse: bool = newer("");
@@ -366,9 +368,9 @@ settings! {
     mean_weights: bool = newer("");
     /// Type to compute in: f32, or f64 from the same drawn numbers
     dtype: DType = takes("NAME").default("f32");
-    /// X (batch, seq_len, d_in) from a file in place of the drawn one
+    /// X (batch, seq_len, d_in) from a file instead of the drawn one
     x: Place = takes("FILE[:TENSOR]").replaces(&["x"]);
-    /// Weights and biases from a file, such as a checkpoint, in place of the drawn ones
+    /// Weights and biases from a file, such as a checkpoint, instead of the drawn ones
     weights: Place = takes("FILE").replaces(&["weights"]);
     /// The layer whose weights are taken, by the prefix of their names: layers.0.attn
     prefix: String = takes("P").of("weights").replaces(&["weights"]);
@@ -380,11 +382,11 @@ settings! {
     memory_tokens: Tokens = takes("A,B,…|FILE").of("kv_len");
     /// The settings of a Hugging Face model, from its config.json
     model_config: Place = takes("FILE");
-    /// The family of that model, in place of the one that its config names (`mha-trace models` lists them)
+    /// Read the config as this family instead of the one it names (`mha-trace models` lists them)
     model_family: String = takes("NAME").of("model_config");
-    /// The layer of that model, from 0; of `weights` it picks the prefix too
+    /// The layer of the model, from 0; also picks that layer in `weights`
     layer: usize = takes("N").of("model_config");
-    /// Leave out what the model's config, or `config`, says of these
+    /// Ignore these features of the model's config or of `config`
     without: Vec<Feature> = takes("NAME,…");
 }
 

@@ -165,7 +165,7 @@ fn keep_layer(record: &mut Record, prefix: &str) -> Option<Vec<Unmatched>> {
     }
     let others = record.entries.iter().filter(|entry| !is_kept(entry));
     let hidden = others.filter(|entry| !meanings(&entry.name).is_empty()).map(|entry| {
-        let why = tr!("it is not under the prefix {prefix}", prefix = quoted(prefix));
+        let why = tr!("not under the prefix {prefix}", prefix = quoted(prefix));
         Unmatched { tensor: entry.name.clone(), why }
     });
     let hidden = hidden.collect();

@@ -39,17 +39,19 @@ impl Kind {
         match self {
             Self::Parameter => tr!("another number: scale is 0.17678 where 0.35355 was meant"),
             Self::Omitted => tr!("a step left out: the norm of the keys, a bias, the sinks"),
-            Self::Repeated => tr!("a step made twice: softmax of the weights, a bias added twice"),
+            Self::Repeated => {
+                tr!("a step applied twice: softmax of the weights, a bias added twice")
+            }
             Self::Moved => tr!("two steps in the other order: the rotation before the norm"),
             Self::Inserted => tr!("a step that does not belong: GELU on the values, a residual"),
             Self::Replaced => {
                 tr!("another operation: softmax in base 2, LayerNorm for the RMS norm")
             }
-            Self::Input => tr!("another tensor read: the bias of the keys for that of the values"),
+            Self::Input => tr!("the wrong tensor is read: the keys' bias in place of the values'"),
             Self::Axes => {
-                tr!("numbers in other places: heads reversed, a view for a transposition")
+                tr!("numbers in other places: heads reversed, a view instead of a transpose")
             }
-            Self::Mask => tr!("other cells blocked: the mask transposed, a window to both sides"),
+            Self::Mask => tr!("other cells blocked: the mask transposed, a window on both sides"),
             Self::Precision => {
                 tr!("fewer bits: products in TF32, softmax in bf16, a rounded cache")
             }

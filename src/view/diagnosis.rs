@@ -61,7 +61,7 @@ fn finding(found: &Finding) -> String {
             )
         }
         (None, Some(factor)) => tr!(
-            "{id}: {summary}; at most {factor} times this run's own rounding, at {step}, and {ALLOWED} are allowed",
+            "{id}: {summary}; at most {factor} times this run's own rounding, at {step} ({ALLOWED} times is the limit)",
             id,
             summary,
             factor = format!("{factor:.1}"),

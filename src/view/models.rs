@@ -6,7 +6,11 @@ use crate::foreign::known;
 /// Every family: its `model_type`s, where its layers stand in a checkpoint, and what they have.
 #[must_use]
 pub fn model_list() -> Vec<Block> {
-    let mut blocks = Vec::new();
+    let mut blocks = vec![
+        Block::text("model_type"),
+        Block::Text(1, tr!("where its layers are in a checkpoint: what they have").to_owned()),
+        Block::Gap,
+    ];
     for family in known() {
         blocks.push(Block::text(family.types.join(", ")));
         let paths: Vec<String> = family.paths.iter().map(|path| path.replace("{}", "N")).collect();

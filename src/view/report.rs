@@ -146,7 +146,7 @@ fn flash_line(found: &FlashError) -> String {
         None => tr!("nothing to compare with").to_owned(),
     };
     tr!(
-        "flash tolerance: {step} is off by {own} from f64, and PyTorch in {dtype} by {pytorch}: {verdict}, {ALLOWED_FACTOR} are allowed",
+        "flash tolerance: {step} is off by {own} from f64, and PyTorch in {dtype} by {pytorch}: {verdict} ({ALLOWED_FACTOR} times is the limit)",
         step,
         own = magnitude(found.own),
         dtype,
@@ -257,7 +257,7 @@ fn divergence(report: &Report, first: &StepReport) -> String {
     let others: Vec<&str> = with(Status::Differs).skip(1).map(|step| step.name.as_str()).collect();
     let others = match others.as_slice() {
         [] => String::new(),
-        names => tr!("; on their own too: {names}", names = names.join(", ")),
+        names => tr!("; also different by themselves: {names}", names = names.join(", ")),
     };
     let inherited = match with(Status::Inherited).count() {
         0 => String::new(),

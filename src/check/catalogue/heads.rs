@@ -17,7 +17,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Axes,
         silent: SILENT,
         ways: &[Way {
-            summary: "the features are viewed as (batch, head, token, d_k) directly",
+            summary: "the features are reshaped to (batch, head, token, d_k) without a transpose",
             wrong: "q = q.view(B, H, T, d_k)",
             right: RIGHT_SPLIT,
             edits: |run| {
@@ -33,7 +33,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Axes,
         silent: SILENT,
         ways: &[Way {
-            summary: "head h takes every H-th feature in place of a block of d_k",
+            summary: "head h takes every H-th feature instead of a block of d_k",
             wrong: "q = q.view(B, T, d_k, H).permute(0, 3, 1, 2)",
             right: RIGHT_SPLIT,
             edits: |run| {
@@ -50,19 +50,19 @@ pub const ALL: &[Mistake] = &[
         silent: "There are as many heads as are needed; with one key head the two are the same.",
         ways: &[
             Way {
-                summary: "the key and value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+                summary: "key and value heads are tiled (0 1 0 1) instead of repeated (0 0 1 1)",
                 wrong: TILED,
                 right: REPEATED,
                 edits: |run| tiled(run, &[Name::KRepeated, Name::VRepeated]),
             },
             Way {
-                summary: "the key heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+                summary: "key heads are tiled (0 1 0 1) instead of repeated (0 0 1 1)",
                 wrong: TILED,
                 right: REPEATED,
                 edits: |run| tiled(run, &[Name::KRepeated]),
             },
             Way {
-                summary: "the value heads are tiled, 0 1 0 1, where each should repeat, 0 0 1 1",
+                summary: "value heads are tiled (0 1 0 1) instead of repeated (0 0 1 1)",
                 wrong: "v = v.repeat(1, H // H_kv, 1, 1)",
                 right: "v = v.repeat_interleave(H // H_kv, dim=1)",
                 edits: |run| tiled(run, &[Name::VRepeated]),
@@ -75,7 +75,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Axes,
         silent: SILENT,
         ways: &[Way {
-            summary: "the heads' outputs are viewed as (batch, token, model) directly",
+            summary: "the heads' outputs are reshaped to (batch, token, model) without a transpose",
             wrong: "concat = head_outputs.reshape(B, T, H * d_k)",
             right: RIGHT_MERGE,
             edits: |run| {
@@ -90,7 +90,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Axes,
         silent: "Repeated to the width of the model, the sum fits the output projection.",
         ways: &[Way {
-            summary: "the heads are added where they should stand side by side",
+            summary: "the heads are summed instead of concatenated",
             wrong: "concat = head_outputs.sum(dim=1).repeat(1, 1, H)",
             right: RIGHT_MERGE,
             edits: |_| one([replace(Name::Concat, Heads::Sum)]),

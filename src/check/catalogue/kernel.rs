@@ -25,7 +25,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Omitted,
         silent: "The output does not depend on it; the backward pass does.",
         ways: &[Way {
-            summary: "the log-sum-exp is that of the scores less their maximum, which is not added back",
+            summary: "the log-sum-exp leaves out the maximum that was subtracted",
             wrong: "lse = torch.log(l)",
             right: "lse = m + torch.log(l)",
             edits: |run| of_lse(run, before(Name::Lse, 0, Slip::Weigh(Weigh::LessLargest), &[])),

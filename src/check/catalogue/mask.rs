@@ -81,7 +81,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Mask,
         silent: CORNER,
         ways: &[Way {
-            summary: "the causal mask is aligned to the last query and key in place of the first",
+            summary: "the causal mask is aligned to the last query and key instead of the first",
             wrong: BEHIND_CACHE,
             right: FROM_FIRST,
             edits: |run| other_corner(run, CausalAlign::BottomRight),
@@ -93,7 +93,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Mask,
         silent: CORNER,
         ways: &[Way {
-            summary: "the causal mask is aligned to the first query and key in place of the last",
+            summary: "the causal mask is aligned to the first query and key instead of the last",
             wrong: "mask = torch.ones(T, S).bool().triu(1)  # behind a cache, queries start at S - T",
             right: BEHIND_CACHE,
             edits: |run| other_corner(run, CausalAlign::TopLeft),
@@ -105,7 +105,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Mask,
         silent: "Every row still sums to 1, and the mask is still a triangle.",
         ways: &[Way {
-            summary: "the past is blocked in place of the future",
+            summary: "the past is blocked instead of the future",
             wrong: "mask = torch.tril(torch.ones(T, T), diagonal=-1).bool()",
             right: TRIANGLE,
             edits: |run| causal(run, |own| ByPosition { hides: Hides::Past, ..own }),
@@ -117,7 +117,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Mask,
         silent: PADDED,
         ways: &[Way {
-            summary: "only the causal half of the mask is applied, padding is attended to",
+            summary: "the padding mask is not applied: padded keys are attended to",
             wrong: "scores = scores.masked_fill(causal, -1e9)",
             right: "scores = scores.masked_fill(causal | padding, -1e9)",
             edits: |run| {
@@ -170,7 +170,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Mask,
         silent: "It shows only where the items' masks differ.",
         ways: &[Way {
-            summary: "a mask tiled batch-major meets head-major scores: items get each other's mask",
+            summary: "the mask is tiled over the items (0 1 0 1) instead of repeated per head (0 0 1 1): items get each other's mask",
             wrong: "scores.view(B * H, T, T).masked_fill(mask.repeat(H, 1, 1), -1e9)",
             right: "scores.view(B * H, T, T).masked_fill(mask.repeat_interleave(H, dim=0), -1e9)",
             edits: batch_head_mixed,
@@ -182,7 +182,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Parameter,
         silent: "With small scores the masked weights are tiny, and grow with the scores.",
         ways: &[Way {
-            summary: "masked scores become a number that real scores exceed, or that leaves them weight",
+            summary: "the mask fill is not low enough: blocked keys keep some weight",
             wrong: "scores = scores.masked_fill(mask, 1e-9)",
             right: "scores = scores.masked_fill(mask, -1e9)  # or float(\"-inf\")",
             edits: fill_too_small,

@@ -16,7 +16,7 @@ macro_rules! single {
                 kind: Kind::Axes,
                 silent: "A square weight fits either way round.",
                 ways: &[Way {
-                    summary: concat!("the ", $name, " projection computes x·W in place of x·Wᵀ"),
+                    summary: concat!("the ", $name, " projection computes x·W instead of x·Wᵀ"),
                     wrong: "x @ weight + bias",
                     right: "x @ weight.T + bias  # nn.Linear stores (out, in)",
                     edits: |run| transposed(run, $step),
@@ -28,7 +28,7 @@ macro_rules! single {
                 kind: Kind::Omitted,
                 silent: "The shapes do not tell, and fresh models have small biases.",
                 ways: &[Way {
-                    summary: concat!("the ", $name, " projection drops its bias"),
+                    summary: concat!("the ", $name, " projection leaves out its bias"),
                     wrong: "x @ weight.T",
                     right: "x @ weight.T + bias",
                     edits: |run| without_bias(run, $step),

@@ -21,7 +21,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Replaced,
         silent: PAIRS,
         ways: &[Way {
-            summary: "the neighbours 2i and 2i + 1 are turned, in place of i and i + r/2",
+            summary: "features are paired as (2i, 2i + 1) instead of (i, i + r/2)",
             wrong: NEIGHBOURS,
             right: HALVES,
             edits: |run| in_pairs(run, Pairing::Interleaved),
@@ -33,7 +33,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Replaced,
         silent: PAIRS,
         ways: &[Way {
-            summary: "i and i + r/2 are turned, in place of the neighbours 2i and 2i + 1",
+            summary: "features are paired as (i, i + r/2) instead of (2i, 2i + 1)",
             wrong: HALVES,
             right: NEIGHBOURS,
             edits: |run| in_pairs(run, Pairing::Half),
@@ -104,7 +104,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Omitted,
         silent: "The shapes do not tell, and the scores still depend on the position of the query.",
         ways: &[Way {
-            summary: "the rotation reaches the queries alone",
+            summary: "only the queries are rotated",
             wrong: "q, _ = apply_rope(q, k)",
             right: APPLIED,
             edits: |run| omitted(run, Name::KRot),
@@ -116,7 +116,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Omitted,
         silent: "The shapes do not tell, and the scores still depend on the position of the key.",
         ways: &[Way {
-            summary: "the rotation reaches the keys alone",
+            summary: "only the keys are rotated",
             wrong: "_, k = apply_rope(q, k)",
             right: APPLIED,
             edits: |run| omitted(run, Name::QRot),

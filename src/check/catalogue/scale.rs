@@ -7,7 +7,7 @@ use crate::program::{Kind, Name, Scaling};
 const SILENT: &str = "The weights still sum to 1; they are only too flat or too sharp.";
 const RIGHT: &str = "scores = q @ k.transpose(-2, -1) / math.sqrt(head_dim)";
 const ONCE: &str = "scale once, either q or the scores";
-const TWICE: &str = "q (or the dot products) is scaled, and so are the scores";
+const TWICE: &str = "both q (or the dot products) and the scores are scaled";
 
 pub const ALL: &[Mistake] = &[
     Mistake {
@@ -27,7 +27,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Parameter,
         silent: SILENT,
         ways: &[Way {
-            summary: "the scores are divided by √d_model in place of √d_k",
+            summary: "the scores are divided by √d_model instead of √d_k",
             wrong: "scores = q @ k.transpose(-2, -1) / math.sqrt(d_model)",
             right: RIGHT,
             edits: |run| times(1.0 / root(run.config.sizes.d_model)),
@@ -39,7 +39,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Parameter,
         silent: SILENT,
         ways: &[Way {
-            summary: "the scores are divided by √heads in place of √d_k",
+            summary: "the scores are divided by √heads instead of √d_k",
             wrong: "scores = q @ k.transpose(-2, -1) / math.sqrt(n_heads)",
             right: RIGHT,
             edits: |run| times(1.0 / root(run.config.sizes.heads)),

@@ -32,7 +32,7 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Parameter,
         silent: "Every head still has a slope, and the biases still grow with the distance.",
         ways: &[Way {
-            summary: "the position biases have the slopes of another head count, order or sign",
+            summary: "the ALiBi slopes are those of another number of heads, in another order, or of the wrong sign",
             wrong: "slopes = [2 ** (-8 * (h + 1) / n) for h in range(n)]  # n is no power of two",
             right: "slopes of the next lower power of two, then every other one of the next higher",
             edits: other_slopes,

@@ -35,11 +35,11 @@ impl Known {
         let sees = |wanted: fn(&Sees) -> bool| family.parts.iter().any(|part| wanted(&part.sees));
         let has = [
             (tr!("causal"), sees(|sees| matches!(sees, Sees::Past))),
-            (tr!("sees all"), sees(|sees| matches!(sees, Sees::All | Sees::PastIf(_)))),
+            (tr!("bidirectional"), sees(|sees| matches!(sees, Sees::All | Sees::PastIf(_)))),
             (tr!("cross attention"), sees(|sees| matches!(sees, Sees::Memory))),
             (tr!("grouped keys"), !matches!(family.kv_heads, super::KeyHeads::AsQueries)),
             (tr!("biases"), is(family.bias)),
-            (tr!("norm of q and k"), family.norm.is_some()),
+            (tr!("QK norm"), family.norm.is_some()),
             (tr!("rotary"), family.rope.is_some()),
             ("ALiBi", is(family.alibi)),
             (tr!("relative biases"), family.relative.is_some()),
