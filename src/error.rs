@@ -43,11 +43,7 @@ pub enum Error {
         fix: Message,
     },
     /// A run that needs more memory than the machine has free.
-    #[error(
-        "this run needs {}, and this machine has {} free",
-        bytes(*needed),
-        bytes(u128::from(*available))
-    )]
+    #[error("{}", too_large(*needed, *available))]
     TooLarge {
         /// Bytes that the run needs.
         needed: u128,
@@ -221,6 +217,15 @@ impl std::fmt::Display for Message {
             None => key.to_owned(),
         }))
     }
+}
+
+/// What a run needs beside what the machine can give.
+fn too_large(needed: u128, available: u64) -> String {
+    tr!(
+        "this run needs {needed}, and this machine has {available} free",
+        needed = bytes(needed),
+        available = bytes(u128::from(available))
+    )
 }
 
 /// A number of bytes as people read it, in binary units: `1.5 GiB`.

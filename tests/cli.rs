@@ -570,4 +570,5 @@ fn the_manual_page_has_every_flag() {
     for flag in ["seq\\-len", "kv\\-heads", "heatmap", "output"] {
         assert!(page.contains(flag), "{flag}");
     }
+    assert!(page.contains("Attention heads"), "flags have their help");
 }

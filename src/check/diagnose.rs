@@ -87,7 +87,7 @@ pub fn diagnose(
     let wrong = [at_fault, hidden].concat();
     if !noise_counts {
         let reached = inheriting(program, &wrong);
-        call_same(steps, |name| right_by_itself.contains(&name) && !reached.contains(&name));
+        call_same(steps, |name| !wrong.contains(&name) && !reached.contains(&name));
     }
     mark_inherited(steps, |from| inheriting(program, from), &wrong, &right_by_itself);
     Ok(diagnosis)

@@ -14,7 +14,7 @@ use super::products::{Lowered, is_off_alike};
 use super::tolerance::Tolerance;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::file::Record;
+use crate::file::{Entry, Record};
 use crate::foreign::distance;
 use crate::program::{Name, Op, Precision, Program, Role, Step, Trace};
 
@@ -299,7 +299,14 @@ pub fn half(record: &Record, trace: &Trace) -> Result<Option<DType>> {
             trace.step(name).map_or(name.role() == Role::Computed, Step::is_computed)
         })
     });
-    let computed: Vec<&Tensor> = computed.map(|entry| &entry.tensor).collect();
+    // Scores and weights stay in f32 where softmax is computed in it.
+    let is_of_softmax = |entry: &&Entry| {
+        Name::in_files(&entry.name)
+            .is_some_and(|name| name.row().is_of_scores() || name == Name::Weights)
+    };
+    let (of_softmax, others): (Vec<&Entry>, Vec<&Entry>) = computed.partition(is_of_softmax);
+    let telling = if others.is_empty() { of_softmax } else { others };
+    let computed: Vec<&Tensor> = telling.into_iter().map(|entry| &entry.tensor).collect();
     for precision in [Precision::Bf16, Precision::F16] {
         let mut fit = !computed.is_empty();
         for values in &computed {

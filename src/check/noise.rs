@@ -23,6 +23,10 @@ pub const ALLOWED: f64 = 16.0;
 /// step: a rotation in bf16 rounds cosine, products and sum.
 const ALLOWED_ALONE: f64 = 4.0;
 
+/// What counts of noise that is larger than what was recorded: kernels keep scores in f32, and are off by less than a run
+/// that rounds scores of hundreds to 16 bits.
+const OF_LARGE_NOISE: f64 = 0.02;
+
 /// The noise of every step of one run.
 #[derive(Clone)]
 pub struct Noise {
@@ -142,30 +146,23 @@ impl Noise {
         }
         let by_type = self.by_type(left);
         let noise = self.at(step);
-        let (mut is_within, mut trend, mut largest) = (true, Trend::default(), 0.0_f64);
+        let (mut is_within, mut trend) = (true, Trend::default());
+        let allowed = noise.allowed(left)?;
         let agrees = for_rows(left, right, |left, right| {
             let within = |tolerance: Tolerance| {
                 left.iter().zip(right).all(|(left, right)| {
                     tolerance.excess(*left, *right) <= 1.0 || (self.gaps && left.is_nan())
                 })
             };
-            let rounding = || noise.allowed * noise.ratio * noise.size(right);
+            let rounding = || allowed * noise.size(right);
             trend.add(left, right, |value| noise.is_masked(value));
-            largest = left
-                .iter()
-                .copied()
-                .filter(|left| left.is_finite())
-                .map(f64::abs)
-                .fold(largest, f64::max);
             if within(by_type) {
                 return true;
             }
             is_within = false;
             within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
         })?;
-        // Noise that is larger than all that was recorded would excuse anything.
-        let is_told = is_within || noise.allowed * noise.ratio * noise.least <= largest;
-        let is_size = agrees && is_told && (is_within || trend.has_no_direction(noise.ratio));
+        let is_size = agrees && (is_within || trend.has_no_direction(noise.ratio));
         match self.trends.get(&step).filter(|_| is_size) {
             Some(trends) => trends.allow(left, right, |value| noise.is_masked(value)),
             None => Ok(is_size),
@@ -252,6 +249,22 @@ impl StepNoise {
         })?;
         noise.ratio = ratio;
         Ok(noise)
+    }
+
+    /// What the numbers of a row may be off by, relative to its size. Noise that is larger than all that was recorded would
+    /// excuse anything: of it, little counts.
+    fn allowed(&self, recorded: &Tensor) -> Result<f64> {
+        let allowed = self.allowed * self.ratio;
+        if allowed <= OF_LARGE_NOISE {
+            return Ok(allowed);
+        }
+        let mut largest = 0.0_f64;
+        for_rows(recorded, recorded, |row, _| {
+            let finite = row.iter().copied().filter(|value| value.is_finite());
+            largest = finite.map(f64::abs).fold(largest, f64::max);
+            true
+        })?;
+        Ok(if allowed * self.least <= largest { allowed } else { OF_LARGE_NOISE })
     }
 
     /// The largest size of a row's finite values, but for masked ones.

@@ -72,7 +72,9 @@ fn completed() -> Command {
 /// Prints the manual page, as roff.
 pub fn man() -> anyhow::Result<Outcome> {
     let mut page = Vec::new();
-    Man::new(english().name(NAME)).render(&mut page)?;
+    // The page leaves out the help of flags that the short help has not.
+    let command = english().name(NAME).mut_args(|flag| flag.hide_short_help(false));
+    Man::new(command).render(&mut page)?;
     print(|out| out.write_all(&page))?;
     Ok(Outcome::Same)
 }

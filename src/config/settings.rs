@@ -217,7 +217,7 @@ settings! {
     /// Seed of PyTorch's generator; −1 means 2^64 − 1
     seed: Seed = takes("N").short('s').default("42");
     /// Draw normal numbers as PyTorch does on this processor, x86 with AVX2 or Arm; the last bits differ
-    torch_cpu: TorchCpu = newer("NAME").default("x86");
+    torch_cpu: TorchCpu = takes("NAME").default("x86");
     /// Features of the input X
     d_in: usize = takes("N").default("d_model");
     /// Distribution of X: torch.randn or torch.rand

@@ -266,6 +266,9 @@ impl Style {
         let width = self.width.saturating_sub(indent.len());
         let mut written = self.empty_table();
         let room = width.saturating_sub(beside(table));
+        if room < LEAST_ROOM && table.wraps > 0 {
+            return self.table_and_list(table, out);
+        }
         let fitted = |at: usize, text: &str| {
             let is_broken = at == table.wraps && has_wide(text);
             if is_broken { wrapped(text, room).join("\n") } else { text.to_owned() }
@@ -292,7 +295,29 @@ impl Style {
         }
         Ok(())
     }
+
+    /// A table without the column that is broken to fit, where there is no room for it: its texts stand below, each behind
+    /// the first of its row.
+    fn table_and_list(&self, table: &Table, out: &mut dyn Write) -> io::Result<()> {
+        let mut others = Table { wraps: 0, ..table.clone() };
+        let title = others.header.remove(table.wraps);
+        let mut below = Vec::new();
+        for row in others.rows.iter_mut().filter(|row| row.len() > table.wraps) {
+            let text = row.remove(table.wraps).text;
+            if !text.is_empty() {
+                below.push(format!("{}: {text}", row.first().map_or("", |first| &first.text)));
+            }
+        }
+        self.table(&others, out)?;
+        if !below.is_empty() {
+            self.lines("  ", "  ", &title, out)?;
+        }
+        below.iter().try_for_each(|line| self.lines("    ", "      ", line, out))
+    }
 }
+
+/// Columns of text in fewer than which a sentence cannot be read.
+const LEAST_ROOM: usize = 16;
 
 /// The columns of text that a table takes beside the column that is broken to fit: of each other one the width, two
 /// spaces and a line, and of that one the two spaces.
