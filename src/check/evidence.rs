@@ -92,7 +92,7 @@ impl<'a> Evidence<'a> {
             (Some(inputs), Some(found)) => {
                 let value = step.op.eval(&inputs)?;
                 let seen = where_seen(self.trace, step.name, found, &value)?;
-                self.alone.agree(step.name, seen.as_ref().unwrap_or(found), &value).map(Some)
+                self.alone.is_right(step.name, seen.as_ref().unwrap_or(found), &value).map(Some)
             }
             (_, None) => Ok(Some(false)),
             (None, _) => Ok(None),

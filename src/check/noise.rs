@@ -23,8 +23,7 @@ pub const ALLOWED: f64 = 16.0;
 /// step: a rotation in bf16 rounds cosine, products and sum.
 const ALLOWED_ALONE: f64 = 4.0;
 
-/// What counts of noise that is larger than what was recorded: kernels keep scores in f32, and are off by less than a run
-/// that rounds scores of hundreds to 16 bits.
+/// What counts of noise that is larger than what was recorded, relative to the size of a row.
 const OF_LARGE_NOISE: f64 = 0.02;
 
 /// The noise of every step of one run.
@@ -136,18 +135,38 @@ impl Noise {
         Self { gaps: true, ..self.clone() }
     }
 
-    /// Whether two values of a step are the same but for rounding.
+    /// Whether two values of a step are the same but for rounding. Noise that is larger than all that was recorded would
+    /// excuse anything, and excuses nothing.
     ///
     /// # Errors
     /// If candle fails.
     pub fn agree(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<bool> {
+        self.agree_within(step, left, right, 0.0)
+    }
+
+    /// Whether a recorded value is the right one but for rounding. Of noise that is larger than all that was recorded, a
+    /// little counts: kernels keep scores in f32, and are off by less than a run that rounds scores of hundreds to 16 bits.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn is_right(&self, step: Name, recorded: &Tensor, right: &Tensor) -> Result<bool> {
+        self.agree_within(step, recorded, right, OF_LARGE_NOISE)
+    }
+
+    fn agree_within(
+        &self,
+        step: Name,
+        left: &Tensor,
+        right: &Tensor,
+        of_large: f64,
+    ) -> Result<bool> {
         if left.dims() != right.dims() {
             return Ok(false);
         }
         let by_type = self.by_type(left);
         let noise = self.at(step);
         let (mut is_within, mut trend) = (true, Trend::default());
-        let allowed = noise.allowed(left)?;
+        let allowed = noise.allowed(left, of_large)?;
         let agrees = for_rows(left, right, |left, right| {
             let within = |tolerance: Tolerance| {
                 left.iter().zip(right).all(|(left, right)| {
@@ -251,9 +270,9 @@ impl StepNoise {
         Ok(noise)
     }
 
-    /// What the numbers of a row may be off by, relative to its size. Noise that is larger than all that was recorded would
-    /// excuse anything: of it, little counts.
-    fn allowed(&self, recorded: &Tensor) -> Result<f64> {
+    /// What the numbers of a row may be off by, relative to its size: `of_large` where that is more than all that was
+    /// recorded.
+    fn allowed(&self, recorded: &Tensor, of_large: f64) -> Result<f64> {
         let allowed = self.allowed * self.ratio;
         if allowed <= OF_LARGE_NOISE {
             return Ok(allowed);
@@ -264,7 +283,7 @@ impl StepNoise {
             largest = finite.map(f64::abs).fold(largest, f64::max);
             true
         })?;
-        Ok(if allowed * self.least <= largest { allowed } else { OF_LARGE_NOISE })
+        Ok(if allowed * self.least <= largest { allowed } else { of_large })
     }
 
     /// The largest size of a row's finite values, but for masked ones.

@@ -248,7 +248,11 @@ impl<'a> Replay<'a> {
             Some(base) if !is_changed => !base.disagrees.contains(&name),
             _ => {
                 let seen = where_seen(&self.trace, name, found, value)?;
-                self.noise.agree(name, seen.as_ref().unwrap_or(found), value)?
+                let found = seen.as_ref().unwrap_or(found);
+                match base {
+                    Some(_) => self.noise.agree(name, found, value)?,
+                    None => self.noise.is_right(name, found, value)?,
+                }
             }
         };
         if !agrees {
