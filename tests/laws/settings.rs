@@ -52,6 +52,7 @@ fn case(key: &str) -> (Value, Value) {
         "head_dim" | "v_head_dim" | "window" | "chunk" => (json!({}), json!(2)),
         "attn_bias" => (weights, json!(fixture("masks/bias-head-query-key.json"))),
         "seed" => (json!({}), json!(7)),
+        "torch_cpu" => (json!({}), json!("arm")),
         "input" => (json!({}), json!("rand")),
         "init" => (json!({}), json!("linear")),
         "bias" | "alibi" | "sinks" | "k_eq_v" | "add_bias_kv" | "add_zero_attn" => {
@@ -178,7 +179,7 @@ fn of_positions(key: &str) -> (Value, Value) {
 }
 
 /// Those that say what is drawn, which is nothing where the numbers are recorded.
-const DRAWS: [&str; 4] = ["seed", "input", "init", "bias"];
+const DRAWS: [&str; 5] = ["seed", "torch_cpu", "input", "init", "bias"];
 
 /// The settings with what their model says, of which nothing picks weights from a file that there is not.
 fn with_model(settings: Settings) -> Settings {
