@@ -11,6 +11,8 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::file::Output;
+
 /// The files that are removed.
 static BEGUN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -37,7 +39,10 @@ pub fn watch() {
     });
 }
 
-/// Has a file removed if a signal ends the program.
-pub fn remove(path: &Path) {
-    BEGUN.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_owned());
+/// Begins an output, and has its file removed if a signal ends the program: a signal that comes meanwhile waits.
+pub fn begin<E>(create: impl FnOnce() -> Result<Output, E>) -> Result<Output, E> {
+    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = create()?;
+    begun.extend(output.temporary().map(Path::to_owned));
+    Ok(output)
 }

@@ -19,9 +19,10 @@ pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
         interruption::watch();
     }
     for path in paths {
-        let output = Output::create(path)?;
         #[cfg(unix)]
-        output.temporary().into_iter().for_each(interruption::remove);
+        let output = interruption::begin(|| Output::create(path))?;
+        #[cfg(not(unix))]
+        let output = Output::create(path)?;
         if read.iter().any(|read| read == output.path()) {
             let what = tr!("-o {path} is a file that the run reads", path = quoted_path(path));
             return Err(refusal(what, tr!("write to another file")));
