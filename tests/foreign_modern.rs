@@ -339,6 +339,32 @@ fn one_item_is_not_many_of_one_token() {
     }
 }
 
+/// Items of one token each look like the tokens of one item: what tells them apart is heard, and otherwise both are told.
+#[test]
+fn items_of_one_token_are_told_apart() {
+    let flags = Settings { heads: Some(4), ..Settings::default() };
+    let settings =
+        Settings { batch: Some(5), seq_len: Some(1), d_model: Some(24), ..flags.clone() };
+    let run = Run::new(&settings, Sources::default()).expect("valid");
+    let trace = run.trace().expect("runs");
+    let of = |name: &str| entry(name, trace.named(name).expect("there").value.clone());
+    let foreign = |names: &[&str], flags: &Settings| Foreign {
+        folder: tempfile::tempdir().expect("a temporary folder"),
+        entries: names.iter().copied().map(of).collect(),
+        flags: flags.clone(),
+    };
+    let outside = ["x", "w_q", "w_k", "w_v", "w_o", "output"];
+    let report = foreign(&outside, &flags).check().expect("checks");
+    assert!(!report.is_same() && report.fits_single_tokens);
+    let with_heads = [&outside[..], &["q_heads", "head_outputs"]].concat();
+    foreign(&with_heads, &flags).assert_same("heads");
+    let lengths = Settings { lengths: Some(vec![1; 5]), ..flags.clone() };
+    foreign(&outside, &lengths).assert_same("lengths");
+    let core = ["q_heads", "k_heads", "v_heads", "head_outputs"];
+    foreign(&core, &flags).assert_same("the number of heads");
+    foreign(&[&core[..], &["weights"]].concat(), &Settings::default()).assert_same("weights");
+}
+
 #[test]
 fn a_mistake_in_one_of_the_two_is_not_called_one_in_both() {
     let right = |step: &str, trace: &Trace| trace.named(step).expect("there").value.clone();

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::brought::told_mask;
 use super::flash::flash_errors;
 use super::non_finite::NonFinite;
-use super::other_settings::{fits_under, fitting_keys, fitting_layer};
+use super::other_settings::{fits_single_tokens, fits_under, fitting_keys, fitting_layer};
 use super::recomputed::{Recomputed, in_the_runs_type, judged};
 use super::recorded::own_trace;
 use super::report::{Report, Status, StepReport};
@@ -81,7 +81,16 @@ pub fn checked(
     let mapped = map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
     let found = judged(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
     let Recomputed {
-        run, trace, named, mut steps, matches, unmatched, padded_rows, diagnosis, ..
+        run,
+        trace,
+        named,
+        mut steps,
+        matches,
+        unmatched,
+        tokens_first,
+        padded_rows,
+        diagnosis,
+        ..
     } = found;
     let is_of_run = |name: &str| {
         Name::in_files(name).is_some_and(|name| name.is_given() || trace.step(name).is_some())
@@ -106,6 +115,10 @@ pub fn checked(
     let differs = report.first_divergence().is_some();
     let other = if run.config().start == Start::Inputs { Mask::None } else { Mask::Causal };
     let fits_other = differs && is_foreign && fits_under(other, &record, flags, tolerances)?;
+    let is_read_as_one_item =
+        tokens_first && run.config().sizes.batch == 1 && flags.seq_len.is_none();
+    let fits_single_tokens =
+        differs && is_read_as_one_item && fits_single_tokens(&record, flags, tolerances)?;
     let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
     let is_open = differs && is_foreign && unexplained;
     let weights = named.record.tensor(Name::Weights.as_str());
@@ -126,6 +139,7 @@ pub fn checked(
         mask_read,
         fits_unmasked: fits_other && other == Mask::None,
         fits_causal: fits_other && other == Mask::Causal,
+        fits_single_tokens,
         fits_layer,
         fits_keys,
         flash,

@@ -141,10 +141,11 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
     let says_so = settings.seq_len.is_some()
         || settings.batch.is_some()
         || settings.past.is_some()
+        || settings.lengths.as_ref().is_some_and(|lengths| is_long(x, 0, lengths.len()))
         || is_of_one_token(record, x)
         || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
-    let may_turn = says_so || !is_one(x, 0);
-    let is_trivial = is_one(x, 1) && may_turn && !says_so;
+    let may_turn = says_so || !is_long(x, 0, 1);
+    let is_trivial = is_long(x, 1, 1) && may_turn && !says_so;
     if plain.sources.tensor(Name::Mask).is_some() {
         let how = tr!("true means blocked; given as attn_mask, it means attend");
         plain.matches.push(Match::as_it_is("mask", "mask").read(how));
@@ -219,6 +220,7 @@ fn cores(
         };
         return masks.into_iter().map(with).collect();
     }
+    let readings = not_denied(readings, &record, &settings);
     // Attention to one key is none: whatever it lacks would seem right.
     let keys = |reading: &Qkv| {
         let axis = if reading.start == Start::Heads { 2 } else { 1 };
@@ -261,25 +263,50 @@ fn cores(
     }
 }
 
-/// Whether recorded scores or weights show that X has one token for each item.
-fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
-    let Some([1, tokens, _] | [tokens, 1, _]) = x.map(Tensor::dims) else { return false };
-    record.entries.iter().any(|entry| {
-        let (dims, meanings) = (entry.tensor.dims(), meanings(&entry.name));
-        let is_square = dims.iter().filter(|size| *size == tokens).count() >= 2;
+/// The orders of axes in which the queries have the lengths that settings and recorded scores or weights state; all if there
+/// is none.
+fn not_denied(readings: Vec<Qkv>, record: &Record, settings: &Settings) -> Vec<Qkv> {
+    let cells: Vec<&[usize]> = of_cells(record).map(|entry| entry.tensor.dims()).collect();
+    let is_stated = |reading: &Qkv| {
+        let queries = reading.tensors.first().map_or(&[][..], |(_, queries)| queries.dims());
+        let &[batch, heads, tokens, _] = queries else { return true };
+        let agrees =
+            |(stated, length): (Option<usize>, usize)| stated.is_none_or(|stated| stated == length);
+        let of_settings =
+            [(settings.batch, batch), (settings.heads, heads), (settings.seq_len, tokens)];
+        of_settings.into_iter().all(agrees)
+            && cells.iter().all(|dims| dims.starts_with(&[batch, heads, tokens]))
+    };
+    let (stated, denied): (Vec<Qkv>, Vec<Qkv>) = readings.into_iter().partition(is_stated);
+    if stated.is_empty() { denied } else { stated }
+}
+
+/// The recorded scores and weights, a number for every head, query and key.
+fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
+    record.entries.iter().filter(|entry| {
         let is_of_cells =
             |name: &Name| [Name::ScoresRaw, Name::Scores, Name::Weights].contains(name);
-        // Heads and items as one axis, and then the token.
-        let is_split = |name: &Name| name.row().is_of_heads();
-        let has_one_token = matches!(dims, [_, 1, _]) && *tokens > 1;
-        dims.len() == 4 && !is_square && meanings.iter().any(is_of_cells)
-            || has_one_token && meanings.iter().any(is_split)
+        entry.tensor.rank() == 4 && meanings(&entry.name).iter().any(is_of_cells)
     })
 }
 
-/// Whether a tensor is there, and that axis of it has one place.
-fn is_one(tensor: Option<&Tensor>, axis: usize) -> bool {
-    tensor.is_some_and(|tensor| tensor.dims().get(axis) == Some(&1))
+/// Whether recorded scores or weights show that X has one token for each item.
+fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
+    let Some([1, tokens, _] | [tokens, 1, _]) = x.map(Tensor::dims) else { return false };
+    let is_square = |dims: &[usize]| dims.iter().filter(|size| *size == tokens).count() >= 2;
+    let is_split = |entry: &Entry| {
+        let (dims, meanings) = (entry.tensor.dims(), meanings(&entry.name));
+        // Heads and items as one axis or as two, and then the token.
+        let has_one_token = matches!(dims, [_, 1, _] | [_, _, 1, _]) && *tokens > 1;
+        has_one_token && meanings.iter().any(|name| name.row().is_of_heads())
+    };
+    of_cells(record).any(|entry| !is_square(entry.tensor.dims()))
+        || record.entries.iter().any(is_split)
+}
+
+/// Whether a tensor is there, and that axis of it has so many places.
+fn is_long(tensor: Option<&Tensor>, axis: usize, length: usize) -> bool {
+    tensor.is_some_and(|tensor| tensor.dims().get(axis) == Some(&length))
 }
 
 impl Interpretation {

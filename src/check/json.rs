@@ -29,6 +29,7 @@ impl Serialize for Report {
         keys.serialize_entry("first_divergence", &first)?;
         keys.serialize_entry("fits_unmasked", &self.fits_unmasked)?;
         keys.serialize_entry("fits_causal", &self.fits_causal)?;
+        keys.serialize_entry("fits_single_tokens", &self.fits_single_tokens)?;
         keys.serialize_entry("fits_layer", &self.fits_layer)?;
         if let Some(keys_seen) = &self.fits_keys {
             keys.serialize_entry("fits_keys", keys_seen)?;

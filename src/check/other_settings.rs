@@ -29,6 +29,20 @@ pub fn fits_under(
     Ok(all_under(record, &others, tolerances)?.any(|found| found.is_same()))
 }
 
+/// Whether the file is that of a run over single tokens, one for each item, where as many tokens of one item are meant
+/// unless something says otherwise.
+///
+/// # Errors
+/// If the file cannot be understood.
+pub fn fits_single_tokens(
+    record: &Record,
+    flags: &Settings,
+    tolerances: &Tolerances,
+) -> Result<bool> {
+    let others = Settings { seq_len: Some(1), ..flags.clone() };
+    Ok(all_under(record, &others, tolerances)?.any(|found| found.is_same()))
+}
+
 /// How long other layers are looked for.
 const LAYERS: Duration = Duration::from_secs(10);
 

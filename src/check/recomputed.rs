@@ -30,6 +30,8 @@ pub struct Recomputed {
     pub steps: Vec<StepReport>,
     pub matches: Vec<Match>,
     pub unmatched: Vec<Unmatched>,
+    /// Whether X was read as (`seq_len`, batch, `d_in`).
+    pub tokens_first: bool,
     /// The rows that are left out.
     padding: Option<Padding>,
     pub padded_rows: Option<PaddedRows>,
@@ -284,6 +286,7 @@ fn recompute(
         steps,
         matches,
         unmatched,
+        tokens_first,
         padding,
         padded_rows,
         diagnosis: None,

@@ -92,6 +92,8 @@ pub struct Report {
     /// Whether a foreign file that starts at queries, keys and values and differs would be the same under a causal mask,
     /// where nothing was said of masks.
     pub fits_causal: bool,
+    /// Whether a foreign file that differs, whose X was read as tokens of one item, would be the same as items of one token.
+    pub fits_single_tokens: bool,
     /// The layer of the file of weights that gives the numbers of a foreign file, where the one that was meant does not.
     pub fits_layer: Option<String>,
     /// The setting of seen keys under which a foreign file that differs is as it should be, where its recorded weights leave
@@ -167,6 +169,7 @@ impl Report {
             mask_read: None,
             fits_unmasked: false,
             fits_causal: false,
+            fits_single_tokens: false,
             fits_layer: None,
             fits_keys: None,
             flash: None,

@@ -88,6 +88,12 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         );
         blocks.push(Block::text(note));
     }
+    if report.fits_single_tokens {
+        let note = tr!(
+            "with `seq_len=1` it is the same: X is then items of one token each; without it, X is read as the tokens of one item"
+        );
+        blocks.push(Block::text(note));
+    }
     if let Some(FitsKeys { setting, is_same, .. }) = &report.fits_keys {
         let all =
             if *is_same { tr!("it is") } else { tr!("all but the rows of padded queries is") };
