@@ -5,6 +5,7 @@ use candle_core::{Device, Tensor};
 use super::documents::Documents;
 use super::fill::Fill;
 use super::linear::QueryRows;
+use super::loops::filled;
 use super::position::{ByPosition, Hides, Shift};
 use super::scaling::number;
 use crate::error::Result;
@@ -129,6 +130,10 @@ impl Operation for Masking {
             Self::Not => read::<1, _>(inputs)?[0].eq(0_u8)?,
             Self::Fill { fill } => {
                 let [scores, mask] = read(inputs)?;
+                #[allow(clippy::cast_possible_truncation, reason = "the type of the scores")]
+                if let Some(filled) = filled(scores, mask, fill.0 as f32) {
+                    return Ok(filled);
+                }
                 let (fill, shape) = (number(fill.0, scores)?, scores.shape());
                 mask.broadcast_as(shape)?.where_cond(&fill.broadcast_as(shape)?, scores)?
             }

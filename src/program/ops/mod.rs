@@ -10,6 +10,7 @@ mod frequencies;
 mod functions;
 mod heads;
 mod linear;
+mod loops;
 mod mask;
 mod norm;
 mod other_keys;

@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::functions::Map;
+use super::loops::mapped;
 use super::norm::Normalize;
 use super::score_slips::ScoreSlip;
 use super::slip::Slip;
@@ -57,8 +58,22 @@ impl Operation for Scaling {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
         Ok(match (self, others) {
             (Self::Norm(norm), _) => norm.value(x, others)?,
-            (Self::Root { head_dim }, _) => x.broadcast_div(&number(root(*head_dim), x)?)?,
-            (Self::By { factor }, _) => x.broadcast_mul(&number(*factor, x)?)?,
+            (Self::Root { head_dim }, _) => {
+                let root = root(*head_dim);
+                #[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
+                match mapped(x, |number| number / root as f32) {
+                    Some(divided) => divided,
+                    None => x.broadcast_div(&number(root, x)?)?,
+                }
+            }
+            (Self::By { factor }, _) =>
+            {
+                #[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
+                match mapped(x, |number| number * *factor as f32) {
+                    Some(multiplied) => multiplied,
+                    None => x.broadcast_mul(&number(*factor, x)?)?,
+                }
+            }
             (Self::SoftCap { cap }, _) => {
                 let cap = number(*cap, x)?;
                 x.broadcast_div(&cap)?.tanh()?.broadcast_mul(&cap)?

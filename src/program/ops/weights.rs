@@ -2,6 +2,7 @@
 
 use candle_core::{D, DType, Device, Tensor};
 
+use super::loops;
 use super::mask::broadcasts;
 use super::weight_pattern::pattern;
 use super::weight_slips::{knobs, siblings};
@@ -105,7 +106,10 @@ impl Operation for Weighting {
             (Self::Softmax { empty_row, axis_from_last }, [scores, sinks @ ..]) => {
                 let weights = match (axis_from_last, sinks) {
                     (1, [sinks]) => beside_sinks(scores, sinks)?,
-                    (1, _) => candle_nn::ops::softmax_last_dim(scores)?,
+                    (1, _) => match loops::softmax(scores) {
+                        Some(weights) => weights,
+                        None => candle_nn::ops::softmax_last_dim(scores)?,
+                    },
                     (other, _) => {
                         let axis = scores.rank().checked_sub(*other).ok_or(Misread)?;
                         candle_nn::ops::softmax(scores, axis)?

@@ -1,0 +1,168 @@
+"""PyTorch, safetensors and orjson beside mha-trace, on runs of any size.
+
+pip install torch numpy safetensors orjson
+cargo build --release
+cargo bench --no-run --bench large
+python benches/speed.py
+
+Each is run several times in turn, in a process of its own, and what is printed are minima and medians. The size is that
+of batch 8, 512 tokens, 512 features and 8 heads unless it is given: `--size 8,512,512,8`.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# The run in PyTorch, every step kept. What it prints are seconds.
+TORCH = """
+import json, sys, time
+import torch
+import torch.nn.functional as F
+
+batch, seq_len, d_model, heads = map(int, sys.argv[1].split(","))
+torch.manual_seed(42)
+started = time.perf_counter()
+x = torch.randn(batch, seq_len, d_model)
+layers = [torch.nn.Linear(d_model, d_model, bias=False) for _ in range(4)]
+drawing = time.perf_counter() - started
+
+
+@torch.no_grad()
+def trace():
+    w_q, w_k, w_v, w_o = layers
+    kept = {"q": w_q(x), "k": w_k(x), "v": w_v(x)}
+
+    def split(tensor):
+        return tensor.view(batch, seq_len, heads, -1).transpose(1, 2).contiguous()
+
+    for name in "qkv":
+        kept[f"{name}_heads"] = split(kept[name])
+    kept["scores_raw"] = kept["q_heads"] @ kept["k_heads"].transpose(-2, -1)
+    kept["scores"] = kept["scores_raw"] / (d_model // heads) ** 0.5
+    mask = torch.triu(torch.ones(seq_len, seq_len), diagonal=1).bool()
+    kept["masked_scores"] = kept["scores"].masked_fill(mask, -1e9)
+    kept["weights"] = F.softmax(kept["masked_scores"], dim=-1)
+    kept["head_outputs"] = kept["weights"] @ kept["v_heads"]
+    kept["concat"] = kept["head_outputs"].transpose(1, 2).reshape(batch, seq_len, d_model)
+    kept["output"] = w_o(kept["concat"])
+    return kept
+
+
+def seconds(do):
+    started = time.perf_counter()
+    do()
+    return time.perf_counter() - started
+
+
+first = seconds(trace)
+warm = sorted(seconds(trace) for _ in range(int(sys.argv[2])))
+times = {"drawing": drawing, "first": first, "warm": warm[len(warm) // 2]}
+if len(sys.argv) > 3:
+    import orjson
+    from safetensors.torch import load_file, save_file
+
+    folder = sys.argv[3]
+    kept = {"x": x, **{f"w_{n}": layer.weight.data for n, layer in zip("qkvo", layers)}, **trace()}
+    path = f"{folder}/torch.safetensors"
+    times["save_file"] = seconds(lambda: save_file(kept, path))
+    arrays = {name: tensor.numpy() for name, tensor in kept.items()}
+    text = orjson.dumps(arrays, option=orjson.OPT_SERIALIZE_NUMPY)
+    times["orjson.dumps"] = seconds(
+        lambda: orjson.dumps(arrays, option=orjson.OPT_SERIALIZE_NUMPY)
+    )
+    times["orjson.loads"] = seconds(lambda: orjson.loads(text))
+    del text, arrays
+    others = load_file(path)
+
+    def compare():
+        for name, tensor in kept.items():
+            torch.testing.assert_close(tensor, others[name])
+
+    times["assert_close"] = seconds(compare)
+print(json.dumps(times))
+"""
+
+
+def process(command, **options):
+    """How long a process takes as a whole, and what it prints."""
+    started = time.perf_counter()
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True, **options)
+    return time.perf_counter() - started, done.stdout
+
+
+def bench():
+    """The executable of benches/large.rs."""
+    command = ["cargo", "bench", "--no-run", "--bench", "large", "--message-format", "json"]
+    lines = process(command, cwd=ROOT, stderr=subprocess.DEVNULL)[1].splitlines()
+    made = (json.loads(line) for line in lines)
+    benches = (found for found in made if found.get("target", {}).get("name") == "large")
+    return next(found["executable"] for found in benches)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default=ROOT / "target/release/mha-trace", type=Path)
+    parser.add_argument("--size", default="8,512,512,8", help="batch, seq_len, d_model, heads")
+    parser.add_argument("--runs", default=5, type=int)
+    parser.add_argument("--files", action="store_true", help="also write, check and diff files")
+    args = parser.parse_args()
+    names = ["--batch", "--seq-len", "--d-model", "--heads"]
+    flags = [word for pair in zip(names, args.size.split(",")) for word in pair]
+    large, times = bench(), {}
+
+    def keep(name, seconds):
+        times.setdefault(name, []).append(seconds)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(args.runs):
+            printed = process([large, *args.size.split(","), 10])[1].split()
+            keep("trace, first run", float(printed[1]))
+            keep("trace, warmed", float(printed[-2]))
+            keep("mha-trace -q", process([args.bin, "-q", *flags])[0])
+            script = [sys.executable, "-c", TORCH, args.size, "1"]
+            keep("PyTorch, whole script", process(script)[0])
+            script[-1] = "10"
+            # Files are many seconds of work.
+            seconds = json.loads(process([*script, folder] if args.files else script)[1])
+            for name, value in seconds.items():
+                keep(f"PyTorch, {name}", value)
+            if not args.files:
+                continue
+            for end in "safetensors", "json":
+                path = os.path.join(folder, f"ours.{end}")
+                keep(f"mha-trace -q -o .{end}", process([args.bin, "-q", *flags, "-o", path])[0])
+                keep(f"mha-trace check .{end}", process([args.bin, "check", "-q", path])[0])
+            path = os.path.join(folder, "ours.safetensors")
+            other = os.path.join(folder, "torch.safetensors")
+            Path(other).write_bytes(Path(path).read_bytes())
+            keep("mha-trace diff", process([args.bin, "diff", "-q", path, other])[0])
+
+    for name, all_times in sorted(times.items()):
+        print(f"{name:<32} min {min(all_times):8.3f} s   median {statistics.median(all_times):8.3f} s")
+    pairs = [
+        ("trace, first run", "PyTorch, first", 0.7),
+        ("trace, warmed", "PyTorch, warm", 0.7),
+        ("mha-trace -q", "PyTorch, first", 1.0),
+        ("mha-trace -q", "PyTorch, whole script", 0.1),
+        ("mha-trace -q -o .safetensors", "PyTorch, save_file", 0.5),
+        ("mha-trace -q -o .json", "PyTorch, orjson.dumps", 1.0),
+        ("mha-trace check .json", "PyTorch, orjson.loads", 1.0),
+        ("mha-trace diff", "PyTorch, assert_close", 0.15),
+    ]
+    print()
+    for ours, theirs, most in pairs:
+        if ours in times and theirs in times:
+            ratio = statistics.median(a / b for a, b in zip(times[ours], times[theirs]))
+            print(f"{ours:<30} / {theirs:<24} {ratio:6.2f}   (aim: {most})")
+
+
+if __name__ == "__main__":
+    main()
