@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use candle_core::{DType, Tensor, WithDType};
+use rayon::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -227,37 +228,36 @@ fn write_entry(entry: &Entry, writer: &mut dyn Write) -> io::Result<()> {
     write!(writer, ", \"dtype\": \"{dtype}\", \"shape\": {}, \"data\": ", json!(tensor.dims()))?;
     let dims = tensor.dims();
     match tensor.dtype() {
-        DType::U8 => write_data::<u8>(tensor, dims, writer, |bit, w| write!(w, "{}", bit != 0)),
-        DType::I64 => write_data::<i64>(tensor, dims, writer, |value, w| write!(w, "{value}")),
-        DType::F64 => write_data::<f64>(tensor, dims, writer, |value, w| {
-            if value.is_finite() {
-                Ok(serde_json::to_writer(w, &value)?)
-            } else {
-                non_finite(value, w)
-            }
+        DType::U8 => write_data::<u8>(tensor, dims, writer, |bit, text| {
+            text.extend_from_slice(if bit == 0 { b"false" } else { b"true" });
+            Ok(())
         }),
-        _ => write_data::<f32>(tensor, dims, writer, |value, w| {
-            if value.is_finite() {
-                Ok(serde_json::to_writer(w, &value)?)
-            } else {
-                non_finite(value.into(), w)
-            }
+        DType::I64 => write_data::<i64>(tensor, dims, writer, |value, text| {
+            Ok(serde_json::to_writer(text, &value)?)
+        }),
+        DType::F64 => write_data::<f64>(tensor, dims, writer, |value, text| match value {
+            value if value.is_finite() => Ok(serde_json::to_writer(text, &value)?),
+            value => non_finite(value, text),
+        }),
+        _ => write_data::<f32>(tensor, dims, writer, |value, text| match value {
+            value if value.is_finite() => Ok(serde_json::to_writer(text, &value)?),
+            value => non_finite(value.into(), text),
         }),
     }?;
     writer.write_all(b"}")
 }
 
-fn non_finite(value: f64, writer: &mut dyn Write) -> io::Result<()> {
-    writer.write_all(match value {
+fn non_finite(value: f64, text: &mut Vec<u8>) -> io::Result<()> {
+    text.write_all(match value {
         f64::INFINITY => b"\"Infinity\"",
         f64::NEG_INFINITY => b"\"-Infinity\"",
         _ => b"\"NaN\"",
     })
 }
 
-type WriteNumber<T> = fn(T, &mut dyn Write) -> io::Result<()>;
+type WriteNumber<T> = fn(T, &mut Vec<u8>) -> io::Result<()>;
 
-fn write_data<T: WithDType>(
+fn write_data<T: WithDType + Sync>(
     tensor: &Tensor,
     dims: &[usize],
     writer: &mut dyn Write,
@@ -267,23 +267,81 @@ fn write_data<T: WithDType>(
     write_rows(&widened.map_err(io::Error::other)?, dims, writer, number)
 }
 
-fn write_rows<T: Copy>(
+/// So many numbers are put into words by one thread at a time.
+const PIECE: usize = 1 << 16;
+
+/// Numbers as nested arrays, many on all cores.
+fn write_rows<T: Copy + Sync>(
     values: &[T],
     dims: &[usize],
     writer: &mut dyn Write,
     number: WriteNumber<T>,
 ) -> io::Result<()> {
-    let Some((length, inner)) = dims.split_first() else {
-        return values.iter().try_for_each(|value| number(*value, writer));
+    let row = row_length(values, dims);
+    let Some((_, inner)) = dims.split_first().filter(|_| values.len() > PIECE) else {
+        let mut text = Vec::new();
+        append(values, dims, &mut text, number)?;
+        return writer.write_all(&text);
     };
     writer.write_all(b"[")?;
-    for (at, row) in values.chunks((values.len() / length.max(&1)).max(1)).enumerate() {
+    let rows_at_once = (PIECE / row).max(1);
+    let pieces_at_once = if row > PIECE { 1 } else { 4 * rayon::current_num_threads() };
+    for (at, some) in values.chunks(row * rows_at_once * pieces_at_once).enumerate() {
         if at > 0 {
             writer.write_all(b", ")?;
         }
-        write_rows(row, inner, writer, number)?;
+        if row > PIECE {
+            write_rows(some, inner, writer, number)?;
+            continue;
+        }
+        let pieces = some.par_chunks(row * rows_at_once);
+        let texts = pieces.map(|rows| {
+            let mut text = Vec::new();
+            append_rows(rows, row, inner, &mut text, number).map(|()| text)
+        });
+        for (at, text) in texts.collect::<io::Result<Vec<_>>>()?.into_iter().enumerate() {
+            writer.write_all(if at > 0 { b", " } else { b"" })?;
+            writer.write_all(&text)?;
+        }
     }
     writer.write_all(b"]")
+}
+
+/// How many numbers stand in a row of the first axis.
+fn row_length<T>(values: &[T], dims: &[usize]) -> usize {
+    (values.len() / dims.first().copied().unwrap_or(1).max(1)).max(1)
+}
+
+/// Numbers as nested arrays, one behind the other in `text`.
+fn append<T: Copy>(
+    values: &[T],
+    dims: &[usize],
+    text: &mut Vec<u8>,
+    number: WriteNumber<T>,
+) -> io::Result<()> {
+    let Some((_, inner)) = dims.split_first() else {
+        return values.iter().try_for_each(|value| number(*value, text));
+    };
+    text.push(b'[');
+    append_rows(values, row_length(values, dims), inner, text, number)?;
+    text.push(b']');
+    Ok(())
+}
+
+fn append_rows<T: Copy>(
+    values: &[T],
+    row: usize,
+    inner: &[usize],
+    text: &mut Vec<u8>,
+    number: WriteNumber<T>,
+) -> io::Result<()> {
+    for (at, row) in values.chunks(row).enumerate() {
+        if at > 0 {
+            text.extend_from_slice(b", ");
+        }
+        append(row, inner, text, number)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -306,6 +364,23 @@ mod tests {
             written(tensor),
             r#"{"name": "x", "dtype": "f32", "shape": [2,3], "data": [[0.1, -0.0, 1000000000.0], ["NaN", "Infinity", "-Infinity"]]}"#
         );
+    }
+
+    /// Many numbers are written piece by piece, whatever their shape is.
+    #[test]
+    fn many_numbers_are_nested_as_few_are() {
+        for dims in [&[300_000][..], &[100_000, 3], &[2, 3, 50_000], &[3, 100_000], &[70, 1, 5000]]
+        {
+            let count = dims.iter().product::<usize>();
+            let values: Vec<i64> = (0..).take(count).collect();
+            let (mut whole, mut text) = (Vec::new(), Vec::new());
+            let number: WriteNumber<i64> = |value, text| Ok(serde_json::to_writer(text, &value)?);
+            write_rows(&values, dims, &mut whole, number).expect("written");
+            append(&values, dims, &mut text, number).expect("written");
+            assert!(whole == text, "{dims:?}");
+            let read: Array = serde_json::from_slice(&whole).expect("reads");
+            assert_eq!(read.shape, dims);
+        }
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Output {
         let written = match place {
             Place::Beside(temporary) => write(temporary.as_file())
                 // What takes an old file's place is on the disk before the old one is gone.
-                .and_then(|()| temporary.as_file().sync_all())
+                .and_then(|()| if path.exists() { temporary.as_file().sync_all() } else { Ok(()) })
                 .and_then(|()| Ok(temporary.persist(&path).map(drop)?)),
             Place::Stream(stream) => through(&stream, write),
         };
