@@ -1,6 +1,7 @@
 //! Two tensors of one shape, element by element.
 
 use candle_core::{DType, Tensor};
+use rayon::prelude::*;
 
 use super::tolerance::Tolerance;
 use crate::error::Result;
@@ -55,36 +56,64 @@ pub fn is_exact_in(values: &Tensor, precision: Precision) -> Result<bool> {
 pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Comparison> {
     let (flat_left, flat_right) = (left.flatten_all()?, right.flatten_all()?);
     let count = flat_left.elem_count();
-    let mut total = Comparison {
-        max_abs: 0.0,
-        max_rel: 0.0,
-        mismatched: 0,
+    let starts: Vec<usize> = (0..count).step_by(CHUNK).collect();
+    let parts = starts.par_iter().map(|start| {
+        let part = |flat| chunk(flat, *start, CHUNK);
+        Ok(Part::of(*start, &part(&flat_left)?, &part(&flat_right)?, tolerance))
+    });
+    let parts: Vec<Part> = parts.collect::<Result<_>>()?;
+    let whole = parts.into_iter().reduce(Part::and).unwrap_or_default();
+    Ok(Comparison {
+        max_abs: whole.max_abs,
+        max_rel: whole.max_rel,
+        mismatched: whole.mismatched,
         count,
-        worst: Vec::new(),
-        left: 0.0,
-        right: 0.0,
+        worst: unravel(whole.worst, left.dims()),
+        left: whole.left,
+        right: whole.right,
         dtypes: (left.dtype(), right.dtype()),
-    };
-    let mut worst = (0, f64::NEG_INFINITY);
-    for start in (0..count).step_by(CHUNK) {
-        let part = |flat| chunk(flat, start, CHUNK);
-        let (left, right) = (part(&flat_left)?, part(&flat_right)?);
-        for (at, (left, right)) in left.into_iter().zip(right).enumerate() {
+    })
+}
+
+/// How some elements differ.
+#[derive(Default)]
+struct Part {
+    max_abs: f64,
+    max_rel: f64,
+    mismatched: usize,
+    worst: usize,
+    excess: f64,
+    left: f64,
+    right: f64,
+}
+
+impl Part {
+    fn of(start: usize, left: &[f64], right: &[f64], tolerance: Tolerance) -> Self {
+        let mut part = Self { excess: f64::NEG_INFINITY, ..Self::default() };
+        for (at, (left, right)) in left.iter().copied().zip(right.iter().copied()).enumerate() {
             let excess = tolerance.excess(left, right);
             if excess > 0.0 {
                 let difference = (left - right).abs();
-                total.max_abs = larger(total.max_abs, difference);
-                total.max_rel = larger(total.max_rel, difference / right.abs());
+                part.max_abs = larger(part.max_abs, difference);
+                part.max_rel = larger(part.max_rel, difference / right.abs());
             }
-            total.mismatched += usize::from(excess > 1.0);
-            if excess > worst.1 {
-                worst = (start + at, excess);
-                (total.left, total.right) = (left, right);
+            part.mismatched += usize::from(excess > 1.0);
+            if excess > part.excess {
+                (part.worst, part.excess) = (start + at, excess);
+                (part.left, part.right) = (left, right);
             }
         }
+        part
     }
-    total.worst = unravel(worst.0, left.dims());
-    Ok(total)
+
+    /// These elements and those behind them.
+    fn and(self, behind: Self) -> Self {
+        let max_abs = larger(self.max_abs, behind.max_abs);
+        let max_rel = larger(self.max_rel, behind.max_rel);
+        let mismatched = self.mismatched + behind.mismatched;
+        let worst = if behind.excess > self.excess { behind } else { self };
+        Self { max_abs, max_rel, mismatched, ..worst }
+    }
 }
 
 /// The elements of a flat tensor from `start` on, at most `length`.
