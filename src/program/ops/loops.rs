@@ -121,8 +121,14 @@ fn softmax_row(scores: &[f32], shares: &mut [f32]) {
     }
     let largest = largest.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
     let largest = f64::from(largest);
-    for (share, score) in shares.iter_mut().zip(scores) {
-        *share = exp(f64::from(*score) - largest) as f32;
+    for (shares, scores) in shares.chunks_mut(LANES).zip(scores.chunks(LANES)) {
+        // Many keys are blocked side by side, and shares are zeros until they are computed.
+        if scores.iter().all(|score| f64::from(*score) - largest < LEAST) {
+            continue;
+        }
+        for (share, score) in shares.iter_mut().zip(scores) {
+            *share = exp(f64::from(*score) - largest) as f32;
+        }
     }
     let (lanes, rest) = shares.as_chunks::<LANES>();
     let mut sums = [0.0_f64; LANES];
@@ -137,6 +143,9 @@ fn softmax_row(scores: &[f32], shares: &mut [f32]) {
         *share /= sum;
     }
 }
+
+/// What e is raised to where f32 has nothing but 0.
+const LEAST: f64 = -110.0;
 
 /// e^x of numbers that are 0 or less, to about 1e-9 of itself: 2^n · e^r, where n is whole and e^r a Taylor series. There are
 /// no branches and no calls in it, so that a loop takes many numbers at once.
@@ -159,8 +168,7 @@ fn exp(x: f64) -> f64 {
         1.0,
         1.0,
     ];
-    // Below this f32 has nothing but 0.
-    let x = if x < -110.0 { -110.0 } else { x };
+    let x = if x < LEAST { LEAST } else { x };
     let shifted = x * LOG2_E + WHOLE;
     let r = x - (shifted - WHOLE) * LN_2;
     let series = SERIES.iter().fold(0.0, |sum, one| sum * r + one);
@@ -215,7 +223,7 @@ mod tests {
     fn exponentials_are_rounded_as_rarely_wrong_as_those_of_f64() {
         for step in 0..120_000 {
             let x = -f64::from(step) / 1000.0;
-            let (own, right) = (exp(x), if x < -110.0 { (-110.0_f64).exp() } else { x.exp() });
+            let (own, right) = (exp(x), x.max(LEAST).exp());
             assert!((own / right - 1.0).abs() < 1e-9, "e^{x} is {right}, not {own}");
         }
         assert!(exp(f64::NAN).is_nan());
