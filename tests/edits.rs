@@ -177,6 +177,19 @@ fn most_edits_are_told_from_the_output_alone() {
     assert_named(&all, true, 80);
 }
 
+/// Where batch, heads and tokens have one length, a mistake can look like another order of axes.
+#[test]
+fn no_order_of_axes_is_read_that_hides_a_mistake() {
+    let mistakes = [("classic-2", "split-without-transpose"), ("open-2", "x-time-major")];
+    let mut entries = entries();
+    entries.retain(|entry| mistakes.contains(&(text(&entry["run"]), text(&entry["name"]))));
+    let all = reports(entries, false);
+    assert_eq!(all.len(), mistakes.len());
+    for one in all {
+        assert!(one.is_found() && one.answer(false) == Answer::Named, "{}", one.told());
+    }
+}
+
 /// The true step and type are told, and no NaN is called the same.
 #[test]
 fn an_overflow_is_no_rounding() {

@@ -37,6 +37,7 @@ mod report;
 mod told_cells;
 mod tolerance;
 mod trend;
+mod ways;
 mod whole_runs;
 
 pub use check::{Checked, check, checked};

@@ -14,11 +14,10 @@ use super::padding::{PaddedRows, Padding};
 use super::products::Lowered;
 use super::report::{Status, StepReport};
 use super::tolerance::Tolerances;
-use super::whole_runs::PATIENCE;
-use crate::config::{Settings, Start};
-use crate::error::{Error, Result};
+use crate::config::Settings;
+use crate::error::Result;
 use crate::file::Record;
-use crate::foreign::{FITS, Match, Named, Unmatched, distance, name_steps};
+use crate::foreign::{Match, Named, Orders, Unmatched, distance, name_steps};
 use crate::program::{Name, Role, Step, Trace};
 use crate::run::Run;
 
@@ -60,13 +59,29 @@ impl Recomputed {
     }
 
     /// How many steps are wrong for no known reason.
-    fn unexplained(&self) -> usize {
+    pub fn unexplained(&self) -> usize {
         self.diagnosis.as_ref().map_or(0, |diagnosis| diagnosis.unexplained.len())
+    }
+
+    /// Whether tensors are read in another order of axes than their names have, though their lengths allow that one.
+    pub fn is_turned(&self) -> bool {
+        self.tokens_first || self.named.is_reordered
+    }
+
+    /// Whether one mistake is all that is wrong.
+    fn has_one_mistake(&self) -> bool {
+        let findings = self.diagnosis.iter().flat_map(|diagnosis| &diagnosis.findings);
+        self.unexplained() == 0 && findings.filter(|found| !found.is_rounding()).count() == 1
+    }
+
+    /// Whether this way, in which nothing is turned, needs one mistake alone where another one turns something as well.
+    pub fn is_plainer(&self, other: &Self) -> bool {
+        other.is_turned() && other.unexplained() == self.unexplained() && self.has_one_mistake()
     }
 
     /// Explains what differs. Numbers of 16 bits may all be within the tolerance of their type, and be off together by more
     /// than rounding: that differs too, unless the tolerance was asked for.
-    fn judge(mut self, tolerances: &Tolerances, patience: Duration) -> Result<Self> {
+    pub fn judge(mut self, tolerances: &Tolerances, patience: Duration) -> Result<Self> {
         let may_share = !tolerances.are_set() && half(&self.named.record, &self.trace)?.is_some();
         if self.same() == self.steps.len() && !may_share {
             return Ok(self);
@@ -98,29 +113,6 @@ impl Recomputed {
     }
 }
 
-/// Of several ways to understand a file those with the most steps that are the same but for the rounding of any type,
-/// and of those the ones that find the most steps in it: a way that finds fewer understands less of it.
-fn likeliest(found: Vec<Recomputed>) -> Result<Vec<Recomputed>> {
-    if found.len() < 2 {
-        return Ok(found);
-    }
-    let ways = found.into_iter().map(|way| Ok((way.distances()?, way)));
-    let mut ways: Vec<(Vec<f64>, Recomputed)> = ways.collect::<Result<_>>()?;
-    keep_most(&mut ways, |(apart, _)| apart.iter().filter(|apart| **apart <= FITS).count());
-    keep_most(&mut ways, |(_, way)| way.steps.len());
-    // What is wrong in some way is nearer to what it should be than what is read in the wrong way.
-    if ways.iter().all(|(_, way)| way.run.config().start != Start::Inputs) {
-        let sum = |apart: &[f64]| apart.iter().sum::<f64>();
-        ways.sort_by(|(left, _), (right, _)| sum(left).total_cmp(&sum(right)));
-    }
-    Ok(ways.into_iter().map(|(_, way)| way).collect())
-}
-
-fn keep_most<T>(ways: &mut Vec<T>, count: impl Fn(&T) -> usize) {
-    let most = ways.iter().map(&count).max();
-    ways.retain(|way| Some(count(way)) == most);
-}
-
 /// The file's runs under other settings, but for those that cannot be made.
 pub fn all_under(
     record: &Record,
@@ -130,108 +122,20 @@ pub fn all_under(
     let all = interpretations(record, settings)?.into_iter();
     Ok(all.filter_map(move |mut interpretation| {
         let run = interpretation.run().ok()?;
-        recompute(interpretation, run, tolerances).ok()
+        recompute(interpretation, run, tolerances, Orders::Any).ok()
     }))
 }
 
-/// The file's run beside the file, explained. Of the [`likeliest`] ways to understand the file the one is taken that
-/// leaves the fewest steps without an explanation, the plain one first.
+/// The file's tensors beside those of a run, under a way to understand the file, with tensors of steps' names in these
+/// `orders` of axes.
 ///
 /// # Errors
-/// If the file cannot be understood, or candle fails.
-pub fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
-    best(ways(record, flags, tolerances)?, tolerances)
-}
-
-/// The same way to understand the file; what differs is not explained where no choice depends on it.
-///
-/// # Errors
-/// If the file cannot be understood, or candle fails.
-pub fn understood(record: &Record, flags: &Settings) -> Result<Recomputed> {
-    let tolerances = Tolerances::default();
-    let mut ways = ways(record, flags, &tolerances)?;
-    match ways.pop() {
-        Some(only) if ways.is_empty() => Ok(only),
-        last => best(ways.into_iter().chain(last).collect(), &tolerances),
-    }
-}
-
-/// The [`likeliest`] ways to understand the file, or the first under which it is the same.
-fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Vec<Recomputed>> {
-    preset_says_something(record, flags)?;
-    let (mut found, mut refused) = (Vec::new(), None);
-    for mut interpretation in interpretations(record, flags)? {
-        // The settings can tell that a way is not meant, as those of so many items do.
-        let run = match interpretation.run() {
-            Ok(run) => run,
-            Err(error) => {
-                refused = refused.or(Some(error));
-                continue;
-            }
-        };
-        seed_says_something(flags, &run)?;
-        match recompute(interpretation, run, tolerances) {
-            // One that leaves tensors aside may be the same for not having understood them.
-            Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
-                return Ok(vec![recomputed]);
-            }
-            Ok(recomputed) => found.push(recomputed),
-            Err(error) if found.is_empty() => return Err(error),
-            Err(_) => {}
-        }
-    }
-    match refused.filter(|_| found.is_empty()) {
-        Some(refused) => Err(refused),
-        None => likeliest(found),
-    }
-}
-
-/// Refuses a preset where the file has settings.
-fn preset_says_something(record: &Record, flags: &Settings) -> Result<()> {
-    let (Some(preset), Some(_)) = (flags.preset, &record.config) else { return Ok(()) };
-    let what = tr!("`preset={preset}` says nothing beside a file that states its settings", preset);
-    Err(Error::config(what, "leave it out, or give the settings that should be others"))
-}
-
-/// Refuses a seed where nothing is drawn.
-fn seed_says_something(flags: &Settings, run: &Run) -> Result<()> {
-    match flags.seed {
-        Some(seed) if !run.draws()? => {
-            let what = tr!(
-                "`seed={seed}` draws nothing: the file holds all that the run is given",
-                seed = seed.0
-            );
-            Err(Error::config(what, "leave it out"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Of several ways to understand a file, each explained, the one that leaves the fewest steps unexplained.
-fn best(ways: Vec<Recomputed>, tolerances: &Tolerances) -> Result<Recomputed> {
-    let mut best: Option<Recomputed> = None;
-    for recomputed in ways {
-        // Where all is explained, another way may still need nothing but rounding.
-        let is_explained = best.as_ref().is_some_and(|best| best.unexplained() == 0);
-        let patience = if is_explained { Duration::ZERO } else { PATIENCE };
-        let judged = recomputed.judge(tolerances, patience)?;
-        // One that needs nothing but rounding is the one that was meant.
-        if judged.is_same() {
-            return Ok(judged);
-        }
-        // One that needs less to be wrong is likelier; of equal ones the plain one.
-        let is_better = |best: &Recomputed| judged.unexplained() < best.unexplained();
-        if best.as_ref().is_none_or(is_better) {
-            best = Some(judged);
-        }
-    }
-    best.ok_or_else(|| Error::config("there is nothing to check", "record a step"))
-}
-
-fn recompute(
+/// If two tensors would be the same step, or candle fails.
+pub fn recompute(
     interpretation: Interpretation,
     run: Run,
     tolerances: &Tolerances,
+    orders: Orders,
 ) -> Result<Recomputed> {
     let Interpretation { record, matches, mut unmatched, tokens_first, .. } = interpretation;
     let trace = run.trace()?;
@@ -249,7 +153,7 @@ fn recompute(
         Named::as_it_is(record)
     } else {
         let rounded = in_the_files_type(&record, &trace)?;
-        name_steps(&record, rounded.as_ref().unwrap_or(&trace), tokens_first)?
+        name_steps(&record, rounded.as_ref().unwrap_or(&trace), tokens_first, orders)?
     };
     let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));
     let padding = left_out.transpose()?.flatten();

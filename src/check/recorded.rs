@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::recomputed::{in_the_runs_type, understood};
+use super::recomputed::in_the_runs_type;
+use super::ways::understood;
 use crate::config::{Config, Settings};
 use crate::error::Result;
 use crate::file::{Record, read_place};

@@ -27,4 +27,4 @@ pub use model::{Known, known};
 pub(crate) use names::{last_segment, meanings};
 pub(crate) use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;
-pub(crate) use steps::{FITS, Named, distance, fitting, name_steps};
+pub(crate) use steps::{FITS, Named, Orders, distance, fitting, name_steps};

@@ -35,8 +35,19 @@ pub struct Named {
     pub matches: Vec<Match>,
     /// The tensors that are no step, and why.
     pub unmatched: Vec<Unmatched>,
+    /// Whether a tensor under the very name of a step, with its lengths, was read in another order of axes.
+    pub is_reordered: bool,
     /// The orders of axes that are known of the file, keys as queries.
     orders: Vec<Vec<Axis>>,
+}
+
+/// In which order the axes of a tensor under the very name of a step may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Orders {
+    /// In any that its lengths allow.
+    Any,
+    /// In the step's own, where its lengths allow that.
+    Plain,
 }
 
 /// Finds the step of every computed tensor, and the order of its axes: by its name and its shape where they allow one
@@ -45,7 +56,12 @@ pub struct Named {
 ///
 /// # Errors
 /// If two tensors would be the same step.
-pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<Named> {
+pub fn name_steps(
+    record: &Record,
+    trace: &Trace,
+    tokens_first: bool,
+    orders: Orders,
+) -> Result<Named> {
     let given = |entry: &&Entry| {
         let starts = |name: Name| trace.step(name).is_some_and(|step| step.op == Op::Given);
         Name::in_files(&entry.name).is_some_and(|name| name.is_given() || starts(name))
@@ -55,6 +71,7 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
         record: Record { config: None, entries: given.into_iter().cloned().collect() },
         matches: Vec::new(),
         unmatched: Vec::new(),
+        is_reordered: false,
         orders: if tokens_first {
             vec![vec![Axis::Query, Axis::Batch, Axis::Model]]
         } else {
@@ -69,7 +86,7 @@ pub fn name_steps(record: &Record, trace: &Trace, tokens_first: bool) -> Result<
     }
     let mut open = Vec::new();
     for (entry, meant) in computed.into_iter().zip(&meanings) {
-        let mut options = options(entry, trace);
+        let mut options = options(entry, trace, orders);
         let own = |name: Name| meant.iter().filter(|meant| **meant == name).count();
         let is_of_another = |name: Name| times.get(&name).is_some_and(|times| *times > own(name));
         // Where the lengths leave it open, the tokens of what nothing recorded reads are in the order of X: whatever
@@ -151,10 +168,10 @@ fn is_followed(step: &Step, trace: &Trace, is_recorded: impl Fn(Name) -> bool) -
 }
 
 /// The steps that a tensor can be, and how it is to be read then: the step of its very name if its shape fits.
-fn options<'a>(entry: &Entry, trace: &'a Trace) -> Vec<(&'a Step, AxisOrder)> {
+fn options<'a>(entry: &Entry, trace: &'a Trace, orders: Orders) -> Vec<(&'a Step, AxisOrder)> {
     let name = last_segment(&entry.name);
     let dims = entry.tensor.dims();
-    let orders = |step: &'a Step| {
+    let in_orders = |step: &'a Step| {
         let mut orders = AxisOrder::all(&step.axes, dims);
         // Axes that the file names are not to be guessed.
         if let Some(named) = &entry.axes
@@ -171,13 +188,16 @@ fn options<'a>(entry: &Entry, trace: &'a Trace) -> Vec<(&'a Step, AxisOrder)> {
     let can_be_filled =
         |step: &Step| step.name == Name::MaskedScores || lowest(&step.value).is_some_and(is_fill);
     let exact = Name::in_files(name).and_then(computed);
-    let exact: Vec<_> = exact.into_iter().flat_map(orders).collect();
+    let mut exact: Vec<_> = exact.into_iter().flat_map(in_orders).collect();
+    if orders == Orders::Plain && exact.iter().any(|(_, order)| order.is_plain()) {
+        exact.retain(|(_, order)| order.is_plain());
+    }
     if !exact.is_empty() {
         return exact;
     }
     let steps = meant(name, trace).into_iter();
     let steps = steps.filter_map(computed).filter(|step| !is_masked || can_be_filled(step));
-    steps.flat_map(orders).collect()
+    steps.flat_map(in_orders).collect()
 }
 
 /// The steps that a name may mean in a run: of one that ends before the output projection, what it ends at is the output.
@@ -231,7 +251,8 @@ impl Named {
     /// A file of ours, which says itself what its tensors are.
     #[must_use]
     pub fn as_it_is(record: Record) -> Self {
-        Self { record, matches: Vec::new(), unmatched: Vec::new(), orders: Vec::new() }
+        let (matches, unmatched, orders) = (Vec::new(), Vec::new(), Vec::new());
+        Self { record, matches, unmatched, is_reordered: false, orders }
     }
 
     /// How unlikely an order is: 0 if it is that of another tensor with those axes, or that of `TransformerLens`.
@@ -261,6 +282,10 @@ impl Named {
             );
             return Err(Error::config(what, fix));
         }
+        let may_be_plain =
+            options.iter().any(|(other, way)| other.name == step.name && way.is_plain());
+        let is_named = Name::in_files(last_segment(&entry.name)) == Some(step.name);
+        self.is_reordered |= is_named && may_be_plain && !reading.is_plain();
         self.orders.push(reading.order());
         let tensor = reading.apply(&entry.tensor)?;
         let axes = Some(step.axes.names());
