@@ -1,15 +1,21 @@
 //! Mistakes in 16-bit runs that are hardly larger than the rounding of the type (`fixtures/sixteen_bits.py`).
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use mha_trace::Settings;
 use mha_trace::check::{Finding, Report, Tolerances, check};
-use mha_trace::config::Mask;
+use mha_trace::config::{Mask, QkNorm};
 use mha_trace::foreign::NameMap;
 use mha_trace::program::{Kind, Name};
+use safetensors::SafeTensors;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sixteen_bits")
+}
 
 fn report(file: &str) -> Report {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sixteen_bits");
+    let folder = folder();
     let flags = Settings { heads: Some(4), mask: Some(Mask::Causal), ..Settings::default() };
     let path = folder.join(format!("{file}.safetensors"));
     check(&path, &flags, &NameMap::default(), &Tolerances::default()).expect("checks")
@@ -55,6 +61,49 @@ fn what_numbers_share_is_no_rounding() {
             let [found] = findings(&report) else { panic!("{dtype} {mistake}: {report:?}") };
             assert_eq!((found.kind, found.step), (Some(kind), step), "{dtype} {mistake}");
             assert!(found.summary.ends_with(place), "{dtype}: {}", found.summary);
+        }
+    }
+}
+
+/// Whether a step was recorded.
+type IsRecorded = fn(Name) -> bool;
+
+/// The report of attention with norms of q and k, of which these computed steps were recorded.
+fn report_of_norms(dtype: &str, is_recorded: IsRecorded) -> Report {
+    let bytes = fs::read(folder().join(format!("{dtype}.eps.safetensors"))).expect("readable");
+    let all = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let is_kept = |name: &str| {
+        let step = Name::named(name).expect("a step");
+        step.is_given() || is_recorded(step)
+    };
+    let kept = all.tensors().into_iter().filter(|(name, _)| is_kept(name));
+    let dumps = tempfile::tempdir().expect("a temporary folder");
+    let path = dumps.path().join("eps.safetensors");
+    safetensors::serialize_to_file(kept, None, &path).expect("written");
+    let flags = Settings {
+        heads: Some(4),
+        mask: Some(Mask::Causal),
+        qk_norm: Some(QkNorm::Rms),
+        ..Settings::default()
+    };
+    check(&path, &flags, &NameMap::default(), &Tolerances::default()).expect("checks")
+}
+
+/// Not as a factor, nor as that of one norm.
+#[test]
+fn the_eps_that_norms_share_is_told() {
+    let recorded: [(&str, IsRecorded); 4] = [
+        ("all", |_| true),
+        ("all but the norms", |name| !matches!(name, Name::QNorm | Name::KNorm)),
+        ("three", |name| matches!(name, Name::Scores | Name::Weights | Name::Output)),
+        ("the output", |name| name == Name::Output),
+    ];
+    for dtype in ["f32", "bf16", "f16"] {
+        for (which, is_recorded) in recorded {
+            let report = report_of_norms(dtype, is_recorded);
+            let [found] = findings(&report) else { panic!("{dtype}, {which}: {report:?}") };
+            let summary = "q_norm, k_norm: eps is 0.003 where 1e-6 was meant";
+            assert_eq!(found.summary, summary, "{dtype}, {which}");
         }
     }
 }

@@ -10,10 +10,11 @@ use super::clues::parts;
 use super::compare::compare;
 use super::evidence::Evidence;
 use super::finding::Finding;
+use super::fit::is_as_near;
 use super::hypothesis::{Hypothesis, hypotheses, sites};
 use super::replay::{narrowed_trace, narrowed_values, worst};
 use super::tolerance::Tolerance;
-use super::{fit, fit_cells};
+use super::{fit, fit_cells, fit_norms};
 use crate::error::Result;
 use crate::program::{Axis, Kind, Name, Part, Program, Trace};
 
@@ -21,7 +22,12 @@ use crate::program::{Axis, Kind, Name, Part, Program, Trace};
 struct Explanation {
     made: Hypothesis,
     steps: Vec<Name>,
+    /// How much nearer it comes to what was recorded, over all steps that it reaches.
+    gain: f64,
 }
+
+/// What a mistake explains that contradicts the record.
+const NOTHING: (Vec<Name>, f64) = (Vec::new(), 0.0);
 
 /// The search for what explains steps that are wrong though what they read is right.
 struct Search<'e, 'a> {
@@ -111,6 +117,12 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
     for made in all.iter().filter(|made| made.may_reach(evidence.trace, faulty)) {
         search.try_one(made)?;
     }
+    // Rounding of 16 bits leaves room for more than one story: that of the ε, which norms share, is among them.
+    let norms = if evidence.precision().is_some() { faulty.to_vec() } else { search.open() };
+    let part = search.sieve.as_ref().map(|sieve| evidence.part(&sieve.trace, &sieve.recorded));
+    for made in fit_norms::recorded(evidence, part.as_ref().unwrap_or(evidence), &norms)? {
+        search.try_one(&made)?;
+    }
     for step in search.open() {
         for made in fit::numbers(evidence, step)? {
             search.try_one(&made)?;
@@ -156,24 +168,25 @@ impl Search<'_, '_> {
 
     /// Keeps a mistake that explains something, and contradicts nothing.
     fn try_one(&mut self, made: &Hypothesis) -> Result<bool> {
-        let steps = self.explained(made)?;
+        let (steps, gain) = self.explained(made)?;
         let is_told = made.is_known() || steps.iter().any(|step| self.telling.contains(step));
         let explains = !steps.is_empty() && is_told;
         if explains {
-            self.found.push(Explanation { made: made.clone(), steps });
+            self.found.push(Explanation { made: made.clone(), steps, gain });
         }
         Ok(explains)
     }
 
-    /// The faulty steps that a mistake explains: none if it does not hold at all that it reaches.
-    fn explained(&self, made: &Hypothesis) -> Result<Vec<Name>> {
-        let Some(program) = made.program(self.evidence.trace) else { return Ok(Vec::new()) };
+    /// The faulty steps that a mistake explains: none if it does not hold at all that it reaches. And how much nearer
+    /// it comes to what was recorded than what is right.
+    fn explained(&self, made: &Hypothesis) -> Result<(Vec<Name>, f64)> {
+        let Some(program) = made.program(self.evidence.trace) else { return Ok(NOTHING) };
         let sites = sites(self.evidence.trace, &program);
-        let mut steps = Vec::new();
+        let (mut steps, mut gain) = (Vec::new(), 0.0);
         let (wrong, right): (Vec<Name>, Vec<Name>) =
             sites.iter().partition(|site| self.faulty.contains(site));
         if wrong.is_empty() {
-            return Ok(steps);
+            return Ok(NOTHING);
         }
         // Most mistakes explain nothing, which a step that is wrong shows first.
         for site in wrong.into_iter().chain(right) {
@@ -181,20 +194,24 @@ impl Search<'_, '_> {
             if let Some(sieve) = &self.sieve
                 && !sieve.lets_through(self.evidence, made, &program, site)?
             {
-                return Ok(Vec::new());
+                return Ok(NOTHING);
             }
             let Some(value) = self.evidence.of(&program, site)? else { continue };
             if !agrees(self.evidence, made, site, found, &value)? {
-                return Ok(Vec::new());
+                return Ok(NOTHING);
+            }
+            if let Some(step) = self.evidence.trace.step(site) {
+                let right = self.evidence.expected(step)?;
+                gain += fit::gain(found, &value, &right)?;
             }
             if self.faulty.contains(&site) {
                 if !self.is_nearer(site, found, &value)? {
-                    return Ok(Vec::new());
+                    return Ok(NOTHING);
                 }
                 steps.push(site);
             }
         }
-        Ok(steps)
+        Ok((steps, gain))
     }
 
     /// Whether a mistake's value of a faulty step comes much nearer than the right one. In 16 bits one that differs little
@@ -248,20 +265,25 @@ impl Search<'_, '_> {
         Ok(())
     }
 
+    /// The simplest mistake of those that explain the most of some steps; of equal ones the one that comes nearest, or the
+    /// first where that makes no difference.
+    fn simplest(&self, open: &[Name]) -> Option<&Explanation> {
+        let covered =
+            |found: &Explanation| found.steps.iter().filter(|step| open.contains(step)).count();
+        let key = |found: &&Explanation| (std::cmp::Reverse(covered(found)), found.made.cost);
+        let explaining = || self.found.iter().filter(|found| covered(found) > 0);
+        let best = explaining().map(|found| key(&found)).min()?;
+        let equal = || explaining().filter(|found| key(found) == best);
+        let most = equal().map(|found| found.gain).fold(f64::NEG_INFINITY, f64::max);
+        equal().find(|found| is_as_near(found.gain, most))
+    }
+
     /// The simplest mistakes that explain what can be explained.
     fn findings(self) -> Explained {
         let mut findings: Vec<Finding> = Vec::new();
         let mut edits = Edits::new();
         let mut open: Vec<Name> = self.faulty.to_vec();
-        while let Some(best) = self
-            .found
-            .iter()
-            .filter(|found| found.steps.iter().any(|step| open.contains(step)))
-            .min_by_key(|found| {
-                let covered = found.steps.iter().filter(|step| open.contains(step)).count();
-                (std::cmp::Reverse(covered), found.made.cost)
-            })
-        {
+        while let Some(best) = self.simplest(&open) {
             let Some(step) = best.steps.iter().find(|step| open.contains(step)) else { break };
             let mut finding = best.made.finding(*step);
             for other in &self.found {
@@ -269,7 +291,7 @@ impl Search<'_, '_> {
                 let told = (other.made.id, other.made.summary.clone());
                 let is_new = other.made.summary != finding.summary
                     && !finding.also.contains(&told)
-                    && !is_same_number(&other.made, &best.made);
+                    && !other.made.has_number_of(&best.made, self.evidence.precision());
                 // Ways of one mistake are no alternatives.
                 let is_other = !other.made.is_known() || other.made.id != finding.id;
                 if is_as_good && is_new && is_other {
@@ -283,15 +305,6 @@ impl Search<'_, '_> {
         findings.sort_by_key(|finding| self.faulty.iter().position(|step| *step == finding.step));
         Explained { findings, edits, unexplained: open }
     }
-}
-
-/// Whether two mistakes have the same number, but for where its digits end.
-fn is_same_number(one: &Hypothesis, other: &Hypothesis) -> bool {
-    one.edits.iter().map(|edit| edit.at).eq(other.edits.iter().map(|edit| edit.at))
-        && one.number.as_ref().zip(other.number.as_ref()).is_some_and(|(one, other)| {
-            one.parameter == other.parameter
-                && (one.found - other.found).abs() <= 1e-3 * other.found.abs()
-        })
 }
 
 /// Whether what a mistake gives is what was recorded: but for rounding, or if the mistake is one of precision, but for

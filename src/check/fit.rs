@@ -324,6 +324,20 @@ pub fn is_nearer(found: &Tensor, value: &Tensor, right: &Tensor) -> Result<bool>
     Ok(explains_most || by_value <= NEARER * by_right)
 }
 
+/// How much nearer `value` comes to what was `found` than the `right` one does: the sum of what each is off by.
+///
+/// # Errors
+/// If candle fails.
+pub fn gain(found: &Tensor, value: &Tensor, right: &Tensor) -> Result<f64> {
+    let gain = distance(found, right, None)? - distance(found, value, None)?;
+    Ok(if gain.is_nan() { 0.0 } else { gain })
+}
+
+/// Whether a gain is the most that there is, but for what sums in another order make of it.
+pub fn is_as_near(gain: f64, most: f64) -> bool {
+    gain >= most - 0.01 * most.abs()
+}
+
 /// A tensor's numbers, or those at these places of an axis.
 pub fn cells(tensor: &Tensor, part: Option<(usize, &[usize])>) -> Result<Vec<f64>> {
     let tensor = match part {

@@ -101,6 +101,17 @@ impl Hypothesis {
         })
     }
 
+    /// Whether another mistake has the same number at the same steps, but for what rounding leaves open: where its digits
+    /// end, or in the `precision` of 16 bits a part of it.
+    pub fn has_number_of(&self, other: &Self, precision: Option<Precision>) -> bool {
+        let within = if precision.is_some() { 0.25 } else { 1e-3 };
+        self.edits.iter().map(|edit| edit.at).eq(other.edits.iter().map(|edit| edit.at))
+            && self.number.as_ref().zip(other.number.as_ref()).is_some_and(|(own, other)| {
+                own.parameter == other.parameter
+                    && (own.found - other.found).abs() <= within * other.found.abs()
+            })
+    }
+
     /// Whether it edits one of these steps, or what is given and they may read.
     pub fn may_reach(&self, right: &Trace, steps: &[Name]) -> bool {
         self.edits.iter().any(|edit| {

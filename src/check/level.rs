@@ -1,5 +1,6 @@
 //! A recorded run and parts of it, on which most mistakes already fail.
 
+use super::fit::distance;
 use super::replay::{Made, Outcome, Replay, worst};
 use crate::error::Result;
 use crate::program::{Part, Program};
@@ -51,4 +52,21 @@ impl<'a> Level<'a> {
             None => Ok(Vec::new()),
         }
     }
+}
+
+/// How far a run with a mistake is from the first recorded step that the right run does not give, in the first of some
+/// levels that shows it.
+///
+/// # Errors
+/// If candle fails.
+pub fn distance_in(levels: &[Level], made: &Made) -> Result<f64> {
+    for level in levels {
+        let Some(run) = level.run(made)? else { continue };
+        let Some((name, found, _)) = level.replay.disagreeing(&level.right).next() else {
+            continue;
+        };
+        let Some(value) = run.value(name) else { continue };
+        return distance(found, value, None);
+    }
+    Ok(f64::INFINITY)
 }

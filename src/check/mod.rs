@@ -15,6 +15,7 @@ mod finding;
 mod fit;
 mod fit_cells;
 mod fit_frequencies;
+mod fit_norms;
 mod fit_parts;
 mod fit_positions;
 mod fit_sums;

@@ -211,6 +211,9 @@ impl Products {
     }
 }
 
+/// How many times as large the one of two roundings may be that are one: instructions round more or less.
+const AS_LARGE: f64 = 4.0;
+
 /// Whether what `found` is off by is what `rounded` is off by, cell by cell. A factor that all numbers share is looked at
 /// apart: rounding that cuts has one too, and so has many a mistake.
 ///
@@ -236,8 +239,30 @@ pub fn is_off_alike(found: &Tensor, value: &Tensor, rounded: &Tensor) -> Result<
         off.iter().zip(&own).map(|(off, own)| off - factor * own).collect()
     };
     let (rest_found, rest_rounded) = (rest(&found, of_found), rest(&rounded, of_rounded));
-    let cosine = dot(&rest_found, &rest_rounded)
-        / (dot(&rest_found, &rest_found) * dot(&rest_rounded, &rest_rounded)).sqrt();
-    let size = (dot(&rest_rounded, &rest_rounded) / dot(&own, &own)).sqrt();
-    Ok(cosine > ALIKE && (of_found - of_rounded).abs() <= size)
+    let [of_its, of_meant] = [&rest_found, &rest_rounded].map(|rest| dot(rest, rest).sqrt());
+    let cosine = dot(&rest_found, &rest_rounded) / (of_its * of_meant);
+    let size = of_meant / dot(&own, &own).sqrt();
+    let is_as_large = of_its * AS_LARGE >= of_meant && of_its <= AS_LARGE * of_meant;
+    Ok(cosine > ALIKE && is_as_large && (of_found - of_rounded).abs() <= size)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    /// A wrong ε can go the way that cut products go, a hundredth as far.
+    #[test]
+    fn what_is_off_by_far_less_than_a_type_rounds_is_not_of_it() {
+        let value = Tensor::arange(1.0_f32, 65.0, &Device::Cpu).expect("counts");
+        let rounded = Precision::CutTf32.round(&(&value / 3.0).expect("divides")).expect("rounds");
+        let value = (value / 3.0).expect("divides");
+        let off = rounded.sub(&value).expect("subtracts");
+        let is_alike = |factor: f64| {
+            let found = (&value + (&off * factor).expect("scales")).expect("adds");
+            is_off_alike(&found, &value, &rounded).expect("compares")
+        };
+        assert!(is_alike(1.0) && is_alike(1.5) && !is_alike(0.01) && !is_alike(100.0));
+    }
 }

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::blocked_scores::where_seen;
 use super::compare::compare;
-use super::fit::is_nearer;
+use super::fit::{gain, is_nearer};
 use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
@@ -171,6 +171,22 @@ impl<'a> Replay<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// How much nearer a run comes to all that was recorded than the one without its mistake.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn gain(&self, run: &Outcome, without: &Outcome) -> Result<f64> {
+        let mut sum = 0.0;
+        for step in self.trace.steps() {
+            let found = self.recorded.get(&step.name);
+            let values = run.value(step.name).zip(without.value(step.name));
+            if let (Some(found), Some((value, right))) = (found, values) {
+                sum += gain(found, value, right)?;
+            }
+        }
+        Ok(sum)
     }
 
     /// The recorded steps that disagree with a run, in order of execution, beside their recorded values and the

@@ -12,12 +12,13 @@ use rayon::prelude::*;
 use super::catalogue::{Situation, catalogue};
 use super::clues::parts;
 use super::evidence::Evidence;
-use super::finding::{Diagnosis, Finding, Pairs};
-use super::fit::{distance, refined};
+use super::finding::{Diagnosis, Finding, Pairs, add};
+use super::fit::{is_as_near, refined};
+use super::fit_norms;
 use super::grammar::cost::{COMMON, ODD};
 use super::grammar::numbers::{plain, with_number};
 use super::hypothesis::{Hypothesis, hypotheses};
-use super::level::Level;
+use super::level::{Level, distance_in};
 use super::replay::{Made, Outcome, Replay};
 use crate::error::Result;
 use crate::program::{Axis, Kind, Name, Range};
@@ -90,7 +91,10 @@ impl<'a> WholeRuns<'a> {
         let is_likely = |made: &&Hypothesis| {
             made.kind != Kind::Precision && made.cost < ODD && (tells || made.is_known())
         };
-        let likely: Vec<&Hypothesis> = all.iter().filter(is_likely).collect();
+        let norms = if tells { self.norms()? } else { Vec::new() };
+        let mut likely: Vec<&Hypothesis> =
+            norms.iter().chain(all.iter().filter(is_likely)).collect();
+        likely.sort_by_key(|made| made.cost);
         let (mut fitting, untried) = self.cheapest(&likely, patience)?;
         let spent = started.elapsed();
         let tried = u32::try_from(likely.len().max(1)).unwrap_or(u32::MAX);
@@ -123,14 +127,45 @@ impl<'a> WholeRuns<'a> {
         Ok(Diagnosis { findings, pairs: Pairs::Tried { unlisted }, ..Diagnosis::default() })
     }
 
-    /// The findings of those mistakes that fit, in their order.
+    /// The findings of those mistakes that fit: those with a name in their order, and of the others the one that comes
+    /// nearest to what was recorded first.
     fn fitting(&self, all: &[&Hypothesis]) -> Result<Vec<Finding>> {
         let tried = all.par_iter().map(|hypothesis| {
             let Some(made) = Made::of(hypothesis, self.evidence.trace) else { return Ok(None) };
-            let fits = self.fits(&made)?;
-            Ok(fits.then(|| hypothesis.finding(made.first_site())))
+            let finding = || hypothesis.finding(made.first_site());
+            Ok(self.gain(&made)?.map(|gain| (gain, *hypothesis, finding())))
         });
-        Ok(tried.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        let tried = tried.collect::<Result<Vec<_>>>()?;
+        let mut fitting: Vec<(f64, &Hypothesis, Finding)> = tried.into_iter().flatten().collect();
+        let gains = fitting.iter().filter(|(_, made, _)| !made.is_known()).map(|(gain, ..)| *gain);
+        let most = gains.fold(f64::NEG_INFINITY, f64::max);
+        fitting.sort_by_key(|(gain, made, _)| !made.is_known() && !is_as_near(*gain, most));
+        let (mut told, mut findings): (Vec<&Hypothesis>, Vec<Finding>) = (Vec::new(), Vec::new());
+        for (_, made, finding) in fitting {
+            let precision = self.evidence.precision();
+            if made.is_known() || !told.iter().any(|other| made.has_number_of(other, precision)) {
+                told.push(made);
+                findings.push(finding);
+            }
+        }
+        Ok(findings)
+    }
+
+    /// The mistakes that norms have another ε, fitted on the smallest part and then on the whole.
+    fn norms(&self) -> Result<Vec<Hypothesis>> {
+        let trace = self.evidence.trace;
+        let by = |levels| {
+            move |hypothesis: &Hypothesis| match Made::of(hypothesis, trace) {
+                Some(made) => distance_in(levels, &made),
+                None => Ok(f64::INFINITY),
+            }
+        };
+        let fitted = fit_norms::norms(trace).into_par_iter().map(|norms| {
+            let sizes = &self.evidence.config.sizes;
+            let whole = self.levels.len().saturating_sub(1);
+            fit_norms::fitted(trace, &norms, sizes, by(&self.levels), by(&self.levels[whole..]))
+        });
+        Ok(fitted.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// The cheapest mistakes that fit, of some that are in order of cost; or else, where those left would take longer than
@@ -162,30 +197,31 @@ impl<'a> WholeRuns<'a> {
         Ok((fitting, None))
     }
 
-    /// Whether a run with one mistake gives every recorded step, and would not without it.
-    fn fits(&self, made: &Made) -> Result<bool> {
-        let Some((whole, parts)) = self.levels.split_last() else { return Ok(false) };
+    /// How much nearer to what was recorded a run with one mistake comes, if it gives every recorded step, and would not
+    /// without it.
+    fn gain(&self, made: &Made) -> Result<Option<f64>> {
+        let Some((whole, parts)) = self.levels.split_last() else { return Ok(None) };
         let scores = self.evidence.trace.step(Name::ScoresRaw);
         let is_large = scores.is_some_and(|scores| scores.axes.count() > LARGE);
         for part in parts {
             let Some(program) = part.program(&made.program) else {
                 // In a large run, one that a few rows do not show must be likely.
                 if is_large && part.parts.len() > 1 && made.hypothesis.cost > COMMON {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 continue;
             };
             match part.replay.with(&part.right, made.first_site(), &program)? {
                 Some(run) if run.fits() => {}
-                Some(_) | None => return Ok(false),
+                Some(_) | None => return Ok(None),
             }
         }
-        match whole.run(made)? {
-            Some(run) => Ok(run.fits()
-                && whole.replay.is_apart(&run, &whole.right)?
-                && whole.replay.is_nearer(&run, &whole.right)?),
-            None => Ok(false),
-        }
+        let Some(run) = whole.run(made)? else { return Ok(None) };
+        let right = &whole.right;
+        let fits = run.fits()
+            && whole.replay.is_apart(&run, right)?
+            && whole.replay.is_nearer(&run, right)?;
+        fits.then(|| whole.replay.gain(&run, right)).transpose()
     }
 
     /// The mistakes that give every recorded step with a number that is fitted on the smallest part.
@@ -201,7 +237,7 @@ impl<'a> WholeRuns<'a> {
                 let error = |value: f64| {
                     let hypothesis = with_number(step.name, &knob, value, sizes);
                     let made = hypothesis.as_ref().and_then(|made| Made::of(made, trace));
-                    made.map_or(Ok(f64::INFINITY), |made| self.distance(&made))
+                    made.map_or(Ok(f64::INFINITY), |made| distance_in(&self.levels, &made))
                 };
                 let Some(best) = refined(knob.value.abs(), &error)? else { continue };
                 for value in [plain(best, &knob, sizes), best] {
@@ -209,7 +245,7 @@ impl<'a> WholeRuns<'a> {
                         continue;
                     };
                     let Some(made) = Made::of(&hypothesis, trace) else { continue };
-                    if self.fits(&made)? {
+                    if self.gain(&made)?.is_some() {
                         add(&mut found, hypothesis.finding(made.first_site()));
                         break;
                     }
@@ -255,20 +291,6 @@ impl<'a> WholeRuns<'a> {
         confined.sort_by_key(|made| made.cost);
         let confined: Vec<&Hypothesis> = confined.iter().collect();
         Ok(self.cheapest(&confined, Duration::MAX)?.0)
-    }
-
-    /// How far a run with a mistake is from the first recorded step that the right run does not give, in the smallest
-    /// part.
-    fn distance(&self, made: &Made) -> Result<f64> {
-        for level in &self.levels {
-            let Some(run) = level.run(made)? else { continue };
-            let Some((name, found, _)) = level.replay.disagreeing(&level.right).next() else {
-                continue;
-            };
-            let Some(value) = run.value(name) else { continue };
-            return distance(found, value, None);
-        }
-        Ok(f64::INFINITY)
     }
 
     /// The pairs of named mistakes that give every recorded step, the simplest first.
@@ -362,21 +384,6 @@ fn some_of(count: usize) -> Vec<Vec<usize>> {
     all.retain(|places| !places.is_empty());
     all.dedup();
     all
-}
-
-/// Adds a finding to those of equal cost: one with a name stands by itself, others beside the first.
-fn add(findings: &mut Vec<Finding>, other: Finding) {
-    if other.is_known() || findings.is_empty() {
-        if findings.iter().all(|found| found.id != other.id) {
-            findings.push(other);
-        }
-    } else if let Some(first) = findings.first_mut().filter(|first| first.summary != other.summary)
-    {
-        let told = (other.id, other.summary);
-        if told.1 != first.summary && !first.also.contains(&told) {
-            first.also.push(told);
-        }
-    }
 }
 
 #[cfg(test)]

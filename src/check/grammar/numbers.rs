@@ -163,6 +163,13 @@ fn rounded(fitted: f64) -> Option<f64> {
     })
 }
 
+/// The numbers of one digit and of two that a fitted one may stand for, where rounding leaves no more of it.
+pub fn few_digits(fitted: f64) -> Vec<f64> {
+    let few = |digits: usize| format!("{fitted:.*e}", digits - 1).parse::<f64>().ok();
+    let few = (1..=2).filter_map(few);
+    few.filter(|value| (value - fitted).abs() <= 0.1 * fitted.abs()).collect()
+}
+
 /// The number of a config that a fitted one stands for: whole, or of few digits. One that is neither is none, as a few
 /// frequencies would fit any number.
 pub fn stated(fitted: f64) -> Option<f64> {

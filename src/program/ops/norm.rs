@@ -169,7 +169,10 @@ impl Normalize {
             name: "eps",
             value: self.eps,
             range: Range::Positive,
-            common: vec![0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3, 1e-2],
+            common: [0.0, 1e-12]
+                .into_iter()
+                .chain((1..10).map(|power| 0.1_f64.powi(power)))
+                .collect(),
             with: Box::new(move |eps| Some(Scaling::Norm(Self { eps, ..self }).into())),
         }]
     }
