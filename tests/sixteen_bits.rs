@@ -1,14 +1,13 @@
 //! Mistakes in 16-bit runs that are hardly larger than the rounding of the type (`fixtures/sixteen_bits.py`).
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use candle_core::Device;
 use mha_trace::Settings;
 use mha_trace::check::{Finding, Report, Tolerances, check};
 use mha_trace::config::{Mask, QkNorm};
 use mha_trace::foreign::NameMap;
 use mha_trace::program::{Kind, Name};
-use safetensors::SafeTensors;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/sixteen_bits")
@@ -68,24 +67,19 @@ fn what_numbers_share_is_no_rounding() {
 /// Whether a step was recorded.
 type IsRecorded = fn(Name) -> bool;
 
-/// The report of attention with norms of q and k, of which these computed steps were recorded.
-fn report_of_norms(dtype: &str, is_recorded: IsRecorded) -> Report {
-    let bytes = fs::read(folder().join(format!("{dtype}.eps.safetensors"))).expect("readable");
-    let all = SafeTensors::deserialize(&bytes).expect("safetensors");
-    let is_kept = |name: &str| {
+/// The report of a file of which these computed steps were recorded.
+fn report_of(file: &str, qk_norm: Option<QkNorm>, is_recorded: IsRecorded) -> Report {
+    let path = folder().join(format!("{file}.safetensors"));
+    let mut all = candle_core::safetensors::load(path, &Device::Cpu).expect("readable");
+    all.retain(|name, _| {
         let step = Name::named(name).expect("a step");
         step.is_given() || is_recorded(step)
-    };
-    let kept = all.tensors().into_iter().filter(|(name, _)| is_kept(name));
+    });
     let dumps = tempfile::tempdir().expect("a temporary folder");
-    let path = dumps.path().join("eps.safetensors");
-    safetensors::serialize_to_file(kept, None, &path).expect("written");
-    let flags = Settings {
-        heads: Some(4),
-        mask: Some(Mask::Causal),
-        qk_norm: Some(QkNorm::Rms),
-        ..Settings::default()
-    };
+    let path = dumps.path().join("part.safetensors");
+    candle_core::safetensors::save(&all, &path).expect("written");
+    let (heads, mask) = (Some(4), Some(Mask::Causal));
+    let flags = Settings { heads, mask, qk_norm, ..Settings::default() };
     check(&path, &flags, &NameMap::default(), &Tolerances::default()).expect("checks")
 }
 
@@ -100,10 +94,30 @@ fn the_eps_that_norms_share_is_told() {
     ];
     for dtype in ["f32", "bf16", "f16"] {
         for (which, is_recorded) in recorded {
-            let report = report_of_norms(dtype, is_recorded);
+            let report = report_of(&format!("{dtype}.eps"), Some(QkNorm::Rms), is_recorded);
             let [found] = findings(&report) else { panic!("{dtype}, {which}: {report:?}") };
             let summary = "q_norm, k_norm: eps is 0.003 where 1e-6 was meant";
             assert_eq!(found.summary, summary, "{dtype}, {which}");
         }
+    }
+}
+
+#[test]
+fn what_rounding_may_hide_is_not_called_right() {
+    let told = |file: &str, is_recorded: IsRecorded| {
+        let report = report_of(file, None, is_recorded);
+        assert!(report.is_same(), "{file}: {report:?}");
+        let [found] = findings(&report) else { panic!("{file}: {report:?}") };
+        found.summary.clone()
+    };
+    let is_output: IsRecorded = |name| name == Name::Output;
+    let hidden = told("bf16.bias-missing-q", is_output);
+    assert!(hidden.ends_with("rounding in bf16: record more steps"), "{hidden}");
+    for dtype in ["bf16", "f16"] {
+        let right = format!("{dtype}.right");
+        let told = [told(&right, is_output), told(&right, |_| true)];
+        let arithmetic = "the differences are no larger than those of 16-bit arithmetic";
+        assert_eq!(told[0], arithmetic, "{dtype}");
+        assert!(told[1].starts_with("no bug"), "{dtype}: {}", told[1]);
     }
 }

@@ -9,7 +9,7 @@ use super::blocked_scores::where_seen;
 use super::compare::is_exact_in;
 use super::finding::Finding;
 use super::fit::cells;
-use super::noise::{ALLOWED, Noise};
+use super::noise::{ALLOWED, Noise, USUAL};
 use super::products::{Lowered, is_off_alike};
 use super::tolerance::Tolerance;
 use crate::config::Config;
@@ -99,17 +99,8 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// What to call differences that no step makes by itself.
-    ///
-    /// # Errors
-    /// If candle fails.
-    pub fn rounding(&self) -> Result<Finding> {
-        let (id, summary) = match self.half {
-            Some(_) => {
-                ("half-precision", tr!("no bug: the differences are those of 16-bit arithmetic"))
-            }
-            None => ("noise", tr!("no bug: the differences are those of rounding, which adds up")),
-        };
+    /// The recorded step that is furthest off, in multiples of what rounding alone made of it in this run.
+    fn furthest(&self) -> Result<Option<(f64, Name)>> {
         let mut furthest: Option<(f64, Name)> = None;
         for step in self.trace.steps().iter().filter(|step| step.is_computed()) {
             let Some(found) = self.recorded.get(&step.name) else { continue };
@@ -121,10 +112,52 @@ impl<'a> Evidence<'a> {
                 furthest = Some((factor, step.name));
             }
         }
+        Ok(furthest)
+    }
+
+    /// Whether every recorded step can be computed from what was recorded.
+    fn is_told(&self) -> bool {
+        let computed = self.trace.steps().iter().filter(|step| step.is_computed());
+        let mut recorded = computed.filter(|step| self.recorded.contains_key(&step.name));
+        recorded.all(|step| self.inputs(step).is_some())
+    }
+
+    /// What to call differences that no step makes by itself. There is no mistake where every step is told. Where some are
+    /// not, a small one may hide in what rounding is allowed.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn rounding(&self) -> Result<Finding> {
+        let (furthest, is_told) = (self.furthest()?, self.is_told());
+        let is_usual = furthest.is_none_or(|(factor, _)| factor <= USUAL);
+        let precision = self.precision();
+        let summary = match precision.map(Precision::name) {
+            Some(_) if is_told => {
+                tr!("no bug: the differences are those of 16-bit arithmetic").to_owned()
+            }
+            Some(_) if is_usual => {
+                tr!("the differences are no larger than those of 16-bit arithmetic").to_owned()
+            }
+            Some(name) => tr!(
+                "the differences are larger than this run's own rounding, and too small to tell a mistake from rounding in {name}: record more steps",
+                name
+            ),
+            None if is_told => {
+                tr!("no bug: the differences are those of rounding, which adds up").to_owned()
+            }
+            None if is_usual => {
+                tr!("the differences are no larger than those of rounding, which adds up").to_owned()
+            }
+            None => tr!(
+                "the differences are larger than this run's own rounding, and too small to tell a mistake from it: record more steps"
+            )
+            .to_owned(),
+        };
+        let id = if precision.is_some() { "half-precision" } else { "noise" };
         let step = furthest.map_or(Name::Output, |(_, step)| step);
         // More than that is within what the type's numbers may differ by, and says nothing.
         let factor = furthest.map(|(factor, _)| factor).filter(|factor| *factor <= ALLOWED);
-        Ok(Finding { factor, ..Finding::rounding(id, step, summary) })
+        Ok(Finding { factor, ..Finding::rounding(id, step, &summary) })
     }
 
     /// What of the run was computed in fewer bits, if that alone accounts for every recorded step: what each is off by is

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::{DType, Tensor};
 
-use super::recomputed::Recomputed;
+use super::recomputed::{Recomputed, all_under};
 use super::tolerance::Tolerances;
 use crate::config::{Mask, Settings};
 use crate::error::Result;
