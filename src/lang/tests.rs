@@ -64,7 +64,6 @@ fn read(stream: TokenStream, is_formula: bool, texts: &mut BTreeSet<String>) {
             }
             TokenTree::Ident(keyword) if keyword == "fn" => {
                 let name = word(Some(at + 1)).unwrap_or_default();
-                is_silent |= name == "pattern";
                 makes_formula |= name == "formula";
             }
             TokenTree::Punct(sign) if sign.as_char() == ';' => {

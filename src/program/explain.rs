@@ -55,6 +55,8 @@ pub struct NanSource {
 pub enum NanCause {
     /// It is given as such.
     Given,
+    /// It was recorded as such, and what it is made of gives a number.
+    Recorded,
     /// Softmax of −∞ alone: every key of its row is blocked.
     EmptyRow,
     /// ∞ − ∞, or 0 · ∞, of numbers that are none themselves.
@@ -175,7 +177,9 @@ impl Trace {
         let cause = match &working {
             _ if step.op == Op::Given => NanCause::Given,
             Working::Softmax(row) if row.largest == f64::NEG_INFINITY => NanCause::EmptyRow,
-            _ => NanCause::Infinite,
+            _ if terms.is_empty() => NanCause::Infinite,
+            _ if terms.iter().map(Term::value).sum::<f64>().is_nan() => NanCause::Infinite,
+            _ => NanCause::Recorded,
         };
         Ok(NanSource { cell: value_of(step).at(index)?.cell.ok_or(Misread)?, cause })
     }

@@ -105,7 +105,7 @@ steps! {
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
-    KeyMask = "mask_keys", "keys that nobody may see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
+    KeyMask = "mask_keys", "keys that an item's queries may not see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
     LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, OF_TOKENS).boolean().inner();
     DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, OF_TOKENS).boolean().inner().by("`segments=N,N`");
     FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, OF_TOKENS).boolean().inner().file("attn_mask");

@@ -266,7 +266,9 @@ impl Style {
         let width = self.width.saturating_sub(indent.len());
         let mut written = self.empty_table();
         let room = width.saturating_sub(beside(table));
-        if room < LEAST_ROOM && table.wraps > 0 {
+        let widest = table.rows.iter().filter_map(|row| row.get(table.wraps));
+        let widest = widest.map(|cell| cell.text.width()).max().unwrap_or(0);
+        if room < LEAST_ROOM.min(widest) && table.wraps > 0 {
             return self.table_and_list(table, out);
         }
         let fitted = |at: usize, text: &str| {

@@ -16,10 +16,10 @@ use crate::error::Result;
 use crate::program::{BlockedCells, Dim, Name, Op, Role, Step, Trace, broadcast};
 
 /// The signs of booleans, which mean the same in every table.
-const BLOCKED: &str = "■";
-const VISIBLE: &str = "·";
-const KEPT: &str = "✓";
-const DROPPED: &str = "✗";
+pub const BLOCKED: &str = "■";
+pub const VISIBLE: &str = "·";
+pub const KEPT: &str = "✓";
+pub const DROPPED: &str = "✗";
 
 /// The trace's header and every step that the view shows.
 ///

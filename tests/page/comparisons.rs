@@ -96,3 +96,45 @@ fn files_that_name_no_run_are_shown_as_they_are() {
     assert!(told[0].as_array().expect("names").len() > 1, "{told}");
     assert!(told[1].as_str().expect("text").contains(" = "), "{told}");
 }
+
+/// What a file holds where a mask blocks is not what the mask puts there.
+#[test]
+fn blocked_cells_show_what_is_recorded() {
+    let html = written(&["check", "fixtures/faulty/mask-after-softmax.safetensors", "-q"], 1);
+    let probe = "
+        await open('#masked_scores/0/0/3/4');
+        const seen = [[cell(0, 0, 3, 4).textContent, texts('#how h3')[0]]];
+        seen[0].push(...texts('#how .sum-line'), ...texts('#how .bad-sum'));
+        await press('s'); seen.push([cell(0, 0, 3, 4).textContent, texts('#how h3')[0]]);
+        await press('s'); await press('s');
+        await open('#weights/0/0/3/4');
+        seen.push(texts('#how .terms tr'), texts('#how .bad-sum'));
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert_eq!(
+        told[0],
+        json!([
+            "1.517",
+            "masked_scores[0,0,3,4] = 1.5171608",
+            "blocked by mask_causal[3,4]: later keys, which a query may not see",
+            "the score was 1.517 (scores[0,0,3,4]); the mask puts -1e9 in its place",
+            "= -1e9 (mask_fill, as mask[0,0,3,4] blocks)",
+            "the recorded number, 1.517, does not follow: those that it is made of give -1e9"
+        ])
+    );
+    assert_eq!(told[1], json!(["-1e9", "masked_scores[0,0,3,4] = -1000000000"]));
+    // The share is the row's own, and the recorded number stands beside it.
+    let rows = told[2].as_array().expect("rows");
+    assert_eq!(rows[0], "keyscorescore − max 3.144expexp / 1.587recordedblocked by");
+    assert_eq!(rows[1], "key 02.100-1.0440.3520.2220.222");
+    assert_eq!(rows[5], "key 41.517-1.6270.1970.124≠ 0.000mask_causal[3,4]");
+    assert_eq!(rows[6], "sum1.5871.0000.876");
+    assert_eq!(
+        told[3],
+        json!([
+            "≠: what is recorded is not that share",
+            "the recorded number, 0.000, does not follow: those that it is made of give 0.124"
+        ])
+    );
+}

@@ -175,6 +175,7 @@ fn keys_move_through_a_table_pin_and_change_the_view() {
             "0/0/0/1",
             [
                 "blocked by mask_causal[0,1]: later keys, which a query may not see",
+                "the score was 1.013 (scores[0,0,0,1]); the mask puts -1e9 in its place",
                 "= -1e9 (mask_fill, as mask[0,1] blocks)"
             ],
             "#masked_scores/0/0/0/1",
@@ -309,4 +310,101 @@ fn a_large_trace_is_thinned_and_says_so() {
     let rest = told["rest"].as_str().expect("text");
     assert!(rest.contains("more that this page does not hold, together"), "{told}");
     assert!(told["weights"].to_string().contains("mha-trace explain 'weights[0,0,3,2]'"), "{told}");
+}
+
+/// The way back leads along what is so: of the masks that a mask is made of, to one that blocks.
+#[test]
+fn the_way_back_follows_a_mask_that_blocks() {
+    let html = written(&["-q", "--window", "2"], 0);
+    let probe = "await open('#mask/3/1'); return texts('.trail li');";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert_eq!(told[1], "mask_window[3,1] = true");
+}
+
+#[test]
+fn cells_that_are_nan_are_no_blocked_ones_and_say_where_it_comes_from() {
+    let html = written(&["-q", "--preset", "formal-padding", "--tokens", "a,b"], 0);
+    let probe = "
+        await open('#weights/1/0/1/0');
+        const seen = { lines: texts('#how .sum-line'), rows: texts('#how .terms tr') };
+        await open('#head_outputs/1/0/1/0'); seen.later = texts('#how .sum-line').at(-1);
+        await open('#weights/1/0');
+        await press('h');
+        seen.heat = [cell(1, 0, 0, 0).className.trim(), texts('.legend')[0]];
+        await press('a'); seen.heads = texts('.legend');
+        await open('#weights/0/0'); seen.others = texts('.legend');
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    let why = "every key is blocked for query 1 of item 1 in head 0, and softmax of −∞ alone is NaN; --mask-fill -1e9 or \
+               --empty-rows zero gives numbers";
+    assert_eq!(
+        told["lines"].as_array().expect("lines").last(),
+        Some(&json!(format!("NaN: {why}")))
+    );
+    assert_eq!(told["later"], format!("NaN: it comes from weights[1,0,1,0]: {why}"));
+    assert_eq!(told["rows"][1], "key 0 a-infnannannanmask_keys[1,0,0,0]");
+    assert_eq!(told["heat"], json!(["nan", "0.0001.000nan: not a number"]));
+    assert_eq!(told["heads"], json!(["0.0001.000nan: not a number"]));
+    assert_eq!(told["others"], json!(["0.0001.000blocked"]));
+}
+
+/// What pictures show: NaN is hatched both ways, where blocked cells are one way.
+#[test]
+fn pictures_tell_nan_from_blocked() {
+    let args = ["-q", "--lengths", "7,0", "--mask-fill=-inf", "-d", "12", "-H", "3"];
+    let html = written(&args, 0);
+    let probe = "
+        await open('#weights/1/0');
+        await press('a');
+        const { width } = query('#view canvas');
+        const dots = () => {
+            const { data } = query('#view canvas').getContext('2d').getImageData(width - 8, 0, 8, 8);
+            const all = Array.from({ length: 64 }, (_, at) => String([...data.slice(4 * at, 4 * at + 3)]));
+            return all.filter((colour) => colour === '154,154,154').length;
+        };
+        const seen = [dots()];
+        await open('#weights/0/0'); seen.push(dots());
+        return seen;
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert_eq!(told, json!([24, 16]));
+}
+
+#[test]
+fn features_and_weights_say_what_became_of_them() {
+    let html = written(&["-q", "--dropout", "0.5"], 0);
+    let probe = "
+        const said = async (address) => { await open(address); return texts('#how .sum-line')[0]; };
+        return [
+            await said('#q_heads/0/1/2/1'), await said('#concat/0/2/5'), await said('#masked_scores/0/0/1/0'),
+            await said('#weights_dropped/0/0/0/0'), await said('#weights_dropped/0/0/1/0'),
+        ];
+    ";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert_eq!(told[0], "feature 1 of head 1 was feature 5 of all: 5 = 1 · 4 + 1");
+    assert_eq!(told[1], "feature 5 of all was feature 1 of head 1: 5 = 1 · 4 + 1");
+    assert_eq!(told[2], "no mask blocks the key: the score stays");
+    let said: Vec<&str> = [3, 4].map(|at| told[at].as_str().expect("text")).into();
+    assert!(said.iter().all(|line| line.starts_with("dropout ")), "{told}");
+}
+
+#[test]
+fn a_cell_that_the_page_does_not_hold_is_told_with_the_command() {
+    let html = written(&["-q", "-b", "1", "-t", "600", "-d", "256", "-H", "8"], 0);
+    let probe = "return [texts('#how h3')[0], texts('#how .sum-line')[0], texts('#how pre')[0]];";
+    let Some(told) = browse(&html, "#weights/0/0/599/1", probe) else { return };
+    assert_eq!(told[0], "weights[0,0,599,1] = …");
+    assert!(told[1].as_str().expect("text").starts_with("This page does not hold this number."));
+    assert_eq!(told[2], "mha-trace explain 'weights[0,0,599,1]'");
+}
+
+/// A page in Chinese has no English in what its numbers are made of.
+#[test]
+fn factors_have_names_in_the_language_of_the_page() {
+    let html = written(&["-q", "--lang", "zh"], 0);
+    let probe = "await open('#masked_scores/0/0/1/3'); return texts('#how .sum-line');";
+    let Some(told) = browse(&html, "", probe) else { return };
+    assert!(told.to_string().contains("mask_fill，因为 mask[1,3] 屏蔽"), "{told}");
+    assert!(!told.to_string().contains("blocks"), "{told}");
 }

@@ -229,7 +229,7 @@ impl Operation for Masking {
         match (self, inputs) {
             (Self::Fill { fill }, [scores, mask]) => {
                 let mask = broadcast((1, mask));
-                let name = "mask_fill, as {} blocks".to_owned();
+                let name = tr!("mask_fill, as {blocked} blocks", blocked = "{}");
                 let filled = Multiplier::Number(name, fill.0, Some(mask.clone()));
                 Pattern::Sum(vec![
                     Products::one([Read::same(0, scores).into()])

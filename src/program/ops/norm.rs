@@ -118,7 +118,7 @@ impl Normalize {
         let [x, others @ ..] = inputs else { return Pattern::ByCell };
         let Self { over_heads, is_centred: centred, eps, offset } = *self;
         let row = Row { over_heads, centred, eps };
-        let named = if centred { "variance" } else { "mean of squares" };
+        let named = if centred { "variance" } else { tr!("mean of squares") };
         let last = x.rank().saturating_sub(1);
         let parameter = |input: usize, axes: &Axes| {
             let head = (axes.rank() == 2).then(|| Place::on(1));

@@ -223,8 +223,9 @@ impl Rotate {
         };
         let read =
             |feature: Place| Read::of(0, [Place::on(0), Place::on(1), Place::on(2), feature]);
-        let by =
-            self.own_factor().map(|by| Multiplier::Number("attention factor".to_owned(), by, None));
+        let by = self
+            .own_factor()
+            .map(|by| Multiplier::Number(tr!("attention factor").to_owned(), by, None));
         let product = |feature: Place, sine: bool| {
             let factors = [read(feature).into(), turn(sine)].into_iter().chain(by.clone());
             let factors: Vec<Multiplier> = factors.collect();

@@ -17,7 +17,7 @@ pub(super) fn pattern(weighting: &Weighting, inputs: &[&Axes]) -> Pattern {
         (Weighting::MeanOverHeads, Some(heads)) => {
             let of_head = Read::of(0, [0, 3, 1, 2].map(Place::on));
             #[allow(clippy::cast_precision_loss, reason = "heads are few")]
-            let share = number("1 / heads", (*heads as f64).recip());
+            let share = number(tr!("1 / heads"), (*heads as f64).recip());
             return Pattern::Sum(vec![Products::many(*heads, of_head, share)]);
         }
         (Weighting::Dropout { p }, _) => {

@@ -8,6 +8,7 @@ mod working;
 
 pub use asked::Asked;
 pub use step::{step_json, step_page};
+pub(super) use working::{dropped, masked, moved};
 
 use candle_core::DType;
 use serde_json::{Value, json};
@@ -75,10 +76,7 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
             Block::Prose(1, tr!("blocked by the {mask}: {why}", mask = words.mask, why = words.why))
         }));
     }
-    if let Some(sum) = unlike(&explanation, view.decimals) {
-        let text = tr!("the recorded number does not follow: those that it is made of give");
-        blocks.push(Block::Prose(1, format!("{text} {sum}")));
-    }
+    blocks.extend(unlike(&explanation, view.decimals).map(|text| Block::Prose(1, text)));
     blocks.extend(
         explanation
             .nan
@@ -88,14 +86,32 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     Ok(blocks)
 }
 
-/// What the terms add up to, where they show another number than the cell holds: what is recorded can be wrong.
+/// What there is to say where the terms give another number than the cell holds: what is recorded can be wrong.
 fn unlike(explanation: &Explanation, decimals: usize) -> Option<String> {
     let Explanation { value, terms, .. } = explanation;
     let sum: f64 = terms.iter().map(Term::value).sum();
-    let size: f64 = terms.iter().map(|term| term.value().abs()).fold(value.abs(), f64::max);
+    let size = terms.iter().map(|term| term.value().abs()).fold(0.0, f64::max);
+    let n = |value| brief(value, decimals);
+    (!terms.is_empty() && is_apart(*value, sum, size)).then(|| {
+        tr!(
+            "the recorded number, {value}, does not follow: those that it is made of give {sum}",
+            value = n(*value),
+            sum = n(sum)
+        )
+    })
+}
+
+/// The least positive number of f16: what is recorded in it can be off by as much.
+const LEAST: f64 = 6e-8;
+
+/// Whether a recorded number is another one than what it is made of gives, which is a sum of numbers of that size.
+fn is_apart(value: f64, worked: f64, size: f64) -> bool {
+    if !(value.is_finite() && worked.is_finite()) {
+        return value.to_bits() != worked.to_bits() && !(value.is_nan() && worked.is_nan());
+    }
+    let size = size.max(value.abs()).max(worked.abs());
     // Numbers of 16 bits have three digits, and are no further off than these.
-    let is_apart = (sum - value).abs() > 0.01 * size || sum.is_finite() != value.is_finite();
-    (!terms.is_empty() && is_apart).then(|| brief(sum, decimals))
+    (worked - value).abs() > LEAST.max(0.01 * size)
 }
 
 /// `q[0,1,2] 1.500 · 1 / √4 0.500`

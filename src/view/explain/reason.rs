@@ -32,7 +32,7 @@ pub fn words(reason: &Reason) -> Words {
             tr!("key {key} lies before query {query}", key, query),
         ),
         Reason::BeforeWindow { query, key, window } => of(
-            "window",
+            tr!("window"),
             tr!("query {query} sees the last {window} keys alone", query, window),
             tr!(
                 "key {key} lies before the last {window} that query {query} sees",
@@ -42,7 +42,7 @@ pub fn words(reason: &Reason) -> Words {
             ),
         ),
         Reason::OutsideWindow { query, key, window } => of(
-            "window",
+            tr!("window"),
             tr!("query {query} sees no key that is {window} positions or more away", query, window),
             tr!(
                 "key {key} is {window} positions or more away from query {query}",
@@ -52,7 +52,7 @@ pub fn words(reason: &Reason) -> Words {
             ),
         ),
         Reason::OtherChunk { query, key, chunk } => of(
-            "chunks",
+            tr!("chunks"),
             tr!("query {query} sees its own chunk of {chunk} alone", query, chunk),
             tr!("key {key} is of another chunk of {chunk} than query {query}", key, chunk, query),
         ),
@@ -70,7 +70,7 @@ pub fn words(reason: &Reason) -> Words {
             tr!("it has a 0 for key {key}", key),
         ),
         Reason::OtherDocument { query, key } => of(
-            "documents",
+            tr!("documents"),
             tr!("query {query} sees its own document alone", query),
             tr!("key {key} is of another document than query {query}", key, query),
         ),

@@ -1,12 +1,14 @@
 //! What an operation worked out on the way to a number, in words and tables.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
+use super::is_apart;
 use super::reason::words;
 use crate::config::Labels;
 use crate::program::{
-    Axis, Explanation, Exponential, Exponentials, NanCause, NanSource, Normed, RowCell, Turned,
-    Working,
+    Axis, Explanation, Exponential, Exponentials, NanCause, NanSource, Normed, RowCell, Term,
+    Turned, Working,
 };
 use crate::view::View;
 use crate::view::label::token;
@@ -25,24 +27,12 @@ pub fn working(
     match &explanation.working {
         Working::Plain => Vec::new(),
         Working::Softmax(row) => exponentials(explanation, row, labels, at, view),
-        Working::Masked { score, is_blocked: true } => say(tr!(
-            "the score was {value} ({score}); the mask puts {value_2} in its place",
-            value = n(score.value),
-            score = score.name,
-            value_2 = n(explanation.value)
-        )),
-        Working::Masked { is_blocked: false, .. } => {
-            say(tr!("no mask blocks the key: the score stays").to_owned())
+        Working::Masked { score, is_blocked } => {
+            // What the mask puts there, which a file need not hold.
+            let fill = explanation.terms.iter().map(Term::value).sum();
+            say(masked(&n(score.value), &score.name, is_blocked.then(|| n(fill)).as_deref()))
         }
-        Working::Dropped { is_kept: true, p } => say(tr!(
-            "dropout keeps it (each weight is dropped with probability {p}) and multiplies it by 1 / (1 − {p})",
-            p
-        )),
-        Working::Dropped { is_kept: false, p } => say(tr!(
-            "dropout drops it, as it does each weight with probability {p}; the weights that \
-             it keeps are multiplied by 1 / (1 − {p})",
-            p
-        )),
+        Working::Dropped { is_kept, p } => say(dropped(*is_kept, *p)),
         Working::Turned(Turned {
             pair,
             features: [first, second],
@@ -69,26 +59,63 @@ pub fn working(
         }
         Working::Moved { head, head_dim, own, is_split } => {
             let feature = head * head_dim + own;
-            let sum = format!("{feature} = {head} · {head_dim} + {own}");
-            say(if *is_split {
-                tr!(
-                    "feature {own} of head {head} was feature {feature} of all: {sum}",
-                    own,
-                    head,
-                    feature,
-                    sum
-                )
-            } else {
-                tr!(
-                    "feature {feature} of all was feature {own} of head {head}: {sum}",
-                    feature,
-                    own,
-                    head,
-                    sum
-                )
-            })
+            let places = [feature, *head, *own].map(|place| place.to_string());
+            say(moved(places.each_ref().map(String::as_str), *head_dim, *is_split))
         }
         Working::Normed(normed) => say(normed_row(normed, view)),
+    }
+}
+
+/// What a mask makes of a score, which stands in a cell of that name; what it puts there, if it blocks the key.
+pub fn masked(score: &str, name: &str, fill: Option<&str>) -> String {
+    match fill {
+        Some(fill) => {
+            tr!(
+                "the score was {score} ({name}); the mask puts {fill} in its place",
+                score,
+                name,
+                fill
+            )
+        }
+        None => tr!("no mask blocks the key: the score stays").to_owned(),
+    }
+}
+
+/// What dropout makes of a weight.
+pub fn dropped(is_kept: bool, p: f64) -> String {
+    if is_kept {
+        tr!(
+            "dropout keeps it (each weight is dropped with probability {p}) and multiplies it by 1 / (1 − {p})",
+            p
+        )
+    } else {
+        tr!(
+            "dropout drops it, as it does each weight with probability {p}; the weights that it keeps are multiplied \
+             by 1 / (1 − {p})",
+            p
+        )
+    }
+}
+
+/// Where a feature comes from: its place among all, its head, its place there.
+pub fn moved([feature, head, own]: [&str; 3], head_dim: impl Display, is_split: bool) -> String {
+    let sum = format!("{feature} = {head} · {head_dim} + {own}");
+    if is_split {
+        tr!(
+            "feature {own} of head {head} was feature {feature} of all: {sum}",
+            own,
+            head,
+            feature,
+            sum
+        )
+    } else {
+        tr!(
+            "feature {feature} of all was feature {own} of head {head}: {sum}",
+            feature,
+            own,
+            head,
+            sum
+        )
     }
 }
 
@@ -117,7 +144,8 @@ fn normed_row(normed: &Normed, view: &View) -> String {
     }
 }
 
-/// Key by key the score, less the largest, its exponential, and its share of their sum.
+/// Key by key the score, less the largest, its exponential, its share of their sum, and beside that the recorded weights
+/// where one of them does not follow.
 fn exponentials(
     explanation: &Explanation,
     row: &Exponentials,
@@ -138,54 +166,75 @@ fn exponentials(
         let mark = if asked == Some(key) { " ←" } else { "" };
         format!("{key}{token}{mark}")
     };
-    let line = |name: String, numbers: [Option<f64>; 4], masks: String| {
+    // An empty row has the weights that the run gives it.
+    let is_zero = row.is_empty() && explanation.terms.iter().all(|term| term.value() == 0.0);
+    let share = |key: &Exponential| if is_zero { 0.0 } else { key.exp / row.sum };
+    let both = || row.keys.iter().zip(&explanation.row);
+    let follows = |(key, own): (&Exponential, &RowCell)| {
+        own.value.is_none_or(|own| !is_apart(own, share(key), 0.0))
+    };
+    let is_recorded = !both().all(follows);
+    let own = |value: f64, follows| {
+        let sign = if follows { "" } else { "≠ " };
+        is_recorded.then(|| format!("{sign}{}", n(value)))
+    };
+    let line = |name: String, numbers: [Option<f64>; 4], own: Option<String>, masks: String| {
         let numbers = numbers.into_iter().take(if has_weights { 4 } else { 3 });
-        let numbers = numbers.map(|value| Text::number(value.map(n).unwrap_or_default()));
+        let numbers = numbers.map(|value| value.map(n).unwrap_or_default());
+        let own = is_recorded.then(|| own.unwrap_or_default());
+        let numbers = numbers.chain(own).map(Text::number);
         let masks = is_blocked.then(|| Text::from(masks));
         std::iter::once(Text::from(name)).chain(numbers).chain(masks).collect::<Vec<_>>()
     };
-    let numbers =
-        |key: &Exponential, weight| [Some(key.score.value), Some(key.less), Some(key.exp), weight];
+    let numbers = |key: &Exponential| {
+        [Some(key.score.value), Some(key.less), Some(key.exp), Some(share(key))]
+    };
     let shown = shown(count, asked, view);
     let mut rows = Vec::new();
     let mut next = 0;
     for key in shown.iter().copied().chain([count]) {
         let gap = next..key;
         if !gap.is_empty() {
-            let of = |value: fn((&Exponential, &RowCell)) -> f64| -> f64 {
-                let both = row.keys.iter().zip(&explanation.row);
-                both.skip(gap.start).take(gap.len()).map(value).sum()
+            let of = |value: &dyn Fn(&Exponential, &RowCell) -> f64| -> f64 {
+                both().skip(gap.start).take(gap.len()).map(|(key, own)| value(key, own)).sum()
             };
-            let weight = of(|(_, own)| own.value.unwrap_or_default());
-            let sums = [None, None, Some(of(|(key, _)| key.exp)), Some(weight)];
-            rows.push(line(tr!("… {gap} more", gap = gap.len()), sums, String::new()));
+            let sums = [None, None, Some(of(&|key, _| key.exp)), Some(of(&|key, _| share(key)))];
+            let weight = own(
+                of(&|_, own| own.value.unwrap_or_default()),
+                both().skip(gap.start).take(gap.len()).all(follows),
+            );
+            rows.push(line(tr!("… {gap} more", gap = gap.len()), sums, weight, String::new()));
         }
-        if let Some((worked, own)) = row.keys.get(key).zip(explanation.row.get(key)) {
-            let masks: Vec<String> = own.reasons.iter().map(|reason| words(reason).mask).collect();
-            rows.push(line(label(key), numbers(worked, own.value), masks.join(", ")));
+        if let Some((worked, cell)) = row.keys.get(key).zip(explanation.row.get(key)) {
+            let masks: Vec<String> = cell.reasons.iter().map(|reason| words(reason).mask).collect();
+            let weight = cell.value.and_then(|value| own(value, follows((worked, cell))));
+            rows.push(line(label(key), numbers(worked), weight, masks.join(tr!(", "))));
         }
         next = key + 1;
     }
     if let Some(sink) = &row.sink {
-        rows.push(line(
-            tr!("sink").to_owned(),
-            numbers(sink, Some(sink.exp / row.sum)),
-            String::new(),
-        ));
+        rows.push(line(tr!("sink").to_owned(), numbers(sink), None, String::new()));
     }
-    let weights = explanation.row.iter().filter_map(|key| key.value).sum::<f64>();
-    let all = weights + row.sink.as_ref().map_or(0.0, |sink| sink.exp / row.sum);
-    rows.push(line(tr!("sum").to_owned(), [None, None, Some(row.sum), Some(all)], String::new()));
+    let weights = row.keys.iter().map(share).sum::<f64>();
+    let all = weights + row.sink.as_ref().map_or(0.0, share);
+    let recorded = own(explanation.row.iter().filter_map(|key| key.value).sum(), true);
+    let sums = [None, None, Some(row.sum), Some(all)];
+    rows.push(line(tr!("sum").to_owned(), sums, recorded, String::new()));
     let less = match row.largest {
         largest if largest < 0.0 => tr!("score − ({largest})", largest = n(largest)),
         largest => tr!("score − {largest}", largest = n(largest)),
     };
-    let share = format!("exp / {}", n(row.sum));
+    let shares = format!("exp / {}", n(row.sum));
     let mut header = vec![tr!("key").to_owned(), tr!("score").to_owned(), less, "exp".to_owned()];
-    header.extend(has_weights.then_some(share));
+    header.extend(has_weights.then_some(shares));
+    header.extend(is_recorded.then(|| tr!("recorded").to_owned()));
     header.extend(is_blocked.then(|| tr!("blocked by").to_owned()));
     let wraps = header.len() - usize::from(is_blocked);
     let mut blocks = vec![Block::Table(Table { header, rows, wraps, is_inner: true })];
+    blocks.extend(
+        is_recorded
+            .then(|| Block::Prose(1, tr!("≠: what is recorded is not that share").to_owned())),
+    );
     blocks.extend(rules(&explanation.row).into_iter().map(|rule| Block::Prose(1, rule)));
     blocks.extend(
         notes(explanation, row, weights, view).into_iter().map(|note| Block::Prose(1, note)),
@@ -241,6 +290,9 @@ pub fn nan_source(source: &NanSource, is_here: bool) -> String {
     let from = if is_here { String::new() } else { tr!("it comes from {cell}: ", cell) };
     match (cause, cell.index.as_slice()) {
         (NanCause::Given, _) => tr!("NaN: {from}{place} is given as NaN", from, place),
+        (NanCause::Recorded, _) => {
+            tr!("NaN: {from}{place} is recorded as NaN, which does not follow", from, place)
+        }
         (NanCause::EmptyRow, [item, head, query, ..]) => tr!(
             "NaN: {from}every key is blocked for query {query} of item {item} in head {head}, and softmax of −∞ alone \
              is NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers",

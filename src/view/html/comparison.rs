@@ -109,7 +109,7 @@ fn page(
     });
     let found = Found { lines, mistakes: mistakes.collect(), first };
     let sides = vec![sides.0.to_owned(), sides.1.to_owned()];
-    Sheet { title, facts, found: Some(found), sides, steps }.html()
+    Sheet { title, facts, found: Some(found), sides, steps }.html(spell)
 }
 
 /// A step's badge: what differs within what rounding explains is noise.

@@ -8,6 +8,7 @@ mod comparison;
 mod flow;
 mod layout;
 mod math;
+mod notes;
 mod sheet;
 mod texts;
 mod thin;
@@ -41,13 +42,14 @@ struct Sheet {
 }
 
 impl Sheet {
-    fn html(self) -> Result<String> {
+    fn html(self, spell: Spell) -> Result<String> {
         let (steps, notice) = data(&self.steps)?;
         let told = json!({
+            "title": self.title,
             "sides": self.sides,
             "decimals": sheet::DECIMALS,
             "steps": steps,
-            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, lang::text(said))).collect::<BTreeMap<_, _>>(),
+            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, text::spelled(lang::text(said), spell))).collect::<BTreeMap<_, _>>(),
         });
         Ok(page(&self, notice.as_deref(), &embedded(&told)).into_string())
     }
@@ -85,7 +87,7 @@ pub fn trace_html(trace: &Trace, config: &Config, spell: Spell) -> Result<String
         sides: Vec::new(),
         steps,
     };
-    sheet.html()
+    sheet.html(spell)
 }
 
 #[cfg(test)]

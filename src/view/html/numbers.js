@@ -3,11 +3,19 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STEPS = DATA.steps;
 const DIFFERENCE = 2;
+const { abs, floor, fround, max, min } = Math;
+const { isFinite, isInteger, isNaN } = Number;
 
-/** A text of the page, with values in the place of names in braces. */
-function say(name, values = {}) {
-  return DATA.texts[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
-}
+/** A text with values in the place of names in braces. */
+const filled = (text, values) => text.replace(/\{(\w+)\}/g, (_, key) => values[key]);
+
+/** A text of the page. */
+const say = (name, values = {}) => filled(DATA.texts[name], values);
+
+const total = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
+
+/** A list of so many, made by their place. */
+const times = (count, make) => Array.from({ length: count }, (_, at) => make(at));
 
 /** An element, `tag.class`, with attributes and children; strings become text, never markup. */
 function el(tag, ...parts) {
@@ -23,7 +31,7 @@ function el(tag, ...parts) {
 
 /** The numbers of a side of a step, or undefined where the page has none. */
 function tensor(step, side) {
-  const at = Math.min(side, step.sides.length - 1);
+  const at = min(side, step.sides.length - 1);
   step.read ??= [];
   if (!step.read[at] && step.sides[at] != null) {
     const text = atob(step.sides[at]);
@@ -39,12 +47,12 @@ function tensor(step, side) {
 function valueAt(step, index, side) {
   if (side === DIFFERENCE && step.sides.length > 1) {
     const [left, right] = [valueAt(step, index, 0), valueAt(step, index, 1)];
-    if (left === undefined || right === undefined) return undefined;
+    if (left == null || right == null) return;
     return Object.is(left, right) ? 0 : left - right;
   }
   let flat = 0;
   for (let axis = 0; axis < index.length; axis++) {
-    if (!(index[axis] >= 0 && index[axis] < step.kept[axis])) return undefined;
+    if (!(index[axis] >= 0 && index[axis] < step.kept[axis])) return;
     flat = flat * step.kept[axis] + index[axis];
   }
   return tensor(step, side)?.[flat];
@@ -56,39 +64,41 @@ function broadcast(step, index) {
   return step.axes.map((axis, at) => (axis.size === 1 ? 0 : index[at + skipped]));
 }
 
-function isBlocked(step, index) {
-  return step.blocked.some((at) => {
-    const value = valueAt(STEPS[at], broadcast(STEPS[at], index), 0);
-    return STEPS[at].flags ? value === 1 : value === -Infinity;
-  });
+/** Whether a mask blocks a cell. NaN is not what a mask gives, even where it comes of one. */
+const isBlocked = (step, index, value) => !isNaN(value) && step.blocked.some((at) => blocks(STEPS[at], index));
+
+/** Whether a mask or a bias blocks a cell. */
+function blocks(mask, index) {
+  const value = valueAt(mask, broadcast(mask, index), 0);
+  return mask.flags ? value === 1 : value === -Infinity;
 }
 
 const scientific = (text) => text.replace("e+", "e");
 
 /** A number as the tool's tables have it: so many decimals, halves to even on its exact value. */
 function number(value, decimals = DATA.decimals) {
-  if (Number.isNaN(value)) return "nan";
-  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
-  if (Math.abs(value) >= 1e6) return scientific(value.toExponential(decimals));
+  if (isNaN(value)) return "nan";
+  if (!isFinite(value)) return value > 0 ? "inf" : "-inf";
+  if (abs(value) >= 1e6) return scientific(value.toExponential(decimals));
   // Only a number of so few binary digits can lie in the middle, where toFixed rounds away from 0.
   const longer = value.toFixed(decimals + 1);
-  const isEven = Number.isInteger(value * 2 ** (decimals + 1)) && /[02468]\.?5$/.test(longer);
+  const isEven = isInteger(value * 2 ** (decimals + 1)) && /[02468]\.?5$/.test(longer);
   const text = isEven ? longer.slice(0, -1) : value.toFixed(decimals);
   return Object.is(value, -0) ? "-" + text : text;
 }
 
 /** The same, but a large number of few digits with these alone: -1e9. */
 function brief(value) {
-  if (value === undefined) return "…";
+  if (value == null) return "…";
   const [rounded, exact] = [number(value), scientific(value.toExponential())];
-  const isLarge = Number.isFinite(value) && Math.abs(value) >= 1e6;
+  const isLarge = isFinite(value) && abs(value) >= 1e6;
   return isLarge && exact.length < rounded.length ? exact : rounded;
 }
 
 /** The shortest decimal that reads back to the number in its own type. */
 function shortest(value, dtype) {
   let digits = dtype === "f64" ? 17 : 1;
-  while (digits < 10 && Math.fround(value.toPrecision(digits)) !== value) digits++;
+  while (digits < 10 && fround(value.toPrecision(digits)) !== value) digits++;
   const text = String(digits < 10 ? Number(value.toPrecision(digits)) : value);
   return Object.is(value, -0) ? "-0" : text;
 }
@@ -101,7 +111,7 @@ const address = (step, index = []) => "#" + [encodeURIComponent(step.name), ...i
 function placeName(step, axis, at, item) {
   const { name, called, every, labels } = step.axes[axis];
   if (every) return say("every", { axis: name });
-  const label = labels?.[Math.min(item, labels.length - 1)]?.[at];
+  const label = labels?.[min(item, labels.length - 1)]?.[at];
   return `${called ?? name} ${at}${label ? " " + label : ""}`;
 }
 

@@ -6,7 +6,7 @@ const LINKS = all("nav a[data-step]");
 /** The steps in the order in which they are gone through. */
 const ORDER = all("nav ol a[data-step]").map((at) => Number(at.dataset.step));
 const state = { at: ORDER[0], item: 0, head: 0, heads: 1, view: "table", side: 0, pin: undefined, window: [0, 0] };
-for (const step of STEPS) state.heads = Math.max(state.heads, step.axes[headAxis(step)]?.size ?? 1);
+for (const step of STEPS) state.heads = max(state.heads, step.axes[step.head]?.size ?? 1);
 const here = () => STEPS[state.at];
 /** The side of a step that is looked at, and the one that numbers are worked out from. */
 const sideOf = (step) => (step.sides.length > 1 ? state.side : 0);
@@ -25,7 +25,7 @@ function decoded(name) {
   try {
     return decodeURIComponent(name);
   } catch {
-    return undefined;
+    return;
   }
 }
 
@@ -40,15 +40,16 @@ function follow() {
   Object.assign(state, { at, pin: undefined });
   if (
     index.length <= step.axes.length &&
-    index.every((place, axis) => Number.isInteger(place) && place >= 0 && place < step.kept[axis])
+    index.every((place, axis) => isInteger(place) && place >= 0 && place < step.axes[axis].size)
   ) {
-    index.slice(0, Math.max(step.axes.length - 2, 0)).forEach((place, axis) => {
-      if (axis !== headAxis(step)) state.item = axis ? state.item : place;
+    index.slice(0, max(step.axes.length - 2, 0)).forEach((place, axis) => {
+      if (axis !== step.head) state.item = axis ? state.item : place;
       else if (leadOf(step)[axis] !== place) state.head = place * shared(step);
     });
     if (index.length === step.axes.length && index.length) {
       state.pin = index;
-      state.window = [0, 0, ...index].slice(-2).map((place) => place - (place % WINDOW));
+      const last = kept(step);
+      state.window = [0, 0, ...index].slice(-2).map((place, at) => WINDOW * floor(min(place, last[at] - 1) / WINDOW));
     }
   }
   return show();
@@ -59,7 +60,7 @@ function offer(select, step, axis) {
   const count = step.kept[axis] ?? 0;
   const [{ name, called } = {}, chosen] = [step.axes[axis], leadOf(step)[axis]];
   select.replaceChildren(
-    ...Array.from({ length: count }, (_, at) => new Option(`${called ?? name} ${at}`, at, false, at === chosen)),
+    ...times(count, (at) => new Option(`${called ?? name} ${at}`, at, false, at === chosen)),
   );
   select.parentElement.hidden = count < 2;
 }
@@ -81,8 +82,8 @@ function show() {
     const bar = entry.closest("nav");
     bar.scrollTo(entry.offsetLeft - bar.clientWidth / 2, entry.offsetTop - bar.clientHeight / 2);
   }
-  document.title = `${step.name} · ${document.querySelector("h1").textContent}`;
-  const head = headAxis(step);
+  document.title = `${step.name} · ${DATA.title}`;
+  const head = step.head;
   offer($("item"), step, step.axes.length > 2 && head !== 0 ? 0 : -1);
   offer($("head"), step, head);
   const place = ORDER.indexOf(state.at);
@@ -106,32 +107,34 @@ function draw(step, view, head) {
     return;
   }
   const lead = leadOf(step);
-  const heat = (own) => view !== "table" && !step.flags && heatOf(step, own, side);
+  const heatOn = (leads) => view !== "table" && !step.flags && heatOf(step, leads, side);
   if (view === "heads") {
-    const leads = Array.from({ length: step.kept[head] }, (_, at) => lead.with(head, at));
+    const leads = times(step.kept[head], (at) => lead.with(head, at));
+    const heat = heatOn(leads);
     box.replaceChildren(
+      heat ? legend(heat) : "",
       el(
         "div.heads",
         ...leads.map((own) => {
           const caption = placeName(step, head, own[head], 0);
-          if (kept(step)[1] * leads.length <= MOST_COLUMNS) return grid(step, own, side, { heat: heat(own), caption });
+          if (kept(step)[1] * leads.length <= MOST_COLUMNS) return grid(step, own, side, { heat, caption });
           return button(
             caption,
             () => {
               state.view = "heat";
               go(state.at, own);
             },
-            picture(step, own, side, heatOf(step, own, side)),
+            picture(step, own, side, heat || heatOf(step, leads, side)),
           );
         }),
       ),
     );
   } else {
-    const own = heat(lead);
+    const heat = heatOn([lead]);
     box.replaceChildren(
       ...pager(step),
-      own ? legend(own, step.blocked.length) : "",
-      scroll(step.name, grid(step, lead, side, { heat: own, window: state.window })),
+      heat ? legend(heat) : "",
+      scroll(step.name, grid(step, lead, side, { heat, window: state.window })),
     );
   }
   const first = state.pin ? cellAtIndex(state.pin) : box.querySelector("[data-cell]");
@@ -140,7 +143,7 @@ function draw(step, view, head) {
 
 function button(name, click, ...before) {
   const made = el(before.length ? "button.picture" : "button", { type: "button" }, ...before, name);
-  made.addEventListener("click", click);
+  made.onclick = click;
   return made;
 }
 
@@ -157,7 +160,7 @@ const pager = (step) =>
       made.disabled = start < 0 || start >= count;
       return made;
     };
-    const words = say(i ? "columns" : "rows", { from, to: Math.min(from + WINDOW, count) - 1, count });
+    const words = say(i ? "columns" : "rows", { from, to: min(from + WINDOW, count) - 1, count });
     return [el("p.pager", to("earlier", from - WINDOW), " ", words, " ", to("later", from + WINDOW))];
   });
 
@@ -167,7 +170,7 @@ function tell(index) {
   const step = here();
   const title = el("h3", { id: "how-title" });
   const value = index && shown(step, index);
-  if (value === undefined || value === "…") {
+  if (value == null) {
     title.className = "hint";
     title.append(say("none"));
     $("how").replaceChildren(title);
@@ -199,7 +202,7 @@ function tell(index) {
 /** A number in all its digits. */
 function shown(step, index, side = sideOf(step)) {
   const value = valueAt(step, index, side);
-  if (value === undefined) return "…";
+  if (value == null) return "…";
   if (step.flags && side !== DIFFERENCE) return say(value ? "true" : "false");
   return shortest(value, side === DIFFERENCE ? "f64" : step.dtype);
 }
@@ -208,7 +211,7 @@ function shown(step, index, side = sideOf(step)) {
 function copied(step, isNumpy) {
   const side = sideOf(step);
   const indices = step.kept.reduce(
-    (some, size) => some.flatMap((index) => Array.from({ length: size }, (_, at) => [...index, at])),
+    (some, size) => some.flatMap((index) => times(size, (at) => [...index, at])),
     [[]],
   );
   const isFlag = step.flags && side !== DIFFERENCE;
@@ -258,10 +261,10 @@ function pin(cell, isFocused) {
   else go(state.at, index);
 }
 
-$("view").addEventListener("pointerover", (event) => {
+$("view").onpointerover = (event) => {
   const cell = cellAt(event.target);
   if (cell && !state.pin) tell(indexAt(cell));
-});
+};
 $("view").addEventListener("focusin", (event) => {
   const cell = cellAt(event.target);
   if (!cell) return;
@@ -272,22 +275,22 @@ $("view").addEventListener("focusin", (event) => {
   if (!state.pin) tell(indexAt(cell));
   $("said").replaceChildren(`${cellName(here(), indexAt(cell))} = ${shown(here(), indexAt(cell))}`);
 });
-$("view").addEventListener("click", (event) => {
+$("view").onclick = (event) => {
   const cell = cellAt(event.target);
   if (cell) pin(cell);
-});
+};
 
 function move(by) {
   const place = ORDER.indexOf(state.at);
   const next = ORDER[place < 0 ? ORDER.findIndex((at) => at > state.at) : place + by];
-  if (next !== undefined) go(next);
+  if (next != null) go(next);
 }
 
 function pick(change) {
   Object.assign(state, change);
   go(state.at);
 }
-const pickHead = (at) => at >= 0 && at < here().kept[headAxis(here())] && pick({ head: at * shared(here()) });
+const pickHead = (at) => at >= 0 && at < here().kept[here().head] && pick({ head: at * shared(here()) });
 function look(change) {
   Object.assign(state, change);
   show();
@@ -306,7 +309,7 @@ function type(digit) {
     typed = "";
   }, 700);
   const at = ORDER[typed - 1];
-  if (at !== undefined) go(at);
+  if (at != null) go(at);
 }
 
 const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -314,7 +317,7 @@ const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowD
 function moveCell(cell, [down, right]) {
   const row = cell.parentElement;
   const other = row.parentElement.rows[row.sectionRowIndex + down]?.cells[cell.cellIndex + right];
-  if (other?.dataset.cell !== undefined) other.focus();
+  if (other?.dataset.cell != null) other.focus();
 }
 
 const KEYS = {
@@ -323,11 +326,11 @@ const KEYS = {
   Escape: () => state.pin && go(state.at),
   h: () => turn("heat"),
   a: () => turn("heads"),
-  "[": () => pickHead(leadOf(here())[headAxis(here())] - 1),
-  "]": () => pickHead(leadOf(here())[headAxis(here())] + 1),
+  "[": () => pickHead(leadOf(here())[here().head] - 1),
+  "]": () => pickHead(leadOf(here())[here().head] + 1),
   s: () => DATA.sides.length && turnSide((state.side + 1) % 3),
 };
-document.addEventListener("keydown", (event) => {
+document.onkeydown = (event) => {
   const { key, target } = event;
   const cell = cellAt(target);
   if (event.ctrlKey || event.altKey || event.metaKey || target.closest?.("select, textarea")) return;
@@ -339,16 +342,16 @@ document.addEventListener("keydown", (event) => {
   else if (/^\d$/.test(key)) type(key);
   else return;
   event.preventDefault();
-});
+};
 
-$("previous").addEventListener("click", () => move(-1));
-$("next").addEventListener("click", () => move(1));
-$("head").addEventListener("change", ({ target }) => pickHead(Number(target.value)));
-$("item").addEventListener("change", ({ target }) => pick({ item: Number(target.value) }));
-$("side")?.addEventListener("change", ({ target }) => turnSide(Number(target.value)));
-all("[data-view]").forEach((one) => one.addEventListener("click", () => look({ view: one.dataset.view })));
-$("numpy").addEventListener("click", () => copy(true));
-$("csv").addEventListener("click", () => copy(false));
+$("previous").onclick = () => move(-1);
+$("next").onclick = () => move(1);
+$("head").onchange = ({ target }) => pickHead(Number(target.value));
+$("item").onchange = ({ target }) => pick({ item: Number(target.value) });
+if ($("side")) $("side").onchange = ({ target }) => turnSide(Number(target.value));
+all("[data-view]").forEach((one) => (one.onclick = () => look({ view: one.dataset.view })));
+$("numpy").onclick = () => copy(true);
+$("csv").onclick = () => copy(false);
 dark.addEventListener("change", show);
 addEventListener("hashchange", follow);
 follow();

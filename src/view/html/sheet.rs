@@ -6,6 +6,7 @@ use candle_core::{DType, Tensor};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::notes::{Note, notes};
 use super::thin::{Kept, Sizes};
 use crate::config::{Config, Labels};
 use crate::error::{Result, shown};
@@ -15,6 +16,7 @@ use crate::program::{
     unravel,
 };
 use crate::view::label::{axis_name, beside, constant, fill, is_every, moves};
+use crate::view::trace::{BLOCKED, DROPPED, KEPT, VISIBLE};
 
 /// The decimals of a page's numbers, as those of the tool's tables.
 pub const DECIMALS: usize = 3;
@@ -52,6 +54,8 @@ pub struct StepData {
     axes: Vec<AxisData>,
     inputs: Vec<usize>,
     pattern: Option<Pattern>,
+    /// What there is to say of its cells.
+    notes: Vec<Note>,
     /// The terms of every cell, where there is no rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     cells: Option<Vec<Value>>,
@@ -62,10 +66,13 @@ pub struct StepData {
     /// The least and the most that its values can be, where that is known: then they are shown from light to dark.
     range: Option<(f64, f64)>,
     is_share: bool,
-    /// Whether it holds booleans: of keys that are blocked, or of weights that are kept.
-    flags: Option<&'static str>,
+    /// Of booleans the sign and the word of false, and those of true.
+    flags: Option<[[&'static str; 2]; 2]>,
+    /// The place of the head axis before those of a table, or −1.
+    head: i8,
     is_given: bool,
-    is_input: bool,
+    /// Whether it is made of the input, directly or through others.
+    is_of_input: bool,
 }
 
 #[derive(Serialize)]
@@ -98,6 +105,7 @@ impl StepSheet {
         sides: [Option<&Tensor>; 2],
     ) -> Self {
         let dims = sides.iter().flatten().next().map(|tensor| tensor.dims().to_vec());
+        let known_axes = axes.is_some();
         let known = axes.map(|axes| axes.iter().map(|(axis, size)| (axis.name().to_owned(), size)));
         let dims = dims.unwrap_or_default().into_iter().enumerate();
         let axes: Sizes = match known {
@@ -115,7 +123,11 @@ impl StepSheet {
         let is_flags = sides.iter().flatten().all(|tensor| tensor.dtype() == DType::U8);
         let data = StepData {
             axes: axes.iter().map(of).collect(),
-            flags: is_flags.then_some("blocked"),
+            flags: is_flags.then(flags_of_keys),
+            // A file that names no axes has heads second.
+            head: head_axis(axes.iter().enumerate().map(|(at, (name, _))| {
+                if known_axes { name == Axis::Head.name() } else { at == 1 }
+            })),
             ..StepData::default()
         };
         Self {
@@ -240,8 +252,8 @@ fn sheet<V>(
         .find(|at| program.steps().get(*at).is_some_and(|step| step.name.row().is_boolean));
     let flags = match row.role {
         _ if !row.is_boolean => None,
-        Role::Random => Some("kept"),
-        _ => Some("blocked"),
+        Role::Random => Some([[DROPPED, tr!("dropped")], [KEPT, tr!("kept")]]),
+        _ => Some(flags_of_keys()),
     };
     let axis_data = step.axes.iter().map(|axis| axis_data(step, axis, config, labels)).collect();
     Ok(StepSheet {
@@ -262,6 +274,7 @@ fn sheet<V>(
         data: StepData {
             axes: axis_data,
             inputs: step.inputs.clone(),
+            notes: notes(step, pattern.as_ref(), &axes),
             pattern,
             cells,
             blocked: blocked.collect(),
@@ -270,9 +283,26 @@ fn sheet<V>(
             is_share: operation.is_share(),
             flags,
             is_given: step.op == Op::Given,
-            is_input: row.role == Role::Input,
+            head: head_axis(step.axes.iter().map(|(axis, _)| axis == Axis::Head)),
+            is_of_input: row.role == Role::Input
+                || above
+                    .iter()
+                    .zip(program.steps())
+                    .any(|(is_above, step)| *is_above && step.name.role() == Role::Input),
         },
     })
+}
+
+/// The signs of keys that a query sees, and of those that it may not see.
+fn flags_of_keys() -> [[&'static str; 2]; 2] {
+    [[VISIBLE, tr!("visible")], [BLOCKED, tr!("blocked")]]
+}
+
+/// The place of the head axis before those of a table, or −1.
+fn head_axis(axes: impl ExactSizeIterator<Item = bool>) -> i8 {
+    let outer = axes.len().saturating_sub(2);
+    let at = axes.take(outer).position(|is_head| is_head);
+    at.and_then(|at| i8::try_from(at).ok()).unwrap_or(-1)
 }
 
 fn axis_data<V>(step: &Step<V>, axis: Dim, config: &Config, labels: Option<&Labels>) -> AxisData {

@@ -13,7 +13,7 @@ const PALETTES = {
 };
 const palette = () => PALETTES[dark.matches ? "dark" : "light"].map((colour) => colour.split(" ").map(Number));
 const rgb = (colour) => `rgb(${colour.join(" ")})`;
-const mix = (from, to, share) => from.map((part, i) => Math.round(part + (to[i] - part) * Math.min(share, 1)));
+const mix = (from, to, share) => from.map((part, i) => Math.round(part + (to[i] - part) * min(share, 1)));
 
 /** Rows and columns of a step's tables, as far as the page holds them. */
 const kept = (step) => [1, 1, ...step.kept].slice(-2);
@@ -27,27 +27,34 @@ function eachCell(step, lead, side, call) {
   for (let r = 0; r < rows; r++) {
     for (let c = 0; c < columns; c++) {
       const index = indexOf(step, lead, r, c);
-      call(valueAt(step, index, side), isBlocked(step, index), r, c);
+      const value = valueAt(step, index, side);
+      call(value, isBlocked(step, index, value), r, c);
     }
   }
 }
 
-/** What turns values into colours: from low to high where the range is known, else away from 0. */
-function heatOf(step, lead, side) {
+/**
+ * What turns the values of tables into colours: from low to high where the range is known, else away from 0; and the
+ * signs that stand in them.
+ */
+function heatOf(step, leads, side) {
   const [neutral, negative, positive, sequential] = palette();
-  if (step.range && side !== DIFFERENCE) {
-    const [low, high] = step.range;
-    return { low, high, of: (value) => mix(neutral, sequential, (value - low) / (high - low)) };
+  const signs = new Set();
+  let most = 0;
+  for (const lead of leads) {
+    eachCell(step, lead, side, (value, isFaint) => {
+      if (isFaint) signs.add("blocked");
+      else if (isNaN(value)) signs.add("nan");
+      else if (abs(value) > most && isFinite(value)) most = abs(value);
+    });
   }
-  let high = 0;
-  eachCell(step, lead, side, (value, isFaint) => {
-    if (!isFaint && Math.abs(value) > high && Number.isFinite(value)) high = Math.abs(value);
-  });
-  return {
-    low: -high,
-    high,
-    of: (value) => mix(neutral, value < 0 ? negative : positive, high && Math.abs(value) / high),
-  };
+  const isKnown = step.range && side !== DIFFERENCE;
+  const [low, high] = isKnown ? step.range : [-most, most];
+  const of = (value) =>
+    isKnown
+      ? mix(neutral, sequential, (value - low) / (high - low))
+      : mix(neutral, value < 0 ? negative : positive, high && abs(value) / high);
+  return { low, high, signs, of };
 }
 
 /** Black or white, whichever stands out from a colour. */
@@ -56,30 +63,27 @@ function inkOn(colour) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
 }
 
-/** The place of the head axis before those of a table, or -1; a file that names no axes has it second. */
-const headAxis = (step) => step.axes.slice(0, -2).findIndex(({ name }) => name === "head" || name === "axis 1");
-
 /** How many query heads share one of a step's heads. */
-const shared = (step) => Math.max(1, Math.floor(state.heads / (step.axes[headAxis(step)]?.size ?? 1)));
+const shared = (step) => max(1, floor(state.heads / (step.axes[step.head]?.size ?? 1)));
 
 /** The index on the axes before those of a table: the batch item and the head that are looked at. */
 const leadOf = (step) =>
   step.axes.slice(0, -2).map((_, at) => {
-    const wanted = at === headAxis(step) ? Math.floor(state.head / shared(step)) : at ? 0 : state.item;
-    return Math.min(wanted, step.kept[at] - 1);
+    const wanted = at === step.head ? floor(state.head / shared(step)) : at ? 0 : state.item;
+    return min(wanted, step.kept[at] - 1);
   });
 
 /** What a cell shows, and what it says where that is a sign. */
 function cellText(step, index, value, side) {
-  if (value === undefined) return ["…"];
+  if (value == null) return ["…"];
   if (step.flags && side !== DIFFERENCE) {
-    const words = { blocked: ["visible", "blocked"], kept: ["dropped", "kept"] }[step.flags];
-    const sign = { visible: "·", blocked: "■", dropped: "✗", kept: "✓" }[words[value]];
-    return [el("span", { "aria-hidden": "true" }, sign), el("span.unseen", say(words[value]))];
+    const [sign, word] = step.flags[value];
+    return [el("span", { "aria-hidden": "true" }, sign), el("span.unseen", word)];
   }
   const [text, mask] = step.fill ?? [];
-  const isFilled = text && side !== DIFFERENCE && valueAt(STEPS[mask], broadcast(STEPS[mask], index), 0);
-  return [isFilled ? text : number(value)];
+  // What a file holds need not be what the mask puts there.
+  const isFill = text && side !== DIFFERENCE && [Number(text), fround(text)].includes(value);
+  return [isFill && valueAt(STEPS[mask], broadcast(STEPS[mask], index), 0) ? text : number(value)];
 }
 
 const th = (scope, text, isLit) => el(isLit ? "th.lit" : "th", { scope }, text);
@@ -97,19 +101,18 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
   const isLit = (at, place) => [...(lit ?? [])].some((cell) => cell.split(",")[at] === String(place));
   const sums = step.is_share && !heat && side !== DIFFERENCE && columns === step.axes.at(-1).size;
   const head = el("tr", rank > 1 ? el("td") : "");
-  const shown = Array.from({ length: Math.min(size, columns - left) }, (_, c) => left + c);
+  const shown = times(min(size, columns - left), (c) => left + c);
   head.append(...shown.map((c) => th("col", header(0, c), isLit(1, c))), sums ? th("col", say("sum")) : "");
   const body = el("tbody");
-  for (let r = top; r < Math.min(top + size, rows); r++) {
+  for (let r = top; r < min(top + size, rows); r++) {
     const row = el("tr", rank > 1 ? th("row", header(1, r), isLit(0, r)) : "");
     for (const c of shown) {
       const index = indexOf(step, lead, r, c);
       const value = valueAt(step, index, side);
-      // NaN is not what a mask gives, even where it comes of one.
-      const isFaint = !Number.isNaN(value) && isBlocked(step, index);
+      const isFaint = isBlocked(step, index, value);
       const cell = el("td", ...cellText(step, index, value, side));
-      cell.className = `${isFaint ? "blocked" : ""} ${lit?.has(`${r},${c}`) ? "lit" : ""}`;
-      if (heat && !isFaint && Number.isFinite(value)) {
+      cell.className = `${isFaint ? "blocked" : isNaN(value) ? "nan" : ""} ${lit?.has(`${r},${c}`) ? "lit" : ""}`;
+      if (heat && !isFaint && isFinite(value)) {
         cell.style.backgroundColor = rgb(heat.of(value));
         cell.style.color = inkOn(heat.of(value));
       }
@@ -120,9 +123,7 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
       row.append(cell);
     }
     if (sums) {
-      let sum = 0;
-      for (let c = 0; c < columns; c++) sum += valueAt(step, indexOf(step, lead, r, c), side);
-      row.append(el("td.sum", number(sum)));
+      row.append(el("td.sum", number(total(times(columns, (c) => valueAt(step, indexOf(step, lead, r, c), side))))));
     }
     body.append(row);
   }
@@ -133,7 +134,8 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
 /** A box that scrolls by itself, and can be reached by keys where nothing inside can. */
 const scroll = (label, ...children) => el("section.scroll", { tabindex: "0", "aria-label": label }, ...children);
 
-function legend(heat, hasBlocked) {
+/** What colours and signs mean. */
+function legend(heat) {
   const bar = (name) => el("span." + name, { "aria-hidden": "true" });
   const colours = bar("bar");
   const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(heat.of(heat.low + (heat.high - heat.low) * share)));
@@ -143,26 +145,28 @@ function legend(heat, hasBlocked) {
     number(heat.low),
     colours,
     number(heat.high),
-    ...(hasBlocked ? [bar("bar blocked"), say("blocked")] : []),
+    ...[...heat.signs].flatMap((sign) => [bar("bar " + sign), say(sign)]),
   );
 }
 
-/** A head as a picture: a square a cell, blocked ones hatched. */
+/** A head as a picture: a square a cell, blocked ones hatched, those that are NaN both ways. */
 function picture(step, lead, side, heat) {
   const [rows, columns] = kept(step);
-  const size = Math.max(2, Math.floor(256 / Math.max(rows, columns)));
+  const size = max(2, floor(256 / max(rows, columns)));
   const canvas = el("canvas", { width: columns * size, height: rows * size, "aria-hidden": "true" });
   const draw = canvas.getContext("2d");
   const [faint, hatch] = palette().slice(4).map(rgb);
   eachCell(step, lead, side, (value, isFaint, r, c) => {
-    const isHatched = isFaint || !Number.isFinite(value);
+    const isNan = isNaN(value);
+    const isHatched = isFaint || isNan;
+    const [left, top] = [c * size, r * size];
     draw.fillStyle = isHatched ? faint : rgb(heat.of(value));
-    draw.fillRect(c * size, r * size, size, size);
+    draw.fillRect(left, top, size, size);
     draw.fillStyle = hatch;
     // Every fourth diagonal of the picture, so that it goes on from cell to cell.
-    for (let x = 0; isHatched && x < size; x++) {
-      for (let y = 0; y < size; y++)
-        if (((c + r) * size + x + y) % 4 === 0) draw.fillRect(c * size + x, r * size + y, 1, 1);
+    for (let x = left; isHatched && x < left + size; x++) {
+      for (let y = top; y < top + size; y++)
+        if ((x + y) % 4 === 0 || (isNan && (x - y) % 4 === 0)) draw.fillRect(x, y, 1, 1);
     }
   });
   return canvas;
@@ -185,8 +189,8 @@ function sums(caption, header, rows) {
 }
 
 /** A term's product; undefined where the page does not hold one of its factors. */
-const heldProduct = (term) => (term.some((factor) => factor.value === undefined) ? undefined : product(term));
+const heldProduct = (term) => (term.some((factor) => factor.value == null) ? undefined : product(term));
 
 const link = (step, index, text) => el("a", { href: address(step, index) }, text);
 
-const factorName = ({ step, index, value, name }) => (step && value !== undefined ? link(step, index, name) : name);
+const factorName = ({ step, index, value, name }) => (step && value != null ? link(step, index, name) : name);

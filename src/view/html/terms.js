@@ -2,7 +2,7 @@
 
 const FUNCTIONS = {
   tanh: (x, by) => Math.tanh(x / by),
-  clip: (x, by) => Math.min(Math.max(x, -by), by),
+  clip: (x, by) => min(max(x, -by), by),
   sigmoid: (x) => 1 / (1 + Math.exp(-x)),
   plus: (x, by) => x + by,
 };
@@ -21,27 +21,27 @@ function readCell(step, read, index, side) {
 /** The numbers of a row, or undefined where the page does not hold all of them. */
 function rowOf(step, lead, side) {
   const last = step.axes.length - 1;
-  if (step.kept[last] < step.axes[last].size || !tensor(step, side)) return undefined;
-  return [...Array(step.axes[last].size).keys()].map((at) => cellOf(step, [...lead, at], side));
+  if (step.kept[last] < step.axes[last].size || !tensor(step, side)) return;
+  return times(step.axes[last].size, (at) => cellOf(step, [...lead, at], side));
 }
 
 /** What a norm multiplies by, and the mean with the other sign: of the row, or of those of all heads. */
 function normed(step, row, [item, head, ...rest], side) {
   const x = STEPS[step.inputs[0]];
-  const heads = row.over_heads ? [...Array(x.axes[1].size).keys()] : [head];
+  const heads = row.over_heads ? times(x.axes[1].size, (at) => at) : [head];
   const cells = heads.map((head) => rowOf(x, [item, head, ...rest].slice(0, x.axes.length - 1), side));
   if (cells.includes(undefined)) return {};
   const all = cells.flat();
-  const average = (of) => all.reduce((sum, cell) => sum + of(cell.value), 0) / all.length;
+  const average = (of) => total(all.map((cell) => of(cell.value))) / all.length;
   const mean = row.centred ? average((x) => x) : 0;
-  return { mean: -mean, root: 1 / Math.sqrt(average((x) => (x - mean) ** 2) + row.eps) };
+  return { cells: all, mean: -mean, root: 1 / Math.sqrt(average((x) => (x - mean) ** 2) + row.eps) };
 }
 
 /** The exponentials of a row of scores, and their sum. */
 function exponentials(step, lead, side) {
   const [scores, sinks] = step.inputs.map((at) => STEPS[at]);
   const keys = rowOf(scores, lead, side);
-  if (!keys) return undefined;
+  if (!keys) return;
   const sink = sinks && cellOf(sinks, [lead[1]], side);
   const all = sink ? [...keys, sink] : keys;
   // As of a fold from −∞ by a maximum that passes NaN over.
@@ -50,7 +50,7 @@ function exponentials(step, lead, side) {
     key.less = key.value - largest;
     key.exp = Math.exp(key.less);
   }
-  return { keys, sink, largest, sum: all.reduce((sum, key) => sum + key.exp, 0) };
+  return { keys, sink, all, largest, sum: total(all.map((key) => key.exp)) };
 }
 
 function turned(step, turn, index, side) {
@@ -59,7 +59,7 @@ function turned(step, turn, index, side) {
   const ofToken = ofItem[index[2]];
   const position = ofToken[ofToken.length > 1 ? frequency.index[0] : 0];
   const product = position * frequency.value;
-  const angle = frequency.step.dtype === "f64" ? product : Math.fround(product);
+  const angle = frequency.step.dtype === "f64" ? product : fround(product);
   const sign = turn.signs[index[3]];
   const name = `${sign < 0 ? "−" : ""}${turn.sine ? "sin" : "cos"}(${position} · ${frequency.name})`;
   return { ...frequency, name, value: turn.sine ? sign * Math.sin(angle) : Math.cos(angle) };
@@ -79,14 +79,16 @@ function factorOf(step, factor, index, side) {
       const [name, made, read] = told;
       const cell = readCell(step, read, index, side);
       const [key, by] = typeof made === "string" ? [made] : Object.entries(made)[0];
-      const isPlain = key === "clip" && Math.abs(cell.value) <= by;
-      const value = cell.value === undefined ? undefined : FUNCTIONS[key](cell.value, by);
+      const isPlain = key === "clip" && abs(cell.value) <= by;
+      const value = cell.value == null ? undefined : FUNCTIONS[key](cell.value, by);
       return { ...cell, name: isPlain ? cell.name : name.replace("{}", cell.name), value };
     }
     case "turn":
       return turned(step, told, index, side);
-    default:
-      return { name: told[0], value: normed(step, told[1], index, side)[kind] };
+    default: {
+      const row = normed(step, told[1], index, side);
+      return { name: told[0], value: row[kind], cells: row.cells };
+    }
   }
 }
 
@@ -108,6 +110,7 @@ function explain(step, index, side) {
   const from = side === DIFFERENCE ? 0 : side;
   const { pattern } = step;
   const told = { step, index, value: valueAt(step, index, side), terms: [] };
+  if (told.value == null) return { ...told, isUnknown: true };
   if (!pattern || step.is_given) return told;
   if (pattern === "by_cell") {
     const flat = index.reduce((sum, at, axis) => sum * step.axes[axis].size + at, 0);
@@ -123,9 +126,7 @@ function explain(step, index, side) {
   } else if (pattern.sum) {
     for (const { count, when, factors } of pattern.sum) {
       if (!applies(step, when, index, from)) continue;
-      for (let k = 0; k < count; k++) {
-        told.terms.push(factors.map((factor) => factorOf(step, factor, [...index, k], from)));
-      }
+      told.terms.push(...times(count, (k) => factors.map((factor) => factorOf(step, factor, [...index, k], from))));
     }
   } else if (pattern.any) {
     told.any = pattern.any.map((read) => readCell(step, read, index, from));
@@ -155,14 +156,14 @@ const product = (term) => term.reduce((value, factor) => value * factor.value, 1
 
 /** The cells that a number is read from, by step. */
 function cellsOf(told) {
-  const all = told.row ? [...told.row.keys, told.row.sink].filter(Boolean) : [];
-  return [...all, ...told.terms.flat(), ...(told.any ?? [])].filter((cell) => cell.step);
+  const factors = told.terms.flat().flatMap((factor) => factor.cells ?? factor);
+  return [...factors, ...(told.row?.all ?? told.any ?? [])].filter((cell) => cell.step);
 }
 
-/** Whether a step is made of the input, directly or through others. */
-function isOfInput(step) {
-  step.ofInput ??= step.is_input || step.inputs.some((at) => isOfInput(STEPS[at]));
-  return step.ofInput;
+/** What the cell is made of from which a NaN comes: of those that are read, the first that is NaN, and so on. */
+function nanSource(told, side) {
+  const from = cellsOf(told).find(({ step, index }) => isNaN(valueAt(step, index, side)));
+  return from ? nanSource(explain(from.step, from.index, side), side) : told;
 }
 
 /** From a cell back to what is given: of every step the largest term, and in it the factor made of the input. */
@@ -171,14 +172,14 @@ function trail(step, index, side) {
   for (let cell = { step, index }; cell;) {
     const told = explain(cell.step, cell.index, side);
     path.push(told);
-    const size = (term) => Math.abs(product(term));
+    const size = (term) => abs(product(term));
     const withCells = told.terms.filter((term) => term.some((factor) => factor.step));
-    // A NaN is followed before all numbers.
-    const [largest = told.any ?? []] = withCells.sort(
+    // A NaN is followed before all numbers, and a mask that blocks before those that do not.
+    const [largest = told.any?.toSorted((left, right) => right.value - left.value) ?? []] = withCells.sort(
       (left, right) => !(size(left) >= size(right)) - !(size(right) >= size(left)),
     );
     const cells = largest.filter((factor) => factor.step);
-    cell = cells.find((factor) => isOfInput(factor.step)) ?? cells[0];
+    cell = cells.find((factor) => factor.step.is_of_input) ?? cells[0];
   }
   return path;
 }

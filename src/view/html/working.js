@@ -4,13 +4,25 @@
 function working(told) {
   const { step, index, terms, row, any } = told;
   const line = (...parts) => el("p.sum-line", ...parts);
-  if (step.is_given) return [line(say("given"))];
-  if (told.isUnknown) return [line(say("noFactors")), el("pre", `mha-trace explain '${cellName(step, index)}'`)];
+  if (told.isUnknown) {
+    const what = told.value == null ? "notHeld" : "noFactors";
+    return [line(say(what)), el("pre", `mha-trace explain '${cellName(step, index)}'`)];
+  }
+  const from = nanFrom(told);
+  if (step.is_given) return [line(say("given")), ...from];
   const masks = any ? any.filter((cell) => cell.value) : blockers(step, index);
-  const out = [row ? softmaxTable(told, row) : "", ...masks.map((cell) => line(maskedBy(cell)))];
+  const notes = step.notes.filter(({ when }) => applies(step, when, index, workedSide()));
+  const out = [
+    row ? softmaxTable(told, row) : "",
+    ...masks.map((cell) => line(say("masked", { mask: cell.name, title: cell.step.title }))),
+    ...notes.map(({ text, read }) => {
+      const cell = readCell(step, read, index, workedSide());
+      return line(filled(text, { ...[...index, ...cell.index], name: cell.name, value: brief(cell.value) }));
+    }),
+  ];
   const products = terms.map(heldProduct);
-  const held = products.filter((value) => value !== undefined);
-  const sum = held.reduce((sum, value) => sum + value, 0);
+  const held = products.filter((value) => value != null);
+  const sum = total(held);
   if (terms.length === 1) {
     out.push(
       line(
@@ -19,8 +31,8 @@ function working(told) {
       ),
     );
   } else if (terms.length) {
-    const widest = Math.max(...terms.map((term) => term.length));
-    const wide = (cells, last) => [...cells, ...Array(2 * widest - cells.length).fill(""), brief(last)];
+    const widest = max(...terms.map((term) => term.length));
+    const wide = (cells, last) => [...cells, ...times(2 * widest - cells.length, () => ""), brief(last)];
     const rows = terms.map((term, at) => ({
       kind: "term",
       cells: wide(
@@ -34,61 +46,97 @@ function working(told) {
     out.push(
       sums(
         say("product"),
-        [
-          ...Array(widest)
-            .fill([say("factor"), say("value")])
-            .flat(),
-          say("product"),
-        ],
+        [...times(widest, () => [say("factor"), say("value")]).flat(), say("product")],
         rows,
       ),
     );
   }
-  // Numbers of 16 bits have three digits, and are no further off than these.
-  const isApart = Math.abs(sum - told.value) > 0.01 * Math.max(Math.abs(told.value), ...held.map(Math.abs));
-  if (held.length && held.length === terms.length && isApart && state.side !== DIFFERENCE) {
-    out.push(el("p.bad-sum", say("not", { sum: brief(sum) })));
+  const isApart = held.length && held.length === terms.length && apart(told.value, sum, ...held);
+  if (isApart && state.side !== DIFFERENCE) {
+    out.push(el("p.bad-sum", say("not", { value: brief(told.value), sum: brief(sum) })));
   }
-  return out;
+  return [...out, ...from];
+}
+
+/**
+ * Whether a recorded number is another one than what it is made of gives. Numbers of 16 bits have three digits, and are
+ * no further off than these, or than the least of them.
+ */
+function apart(value, sum, ...parts) {
+  const size = max(...[value, sum, ...parts].map(abs));
+  if (isFinite(value - sum)) return abs(sum - value) > max(6e-8, 0.01 * size);
+  return !Object.is(value, sum);
+}
+
+/** Where a NaN comes from. */
+function nanFrom(told) {
+  if (!isNaN(told.value) || state.side === DIFFERENCE) return [];
+  const { step, index, terms, row, isUnknown } = nanSource(told, workedSide());
+  if (isUnknown || terms.flat().some((factor) => factor.value == null)) return [];
+  const cell = cellName(step, index);
+  const from = cell === cellName(told.step, told.index) ? "" : say("from", { cell });
+  const isEmpty = row?.largest === -Infinity;
+  const isWorked = isNaN(total(terms.map(product)));
+  const why = step.is_given ? "isGiven" : isEmpty ? "emptyRow" : isWorked ? "infinite" : "isRecorded";
+  const [item, head, query] = index;
+  return [el("p.sum-line", say(why, { from, place: cell, item, head, query }))];
 }
 
 /** The cells of masks and biases that block a cell: those that no other mask is made of. */
 function blockers(step, index) {
   const look = (at) => {
     const mask = STEPS[at];
+    if (!blocks(mask, index)) return [];
     const own = broadcast(mask, index);
-    const value = valueAt(mask, own, 0);
-    if (mask.flags ? !value : value !== -Infinity) return [];
     const parts = mask.inputs.filter((part) => STEPS[part].sides.some(Boolean));
     return parts.length ? parts.flatMap(look) : [{ step: mask, index: own, name: cellName(mask, own) }];
   };
   return step.blocked.flatMap(look);
 }
 
-const maskedBy = ({ step, name }) => say("masked", { mask: name, title: step.title });
-
-/** Key by key the score, less the largest, its exponential, and its share of their sum. */
-function softmaxTable({ step, index }, row) {
+/**
+ * Key by key the score, less the largest, its exponential, its share of their sum; what is recorded where it is another
+ * number; and the masks that block keys.
+ */
+function softmaxTable({ step, index, terms }, row) {
   const isWeight = step.axes.length === row.keys[0].index.length;
-  const share = (key) => (key === row.sink ? key.exp / row.sum : valueAt(step, key.index, sideOf(step) % DIFFERENCE));
-  const cells = (name, key) => [
-    name,
-    link(key.step, key.index, brief(key.value)),
-    brief(key.less),
-    brief(key.exp),
-    ...(isWeight ? [brief(share(key))] : []),
+  // An empty row has the weights that the run gives it.
+  const isZero = terms[0].length === 1;
+  for (const key of row.all) {
+    key.share = isZero ? 0 : key.exp / row.sum;
+    key.own = key === row.sink ? key.share : valueAt(step, key.index, workedSide());
+    key.isApart = apart(key.own, key.share);
+    key.masks = blockers(key.step, key.index);
+  }
+  const isRecorded = isWeight && row.all.some((key) => key.isApart);
+  // The header of a column, what it has for a key, and its sum.
+  const columns = [
+    [say("score"), (key) => link(key.step, key.index, brief(key.value)), ""],
+    [say("less", { max: brief(row.largest) }), (key) => brief(key.less), ""],
+    [say("exp"), (key) => brief(key.exp), brief(row.sum)],
   ];
-  const rows = row.keys.map((key) => {
-    const isOwn = isWeight && key.index.join() === index.join();
-    const name = placeName(key.step, key.index.length - 1, key.index.at(-1), itemOf(key.step, key.index));
-    return { kind: isOwn ? "lit" : blockers(key.step, key.index).length ? "blocked" : "", cells: cells(name, key) };
+  const add = (header, of, sum = "") => columns.push([header, of, sum]);
+  const sum = (of) => brief(total(row.all.map(of)));
+  if (isWeight) add(say("share", { sum: brief(row.sum) }), (key) => brief(key.share), sum((key) => key.share));
+  if (isRecorded) {
+    const own = (key) => (key.isApart ? "≠ " : "") + brief(key.own);
+    add(say("recorded"), own, sum((key) => key.own));
+  }
+  if (row.all.some((key) => key.masks.length)) {
+    add(say("blockedBy"), (key) => key.masks.map(({ name }) => name).join(", "));
+  }
+  const rows = row.all.map((key) => {
+    const isOwn = key.index.join() === index.join();
+    const name =
+      key === row.sink
+        ? say("sink")
+        : placeName(key.step, key.index.length - 1, key.index.at(-1), itemOf(key.step, key.index));
+    const kind = isOwn ? "lit" : key.masks.length ? "blocked" : "";
+    return { kind, cells: [name, ...columns.map(([, of]) => of(key))] };
   });
-  const every = [...row.keys, row.sink].filter(Boolean);
-  if (row.sink) rows.push({ kind: "", cells: cells(say("sink"), row.sink) });
-  const last = isWeight ? [brief(every.reduce((sum, key) => sum + share(key), 0))] : [];
-  rows.push({ kind: "sum", cells: [say("sum"), "", "", brief(row.sum), ...last] });
-  const header = [say("key"), say("score"), say("less", { max: brief(row.largest) }), say("exp")];
-  return sums(say("score"), [...header, ...(isWeight ? [say("share", { sum: brief(row.sum) })] : [])], rows);
+  rows.push({ kind: "sum", cells: [say("sum"), ...columns.map(([, , sum]) => sum)] });
+  const table = sums(say("score"), [say("key"), ...columns.map(([header]) => header)], rows);
+  return isRecorded ? el("div", table, el("p.bad-sum", say("notShare"))) : table;
 }
 
 /** The way back from a pinned cell to what is given. */
@@ -116,7 +164,7 @@ function partTables(cells) {
   // Norms and means read from many heads.
   const tables = [...groups.values()].slice(0, 6).map(({ step, lead, lit }) => {
     const first = [...lit][0].split(",").map(Number);
-    const window = kept(step).map((count, i) => Math.max(0, Math.min(first[i] - 2, count - SIZE)));
+    const window = kept(step).map((count, i) => max(0, min(first[i] - 2, count - SIZE)));
     return scroll(step.name, grid(step, lead, workedSide(), { window, size: SIZE, lit }));
   });
   return tables.length ? [el("h3", say("parts")), el("div.parts", ...tables)] : [];
