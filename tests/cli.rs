@@ -572,3 +572,54 @@ fn the_manual_page_has_every_flag() {
     }
     assert!(page.contains("Attention heads"), "flags have their help");
 }
+
+/// Messages keep to the columns that the environment has; without them, to no width where nobody looks.
+#[test]
+fn messages_keep_to_the_width() {
+    let said = |columns: Option<&str>, args: &[&str]| {
+        let mut command = command();
+        match columns {
+            Some(columns) => command.env("COLUMNS", columns),
+            None => command.env_remove("COLUMNS"),
+        };
+        let output = command.args(args).output().expect("the binary runs");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    let all: [&[&str]; 4] = [
+        &["--steps", "foo"],
+        &["-H", "3"],
+        &["--preset", "formal-padding"],
+        &["--preset", "formal-padding", "--lang", "zh"],
+    ];
+    for args in all {
+        let narrow = said(Some("60"), args);
+        assert!(narrow.lines().all(|line| columns(line) <= 60), "{narrow}");
+        assert!(said(None, args).lines().count() <= 2);
+    }
+    let narrow = said(Some("60"), &["--steps", "foo"]);
+    assert!(narrow.contains("\nhelp: this run has x, w_q,"), "{narrow}");
+    assert!(narrow.contains("\n  "), "{narrow}");
+}
+
+/// What clap itself says in help is in the language of the rest, and what is typed is in none.
+#[test]
+fn help_in_chinese_leaves_nothing_in_english() {
+    let help = |args: &[&str]| {
+        let output = run(&[args, &["--help", "--lang", "zh"]].concat());
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let whole = help(&[]);
+    for english in ["[OPTIONS]", "[alias", "Print this", "[默认：头]", "[默认：头内特征]", "或零"]
+    {
+        assert!(!whole.contains(english), "{english}: {whole}");
+    }
+    for typed in ["[默认：heads]", "[默认：head_dim]", "[默认：head]", "[别名："] {
+        assert!(whole.contains(typed), "{typed}: {whole}");
+    }
+    let own = help(&["check"]);
+    for text in [&whole, &own] {
+        let mut headings = text.lines().filter(|line| !line.starts_with(' '));
+        assert!(headings.all(|line| !line.ends_with(':')), "{text}");
+    }
+    assert!(own.contains("[选项]"), "{own}");
+}

@@ -319,3 +319,17 @@ fn ctrl_c_and_signals_end_it() {
     std::process::Command::new("kill").arg(id).status().expect("sent");
     assert_ne!(walk.end(), 0);
 }
+
+/// Settings are told as flags, and a mask of every head is no head's.
+#[test]
+fn a_walk_tells_flags_and_masks_of_every_head() {
+    let mut walk = Walk::start(&["step", "--preset", "formal-padding"]);
+    walk.press("/weights\r");
+    walk.until("weights · attention weights");
+    walk.press("b");
+    walk.until("--mask-fill -1e9");
+    walk.press("/mask\r");
+    walk.until("mask · batch 1 · every head");
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}

@@ -1,6 +1,7 @@
 //! The flags.
 #![allow(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,6 +13,37 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::run::RunArgs;
+
+/// A whole number from `low` to `high`.
+fn whole<T: FromStr + PartialOrd + Display>(
+    text: &str,
+    low: T,
+    high: Option<T>,
+) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| *number >= low);
+    number.filter(|number| high.as_ref().is_none_or(|high| number <= high)).ok_or_else(
+        || match high {
+            Some(high) => tr!("give a whole number from {low} to {high}", low, high),
+            None => tr!("give a whole number from {low} up", low),
+        },
+    )
+}
+
+fn decimals(text: &str) -> Result<u8, String> {
+    whole(text, 0, Some(17))
+}
+
+fn columns(text: &str) -> Result<u16, String> {
+    whole(text, 30, Some(u16::MAX))
+}
+
+fn items(text: &str) -> Result<u32, String> {
+    whole(text, 1, None)
+}
+
+fn place(text: &str) -> Result<usize, String> {
+    whole(text, 0, None)
+}
 
 /// Trace multi-head attention step by step, with PyTorch's numbers.
 #[derive(Parser)]
@@ -145,7 +177,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub names: NameArgs,
     /// Decimals of every number but the cell's own
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
     pub decimals: u8,
     /// Follow the largest terms back through N steps, or all the way to the inputs (all)
     #[arg(long, value_name = "N|all", default_value = "1")]
@@ -170,7 +202,7 @@ pub struct StepArgs {
     #[command(flatten)]
     pub names: NameArgs,
     /// Decimals of every number but the explained one
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
     pub decimals: u8,
     #[command(flatten)]
     pub run: RunArgs,
@@ -239,7 +271,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Width of the output in columns, 30 or more [default: COLUMNS, the terminal's, or 100]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(30..))]
+    #[arg(long, value_name = "N", value_parser = columns)]
     pub width: Option<u16>,
     /// When to use colour
     #[arg(long, value_enum, default_value_t = Color::Auto)]
@@ -256,16 +288,16 @@ pub struct ViewArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub steps: Option<Vec<String>>,
     /// Only this batch item
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = place)]
     pub batch_item: Option<usize>,
     /// Only this head
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = place)]
     pub head: Option<usize>,
     /// Decimals of every number
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=17))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
     pub decimals: u8,
     /// Show N items at each end of every longer axis [default: 3, of axes that are too long to be shown]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = items)]
     pub edge: Option<u32>,
     /// Show every element, however many
     #[arg(long)]

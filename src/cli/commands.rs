@@ -1,11 +1,11 @@
 //! The commands.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::check::catalogue::find;
 use crate::check::{self, OneSided, Report, Tolerances, reports_json};
-use crate::error::{quoted, quoted_path, shown};
+use crate::error::{Message, quoted, quoted_path, shown};
 use crate::file::{recorded_in, split_path, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::program::Program;
@@ -23,8 +23,8 @@ use super::args::{
 };
 use super::outputs::{open, open_page, refusal, write};
 use super::progress::Progress;
-use super::run::{RunArgs, flag};
-use super::written::print_plain;
+use super::run::{RunArgs, flag, typed};
+use super::written::{print_plain, say};
 use super::{Outcome, print, print_json};
 
 /// What the sides of a checked file are called, and those of two compared ones.
@@ -80,8 +80,7 @@ fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
     }
     warnings.extend(trace.empty_rows()?.iter().map(ToString::to_string));
     for warning in warnings {
-        // A warning that cannot be written keeps nothing from its place.
-        let _ = writeln!(io::stderr(), "{}", tr!("warning: {warning}", warning));
+        say(&tr!("warning: {warning}", warning = shown(&Message::from(warning).spelled(flag))));
     }
     Ok(())
 }
@@ -98,8 +97,7 @@ fn start(args: &RunArgs) -> Result<(Run, Vec<PathBuf>), Error> {
 /// Says on stderr which tensor of a file was taken as what, but for what reports say anyway.
 fn print_matches(matches: &[Match]) {
     for matched in matches.iter().filter(|matched| !matched.chosen) {
-        // What cannot be written keeps nothing from its place.
-        let _ = writeln!(io::stderr(), "{}", shown(&matched.to_string()));
+        say(&shown(&matched.to_string()));
     }
 }
 
@@ -174,7 +172,8 @@ fn explain_in<V>(
             Err(refusal(tr!("--depth follows a number, and a step alone is given"), fix))
         }
         (None, Format::Table) => {
-            args.report.print(step_page(program, args.asked.step(program)?, view))
+            let run = as_typed(&args.run, &args.names, args.file.as_deref());
+            args.report.print(step_page(program, args.asked.step(program)?, view, run.as_deref()))
         }
         (None, Format::Json) => {
             let value = step_json(program, args.asked.step(program)?);
@@ -193,8 +192,10 @@ fn explain_in<V>(
 /// Walks through a run, or a recorded file, in the terminal.
 pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        let run = as_typed(&args.run, &args.names, args.file.as_deref()).unwrap_or_default();
         let fix = tr!(
-            "leave step out to print the steps, or explain one number: mha-trace explain 'scores[0,0,1,2]'"
+            "leave step out to print the steps, or explain one of them: mha-trace explain weights{run}",
+            run
         );
         return Err(
             refusal(tr!("step needs a terminal to read keys from and to draw on"), fix).into()
@@ -205,7 +206,7 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     let Some(file) = &args.file else {
         let (run, _) = start(&args.run)?;
         let (trace, config) = (&run.trace()?, run.config());
-        walk(Route { trace, config, check: None, decimals, color })?;
+        walk(Route { trace, config, check: None, decimals, color, spell: flag })?;
         return Ok(Outcome::Same);
     };
     refuse_config(&args.run)?;
@@ -213,8 +214,19 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     let checked = check::checked(file, &flags, &map, &Tolerances::default())?;
     let (trace, config) = (&checked.own_trace()?, &checked.config);
     let check = Some((&checked.trace, &checked.report));
-    walk(Route { trace, config, check, decimals, color })?;
+    walk(Route { trace, config, check, decimals, color, spell: flag })?;
     Ok(Outcome::Same)
+}
+
+/// What says which run is meant, as one would type it again, each word with a space before it; nothing where a path is
+/// no text.
+fn as_typed(run: &RunArgs, names: &NameArgs, file: Option<&Path>) -> Option<String> {
+    let mut words = String::new();
+    if let Some(file) = file {
+        words = format!(" {}", typed(file.to_str()?));
+    }
+    words.extend(names.map.iter().map(|map| format!(" --map {}", typed(&map.to_string()))));
+    Some(words + &run.typed()?)
 }
 
 /// A recorded file has its own config.

@@ -1,9 +1,11 @@
 //! What help begins with, for those who have never run the command.
 
+use std::io::{self, Write};
+
 use clap::builder::{PossibleValue, StyledStr};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
-use super::args::Cli;
+use super::args::{Cli, Color};
 use super::written::width;
 use crate::lang::{Language, text};
 use crate::view::wrapped;
@@ -54,6 +56,47 @@ pub fn translated() -> Command {
         Language::Zh => told(command, width(None).min(100)),
     })
 }
+
+/// Shows help and ends the process: what clap itself says in it, in the language in force.
+pub fn show(error: &clap::Error) -> ! {
+    if Language::spoken() == Language::En {
+        error.exit();
+    }
+    let help = error.render();
+    let plain = help.to_string();
+    let help =
+        if Color::Auto.wanted().is_some() { help.ansi().to_string() } else { help.to_string() };
+    let told: String = help
+        .lines()
+        .zip(plain.lines())
+        .map(|(line, plain)| own_words(line, plain) + "\n")
+        .collect();
+    // Whoever reads it may stop early.
+    let _ = io::stdout().write_all(told.as_bytes());
+    std::process::exit(error.exit_code())
+}
+
+/// A line of help, which is `plain` without colours, with clap's own words in the language in force. Headings begin a line and end in a colon.
+fn own_words(line: &str, plain: &str) -> String {
+    let words = [
+        ("[OPTIONS]", tr!("[OPTIONS]")),
+        ("[COMMAND]", tr!("[COMMAND]")),
+        ("[alias: ", tr!("[alias: ")),
+        ("[aliases: ", tr!("[aliases: ")),
+        (HELP, text(HELP)),
+    ];
+    let line =
+        words.iter().fold(line.trim_end().to_owned(), |line, (clap, own)| line.replace(clap, own));
+    match line.rfind(':') {
+        Some(at) if !plain.starts_with(' ') && plain.ends_with(':') => {
+            format!("{}{}{}", &line[..at], tr!(":"), &line[at + 1..])
+        }
+        _ => line,
+    }
+}
+
+/// What clap says of its subcommand `help`.
+const HELP: &str = "Print this message or the help of the given subcommand(s)";
 
 /// What stands before and behind the flags.
 fn dressed(command: Command) -> Command {

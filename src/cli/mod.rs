@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-            help::translated().try_get_matches_from(&args).err().unwrap_or(error).exit()
+            help::show(&help::translated().try_get_matches_from(&args).err().unwrap_or(error))
         }
         Err(error) => refused::exit(&near_only(error)),
     };
@@ -111,6 +111,11 @@ fn near_only(mut error: clap::Error) -> clap::Error {
     if far.is_some() {
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::Usage);
+    } else if let Some((given, meant)) =
+        text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg))
+    {
+        let near = run::as_near(&given, &meant).join(tr!(" or "));
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
     }
     error
 }
@@ -128,9 +133,8 @@ fn report(error: &anyhow::Error) {
         }
         None => (error.to_string(), String::new()),
     };
-    // Where stderr is closed too there is nobody left to tell.
     let what = tr!("error: {what}", what = shown(&what));
-    let _ = writeln!(io::stderr(), "{what}{help}");
+    written::say(&format!("{what}{help}"));
 }
 
 /// Writes results. Whoever reads them may stop early, as `head` does; that changes nothing else.

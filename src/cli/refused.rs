@@ -1,22 +1,17 @@
-//! Refused flags in other languages than English, which clap itself speaks.
+//! Refused flags: what is wrong, and on a second line what to do, as of all errors.
 
 use std::error::Error;
-use std::io::{self, Write};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::written::say;
 use crate::error::shown;
-use crate::lang::Language;
 
 /// Says why flags are refused, or shows the help that they ask for, and ends the process.
 pub fn exit(error: &clap::Error) -> ! {
-    if Language::spoken() == Language::En {
-        error.exit();
-    }
     let Some((what, fix)) = told(error) else { error.exit() };
     let what = tr!("error: {what}", what = shown(&what));
-    // Where stderr is closed too there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "{what}{}", tr!("\nhelp: {fix}", fix = shown(&fix)));
+    say(&format!("{what}{}", tr!("\nhelp: {fix}", fix = shown(&fix))));
     std::process::exit(error.exit_code())
 }
 
@@ -36,7 +31,12 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
     let fix = fix.unwrap_or_else(|| tr!("--help lists every flag.").to_owned());
     let value = text(ContextKind::InvalidValue);
     let what = match (error.kind(), flag, value) {
-        (ErrorKind::UnknownArgument, Some(flag), _) => tr!("there is no flag {flag} here", flag),
+        (ErrorKind::UnknownArgument, Some(flag), _) if flag.starts_with('-') => {
+            tr!("there is no flag {flag} here", flag)
+        }
+        (ErrorKind::UnknownArgument, Some(word), _) => {
+            tr!("there is no place for {word} here", word)
+        }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand)?;
             tr!("there is no command {name}", name)

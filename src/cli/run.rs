@@ -23,6 +23,7 @@ pub struct RunArgs {
 }
 
 const NO_MASK: &str = "no_mask";
+const CAUSAL: &str = "causal";
 const RUN: &str = "Run";
 const NEWER: &str = "Run: attention as today's models have it";
 
@@ -49,11 +50,17 @@ impl Args for RunArgs {
             .help(tr!("The same as --mask none"))
             .action(ArgAction::SetTrue)
             .conflicts_with("mask");
+        let causal = Arg::new(CAUSAL)
+            .long("causal")
+            .visible_alias("is-causal")
+            .help(tr!("The same as --mask causal"))
+            .action(ArgAction::SetTrue)
+            .conflicts_with_all(["mask", NO_MASK]);
         command
             .next_help_heading(RUN)
             .arg(config)
             .args(run.map(|flag| flag.hide_short_help(true)))
-            .arg(no_mask.hide_short_help(true))
+            .args([causal, no_mask].map(|flag| flag.hide_short_help(true)))
             .arg(verbose.hide_short_help(true))
             .next_help_heading(NEWER)
             .args(newer.map(|flag| flag.hide_short_help(true)))
@@ -110,8 +117,11 @@ fn off_name(setting: &Setting) -> String {
 
 /// What a setting is about, and what holds without it.
 fn help(setting: &Setting) -> String {
+    // What could be typed, and the name of another setting, is no word of a language.
+    let is_typed = |word: &str| setting.choices.contains(&word) || Setting::named(word).is_some();
     let default = match setting.default {
         "" => String::new(),
+        default if is_typed(default) => tr!(" [default: {default}]", default),
         default => tr!(" [default: {default}]", default = text(default)),
     };
     Message::from(setting.about).spelled(flag) + &default
@@ -126,6 +136,15 @@ pub fn flag(key: &str, value: Option<&str>) -> String {
         Some(value) if !is_switch => format!("--{name} {value}"),
         _ => format!("--{name}"),
     }
+}
+
+/// The flag that may be meant, and those of settings that are as near to what was given: `--headz` is `--head` or
+/// `--heads`.
+pub fn as_near(given: &str, meant: &str) -> Vec<String> {
+    let slips = |flag: &str| strsim::damerau_levenshtein(given, flag);
+    let names = Setting::ALL.iter().map(|setting| setting.key.replace('_', "-"));
+    let others = names.filter(|name| name != meant && slips(name) <= slips(meant));
+    std::iter::once(meant.to_owned()).chain(others).map(|name| format!("--{name}")).collect()
 }
 
 /// A text that is a value of the setting, or may be a file that holds one.
@@ -159,8 +178,11 @@ impl FromArgMatches for RunArgs {
                 args.stated.push((setting, "false".to_owned()));
             }
         }
-        let mask = Setting::named("mask").filter(|_| matches.get_flag(NO_MASK));
-        args.stated.extend(mask.map(|mask| (mask, "none".to_owned())));
+        let mask = [(NO_MASK, "none"), (CAUSAL, "causal")]
+            .into_iter()
+            .find(|(flag, _)| matches.get_flag(flag));
+        let mask = Setting::named("mask").zip(mask);
+        args.stated.extend(mask.map(|(setting, (_, mask))| (setting, mask.to_owned())));
         Ok(args)
     }
 
@@ -219,12 +241,32 @@ impl RunArgs {
         Ok((run, files))
     }
 
+    /// The flags as one would type them again, each with a space before it; nothing where a path is no text.
+    pub fn typed(&self) -> Option<String> {
+        let config =
+            self.config.iter().map(|path| Some(format!(" --config {}", typed(path.to_str()?))));
+        let stated = self
+            .stated
+            .iter()
+            .map(|(setting, text)| Some(format!(" {}", flag(setting.key, Some(&typed(text))))));
+        config.chain(stated).collect()
+    }
+
     /// The files that flags name, and what else stands where a file may.
     pub fn files(&self) -> Vec<PathBuf> {
         let stated = self.stated.iter().filter(|(setting, _)| setting.value.contains("FILE"));
         let files = stated.map(|(_, text)| split_place(text).0);
         self.config.iter().cloned().chain(files).collect()
     }
+}
+
+/// A word as a shell reads it.
+pub fn typed(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./,:=+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Sets what a flag says: a value, or a file that holds one.
@@ -250,6 +292,11 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
         "memory_tokens" if is_json_file(text) => {
             settings.memory_tokens = Some(read_json(Path::new(text))?);
         }
+        "scores" if is_json_file(text) => settings.scores = Some(read_json(Path::new(text))?),
+        "scores" => setting.set(settings, text).map_err(|what| {
+            let fix = tr!("give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]], or a JSON file of them");
+            Error::Config { what: tr!("scores: {what}", what = quoted(&what)).into(), fix: fix.into() }
+        })?,
         "rope_scaling" if !text.trim_start().starts_with('{') => {
             settings.rope_scaling = Some(read_json(Path::new(text))?);
         }

@@ -1,9 +1,11 @@
 //! How results are written: their width, their colours, and where they go.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+
+use unicode_width::UnicodeWidthStr;
 
 use crate::Error;
-use crate::view::{Block, Palette, Style, write_text};
+use crate::view::{Block, Palette, Style, wrapped, write_text};
 
 use super::args::{Color, ReportArgs};
 use super::print;
@@ -21,6 +23,26 @@ pub fn width(asked: Option<u16>) -> usize {
     let terminal = || terminal_size::terminal_size().map(|(width, _)| width.0);
     asked.or_else(stated).or_else(terminal).map_or(WIDTH, usize::from)
 }
+
+/// Says something on stderr: in lines that fit the terminal or what the environment has; where neither says how many
+/// columns there are, as it is.
+pub fn say(text: &str) {
+    let is_shown = io::stderr().is_terminal() || std::env::var_os("COLUMNS").is_some();
+    let room = if is_shown { width(None) } else { usize::MAX };
+    let mut err = io::stderr().lock();
+    for line in text.lines() {
+        for (at, part) in wrapped(line, if line.width() > room { room - BELOW.len() } else { room })
+            .iter()
+            .enumerate()
+        {
+            // What cannot be written keeps nothing from its place; where stderr is closed there is nobody left to tell.
+            let _ = writeln!(err, "{}{part}", if at == 0 { "" } else { BELOW });
+        }
+    }
+}
+
+/// What stands before the lines of a message but its first.
+const BELOW: &str = "  ";
 
 /// Writes a page of text, without colour.
 pub fn print_plain(blocks: Vec<Block>) -> Result<(), Error> {

@@ -19,8 +19,8 @@ pub fn split(d_model: usize, heads: usize) -> Result<usize> {
         Some(_) => refuse(
             tr!("heads {heads} does not divide d_model {d_model}", heads, d_model),
             tr!(
-                "every head gets d_model / heads features: try heads {d_model}, or set head_dim",
-                d_model = would_divide(heads, d_model)
+                "every head gets d_model / heads features: try heads {divisor}, or set `head_dim`",
+                divisor = would_divide(heads, d_model)
             ),
         ),
         None => refuse("heads is 0", "give heads at least 1"),

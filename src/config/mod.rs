@@ -1,6 +1,6 @@
 //! What is to be computed: settings as people give them, and the config they resolve to.
 
-mod check;
+pub(crate) mod check;
 mod choice;
 mod given;
 mod latent;

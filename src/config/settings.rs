@@ -197,9 +197,11 @@ settings! {
     /// Tokens in a sequence
     seq_len: usize = takes("N").short('t').or(&["seq-length", "sequence-length"]).default("4");
     /// Features of the model; must be divisible by the heads, unless `head_dim` is given
-    d_model: usize = takes("N").short('d').or(&["hidden-dim", "hidden-size", "embed-dim", "model-dim"]).default("8");
+    d_model: usize = takes("N").short('d').or(&[
+        "hidden-dim", "hidden-size", "embed-dim", "emb-dim", "embedding-dim", "model-dim", "d-out",
+    ]).default("8");
     /// Attention heads
-    heads: usize = takes("N").short('H').or(&["num-heads", "n-heads", "num-attention-heads"]).default("2");
+    heads: usize = takes("N").short('H').or(&["num-heads", "n-heads", "nhead", "head-num", "num-attention-heads"]).default("2");
     /// Heads of the keys and values, each shared by heads / N query heads
     kv_heads: usize = newer("N").or(&["num-kv-heads", "n-kv-heads", "num-key-value-heads"]).default("heads");
     /// Features of a head
@@ -298,7 +300,7 @@ settings! {
     /// Where the causal mask starts if queries and keys differ in number
     causal_align: CausalAlign = newer("CORNER").default("by positions; top-left in cross attention").replaces(MASKS);
     /// Keys to attend to, one string per batch item: 11,01,10 (or a file of 0 and 1; or none)
-    key_mask: Vec<String> = takes("ROWS|FILE").replaces(MASKS);
+    key_mask: Vec<String> = takes("ROWS|FILE").or(&["attention-mask"]).replaces(MASKS);
     /// Padding: the number of valid keys per batch item: 3,2
     lengths: Vec<usize> = takes("N,N,…").or(&["seq-lens"]).replaces(MASKS);
     /// A mask broadcast to (batch, head, query, key): 0 and 1, booleans, or floats to add to the scores
@@ -342,7 +344,7 @@ settings! {
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training
-    dropout: f64 = takes("P").default("0");
+    dropout: f64 = takes("P").or(&["attention-dropout"]).default("0");
     /// Start at X (inputs), at given q, k, v (projections, heads), or at scores
     start: Start = newer("STEP").default("inputs; what q, k and v of files are");
     /// End at the output, at the concatenated heads, at each head's output, or at the weights
@@ -355,8 +357,9 @@ settings! {
     v: Place = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
     /// Order of axes of q, k, v in files (b batch, h head, s sequence, d head_dim, t token of packed documents)
     qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
-    /// Dot products of queries and keys, as 112,96 or as nested lists: the run starts at them and ends at the weights
-    scores: Scores = takes("N,N,…|JSON").replaces(&["scores"]);
+    /// Dot products of queries and keys, as 112,96, as nested lists, or a JSON file of them: the run starts at them and
+    /// ends at the weights
+    scores: Scores = takes("N,N,…|JSON|FILE").replaces(&["scores"]);
     /// Documents packed into one row, by their lengths: 3,2,4 (or 3,2/4,1 by batch item); a token sees only its own
     /// document
     segments: Segments = newer("N,N,…").replaces(MASKS);

@@ -190,7 +190,9 @@ impl Record {
 /// # Errors
 /// As [`Record::read`], and for unknown keys and wrong types with their line and column.
 pub fn read_config(path: &Path) -> Result<Record> {
-    let is_json = extension(path).as_deref() == Some("json");
+    // What is not there has no format either.
+    let is_absent = named(path).is_none() && !path.exists();
+    let is_json = extension(path).as_deref() == Some("json") || is_absent;
     let record = if is_json { json::read_config(path)? } else { Record::read(path)? };
     if record.config.is_none() {
         let fix = tr!("give a JSON file of settings, or a trace written with -o");

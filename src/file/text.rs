@@ -150,11 +150,13 @@ fn unknown(path: &Path, kind: &str, rest: &str, place: &str) -> Error {
     let known: Vec<&str> = names.skip(1).step_by(2).collect();
     let fix = match near_miss(name, &known) {
         Some(near) => tr!("did you mean \"{near}\"?", near),
-        None => tr!("the {kind}s are {known}", kind, known = known.join(", ")),
+        None if kind == "key" => tr!("the keys are {known}", known = known.join(", ")),
+        None => tr!("the values are {values}", values = known.join(", ")),
     };
-    Error::file(
-        path,
-        tr!("unknown {kind} \"{quoted}\"{place}", kind, quoted = quoted(name), place),
-        fix,
-    )
+    let name = quoted(name);
+    let what = match kind {
+        "key" => tr!("unknown key \"{name}\"{place}", name, place),
+        _ => tr!("unknown value \"{name}\"{place}", name, place),
+    };
+    Error::file(path, what, fix)
 }

@@ -1,6 +1,7 @@
 //! A foreign file's X and weights under our names.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use candle_core::Tensor;
 
@@ -29,6 +30,13 @@ impl std::str::FromStr for NameMap {
             _ => Err(tr!("`{part}` is not THEIRS=OURS", part)),
         };
         text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for NameMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = self.0.iter().map(|(theirs, ours)| format!("{theirs}={ours}"));
+        f.write_str(&pairs.collect::<Vec<_>>().join(","))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) use inputs::{Inputs, find_inputs, with_batch};
 pub(crate) use layout::{has_layer, layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, known};
-pub(crate) use names::{last_segment, meanings};
+pub(crate) use names::{asked, last_segment, meanings};
 pub(crate) use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;
 pub(crate) use steps::{FITS, Named, Orders, distance, fitting, name_steps};

@@ -24,6 +24,22 @@ pub fn meanings(name: &str) -> Vec<Name> {
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
+/// The steps that are meant by a name that a person types, the likeliest first: a step's own in any case, or what code
+/// calls it. Code that masks scores calls those so that it has before; in a file the name may stand for any of them.
+pub fn asked(name: &str) -> Vec<Name> {
+    let lower = name.to_ascii_lowercase();
+    let called = meanings(name);
+    let is_of_any_stage = [Name::ScoresRaw, Name::Scores, Name::MaskedScores];
+    let is_of_any_stage = is_of_any_stage.iter().all(|stage| called.contains(stage));
+    let own = Name::named(name).or_else(|| Name::named(&lower));
+    let mask = MASKS.contains(&lower.as_str()).then_some(Name::Mask);
+    let first = own.or(mask).or(is_of_any_stage.then_some(Name::Scores));
+    first.into_iter().chain(called).collect()
+}
+
+/// What code calls a mask. That of a file can be one to attend, or floats.
+const MASKS: [&str; 4] = ["causal_mask", "attention_mask", "attn_mask", "padding_mask"];
+
 /// A tensor of a cache by the module that it stands in, as `past_key_values.0.key` and `cache.layers.0.values` of
 /// transformers, or by a list of layers: `key_cache.0`.
 fn of_cache(name: &str) -> Option<Name> {
@@ -56,6 +72,32 @@ mod tests {
         assert_eq!(meanings("key_cache.1"), [Name::KPast]);
         assert_ne!(meanings("attention.key"), [Name::KPast]);
         assert!(meanings("layers.0").is_empty());
+    }
+
+    /// Notebooks call scaled scores so before they mask them.
+    #[test]
+    fn what_is_asked_for_is_what_notebooks_call_so() {
+        let all = [
+            ("attn_scores", Name::Scores),
+            ("attention_score", Name::Scores),
+            ("hook_attn_scores", Name::MaskedScores),
+            ("masked_scores", Name::MaskedScores),
+            ("causal_mask", Name::Mask),
+            ("attention_mask", Name::Mask),
+            ("attn_output_per_head", Name::HeadOutputs),
+            ("output_per_head", Name::HeadOutputs),
+            ("output_mid", Name::HeadOutputs),
+            ("attn_output_concat", Name::Concat),
+            ("attention_weight", Name::Weights),
+            ("q_state", Name::QHeads),
+            ("k_state", Name::KHeads),
+            ("W_q", Name::WQ),
+        ];
+        for (name, step) in all {
+            assert_eq!(asked(name).first(), Some(&step), "{name}");
+        }
+        // In a file it may be any of them, and a masked one first.
+        assert_eq!(meanings("attn_scores").first(), Some(&Name::MaskedScores));
     }
 
     #[test]

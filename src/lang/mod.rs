@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Language {
-    /// English, which is what the library has unless it is told otherwise.
+    /// English
     #[default]
     En,
-    /// Chinese, in simplified characters.
+    /// Chinese, in simplified characters
     Zh,
 }
 

@@ -57,6 +57,7 @@ pub const DOT_PRODUCTS: &[&str] =
 pub const LOGITS: &[&str] = &[
     "attn_scores",
     "attention_scores",
+    "attention_score",
     "attn_logits",
     "attention_logits",
     "logits",
@@ -83,6 +84,7 @@ pub const WEIGHTS: &[&str] = &[
     "attn_weights",
     "attn_output_weights",
     "attention_weights",
+    "attention_weight",
     "attn",
     "attention",
     "attentions",
@@ -97,15 +99,32 @@ pub const WEIGHTS: &[&str] = &[
 /// Logarithms of the rows' sums of exponentials.
 pub const LSE: &[&str] = &["lse", "softmax_lse", "logsumexp", "log_sum_exp", "softmax_logsumexp"];
 /// Outputs of single heads.
-pub const HEADS: &[&str] = &["head_outputs", "z", "hook_z", "head_out", "heads_out", "head_output"];
+pub const HEADS: &[&str] = &[
+    "head_outputs",
+    "z",
+    "hook_z",
+    "head_out",
+    "heads_out",
+    "head_output",
+    "output_per_head",
+    "attn_output_per_head",
+    "output_mid",
+];
 /// Weighted values, of every head or side by side.
 pub const CONTEXT: &[&str] =
     &["context", "contexts", "context_vec", "context_vector", "context_layer", "ctx"];
 /// The output, or what the output projection gets.
 pub const ATTN_OUTPUT: &[&str] = &["attn_output", "attention_output"];
 /// Outputs of the heads side by side.
-pub const CONCAT: &[&str] =
-    &["concat", "concatenated", "concat_heads", "concat_attention", "combined", "merged"];
+pub const CONCAT: &[&str] = &[
+    "concat",
+    "concatenated",
+    "concat_heads",
+    "concat_attention",
+    "combined",
+    "merged",
+    "attn_output_concat",
+];
 /// The output.
 pub const OUTPUT: &[&str] = &[
     "output",

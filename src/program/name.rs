@@ -143,11 +143,11 @@ steps! {
     KR = "k_r", "key that all heads share", Row::computed(&[Batch, OwnKeys, SharedWidth], &[Name::X, Name::Memory, Name::WKr, Name::BKr]).by("`qk_rope_head_dim=N`")
         .called(&[known(&["k_r", "k_pe"])]);
     QHeads = "q_heads", "queries, split into heads",
-        Row::computed(OF_QUERIES, &[Name::Q]).file("q").called(&[known(&["q_heads", "q_split", "query_heads", "qh"]), ranked(QUERY, 1)]);
+        Row::computed(OF_QUERIES, &[Name::Q]).file("q").called(&[known(&["q_heads", "q_split", "q_state", "query_heads", "qh"]), ranked(QUERY, 1)]);
     KHeads = "k_heads", "keys, split into heads",
-        Row::computed(OF_OWN_KEYS, &[Name::K]).file("k").called(&[known(&["k_heads", "k_split", "key_heads", "kh"]), ranked(KEY, 1)]);
+        Row::computed(OF_OWN_KEYS, &[Name::K]).file("k").called(&[known(&["k_heads", "k_split", "k_state", "key_heads", "kh"]), ranked(KEY, 1)]);
     VHeads = "v_heads", "values, split into heads",
-        Row::computed(OF_VALUES, &[Name::V]).file("v").called(&[known(&["v_heads", "v_split", "value_heads", "vh"]), ranked(VALUE, 1)]);
+        Row::computed(OF_VALUES, &[Name::V]).file("v").called(&[known(&["v_heads", "v_split", "v_state", "value_heads", "vh"]), ranked(VALUE, 1)]);
     KRHeads = "k_r_heads", "shared key, as one head",
         Row::computed(OF_SHARED_KEYS, &[Name::KR]).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_heads"]), ranked(&["k_r", "k_pe"], 1)]);
     QNorm = "q_norm", "queries, every head normalised",

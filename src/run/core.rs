@@ -6,6 +6,7 @@ use candle_core::{Device, Tensor};
 
 use super::masks::dims;
 use super::sources::Sources;
+use crate::config::check::split;
 use crate::config::{Config, DEFAULT_HEADS, Place, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Bundle, one_tensor};
@@ -174,6 +175,23 @@ impl Sources {
         })
     }
 
+    /// The settings of a run that starts at scores: what the model and its heads have says what a head has. Scores can be
+    /// of one head of them.
+    pub(super) fn of_scored_heads(&self, settings: &Settings) -> Result<Settings> {
+        let mut settings = settings.clone();
+        let heads = self.tensor(Name::ScoresRaw).and_then(|scores| scores.dims().get(1).copied());
+        if let (Some(Start::Scores), Some(own), Some(d_model), Some(heads)) =
+            (self.start(), heads, settings.d_model, settings.heads)
+            && settings.head_dim.is_none_or(|head_dim| head_dim.checked_mul(heads) == Some(d_model))
+        {
+            settings.head_dim = Some(split(d_model, heads)?);
+            if own == 1 {
+                (settings.d_model, settings.heads) = (None, None);
+            }
+        }
+        Ok(settings)
+    }
+
     /// What the shape of given scores says of the run.
     fn score_sizes(&self, settings: &Settings) -> Result<Settings> {
         let Some(scores) = self.tensor(Name::ScoresRaw) else { return Ok(Settings::default()) };
@@ -181,7 +199,8 @@ impl Sources {
         let [batch, heads, queries, keys] = dims(scores, Name::ScoresRaw, axes)?;
         if settings.head_dim.is_none() && settings.scale.is_none() {
             let fix = tr!(
-                "set head_dim: scores are divided by its root; or pass `scale=1` for scores that are scaled already"
+                "set `head_dim`, or `d_model` and `heads`: scores are divided by the root of what a head has; or pass \
+                 `scale=1` for scores that are scaled already"
             );
             return Err(Error::config("scores do not tell what they are divided by", fix));
         }

@@ -12,6 +12,7 @@ impl Sources {
     /// # Errors
     /// If a tensor has the wrong number of axes, or contradicts a setting, or [`Config::resolve`] refuses.
     pub fn resolve(&self, settings: &Settings) -> Result<Config> {
+        let settings = &self.of_scored_heads(settings)?;
         let sizes = self.sizes(settings)?;
         let [queries, keys, values] = match self.start() {
             Some(start) => match start.given() {
@@ -62,7 +63,7 @@ impl Sources {
                     stated
                 );
                 let fix = tr!(
-                    "set {name} to {found} or nowhere, or give a tensor of that size",
+                    "set `{name}` to {found} or nowhere, or give a tensor of that size",
                     name,
                     found
                 );

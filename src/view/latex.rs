@@ -11,7 +11,7 @@ use crate::lang::Language;
 const START: &str = r"\usepackage[a4paper,margin=2cm]{geometry}
 \usepackage{iftex}
 \ifpdftex\usepackage[T1]{fontenc}\else\usepackage{fontspec}\fi
-\usepackage{amssymb,adjustbox,booktabs,xcolor}
+\usepackage{amssymb,adjustbox,booktabs,pifont,xcolor}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{4pt}
 \begin{document}
@@ -147,11 +147,12 @@ fn plain(text: &str) -> String {
             escaped.push(sign);
         }
     }
-    escaped
+    // Signs of a formula that follow each other are one.
+    escaped.replace(r"\)\(", "")
 }
 
 /// What LaTeX would take for something else, and the signs of formulas and tables.
-const SIGNS: [(char, &str); 49] = [
+const SIGNS: [(char, &str); 51] = [
     ('\\', r"\textbackslash{}"),
     ('{', r"\{"),
     ('}', r"\}"),
@@ -195,6 +196,8 @@ const SIGNS: [(char, &str); 49] = [
     ('↓', r"\(\downarrow\)"),
     ('…', r"\ldots{}"),
     ('■', r"\(\blacksquare\)"),
+    ('✓', r"\ding{51}"),
+    ('✗', r"\ding{55}"),
     ('␣', r"\textvisiblespace{}"),
     ('▁', r"\textvisiblespace{}"),
     ('░', r"\textcolor{black!25}{\rule{1ex}{1ex}}"),
@@ -219,6 +222,7 @@ mod tests {
             concat!(r"50\% a\_b \& \$x\$ \#1 ", r"\textasciitilde{}\textasciicircum{}",)
         );
         assert_eq!(plain("--full -a"), "-{}-full -a");
+        assert_eq!(plain("✓ −∞ ✗"), r"\ding{51} \(-\infty\) \ding{55}");
         assert_eq!(plain("a\nb"), "a b");
     }
 

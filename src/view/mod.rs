@@ -42,8 +42,8 @@ pub(crate) use wrap::wrapped;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::file::Record;
-use crate::foreign::meanings;
-use crate::program::{Axis, Name, Program, Trace};
+use crate::foreign::asked;
+use crate::program::{Axis, Name, Program, Step, Trace};
 use crate::run::to_record;
 
 /// What is shown of a trace, and how.
@@ -85,6 +85,15 @@ impl Default for View {
     }
 }
 
+/// The step that is asked for by its name, or by one that code gives it.
+///
+/// # Errors
+/// If the program has none.
+fn step_called<'a, V>(program: &'a Program<V>, name: &str) -> Result<&'a Step<V>> {
+    let found = asked(name).into_iter().find_map(|name| program.step(name));
+    found.ok_or_else(|| program.no_step(name))
+}
+
 impl View {
     /// Items shown at each end of a long axis, unless the view says how many.
     pub const EDGE: usize = 3;
@@ -95,12 +104,8 @@ impl View {
     /// # Errors
     /// If a step, batch item or head is not one of the program's.
     pub fn of<V>(mut self, config: &Config, program: &Program<V>) -> Result<Self> {
-        for asked in self.steps.iter_mut().flatten() {
-            let own = Name::named(asked).into_iter().chain(meanings(asked));
-            match own.into_iter().find(|name| program.step(*name).is_some()) {
-                Some(name) => name.as_str().clone_into(asked),
-                None => return Err(program.no_step(asked)),
-            }
+        for name in self.steps.iter_mut().flatten() {
+            *name = step_called(program, name)?.name.to_string();
         }
         let sizes = &config.sizes;
         let picked = [

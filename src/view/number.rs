@@ -1,5 +1,7 @@
 //! Numbers as cells.
 
+use candle_core::DType;
+
 use crate::check::Comparison;
 use crate::file::shortest;
 
@@ -44,7 +46,7 @@ pub fn pair(found: &Comparison) -> (String, String) {
     let apart = (left - right).abs();
     let digits = 3.0 + (size / apart).log10().ceil().max(1.0);
     if !apart.is_finite() || digits >= 8.0 || size >= 1e6 {
-        return (shortest(left, dtypes.0), shortest(right, dtypes.1));
+        return (whole(left, dtypes.0), whole(right, dtypes.1));
     }
     #[allow(
         clippy::cast_possible_truncation,
@@ -53,6 +55,14 @@ pub fn pair(found: &Comparison) -> (String, String) {
     )]
     let decimals = (digits - 1.0 - size.log10().floor()).clamp(1.0, 40.0) as usize;
     (format!("{left:.decimals$}"), format!("{right:.decimals$}"))
+}
+
+/// A number in all its digits; a large one of few with these alone: `-1e9`.
+pub fn whole(value: f64, dtype: DType) -> String {
+    let text = shortest(value, dtype);
+    let brief = text.parse().map(|value: f64| format!("{value:e}"));
+    let is_large = value.is_finite() && value.abs() >= 1e6;
+    brief.ok().filter(|brief| is_large && brief.len() < text.len()).unwrap_or(text)
 }
 
 /// An integer with its thousands apart: `10,485,760`.
@@ -73,8 +83,6 @@ pub fn thousands(count: u128) -> String {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::DType;
-
     use super::*;
 
     #[test]

@@ -89,6 +89,8 @@ pub struct Text {
     pub tone: Tone,
     /// How high it is, in thousandths from the lowest to the highest, where that is to be seen.
     pub heat: Option<u16>,
+    /// Whether it may be left out where it has no room on one line.
+    pub is_spare: bool,
 }
 
 /// How a text stands out, or back.

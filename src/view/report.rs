@@ -236,9 +236,8 @@ fn table(report: &Report, sides: Sides) -> Table {
             )));
             if found.max_abs != 0.0 {
                 let (left, right) = pair(found);
-                row.push(
-                    tr!("{cell}: {left}, {right}", cell = cell(report, step), left, right).into(),
-                );
+                let text = tr!("{cell}: {left}, {right}", cell = cell(report, step), left, right);
+                row.push(Text { is_spare: step.status == Status::Same, ..text.into() });
             }
         } else if let Some((left, right)) = &step.shapes {
             row.extend(["", "", ""].map(Text::from));

@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::page::{Block, Grid, Head, Table, Text, Tone, verdict};
 use super::palette::Palette;
-use super::wrap::{has_wide, wrapped};
+use super::wrap::wrapped;
 use crate::error::Message;
 
 const STYLE: TableStyle = TableStyle::new()
@@ -272,11 +272,11 @@ impl Style {
             return self.table_and_list(table, out);
         }
         let fitted = |at: usize, text: &str| {
-            let is_broken = at == table.wraps && has_wide(text);
-            if is_broken { wrapped(text, room).join("\n") } else { text.to_owned() }
+            if at == table.wraps { wrapped(text, room).join("\n") } else { text.to_owned() }
         };
         let cells = |row: &Vec<Text>| {
-            let cells = row.iter().enumerate();
+            let is_shown = |cell: &Text| !cell.is_spare || cell.text.width() <= room;
+            let cells = row.iter().enumerate().filter(|(_, cell)| is_shown(cell));
             let fitted =
                 cells.map(|(at, cell)| Text { text: fitted(at, &cell.text), ..cell.clone() });
             fitted.map(|cell| self.cell(&cell)).collect::<Vec<_>>()
@@ -305,8 +305,8 @@ impl Style {
         let title = others.header.remove(table.wraps);
         let mut below = Vec::new();
         for row in others.rows.iter_mut().filter(|row| row.len() > table.wraps) {
-            let text = row.remove(table.wraps).text;
-            if !text.is_empty() {
+            let Text { text, is_spare, .. } = row.remove(table.wraps);
+            if !text.is_empty() && !is_spare {
                 below.push(format!("{}: {text}", row.first().map_or("", |first| &first.text)));
             }
         }

@@ -2,11 +2,6 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Whether a text has characters as wide as two.
-pub fn has_wide(text: &str) -> bool {
-    text.chars().any(|sign| sign.width() == Some(2))
-}
-
 /// A text in lines of at most `width` columns, broken between words, and between Chinese characters; a word that is wider
 /// has a line of its own. A dot between two parts stays with the first, and a number with the word before it.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -23,6 +18,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
                 {
                     last.push(' ');
                     last.push_str(piece);
+                    bind_word(&mut parts, width);
                 }
                 _ => parts.push((if at == 0 { " " } else { "" }, piece.to_owned())),
             }
@@ -38,6 +34,21 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Joins the last part, a number behind a character of Chinese, with the characters before that: those of its word, which
+/// has no more than so many.
+fn bind_word(parts: &mut Vec<(&str, String)>, width: usize) {
+    const LETTERS: usize = 3;
+    for _ in 1..LETTERS {
+        let [.., (_, before), ("", last)] = parts.as_slice() else { return };
+        let is_word = before.chars().count() == 1 && before.starts_with(char::is_alphabetic);
+        if !is_word || before.width() + last.width() > width {
+            return;
+        }
+        let Some((_, last)) = parts.pop() else { return };
+        parts.last_mut().into_iter().for_each(|(_, before)| before.push_str(&last));
+    }
 }
 
 /// Where a word of Chinese may be broken: beside every character that is as wide as two, but neither before what closes
@@ -78,5 +89,6 @@ mod tests {
         assert_eq!(wrapped("查询看不到键，掩码", 12), ["查询看不到", "键，掩码"]);
         assert_eq!(wrapped("查询（q_heads）与键", 8), ["查询", "（q_heads）", "与键"]);
         assert_eq!(wrapped("头 0 的 softmax 之和", 9), ["头 0 的", "softmax", "之和"]);
+        assert_eq!(wrapped("样本 0，头 1，查询 3", 17), ["样本 0，头 1，", "查询 3"]);
     }
 }

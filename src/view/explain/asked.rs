@@ -4,8 +4,9 @@ use std::str::FromStr;
 
 use crate::config::Labels;
 use crate::error::{Error, Result, near_miss, quoted, shown};
-use crate::program::{Axis, Cell, Name, Program, Step};
+use crate::program::{Axis, Cell, Program, Step};
 use crate::view::label::token;
+use crate::view::step_called;
 
 /// What is asked to be explained: `scores`, `scores[0,1,2,3]`, `scores[head=1,query=2,key=3]` or
 /// `weights[head=0,query=sat,key=cat]`.
@@ -71,8 +72,7 @@ impl Asked {
     /// # Errors
     /// If the run has none.
     pub fn step<'a, V>(&self, program: &'a Program<V>) -> Result<&'a Step<V>> {
-        let found = Name::named(&self.step).and_then(|name| program.step(name));
-        found.ok_or_else(|| program.no_step(&self.step))
+        step_called(program, &self.step)
     }
 
     /// The cell, if it is one.
@@ -176,11 +176,16 @@ fn number<V>(
         return match text.parse() {
             Ok(at) if at < size => Ok(at),
             _ => {
-                let what = tr!("has no {axis} {text}: it is {axes}", axis, text, axes = step.axes);
+                let what = tr!(
+                    "has no {axis} {text}: it is {axes}",
+                    axis = axis.told(),
+                    text,
+                    axes = step.axes
+                );
                 Err(Error::tensor(
                     step.name,
                     what,
-                    tr!("give a {axis} from 0 to {last}", axis, last),
+                    tr!("give a {axis} from 0 to {last}", axis = axis.told(), last),
                 ))
             }
         };
@@ -190,17 +195,21 @@ fn number<V>(
         .filter_map(|at| Some((at, token(labels, Some(step.name), (axis, size), item, at)?)))
         .collect();
     if all.is_empty() {
-        let what =
-            tr!("has no {axis} {text}: it is {axes}", axis, text = quoted(text), axes = step.axes);
+        let what = tr!(
+            "has no {axis} {text}: it is {axes}",
+            axis = axis.told(),
+            text = quoted(text),
+            axes = step.axes
+        );
         let fix = match axis {
             Axis::Query | Axis::Key if labels.is_none() => {
                 tr!(
                     "give a {axis} from 0 to {last}; names are those that `tokens` gives",
-                    axis,
+                    axis = axis.told(),
                     last
                 )
             }
-            _ => tr!("give a {axis} from 0 to {last}", axis, last),
+            _ => tr!("give a {axis} from 0 to {last}", axis = axis.told(), last),
         };
         return Err(Error::tensor(step.name, what, fix));
     }
@@ -212,13 +221,13 @@ fn number<V>(
         [at] => Ok(*at),
         [] => {
             let names: Vec<&str> = all.iter().map(|(_, label)| label.as_str()).collect();
-            let what = tr!("has no {axis} called {text}", axis, text = quoted(text));
+            let what = tr!("has no {axis} called {text}", axis = axis.told(), text = quoted(text));
             let fix = match near_miss(text, &names) {
                 Some(near) => tr!("did you mean {near}?", near = quoted(near)),
                 None if names.len() <= 20 => {
                     tr!("they are called {names}", names = quoted(&names.join(", ")))
                 }
-                None => tr!("give a {axis} from 0 to {last}", axis, last),
+                None => tr!("give a {axis} from 0 to {last}", axis = axis.told(), last),
             };
             Err(Error::tensor(step.name, what, fix))
         }

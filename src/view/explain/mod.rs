@@ -17,11 +17,11 @@ use self::reason::words;
 use self::working::{nan_source, working};
 use super::View;
 use super::label;
-use super::number::brief;
+use super::number::{brief, whole};
 use super::page::{Block, Table, Text};
 use crate::config::Config;
 use crate::error::{Result, quoted};
-use crate::file::{json_number, shortest};
+use crate::file::json_number;
 use crate::program::{Cell, Explanation, Op, Term, Trace, Working};
 
 /// A sum of more terms than this is cut to its edges, unless all are asked for.
@@ -41,7 +41,7 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     let value = if step.name.row().is_boolean {
         (*value != 0.0).to_string()
     } else {
-        shortest(*value, step.value.dtype())
+        whole(*value, step.value.dtype())
     };
     let mut blocks = vec![Block::Prose(0, tr!("{name} at {place} = {value}", name, place, value))];
     let given = step.op == Op::Given;

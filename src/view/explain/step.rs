@@ -8,8 +8,15 @@ use crate::view::label::moves;
 use crate::view::number::number;
 use crate::view::page::Block;
 
-/// What a step does, why it is there, and what it reads and is read by. Nothing is computed for it.
-pub fn step_page<V>(program: &Program<V>, step: &Step<V>, view: &View) -> Vec<Block> {
+/// What a step does, why it is there, and what it reads and is read by. Nothing is computed for it. `run` is what stands
+/// behind the command that explains a number of the same run, each word with a space before it; without it that command
+/// is not told.
+pub fn step_page<V>(
+    program: &Program<V>,
+    step: &Step<V>,
+    view: &View,
+    run: Option<&str>,
+) -> Vec<Block> {
     let name = step.name;
     let say = |text: String| Block::Prose(1, text);
     let mut blocks = vec![Block::Title(format!("{name} · {}", name.title()))];
@@ -37,8 +44,11 @@ pub fn step_page<V>(program: &Program<V>, step: &Step<V>, view: &View) -> Vec<Bl
         [] => say(tr!("read by no other step: it is a result").to_owned()),
         readers => say(tr!("read by {readers}", readers = readers.join(", "))),
     });
-    let first = Cell { step: name.to_string(), index: vec![0; step.axes.rank()] };
-    blocks.extend([Block::Gap, say(tr!("one number of it: mha-trace explain '{first}'", first))]);
+    if let Some(run) = run {
+        let first = Cell { step: name.to_string(), index: vec![0; step.axes.rank()] };
+        let told = tr!("one number of it: mha-trace explain '{first}'{run}", first, run);
+        blocks.extend([Block::Gap, say(told)]);
+    }
     blocks
 }
 

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use ratatui::crossterm::event::KeyCode;
 
 use super::View;
+use super::text::Spell;
 use crate::check::{Report, Status};
 use crate::config::{Config, Labels};
 use crate::error::Result;
@@ -31,6 +32,8 @@ pub struct Route<'a> {
     pub decimals: usize,
     /// Whether colours may be used.
     pub color: bool,
+    /// How settings are told.
+    pub spell: Spell,
 }
 
 /// What stands beside a step's table.

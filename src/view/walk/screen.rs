@@ -15,7 +15,7 @@ use crate::check::Status;
 use crate::error::Result;
 use crate::lang;
 use crate::program::{Explanation, Name, Op, Step};
-use crate::view::label::moves;
+use crate::view::label::{is_every, moves};
 use crate::view::text::{self, write_text};
 use crate::view::{Block, Palette, explanation};
 
@@ -57,13 +57,6 @@ struct Factor<'a> {
     lit: HashSet<Vec<usize>>,
 }
 
-/// A step's name, and which of its tables is shown.
-fn title(step: &Step, index: &[usize]) -> String {
-    let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
-    let places = places.map(|((axis, _), at)| format!(" · {} {at}", axis.told()));
-    std::iter::once(step.name.to_string()).chain(places).collect()
-}
-
 /// A colour of the 256.
 fn indexed(color: comfy_table::Color) -> Color {
     match color {
@@ -93,15 +86,27 @@ fn help(frame: &mut Frame) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(border), area);
 }
 
-/// Blocks as lines of text.
-fn written(blocks: Vec<Block>, width: usize) -> Result<Vec<String>> {
-    let style = text::Style { width, colors: None, spell: |key, _| key.to_owned() };
-    let mut written = Vec::new();
-    write_text(blocks, style, &mut written).map_err(candle_core::Error::from)?;
-    Ok(String::from_utf8_lossy(&written).lines().map(str::to_owned).collect())
-}
-
 impl Walk<'_> {
+    /// Blocks as lines of text.
+    fn written(&self, blocks: Vec<Block>, width: usize) -> Result<Vec<String>> {
+        let style = text::Style { width, colors: None, spell: self.route.spell };
+        let mut written = Vec::new();
+        write_text(blocks, style, &mut written).map_err(candle_core::Error::from)?;
+        Ok(String::from_utf8_lossy(&written).lines().map(str::to_owned).collect())
+    }
+
+    /// A step's name, and which of its tables is shown.
+    fn title(&self, step: &Step, index: &[usize]) -> String {
+        let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
+        let places = places.map(|(dim, at)| {
+            if is_every(self.route.config, step.name, dim) {
+                return format!(" · {}", tr!("every {axis}", axis = dim.0.told()));
+            }
+            format!(" · {} {at}", dim.0.told())
+        });
+        std::iter::once(step.name.to_string()).chain(places).collect()
+    }
+
     pub(super) fn draw(&mut self, frame: &mut Frame) {
         if let Err(error) = self.draw_all(frame) {
             let told = Paragraph::new(error.to_string()).wrap(Wrap { trim: false });
@@ -163,7 +168,7 @@ impl Walk<'_> {
         let moves = moves(trace, step);
         facts.push(if moves.is_empty() { step.axes.to_string() } else { moves.join(", ") });
         let facts = facts.into_iter().map(|fact| Block::Prose(1, fact)).collect();
-        let facts = written(facts, width)?.into_iter().map(Line::from);
+        let facts = self.written(facts, width)?.into_iter().map(Line::from);
         Ok(std::iter::once(Line::from(first)).chain(facts).collect())
     }
 
@@ -196,7 +201,7 @@ impl Walk<'_> {
         let parts = [Constraint::Length(width), Constraint::Fill(1)];
         let [left, right] = Layout::horizontal(parts).areas(area);
         let recorded = if self.route.check.is_some() { tr!(" · recorded") } else { "" };
-        self.sheet(frame, left, &format!("{}{recorded}", title(step, &index)), &own)?;
+        self.sheet(frame, left, &format!("{}{recorded}", self.title(step, &index)), &own)?;
         if !is_wide {
             return Ok(());
         }
@@ -212,7 +217,7 @@ impl Walk<'_> {
         let source = self.source(factor.step, &factor.step.value, &factor.index);
         let lit = factor.lit.clone();
         let source = Source { lit, has_cursor: false, is_heat: false, ..source };
-        (title(factor.step, &factor.index), source)
+        (self.title(factor.step, &factor.index), source)
     }
 
     /// What a recorded step should hold, or how far it is from that.
@@ -303,7 +308,7 @@ impl Walk<'_> {
             .map(|found| Block::Prose(0, format!("{}: {}", found.id, found.summary)))
             .collect();
         blocks.extend(explanation(self.route.trace, self.route.config, &self.cell(), &self.view)?);
-        let lines = written(blocks, inside.width.into())?;
+        let lines = self.written(blocks, inside.width.into())?;
         let most = lines.len().saturating_sub(inside.height.into());
         let above = self.scrolled.min(most);
         let shown = lines.into_iter().skip(above).map(Line::from);
