@@ -609,7 +609,8 @@ fn help_in_chinese_leaves_nothing_in_english() {
         String::from_utf8(output.stdout).expect("text")
     };
     let whole = help(&[]);
-    for english in ["[OPTIONS]", "[alias", "Print this", "[默认：头]", "[默认：头内特征]", "或零"]
+    for english in
+        ["[OPTIONS]", "COMMAND", "[alias", "Print this", "[默认：头]", "[默认：头内特征]", "或零"]
     {
         assert!(!whole.contains(english), "{english}: {whole}");
     }

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::run::RunArgs;
 
 /// A whole number from `low` to `high`.
-fn whole<T: FromStr + PartialOrd + Display>(
+fn whole<T: FromStr + PartialOrd + Display + Copy>(
     text: &str,
     low: T,
     high: Option<T>,

@@ -81,6 +81,7 @@ fn own_words(line: &str, plain: &str) -> String {
     let words = [
         ("[OPTIONS]", tr!("[OPTIONS]")),
         ("[COMMAND]", tr!("[COMMAND]")),
+        ("<COMMAND>", tr!("<COMMAND>")),
         ("[alias: ", tr!("[alias: ")),
         ("[aliases: ", tr!("[aliases: ")),
         (HELP, text(HELP)),

@@ -28,6 +28,17 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
     let near = near.into_iter().find_map(text).map(|near| tr!("did you mean {near}?", near));
     let valid = text(ContextKind::ValidValue).filter(|valid| !valid.is_empty());
     let fix = near.or_else(|| valid.map(|values| tr!("the values are {values}", values)));
+    let is_of_words = match error.kind() {
+        ErrorKind::MissingRequiredArgument => true,
+        ErrorKind::UnknownArgument => flag.as_ref().is_some_and(|word| !word.starts_with('-')),
+        _ => false,
+    };
+    let usage = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) if is_of_words => Some(usage.to_string()),
+        _ => None,
+    };
+    let usage = usage.as_deref().and_then(|usage| usage.strip_prefix("Usage: "));
+    let fix = fix.or_else(|| usage.map(|usage| tr!("the command is {usage}", usage)));
     let fix = fix.unwrap_or_else(|| tr!("--help lists every flag.").to_owned());
     let value = text(ContextKind::InvalidValue);
     let what = match (error.kind(), flag, value) {

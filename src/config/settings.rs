@@ -197,9 +197,8 @@ settings! {
     /// Tokens in a sequence
     seq_len: usize = takes("N").short('t').or(&["seq-length", "sequence-length"]).default("4");
     /// Features of the model; must be divisible by the heads, unless `head_dim` is given
-    d_model: usize = takes("N").short('d').or(&[
-        "hidden-dim", "hidden-size", "embed-dim", "emb-dim", "embedding-dim", "model-dim", "d-out",
-    ]).default("8");
+    d_model: usize = takes("N").short('d').default("8")
+        .or(&["hidden-dim", "hidden-size", "embed-dim", "emb-dim", "embedding-dim", "model-dim", "d-out"]);
     /// Attention heads
     heads: usize = takes("N").short('H').or(&["num-heads", "n-heads", "nhead", "head-num", "num-attention-heads"]).default("2");
     /// Heads of the keys and values, each shared by heads / N query heads
@@ -357,8 +356,7 @@ settings! {
     v: Place = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
     /// Order of axes of q, k, v in files (b batch, h head, s sequence, d head_dim, t token of packed documents)
     qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
-    /// Dot products of queries and keys, as 112,96, as nested lists, or a JSON file of them: the run starts at them and
-    /// ends at the weights
+    /// Start at dot products of queries and keys, 112,96, nested lists or a JSON file of them, and end at the weights
     scores: Scores = takes("N,N,…|JSON|FILE").replaces(&["scores"]);
     /// Documents packed into one row, by their lengths: 3,2,4 (or 3,2/4,1 by batch item); a token sees only its own
     /// document
