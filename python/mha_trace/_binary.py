@@ -83,16 +83,14 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
 
 
 def _in_python(errors: str) -> str:
-    r"""An error about flags in the words of settings, without how the command is used.
+    r"""An error about flags in the words of settings, each of its sentences on one line.
 
-    >>> _in_python("error: unexpected argument '--head' found\n\n  tip: a similar argument exists: '--heads'\n")
-    'error: head is no setting of this\nhelp: a similar one exists: heads'
+    >>> _in_python("error: there is no flag --head here\nhelp: did you mean --heads?")
+    'error: there is no setting head here\nhelp: did you mean heads?'
     """
-    said = re.split(r"\n(?:Usage:|For more information)", errors)[0]
-    text = "\n".join(line for line in said.splitlines() if line.strip() and "-- --" not in line)
-    text = re.sub(r"'?--([a-z][a-z-]*)(?: <[^']*>)?'?", lambda flag: flag[1].replace("-", "_"), text)
-    text = re.sub(r"unexpected argument (\w+) found", r"\1 is no setting of this", text)
-    return text.replace("  tip: a similar argument exists", "help: a similar one exists").strip()
+    text = errors.replace("\n  ", " ").replace("\nhelp: --help lists every flag.", "")
+    text = text.replace("there is no flag", "there is no setting")
+    return re.sub(r"--([a-z][a-z-]*)(?: <[^>]*>)?", lambda flag: flag[1].replace("-", "_"), text)
 
 
 def _without(text: str, hide: str) -> str:

@@ -141,10 +141,14 @@ pub fn flag(key: &str, value: Option<&str>) -> String {
 /// The flag that may be meant, and those of settings that are as near to what was given: `--headz` is `--head` or
 /// `--heads`.
 pub fn as_near(given: &str, meant: &str) -> Vec<String> {
+    let name = |setting: &Setting| setting.key.replace('_', "-");
     let slips = |flag: &str| strsim::damerau_levenshtein(given, flag);
-    let names = Setting::ALL.iter().map(|setting| setting.key.replace('_', "-"));
-    let others = names.filter(|name| name != meant && slips(name) <= slips(meant));
-    std::iter::once(meant.to_owned()).chain(others).map(|name| format!("--{name}")).collect()
+    let near = |setting: &&Setting| slips(&name(setting)) <= slips(meant);
+    let others: Vec<&Setting> = Setting::ALL.iter().filter(near).collect();
+    // Of one flag with two names its own is told.
+    let is_among = |setting: &&Setting| name(setting) == meant || setting.aliases.contains(&meant);
+    let meant = Some(meant.to_owned()).filter(|_| !others.iter().any(is_among));
+    meant.into_iter().chain(others.into_iter().map(name)).map(|name| format!("--{name}")).collect()
 }
 
 /// A text that is a value of the setting, or may be a file that holds one.
