@@ -38,6 +38,7 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
         _ => None,
     };
     let usage = usage.as_deref().and_then(|usage| usage.strip_prefix("Usage: "));
+    let usage = usage.map(|usage| usage.replace("[OPTIONS]", tr!("[OPTIONS]")));
     let fix = fix.or_else(|| usage.map(|usage| tr!("the command is {usage}", usage)));
     let fix = fix.unwrap_or_else(|| tr!("--help lists every flag.").to_owned());
     let value = text(ContextKind::InvalidValue);
