@@ -96,6 +96,12 @@ impl<'a> WholeRuns<'a> {
             norms.iter().chain(all.iter().filter(is_likely)).collect();
         likely.sort_by_key(|made| made.cost);
         let (mut fitting, untried) = self.cheapest(&likely, patience)?;
+        // Rounding of 16 bits leaves room for a mistake with a name where norms have another ε.
+        if fitting.iter().any(Finding::is_known) {
+            for finding in self.fitting(&norms.iter().collect::<Vec<_>>())? {
+                add(&mut fitting, finding);
+            }
+        }
         let spent = started.elapsed();
         let tried = u32::try_from(likely.len().max(1)).unwrap_or(u32::MAX);
         if fitting.is_empty() && untried.is_none() && tells {
