@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::brought::told_mask;
 use super::flash::flash_errors;
 use super::non_finite::NonFinite;
-use super::other_settings::{fits_single_tokens, fits_under, fitting_keys, fitting_layer};
+use super::other_settings::{fits_under, fitting_keys, fitting_layer};
 use super::recomputed::{Recomputed, in_the_runs_type};
 use super::recorded::own_trace;
 use super::report::{Report, Status, StepReport};
@@ -115,11 +115,13 @@ pub fn checked(
     let report = Report::of(path, steps, tolerances)?;
     let differs = report.first_divergence().is_some();
     let other = if run.config().start == Start::Inputs { Mask::None } else { Mask::Causal };
-    let fits_other = differs && is_foreign && fits_under(other, &record, flags, tolerances)?;
-    let is_read_as_one_item =
-        tokens_first && run.config().sizes.batch == 1 && flags.seq_len.is_none();
+    let fits = |others: Settings| fits_under(&others, &record, tolerances);
+    let may_be_other = is_foreign && flags.mask.is_none() && flags.preset.is_none();
+    let fits_other =
+        differs && may_be_other && fits(Settings { mask: Some(other), ..flags.clone() })?;
+    let may_be_single = tokens_first && run.config().sizes.batch == 1 && flags.seq_len.is_none();
     let fits_single_tokens =
-        differs && is_read_as_one_item && fits_single_tokens(&record, flags, tolerances)?;
+        differs && may_be_single && fits(Settings { seq_len: Some(1), ..flags.clone() })?;
     let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
     let is_open = differs && is_foreign && unexplained;
     let weights = named.record.tensor(Name::Weights.as_str());

@@ -57,11 +57,16 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
     let (flat_left, flat_right) = (left.flatten_all()?, right.flatten_all()?);
     let count = flat_left.elem_count();
     let starts: Vec<usize> = (0..count).step_by(CHUNK).collect();
-    let parts = starts.par_iter().map(|start| {
+    let part = |start: &usize| {
         let part = |flat| chunk(flat, *start, CHUNK);
         Ok(Part::of(*start, &part(&flat_left)?, &part(&flat_right)?, tolerance))
-    });
-    let parts: Vec<Part> = parts.collect::<Result<_>>()?;
+    };
+    // One part alone is done before another thread has begun.
+    let parts: Result<Vec<Part>> = match starts.as_slice() {
+        [] | [_] => starts.iter().map(part).collect(),
+        _ => starts.par_iter().map(part).collect(),
+    };
+    let parts = parts?;
     let whole = parts.into_iter().reduce(Part::and).unwrap_or_default();
     Ok(Comparison {
         max_abs: whole.max_abs,

@@ -79,8 +79,7 @@ pub(super) fn add(findings: &mut Vec<Finding>, other: Finding) {
         if findings.iter().all(|found| found.id != other.id) {
             findings.push(other);
         }
-    } else if let Some(first) = findings.first_mut().filter(|first| first.summary != other.summary)
-    {
+    } else if let Some(first) = findings.first_mut() {
         let told = (other.id, other.summary);
         if told.1 != first.summary && !first.also.contains(&told) {
             first.also.push(told);

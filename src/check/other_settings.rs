@@ -7,40 +7,17 @@ use candle_core::{DType, Tensor};
 
 use super::recomputed::{Recomputed, all_under};
 use super::tolerance::Tolerances;
-use crate::config::{Mask, Settings};
+use crate::config::Settings;
 use crate::error::Result;
 use crate::file::Record;
 use crate::foreign::{FITS, layers_of};
 
-/// Whether the file is that of a run under another mask between positions than there is unless one is asked for.
+/// Whether the file is that of a run under these settings.
 ///
 /// # Errors
 /// If the file cannot be understood.
-pub fn fits_under(
-    mask: Mask,
-    record: &Record,
-    flags: &Settings,
-    tolerances: &Tolerances,
-) -> Result<bool> {
-    if flags.mask.is_some() || flags.preset.is_some() {
-        return Ok(false);
-    }
-    let others = Settings { mask: Some(mask), ..flags.clone() };
-    Ok(all_under(record, &others, tolerances)?.any(|found| found.is_same()))
-}
-
-/// Whether the file is that of a run over single tokens, one for each item, where as many tokens of one item are meant
-/// unless something says otherwise.
-///
-/// # Errors
-/// If the file cannot be understood.
-pub fn fits_single_tokens(
-    record: &Record,
-    flags: &Settings,
-    tolerances: &Tolerances,
-) -> Result<bool> {
-    let others = Settings { seq_len: Some(1), ..flags.clone() };
-    Ok(all_under(record, &others, tolerances)?.any(|found| found.is_same()))
+pub fn fits_under(settings: &Settings, record: &Record, tolerances: &Tolerances) -> Result<bool> {
+    Ok(all_under(record, settings, tolerances)?.any(|found| found.is_same()))
 }
 
 /// How long other layers are looked for.

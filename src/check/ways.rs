@@ -46,11 +46,11 @@ impl Way {
     /// The same way with every tensor in the order of axes that its name has, if a mistake may have given one another.
     fn in_named_order(&self, tolerances: &Tolerances) -> Option<Recomputed> {
         let Self { interpretation, recomputed, .. } = self;
-        let is_open = recomputed.named.is_reordered && !recomputed.tokens_first;
-        let run = || recomputed.run.clone();
-        is_open
-            .then(|| recompute(interpretation.clone(), run(), tolerances, Orders::Plain).ok())
-            .flatten()
+        if !recomputed.named.is_reordered || recomputed.tokens_first {
+            return None;
+        }
+        let run = recomputed.run.clone();
+        recompute(interpretation.clone(), run, tolerances, Orders::Plain).ok()
     }
 }
 

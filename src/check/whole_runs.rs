@@ -147,8 +147,8 @@ impl<'a> WholeRuns<'a> {
         let most = gains.fold(f64::NEG_INFINITY, f64::max);
         fitting.sort_by_key(|(gain, made, _)| !made.is_known() && !is_as_near(*gain, most));
         let (mut told, mut findings): (Vec<&Hypothesis>, Vec<Finding>) = (Vec::new(), Vec::new());
+        let precision = self.evidence.precision();
         for (_, made, finding) in fitting {
-            let precision = self.evidence.precision();
             if made.is_known() || !told.iter().any(|other| made.has_number_of(other, precision)) {
                 told.push(made);
                 findings.push(finding);

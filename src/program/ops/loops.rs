@@ -69,16 +69,15 @@ pub(super) fn softmax(x: &Tensor) -> Option<Tensor> {
     let columns = x.dims().last().copied().filter(|columns| *columns > 0)?;
     with_all_numbers(x, |numbers| {
         let mut result = vec![0.0; numbers.len()];
-        let rows = (PIECE / columns).max(1) * columns;
         let arch = Arch::new();
-        let pieces = result.par_chunks_mut(rows).zip(numbers.par_chunks(rows));
         let softmax_rows = |(shares, scores): (&mut [f32], &[f32])| {
             arch.dispatch(SoftmaxRows { scores, shares, columns });
         };
         if numbers.len() < MANY {
             softmax_rows((&mut result, numbers));
         } else {
-            pieces.for_each(softmax_rows);
+            let rows = (PIECE / columns).max(1) * columns;
+            result.par_chunks_mut(rows).zip(numbers.par_chunks(rows)).for_each(softmax_rows);
         }
         Tensor::from_vec(result, x.shape(), &Device::Cpu).ok()
     })
