@@ -67,7 +67,7 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
             command = [find_binary(), *arguments]
             nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
             started.append(subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=pipe, encoding="utf-8"))
-        said = [process.communicate() for process in started]
+        said = [_said(process) for process in started]
     except OSError as error:
         raise Error(f"error: {find_binary()} cannot be run: {error.strerror}") from error
     finally:
@@ -80,6 +80,17 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
             text = _in_python(errors.strip()) or f"error: the binary ended with {process.returncode}"
             raise Error(_without(text, hide))
     return [(_without(out, hide), process.returncode == 0) for process, (out, _) in zip(started, said)]
+
+
+def _said(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process prints until it ends. A Ctrl-C that comes right before waiting begins does not end the wait, so it is
+    looked for again and again.
+    """
+    while True:
+        try:
+            return process.communicate(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def _in_python(errors: str) -> str:

@@ -202,6 +202,7 @@ def test_ctrl_c_ends_the_binary(tmp_path):
         f"pids = pathlib.Path({str(tmp_path / 'pids')!r})\n"
         "def later():\n"
         "    while not (pids.exists() and len(pids.read_text().split()) == 2): time.sleep(0.01)\n"
+        "    time.sleep(0.3)  # Python notices later than the binary that this runs.\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "threading.Thread(target=later).start()\n"
         "try: mha_trace.check('x')\n"
