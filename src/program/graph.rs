@@ -8,6 +8,7 @@ use super::axis::Axes;
 use super::name::Name;
 use super::op::Op;
 use super::role::Role;
+use super::rows::chained;
 use crate::error::{Error, Result};
 
 /// Tensors by step: what a program is given from outside.
@@ -206,12 +207,22 @@ impl<V> Program<V> {
         &self,
         mut value: impl FnMut(&Step<V>, &[&W]) -> std::result::Result<W, E>,
     ) -> std::result::Result<Program<W>, E> {
+        self.run_from(|left, done| match left.first() {
+            Some(step) => value(step, &read_of(step, done)).map(|value| vec![value]),
+            None => Ok(Vec::new()),
+        })
+    }
+
+    /// The same, where the values of several steps can be given at once: `values` gets the steps that are left, and those
+    /// that have a value.
+    fn run_from<W, E>(
+        &self,
+        mut values: impl FnMut(&[Step<V>], &[Step<W>]) -> std::result::Result<Vec<W>, E>,
+    ) -> std::result::Result<Program<W>, E> {
         let mut steps: Vec<Step<W>> = Vec::with_capacity(self.steps.len());
-        for step in &self.steps {
-            let read = step.inputs.iter().filter_map(|at| steps.get(*at)).map(|read| &read.value);
-            let inputs: Vec<&W> = read.collect();
-            let value = value(step, &inputs)?;
-            steps.push(step.with(value));
+        while let Some(left @ [_, ..]) = self.steps.get(steps.len()..) {
+            let next = left.iter().zip(values(left, &steps)?);
+            steps.extend(next.map(|(step, value)| step.with(value)));
         }
         Ok(Program { steps })
     }
@@ -257,12 +268,20 @@ impl Program {
     /// # Errors
     /// If a given tensor is missing or has another shape than its axes, or candle fails.
     pub fn run(&self, given: &Given) -> Result<Trace> {
-        self.run_with(|step, inputs| match given.get(&step.name) {
-            Some(tensor) if !step.is_computed() && !step.is_inserted => outside(step, tensor),
-            Some(_) | None if step.op == Op::Given => {
-                Err(Error::tensor(step.name, "is not given", "give a tensor of that name"))
+        self.run_from(|left, done| {
+            let Some(step) = left.first() else { return Ok(Vec::new()) };
+            match given.get(&step.name) {
+                Some(tensor) if !step.is_computed() && !step.is_inserted => {
+                    Ok(vec![outside(step, tensor)?])
+                }
+                Some(_) | None if step.op == Op::Given => {
+                    Err(Error::tensor(step.name, "is not given", "give a tensor of that name"))
+                }
+                Some(_) | None => match chained(left, done) {
+                    Some(values) => Ok(values),
+                    None => Ok(vec![step.op.operation().value(&read_of(step, done))?]),
+                },
             }
-            Some(_) | None => step.op.eval(inputs),
         })
     }
 
@@ -271,6 +290,11 @@ impl Program {
     pub fn bytes(&self, dtype: DType) -> u128 {
         self.steps.iter().fold(0, |sum, step| sum.saturating_add(step.bytes(dtype)))
     }
+}
+
+/// The values that a step reads.
+fn read_of<'a, V, W>(step: &Step<V>, done: &'a [Step<W>]) -> Vec<&'a W> {
+    step.inputs.iter().filter_map(|at| done.get(*at)).map(|read| &read.value).collect()
 }
 
 /// What is given for a step, if it has the step's shape.

@@ -8,6 +8,7 @@ use super::axis::{Axes, Dim};
 use super::narrow::{Narrowed, Part};
 use super::ops::{Added, Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
 use super::pattern::Pattern;
+use super::rows::{self, Rows};
 use super::slips::{Knob, Sibling};
 use super::terms::{Reason, Term, Value};
 use super::working::{Move, Working};
@@ -23,6 +24,12 @@ pub trait Operation: Debug {
     /// # Errors
     /// If candle fails, as it does for inputs that do not fit.
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor>;
+
+    /// How rows of the value follow from the same rows of the first input, which is of this shape: in place of
+    /// [`Operation::value`], for f32. Nothing where they do not, or the inputs do not fit.
+    fn rows<'a>(&'a self, _read: &[usize], _others: &[&'a Tensor]) -> Option<Rows<'a>> {
+        None
+    }
 
     /// The axes of the value.
     ///
@@ -187,7 +194,8 @@ impl Op {
     /// # Errors
     /// If the number of inputs is not the operation's, or candle refuses them: check with [`Op::axes`] first.
     pub fn eval(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        self.operation().value(inputs)
+        let operation = self.operation();
+        rows::alone(operation, inputs).map_or_else(|| operation.value(inputs), Ok)
     }
 
     /// The axes of the value, from those of the inputs.

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::product::Matrices;
 use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::Axis::{Key, Model, Query};
@@ -9,6 +10,7 @@ use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at};
 use crate::program::pattern::{Pattern, Place, Products, Read};
+use crate::program::rows::{Numbers, Rows};
 use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value};
 
@@ -56,6 +58,23 @@ impl Operation for Linear {
                 Ok(bias.iter().try_fold(product, |product, bias| product.broadcast_add(bias))?)
             }
         }
+    }
+
+    fn rows<'a>(&'a self, read: &[usize], others: &[&'a Tensor]) -> Option<Rows<'a>> {
+        let ([batch, heads, rows, inner], [other]) = (*<&[usize; 4]>::try_from(read).ok()?, others)
+        else {
+            return None;
+        };
+        let (of_other, right) = (other.dims4().ok()?, Numbers::<f32>::of(other)?);
+        let (columns, is_transposed) = match self {
+            Self::DotProduct if of_other == (batch, heads, of_other.2, inner) => (of_other.2, true),
+            Self::WeightedSum if of_other == (batch, heads, inner, of_other.3) => {
+                (of_other.3, false)
+            }
+            Self::Project { .. } | Self::DotProduct | Self::WeightedSum => return None,
+        };
+        let matrices = Matrices { right, is_transposed, rows, inner, columns };
+        Some(Rows::new(columns, move |first, read, made| matrices.multiply(first, read, made)))
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {

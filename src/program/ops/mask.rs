@@ -5,7 +5,6 @@ use candle_core::{Device, Tensor};
 use super::documents::Documents;
 use super::fill::Fill;
 use super::linear::QueryRows;
-use super::loops::filled;
 use super::position::{ByPosition, Hides, Shift};
 use super::scaling::number;
 use crate::error::Result;
@@ -14,6 +13,7 @@ use crate::program::axis::{Axes, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, read};
 use crate::program::pattern::{Multiplier, Pattern, Products, Read, When};
+use crate::program::rows::Rows;
 use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
 use crate::program::terms::{Reason, Term, Value, factor};
 use crate::program::working::Working;
@@ -130,14 +130,17 @@ impl Operation for Masking {
             Self::Not => read::<1, _>(inputs)?[0].eq(0_u8)?,
             Self::Fill { fill } => {
                 let [scores, mask] = read(inputs)?;
-                #[allow(clippy::cast_possible_truncation, reason = "the type of the scores")]
-                if let Some(filled) = filled(scores, mask, fill.0 as f32) {
-                    return Ok(filled);
-                }
                 let (fill, shape) = (number(fill.0, scores)?, scores.shape());
                 mask.broadcast_as(shape)?.where_cond(&fill.broadcast_as(shape)?, scores)?
             }
         })
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the type of the scores")]
+    fn rows<'a>(&'a self, read: &[usize], others: &[&'a Tensor]) -> Option<Rows<'a>> {
+        let (Self::Fill { fill }, [mask]) = (self, others) else { return None };
+        let fill = fill.0 as f32;
+        Rows::with(read, mask, move |score, blocked: u8| if blocked == 0 { score } else { fill })
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {

@@ -18,6 +18,7 @@ mod pairing;
 mod places;
 mod position;
 mod precision;
+mod product;
 mod relative;
 mod rope_scaling;
 mod rotary;

@@ -3,7 +3,6 @@
 use candle_core::Tensor;
 
 use super::functions::Map;
-use super::loops::mapped;
 use super::norm::Normalize;
 use super::score_slips::ScoreSlip;
 use super::slip::Slip;
@@ -13,6 +12,7 @@ use crate::program::axis::{Axes, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Op, Operation};
 use crate::program::pattern::{Function, Multiplier, Pattern, Products, Read};
+use crate::program::rows::Rows;
 use crate::program::slips::{Kind, Knob, Range, Sibling};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::Working;
@@ -58,22 +58,8 @@ impl Operation for Scaling {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
         Ok(match (self, others) {
             (Self::Norm(norm), _) => norm.value(x, others)?,
-            (Self::Root { head_dim }, _) => {
-                let root = root(*head_dim);
-                #[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
-                match mapped(x, |number| number / root as f32) {
-                    Some(divided) => divided,
-                    None => x.broadcast_div(&number(root, x)?)?,
-                }
-            }
-            (Self::By { factor }, _) =>
-            {
-                #[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
-                match mapped(x, |number| number * *factor as f32) {
-                    Some(multiplied) => multiplied,
-                    None => x.broadcast_mul(&number(*factor, x)?)?,
-                }
-            }
+            (Self::Root { head_dim }, _) => x.broadcast_div(&number(root(*head_dim), x)?)?,
+            (Self::By { factor }, _) => x.broadcast_mul(&number(*factor, x)?)?,
             (Self::SoftCap { cap }, _) => {
                 let cap = number(*cap, x)?;
                 x.broadcast_div(&cap)?.tanh()?.broadcast_mul(&cap)?
@@ -83,6 +69,25 @@ impl Operation for Scaling {
             (Self::Gate { .. }, _) => return Err(Misread.into()),
             (Self::Temperature(temperature), _) => temperature.value(x)?,
         })
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
+    fn rows<'a>(&'a self, read: &[usize], _: &[&'a Tensor]) -> Option<Rows<'a>> {
+        match self {
+            Self::Root { head_dim } => {
+                let root = root(*head_dim) as f32;
+                Rows::mapped(read, move |number| number / root)
+            }
+            Self::By { factor } => {
+                let factor = *factor as f32;
+                Rows::mapped(read, move |number| number * factor)
+            }
+            Self::Norm(_)
+            | Self::SoftCap { .. }
+            | Self::Clip { .. }
+            | Self::Gate { .. }
+            | Self::Temperature(_) => None,
+        }
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {

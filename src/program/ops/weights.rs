@@ -13,6 +13,7 @@ use crate::program::choices;
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation};
 use crate::program::pattern::Pattern;
+use crate::program::rows::Rows;
 use crate::program::slips::{Knob, Sibling};
 use crate::program::terms::{Term, Value, factor};
 use crate::program::working::{Exponential, Exponentials, Working};
@@ -106,10 +107,7 @@ impl Operation for Weighting {
             (Self::Softmax { empty_row, axis_from_last }, [scores, sinks @ ..]) => {
                 let weights = match (axis_from_last, sinks) {
                     (1, [sinks]) => beside_sinks(scores, sinks)?,
-                    (1, _) => match loops::softmax(scores) {
-                        Some(weights) => weights,
-                        None => candle_nn::ops::softmax_last_dim(scores)?,
-                    },
+                    (1, _) => candle_nn::ops::softmax_last_dim(scores)?,
                     (other, _) => {
                         let axis = scores.rank().checked_sub(*other).ok_or(Misread)?;
                         candle_nn::ops::softmax(scores, axis)?
@@ -151,6 +149,15 @@ impl Operation for Weighting {
                 _,
             ) => return Err(Misread.into()),
         })
+    }
+
+    fn rows<'a>(&'a self, read: &[usize], others: &[&'a Tensor]) -> Option<Rows<'a>> {
+        match (self, others) {
+            (Self::Softmax { empty_row: EmptyRow::Nan, axis_from_last: 1 }, []) => {
+                loops::softmax(*read.last()?)
+            }
+            _ => None,
+        }
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
