@@ -13,6 +13,7 @@ mod narrow;
 mod op;
 pub mod ops;
 mod pattern;
+mod raw;
 mod role;
 mod row;
 mod rows;

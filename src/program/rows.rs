@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::graph::Step;
 use super::op::Operation;
+use super::raw::make_ready;
 
 /// Fewer numbers than this are done before other threads have begun.
 const MANY: usize = 1 << 16;
@@ -176,6 +177,9 @@ fn computed(read: &Tensor, steps: &[Rows<'_>]) -> Option<Vec<Tensor>> {
     let most = steps.iter().map(|step| step.columns).max()?.max(*columns);
     let mut values: Vec<Vec<f32>> =
         steps.iter().map(|step| vec![0.0; count * step.columns]).collect();
+    for value in &mut values {
+        make_ready(value);
+    }
 
     let mut left: Vec<&mut [f32]> = values.iter_mut().map(Vec::as_mut_slice).collect();
     let mut pieces = Vec::new();

@@ -2,7 +2,6 @@
 
 use candle_core::Tensor;
 
-use super::product::Matrices;
 use super::slip::Slip;
 use crate::error::Result;
 use crate::program::axis::Axis::{Key, Model, Query};
@@ -10,6 +9,7 @@ use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at};
 use crate::program::pattern::{Pattern, Place, Products, Read};
+use crate::program::raw::multiply;
 use crate::program::rows::{Numbers, Rows};
 use crate::program::slips::{Kind, Sibling};
 use crate::program::terms::{Term, Value};
@@ -179,6 +179,38 @@ impl Operation for Linear {
         let inner = inputs.first().map_or(0, |left| left.last_size());
         let biases = inputs.len().saturating_sub(2) as u128;
         output.count().saturating_mul(2 * inner + biases)
+    }
+}
+
+/// Matrices that rows are multiplied by: one for every so many rows.
+struct Matrices<'a> {
+    /// Their numbers, one matrix behind the other.
+    right: Numbers<'a, f32>,
+    /// Whether each is (columns, inner), and its transpose is meant.
+    is_transposed: bool,
+    /// How many rows are multiplied by the same one.
+    rows: usize,
+    /// How long such a row is.
+    inner: usize,
+    /// How long a row of the product is.
+    columns: usize,
+}
+
+impl Matrices<'_> {
+    /// The rows from a place on, each times its matrix.
+    fn multiply(&self, first: usize, rows: &[f32], product: &mut [f32]) {
+        let Self { right, is_transposed, inner, columns, .. } = self;
+        let of_one = inner * columns;
+        let (mut first, mut rows, mut product) = (first, rows, product);
+        while !product.is_empty() {
+            let count = (product.len() / columns).min(self.rows - first % self.rows);
+            let matrix = first / self.rows * of_one;
+            let right = right.get(matrix..matrix + of_one).unwrap_or_default();
+            let (left, other_rows) = rows.split_at(count * inner);
+            let (own, others) = product.split_at_mut(count * columns);
+            multiply(left, right, *is_transposed, [count, *inner, *columns], own);
+            (first, rows, product) = (first + count, other_rows, others);
+        }
     }
 }
 

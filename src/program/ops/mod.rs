@@ -18,7 +18,6 @@ mod pairing;
 mod places;
 mod position;
 mod precision;
-mod product;
 mod relative;
 mod rope_scaling;
 mod rotary;
