@@ -326,7 +326,7 @@ pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let (some, more) = names.split_at(names.len().min(LISTED));
     let mut all: Vec<String> = some.iter().map(quoted).collect();
     all.extend((!more.is_empty()).then(|| tr!("and {count} more", count = more.len())));
-    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+    if all.is_empty() { "nothing".to_owned() } else { lang::list(&all) }
 }
 
 /// So many names are listed at most.

@@ -9,6 +9,7 @@ use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
 use super::told_cells::told_cells;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Along, Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
 
 /// Mistakes whose cells the recorded values show: numbers left out at random, and masks.
@@ -191,8 +192,10 @@ pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             .collect();
         let told = match moved.len() {
             0 => continue,
-            1..=6 => moved.join(", "),
-            more => tr!("{moved}, and {more} more", moved = moved[..4].join(", "), more = more - 4),
+            1..=6 => lang::list(&moved),
+            more => {
+                tr!("{moved}, and {more} more", moved = lang::list(&moved[..4]), more = more - 4)
+            }
         };
         let summary = tr!("{at}: places of the {kind} axis are mixed up: {told}", at, kind, told);
         all.push(Hypothesis::of_kind(

@@ -10,6 +10,7 @@ use super::grammar::cost;
 use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Along, Change, Edit, Kind, Name, Op, Pairing, Rotary, Rotate, Slip};
 
 /// Factors that people put on frequencies, and what they are.
@@ -177,5 +178,5 @@ fn tell(found: &[f64], meant: &[f64]) -> Option<String> {
         0 => String::new(),
         more => tr!(", and {more} more", more),
     };
-    Some(format!("{}{more}", shown.join(", ")))
+    Some(format!("{}{more}", lang::list(&shown)))
 }

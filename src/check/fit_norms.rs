@@ -7,6 +7,7 @@ use super::grammar::numbers::{few_digits, with_number};
 use super::hypothesis::Hypothesis;
 use crate::config::Sizes;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Knob, Name, Step, Trace};
 
 /// Norms of which code states one ε.
@@ -38,7 +39,7 @@ pub fn with_eps(trace: &Trace, norms: &[Name], found: f64, sizes: &Sizes) -> Opt
     let names: Vec<&str> = norms.iter().map(|name| name.as_str()).collect();
     let told = first.summary.strip_prefix(names.first()?)?;
     Some(Hypothesis {
-        summary: format!("{}{told}", names.join(", ")),
+        summary: format!("{}{told}", lang::list(&names)),
         edits: all.iter().flat_map(|made| made.edits.clone()).collect(),
         cost: cost::COMMON,
         ..first.clone()

@@ -7,6 +7,7 @@ use super::fit::{LEAST_CELLS, MOST_PLACES, are_near, distance, least};
 use super::grammar::{cost, kernels};
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange};
 
 /// Projections by other rows of the packed weights than their own: each feature shows which row made it.
@@ -77,7 +78,7 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
     let told = tr!(
         "{rows} of {listed} below each other, not rows {rows_2}",
         rows = tell(&rows),
-        listed = listed.join(", "),
+        listed = lang::list(&listed),
         rows_2 = span(first, rows.len())
     );
     let change = Change::Feed(1, Heads::Rearrange(rearrange).into(), names);
@@ -111,7 +112,7 @@ fn tell(rows: &[usize]) -> String {
     }
     let shown: Vec<String> = rows.iter().take(8).map(ToString::to_string).collect();
     let more = if rows.len() > shown.len() { ", …" } else { "" };
-    tr!("rows {shown}{more}", shown = shown.join(", "), more)
+    tr!("rows {shown}{more}", shown = lang::list(&shown), more)
 }
 
 /// Products that are added up to some place of the sum alone, or from one on.

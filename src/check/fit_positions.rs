@@ -10,6 +10,7 @@ use super::fit_frequencies::Rotation;
 use super::grammar::cost;
 use super::hypothesis::Hypothesis;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Change, Edit, Kind, Name, Op, Slip, Turn};
 
 /// Rotations of which every item starts at a position of its own.
@@ -35,7 +36,7 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
     let summary = tr!(
         "{at}: the items' first positions are {told}, and {meant} was meant",
         at,
-        told = told.join(", "),
+        told = lang::list(&told),
         meant
     );
     let turn = Slip::Turn(Turn { first: firsts, own: None, ..rotate.turn() });
@@ -75,7 +76,8 @@ fn token_positions(
         }
         places.push(own);
     }
-    let list = |own: &Vec<i64>| own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let list =
+        |own: &Vec<i64>| lang::list(&own.iter().map(ToString::to_string).collect::<Vec<_>>());
     let told = if places.windows(2).all(|pair| pair[0] == pair[1]) {
         places.truncate(1);
         places.first().map(list).unwrap_or_default()

@@ -6,6 +6,7 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::config::Config;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Axis, Name, Step, Trace};
 
 /// What became of the rows of padded queries.
@@ -129,7 +130,7 @@ impl Padding {
             };
             let spans: Vec<String> = spans.iter().map(span).collect();
             if !spans.is_empty() {
-                told.push(tr!("batch {item}, {spans}", item, spans = spans.join(", ")));
+                told.push(tr!("batch {item}, {spans}", item, spans = lang::list(&spans)));
             }
         }
         Ok(told.join("; "))

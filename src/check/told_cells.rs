@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::evidence::Evidence;
 use crate::error::Result;
+use crate::lang;
 use crate::program::unravel;
 
 /// How the cells that are blocked differ from those that should be: by a rule if they follow one, and else how many.
@@ -100,7 +101,7 @@ fn rule(blocked: &[u8], dims: &[usize]) -> Option<String> {
         (0..heads).all(is_so).then(|| count.to_string())
     };
     let lengths: Vec<String> = (0..items).map(length).collect::<Option<_>>()?;
-    Some(tr!("the items have {lengths} keys", lengths = lengths.join(", ")))
+    Some(tr!("the items have {lengths} keys", lengths = lang::list(&lengths)))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{Message, quoted, quoted_path, shown};
 use crate::file::{recorded_in, split_path, write_json};
 use crate::foreign::{Match, NameMap};
+use crate::lang;
 use crate::program::Program;
 use crate::view::walk::{Route, walk};
 use crate::view::{
@@ -61,7 +62,7 @@ fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
         let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
         warnings.push(tr!(
             "NaN stands in {names}, and so in what is computed from it",
-            names = names.join(", ")
+            names = lang::list(&names)
         ));
     }
     if run.adds_ones()? {
@@ -75,7 +76,7 @@ fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
     if !unread.is_empty() {
         warnings.push(tr!(
             "the layer has parameters that no step of this run reads: {names}",
-            names = quoted(&unread.join(", "))
+            names = quoted(&lang::list(&unread))
         ));
     }
     warnings.extend(trace.empty_rows()?.iter().map(ToString::to_string));

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::args::{Cli, Color};
 use super::written::width;
-use crate::lang::{Language, text};
+use crate::lang::{self, Language, text};
 use crate::view::wrapped;
 
 /// The top of both helps: what to type first.
@@ -27,8 +27,8 @@ Presets, each a notebook:
   formal-padding-weights  as above, with at least one visible key in every item";
 
 const STEPS: &str = "\
-Steps, in order: x w_q w_k w_v w_o mask q k v q_heads k_heads v_heads scores_raw
-  scores masked_scores weights head_outputs concat output; some flags add more";
+Steps, in order: x w_q w_k w_v w_o q k v q_heads k_heads v_heads scores_raw scores
+  mask masked_scores weights head_outputs concat output; some flags add more";
 
 /// The flags that first runs need; `--help` has them all.
 const FLAGS: &str = "\
@@ -137,7 +137,7 @@ fn told(command: Command, columns: usize) -> Command {
         if arg.get_action().takes_values() && !values.is_empty() {
             let values: Vec<&str> = values.iter().map(PossibleValue::get_name).collect();
             told.extend(wrapped(
-                &tr!("[one of: {values}]", values = values.join(", ")),
+                &tr!("[one of: {values}]", values = lang::list(&values)),
                 room(INDENT),
             ));
         }
@@ -145,7 +145,7 @@ fn told(command: Command, columns: usize) -> Command {
             arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
         if !defaults.is_empty() {
             told.push(
-                tr!(" [default: {default}]", default = defaults.join(", ")).trim().to_owned(),
+                tr!(" [default: {default}]", default = lang::list(&defaults)).trim().to_owned(),
             );
         }
         let arg = arg.help_heading(heading).help(told.join("\n"));
@@ -220,6 +220,6 @@ mod tests {
         let steps = steps.split(';').next().expect("a list").split_whitespace();
         let run = crate::Run::new(&crate::Settings::default(), crate::Sources::default());
         let run = run.expect("the default");
-        assert!(steps.eq(run.program().outer().map(|step| step.name.as_str())));
+        assert!(steps.eq(run.program().as_told().outer().map(|step| step.name.as_str())));
     }
 }

@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::written::say;
 use crate::error::shown;
+use crate::lang;
 
 /// Says why flags are refused, or shows the help that they ask for, and ends the process.
 pub fn exit(error: &clap::Error) -> ! {
@@ -19,7 +20,7 @@ pub fn exit(error: &clap::Error) -> ! {
 fn told(error: &clap::Error) -> Option<(String, String)> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),
-        ContextValue::Strings(texts) => Some(texts.join(", ")),
+        ContextValue::Strings(texts) => Some(lang::list(&texts)),
         _ => None,
     };
     let flag = text(ContextKind::InvalidArg);

@@ -8,6 +8,7 @@ use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
 use super::text::{Object, explain, parse};
 use crate::config::{Setting, Settings};
 use crate::error::{Error, Result, quoted};
+use crate::lang;
 
 /// Parses an object of settings; a value that its key cannot have is told by both.
 pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
@@ -58,9 +59,9 @@ fn wrong_value(key: &str, value: &Value) -> Option<(String, String)> {
     }
     let needed = match (setting.choices, reason.rsplit_once(", expected ")) {
         ([_, ..], _) if setting.is_list => {
-            tr!("a list of any of {choices}", choices = setting.choices.join(", "))
+            tr!("a list of any of {choices}", choices = lang::list(&setting.choices))
         }
-        ([_, ..], _) => tr!("one of {choices}, in quotes", choices = setting.choices.join(", ")),
+        ([_, ..], _) => tr!("one of {choices}, in quotes", choices = lang::list(&setting.choices)),
         ([], Some((_, expected))) => match expected {
             "usize" | "u64" => tr!("a whole number from 0 up").to_owned(),
             "f64" => tr!("a number").to_owned(),

@@ -12,6 +12,7 @@ use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
 use super::element::DAMAGED;
 use super::input::{NAMED_WRONGLY, extension};
 use crate::error::{Error, Result, near_miss, quoted};
+use crate::lang;
 
 /// A struct that is an object in JSON. Without this, serde takes an array of its fields in order as well.
 #[derive(Debug, Default)]
@@ -150,8 +151,8 @@ fn unknown(path: &Path, kind: &str, rest: &str, place: &str) -> Error {
     let known: Vec<&str> = names.skip(1).step_by(2).collect();
     let fix = match near_miss(name, &known) {
         Some(near) => tr!("did you mean \"{near}\"?", near),
-        None if kind == "key" => tr!("the keys are {known}", known = known.join(", ")),
-        None => tr!("the values are {values}", values = known.join(", ")),
+        None if kind == "key" => tr!("the keys are {known}", known = lang::list(&known)),
+        None => tr!("the values are {values}", values = lang::list(&known)),
     };
     let name = quoted(name);
     let what = match kind {

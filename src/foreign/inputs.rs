@@ -13,6 +13,7 @@ use super::steps::Unmatched;
 use crate::config::Settings;
 use crate::error::{Error, Result, listed, near_miss, quoted};
 use crate::file::{Entry, Record};
+use crate::lang;
 use crate::program::Name;
 
 /// Names of a file's tensors beside ours: `theirs=ours`.
@@ -75,7 +76,7 @@ impl NameMap {
             if !steps.contains(&ours.as_str()) {
                 let fix = match near_miss(ours, &steps) {
                     Some(near) => tr!("did you mean {near}?", near),
-                    None => tr!("the steps are {steps}", steps = steps.join(", ")),
+                    None => tr!("the steps are {steps}", steps = lang::list(&steps)),
                 };
                 return refuse(tr!("no step is called {ours}", ours = quoted(ours)), fix);
             }

@@ -8,6 +8,7 @@ use super::layer::{Layer, Names, Stored, Weights};
 use crate::config::{End, Settings};
 use crate::error::{Error, Result, listed, quoted};
 use crate::file::{Bundle, Record};
+use crate::lang;
 use crate::program::{Name, Projection};
 
 /// The three input projections as Linear modules, one row for each way to name them; `.weight` and `.bias` follow.
@@ -220,11 +221,11 @@ pub fn pick(names: &[&str], prefix: Option<&str>, without: Without) -> Result<Op
             let shown = shown.get(..SHOWN).unwrap_or(shown);
             tr!(
                 "{shown} and {prefixes} more",
-                shown = quoted(&shown.join(", ")),
+                shown = quoted(&lang::list(&shown)),
                 prefixes = prefixes.len() - SHOWN
             )
         }
-        all => quoted(&all.join(", ")),
+        all => quoted(&lang::list(&all)),
     };
     if under.len() > 1 {
         let what = tr!("{under} layers have them, and no prefix picks one", under = under.len());
@@ -290,7 +291,7 @@ fn none_found(names: &[&str]) -> Error {
         Some((there, missing)) => quoted(&tr!(
             "no {missing} beside {there}",
             missing = missing.join(", no "),
-            there = there.join(", ")
+            there = lang::list(&there)
         )),
         None => tr!("no four projections among the file's tensors").to_owned(),
     };

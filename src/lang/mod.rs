@@ -96,6 +96,16 @@ pub fn text(english: &str) -> &str {
     }
 }
 
+/// Names beside each other: with commas between, or with what the language in force has between the items of a list.
+#[must_use]
+pub fn list<T: AsRef<str>>(names: &[T]) -> String {
+    let comma = match Language::spoken() {
+        Language::En => ", ",
+        Language::Zh => "、",
+    };
+    names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(comma)
+}
+
 /// A template in the language in force, with what stands for its names.
 #[must_use]
 pub fn filled(template: &str, values: &[(&str, &dyn Display)]) -> String {

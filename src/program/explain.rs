@@ -8,6 +8,7 @@ use super::role::{BlockedCells, Role};
 use super::terms::{Reason, Term, Value, broadcast};
 use super::working::{Exponential, Exponentials, Working};
 use crate::error::{Error, Result, near_miss, shown};
+use crate::lang;
 
 /// How the number in a cell came about.
 #[derive(Debug)]
@@ -197,7 +198,7 @@ impl<V> Program<V> {
                 tr!("it comes with {brought_by}", brought_by = missing.row().brought_by)
             }
             (None, Some(near)) => tr!("did you mean {near}?", near),
-            (None, None) => tr!("this run has {listed}", listed = listed.join(", ")),
+            (None, None) => tr!("this run has {listed}", listed = lang::list(&listed)),
         };
         Error::config(tr!("this run has no step {shown}", shown = shown(name)), fix)
     }

@@ -227,6 +227,26 @@ impl<V> Program<V> {
         Ok(Program { steps })
     }
 
+    /// The same steps in another order, given by their positions, in which every step still stands behind what it reads.
+    #[must_use]
+    pub(super) fn in_order(&self, order: &[usize]) -> Self
+    where
+        V: Clone,
+    {
+        let mut moved = vec![0; self.steps.len()];
+        for (to, from) in order.iter().enumerate() {
+            if let Some(moved) = moved.get_mut(*from) {
+                *moved = to;
+            }
+        }
+        let moved_to = |at: &usize| moved.get(*at).copied().unwrap_or_default();
+        let steps = order.iter().filter_map(|at| self.steps.get(*at)).map(|step| Step {
+            inputs: step.inputs.iter().map(moved_to).collect(),
+            ..step.clone()
+        });
+        Self { steps: steps.collect() }
+    }
+
     /// The same program without values.
     #[must_use]
     pub fn unrun(&self) -> Program {

@@ -12,6 +12,7 @@ mod name;
 mod narrow;
 mod op;
 pub mod ops;
+mod order;
 mod pattern;
 mod raw;
 mod role;

@@ -118,7 +118,7 @@ impl Name {
                 "In training some weights are dropped at random, so that the model does not lean on single tokens."
             }
             Self::DropoutScale | Self::WeightsDropped => {
-                "Each weight is dropped with probability p. Those that stay are divided by 1 − p, so that a row still sums to 1 on average, and nothing need change when dropout is off."
+                "Each weight is dropped with probability p. Those that stay are divided by 1 − p, so that a row still sums to 1 on average, and nothing need change when dropout is off. GPT-2 and BERT were trained with it, Llama without."
             }
             Self::Q => {
                 "A query is what a token looks for. It is compared with the keys of all tokens."
@@ -128,7 +128,7 @@ impl Name {
             }
             Self::V => "A value is what a token hands on to the queries that find it.",
             Self::QHeads => {
-                "One head can look for one thing at a time. Several heads, each with its own share of the features, look for several, at about the cost of one."
+                "One head can look for one thing at a time. Several heads, each with its own share of the features, look for several, at about the cost of one. In papers head i has a matrix W_i of its own: it is a block of d_k rows of w_q, rows i · d_k to (i + 1) · d_k − 1, so that one product with w_q makes the queries of all heads."
             }
             Self::KHeads | Self::VHeads => {
                 "Every head has its own share of the features, as with the queries: head h has features h · d_k to (h + 1) · d_k − 1."
@@ -181,10 +181,10 @@ impl Name {
                 "One picture in place of one a head; it hides that the heads look at different things."
             }
             Self::HeadOutputs => {
-                "Each token gets a mean of the values, by its weights: much of the tokens that fit, little of the others."
+                "Each token gets a mean of the values, by its weights: much of the tokens that fit, little of the others. With this the formula of attention is complete: softmax(QKᵀ / √d_k) · V, where each head has its own Q, K and V."
             }
             Self::Concat => {
-                "The heads' outputs stand side by side again, so that a token is one vector of all features."
+                "The heads' outputs stand side by side again, so that a token is one vector of all features. The heads divided the features among them, so the vector is as wide as before the split. In PyTorch a transpose moves no numbers in memory, so view needs contiguous() before it; reshape does both."
             }
             Self::ConcatNorm => {
                 "The heads differ in size. The norm brings them to one before they are mixed."
@@ -196,7 +196,7 @@ impl Name {
                 "What the gate closes does not pass, so that a head can also add nothing."
             }
             Self::Output => {
-                "So far each head has its own features. The projection mixes what they found, and leads back to the width of the model."
+                "So far each head has its own features. The projection mixes what they found, and leads back to the width of the model. The block around attention then adds x to this output. That residual connection keeps what the token was before, and lets gradients pass unchanged; it needs an output as wide as x. It is not part of attention, so it is no step here."
             }
         })
     }

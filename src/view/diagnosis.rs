@@ -6,6 +6,7 @@ use super::label::cell;
 use crate::check::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
 use crate::config::Labels;
 use crate::file::dtype_name;
+use crate::lang;
 use crate::program::Name;
 
 /// How many mistakes with the same numbers are told beside the first; all of them are in JSON.
@@ -28,7 +29,7 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
         (_, []) => lines.push(tr!("no known mistake gives these numbers").to_owned()),
         (steps, _) => {
             let steps: Vec<&str> = steps.iter().map(|step| step.as_str()).collect();
-            lines.push(tr!("no known mistake gives {steps}", steps = steps.join(", ")));
+            lines.push(tr!("no known mistake gives {steps}", steps = lang::list(&steps)));
         }
     }
     let clues = diagnosis.clues.iter().map(|clue| format!("{}: {}", clue.step, clue.summary));

@@ -6,6 +6,7 @@ use crate::config::{
     AlibiForm, Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start,
 };
 use crate::error::quoted;
+use crate::lang;
 use crate::program::Places;
 
 /// The sizes.
@@ -114,7 +115,7 @@ fn rope_text(rope: &Rotary, c: &Config) -> String {
     if rope.offset > 0 {
         parts.push(tr!("from position {offset}", offset = rope.offset));
     }
-    parts.join(", ")
+    parts.join(tr!(", "))
 }
 
 /// Where the numbers come from.
@@ -137,7 +138,7 @@ pub fn numbers_line(c: &Config) -> String {
     for alike in inputs.chunk_by(|(_, left), (_, right)| left == right) {
         let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
         let place = alike.first().and_then(|(_, place)| (*place).clone());
-        parts.push(format!("{} {}", names.join(", "), from(&place, c.draws.input.name())));
+        parts.push(format!("{} {}", lang::list(&names), from(&place, c.draws.input.name())));
     }
     if c.start == Start::Inputs || c.end == End::Output {
         let weights = from(&c.files.weights, c.draws.init.name());

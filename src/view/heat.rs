@@ -18,8 +18,7 @@ impl Heat {
     /// # Errors
     /// If candle fails.
     pub fn of(step: &Step, values: &Tensor) -> candle_core::Result<Option<Self>> {
-        let axes: Vec<Axis> = step.axes.iter().map(|(axis, _)| axis).collect();
-        if !axes.ends_with(&[Axis::Query, Axis::Key]) || !values.dtype().is_float() {
+        if !Self::is_of(step) {
             return Ok(None);
         }
         let operation = step.op.operation();
@@ -34,6 +33,12 @@ impl Heat {
             high: seen().fold(f64::NEG_INFINITY, f64::max),
         };
         Ok((heat.low <= heat.high).then_some(heat))
+    }
+
+    /// Whether a step is a table of queries and keys, and no mask.
+    pub fn is_of(step: &Step) -> bool {
+        let axes: Vec<Axis> = step.axes.iter().map(|(axis, _)| axis).collect();
+        axes.ends_with(&[Axis::Query, Axis::Key]) && step.value.dtype().is_float()
     }
 
     /// How high a value is between the lowest and the highest, in thousandths.

@@ -2,7 +2,7 @@
 
 use super::number::number;
 use crate::config::{Config, Labels};
-use crate::program::{Axes, Axis, Dim, Fill, Move, Name, Program, Step};
+use crate::program::{Axes, Axis, Dim, Fill, Move, Name, Program, Role, Step};
 
 /// The longest text of blocked cells that is not rounded as numbers are.
 const LONGEST_FILL: usize = 8;
@@ -91,6 +91,32 @@ pub fn moves<V>(program: &Program<V>, step: &Step<V>) -> Vec<String> {
             tr!("{how}{from} to {to}", how, from, to)
         })
         .collect()
+}
+
+/// A step's axes; of a mask or a bias also those to which it is broadcast where it is used, if they are others:
+/// `(batch 3, head 1, query 1, key 2), broadcast over head and query to (batch 3, head 8, query 2, key 2)`.
+pub fn shape<V>(program: &Program<V>, step: &Step<V>) -> String {
+    let shape = step.axes.to_string();
+    let Some(whole) = broadcast_to(program, step) else { return shape };
+    let of_step = |axis: Axis| step.axes.iter().find(|(own, _)| *own == axis).map(|(_, size)| size);
+    let over = whole.iter().filter(|(axis, size)| of_step(*axis) != Some(*size));
+    let over: Vec<&str> = over.map(|(axis, _)| axis.told()).collect();
+    tr!("{shape}, broadcast over {over} to {whole}", shape, over = over.join(tr!(" and ")), whole)
+}
+
+/// The axes to which a mask or a bias is broadcast by the first computed step that reads it.
+pub fn broadcast_to<'a, V>(program: &'a Program<V>, step: &Step<V>) -> Option<&'a Axes> {
+    if step.name.role() != Role::Setting || !step.name.row().is_of_scores() {
+        return None;
+    }
+    let at = program.position(step.name)?;
+    let mut computed = program.steps().iter().enumerate().filter(|(_, other)| other.is_computed());
+    let (_, reader) =
+        computed.find(|(place, _)| program.ancestors(*place).get(at) == Some(&true))?;
+    let (own, whole) = (step.axes.shape(), reader.axes.shape());
+    // Masks and biases get columns for keys that are added before they are used.
+    let fits = own.iter().rev().zip(whole.iter().rev()).all(|(own, size)| own == size || *own == 1);
+    (fits && own != whole).then_some(&reader.axes)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod bugs;
 mod cut;
 mod diagnosis;
 mod explain;
+mod formula;
 mod header;
 mod heat;
 mod html;

@@ -2,6 +2,7 @@
 
 use super::page::Block;
 use crate::foreign::known;
+use crate::lang;
 
 /// Every family: its `model_type`s, where its layers stand in a checkpoint, and what they have.
 #[must_use]
@@ -12,9 +13,9 @@ pub fn model_list() -> Vec<Block> {
         Block::Gap,
     ];
     for family in known() {
-        blocks.push(Block::text(family.types.join(", ")));
+        blocks.push(Block::text(lang::list(&family.types)));
         let paths: Vec<String> = family.paths.iter().map(|path| path.replace("{}", "N")).collect();
-        blocks.push(Block::Text(1, format!("{}: {}", paths.join(", "), family.has.join(", "))));
+        blocks.push(Block::Text(1, format!("{}: {}", lang::list(&paths), lang::list(&family.has))));
     }
     blocks
 }

@@ -132,7 +132,7 @@ fn not_checked(unmatched: &[Unmatched]) -> Vec<String> {
         let why = same.first().map_or("", |first| first.why.as_str());
         tr!(
             "{names}{more} {were} not checked: {why}",
-            names = quoted(&names.join(", ")),
+            names = quoted(&lang::list(&names)),
             more,
             were,
             why
@@ -169,13 +169,15 @@ fn missing(report: &Report) -> Vec<String> {
         return Vec::new();
     }
     let names: Vec<&str> = missing.iter().map(|step| step.name.as_str()).collect();
-    let mut lines = vec![tr!("on one side only: {names}", names = quoted(&names.join(", ")))];
+    let mut lines = vec![tr!("on one side only: {names}", names = quoted(&lang::list(&names)))];
     let brought = missing.iter().filter_map(|step| Some(lang::text(step.step?.row().brought_by)));
     let mut hints: Vec<&str> = brought.filter(|setting| !setting.is_empty()).collect();
     hints.dedup();
     if report.read_as.is_some() && !hints.is_empty() {
-        lines
-            .push(tr!("what makes such steps is said by flags: {hints}", hints = hints.join(", ")));
+        lines.push(tr!(
+            "what makes such steps is said by flags: {hints}",
+            hints = lang::list(&hints)
+        ));
     }
     lines
 }
@@ -262,7 +264,7 @@ fn divergence(report: &Report, first: &StepReport) -> String {
     let others: Vec<&str> = with(Status::Differs).skip(1).map(|step| step.name.as_str()).collect();
     let others = match others.as_slice() {
         [] => String::new(),
-        names => tr!("; also different by themselves: {names}", names = names.join(", ")),
+        names => tr!("; also different by themselves: {names}", names = lang::list(&names)),
     };
     let inherited = match with(Status::Inherited).count() {
         0 => String::new(),

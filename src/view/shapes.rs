@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::header::mask_line;
+use super::label::{broadcast_to, shape};
 use super::number::thousands;
 use super::page::{Block, Table, Text};
 use crate::config::{Config, End, Settings, Start};
@@ -59,14 +60,19 @@ fn sum(rows: &[Row], part: impl Fn(&Row) -> u128) -> u128 {
 #[must_use]
 pub fn shapes_page(run: &Run) -> Vec<Block> {
     let config = run.config();
-    let rows = rows(config, run.program());
+    let program = run.program().as_told();
+    let rows = rows(config, &program);
     let mut blocks = vec![Block::text(tr!("Shapes of multi-head attention"))];
     blocks.push(Block::Fact(sizes_line(config)));
     blocks.push(Block::Fact(mask_line(config)));
     blocks.extend(flow(&rows));
-    for table in [meanings(&rows), costs(&rows)] {
-        blocks.extend([Block::Gap, Block::Table(table)]);
-    }
+    blocks.extend([Block::Gap, Block::Table(meanings(&rows))]);
+    let widened = rows.iter().filter(|row| broadcast_to(&program, row.step).is_some());
+    blocks
+        .extend(widened.map(|row| {
+            Block::Prose(0, format!("{} {}", row.step.name, shape(&program, row.step)))
+        }));
+    blocks.extend([Block::Gap, Block::Table(costs(&rows))]);
     let total = bytes(sum(&rows, |row| row.bytes));
     let dtype = config.dtype;
     blocks.extend([
@@ -189,7 +195,8 @@ fn times(axes: &Axes) -> String {
 #[must_use]
 pub fn shapes_json(run: &Run) -> Value {
     let config = run.config();
-    let rows = rows(config, run.program());
+    let program = run.program().as_told();
+    let rows = rows(config, &program);
     let steps = rows.iter().map(|row| {
         json!({
             "name": row.step.name,

@@ -159,10 +159,10 @@ impl Style {
     /// Writes a grid; columns that do not fit go into further tables.
     fn grid(&self, grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
         const INDENT: &str = "  ";
-        if let Some((low, high)) = &grid.scale {
-            let scale = format!("{low} [{}] {high}", self.scale());
-            let legend = std::iter::once(&scale).chain(&grid.legend).map(String::as_str);
-            writeln!(out, "{INDENT}{}", legend.collect::<Vec<_>>().join(", "))?;
+        let scale = grid.scale.iter().map(|(low, high)| format!("{low} [{}] {high}", self.scale()));
+        let legend: Vec<String> = scale.chain(grid.legend.iter().cloned()).collect();
+        if !legend.is_empty() {
+            writeln!(out, "{INDENT}{}", legend.join(tr!(", ")))?;
         }
         let labels = grid.rows.iter().map(|(label, _)| label).chain([&grid.down]);
         let label_width = labels.map(|label| label.width()).max().unwrap_or(0);

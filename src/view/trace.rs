@@ -8,12 +8,13 @@ use super::View;
 use super::cut::{Shown, product, shown};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::heat::Heat;
-use super::label::{axis_name, beside, constant, fill, is_every, moves};
+use super::label::{axis_name, beside, constant, fill, is_every, moves, shape};
 use super::number::number;
 use super::page::{Block, Grid, Head, Text, Tone};
 use crate::config::{Config, Labels};
 use crate::error::Result;
-use crate::program::{BlockedCells, Dim, Name, Op, Role, Step, Trace, broadcast};
+use crate::lang;
+use crate::program::{BlockedCells, Dim, Op, Role, Step, Trace, broadcast};
 
 /// The signs of booleans, which mean the same in every table.
 pub const BLOCKED: &str = "■";
@@ -29,18 +30,19 @@ pub fn trace_page<'a>(
     config: &'a Config,
     view: &'a View,
 ) -> impl Iterator<Item = Result<Block>> + 'a {
+    let trace = trace.as_told();
     let page = Rc::new(Page { trace, config, view, labels: config.labels() });
-    let shown = where_used(trace).into_iter().filter(|step| view.shows(step.name));
+    let shown = (0..page.trace.steps().len()).filter(|at| view.shows(page.trace.steps()[*at].name));
     let steps = {
-        let page = Rc::clone(&page);
-        shown.flat_map(move |step| page.step(step))
+        let (page, shown) = (Rc::clone(&page), shown.collect::<Vec<_>>());
+        shown.into_iter().flat_map(move |at| page.step(&page.trace.steps()[at]))
     };
     let (header, left_out) = (page.header(), page.left_out());
     header.into_iter().map(Ok).chain(steps).chain(left_out.into_iter().map(Ok))
 }
 
 struct Page<'a> {
-    trace: &'a Trace,
+    trace: Trace,
     config: &'a Config,
     view: &'a View,
     labels: Option<Labels>,
@@ -53,31 +55,6 @@ struct Tables<'a> {
     blocked: Option<Tensor>,
     /// What blocked cells hold, and the mask that says which.
     fill: Option<(String, &'a Tensor)>,
-}
-
-/// The steps in order of execution, but masks, biases and whatever else the settings make, or is drawn, before the first
-/// step that reads them.
-fn where_used(trace: &Trace) -> Vec<&Step> {
-    let mut waiting: Vec<&Step> = Vec::new();
-    let mut order = Vec::new();
-    for step in trace.steps() {
-        if matches!(step.name.role(), Role::Setting | Role::Random) {
-            waiting.push(step);
-            continue;
-        }
-        let mut read: Vec<Name> = trace.read_by(step).iter().map(|read| read.name).collect();
-        for other in waiting.iter().rev() {
-            if read.contains(&other.name) {
-                read.extend(trace.read_by(other).iter().map(|read| read.name));
-            }
-        }
-        let (used, others) = waiting.into_iter().partition(|step| read.contains(&step.name));
-        waiting = others;
-        order.extend::<Vec<_>>(used);
-        order.push(step);
-    }
-    order.extend(waiting);
-    order
 }
 
 impl Page<'_> {
@@ -100,8 +77,8 @@ impl Page<'_> {
             name: step.name.to_string(),
             title: step.name.title().to_owned(),
             formula: formula.map(|formula| (formula, constant(step, self.view.decimals))),
-            moves: moves(self.trace, step),
-            shape: step.axes.to_string(),
+            moves: moves(&self.trace, step),
+            shape: shape(&self.trace, step),
             why: self.view.why.then(|| tr!("why: {why}", why = step.name.why())),
             legend: (row.is_boolean && row.is_of_scores()).then(|| boolean_legend(step).to_owned()),
         };
@@ -143,13 +120,13 @@ impl Page<'_> {
                     "{left_out} of {size} on the {axis} axis",
                     left_out = shown.left_out,
                     size,
-                    axis
+                    axis = axis.told()
                 )
             })
             .collect();
         if !left_out.is_empty() {
             let note =
-                tr!("… left out: {left_out}; --full shows all", left_out = left_out.join(", "));
+                tr!("… left out: {left_out}; --full shows all", left_out = lang::list(&left_out));
             blocks.extend([Ok(Block::Gap), Ok(Block::Text(1, note))]);
         }
         blocks
@@ -174,7 +151,7 @@ impl Page<'_> {
         };
         let item = step.axes.item(at);
         let heat = self.view.heatmap.then(|| Heat::of(step, &values)).transpose()?.flatten();
-        let sums = step.op.operation().is_share() && heat.is_none();
+        let sums = step.op.operation().is_share();
         let label = |at: &Option<usize>| match column {
             Some(column) => self.place(step, column, item, *at),
             None => step.name.to_string(),
@@ -211,12 +188,17 @@ impl Page<'_> {
         let has = |sign: &str| {
             grid.rows.iter().flat_map(|(_, cells)| cells).any(|cell| cell.text == sign)
         };
-        if heat.is_some() {
+        if self.is_heated(step) {
             let signs = [(BLOCKED, tr!("■ blocked")), ("nan", tr!("nan: not a number"))];
             let signs = signs.into_iter().filter(|(sign, _)| has(sign));
             grid.legend = signs.map(|(_, means)| means.to_owned()).collect();
         }
         Ok(grid)
+    }
+
+    /// Whether a step's tables show how high its numbers are, where they have any that can be seen.
+    fn is_heated(&self, step: &Step) -> bool {
+        self.view.heatmap && Heat::is_of(step)
     }
 
     fn row(
@@ -244,7 +226,7 @@ impl Page<'_> {
             let is_filled = is_blocked && fill.map_or(Ok(false), |(_, mask)| is_true(mask))?;
             let text = match fill {
                 _ if is_boolean => sign(tables.step, *value != 0.0).to_owned(),
-                _ if is_blocked && heat.is_some() => BLOCKED.to_owned(),
+                _ if is_blocked && self.is_heated(tables.step) => BLOCKED.to_owned(),
                 Some((fill, _)) if is_filled => fill.clone(),
                 _ => number(*value, self.view.decimals),
             };
@@ -309,7 +291,7 @@ impl Page<'_> {
         });
         let mut notes = Vec::new();
         if let Some(first) = hidden.first() {
-            let all = hidden.join(", ");
+            let all = lang::list(&hidden);
             notes.push(tr!(
                 "Not shown: {all}. Any step is shown by --steps {first},output",
                 all,
@@ -317,7 +299,7 @@ impl Page<'_> {
             ));
         }
         if !cut.is_empty() {
-            let all = cut.join(", ");
+            let all = lang::list(&cut);
             notes.push(tr!(
                 "Cut: {all}. --edge N shows N items at each end of every axis, --full shows all",
                 all

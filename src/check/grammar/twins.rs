@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::Grammar;
 use crate::check::hypothesis::Hypothesis;
+use crate::lang;
 use crate::program::{Kind, Name};
 
 /// Steps that code makes in one line or one function.
@@ -51,7 +52,7 @@ impl Grammar<'_> {
                 let names: Vec<&str> = kin.iter().map(|name| name.as_str()).collect();
                 all.push(Hypothesis {
                     edits: made.edits.iter().cloned().chain(edits).collect(),
-                    summary: format!("{}: {told}", names.join(", ")),
+                    summary: format!("{}: {told}", lang::list(&names)),
                     // One line of code, made once.
                     cost: made.cost,
                     ..(*made).clone()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::lang;
 use crate::program::choices;
 
 choices! {
@@ -102,7 +103,7 @@ impl Places {
         if self.is_sectioned() {
             tr!(
                 "given positions in sections of {sections} pairs, {order}",
-                sections = sections.join(", "),
+                sections = lang::list(&sections),
                 order
             )
         } else {

@@ -4,8 +4,9 @@ use std::str::FromStr;
 
 use crate::config::Labels;
 use crate::error::{Error, Result, near_miss, quoted, shown};
-use crate::program::{Axis, Cell, Program, Step};
-use crate::view::label::token;
+use crate::lang;
+use crate::program::{Axes, Axis, Cell, Program, Step};
+use crate::view::label::{broadcast_to, token};
 use crate::view::step_called;
 
 /// What is asked to be explained: `scores`, `scores[0,1,2,3]`, `scores[head=1,query=2,key=3]` or
@@ -83,19 +84,30 @@ impl Asked {
         let step = self.step(program)?;
         let Some(places) = &self.places else { return Ok(None) };
         let named = places.iter().filter(|place| place.axis.is_some()).count();
+        // What stands once for all places of an axis can be asked for at any of them.
+        let whole = broadcast_to(program, step).filter(|whole| whole.rank() == step.axes.rank());
+        let whole = whole.unwrap_or(&step.axes);
         let index = match named {
-            0 => by_position(step, places, labels)?,
-            all if all == places.len() => by_name(step, places, labels)?,
+            0 => by_position(step, whole, places, labels)?,
+            all if all == places.len() => by_name(step, whole, places, labels)?,
             _ => {
                 let what = tr!("has some places with the name of their axis and some without");
                 return Err(Error::tensor(step.name, what, "name all axes, or none"));
             }
         };
+        let own = step.axes.shape().into_iter().zip(index);
+        let index = own.map(|(size, at)| if size == 1 { 0 } else { at }).collect();
         Ok(Some(Cell { step: step.name.to_string(), index }))
     }
 }
 
-fn by_position<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Result<Vec<usize>> {
+/// The places that are given by numbers or labels, on axes that may be longer than the step's where it is broadcast.
+fn by_position<V>(
+    step: &Step<V>,
+    whole: &Axes,
+    places: &[Place],
+    labels: Option<&Labels>,
+) -> Result<Vec<usize>> {
     let rank = step.axes.rank();
     if places.len() != rank {
         let numbers = if places.len() == 1 {
@@ -114,13 +126,18 @@ fn by_position<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> 
         return Err(Error::tensor(step.name, what, fix));
     }
     let mut index = Vec::new();
-    for ((axis, size), place) in step.axes.iter().zip(places) {
+    for ((axis, size), place) in whole.iter().zip(places) {
         index.push(number(step, axis, size, &place.at, &index, labels)?);
     }
     Ok(index)
 }
 
-fn by_name<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Result<Vec<usize>> {
+fn by_name<V>(
+    step: &Step<V>,
+    whole: &Axes,
+    places: &[Place],
+    labels: Option<&Labels>,
+) -> Result<Vec<usize>> {
     let names: Vec<&str> = step.axes.iter().map(|(axis, _)| axis.name()).collect();
     for (at, place) in places.iter().enumerate() {
         let axis = place.axis.as_deref().unwrap_or_default();
@@ -129,7 +146,7 @@ fn by_name<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Resu
                 tr!("has no axis {axis}: it is {axes}", axis = quoted(axis), axes = step.axes);
             let fix = match near_miss(axis, &names) {
                 Some(near) => tr!("did you mean {near}?", near),
-                None => tr!("its axes are {names}", names = names.join(", ")),
+                None => tr!("its axes are {names}", names = lang::list(&names)),
             };
             return Err(Error::tensor(step.name, what, fix));
         }
@@ -139,11 +156,11 @@ fn by_name<V>(step: &Step<V>, places: &[Place], labels: Option<&Labels>) -> Resu
         }
     }
     let mut index = Vec::new();
-    for (axis, size) in step.axes.iter() {
+    for ((axis, own), (_, size)) in step.axes.iter().zip(whole.iter()) {
         let place = places.iter().find(|place| place.axis.as_deref() == Some(axis.name()));
         index.push(match place {
             Some(place) => number(step, axis, size, &place.at, &index, labels)?,
-            None if size == 1 => 0,
+            None if own == 1 => 0,
             None => {
                 let what =
                     tr!("has {size} places on the axis {axis}, and none is given", size, axis);
@@ -225,7 +242,7 @@ fn number<V>(
             let fix = match near_miss(text, &names) {
                 Some(near) => tr!("did you mean {near}?", near = quoted(near)),
                 None if names.len() <= 20 => {
-                    tr!("they are called {names}", names = quoted(&names.join(", ")))
+                    tr!("they are called {names}", names = quoted(&lang::list(&names)))
                 }
                 None => tr!("give a {axis} from 0 to {last}", axis = axis.told(), last),
             };
@@ -238,7 +255,7 @@ fn number<V>(
                 "has several {all} called {text}: {places}",
                 all,
                 text = quoted(text),
-                places = places.join(", ")
+                places = lang::list(&places)
             );
             Err(Error::tensor(step.name, what, "give one of these numbers"))
         }

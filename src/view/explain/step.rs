@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::lang;
 use crate::program::{Cell, Name, Op, Program, Step};
 use crate::view::View;
-use crate::view::label::moves;
+use crate::view::label::{moves, shape};
 use crate::view::number::number;
 use crate::view::page::Block;
 
@@ -38,11 +39,11 @@ pub fn step_page<V>(
             .iter()
             .map(|read| say(tr!("reads {read} {axes}", read = read.name, axes = read.axes))),
     );
-    blocks.push(say(tr!("shape {name} {axes}", name, axes = step.axes)));
+    blocks.push(say(tr!("shape {name} {axes}", name, axes = shape(program, step))));
     let readers: Vec<&str> = readers(program, name);
     blocks.push(match readers.as_slice() {
         [] => say(tr!("read by no other step: it is a result").to_owned()),
-        readers => say(tr!("read by {readers}", readers = readers.join(", "))),
+        readers => say(tr!("read by {readers}", readers = lang::list(&readers))),
     });
     if let Some(run) = run {
         let first = Cell { step: name.to_string(), index: vec![0; step.axes.rank()] };

@@ -23,7 +23,8 @@ use crate::{Run, Settings, Sources};
 /// # Errors
 /// If candle fails.
 pub fn checked_html(checked: &Checked, sides: Sides, spell: Spell) -> Result<String> {
-    let Checked { report, config, trace, .. } = checked;
+    let Checked { report, config, .. } = checked;
+    let trace = &checked.trace.as_told();
     let recorded = checked.recorded()?;
     let value = |step: &Step| match recorded.get(&step.name) {
         // What is given is the same on both sides.
@@ -52,12 +53,12 @@ pub fn compared_html(compared: &Compared, sides: Sides, spell: Spell) -> Result<
         both(step.name.as_str()).iter().flatten().any(|tensor| tensor.dims() == step.axes.shape())
     };
     let mut steps = match &run {
-        Some(run) => {
-            sheets(run.program(), run.config(), None, |step| match both(step.name.as_str()) {
+        Some(run) => sheets(&run.program().as_told(), run.config(), None, |step| {
+            match both(step.name.as_str()) {
                 sides if fits(step) => sides.map(Option::<&Tensor>::cloned).to_vec(),
                 _ => vec![None],
-            })?
-        }
+            }
+        })?,
         None => Vec::new(),
     };
     let known: HashSet<String> = steps.iter().map(|step| step.name.clone()).collect();

@@ -79,6 +79,7 @@ fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<Stri
 /// # Errors
 /// If candle fails.
 pub fn trace_html(trace: &Trace, config: &Config, spell: Spell) -> Result<String> {
+    let trace = &trace.as_told();
     let steps = sheets(trace, config, Some(trace), |step| vec![Some(step.value.clone())])?;
     let sheet = Sheet {
         title: lang::text(texts::TITLE).to_owned(),

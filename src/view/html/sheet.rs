@@ -15,7 +15,7 @@ use crate::program::{
     Axes, Axis, BlockedCells, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace,
     unravel,
 };
-use crate::view::label::{axis_name, beside, constant, fill, is_every, moves};
+use crate::view::label::{axis_name, beside, constant, fill, is_every, moves, shape};
 use crate::view::trace::{BLOCKED, DROPPED, KEPT, VISIBLE};
 
 /// The decimals of a page's numbers, as those of the tool's tables.
@@ -263,7 +263,7 @@ fn sheet<V>(
         constant: constant(step, DECIMALS),
         moves: moves(program, step),
         why: step.name.why(),
-        shape: step.axes.to_string(),
+        shape: shape(program, step),
         axes: step.axes.iter().map(|(axis, size)| (axis.name().to_owned(), size)).collect(),
         inputs: step.inputs.clone(),
         is_story: matches!(row.role, Role::Computed | Role::Input | Role::Cache),

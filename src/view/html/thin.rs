@@ -6,6 +6,7 @@ use candle_core::Tensor;
 
 use super::texts;
 use crate::error::Result;
+use crate::lang;
 
 /// The bytes of tensors that a page holds before they are written as text, which takes a third more: a run of two items
 /// of 64 tokens with `d_model` 128 and 8 heads is held whole with two sides in f32, and such a page opens within a second.
@@ -68,7 +69,7 @@ impl Kept {
             Some(texts::kept(*kept, *longest, name))
         });
         let cut: Vec<String> = cut.collect();
-        (!cut.is_empty()).then(|| texts::thinned(&cut.join(", ")))
+        (!cut.is_empty()).then(|| texts::thinned(&lang::list(&cut)))
     }
 }
 

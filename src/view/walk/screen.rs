@@ -15,7 +15,7 @@ use crate::check::Status;
 use crate::error::Result;
 use crate::lang;
 use crate::program::{Explanation, Name, Op, Step};
-use crate::view::label::{is_every, moves};
+use crate::view::label::{is_every, moves, shape};
 use crate::view::text::{self, write_text};
 use crate::view::{Block, Palette, explanation};
 
@@ -166,7 +166,7 @@ impl Walk<'_> {
             facts.push(format!("= {}", trace.formula(step)));
         }
         let moves = moves(trace, step);
-        facts.push(if moves.is_empty() { step.axes.to_string() } else { moves.join(", ") });
+        facts.push(if moves.is_empty() { shape(trace, step) } else { moves.join(tr!(", ")) });
         let facts = facts.into_iter().map(|fact| Block::Prose(1, fact)).collect();
         let facts = self.written(facts, width)?.into_iter().map(Line::from);
         Ok(std::iter::once(Line::from(first)).chain(facts).collect())

@@ -29,8 +29,9 @@ pub fn walk(route: Route) -> io::Result<()> {
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, Arc::clone(&signalled), number)?;
     }
+    let trace = &route.trace.as_told();
     let terminal = ratatui::try_init()?;
-    let walked = go(Walk::new(route), terminal, &signalled);
+    let walked = go(Walk::new(Route { trace, ..route }), terminal, &signalled);
     ratatui::try_restore()?;
     walked?;
     match i32::try_from(signalled.load(Ordering::Relaxed)) {

@@ -1,17 +1,23 @@
 //! Pages as LaTeX, for slides and papers: a document of its own, whose body can be copied into another.
 
+mod math;
+
 use std::fmt::Write;
 
-use super::page::{Block, Grid, Head, Table, Text, Tone, verdict};
-use super::text::{Spell, spelled};
 use crate::error::Result;
 use crate::lang::Language;
+use crate::view::page::{Block, Grid, Head, Table, Text, Tone, verdict};
+use crate::view::text::{Spell, spelled};
 
 /// Every engine reads it; labels beyond the Latin script need `XeLaTeX` or `LuaLaTeX` and a font that has them.
 const START: &str = r"\usepackage[a4paper,margin=2cm]{geometry}
 \usepackage{iftex}
 \ifpdftex\usepackage[T1]{fontenc}\else\usepackage{fontspec}\fi
-\usepackage{amssymb,adjustbox,booktabs,pifont,xcolor}
+\usepackage{amsmath,amssymb,booktabs,graphicx,xcolor}
+% A table, made smaller where it is wider than the line.
+\newsavebox{\tablebox}
+\newenvironment{fitted}{\begin{lrbox}{\tablebox}}{\end{lrbox}%
+  \ifdim\wd\tablebox>\linewidth\resizebox{\linewidth}{!}{\usebox{\tablebox}}\else\usebox{\tablebox}\fi}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{4pt}
 \begin{document}
@@ -66,9 +72,10 @@ fn write_block(block: &Block, spell: Spell, page: &mut String) -> std::fmt::Resu
 fn write_head(head: &Head, spell: Spell, page: &mut String) -> std::fmt::Result {
     writeln!(page, "\n\\subsection*{{{}}}", plain(&format!("{} · {}", head.name, head.title)))?;
     if let Some((formula, constant)) = &head.formula {
-        let constant = constant.iter().map(|constant| format!(",\\quad {}", plain(constant)));
+        let constant = constant.iter().map(|own| format!(",\\quad {}", math::formula(own)));
         let constant: String = constant.collect();
-        writeln!(page, "{} = {}{constant}\\par", plain(&head.name), plain(formula))?;
+        let equation = math::formula(&format!("{} = {formula}", head.name));
+        writeln!(page, "{equation}{constant}\\par")?;
     }
     head.lines(spell).try_for_each(|line| writeln!(page, "{}\\par", plain(&line)))
 }
@@ -105,7 +112,7 @@ fn tabular(
     rows: impl Iterator<Item = Vec<String>>,
     page: &mut String,
 ) -> std::fmt::Result {
-    writeln!(page, "\\begin{{adjustbox}}{{max width=\\linewidth}}")?;
+    writeln!(page, "\\begin{{fitted}}")?;
     writeln!(
         page,
         "\\begin{{tabular}}{{{aligned}}}\n\\toprule\n{} \\\\\n\\midrule",
@@ -114,7 +121,7 @@ fn tabular(
     for row in rows {
         writeln!(page, "{} \\\\", row.join(" & "))?;
     }
-    writeln!(page, "\\bottomrule\n\\end{{tabular}}\n\\end{{adjustbox}}\\par")
+    writeln!(page, "\\bottomrule\n\\end{{tabular}}\n\\end{{fitted}}\\par")
 }
 
 /// A cell, whose braces keep apart from the others what it says.
@@ -196,8 +203,8 @@ const SIGNS: [(char, &str); 51] = [
     ('↓', r"\(\downarrow\)"),
     ('…', r"\ldots{}"),
     ('■', r"\(\blacksquare\)"),
-    ('✓', r"\ding{51}"),
-    ('✗', r"\ding{55}"),
+    ('✓', r"\(\checkmark\)"),
+    ('✗', r"\(\times\)"),
     ('␣', r"\textvisiblespace{}"),
     ('▁', r"\textvisiblespace{}"),
     ('░', r"\textcolor{black!25}{\rule{1ex}{1ex}}"),
@@ -222,7 +229,7 @@ mod tests {
             concat!(r"50\% a\_b \& \$x\$ \#1 ", r"\textasciitilde{}\textasciicircum{}",)
         );
         assert_eq!(plain("--full -a"), "-{}-full -a");
-        assert_eq!(plain("✓ −∞ ✗"), r"\ding{51} \(-\infty\) \ding{55}");
+        assert_eq!(plain("✓ −∞ ✗"), r"\(\checkmark\) \(-\infty\) \(\times\)");
         assert_eq!(plain("a\nb"), "a b");
     }
 
