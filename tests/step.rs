@@ -135,8 +135,9 @@ fn a_number_is_explained_where_the_cursor_stands() {
 weights · attention weights · 12 of 15
   = softmax(masked_scores) over keys
   (batch 1, head 2, query 4, key 4)
- weights · batch 0 · head 0 ──────────────── masked_scores · batch 0 · head 0 ──
-      0 the 1 cat 2 sat  3 on                      0 the  1 cat  2 sat   3 on
+  struck out: blocked
+ weights · head 0 · key → ────────────────── masked_scores · head 0 · key → ────
+query 0 the 1 cat 2 sat  3 on               query  0 the  1 cat  2 sat   3 on
 0 the 1.000 0.000 0.000 0.000               0 the -2.733   -1e9   -1e9   -1e9
 1 cat 0.609 0.391 0.000 0.000               1 cat  0.963  0.521   -1e9   -1e9
 2 sat 0.117 0.102 0.782 0.000               2 sat -0.278 -0.415  1.625   -1e9
@@ -154,7 +155,6 @@ weights at batch 0, head 0, query 2 (sat), key 1 (cat) = 0.1016409
   causal mask: query 2 sees no key after it
   = 0.130 (exp(masked_scores[0,0,2,1] − max)) · 0.782 (1 / Σ exp(s − max) over
   keys)
-
 ? keys  q quit  n/p step  ←↑→↓ number  h head  b item  w why  Enter follow";
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
     assert_eq!(lines.join("\n").trim_end(), expected);
@@ -173,12 +173,13 @@ fn the_walk_speaks_chinese() {
 weights · 注意力权重 · 第 12 / 15 步
   = softmax(masked_scores)，沿键
   (batch 1, head 2, query 4, key 4)
- weights · 样本 0 · 头 0 ─────────────────── masked_scores · 样本 0 · 头 0 ─────
-      0     1     2     3                          0      1      2      3
-0 1.000 0.000 0.000 0.000                   0 -2.733   -1e9   -1e9   -1e9
-1 0.609 0.391 0.000 0.000                   1  0.963  0.521   -1e9   -1e9
-2 0.117 0.102 0.782 0.000                   2 -0.278 -0.415  1.625   -1e9
-3 0.720 0.154 0.074 0.052                   3  1.803  0.260 -0.467 -0.824
+  划掉：屏蔽
+ weights · 头 0 · 键 → ───────────────────── masked_scores · 头 0 · 键 → ───────
+查询     0     1     2     3                查询      0      1      2      3
+0    1.000 0.000 0.000 0.000                0    -2.733   -1e9   -1e9   -1e9
+1    0.609 0.391 0.000 0.000                1     0.963  0.521   -1e9   -1e9
+2    0.117 0.102 0.782 0.000                2    -0.278 -0.415  1.625   -1e9
+3    0.720 0.154 0.074 0.052                3     1.803  0.260 -0.467 -0.824
 ────────────────────────────────────────────────────────────────────────────────
 weights（样本 0，头 0，查询 2，键 1）= 0.1016409
   注意力权重：softmax(masked_scores)，沿键
@@ -192,7 +193,6 @@ weights（样本 0，头 0，查询 2，键 1）= 0.1016409
   因果掩码：查询 2 看不到它之后的键
   = 0.130 (exp(masked_scores[0,0,2,1] − max)) · 0.782 (1 / Σ exp(s − max)，对键
   求和)
-
 ? 按键  q 退出  n/p 步骤  ←↑→↓ 数值  h 头  b 样本  w 为什么  Enter 追溯";
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
     assert_eq!(lines.join("\n").trim_end(), expected);
@@ -225,9 +225,9 @@ fn a_number_is_followed_back_to_x_and_forth() {
     walk.until("the batch axis of concat has one place");
     // The head of the number that was followed is kept.
     walk.press("/q_heads\r");
-    walk.until("q_heads · batch 0 · head 1");
+    walk.until("q_heads · head 1");
     walk.press("h");
-    walk.until("q_heads · batch 0 · head 0");
+    walk.until("q_heads · head 0");
     walk.press("w");
     walk.until("why: ");
     walk.press("?");
@@ -286,11 +286,31 @@ fn it_follows_the_windows_size() {
     let mut walk = Walk::start(&WALKTHROUGH);
     walk.master.resize(size(12, 40)).expect("resized");
     walk.screen = screen(12, 40);
-    let small = walk.until("query 0 to 1 of 4");
+    let small = walk.until("query 0–1 of 4");
     assert!(small.lines().all(|line| line.chars().count() <= 40), "{small}");
     walk.master.resize(size(40, 120)).expect("resized");
     walk.screen = screen(40, 120);
     walk.until("Enter follow");
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+/// In a small window the keys are gone through line by line, and another key closes their box.
+#[test]
+fn all_keys_are_shown_in_a_small_window() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    walk.master.resize(size(12, 50)).expect("resized");
+    walk.screen = screen(12, 50);
+    walk.press("?");
+    let first = walk.until("↓: more");
+    assert!(first.contains("row's ends") && !first.contains("leave;"), "{first}");
+    walk.press(&"\x1b[B".repeat(30));
+    let last = walk.until("leave; ? shows");
+    assert!(!last.contains("↓: more"), "{last}");
+    walk.press("\x1b[A");
+    walk.until("↓: more");
+    walk.press("x");
+    walk.until("n/p step");
     walk.press("q");
     assert_eq!(walk.end(), 0);
 }

@@ -66,14 +66,37 @@ pub fn beside(
 
 /// A cell by axis name, with the tokens' labels: `batch 0, head 1, query 2 (sat), key 0 (the)`.
 pub fn cell(labels: Option<&Labels>, step: Option<Name>, axes: &Axes, index: &[usize]) -> String {
+    named(labels, step, axes, index, |_| false)
+}
+
+/// The same of a run's own step, whose only place on an axis may stand for all: `batch 0, every head, every query, key 1`.
+pub fn cell_of<V>(
+    config: &Config,
+    labels: Option<&Labels>,
+    step: &Step<V>,
+    index: &[usize],
+) -> String {
+    let is_every = |axis| is_every(config, step.name, axis);
+    named(labels, Some(step.name), &step.axes, index, is_every)
+}
+
+fn named(
+    labels: Option<&Labels>,
+    step: Option<Name>,
+    axes: &Axes,
+    index: &[usize],
+    is_every: impl Fn(Dim) -> bool,
+) -> String {
     let item = axes.item(index);
-    let named = axes.iter().zip(index).map(|((axis, size), at)| {
+    let place = |((axis, size), at): (Dim, &usize)| {
+        let told = axis.told();
         match token(labels, step, (axis, size), item, *at) {
-            Some(token) => format!("{} {at} ({token})", axis.told()),
-            None => format!("{} {at}", axis.told()),
+            _ if is_every((axis, size)) => tr!("every {axis}", axis = told),
+            Some(token) => format!("{told} {at} ({token})"),
+            None => format!("{told} {at}"),
         }
-    });
-    named.collect::<Vec<_>>().join(tr!(", "))
+    };
+    axes.iter().zip(index).map(place).collect::<Vec<_>>().join(tr!(", "))
 }
 
 /// The moves that a step is made of, a line each: `reshape (batch 1, query 4, model 8) to (batch 1, query 4, head 2,

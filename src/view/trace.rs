@@ -321,7 +321,7 @@ pub fn sign(step: &Step, is_true: bool) -> &'static str {
 }
 
 /// What the signs of a boolean table mean.
-fn boolean_legend(step: &Step) -> &'static str {
+pub fn boolean_legend(step: &Step) -> &'static str {
     if step.name.role() == Role::Random {
         tr!("✓ kept, ✗ dropped")
     } else {

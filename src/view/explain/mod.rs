@@ -35,7 +35,7 @@ pub fn explanation(trace: &Trace, config: &Config, cell: &Cell, view: &View) -> 
     let explanation = trace.explain(cell)?;
     let Explanation { step, value, terms, reasons, .. } = &explanation;
     let labels = config.labels();
-    let place = label::cell(labels.as_ref(), Some(step.name), &step.axes, &cell.index);
+    let place = label::cell_of(config, labels.as_ref(), step, &cell.index);
     let place = quoted(&place);
     let (name, what) = (step.name, step.name.title());
     let value = if step.name.row().is_boolean {

@@ -1,5 +1,6 @@
 //! A walk through a trace in the terminal: what stands there, and what the keys do.
 
+mod help;
 mod screen;
 mod sheet;
 mod terminal;
@@ -58,7 +59,8 @@ struct Walk<'a> {
     places: HashMap<Axis, usize>,
     beside: Beside,
     is_heat: bool,
-    is_help: bool,
+    /// How many lines of the help are above its box, where it is shown.
+    help: Option<usize>,
     /// What is typed of a step's name.
     search: Option<String>,
     /// The cells that were left by following a number back.
@@ -79,7 +81,7 @@ impl<'a> Walk<'a> {
             places: HashMap::new(),
             beside: Beside::Factors,
             is_heat: false,
-            is_help: false,
+            help: None,
             search: None,
             trail: Vec::new(),
             scrolled: 0,
@@ -147,13 +149,17 @@ impl<'a> Walk<'a> {
             self.type_name(typed, key);
             return true;
         }
-        if self.is_help {
-            self.is_help = false;
+        if let Some(above) = self.help {
+            self.help = match key {
+                KeyCode::Down | KeyCode::PageDown => Some(above + 1),
+                KeyCode::Up | KeyCode::PageUp => Some(above.saturating_sub(1)),
+                _ => None,
+            };
             return true;
         }
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,
-            KeyCode::Char('?') => self.is_help = true,
+            KeyCode::Char('?') => self.help = Some(0),
             KeyCode::Char('/') => self.search = Some(String::new()),
             KeyCode::Char('n' | ' ') => self.turn(1),
             KeyCode::Char('p') => self.turn(-1),
@@ -214,13 +220,18 @@ impl<'a> Walk<'a> {
         let size = match size {
             Some(size @ 2..) => size,
             Some(_) => {
-                self.said =
-                    tr!("the {axis} axis of {step} has one place", axis, step = self.step().name)
-                        .into();
+                self.said = tr!(
+                    "the {axis} axis of {step} has one place",
+                    axis = axis.told(),
+                    step = self.step().name
+                )
+                .into();
                 return;
             }
             None => {
-                self.said = tr!("{step} has no {axis} axis", step = self.step().name, axis).into();
+                self.said =
+                    tr!("{step} has no {axis} axis", step = self.step().name, axis = axis.told())
+                        .into();
                 return;
             }
         };

@@ -7,16 +7,18 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block as Border, Borders, Clear, Paragraph, Wrap};
+use ratatui::widgets::{Block as Border, Borders, Paragraph, Wrap};
 
+use super::help::help;
 use super::sheet::{Sheet, Shown, Source, wide};
 use super::{Beside, Walk};
 use crate::check::Status;
 use crate::error::Result;
 use crate::lang;
-use crate::program::{Explanation, Name, Op, Step};
+use crate::program::{Axis, Explanation, Name, Op, Step};
 use crate::view::label::{is_every, moves, shape};
 use crate::view::text::{self, write_text};
+use crate::view::trace::boolean_legend;
 use crate::view::{Block, Palette, explanation};
 
 /// Lines of the explanation that are always there.
@@ -24,23 +26,6 @@ const EXPLAINED: u16 = 8;
 
 /// Fewer columns than this show no table beside the step's own.
 const LEAST_BESIDE: u16 = 24;
-
-/// What the keys do, a line each.
-const KEYS: [(&str, &str); 13] = [
-    ("n, space / p", "next step / step before"),
-    ("← ↑ → ↓", "another number; Home and End: the row's ends"),
-    ("h / H", "next head / head before"),
-    ("b / B", "next batch item / item before"),
-    ("Enter", "follow the number to the largest that it is made of"),
-    ("Backspace", "back to where it was followed from"),
-    ("w", "why the step is there"),
-    ("m", "heat map of scores and weights, or the table alone"),
-    ("/", "search for a step: type its name, then Enter"),
-    ("Tab", "beside a file's table: factors, right numbers, difference"),
-    ("d", "next step of a file that differs by itself"),
-    ("PgUp / PgDn", "scroll the explanation"),
-    ("q, Esc", "leave; ? shows this page"),
-];
 
 /// What a key line has room for.
 const HINT: &str = "? keys  q quit  n/p step  ←↑→↓ number  h head  b item  w why  Enter follow";
@@ -65,25 +50,12 @@ fn indexed(color: comfy_table::Color) -> Color {
     }
 }
 
-fn bold() -> Style {
+pub(super) fn bold() -> Style {
     Style::default().add_modifier(Modifier::BOLD)
 }
 
 fn faint() -> Style {
     Style::default().add_modifier(Modifier::DIM)
-}
-
-/// What the keys do, above all else.
-fn help(frame: &mut Frame) {
-    let area = frame.area().centered(Constraint::Max(76), Constraint::Max(16));
-    let lines = KEYS.iter().map(|(key, does)| {
-        let key = lang::text(key);
-        let gap = " ".repeat(14_usize.saturating_sub(wide(key)));
-        Line::from(vec![Span::styled(key, bold()), gap.into(), lang::text(does).into()])
-    });
-    let border = Border::default().borders(Borders::ALL).title(tr!(" keys "));
-    frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(border), area);
 }
 
 impl Walk<'_> {
@@ -98,6 +70,9 @@ impl Walk<'_> {
     /// A step's name, and which of its tables is shown.
     fn title(&self, step: &Step, index: &[usize]) -> String {
         let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
+        // A batch of one item has no other.
+        let is_told = |dim| dim != (Axis::Batch, 1) || is_every(self.route.config, step.name, dim);
+        let places = places.filter(|(dim, _)| is_told(*dim));
         let places = places.map(|(dim, at)| {
             if is_every(self.route.config, step.name, dim) {
                 return format!(" · {}", tr!("every {axis}", axis = dim.0.told()));
@@ -138,9 +113,7 @@ impl Walk<'_> {
             (None, said) => Line::from(said.to_owned()).style(bold()),
         };
         frame.render_widget(hint, last);
-        if self.is_help {
-            help(frame);
-        }
+        self.help = self.help.map(|above| help(frame, above));
         Ok(())
     }
 
@@ -167,9 +140,24 @@ impl Walk<'_> {
         }
         let moves = moves(trace, step);
         facts.push(if moves.is_empty() { shape(trace, step) } else { moves.join(tr!(", ")) });
+        facts.extend(self.legend()?);
         let facts = facts.into_iter().map(|fact| Block::Prose(1, fact)).collect();
         let facts = self.written(facts, width)?.into_iter().map(Line::from);
         Ok(std::iter::once(Line::from(first)).chain(facts).collect())
+    }
+
+    /// What the signs in the step's table mean, and how blocked cells are drawn in it.
+    fn legend(&self) -> Result<Option<String>> {
+        let (step, trace) = (self.step(), self.route.trace);
+        let row = step.name.row();
+        if !row.is_of_scores() {
+            return Ok(None);
+        }
+        if row.is_boolean {
+            return Ok(Some(boolean_legend(step).to_owned()));
+        }
+        let is_blocked = step.is_computed() && trace.blocked_before(step)?.is_some();
+        Ok(is_blocked.then(|| tr!("struck out: blocked").to_owned()))
     }
 
     /// The lines that the tables need.
@@ -269,7 +257,15 @@ impl Walk<'_> {
         let border = Border::default().borders(Borders::TOP).border_style(faint());
         let inside = border.inner(area);
         let sheet = source.sheet(inside.width.into(), inside.height.into())?;
-        let title = format!(" {title}{} ", sheet.cut);
+        let scale =
+            sheet.scale.iter().map(|(low, high)| tr!(" · light {low} to dark {high}", low, high));
+        let scale: String = scale.collect();
+        // As much as there is room for, but the axis of the columns always.
+        let [full, short] = &sheet.axes;
+        let ways = [(full, &*scale), (full, ""), (short, &*scale), (short, "")];
+        let mut ways = ways.map(|(axes, scale)| format!(" {title}{axes}{scale} ")).into_iter();
+        let fits = |title: &String| wide(title) <= area.width.into();
+        let title = ways.clone().find(fits).or(ways.next_back()).unwrap_or_default();
         frame.render_widget(border.title(title), area);
         frame.render_widget(Paragraph::new(self.lines(&sheet)), inside);
         Ok(())
@@ -283,7 +279,7 @@ impl Walk<'_> {
             format!("{text}{}", " ".repeat(sheet.label_width.saturating_sub(wide(text))))
         };
         let header: String = sheet.columns.iter().map(|column| right(column)).collect();
-        let header = Line::from(format!("{}{header}", left(""))).style(faint());
+        let header = Line::from(format!("{}{header}", left(sheet.down))).style(faint());
         let rows = sheet.rows.iter().map(|(label, cells)| {
             let label = Span::styled(left(label), faint());
             let cells = cells.iter().flat_map(|cell| {

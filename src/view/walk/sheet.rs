@@ -1,12 +1,13 @@
 //! The part of a tensor that fits a place on the screen, around one cell.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use candle_core::{DType, IndexOp, Tensor};
 
 use crate::config::Labels;
 use crate::error::Result;
-use crate::program::{Axis, Step};
+use crate::program::{Axis, Dim, Step};
 use crate::view::heat::Heat;
 use crate::view::label::token;
 use crate::view::number::brief;
@@ -31,8 +32,12 @@ pub struct Sheet {
     pub rows: Vec<(String, Vec<Shown>)>,
     pub label_width: usize,
     pub cell_width: usize,
-    /// Which part of its rows and columns is shown, where not all are.
-    pub cut: String,
+    /// The axis of its rows.
+    pub down: &'static str,
+    /// The axis of its columns, and which part of rows and columns is shown, where not all are: in full, and shorter.
+    pub axes: [String; 2],
+    /// The lowest and the highest number, where cells show how high they are.
+    pub scale: Option<(String, String)>,
 }
 
 /// What a sheet shows.
@@ -85,7 +90,9 @@ impl Source<'_> {
             None => String::new(),
         };
         let labels: Vec<String> = rows.clone().map(row_label).collect();
-        let label_width = labels.iter().map(|label| wide(label)).max().unwrap_or(0);
+        let of_rows = down.map_or("", |dim| dim.0.told());
+        let label_width =
+            labels.iter().map(|label| wide(label)).max().unwrap_or(0).max(wide(of_rows));
         let heat = if self.is_heat { Heat::of(self.step, &table)? } else { None };
         let mut cell_width = 0;
         let mut shown = columns..columns;
@@ -120,21 +127,22 @@ impl Source<'_> {
             Ok((label, cells.collect::<Result<Vec<_>>>()?))
         });
         let rows = rows.collect::<Result<Vec<_>>>()?;
-        let parts = [(down, shown_rows, row_count), (dims.last(), shown.clone(), columns)];
-        let parts = parts.into_iter().filter(|(_, shown, all)| shown.len() < *all);
-        let cut = parts.filter_map(|(dim, shown, all)| {
-            let (axis, _) = dim?;
-            Some(tr!(
-                " · {axis} {start} to {end} of {all}",
-                axis,
-                start = shown.start,
-                end = shown.end.saturating_sub(1),
-                all
-            ))
-        });
-        let cut = cut.collect();
+        let across = dims.last();
+        let part = |dim: Option<&Dim>, shown: &Range<usize>, all| {
+            let (axis, start, end) = (dim?.0.told(), shown.start, shown.end.saturating_sub(1));
+            let told = || tr!(" · {axis} {start}–{end} of {all}", axis, start, end, all);
+            (shown.len() < all).then(told)
+        };
+        let cut = [part(down, &shown_rows, row_count), part(across, &shown, columns)];
+        let across = across.map_or_else(String::new, |dim| format!(" · {}", dim.0.told()));
+        let is_cut = cut.iter().any(Option::is_some);
+        let short = format!("{across} →{}", if is_cut { " …" } else { "" });
+        let [rows_cut, columns_cut] = cut;
+        let full = format!("{}{} →", rows_cut.unwrap_or_default(), columns_cut.unwrap_or(across));
         let columns = shown.map(|at| self.column(&dims, at)).collect();
-        Ok(Sheet { columns, rows, label_width, cell_width, cut })
+        let scale = heat.map(|heat| heat.scale(self.decimals));
+        let axes = [full, short];
+        Ok(Sheet { columns, rows, label_width, cell_width, down: of_rows, axes, scale })
     }
 
     fn text(&self, value: f64) -> String {
@@ -169,17 +177,13 @@ impl Source<'_> {
 }
 
 /// So many of all places, around one.
-fn window(all: usize, around: usize, many: usize) -> std::ops::Range<usize> {
+fn window(all: usize, around: usize, many: usize) -> Range<usize> {
     let many = many.min(all);
     let start = around.saturating_sub(many / 2).min(all - many);
     start..start + many
 }
 
-fn numbers(
-    table: &Tensor,
-    rows: &std::ops::Range<usize>,
-    columns: &std::ops::Range<usize>,
-) -> Result<Vec<Vec<f64>>> {
+fn numbers(table: &Tensor, rows: &Range<usize>, columns: &Range<usize>) -> Result<Vec<Vec<f64>>> {
     let part = table.narrow(0, rows.start, rows.len())?.narrow(1, columns.start, columns.len())?;
     Ok(part.to_dtype(DType::F64)?.to_vec2()?)
 }
