@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use super::args::Shell;
 use super::{Outcome, help, print};
 use crate::check::catalogue::catalogue;
-use crate::lang::Language;
+use crate::lang::{Language, text};
 use crate::program::Name;
 
 const NAME: &str = "mha-trace";
@@ -69,12 +69,55 @@ fn completed() -> Command {
         })
 }
 
-/// Prints the manual page, as roff.
-pub fn man() -> anyhow::Result<Outcome> {
-    let mut page = Vec::new();
-    // The page leaves out the help of flags that the short help has not.
-    let command = english().name(NAME).mut_args(|flag| flag.hide_short_help(false));
-    Man::new(command).render(&mut page)?;
-    print(|out| out.write_all(&page))?;
+/// Prints the manual page, as roff, in a language that is stated: what is installed is for everyone who uses the
+/// machine, whatever the environment says of one.
+pub fn man(language: Language) -> anyhow::Result<Outcome> {
+    let page = language.within(manual)?;
+    print(|out| out.write_all(page.as_bytes()))?;
     Ok(Outcome::Same)
+}
+
+fn manual() -> anyhow::Result<String> {
+    let mut page = Vec::new();
+    // Where lines end is up to whoever shows the page, which leaves out the help of flags that the short help has not.
+    let command = help::translated_to(usize::MAX).name(NAME);
+    let command = command.mut_args(|flag| flag.hide_short_help(false));
+    Man::new(command).render(&mut page)?;
+    let page = String::from_utf8(page)?;
+    Ok(page.lines().map(|line| format!("{}\n", own_words(line))).collect())
+}
+
+/// A line of the page, with headings and words that are not of this command line in the language in force.
+fn own_words(line: &str) -> String {
+    let own = match line.strip_prefix(".SH ") {
+        Some("NAME") => tr!("NAME"),
+        Some("SYNOPSIS") => tr!("SYNOPSIS"),
+        Some("DESCRIPTION") => tr!("DESCRIPTION"),
+        Some("OPTIONS") => tr!("OPTIONS"),
+        Some("SUBCOMMANDS") => tr!("SUBCOMMANDS"),
+        Some("EXTRA") => tr!("EXTRA"),
+        Some("VERSION") => tr!("VERSION"),
+        None if line == help::HELP => return text(help::HELP).to_owned(),
+        Some(_) | None => return line.to_owned(),
+    };
+    format!(".SH {own}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_speaks_the_language_that_is_stated() {
+        let english = Language::En.within(manual).expect("written");
+        assert!(english.contains(".SH NAME\n") && english.contains("Attention heads"), "{english}");
+        let chinese = Language::Zh.within(manual).expect("written");
+        for line in chinese.lines().filter(|line| !line.starts_with(['.', '\\'])) {
+            let is_translated = line.chars().any(|sign| !sign.is_ascii());
+            assert!(is_translated || line.starts_with(['v', 'm', '[']), "{line}");
+        }
+        for heading in chinese.lines().filter_map(|line| line.strip_prefix(".SH ")) {
+            assert!(!heading.is_ascii(), "{heading}");
+        }
+    }
 }

@@ -50,10 +50,15 @@ pub fn command() -> Command {
 
 /// The same with the help of every flag in the language in force, which takes longer to make than a run.
 pub fn translated() -> Command {
+    translated_to(width(None).min(100))
+}
+
+/// The same in lines of at most so many columns.
+pub fn translated_to(columns: usize) -> Command {
     let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
     dressed(match Language::spoken() {
         Language::En => command,
-        Language::Zh => told(command, width(None).min(100)),
+        Language::Zh => told(command, columns),
     })
 }
 
@@ -97,7 +102,7 @@ fn own_words(line: &str, plain: &str) -> String {
 }
 
 /// What clap says of its subcommand `help`.
-const HELP: &str = "Print this message or the help of the given subcommand(s)";
+pub const HELP: &str = "Print this message or the help of the given subcommand(s)";
 
 /// What stands before and behind the flags.
 fn dressed(command: Command) -> Command {

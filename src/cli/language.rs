@@ -8,9 +8,9 @@ use crate::lang::Language;
 
 const FLAG: &str = "--lang";
 
-/// The arguments without those that state the language, and that language; else that of the environment. Errors of the
-/// other arguments are told in it, so it is found before these are read. What is no language stays, and is refused then.
-pub fn taken(args: impl Iterator<Item = OsString>) -> (Vec<OsString>, Language) {
+/// The arguments without those that state the language, and that language. Errors of the other arguments are told in it,
+/// so it is found before these are read. What is no language stays, and is refused then.
+pub fn taken(args: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<Language>) {
     let mut stated = None;
     let mut rest = Vec::new();
     let mut args = args.peekable();
@@ -33,7 +33,12 @@ pub fn taken(args: impl Iterator<Item = OsString>) -> (Vec<OsString>, Language) 
             None => rest.push(arg),
         }
     }
-    (rest, stated.unwrap_or_else(|| of_environment(|name| std::env::var(name).ok())))
+    (rest, stated)
+}
+
+/// The language of messages where none is stated.
+pub fn of_process() -> Language {
+    of_environment(|name| std::env::var(name).ok())
 }
 
 /// The language of messages, of the first variable that says one.
@@ -54,9 +59,10 @@ mod tests {
             let rest: Vec<_> = rest.iter().map(|arg| arg.to_str().expect("text")).collect();
             (rest.join(" "), language)
         };
-        assert_eq!(taken("m --lang zh check a"), ("m check a".to_owned(), Language::Zh));
-        assert_eq!(taken("m check a --lang=zh"), ("m check a".to_owned(), Language::Zh));
-        assert_eq!(taken("m --lang zh --lang en"), ("m".to_owned(), Language::En));
+        assert_eq!(taken("m --lang zh check a"), ("m check a".to_owned(), Some(Language::Zh)));
+        assert_eq!(taken("m check a --lang=zh"), ("m check a".to_owned(), Some(Language::Zh)));
+        assert_eq!(taken("m --lang zh --lang en"), ("m".to_owned(), Some(Language::En)));
+        assert_eq!(taken("m check a").1, None);
         assert_eq!(taken("m --lang fr").0, "m --lang fr");
         assert_eq!(taken("m -- --lang zh").0, "m -- --lang zh");
     }

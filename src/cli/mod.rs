@@ -42,8 +42,8 @@ pub enum Outcome {
 /// different, 2 could not.
 #[must_use]
 pub fn main() -> ExitCode {
-    let (args, language) = language::taken(std::env::args_os());
-    language.speak();
+    let (args, stated) = language::taken(std::env::args_os());
+    stated.unwrap_or_else(language::of_process).speak();
     let matches = help::command().try_get_matches_from(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
         Some(Command::Models) => commands::models(),
         Some(Command::Shapes(args)) => commands::shapes(&args),
         Some(Command::Completions(args)) => completions::completions(args.shell),
-        Some(Command::Man) => completions::man(),
+        Some(Command::Man) => completions::man(stated.unwrap_or_default()),
     };
     match outcome {
         Ok(Outcome::Same) => ExitCode::SUCCESS,

@@ -2,9 +2,49 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// What a command begins with that ends a text.
+const COMMAND: &str = "mha-trace explain ";
+
 /// A text in lines of at most `width` columns, broken between words, and between Chinese characters; a word that is wider
-/// has a line of its own. A dot between two parts stays with the first, and a number with the word before it.
+/// has a line of its own. A dot between two parts stays with the first, and a number with the word before it. A command at
+/// its end is broken as a shell takes it.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let Some(at) = text.find(COMMAND).filter(|_| text.width() > width) else {
+        return broken(text, width);
+    };
+    let (before, command) = text.split_at(at);
+    let mut lines = broken(before.trim_end(), width);
+    let mut line = lines.pop().unwrap_or_default();
+    let mut gap = if before.ends_with(' ') { " " } else { "" };
+    let mut words = shell_words(command).into_iter().peekable();
+    while let Some(word) = words.next() {
+        let behind = if words.peek().is_some() { " \\".len() } else { 0 };
+        if line.width() + gap.len() + word.width() + behind > width && !line.is_empty() {
+            let is_command = word.as_ptr() != command.as_ptr();
+            lines.push(if is_command { line + " \\" } else { line });
+            (line, gap) = (String::new(), "");
+        }
+        line.push_str(gap);
+        line.push_str(word);
+        gap = " ";
+    }
+    lines.push(line);
+    lines
+}
+
+/// The words of a command, with their quotes.
+fn shell_words(command: &str) -> Vec<&str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let is_end = |sign: char| {
+        is_quoted ^= sign == '\'' && !is_escaped;
+        is_escaped = sign == '\\' && !is_quoted;
+        sign == ' ' && !is_quoted
+    };
+    command.split(is_end).collect()
+}
+
+/// A text without a command.
+fn broken(text: &str, width: usize) -> Vec<String> {
     let mut parts: Vec<(&str, String)> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -82,6 +122,20 @@ mod tests {
         assert_eq!(wrapped("  or so", 30), ["  or so"]);
         assert_eq!(wrapped("of head 2, head_dim 4", 20), ["of head 2,", "head_dim 4"]);
         assert_eq!(wrapped("12345 of 6 7 8", 4), ["12345", "of 6", "7 8"]);
+    }
+
+    #[test]
+    fn commands_break_as_a_shell_takes_them() {
+        let told = r"one: mha-trace explain 'x[0,1]' --tokens 'a b,it'\''s c' -H 2";
+        assert_eq!(
+            wrapped(told, 30),
+            [r"one: mha-trace explain \", r"'x[0,1]' --tokens \", r"'a b,it'\''s c' -H 2"]
+        );
+        assert_eq!(wrapped(told, 80), [told]);
+        assert_eq!(
+            wrapped("其中一个数：mha-trace explain 'x[0]'", 26),
+            ["其中一个数：", "mha-trace explain 'x[0]'"]
+        );
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn blocked_cells_show_what_is_recorded() {
             "the recorded number, 1.517, does not follow: those that it is made of give -1e9"
         ])
     );
-    assert_eq!(told[1], json!(["-1e9", "masked_scores[0,0,3,4] = -1000000000"]));
+    assert_eq!(told[1], json!(["-1e9", "masked_scores[0,0,3,4] = -1e9"]));
     // The share is the row's own, and the recorded number stands beside it.
     let rows = told[2].as_array().expect("rows");
     assert_eq!(rows[0], "keyscorescore − max 3.144expexp / 1.587recordedblocked by");

@@ -53,13 +53,13 @@ fn steps_are_gone_through_by_buttons_keys_and_numbers() {
         told,
         json!([
             at("x", ""),
-            at("mask", "#mask"),
             at("q", "#q/0"),
-            at("mask", "#mask"),
+            at("k", "#k/0"),
+            at("q", "#q/0"),
             at("x", "#x/0"),
             [true, false],
             at("weights", "#weights/0/0"),
-            at("q", "#q/0"),
+            at("k", "#k/0"),
             at("scores", "#scores"),
             at("output", "#output"),
         ])

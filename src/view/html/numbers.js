@@ -89,18 +89,21 @@ function number(value, decimals = DATA.decimals) {
 
 /** The same, but a large number of few digits with these alone: -1e9. */
 function brief(value) {
-  if (value == null) return "…";
-  const [rounded, exact] = [number(value), scientific(value.toExponential())];
-  const isLarge = isFinite(value) && abs(value) >= 1e6;
-  return isLarge && exact.length < rounded.length ? exact : rounded;
+  return value == null ? "…" : shorter(value, number(value));
 }
 
-/** The shortest decimal that reads back to the number in its own type. */
+/** The shortest decimal that reads back to the number in its own type; a large one of few digits with these alone. */
 function shortest(value, dtype) {
   let digits = dtype === "f64" ? 17 : 1;
   while (digits < 10 && fround(value.toPrecision(digits)) !== value) digits++;
-  const text = String(digits < 10 ? Number(value.toPrecision(digits)) : value);
-  return Object.is(value, -0) ? "-0" : text;
+  const least = digits < 10 ? Number(value.toPrecision(digits)) : value;
+  return Object.is(value, -0) ? "-0" : shorter(value, scientific(String(least)), least);
+}
+
+/** A text of a number, or the digits that tell a large one in fewer signs: -1e9. */
+function shorter(value, text, exact = value) {
+  const few = scientific(exact.toExponential());
+  return isFinite(value) && abs(value) >= 1e6 && few.length < text.length ? few : text;
 }
 
 const cellName = (step, index) => (index.length ? `${step.name}[${index.join(",")}]` : step.name);
@@ -118,4 +121,4 @@ function placeName(step, axis, at, item) {
 /** The batch item of an index. */
 const itemOf = (step, index) => (step.axes[0]?.name === "batch" ? (index[0] ?? 0) : 0);
 
-const placeOf = (step, index) => index.map((at, axis) => placeName(step, axis, at, itemOf(step, index))).join(", ");
+const placeOf = (step, index) => index.map((at, axis) => placeName(step, axis, at, itemOf(step, index))).join(say("comma"));

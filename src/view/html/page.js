@@ -187,7 +187,7 @@ function tell(index) {
   const told = explain(step, index, sideOf(step));
   const sides =
     sideOf(step) === DIFFERENCE
-      ? ` (${DATA.sides.map((name, side) => `${name} ${shown(step, index, side)}`).join(", ")})`
+      ? ` (${DATA.sides.map((name, side) => `${name} ${shown(step, index, side)}`).join(say("comma"))})`
       : "";
   title.append(el("code", cellName(step, index)), ` = ${value}${sides}`);
   $("how").replaceChildren(

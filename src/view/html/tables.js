@@ -99,7 +99,7 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
   const [top, left] = window;
   const header = (axis, at) => (rank > axis ? placeName(step, rank - 1 - axis, at, item) : step.name);
   const isLit = (at, place) => [...(lit ?? [])].some((cell) => cell.split(",")[at] === String(place));
-  const sums = step.is_share && !heat && side !== DIFFERENCE && columns === step.axes.at(-1).size;
+  const sums = step.is_share && side !== DIFFERENCE && columns === step.axes.at(-1).size;
   const head = el("tr", rank > 1 ? el("td") : "");
   const shown = times(min(size, columns - left), (c) => left + c);
   head.append(...shown.map((c) => th("col", header(0, c), isLit(1, c))), sums ? th("col", say("sum")) : "");
@@ -127,7 +127,7 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
     }
     body.append(row);
   }
-  const title = caption ?? [step.name, ...lead.map((at, axis) => placeName(step, axis, at, item))].join(", ");
+  const title = caption ?? [step.name, ...lead.map((at, axis) => placeName(step, axis, at, item))].join(say("comma"));
   return el(heat ? "table.grid heat" : "table.grid", el("caption", title), el("thead", head), body);
 }
 

@@ -77,6 +77,7 @@ pub(crate) fn all() -> Vec<&'static str> {
 
 /// What the script says. In braces stand names of what is put in their place.
 pub const SCRIPT: &[(&str, &str)] = &[
+    ("comma", ", "),
     ("sum", "sum"),
     ("factor", "factor"),
     ("value", "value"),

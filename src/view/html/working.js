@@ -123,7 +123,7 @@ function softmaxTable({ step, index, terms }, row) {
     add(say("recorded"), own, sum((key) => key.own));
   }
   if (row.all.some((key) => key.masks.length)) {
-    add(say("blockedBy"), (key) => key.masks.map(({ name }) => name).join(", "));
+    add(say("blockedBy"), (key) => key.masks.map(({ name }) => name).join(say("comma")));
   }
   const rows = row.all.map((key) => {
     const isOwn = key.index.join() === index.join();
