@@ -445,7 +445,7 @@ fn notes_and_slides_have_what_is_shown() {
     let slides = fs::read_to_string(&slides).expect("text");
     assert!(slides.starts_with(r"\documentclass") && slides.ends_with("\\end{document}\n"));
     assert!(slides.contains(r"0 a\(|\)b & {1.00} & \textcolor{gray}{0.00} & {1.00} \\"));
-    for environment in ["document", "tabular", "adjustbox"] {
+    for environment in ["document", "tabular", "fitted"] {
         let count = |end: &str| slides.matches(&format!("\\{end}{{{environment}}}")).count();
         assert_eq!((count("begin"), count("end")), (1, 1), "{environment}");
     }

@@ -115,6 +115,22 @@ fn every_link_leads_somewhere() {
     assert!(count >= 50, "only {count} links");
 }
 
+/// The README says the same in both languages: its sections, and the pages that they lead to.
+#[test]
+fn the_chinese_readme_has_the_same_content() {
+    let [english, chinese] = ["README.md", "README.zh-CN.md"].map(|page| prose(&read(page)));
+    let headings = |text: &str| -> Vec<usize> {
+        let headings = text.lines().filter(|line| line.starts_with('#'));
+        headings.map(|line| line.bytes().take_while(|sign| *sign == b'#').count()).collect()
+    };
+    assert_eq!(headings(&english), headings(&chinese));
+    let links = |text: &str| -> HashSet<String> {
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        links.map(|(link, _)| link.to_owned()).filter(|link| !link.starts_with("README")).collect()
+    };
+    assert_eq!(links(&english), links(&chinese));
+}
+
 /// A page without its blocks of code.
 fn prose(text: &str) -> String {
     let mut is_code = false;

@@ -27,8 +27,8 @@ Presets, each a notebook:
   formal-padding-weights  as above, with at least one visible key in every item";
 
 const STEPS: &str = "\
-Steps, in order: x w_q w_k w_v w_o q k v q_heads k_heads v_heads scores_raw scores
-  mask masked_scores weights head_outputs concat output; some flags add more";
+Steps, in order: x w_q w_k w_v w_o q k v q_heads k_heads v_heads scores_raw
+  scores mask masked_scores weights head_outputs concat output; flags add more";
 
 /// The flags that first runs need; `--help` has them all.
 const FLAGS: &str = "\
