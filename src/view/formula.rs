@@ -35,6 +35,11 @@ pub fn parts(formula: &str) -> Vec<Part<'_>> {
     all
 }
 
+/// Words as a text: with spaces between them, but before a wide comma.
+pub fn text(words: &[&str]) -> String {
+    words.join(" ").replace(" ，", "，")
+}
+
 /// The signs of a formula that stand for operations.
 const SIGNS: &str = "·+−-/()[]=,|⌊⌋Σ±√ᵀ²^∞≥≤≠…";
 
@@ -49,6 +54,7 @@ fn tokens(formula: &str) -> Vec<Part<'_>> {
         tokens.push(match token {
             _ if SIGNS.contains(first) => Part::Sign(first),
             "<" | ">" => Part::Sign(first),
+            "inf" => Part::Sign('∞'),
             token if first.is_ascii_digit() => Part::Number(token),
             token if behind.starts_with('(') => Part::Function(token),
             token if is_name(token) => Part::Name(token),

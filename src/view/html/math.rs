@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::view::formula::{Part, parts};
+use crate::view::formula::{Part, parts, text};
 
 /// A formula, `name = formula`.
 pub fn equation(name: &str, formula: &str) -> Markup {
@@ -14,7 +14,19 @@ pub fn equation(name: &str, formula: &str) -> Markup {
 }
 
 fn row(parts: &[Part]) -> Markup {
-    html! { @for part in parts { (one(part)) } }
+    let is_number_before = |at: usize| {
+        let before = at.checked_sub(1).and_then(|at| parts.get(at));
+        !matches!(before, None | Some(Part::Words(_) | Part::Sign(_)))
+    };
+    html! {
+        @for (at, part) in parts.iter().enumerate() {
+            @match part {
+                // It belongs to what stands behind it, as near as a sign is to its number.
+                Part::Sign('-' | '−') if !is_number_before(at) => mo form="prefix" { "−" },
+                part => (one(part)),
+            }
+        }
+    }
 }
 
 /// Parts that are one where only one may stand.
@@ -30,8 +42,12 @@ fn one(part: &Part) -> Markup {
     match part {
         Part::Name(name) | Part::Function(name) => identifier(name),
         Part::Number(number) => html! { mn { (number) } },
-        // Spaces at the ends of a text are not kept.
-        Part::Words(words) => html! { mtext { "\u{a0}" (words.join(" ")) "\u{a0}" } },
+        // Spaces at the ends of a text are not kept. Wide commas have room of their own.
+        Part::Words(words) => {
+            let told = text(words);
+            let space = if told.starts_with('，') { "" } else { "\u{a0}" };
+            html! { mtext { (space) (told) "\u{a0}" } }
+        }
         Part::Root(inner) => html! { msqrt { (row(inner)) } },
         Part::Fraction(above, below) => html! { mfrac { (group(above)) (group(below)) } },
         Part::Power(base, raised) => html! { msup { (one(base)) (group(raised)) } },
@@ -84,7 +100,7 @@ mod tests {
     fn words_are_words_and_nothing_is_markup() {
         assert_eq!(
             told("-1e9 where mask, else <b>"),
-            "<mo>−</mo><mn>1e9</mn><mtext>\u{a0}where\u{a0}</mtext><mi>mask</mi><mo>,</mo><mtext>\u{a0}else\u{a0}</mtext><mi>&lt;b&gt;</mi>"
+            "<mo form=\"prefix\">−</mo><mn>1e9</mn><mtext>\u{a0}where\u{a0}</mtext><mi>mask</mi><mo>,</mo><mtext>\u{a0}else\u{a0}</mtext><mi>&lt;b&gt;</mi>"
         );
     }
 }

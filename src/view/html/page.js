@@ -58,10 +58,8 @@ function follow() {
 /** Offers the places of an axis before those of a table. */
 function offer(select, step, axis) {
   const count = step.kept[axis] ?? 0;
-  const [{ name, called } = {}, chosen] = [step.axes[axis], leadOf(step)[axis]];
-  select.replaceChildren(
-    ...times(count, (at) => new Option(`${called ?? name} ${at}`, at, false, at === chosen)),
-  );
+  const chosen = leadOf(step)[axis];
+  select.replaceChildren(...times(count, (at) => new Option(at, at, false, at === chosen)));
   select.parentElement.hidden = count < 2;
 }
 
@@ -79,8 +77,10 @@ function show() {
     }
     entry.setAttribute("aria-current", "step");
     if (entry.closest("details")) entry.closest("details").open = true;
-    const bar = entry.closest("nav");
-    bar.scrollTo(entry.offsetLeft - bar.clientWidth / 2, entry.offsetTop - bar.clientHeight / 2);
+    // All steps scroll down, or their list to the right.
+    const [bar, list] = [entry.closest("nav"), entry.closest("ol, ul")];
+    bar.scrollTop = entry.offsetTop - bar.clientHeight / 2;
+    list.scrollLeft = entry.offsetLeft - list.clientWidth / 2;
   }
   document.title = `${step.name} · ${DATA.title}`;
   const head = step.head;

@@ -145,7 +145,7 @@ function back(step, index) {
     el(
       "li",
       link(step, index, cellName(step, index)),
-      ` = ${step.flags ? say(value ? "true" : "false") : brief(value)}${step.is_given ? `, ${say("given")}` : ""}`,
+      ` = ${step.flags ? say(value ? "true" : "false") : brief(value)}${step.is_given ? say("comma") + say("given") : ""}`,
     ),
   );
   return [el("h3", say("back")), el("p.hint", say("backNote")), el("ol.trail", ...path)];

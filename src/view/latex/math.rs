@@ -1,19 +1,19 @@
 //! Formulas as LaTeX has them.
 
 use super::plain;
-use crate::view::formula::{Part, parts};
+use crate::view::formula::{Part, parts, text};
 
 /// A formula in a line of its own, which can be broken between its words and signs.
 pub fn formula(formula: &str) -> String {
     let mut line = String::new();
     for chunk in parts(formula).chunk_by(|left, right| is_words(left) == is_words(right)) {
         match chunk {
-            [Part::Words(words)] => line.push_str(&format!(" {} ", plain(&words.join(" ")))),
+            [Part::Words(words)] => line.push_str(&format!(" {} ", plain(&text(words)))),
             parts => line.push_str(&format!(r"\(\displaystyle {}\)", spaced(parts))),
         }
     }
     // A comma stands beside its word.
-    line.trim().replace(r" \(\displaystyle ,", r"\(\displaystyle ,")
+    line.trim().replace(r" \(\displaystyle ,", r"\(\displaystyle ,").replace(" ，", "，")
 }
 
 /// Parts between words. Signs at their ends keep the space that they have between two numbers.
@@ -37,7 +37,7 @@ fn one(part: &Part) -> String {
         Part::Name(name) => identifier(name),
         Part::Function(name) => format!(r"\operatorname{{{}}}", plain(name)),
         Part::Number(number) => power_of_ten(number),
-        Part::Words(words) => format!(r"\text{{ {} }}", plain(&words.join(" "))),
+        Part::Words(words) => format!(r"\text{{ {} }}", plain(&text(words))),
         Part::Root(inner) => format!(r"\sqrt{{{}}}", row(inner)),
         Part::Fraction(above, below) => format!(r"\frac{{{}}}{{{}}}", row(above), row(below)),
         Part::Power(base, raised) if matches!(**base, Part::Name(_)) => {
