@@ -100,7 +100,7 @@ impl Name {
                 "Several documents share one row to waste no room, and must not see each other."
             }
             Self::FileMask | Self::Mask => {
-                "It says which keys a query may not see. True blocks; it is broadcast to all heads and, where it can be, to all items."
+                "It says which keys a query may not see. True blocks, while an attention_mask of models has 1 for what may be seen. It is broadcast to all heads and, where it can be, to all items."
             }
             Self::AlibiSlopes => {
                 "Each head has its own slope, so that some look near and some far."
@@ -160,7 +160,7 @@ impl Name {
                 "The dot product is large where query and key point the same way: it says how well the key fits what the query looks for."
             }
             Self::Scores => {
-                "The dot product of d_k independent numbers of variance 1 has variance d_k. Divided by √d_k it has variance 1 again; without that softmax would see one key alone, and learn hardly anything, as its gradients would vanish."
+                "The dot product of d_k independent numbers of variance 1 has variance d_k, where d_k is the width of one head, not of the model. Divided by √d_k it has variance 1 again; without that softmax would see one key alone, and learn hardly anything, as its gradients would vanish."
             }
             Self::ScoresCapped => {
                 "No score grows beyond the cap, so that no key takes all the weight for good."

@@ -144,7 +144,7 @@ fn flow(rows: &[Row]) -> Vec<Block> {
         if first.step.is_computed() {
             let formulas: Vec<String> =
                 group.iter().map(|row| format!("{} = {}", row.step.name, row.formula)).collect();
-            blocks.push(Block::Text(1, format!("↓ {}", formulas.join(", "))));
+            blocks.push(Block::Text(1, format!("↓ {}", formulas.join(tr!(", ")))));
         } else {
             blocks.extend([Block::Gap, Block::Text(1, tr!("input").to_owned())]);
         }
