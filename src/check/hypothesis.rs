@@ -171,7 +171,7 @@ fn ranges(numbers: &[String], places: &[usize]) -> String {
     let is_run = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
     match numbers {
         [first, .., last] if is_run && numbers.len() > 2 => tr!("{first} to {last}", first, last),
-        _ => lang::list(&numbers),
+        _ => lang::list(numbers),
     }
 }
 

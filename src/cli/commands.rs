@@ -207,7 +207,7 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     let Some(file) = &args.file else {
         let (run, _) = start(&args.run)?;
         let (trace, config) = (&run.trace()?, run.config());
-        walk(Route { trace, config, check: None, decimals, color, spell: flag })?;
+        walk(&Route { trace, config, check: None, decimals, color, spell: flag })?;
         return Ok(Outcome::Same);
     };
     refuse_config(&args.run)?;
@@ -215,7 +215,7 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     let checked = check::checked(file, &flags, &map, &Tolerances::default())?;
     let (trace, config) = (&checked.own_trace()?, &checked.config);
     let check = Some((&checked.trace, &checked.report));
-    walk(Route { trace, config, check, decimals, color, spell: flag })?;
+    walk(&Route { trace, config, check, decimals, color, spell: flag })?;
     Ok(Outcome::Same)
 }
 

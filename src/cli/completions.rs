@@ -84,7 +84,8 @@ fn manual() -> anyhow::Result<String> {
     let command = command.mut_args(|flag| flag.hide_short_help(false));
     Man::new(command).render(&mut page)?;
     let page = String::from_utf8(page)?;
-    Ok(page.lines().map(|line| format!("{}\n", own_words(line))).collect())
+    let lines: Vec<String> = page.lines().map(own_words).collect();
+    Ok(lines.join("\n") + "\n")
 }
 
 /// A line of the page, with headings and words that are not of this command line in the language in force.
@@ -113,7 +114,7 @@ mod tests {
         assert!(english.contains(".SH NAME\n") && english.contains("Attention heads"), "{english}");
         let chinese = Language::Zh.within(manual).expect("written");
         for line in chinese.lines().filter(|line| !line.starts_with(['.', '\\'])) {
-            let is_translated = line.chars().any(|sign| !sign.is_ascii());
+            let is_translated = !line.is_ascii();
             assert!(is_translated || line.starts_with(['v', 'm', '[']), "{line}");
         }
         for heading in chinese.lines().filter_map(|line| line.strip_prefix(".SH ")) {

@@ -20,7 +20,7 @@ pub fn exit(error: &clap::Error) -> ! {
 fn told(error: &clap::Error) -> Option<(String, String)> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),
-        ContextValue::Strings(texts) => Some(lang::list(&texts)),
+        ContextValue::Strings(texts) => Some(lang::list(texts)),
         _ => None,
     };
     let flag = text(ContextKind::InvalidArg);

@@ -25,7 +25,7 @@ impl RopeScaling {
         let other =
             |key: &&String| !takes.contains(&key.as_str()) && !ANYWHERE.contains(&key.as_str());
         if let Some(key) = keys.0.keys().find(other) {
-            let known = if takes.is_empty() { "none".to_owned() } else { lang::list(&takes) };
+            let known = if takes.is_empty() { "none".to_owned() } else { lang::list(takes) };
             let key = quoted(key);
             return Err(tr!(
                 "rope_type {kind} has no key {key}; its keys are {known}: leave {key} out, or if it changes the \

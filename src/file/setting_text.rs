@@ -59,9 +59,9 @@ fn wrong_value(key: &str, value: &Value) -> Option<(String, String)> {
     }
     let needed = match (setting.choices, reason.rsplit_once(", expected ")) {
         ([_, ..], _) if setting.is_list => {
-            tr!("a list of any of {choices}", choices = lang::list(&setting.choices))
+            tr!("a list of any of {choices}", choices = lang::list(setting.choices))
         }
-        ([_, ..], _) => tr!("one of {choices}, in quotes", choices = lang::list(&setting.choices)),
+        ([_, ..], _) => tr!("one of {choices}, in quotes", choices = lang::list(setting.choices)),
         ([], Some((_, expected))) => match expected {
             "usize" | "u64" => tr!("a whole number from 0 up").to_owned(),
             "f64" => tr!("a number").to_owned(),

@@ -221,11 +221,11 @@ pub fn pick(names: &[&str], prefix: Option<&str>, without: Without) -> Result<Op
             let shown = shown.get(..SHOWN).unwrap_or(shown);
             tr!(
                 "{shown} and {prefixes} more",
-                shown = quoted(&lang::list(&shown)),
+                shown = quoted(&lang::list(shown)),
                 prefixes = prefixes.len() - SHOWN
             )
         }
-        all => quoted(&lang::list(&all)),
+        all => quoted(&lang::list(all)),
     };
     if under.len() > 1 {
         let what = tr!("{under} layers have them, and no prefix picks one", under = under.len());

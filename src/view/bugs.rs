@@ -48,7 +48,7 @@ pub fn bug_page(mistake: &Mistake) -> Vec<Block> {
     }
     if !mistake.seen.is_empty() {
         blocks.push(Block::Gap);
-        blocks.push(Block::Text(1, tr!("seen in {seen}", seen = lang::list(&mistake.seen))));
+        blocks.push(Block::Text(1, tr!("seen in {seen}", seen = lang::list(mistake.seen))));
     }
     blocks
 }

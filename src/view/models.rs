@@ -13,7 +13,7 @@ pub fn model_list() -> Vec<Block> {
         Block::Gap,
     ];
     for family in known() {
-        blocks.push(Block::text(lang::list(&family.types)));
+        blocks.push(Block::text(lang::list(family.types)));
         let paths: Vec<String> = family.paths.iter().map(|path| path.replace("{}", "N")).collect();
         blocks.push(Block::Text(1, format!("{}: {}", lang::list(&paths), lang::list(&family.has))));
     }

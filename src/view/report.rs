@@ -264,7 +264,7 @@ fn divergence(report: &Report, first: &StepReport) -> String {
     let others: Vec<&str> = with(Status::Differs).skip(1).map(|step| step.name.as_str()).collect();
     let others = match others.as_slice() {
         [] => String::new(),
-        names => tr!("; also different by themselves: {names}", names = lang::list(&names)),
+        names => tr!("; also different by themselves: {names}", names = lang::list(names)),
     };
     let inherited = match with(Status::Inherited).count() {
         0 => String::new(),

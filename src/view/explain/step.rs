@@ -43,7 +43,7 @@ pub fn step_page<V>(
     let readers: Vec<&str> = readers(program, name);
     blocks.push(match readers.as_slice() {
         [] => say(tr!("read by no other step: it is a result").to_owned()),
-        readers => say(tr!("read by {readers}", readers = lang::list(&readers))),
+        readers => say(tr!("read by {readers}", readers = lang::list(readers))),
     });
     if let Some(run) = run {
         let first = Cell { step: name.to_string(), index: vec![0; step.axes.rank()] };

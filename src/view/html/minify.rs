@@ -106,16 +106,9 @@ fn with_bare_parameters(script: &str) -> String {
             let is_free = !before[..*open].ends_with(|sign: char| sign.is_ascii_alphanumeric());
             is_name && is_free
         });
-        match name {
-            Some(open) => {
-                out.push_str(&before[..open]);
-                out.push_str(&before[open + 1..]);
-            }
-            None => {
-                out.push_str(before);
-                out.push(')');
-            }
-        }
+        let open = name.unwrap_or(at);
+        out.push_str(&before[..open]);
+        out.push_str(before[open..].strip_prefix('(').unwrap_or(")"));
         out.push_str("=>");
         rest = &behind[")=>".len()..];
     }

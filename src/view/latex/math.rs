@@ -5,13 +5,13 @@ use crate::view::formula::{Part, parts, text};
 
 /// A formula in a line of its own, which can be broken between its words and signs.
 pub fn formula(formula: &str) -> String {
-    let mut line = String::new();
-    for chunk in parts(formula).chunk_by(|left, right| is_words(left) == is_words(right)) {
-        match chunk {
-            [Part::Words(words)] => line.push_str(&format!(" {} ", plain(&text(words)))),
-            parts => line.push_str(&format!(r"\(\displaystyle {}\)", spaced(parts))),
-        }
-    }
+    let parts = parts(formula);
+    let chunks = parts.chunk_by(|left, right| is_words(left) == is_words(right));
+    let chunks = chunks.map(|chunk| match chunk {
+        [Part::Words(words)] => format!(" {} ", plain(&text(words))),
+        parts => format!(r"\(\displaystyle {}\)", spaced(parts)),
+    });
+    let line: String = chunks.collect();
     // A comma stands beside its word.
     line.trim().replace(r" \(\displaystyle ,", r"\(\displaystyle ,").replace(" ，", "，")
 }

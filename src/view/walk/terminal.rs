@@ -23,15 +23,16 @@ pub const LEAVE: KeyCode = KeyCode::Null;
 ///
 /// # Errors
 /// If the terminal cannot be read or written.
-pub fn walk(route: Route) -> io::Result<()> {
+pub fn walk(route: &Route) -> io::Result<()> {
     let signalled = Arc::new(AtomicUsize::new(0));
     for signal in [SIGINT, SIGTERM] {
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, Arc::clone(&signalled), number)?;
     }
     let trace = &route.trace.as_told();
+    let route = Route { trace, ..*route };
     let terminal = ratatui::try_init()?;
-    let walked = go(Walk::new(Route { trace, ..route }), terminal, &signalled);
+    let walked = go(Walk::new(route), terminal, &signalled);
     ratatui::try_restore()?;
     walked?;
     match i32::try_from(signalled.load(Ordering::Relaxed)) {
