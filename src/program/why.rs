@@ -100,7 +100,7 @@ impl Name {
                 "Several documents share one row to waste no room, and must not see each other."
             }
             Self::FileMask | Self::Mask => {
-                "It says which keys a query may not see. True blocks, while an attention_mask of models has 1 for what may be seen. It is broadcast to all heads and, where it can be, to all items."
+                "It says which keys a query may not see. True blocks; the attention_mask of models' code often means the opposite, 1 for what may be seen. It is broadcast to all heads and, where it can be, to all items."
             }
             Self::AlibiSlopes => {
                 "Each head has its own slope, so that some look near and some far."

@@ -24,15 +24,17 @@ pub enum Part<'a> {
     Power(Box<Part<'a>>, Vec<Part<'a>>),
 }
 
+/// Longer texts are no formulas of operations. What stands in files can be anything.
+const LONGEST: usize = 500;
+
 /// The parts of a formula.
 pub fn parts(formula: &str) -> Vec<Part<'_>> {
-    let tokens = tokens(formula);
-    let mut at = 0;
-    let mut all = Vec::new();
-    while at < tokens.len() {
-        all.extend(until(&tokens, &mut at, None).0);
+    if formula.len() > LONGEST {
+        return vec![Part::Words(vec![formula])];
     }
-    all
+    let tokens = tokens(formula);
+    let mut reader = Reader { closes: closes(&tokens), tokens, at: 0 };
+    reader.until(reader.tokens.len())
 }
 
 /// Words as a text: with spaces between them, but before a wide comma.
@@ -87,78 +89,104 @@ fn is_name(token: &str) -> bool {
         || Name::named(token).is_some()
 }
 
-/// The parts from a place on, up to a sign that closes. Whether that is there.
-fn until<'a>(tokens: &[Part<'a>], at: &mut usize, close: Option<char>) -> (Vec<Part<'a>>, bool) {
-    let mut all: Vec<Part> = Vec::new();
-    while let Some(token) = tokens.get(*at) {
-        *at += 1;
-        match token {
-            Part::Sign(sign) if Some(*sign) == close => return (all, true),
-            Part::Sign('√') => {
-                let inner = operand(tokens, at);
-                all.push(Part::Root(inner));
-            }
-            Part::Sign('/') if !all.is_empty() => {
-                let above = taken(&mut all);
-                let below = operand(tokens, at);
-                all.push(Part::Fraction(above, below));
-            }
-            Part::Sign(sign @ ('ᵀ' | '²' | '^')) if !all.is_empty() => {
-                let raised = match sign {
-                    'ᵀ' => vec![Part::Sign('ᵀ')],
-                    '²' => vec![Part::Number("2")],
-                    _ => operand(tokens, at),
-                };
-                if let Some(base) = all.pop() {
-                    all.push(Part::Power(Box::new(base), raised));
+/// Where the bracket closes that opens at a place; nothing of other tokens, and of brackets that stay open.
+fn closes(tokens: &[Part]) -> Vec<Option<usize>> {
+    let mut closes = vec![None; tokens.len()];
+    let mut open: Vec<(usize, char)> = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let Part::Sign(sign) = token else { continue };
+        if let Some((_, close)) = BRACKETS.into_iter().find(|(open, _)| open == sign) {
+            open.push((at, close));
+        } else if let Some((start, _)) = open.pop_if(|(_, close)| close == sign) {
+            closes[start] = Some(at);
+        }
+    }
+    closes
+}
+
+/// The tokens of a formula, read one after the other.
+struct Reader<'a> {
+    tokens: Vec<Part<'a>>,
+    closes: Vec<Option<usize>>,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Option<Part<'a>> {
+        self.at += 1;
+        self.tokens.get(self.at - 1).cloned()
+    }
+
+    /// The parts up to a place.
+    fn until(&mut self, end: usize) -> Vec<Part<'a>> {
+        let mut all: Vec<Part> = Vec::new();
+        while self.at < end
+            && let Some(token) = self.next()
+        {
+            match token {
+                Part::Sign('√') => {
+                    let inner = self.operand();
+                    all.push(Part::Root(inner));
                 }
+                Part::Sign('/') if !all.is_empty() => {
+                    let above = taken(&mut all);
+                    let below = self.operand();
+                    all.push(Part::Fraction(above, below));
+                }
+                Part::Sign(sign @ ('ᵀ' | '²' | '^')) if !all.is_empty() => {
+                    let raised = match sign {
+                        'ᵀ' => vec![Part::Sign('ᵀ')],
+                        '²' => vec![Part::Number("2")],
+                        _ => self.operand(),
+                    };
+                    if let Some(base) = all.pop() {
+                        all.push(Part::Power(Box::new(base), raised));
+                    }
+                }
+                Part::Sign(sign) => all.push(self.bracketed(sign)),
+                Part::Words(more) => match all.last_mut() {
+                    Some(Part::Words(words)) => words.extend(more),
+                    _ => all.push(Part::Words(more)),
+                },
+                token => all.push(token),
             }
-            Part::Sign(sign) => all.push(bracketed(*sign, tokens, at)),
-            Part::Words(more) => match all.last_mut() {
-                Some(Part::Words(words)) => words.extend(more),
-                _ => all.push(Part::Words(more.clone())),
-            },
-            token => all.push(token.clone()),
         }
+        all
     }
-    (all, close.is_none())
-}
 
-/// A sign alone, or with what it opens. What is not closed is no bracket.
-fn bracketed<'a>(sign: char, tokens: &[Part<'a>], at: &mut usize) -> Part<'a> {
-    let Some((_, close)) = BRACKETS.into_iter().find(|(open, _)| *open == sign) else {
-        return Part::Sign(sign);
-    };
-    let start = *at;
-    let (inner, is_closed) = until(tokens, at, Some(close));
-    if is_closed {
-        return Part::Brackets(sign, inner, close);
+    /// The sign that was read, or with what it opens.
+    fn bracketed(&mut self, sign: char) -> Part<'a> {
+        let Some(close) = self.closes.get(self.at - 1).copied().flatten() else {
+            return Part::Sign(sign);
+        };
+        let inner = self.until(close);
+        let Some(Part::Sign(last)) = self.next() else { return Part::Brackets(sign, inner, ' ') };
+        Part::Brackets(sign, inner, last)
     }
-    *at = start;
-    Part::Sign(sign)
-}
 
-/// What stands behind a root, a fraction's stroke or `^`: a part, or what is in brackets.
-fn operand<'a>(tokens: &[Part<'a>], at: &mut usize) -> Vec<Part<'a>> {
-    let Some(token) = tokens.get(*at) else { return Vec::new() };
-    *at += 1;
-    let part = match token {
-        Part::Sign('√') => Part::Root(operand(tokens, at)),
-        Part::Sign(sign) => bracketed(*sign, tokens, at),
-        Part::Function(name) => {
-            let called = operand_in_brackets(tokens, at);
-            return std::iter::once(Part::Function(name)).chain(called).collect();
-        }
-        token => token.clone(),
-    };
-    // A root and a fraction's line are brackets themselves.
-    if let Part::Brackets('(', inner, _) = part { inner } else { vec![part] }
-}
+    /// What stands behind a root, a fraction's stroke or `^`: a part, or what is in brackets.
+    fn operand(&mut self) -> Vec<Part<'a>> {
+        // What closes belongs to what is around it.
+        let is_closing = self.closes.contains(&Some(self.at));
+        let Some(token) = self.tokens.get(self.at).filter(|_| !is_closing).cloned() else {
+            return Vec::new();
+        };
+        self.at += 1;
+        let part = match token {
+            Part::Sign('√') => Part::Root(self.operand()),
+            Part::Sign(sign) => self.bracketed(sign),
+            Part::Function(name) => return vec![Part::Function(name), self.arguments()],
+            token => token,
+        };
+        // A root and a fraction's line are brackets themselves.
+        if let Part::Brackets('(', inner, _) = part { inner } else { vec![part] }
+    }
 
-fn operand_in_brackets<'a>(tokens: &[Part<'a>], at: &mut usize) -> Option<Part<'a>> {
-    let Some(Part::Sign(sign)) = tokens.get(*at) else { return None };
-    *at += 1;
-    Some(bracketed(*sign, tokens, at))
+    /// What stands behind the name of a function.
+    fn arguments(&mut self) -> Part<'a> {
+        self.at += 1;
+        self.bracketed('(')
+    }
 }
 
 /// What stands above a fraction's line: the last part; a function with its arguments; of brackets what they hold.

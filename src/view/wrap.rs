@@ -32,15 +32,16 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The words of a command, with their quotes.
+/// The words of a command, with their quotes; its name is one.
 fn shell_words(command: &str) -> Vec<&str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
+    let (name, arguments) = command.split_at(COMMAND.len());
     let is_end = |sign: char| {
         is_quoted ^= sign == '\'' && !is_escaped;
         is_escaped = sign == '\\' && !is_quoted;
         sign == ' ' && !is_quoted
     };
-    command.split(is_end).collect()
+    std::iter::once(name.trim_end()).chain(arguments.split(is_end)).collect()
 }
 
 /// A text without a command.

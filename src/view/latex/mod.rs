@@ -9,12 +9,11 @@ use crate::lang::Language;
 use crate::view::page::{Block, Grid, Head, Table, Text, Tone, verdict};
 use crate::view::text::{Spell, spelled};
 
-/// Every engine reads it; labels beyond the Latin script need `XeLaTeX` or `LuaLaTeX` and a font that has them.
+/// A `fitted` table is made smaller where it is wider than the line. Every engine reads it; labels beyond the Latin script need `XeLaTeX` or `LuaLaTeX` and a font that has them.
 const START: &str = r"\usepackage[a4paper,margin=2cm]{geometry}
 \usepackage{iftex}
 \ifpdftex\usepackage[T1]{fontenc}\else\usepackage{fontspec}\fi
 \usepackage{amsmath,amssymb,booktabs,graphicx,xcolor}
-% A table, made smaller where it is wider than the line.
 \newsavebox{\tablebox}
 \newenvironment{fitted}{\begin{lrbox}{\tablebox}}{\end{lrbox}%
   \ifdim\wd\tablebox>\linewidth\resizebox{\linewidth}{!}{\usebox{\tablebox}}\else\usebox{\tablebox}\fi}
