@@ -19,6 +19,17 @@ choices! {
 }
 
 choices! {
+    /// Which inputs are drawn before the weights.
+    DrawInputs {
+        /// Those that are missing, as a script does that has its own X.
+        #[default]
+        Missing = "missing",
+        /// All of them; what is given takes its place afterwards.
+        All = "all",
+    }
+}
+
+choices! {
     /// The processor whose numbers PyTorch draws: of 16 and more normal numbers, the last bits depend on it.
     TorchCpu {
         /// x86-64 with AVX2 or AVX-512.

@@ -20,8 +20,8 @@ mod text;
 mod tokens;
 
 pub use choice::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, QkNorm, QkvFormat, Seed, Start, TorchCpu,
+    AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
+    OtherNorm, Packing, QkNorm, QkvFormat, Seed, Start, TorchCpu,
 };
 pub use parts::{Draws, Files, Masks, Norm, Packed, RelativeBiases, Temperature};
 pub use positions::Positions;
@@ -148,6 +148,7 @@ impl Config {
             draws: Draws {
                 seed: s.seed.unwrap_or_default(),
                 input: s.input.unwrap_or_default(),
+                inputs: s.draw_inputs.unwrap_or_default(),
                 init: s.init.unwrap_or_default(),
                 torch_cpu: s.torch_cpu.unwrap_or_default(),
             },
@@ -240,6 +241,7 @@ impl Config {
             mean_weights: self.mean_weights.then_some(true),
             seed: Some(self.draws.seed),
             input: Some(self.draws.input),
+            draw_inputs: Some(self.draws.inputs).filter(|inputs| *inputs != DrawInputs::default()),
             init: Some(self.draws.init),
             torch_cpu: Some(self.draws.torch_cpu).filter(|cpu| *cpu != TorchCpu::default()),
             bias: Some(self.bias),

@@ -1,8 +1,8 @@
 //! The parts of a run's setting: what belongs together in it.
 
 use super::{
-    AttnMaskTrue, CausalAlign, Fill, Init, Input, Mask, NormOver, Place, QkNorm, RelativeBias,
-    Seed, Segments, TorchCpu,
+    AttnMaskTrue, CausalAlign, DrawInputs, Fill, Init, Input, Mask, NormOver, Place, QkNorm,
+    RelativeBias, Seed, Segments, TorchCpu,
 };
 
 /// What is drawn, and how.
@@ -13,6 +13,8 @@ pub struct Draws {
     pub seed: Seed,
     /// The distribution that X is drawn from.
     pub input: Input,
+    /// Which inputs are drawn.
+    pub inputs: DrawInputs,
     /// How the weights are initialised.
     pub init: Init,
     /// The processor whose numbers are drawn.

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::text::FromText;
 use super::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments, Start,
-    Tokens, TorchCpu,
+    AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
+    OtherNorm, Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed,
+    Segments, Start, Tokens, TorchCpu,
 };
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
@@ -223,6 +223,8 @@ settings! {
     d_in: usize = takes("N").default("d_model");
     /// Distribution of X: torch.randn or torch.rand
     input: Input = takes("NAME").default("randn");
+    /// Draw inputs that a file gives all the same, before the weights: as a script that draws X and then loads another
+    draw_inputs: DrawInputs = newer("NAME").default("missing");
     /// Initialisation of the weights: Xavier, or nn.Linear's own
     init: Init = takes("NAME").default("xavier-uniform");
     /// Give all four projections a bias

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AttnMaskTrue, CausalAlign, DType, End, Feature, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments, Start, Tokens,
-    TorchCpu,
+    AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
+    OtherNorm, Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments,
+    Start, Tokens, TorchCpu,
 };
 use crate::error::shown;
 use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
@@ -132,7 +132,7 @@ macro_rules! chosen {
     )+};
 }
 chosen! {
-    Preset, Input, TorchCpu, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
+    Preset, Input, DrawInputs, TorchCpu, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
     Start, End, QkvFormat, Packing, NormOver, AlibiForm, RelativeBias,
     SectionOrder, OtherNorm, Gate
 }

@@ -172,7 +172,7 @@ impl Run {
         }
         // Queries, keys and values that the run starts at are drawn as its input is.
         if self.program.steps().iter().any(|step| Self::is_drawn(step, &own)) {
-            given.extend(crate::torch::draw(&self.config)?);
+            given.extend(crate::torch::draw(&self.config, |name| own.contains_key(&name))?);
         }
         given.extend(own);
         Ok(given)

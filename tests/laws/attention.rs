@@ -1,7 +1,7 @@
 //! Laws of attention itself.
 
 use candle_core::{Device, Tensor};
-use mha_trace::config::{Mask, Positions};
+use mha_trace::config::{DrawInputs, Mask, Positions};
 use mha_trace::program::Op;
 use proptest::prelude::*;
 
@@ -128,6 +128,7 @@ proptest! {
     #[test]
     fn permuting_the_batch_permutes_the_output(mut case in cases(), by in 0..3_usize) {
         case.settings.dropout = Some(0.0);
+        case.settings.draw_inputs = Some(DrawInputs::All);
         let before = case.trace();
         let batch = value(&before, "x").dim(0).expect("has items");
         let rotated = || (0..batch).map(|item| (item + by) % batch);

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 use mha_trace::Trace;
-use mha_trace::config::{AttnMaskTrue, Fill, Mask};
+use mha_trace::config::{AttnMaskTrue, DrawInputs, Fill, Mask};
 use mha_trace::file::{Output, Record};
 use mha_trace::program::Axis;
 use proptest::prelude::*;
@@ -149,6 +149,7 @@ proptest! {
     #[test]
     fn the_future_does_not_change_the_past(mut case in cases(), at: Index, other in -3.0..3.0_f64) {
         case.settings.mask = Some(Mask::Causal);
+        case.settings.draw_inputs = Some(DrawInputs::All);
         // A fully masked row under a finite fill looks at the future: its keys share the weight.
         case.unmask();
         if case.settings.kv_len.is_some() {

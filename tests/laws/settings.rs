@@ -54,6 +54,10 @@ fn case(key: &str) -> (Value, Value) {
         "seed" => (json!({}), json!(7)),
         "torch_cpu" => (json!({}), json!("arm")),
         "input" => (json!({}), json!("rand")),
+        "draw_inputs" => (
+            json!({"x": fixture("inputs/x.json"), "batch": 2, "seq_len": 5, "d_model": 12, "heads": 3}),
+            json!("all"),
+        ),
         "init" => (json!({}), json!("linear")),
         "bias" | "alibi" | "sinks" | "k_eq_v" | "add_bias_kv" | "add_zero_attn" => {
             (json!({}), json!(true))
@@ -179,7 +183,7 @@ fn of_positions(key: &str) -> (Value, Value) {
 }
 
 /// Those that say what is drawn, which is nothing where the numbers are recorded.
-const DRAWS: [&str; 5] = ["seed", "torch_cpu", "input", "init", "bias"];
+const DRAWS: [&str; 6] = ["seed", "torch_cpu", "input", "draw_inputs", "init", "bias"];
 
 /// The settings with what their model says, of which nothing picks weights from a file that there is not.
 fn with_model(settings: Settings) -> Settings {
