@@ -83,8 +83,9 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
 
 
 def _said(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a process prints until it ends. A Ctrl-C that comes right before waiting begins does not end the wait, so it is
-    looked for again and again.
+    """What a process prints until it ends.
+
+    A Ctrl-C that comes right before waiting begins does not end the wait, so it is looked for again and again.
     """
     while True:
         try:

@@ -145,13 +145,7 @@ impl Config {
             offset: s.q_temperature_offset.unwrap_or(0),
         });
         let mut config = Self {
-            draws: Draws {
-                seed: s.seed.unwrap_or_default(),
-                input: s.input.unwrap_or_default(),
-                inputs: s.draw_inputs.unwrap_or_default(),
-                init: s.init.unwrap_or_default(),
-                torch_cpu: s.torch_cpu.unwrap_or_default(),
-            },
+            draws: Draws::of(&s),
             start,
             end: s.end.unwrap_or(match start {
                 Start::Inputs => End::Output,

@@ -2,7 +2,7 @@
 
 use super::{
     AttnMaskTrue, CausalAlign, DrawInputs, Fill, Init, Input, Mask, NormOver, Place, QkNorm,
-    RelativeBias, Seed, Segments, TorchCpu,
+    RelativeBias, Seed, Segments, Settings, TorchCpu,
 };
 
 /// What is drawn, and how.
@@ -19,6 +19,19 @@ pub struct Draws {
     pub init: Init,
     /// The processor whose numbers are drawn.
     pub torch_cpu: TorchCpu,
+}
+
+impl Draws {
+    /// What settings say of it, and the defaults.
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            seed: settings.seed.unwrap_or_default(),
+            input: settings.input.unwrap_or_default(),
+            inputs: settings.draw_inputs.unwrap_or_default(),
+            init: settings.init.unwrap_or_default(),
+            torch_cpu: settings.torch_cpu.unwrap_or_default(),
+        }
+    }
 }
 
 /// The norm of every head's queries and keys.

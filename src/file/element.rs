@@ -1,5 +1,7 @@
 //! What the elements of a tensor are in a file, and how their bytes become a tensor.
 
+use std::io::{self, Write};
+
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::quoted;
@@ -187,20 +189,29 @@ pub fn gather(bytes: &[u8], size: usize, shape: &[usize], strides: &[usize]) -> 
     }
 }
 
-/// A tensor's type and bytes as files are written: little endian, row-major. Narrower floats are widened to f32.
-pub fn encode(tensor: &Tensor) -> candle_core::Result<(Element, Vec<u8>)> {
-    let flat = tensor.flatten_all()?;
-    let element = written_as(tensor.dtype());
-    let bytes = match element {
+/// Writes the numbers of a tensor as files have them: little endian, row-major. Narrower floats are widened to f32. They
+/// are written some at a time, so that no second copy of them all is made.
+pub fn write(tensor: &Tensor, writer: &mut impl Write) -> io::Result<()> {
+    const PIECE: usize = 1 << 16;
+    let flat = tensor.flatten_all().map_err(io::Error::other)?;
+    let count = flat.elem_count();
+    for start in (0..count).step_by(PIECE) {
+        let piece = flat.narrow(0, start, PIECE.min(count - start));
+        writer.write_all(&piece.and_then(|piece| encoded(&piece)).map_err(io::Error::other)?)?;
+    }
+    Ok(())
+}
+
+fn encoded(flat: &Tensor) -> candle_core::Result<Vec<u8>> {
+    Ok(match written_as(flat.dtype()) {
         Element::Bool => flat.to_vec1::<u8>()?,
         Element::I64 => bytes_of(&flat.to_vec1()?, i64::to_le_bytes),
         Element::F64 => bytes_of(&flat.to_vec1()?, f64::to_le_bytes),
         _ => bytes_of(&flat.to_dtype(DType::F32)?.to_vec1()?, f32::to_le_bytes),
-    };
-    Ok((element, bytes))
+    })
 }
 
-/// The type that [`encode`] writes a tensor as.
+/// The type that [`write`] writes a tensor as.
 pub fn written_as(dtype: DType) -> Element {
     match dtype {
         DType::U8 => Element::Bool,
@@ -210,8 +221,12 @@ pub fn written_as(dtype: DType) -> Element {
     }
 }
 
-fn bytes_of<const N: usize, T: Copy>(values: &[T], write: fn(T) -> [u8; N]) -> Vec<u8> {
-    values.iter().flat_map(|value| write(*value)).collect()
+fn bytes_of<const N: usize, T: Copy>(values: &[T], write: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * N];
+    for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+        *bytes = write(*value);
+    }
+    bytes
 }
 
 #[cfg(test)]

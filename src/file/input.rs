@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::lang;
+use crate::program::make_ready;
 
 /// What to do about a file that ends too early.
 pub const TRUNCATED: &str = "it is truncated: write or copy it again";
@@ -56,15 +57,35 @@ impl Input {
 
     /// `count` bytes from `start` on. They are compared with what is there before memory is taken for them.
     pub fn range(&mut self, start: u64, count: u64) -> io::Result<Vec<u8>> {
-        let size = usize::try_from(count).ok();
-        let end = start.checked_add(count).filter(|end| *end <= self.length);
-        let (Some(size), Some(_)) = (size, end) else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        };
-        let mut bytes = vec![0; size];
-        self.seek(SeekFrom::Start(start))?;
+        let mut bytes = vec![0; self.go_to(start, count)?];
         self.read_exact(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// `count` numbers of f32, little endian, from the byte at `start` on. No second copy of them all is made.
+    pub fn numbers(&mut self, start: u64, count: u64) -> io::Result<Vec<f32>> {
+        const PIECE: usize = 1 << 16;
+        let size = self.go_to(start, count.saturating_mul(4))?;
+        let mut numbers = vec![0.0; size / 4];
+        make_ready(&mut numbers);
+        let mut bytes = vec![[0; 4]; PIECE.min(numbers.len())];
+        for piece in numbers.chunks_mut(PIECE) {
+            let read = bytes.get_mut(..piece.len()).unwrap_or_default();
+            self.read_exact(read.as_flattened_mut())?;
+            for (number, bytes) in piece.iter_mut().zip(read) {
+                *number = f32::from_le_bytes(*bytes);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Goes to a place behind which so many bytes are, and says how many these are in memory.
+    fn go_to(&mut self, start: u64, count: u64) -> io::Result<usize> {
+        let size = usize::try_from(count).ok();
+        let end = start.checked_add(count).filter(|end| *end <= self.length);
+        let size = size.filter(|_| end.is_some()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.seek(SeekFrom::Start(start))?;
+        Ok(size)
     }
 
     /// The first bytes, at most `count`.

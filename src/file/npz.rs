@@ -12,7 +12,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 use super::archive::Archive;
 use super::bundle::{Bundle, Tensors};
-use super::element::{DAMAGED, Element, Fault, encode};
+use super::element::{self, DAMAGED, Element, Fault, written_as};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::npy::{self, Header};
 use super::record::Record;
@@ -105,33 +105,42 @@ fn read_config(
 /// Writes a record to a file. numpy reads it without pickle.
 pub fn write(record: &Record, file: &File) -> io::Result<()> {
     let mut zip = ZipWriter::new(Quiet { inner: BufWriter::new(file), at: 0, failed: false });
-    let mut add = |name: &str, header: &[u8], data: &[u8]| {
-        let large = u32::try_from(header.len() + data.len()).is_err();
-        let options = SimpleFileOptions::default()
-            .compression_method(CompressionMethod::Stored)
-            .large_file(large);
-        zip.start_file(format!("{name}.npy"), options).map_err(of_the_file)?;
-        zip.write_all(header)?;
-        zip.write_all(data)
-    };
     for entry in &record.entries {
-        let (element, data) = encode(&entry.tensor).map_err(io::Error::other)?;
+        let element = written_as(entry.tensor.dtype());
         let descr = match element {
             Element::Bool => "|b1",
             Element::I64 => "<i8",
             Element::F64 => "<f8",
             _ => "<f4",
         };
-        add(&entry.name, &npy::header(descr, entry.tensor.dims()), &data)?;
+        let header = npy::header(descr, entry.tensor.dims());
+        let size = entry.tensor.elem_count().saturating_mul(element.size());
+        start(&mut zip, &entry.name, &header, size)?;
+        element::write(&entry.tensor, &mut zip)?;
     }
     if let Some(settings) = &record.config {
         let text = settings.to_json().to_string();
         let characters: Vec<u8> =
             text.chars().flat_map(|character| u32::from(character).to_le_bytes()).collect();
         let header = npy::header(&format!("<U{}", characters.len() / 4), &[]);
-        add(CONFIG, &header, &characters)?;
+        start(&mut zip, CONFIG, &header, characters.len())?;
+        zip.write_all(&characters)?;
     }
     zip.finish().map_err(of_the_file)?.flush()
+}
+
+/// Starts an array of the archive, behind whose header so many bytes will come.
+fn start(
+    zip: &mut ZipWriter<impl Write + Seek>,
+    name: &str,
+    header: &[u8],
+    size: usize,
+) -> io::Result<()> {
+    let options = SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Stored)
+        .large_file(u32::try_from(header.len().saturating_add(size)).is_err());
+    zip.start_file(format!("{name}.npy"), options).map_err(of_the_file)?;
+    zip.write_all(header)
 }
 
 /// What the file says where the zip crate hands it on.

@@ -37,6 +37,7 @@ pub use narrow::{Narrowed, Part};
 pub use op::{Misread, Op, Operation};
 pub use ops::*;
 pub use pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row, Turning, When};
+pub(crate) use raw::make_ready;
 pub use role::Role;
 pub(crate) use role::{BlockedCells, Size};
 pub use rows::Rows;

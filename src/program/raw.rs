@@ -59,7 +59,7 @@ pub(super) fn multiply(
 /// memory back to their host can take as long for a huge page as for hundreds of small ones; after the first such page no
 /// more are asked for.
 #[cfg(target_os = "linux")]
-pub(super) fn make_ready(numbers: &mut [f32]) {
+pub fn make_ready(numbers: &mut [f32]) {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
@@ -92,4 +92,4 @@ pub(super) fn make_ready(numbers: &mut [f32]) {
 
 /// Other systems choose the size of pages by themselves.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn make_ready(_: &mut [f32]) {}
+pub fn make_ready(_: &mut [f32]) {}
