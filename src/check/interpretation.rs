@@ -98,6 +98,13 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
     if record.entries.iter().any(without_heads) {
         settings.mean_weights.get_or_insert(true);
     }
+    let is_of_latent = |entry: &Entry| {
+        let named = meanings(&entry.name);
+        named.first().is_some_and(|name| [Name::QAbsorbed, Name::LatentOutputs].contains(name))
+    };
+    if settings.kv_lora_rank.is_some() && record.entries.iter().any(is_of_latent) {
+        settings.absorb.get_or_insert(true);
+    }
     let mut unmatched = unmatched;
     unmatched.extend(take_positions(&mut record, &mut settings, &mut matches)?);
     let is_core = starts_behind_inputs(&record, &settings);
