@@ -102,6 +102,24 @@ fn every_family_is_the_same_in_bf16() {
     assert_eq!(families.len(), folders().len(), "each family has a layer in bf16");
 }
 
+/// A dump in the absorbed order is known by its steps, and agrees with the expanded one wherever both have a step.
+#[test]
+fn an_absorbed_layer_is_known_by_its_steps() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = fixtures.join("families/deepseek_v3");
+    let settings = settings(&folder, &json(&folder.join("layers.json"))[0]);
+    let recorded = fixtures.join("absorbed/deepseek_v3.safetensors");
+    for (absorb, steps) in [(None, 6), (Some(false), 4)] {
+        let settings = Settings { absorb, ..settings.clone() };
+        let report = check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let compared: Vec<&str> = report.steps.iter().map(|step| step.name.as_str()).collect();
+        let mismatched = report.steps.iter().filter_map(|step| step.comparison.as_ref());
+        assert!(mismatched.map(|found| found.mismatched).eq([0].repeat(steps)), "{compared:?}");
+        assert!(report.is_same(), "{compared:?}");
+    }
+}
+
 /// The layer whose weights fit is named where another one is meant, also where it is of another kind: the one meant here
 /// slides, and turns by other frequencies.
 #[test]

@@ -17,8 +17,6 @@ from families_specs import SPECS  # noqa: E402
 
 import mha_trace  # noqa: E402
 
-# Layers that no setting says: they take the keys and values of another one.
-SHARED = ("gemma3n", "gemma4")
 # Layers of linear attention are no such attention; record leaves them out.
 LEFT_OUT = {"minimax": {"model.layers.1.self_attn": "linear_attention"}}
 # What a config does not say.
@@ -52,11 +50,7 @@ def test_a_model_is_checked_in_one_line(name, attention):
         report = recorded.check(**SETTINGS.get((name, attention), {}))
         assert report.same, str(report)
         steps = {step.name for step in report.steps}
-        if report.notes:
-            assert name in SHARED
-            assert "takes the keys and values of an earlier one" in report.notes[0]
-            assert "head_outputs" in steps
-            continue
+        assert report.notes == ()
         assert "output" in steps
         if recorded.function == "nn.MultiheadAttention":
             continue

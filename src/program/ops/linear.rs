@@ -86,7 +86,11 @@ impl Operation for Linear {
             Self::WeightedSum if of_other == (batch, heads, inner, of_other.3) => {
                 (of_other.3, false)
             }
-            Self::Project { .. } | Self::DotProduct | Self::WeightedSum => return None,
+            Self::Project { .. }
+            | Self::DotProduct
+            | Self::WeightedSum
+            | Self::Absorb
+            | Self::Expand => return None,
         };
         let matrices = Matrices { right, is_transposed, rows, inner, columns };
         Some(Rows::new(columns, move |first, read, made| matrices.multiply(first, read, made)))
