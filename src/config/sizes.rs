@@ -193,12 +193,10 @@ impl Sizes {
             Size::One => 1,
             Size::LatentDim => self.of(Size::KeyLatent),
             Size::ScoreDim if self.absorbs() => self.of(Size::KeyLatent) + self.shared_dim(),
-            Size::ScoreDim => self.head_dim,
             Size::WeightedDim if self.absorbs() => self.of(Size::KeyLatent),
-            Size::WeightedDim => self.v_head_dim,
-            Size::HeadDim => self.head_dim,
+            Size::HeadDim | Size::ScoreDim => self.head_dim,
             Size::KeyDim => self.key_dim(),
-            Size::ValueDim => self.v_head_dim,
+            Size::ValueDim | Size::WeightedDim => self.v_head_dim,
             Size::Pairs => self.rope_dims.unwrap_or(0) / 2,
             Size::Buckets => self.buckets.unwrap_or(0),
         }
@@ -240,9 +238,12 @@ impl Sizes {
             Size::WeightedDim if !self.absorbs() => self.symbol(Size::ValueDim),
             Size::ScoreDim if !self.absorbs() => self.symbol(Size::HeadDim),
             Size::ScoreDim if self.shared_dim() > 0 => "d_c+d_r",
-            Size::LatentDim | Size::ScoreDim | Size::WeightedDim => "d_c",
             Size::QueryInput | Size::QueryLatent => "d_cq",
-            Size::KeyInput | Size::KeyLatent => "d_c",
+            Size::KeyInput
+            | Size::KeyLatent
+            | Size::LatentDim
+            | Size::ScoreDim
+            | Size::WeightedDim => "d_c",
             Size::SharedWidth | Size::SharedDim => "d_r",
             Size::KeyWidth if self.shared_dim() > 0 && self.kv_heads < self.heads => {
                 "H_kv·(d_k−d_r)"
