@@ -49,6 +49,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         None
     };
 
+    let of_latent = [w_k.first().copied(), w_v.first().copied()];
     let ([mut queries, mut keys, mut values], mut shared) =
         p.projected([x, memory, memory_v], [&w_q, &w_k, &w_v], latents)?;
 
@@ -75,7 +76,8 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         }
     }
     if let Some(shared) = shared {
-        keys = p.then(Name::KJoined, Heads::Join { is_shared_first: false }, &[keys, shared])?;
+        let name = if sizes.absorbs() { Name::KLatent } else { Name::KJoined };
+        keys = p.then(name, Heads::Join { is_shared_first: false }, &[keys, shared])?;
     }
     if let Some((norm, of_q, of_k)) = norm.filter(|(norm, ..)| norm.after_rope) {
         queries = p.then(Name::QRotNorm, normalize(&norm), &after(queries, &of_q))?;
@@ -83,6 +85,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     }
     if let Some(temperature) = config.temperature_factors() {
         queries = p.then(Name::QScaled, Scaling::Temperature(temperature), &[queries])?;
+    }
+    if let (true, Some(w_k)) = (sizes.absorbs(), of_latent[0]) {
+        queries = p.absorbed(queries, w_k)?;
     }
     [keys, values] = p.with_others([keys, values], others)?;
 
@@ -105,7 +110,13 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         ends.push(Name::WeightsMean);
     }
 
-    let head_outputs = p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?;
+    let head_outputs = match of_latent[1].filter(|_| sizes.absorbs()) {
+        Some(w_v) => {
+            let of_latent = p.then(Name::LatentOutputs, Linear::WeightedSum, &[weights, values])?;
+            p.then(Name::HeadOutputs, Linear::Expand, &[of_latent, w_v])?
+        }
+        None => p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?,
+    };
     let mut concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
     concat = p.gated(concat, concat_norm, x, gate)?;
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
@@ -232,6 +243,13 @@ impl Builder<'_> {
         let v_source = if has_latent { kv_source } else { memory_v };
         let of_queries = Linear::Project { tokens: Axis::Query, rows };
         let q = self.then(Name::Q, of_queries, &after(q_source, w_q))?;
+        let split = |heads| Heads::Split { heads };
+        if sizes.absorbs() {
+            let queries = self.then(Name::QHeads, split(sizes.heads), &[q])?;
+            let latent = self.then(Name::CHeads, split(1), &[kv_source])?;
+            let shared = self.shared_key(memory, latents.shared)?;
+            return Ok(([queries, latent, latent], shared));
+        }
         let k = self.then(Name::K, of_keys.clone(), &after(kv_source, w_k))?;
         let v = if self.config.k_eq_v {
             self.then(Name::V, Heads::HandOn, &[k])?
@@ -239,14 +257,28 @@ impl Builder<'_> {
             self.then(Name::V, of_keys.clone(), &after(v_source, w_v))?
         };
 
-        let split = |heads| Heads::Split { heads };
         let queries = self.then(Name::QHeads, split(sizes.heads), &[q])?;
         let keys = self.then(Name::KHeads, split(sizes.kv_heads), &[k])?;
         let values = self.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
-        let Some(w_kr) = latents.shared else { return Ok(([queries, keys, values], None)) };
+        let shared = self.shared_key(memory, latents.shared)?;
+        Ok(([queries, keys, values], shared))
+    }
+
+    /// The key that all heads share, as one head.
+    fn shared_key(&mut self, memory: usize, w_kr: Option<Vec<usize>>) -> Result<Option<usize>> {
+        let Some(w_kr) = w_kr else { return Ok(None) };
+        let of_keys = Linear::Project { tokens: Axis::Key, rows: None };
         let k_r = self.then(Name::KR, of_keys, &after(memory, &w_kr))?;
-        let shared = self.then(Name::KRHeads, split(1), &[k_r])?;
-        Ok(([queries, keys, values], Some(shared)))
+        self.then(Name::KRHeads, Heads::Split { heads: 1 }, &[k_r]).map(Some)
+    }
+
+    /// Queries in the latent of keys, and behind them their features that meet the shared key.
+    fn absorbed(&mut self, queries: usize, w_k: usize) -> Result<usize> {
+        let absorbed = self.then(Name::QAbsorbed, Linear::Absorb, &[queries, w_k])?;
+        match self.config.sizes.shared_dim() {
+            0 => Ok(absorbed),
+            features => self.then(Name::QJoined, Heads::Extend { features }, &[absorbed, queries]),
+        }
     }
 
     /// The parameters of latents, as far as there are any.

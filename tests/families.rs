@@ -102,6 +102,25 @@ fn every_family_is_the_same_in_bf16() {
     assert_eq!(families.len(), folders().len(), "each family has a layer in bf16");
 }
 
+/// A dump in the absorbed order is known by its steps; its output is that of the expanded order.
+#[test]
+fn an_absorbed_layer_is_known_by_its_steps() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = fixtures.join("families/deepseek_v3");
+    let settings = settings(&folder, &json(&folder.join("layers.json"))[0]);
+    let recorded = fixtures.join("absorbed/deepseek_v3.safetensors");
+    let report = check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let compared = report.steps.iter().map(|step| {
+        let mismatched = step.comparison.as_ref().map(|found| found.mismatched);
+        (step.name.as_str(), mismatched)
+    });
+    let expected = ["c_kv_norm", "k_r_rot", "q_absorbed", "weights", "latent_outputs", "output"]
+        .map(|name| (name, Some(0)));
+    assert_eq!(compared.collect::<Vec<_>>(), expected);
+    assert!(report.is_same());
+}
+
 /// The layer whose weights fit is named where another one is meant, also where it is of another kind: the one meant here
 /// slides, and turns by other frequencies.
 #[test]

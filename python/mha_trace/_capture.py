@@ -61,6 +61,7 @@ class Capture:
         self.modules, self.blocks, self.roles, self.parameters = modules, blocks, roles, parameters
         self.projecting = set(blocks.values())
         self.calls: list[Call] = []
+        self.left_out: dict[str, str] = {}
         self.has_run = False
         self._counts: Counter[str] = Counter()
         self._local = threading.local()
@@ -222,6 +223,13 @@ class Capture:
         call.configs = [config for at, config in enumerate(configs) if config and config not in configs[:at]]
         return call
 
+    def _other_kind(self, frame: Frame) -> str | None:
+        """What the config calls the layer where that is no softmax attention, which has no steps to be seen."""
+        config = config_of([module for path, module in self.modules.items() if _is_around(path, frame.path)])
+        kinds, layer = (config or {}).get("layer_types") or [], layer_of(frame.path, frame.module)
+        kind = kinds[layer] if layer is not None and layer < len(kinds) else None
+        return kind if isinstance(kind, str) and "linear" in kind else None
+
     def _finish(self, frame: Frame, role: str | None, args: tuple[Any, ...], result: Any) -> None:
         """A module is done: what it gave is a step of the block around it, or it is a block itself."""
         block = self._block()
@@ -233,6 +241,10 @@ class Capture:
             name = "nn.MultiheadAttention"
             self._add(frame, name, lambda: module_call(frame.module, frame.arguments, result))
         elif not frame.calls and not frame.holds_calls and {"output", "head_outputs"} & set(frame.kept):
+            kind = self._other_kind(frame)
+            if kind:
+                self.left_out[frame.path] = kind
+                return
             if "head_outputs" in frame.kept:  # hook points, which have all of the core
                 frame.kept.pop("x", None)
                 turned = {f"{name}_heads": frame.kept.pop(f"{name}_rot", None) for name in "qk"}

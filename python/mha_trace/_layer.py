@@ -143,6 +143,10 @@ def _settings(call: Call, folder: Path) -> list[str]:
             folder / "past.safetensors", {name: array.map(lambda a: a[:, ::each]) for name, array in cut.items()}
         )
         stated.append(f"--past={folder / 'past.safetensors'}")
+    if _is_shared(call):
+        names = {"k_shared": "k_heads", "v_shared": "v_heads"}
+        _files.write(folder / "shared.safetensors", {name: as_array(call.tensors[of]) for name, of in names.items()})
+        stated.append(f"--shared-kv={folder / 'shared.safetensors'}")
     mask = call.array("attn_mask")
     if mask is not None and mask.code == "BOOL":
         # As scaled_dot_product_attention has it, also where a row of padding sees nothing.
@@ -153,6 +157,13 @@ def _settings(call: Call, folder: Path) -> list[str]:
         rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, :keys]
         stated.append("--key-mask=" + ",".join("".join("01"[not one] for one in row) for row in rows))
     return stated
+
+
+def _is_shared(call: Call) -> bool:
+    """Whether the layer takes keys and values of an earlier one, as the last layers of Gemma 3n do."""
+    said = ((config.get("num_kv_shared_layers"), config.get("num_hidden_layers")) for config in call.configs)
+    own = next((layers - shared for shared, layers in said if shared and layers), None)
+    return own is not None and call.layer is not None and call.layer >= own and "k_heads" in call.tensors
 
 
 def _crosses(call: Call) -> bool:

@@ -108,7 +108,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
             undo.close()
             raise
         self._undo = undo
-        return Run(self._capture.calls, self._nothing)
+        return Run(self._capture.calls, self._nothing, left_out=self._capture.left_out)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -126,6 +126,9 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
                 "error: nothing was recorded: none of the modules that were asked for ran inside the with-block\n"
                 "help: call the model inside it, the same that record was given"
             )
+        if self._capture.left_out:
+            what = "; ".join(f"{path} is {kind}" for path, kind in self._capture.left_out.items())
+            return f"error: nothing was recorded: {what}, which is no softmax attention\nhelp: ask for other layers"
         return (
             "error: nothing was recorded: no attention was seen in what ran\n"
             "help: attention is seen where it is a module called attention, goes through transformers' "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,16 @@ class Run:
     (1, (1, 2, 4, 8), True)
     """
 
-    def __init__(self, calls: list[Call], nothing: Callable[[], str] | None = None, result: Any = None) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        nothing: Callable[[], str] | None = None,
+        result: Any = None,
+        left_out: dict[str, str] | None = None,
+    ) -> None:
         self.calls = calls
+        # Modules called attention whose layers are of another kind by the model's config.
+        self.left_out = {} if left_out is None else left_out
         self.result = result
         self._nothing = nothing
 
@@ -83,7 +92,9 @@ class Run:
         The settings are those of ``mha_trace.check``.
         """
         self._refuse_nothing()
-        return check_calls(self.calls, settings)
+        report = check_calls(self.calls, settings)
+        left_out = [f"{path}: left out, as {kind} is no softmax attention" for path, kind in self.left_out.items()]
+        return replace(report, notes=(*report.notes, *left_out))
 
     def __mha_trace_check__(self, settings: dict[str, Any]) -> Report:
         return self.check(**settings)

@@ -17,10 +17,8 @@ from families_specs import SPECS  # noqa: E402
 
 import mha_trace  # noqa: E402
 
-# Layers that no setting says: they take the keys and values of another one.
-SHARED = ("gemma3n", "gemma4")
-# Layers of linear attention are no such attention; record is told to leave them out.
-LAYERS = {"minimax": [0, 2]}
+# Layers of linear attention are no such attention; record leaves them out.
+LEFT_OUT = {"minimax": {"model.layers.1.self_attn": "linear_attention"}}
 # What a config does not say.
 SETTINGS = {("falcon-alibi-eager", "eager"): {"alibi_form": "falcon-eager"}}
 # What says the queries and keys from the function that gets them, by what happened to them on the way.
@@ -44,18 +42,15 @@ def test_a_model_is_checked_in_one_line(name, attention):
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("eager")
     call = families.caller(spec["input"], model)
-    with mha_trace.record(model, layers=LAYERS.get(name)) as run, torch.no_grad():
+    with mha_trace.record(model) as run, torch.no_grad():
         call(model)
     assert len(run)
+    assert run.left_out == LEFT_OUT.get(name, {})
     for recorded in run:
         report = recorded.check(**SETTINGS.get((name, attention), {}))
         assert report.same, str(report)
         steps = {step.name for step in report.steps}
-        if report.notes:
-            assert name in SHARED
-            assert "takes the keys and values of an earlier one" in report.notes[0]
-            assert "head_outputs" in steps
-            continue
+        assert report.notes == ()
         assert "output" in steps
         if recorded.function == "nn.MultiheadAttention":
             continue

@@ -46,8 +46,9 @@ impl Builder<'_> {
             keys = self.then(Name::KWithZero, Added::Zeros { is_first: false }, &[keys])?;
             values = self.then(Name::VWithZero, Added::Zeros { is_first: false }, &[values])?;
         }
-        if sizes.kv_heads < sizes.heads {
-            let repeat = Heads::Repeat { times: sizes.shared(), is_tiled: false };
+        let own = if sizes.absorbs() { 1 } else { sizes.kv_heads };
+        if own < sizes.heads {
+            let repeat = Heads::Repeat { times: sizes.heads / own.max(1), is_tiled: false };
             keys = self.then(Name::KRepeated, repeat.clone(), &[keys])?;
             values = self.then(Name::VRepeated, repeat, &[values])?;
         }

@@ -1,4 +1,4 @@
-//! What a file brings beside its steps: a mask, and the positions of its tokens.
+//! What a file brings beside its steps: a mask, the positions of its tokens, and which steps it has.
 
 use candle_core::{DType, Tensor};
 
@@ -6,9 +6,29 @@ use super::fit::cells;
 use crate::config::Settings;
 use crate::error::Result;
 use crate::file::{Entry, Record};
-use crate::foreign::{FoundMask, Match, Unmatched, are_booleans, last_segment};
+use crate::foreign::{FoundMask, Match, Unmatched, are_booleans, last_segment, meanings};
 use crate::program::Name;
 use crate::run::positions_in;
+
+/// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
+pub fn bring_steps(record: &Record, settings: &mut Settings) {
+    let has = |is_it: &dyn Fn(&Entry) -> bool| record.entries.iter().any(is_it);
+    let may_be = |entry: &Entry, name| meanings(&entry.name).contains(&name);
+    if has(&|entry| may_be(entry, Name::Lse)) {
+        settings.lse.get_or_insert(true);
+    }
+    // With an axis of heads, the weights of every head have the same names.
+    if has(&|entry| entry.tensor.rank() == 3 && may_be(entry, Name::WeightsMean)) {
+        settings.mean_weights.get_or_insert(true);
+    }
+    let is_absorbed = |entry: &Entry| {
+        let named = meanings(&entry.name);
+        named.first().is_some_and(|name| [Name::QAbsorbed, Name::LatentOutputs].contains(name))
+    };
+    if settings.kv_lora_rank.is_some() && has(&is_absorbed) {
+        settings.absorb.get_or_insert(true);
+    }
+}
 
 /// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by
 /// positions and nothing states them.

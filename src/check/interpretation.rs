@@ -2,7 +2,9 @@
 
 use candle_core::Tensor;
 
-use super::brought::{has_nan, leaves_rows_empty, masks_beside, replaces_mask, take_positions};
+use super::brought::{
+    bring_steps, has_nan, leaves_rows_empty, masks_beside, replaces_mask, take_positions,
+};
 use super::module::ModuleCall;
 use crate::config::{EmptyRow, End, Fill, Mask, Settings, Start};
 use crate::error::{Error, Result};
@@ -89,15 +91,7 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
     }
     let Inputs { mut record, mut matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
     let mut settings = others;
-    if record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::Lse)) {
-        settings.lse.get_or_insert(true);
-    }
-    let without_heads = |entry: &Entry| {
-        entry.tensor.rank() == 3 && meanings(&entry.name).contains(&Name::WeightsMean)
-    };
-    if record.entries.iter().any(without_heads) {
-        settings.mean_weights.get_or_insert(true);
-    }
+    bring_steps(&record, &mut settings);
     let mut unmatched = unmatched;
     unmatched.extend(take_positions(&mut record, &mut settings, &mut matches)?);
     let is_core = starts_behind_inputs(&record, &settings);

@@ -7,7 +7,7 @@ use crate::error::Result;
 impl Config {
     /// Latents have features, and a head some of its own beside those that all share.
     pub(super) fn check_latent(&self) -> Result<()> {
-        let Some(Latent { queries, keys, shared }) = self.sizes.latent else { return Ok(()) };
+        let Some(Latent { queries, keys, shared, .. }) = self.sizes.latent else { return Ok(()) };
         for (name, size) in [("kv_lora_rank", Some(keys)), ("q_lora_rank", queries)] {
             if size == Some(0) {
                 return refuse(tr!("{name} is 0", name), tr!("give {name} at least 1", name));
@@ -26,6 +26,32 @@ impl Config {
             let what =
                 tr!("qk_norm is of whole keys, and qk_rope_head_dim is of keys in two parts");
             return refuse(what, "leave qk_norm out, or pass `qk_norm_after_rope`");
+        }
+        self.check_absorbed()
+    }
+
+    /// What stands between the latent and the dot products leaves nothing to absorb.
+    fn check_absorbed(&self) -> Result<()> {
+        if !self.sizes.absorbs() {
+            return Ok(());
+        }
+        let turns_own = self.rope.is_some() && self.sizes.shared_dim() == 0;
+        let set = [
+            ("qk_norm", self.norm.is_some()),
+            ("v_norm", self.v_norm_eps.is_some()),
+            ("clip_qkv", self.clip_qkv.is_some()),
+            ("value_scale", self.value_scale.is_some()),
+            ("rope_value", self.rope.as_ref().is_some_and(|rope| rope.turns_values)),
+            ("rope", turns_own),
+            ("past", self.sizes.past_len > 0),
+            ("add_zero_attn", self.sizes.has_zero_attn),
+            ("kv_heads", self.sizes.kv_heads != self.sizes.heads),
+            ("bias", self.bias && self.files.weights.is_none()),
+        ];
+        if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
+            let what =
+                tr!("{name} is of the keys and values of heads, and absorb makes none", name);
+            return refuse(what, tr!("leave {name} or absorb out", name));
         }
         Ok(())
     }

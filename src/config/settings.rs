@@ -213,6 +213,8 @@ settings! {
     q_lora_rank: usize = newer("N").of("kv_lora_rank").default("none").told();
     /// The last N features of every key are shared by all heads; only the last N are rotated
     qk_rope_head_dim: usize = newer("N").of("kv_lora_rank").default("0").told();
+    /// Take queries to the latent of keys and values, and outputs from it, in place of keys and values from it
+    absorb: bool = newer("").of("kv_lora_rank").told();
     /// Epsilon of the norms of the latents
     lora_norm_eps: f64 = newer("X").of("kv_lora_rank").default("1e-6");
     /// Seed of PyTorch's generator; −1 means 2^64 − 1

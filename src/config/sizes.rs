@@ -63,6 +63,9 @@ pub struct Latent {
     pub keys: usize,
     /// Features of the key that all heads share, `d_r`, which stand behind those of each head's own. They alone turn.
     pub shared: usize,
+    /// Whether queries are taken to the latent, where they meet it as the key of all heads, and outputs from it; otherwise
+    /// keys and values are made of it.
+    pub absorbs: bool,
 }
 
 impl Settings {
@@ -108,7 +111,7 @@ impl Sizes {
         let latent = s.kv_lora_rank.filter(|_| s.start.unwrap_or_default() == Start::Inputs);
         let latent = latent.map(|keys| {
             let shared = s.qk_rope_head_dim.unwrap_or(0);
-            Latent { queries: s.q_lora_rank, keys, shared }
+            Latent { queries: s.q_lora_rank, keys, shared, absorbs: s.absorb.unwrap_or(false) }
         });
         let shared = latent.map(|latent| latent.shared).filter(|shared| *shared > 0);
         Ok(Self {
@@ -148,6 +151,7 @@ impl Sizes {
             q_lora_rank: self.latent.and_then(|latent| latent.queries),
             kv_lora_rank: self.latent.map(|latent| latent.keys),
             qk_rope_head_dim: self.latent.map(|latent| latent.shared).filter(|shared| *shared > 0),
+            absorb: self.latent.filter(|latent| latent.absorbs).map(|_| true),
             d_in: Some(self.d_in),
             kv_len: s.kv_len,
             d_memory: s.kv_len.map(|_| self.d_memory),
@@ -187,9 +191,12 @@ impl Sizes {
             Size::Heads => self.heads,
             Size::KeyHeads => self.kv_heads,
             Size::One => 1,
-            Size::HeadDim => self.head_dim,
+            Size::LatentDim => self.of(Size::KeyLatent),
+            Size::ScoreDim if self.absorbs() => self.of(Size::KeyLatent) + self.shared_dim(),
+            Size::WeightedDim if self.absorbs() => self.of(Size::KeyLatent),
+            Size::HeadDim | Size::ScoreDim => self.head_dim,
             Size::KeyDim => self.key_dim(),
-            Size::ValueDim => self.v_head_dim,
+            Size::ValueDim | Size::WeightedDim => self.v_head_dim,
             Size::Pairs => self.rope_dims.unwrap_or(0) / 2,
             Size::Buckets => self.buckets.unwrap_or(0),
         }
@@ -228,8 +235,15 @@ impl Sizes {
             Size::ValueInput => "d_memory_v",
             Size::Input | Size::Memory if self.d_in == self.d_model => "d_model",
             Size::Input | Size::Memory => "d_in",
+            Size::WeightedDim if !self.absorbs() => self.symbol(Size::ValueDim),
+            Size::ScoreDim if !self.absorbs() => self.symbol(Size::HeadDim),
+            Size::ScoreDim if self.shared_dim() > 0 => "d_c+d_r",
             Size::QueryInput | Size::QueryLatent => "d_cq",
-            Size::KeyInput | Size::KeyLatent => "d_c",
+            Size::KeyInput
+            | Size::KeyLatent
+            | Size::LatentDim
+            | Size::ScoreDim
+            | Size::WeightedDim => "d_c",
             Size::SharedWidth | Size::SharedDim => "d_r",
             Size::KeyWidth if self.shared_dim() > 0 && self.kv_heads < self.heads => {
                 "H_kv·(d_k−d_r)"
@@ -301,6 +315,12 @@ impl Sizes {
     #[must_use]
     pub fn shared_dim(&self) -> usize {
         self.latent.map_or(0, |latent| latent.shared)
+    }
+
+    /// Whether queries are taken to the latent of keys and values.
+    #[must_use]
+    pub fn absorbs(&self) -> bool {
+        self.latent.is_some_and(|latent| latent.absorbs)
     }
 
     /// Features of the queries of all heads.

@@ -105,7 +105,7 @@ mod tests {
         let weights = [Name::Weights, Name::WeightsDropped, Name::WeightsMean];
         assert_eq!(meanings("blocks.0.attn.hook_pattern"), weights);
         let all = [Name::Q, Name::QHeads, Name::QNorm, Name::QRot, Name::QClipped, Name::QRotNorm];
-        assert_eq!(meanings("Query"), [&all[..], &[Name::QScaled]].concat());
+        assert_eq!(meanings("Query"), [&all[..], &[Name::QScaled, Name::QJoined]].concat());
         assert!(meanings("q_proj.weight").is_empty());
     }
 

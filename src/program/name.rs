@@ -5,9 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::called::{
-    ATTN_OUTPUT, CONCAT, CONTEXT, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY, LOGITS,
-    LSE, MASKED, MEMORY, MEMORY_V, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS, known,
-    ranked,
+    ATTN_OUTPUT, C_KV, CONCAT, CONTEXT, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY,
+    LOGITS, LSE, MASKED, MEMORY, MEMORY_V, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS,
+    known, ranked,
 };
 use super::role::{Role, Size};
 use super::row::Row;
@@ -40,8 +40,9 @@ macro_rules! steps {
 use Role::{Cache, Input, Parameter, Random, Setting};
 use Size::{
     AllKeys, Batch, BiasedKeys, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput, KeyLatent,
-    KeyWidth, Keys, One, OwnKeys, Pairs, PastKeys, Queries, QueryInput, QueryLatent, QueryWidth,
-    SharedDim, SharedWidth, Tokens, ValueDim, ValueInput, ValueWidth,
+    KeyWidth, Keys, LatentDim, One, OwnKeys, Pairs, PastKeys, Queries, QueryInput, QueryLatent,
+    QueryWidth, ScoreDim, SharedDim, SharedWidth, Tokens, ValueDim, ValueInput, ValueWidth,
+    WeightedDim,
 };
 
 const SCORES: &[Size] = &[Batch, Heads, Queries, AllKeys];
@@ -134,9 +135,9 @@ steps! {
     CQNorm = "c_q_norm", "latent of the queries, normalised",
         Row::computed(&[Batch, Queries, QueryLatent], &[Name::WCqNorm, Name::CQ]).by("`q_lora_rank=N`").called(&[known(&["c_q_norm", "q_a_norm", "q_a_layernorm"])]);
     CKv = "c_kv", "latent of keys and values", Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::X, Name::Memory, Name::WDkv, Name::BDkv]).by("`kv_lora_rank=N`")
-        .called(&[known(&["c_kv", "kv_c", "kv_latent", "compressed_kv"])]);
+        .called(&[known(C_KV)]);
     CKvNorm = "c_kv_norm", "latent of keys and values, normalised",
-        Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::WCkvNorm, Name::CKv]).by("`kv_lora_rank=N`").called(&[known(&["c_kv_norm", "kv_a_norm", "kv_a_layernorm"])]);
+        Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::WCkvNorm, Name::CKv]).by("`kv_lora_rank=N`").called(&[known(&["c_kv_norm", "kv_a_norm", "kv_a_layernorm"]), known(&["kv_cache"]), ranked(C_KV, 1)]);
     Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ, Name::CQNorm]).file("q").called(&[known(QUERY)]);
     K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK, Name::CKvNorm]).file("k").called(&[known(KEY)]);
     V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth], &[Name::X, Name::Memory, Name::MemoryV, Name::K, Name::WV, Name::BV, Name::CKvNorm]).file("v").called(&[known(VALUE)]);
@@ -169,7 +170,11 @@ steps! {
     KRot = "k_rot", "keys, turned by their positions",
         Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm, Name::KClipped, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]);
     KRRot = "k_r_rot", "shared key, turned by its positions",
-        Row::computed(OF_SHARED_KEYS, &[Name::RopeFreqs, Name::KRHeads]).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_rot"]), ranked(&["k_r", "k_pe"], 2)]);
+        Row::computed(OF_SHARED_KEYS, &[Name::RopeFreqs, Name::KRHeads]).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_rot", "pe_cache"]), ranked(&["k_r", "k_pe"], 2)]);
+    CHeads = "c_heads", "latent of keys and values, as one head",
+        Row::computed(&[Batch, One, OwnKeys, LatentDim], &[Name::CKvNorm]).by("`absorb`").called(&[known(&["c_heads", "latent_heads"]), ranked(C_KV, 2)]);
+    KLatent = "k_latent", "latent as a key, and behind it the shared key",
+        Row::computed(&[Batch, One, OwnKeys, ScoreDim], &[Name::CHeads, Name::KRHeads, Name::KRRot]).by("`absorb`").called(&[known(&["k_latent"]), ranked(KEY, 11)]);
     KJoined = "k_joined", "keys of the heads, and behind each the shared key",
         Row::computed(OF_KEYS, &[Name::KHeads, Name::KClipped, Name::KRHeads, Name::KRRot]).by("`qk_rope_head_dim=N`")
             .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]);
@@ -185,6 +190,12 @@ steps! {
     QScaled = "q_scaled", "queries times a factor of their positions",
         Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm]).by("`q_temperature=S`")
             .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]);
+    QAbsorbed = "q_absorbed", "queries, taken to the latent of keys",
+        Row::computed(&[Batch, Heads, Queries, LatentDim], &[Name::WK, Name::QHeads, Name::QRot, Name::QScaled]).by("`absorb`")
+            .called(&[known(&["q_absorbed", "q_nope_absorbed", "absorbed_q", "ql_nope", "q_nope_out"])]);
+    QJoined = "q_joined", "queries in the latent, and behind them their turned features",
+        Row::computed(&[Batch, Heads, Queries, ScoreDim], &[Name::QHeads, Name::QRot, Name::QScaled, Name::QAbsorbed]).by("`absorb`")
+            .called(&[known(&["q_joined"]), ranked(QUERY, 7)]);
     KCached = "k_cached", "keys behind those of the cache",
         Row::computed(&[Batch, KeyHeads, Keys, HeadDim], &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared]).by(CACHE).called(&[ranked(KEY, 4)]);
     VCached = "v_cached", "values behind those of the cache",
@@ -198,14 +209,14 @@ steps! {
     VWithZero = "v_with_zero", "values, and behind them one of zeros",
         Row::computed(&[Batch, KeyHeads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]);
     KRepeated = "k_repeated", "keys, a head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, AllKeys, ScoreDim], &[Name::CHeads, Name::KLatent, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]);
     VRepeated = "v_repeated", "values, a head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero]).by("`kv_heads=N`")
+        Row::computed(&[Batch, Heads, AllKeys, WeightedDim], &[Name::CHeads, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
     ScoresRaw = "scores_raw", "dot products of queries and keys",
-        Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled,
-            Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+        Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled, Name::QAbsorbed, Name::QJoined,
+            Name::CHeads, Name::KLatent, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
     Scores = "scores", "scaled scores",
         Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
@@ -224,8 +235,11 @@ steps! {
     WeightsMean = "weights_mean", "mean of the weights over the heads",
         Row::computed(&[Batch, Queries, Keys], &[Name::Weights, Name::WeightsDropped]).weightless().by("`mean_weights`")
             .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]);
+    LatentOutputs = "latent_outputs", "latents, weighted for every head",
+        Row::computed(&[Batch, Heads, Queries, LatentDim], &[Name::CHeads, Name::VRepeated, Name::Weights, Name::WeightsDropped]).by("`absorb`")
+            .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]);
     HeadOutputs = "head_outputs", "output of every head",
-        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
+        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::WV, Name::LatentOutputs, Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
     Concat = "concat", "heads side by side",
         Row::computed(&[Batch, Queries, ConcatWidth], &[Name::HeadOutputs])
             .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]);

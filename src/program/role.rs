@@ -77,6 +77,12 @@ pub enum Size {
     KeyDim,
     /// Features of keys that all heads share, `d_r`.
     SharedDim,
+    /// Features of the latent of keys and values as a head, `d_c`.
+    LatentDim,
+    /// Features of queries and keys at their dot product: `d_k`, or of absorbed ones `d_c` + `d_r`.
+    ScoreDim,
+    /// Features of what is weighted: `d_v`, or of absorbed values `d_c`.
+    WeightedDim,
     /// Features of a head's values, `d_v`.
     ValueDim,
     /// Pairs of features that are turned, r / 2.
@@ -107,9 +113,14 @@ impl Size {
             | Self::ConcatWidth
             | Self::SharedWidth => Axis::Model,
             Self::Heads | Self::KeyHeads | Self::One => Axis::Head,
-            Self::HeadDim | Self::KeyDim | Self::SharedDim | Self::ValueDim | Self::Pairs => {
-                Axis::HeadDim
-            }
+            Self::HeadDim
+            | Self::KeyDim
+            | Self::SharedDim
+            | Self::LatentDim
+            | Self::ScoreDim
+            | Self::WeightedDim
+            | Self::ValueDim
+            | Self::Pairs => Axis::HeadDim,
             Self::Buckets => Axis::Bucket,
         }
     }

@@ -119,7 +119,9 @@ impl Row {
     /// Whether its last axis holds the features of one head.
     #[must_use]
     pub fn is_of_heads(&self) -> bool {
-        matches!(self.sizes.last(), Some(Size::HeadDim | Size::KeyDim | Size::ValueDim))
+        let of_heads =
+            [Size::HeadDim, Size::KeyDim, Size::ValueDim, Size::ScoreDim, Size::WeightedDim];
+        self.sizes.last().is_some_and(|last| of_heads.contains(last))
     }
 
     /// Whether it has a value for every query and key.

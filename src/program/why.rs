@@ -48,6 +48,21 @@ impl Name {
             Self::KRRot => {
                 "The shared key is turned by an angle that grows with its position, so that its dot product with a query sees their distance."
             }
+            Self::CHeads => {
+                "In the absorbed order the latent itself is the key and the value, one for all heads: a decoding step reads the cache as it is."
+            }
+            Self::QAbsorbed => {
+                "q · (W_K c) is (q W_K) · c: the weight that would make keys of every latent is applied once, to the query."
+            }
+            Self::KLatent => {
+                "The latent says what a token is, and the shared key behind it where it stands: one key for all heads."
+            }
+            Self::QJoined => {
+                "The query in the latent meets the latent, and the turned features behind it the shared key; one dot product sees both."
+            }
+            Self::LatentOutputs => {
+                "Latents weighted and added up; the weight that would make values of every one of them is applied to the sum alone."
+            }
             Self::KJoined => {
                 "Each head's key says what the token is, and the shared key behind it where it stands; one dot product sees both."
             }

@@ -110,7 +110,10 @@ impl Sources {
     pub fn unread<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = &'a str> {
         let is_read =
             |step: &str| Name::in_files(step).is_none_or(|name| program.step(name).is_some());
-        let idle = self.matches.iter().filter(move |matched| !is_read(&matched.step));
+        // What was filled in for want of a tensor is none of a file.
+        let is_filled = |matched: &Match| matched.tensor == tr!("no tensor");
+        let idle = self.matches.iter();
+        let idle = idle.filter(move |matched| !is_read(&matched.step) && !is_filled(matched));
         let idle = idle.map(|matched| matched.tensor.as_str());
         self.unread.iter().map(String::as_str).chain(idle)
     }

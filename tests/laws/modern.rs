@@ -107,7 +107,7 @@ proptest! {
     ) {
         case.unshare();
         let is_shared = case.settings.qk_norm_over.is_none_or(|over| over == NormOver::Head);
-        if multi_query && !case.has("k_past") && is_shared {
+        if multi_query && !case.has("k_past") && is_shared && case.settings.absorb.is_none() {
             case.settings.kv_heads = Some(1);
         }
         let silent = case.trace();

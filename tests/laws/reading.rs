@@ -40,10 +40,12 @@ pub fn keys(trace: &Trace) -> &Tensor {
             "k_shared",
             "k_rot_norm",
             "k_joined",
+            "k_latent",
             "k_rot",
             "k_clipped",
             "k_norm",
             "k_heads",
+            "c_heads",
         ],
     )
 }

@@ -28,6 +28,7 @@ fn runs() -> Vec<(Config, Trace)> {
         json!({"rope": "interleaved", "qk_norm": "layer", "alibi": true, "gate": "sigmoid", "concat_norm": "rms",
                "clip_qkv": 0.5, "queries": "1..4"}),
         json!({"kv_lora_rank": 6, "q_lora_rank": 5, "qk_rope_head_dim": 2, "rope": "half"}),
+        json!({"kv_lora_rank": 6, "qk_rope_head_dim": 2, "rope": "half", "absorb": true, "bias": false}),
         json!({"relative_bias": "bidirectional", "mask": "none", "qk_norm": "rms-plus-one", "qk_norm_over": "all",
                "value_scale": 2.0, "q_temperature": 0.1, "rope": "half", "v_norm": "rms"}),
         json!({"empty_rows": "zero", "mask_fill": "-inf", "key_mask": ["00111", "00000"], "rope": "half",

@@ -45,7 +45,7 @@ pub const PLAIN: Family = Family {
 
 /// Llama's build, which most decoders vary.
 pub const LLAMA: Family = Family {
-    types: &["llama", "arcee"],
+    types: &["llama", "arcee", "aria_text"],
     kv_heads: KeyHeads::Key("num_key_value_heads", None),
     head_dim: HeadDim::Key("head_dim", None),
     bias: When::If("attention_bias", false),
@@ -108,7 +108,25 @@ pub const GATED: Family = Family {
 
 /// BERT's build, which most encoders vary.
 pub const BERT: Family = Family {
-    types: &["bert", "ernie", "electra", "layoutlm", "rembert", "megatron-bert", "data2vec-text"],
+    types: &[
+        "bert",
+        "ernie",
+        "electra",
+        "layoutlm",
+        "rembert",
+        "megatron-bert",
+        "data2vec-text",
+        "roc_bert",
+        "luke",
+        "tapas",
+        "markuplm",
+        "visual_bert",
+        "splinter",
+        "dpr",
+        "clap_text_model",
+        "align_text_model",
+        "chinese_clip_text_model",
+    ],
     parts: &[
         part("encoder.layer.{}.attention", Sees::PastIf(When::If("is_decoder", false))),
         part("encoder.layer.{}.crossattention", Sees::Memory),
@@ -153,7 +171,7 @@ pub const BART: Family = Family {
 
 /// GPT-2's build.
 pub const GPT2: Family = Family {
-    types: &["gpt2"],
+    types: &["gpt2", "imagegpt"],
     parts: &[part("h.{}.attn", Sees::Past), part("h.{}.crossattention", Sees::Memory)],
     width: &["n_embd", "hidden_size"],
     heads: &["n_head", "num_attention_heads"],
@@ -165,7 +183,7 @@ pub const GPT2: Family = Family {
 
 /// The vision transformer's build.
 pub const VIT: Family = Family {
-    types: &["vit", "deit", "vit_msn", "dinov2", "dinov2_with_registers"],
+    types: &["vit", "deit", "vit_msn", "vit_mae", "ijepa", "dinov2", "dinov2_with_registers"],
     parts: &[part("encoder.layer.{}.attention", Sees::All)],
     bias: When::Always,
     ..PLAIN

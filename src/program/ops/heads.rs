@@ -35,6 +35,12 @@ pub enum Heads {
         /// Whether the shared ones stand first, as they should not.
         is_shared_first: bool,
     },
+    /// The features of every head, and behind them the last ones of the same head of another: the turned features of queries
+    /// behind those that are taken to the latent.
+    Extend {
+        /// How many of the other's features.
+        features: usize,
+    },
     /// (batch, head, query, `head_dim`) to (batch, query, model): the heads side by side.
     Merge,
     /// (batch, head, query, `head_dim`) to (batch, query, model): the heads added up, and the sum repeated to their width,
@@ -84,6 +90,11 @@ impl Operation for Heads {
                 let parts = if *is_shared_first { [parts[1], parts[0]] } else { parts };
                 Tensor::cat(&parts, 3)?
             }
+            Self::Extend { features } => {
+                let [own, other] = read(inputs)?;
+                let from = other.dim(3)?.checked_sub(*features).ok_or(Misread)?;
+                Tensor::cat(&[own, &other.narrow(3, from, *features)?.contiguous()?], 3)?
+            }
             Self::Merge => first.transpose(1, 2)?.contiguous()?.flatten_from(2)?,
             Self::Sum => Tensor::cat(&vec![first.sum(1)?; first.dim(1)?], 2)?,
             Self::HandOn => (*first).clone(),
@@ -108,6 +119,12 @@ impl Operation for Heads {
                 Self::Join { .. },
                 [[b, h @ (Head, _), t, (HeadDim, own)], [s_b, (Head, 1), s_t, (HeadDim, shared)]],
             ) if (b, t) == (s_b, s_t) => vec![*b, *h, *t, (HeadDim, own.saturating_add(*shared))],
+            (
+                Self::Extend { features },
+                [[b, h, t, (HeadDim, own)], [o_b, o_h, o_t, (_, other)]],
+            ) if (b, h, t) == (o_b, o_h, o_t) && features <= other => {
+                vec![*b, *h, *t, (HeadDim, own.saturating_add(*features))]
+            }
             (Self::Merge | Self::Sum, [[b @ (Batch, _), (Head, h), q, (HeadDim, d)]]) => {
                 vec![*b, *q, (Model, h.saturating_mul(*d))]
             }
@@ -118,6 +135,7 @@ impl Operation for Heads {
                 | Self::Repeat { .. }
                 | Self::Append
                 | Self::Join { .. }
+                | Self::Extend { .. }
                 | Self::Merge
                 | Self::Sum
                 | Self::HandOn,
@@ -144,6 +162,15 @@ impl Operation for Heads {
                 let [own, shared] = read(names)?;
                 let (one, other) = if *is_shared_first { (shared, own) } else { (own, shared) };
                 tr!("{one}, and behind it {other}, in every head", one, other)
+            }
+            Self::Extend { features } => {
+                let [own, other] = read(names)?;
+                tr!(
+                    "{own}, and behind it the last {features} features of {other}",
+                    own,
+                    features,
+                    other
+                )
             }
             Self::Merge => tr!("{first} side by side", first),
             Self::Sum => tr!("the heads of {first} added up", first),
@@ -222,6 +249,11 @@ impl Operation for Heads {
                 let own = size(0, 3);
                 let shared = [batch, Place::fixed(), third, fourth.back(own)];
                 behind(3, (0, own), Read::of(1, shared))
+            }
+            Self::Extend { features } => {
+                let (own, other) = (size(0, 3), size(1, 3));
+                let from = fourth.back(own).moved(other.saturating_sub(*features));
+                behind(3, (0, own), Read::of(1, [batch, second, third, from]))
             }
             Self::Merge => {
                 let (heads, head_dim) = (size(0, 1), size(0, 3));

@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::slip::Slip;
 use crate::error::Result;
-use crate::program::axis::Axis::{Key, Model, Query};
+use crate::program::axis::Axis::{Head, HeadDim, Key, Model, Query};
 use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at};
@@ -29,6 +29,13 @@ pub enum Linear {
     DotProduct,
     /// Weights · V of every head. Reads weights (batch, head, query, key) and values (batch, head, key, `head_dim`).
     WeightedSum,
+    /// The first features of every head, times that head's rows of a weight: q · `W_K` of the head, which takes queries to the
+    /// latent that keys are projected from ("DeepSeek-V2", 2024, appendix C). Reads queries (batch, head, query, `head_dim`)
+    /// and W (heads · features, latent).
+    Absorb,
+    /// Every head, times that head's rows of a weight transposed: what is weighted of the latent becomes values. Reads
+    /// (batch, head, query, latent) and W (heads · features, latent).
+    Expand,
 }
 
 /// Rows that are computed of the queries.
@@ -46,6 +53,14 @@ impl Operation for Linear {
         match self {
             Self::DotProduct => product(left, &right.t()?),
             Self::WeightedSum => product(left, right),
+            Self::Absorb => {
+                let weight = of_heads(right, left.dim(1)?)?;
+                product(&left.narrow(3, 0, weight.dim(2)?)?.contiguous()?, &spread(&weight, left)?)
+            }
+            Self::Expand => {
+                let weight = of_heads(right, left.dim(1)?)?.transpose(2, 3)?;
+                product(left, &spread(&weight, left)?)
+            }
             Self::Project { rows, .. } => {
                 let x = match rows {
                     Some(rows) => &left.narrow(1, rows.first, rows.count)?.contiguous()?,
@@ -71,7 +86,11 @@ impl Operation for Linear {
             Self::WeightedSum if of_other == (batch, heads, inner, of_other.3) => {
                 (of_other.3, false)
             }
-            Self::Project { .. } | Self::DotProduct | Self::WeightedSum => return None,
+            Self::Project { .. }
+            | Self::DotProduct
+            | Self::WeightedSum
+            | Self::Absorb
+            | Self::Expand => return None,
         };
         let matrices = Matrices { right, is_transposed, rows, inner, columns };
         Some(Rows::new(columns, move |first, read, made| matrices.multiply(first, read, made)))
@@ -94,7 +113,24 @@ impl Operation for Linear {
             {
                 Ok(vec![*b, *h, *q, *d])
             }
-            (Self::Project { .. } | Self::DotProduct | Self::WeightedSum, _) => Err(Misread),
+            (Self::Absorb, [[b, h @ (Head, heads), q @ (Query, _), d], [rows, latent]])
+                if *heads > 0 && rows.1 % heads == 0 && rows.1 / heads <= d.1 =>
+            {
+                Ok(vec![*b, *h, *q, (HeadDim, latent.1)])
+            }
+            (Self::Expand, [[b, h @ (Head, heads), q @ (Query, _), d], [rows, latent]])
+                if *heads > 0 && rows.1 % heads == 0 && d.1 == latent.1 =>
+            {
+                Ok(vec![*b, *h, *q, (HeadDim, rows.1 / heads)])
+            }
+            (
+                Self::Project { .. }
+                | Self::DotProduct
+                | Self::WeightedSum
+                | Self::Absorb
+                | Self::Expand,
+                _,
+            ) => Err(Misread),
         }
     }
 
@@ -106,6 +142,8 @@ impl Operation for Linear {
             }
             Self::Project { .. } | Self::DotProduct => format!("{left} · {right}ᵀ"),
             Self::WeightedSum => format!("{left} · {right}"),
+            Self::Absorb => tr!("{left} · {right}, head by head", left, right),
+            Self::Expand => tr!("{left} · {right}ᵀ, head by head", left, right),
         };
         Ok([&[product.as_str()], bias].concat().join(" + "))
     }
@@ -129,11 +167,23 @@ impl Operation for Linear {
                 let [b, h, query, d] = at(cell)?;
                 inner.map(|key| term(&[b, h, query, key], &[b, h, key, d])).collect()
             }
+            Self::Absorb => {
+                let [b, h, query, latent] = at(cell)?;
+                let own = right.tensor.dim(0)? / left.tensor.dim(1)?.max(1);
+                (0..own).map(|i| term(&[b, h, query, i], &[h * own + i, latent])).collect()
+            }
+            Self::Expand => {
+                let [b, h, query, d] = at(cell)?;
+                let own = right.tensor.dim(0)? / left.tensor.dim(1)?.max(1);
+                inner.map(|i| term(&[b, h, query, i], &[h * own + d, i])).collect()
+            }
         }
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {
-        let inner = inputs.first().and_then(|left| left.shape().last().copied()).unwrap_or(0);
+        let inner = self.inner(inputs);
+        let (heads, own) = rows_of_heads(inputs);
+        let of_head = || Place::listed(1, (0..heads).map(|head| head * own));
         let on = |axes: &[usize]| axes.iter().copied().map(Place::on).collect::<Vec<_>>();
         let (left, right) = match self {
             Self::Project { rows, .. } => {
@@ -143,6 +193,8 @@ impl Operation for Linear {
             }
             Self::DotProduct => (on(&[0, 1, 2, 4]), on(&[0, 1, 3, 4])),
             Self::WeightedSum => (on(&[0, 1, 2, 4]), on(&[0, 1, 4, 3])),
+            Self::Absorb => (on(&[0, 1, 2, 4]), vec![of_head().and(Place::on(4)), Place::on(3)]),
+            Self::Expand => (on(&[0, 1, 2, 4]), vec![of_head().and(Place::on(3)), Place::on(4)]),
         };
         let products = Products::many(inner, Read::of(0, left), Read::of(1, right));
         let bias = (2..inputs.len()).map(|bias| Products::one([Read::of(bias, on(&[2])).into()]));
@@ -171,14 +223,13 @@ impl Operation for Linear {
                 Kind::Replaced,
                 tr!("the negative squared distance in place of the dot product"),
             )],
-            Self::Project { .. } | Self::WeightedSum => Vec::new(),
+            Self::Project { .. } | Self::WeightedSum | Self::Absorb | Self::Expand => Vec::new(),
         }
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
-        let inner = inputs.first().map_or(0, |left| left.last_size());
         let biases = inputs.len().saturating_sub(2) as u128;
-        output.count().saturating_mul(2 * inner + biases)
+        output.count().saturating_mul(2 * self.inner(inputs) as u128 + biases)
     }
 }
 
@@ -212,6 +263,39 @@ impl Matrices<'_> {
             (first, rows, product) = (first + count, other_rows, others);
         }
     }
+}
+
+impl Linear {
+    /// How many products are added up for a cell.
+    fn inner(&self, inputs: &[&Axes]) -> usize {
+        match self {
+            Self::Absorb => rows_of_heads(inputs).1,
+            Self::Project { .. } | Self::DotProduct | Self::WeightedSum | Self::Expand => {
+                inputs.first().and_then(|left| left.shape().last().copied()).unwrap_or(0)
+            }
+        }
+    }
+}
+
+/// The number of heads, and the rows of the weight that each of them has.
+fn rows_of_heads(inputs: &[&Axes]) -> (usize, usize) {
+    let size = |input: usize, axis: usize| {
+        inputs.get(input).and_then(|axes| axes.shape().get(axis).copied()).unwrap_or(0)
+    };
+    let (heads, rows) = (size(0, 1), size(1, 0));
+    (heads, rows.checked_div(heads).unwrap_or(0))
+}
+
+/// A weight by heads: (1, head, rows of the head, in).
+fn of_heads(weight: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
+    let (rows, inputs) = weight.dims2()?;
+    weight.reshape((1, heads, rows / heads.max(1), inputs))
+}
+
+/// The weights of heads, for every item of the batch.
+fn spread(weight: &Tensor, heads: &Tensor) -> candle_core::Result<Tensor> {
+    let (_, count, rows, columns) = weight.dims4()?;
+    weight.broadcast_as((heads.dim(0)?, count, rows, columns))?.contiguous()
 }
 
 /// A matrix product, in which a sum of zeros is +0 as in PyTorch: candle leaves −0 where one or two products are added.
