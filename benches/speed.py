@@ -107,13 +107,30 @@ def bench():
     return next(found["executable"] for found in benches)
 
 
+def growth(binary, runs):
+    """Prints how the time of a first run grows with its length, beside the bytes that it keeps and its operations."""
+    large, rows = bench(), []
+    for seq_len in (128, 256, 512, 1024, 2048, 4096):
+        flags = ["-b", 1, "-t", seq_len, "-d", 512, "-H", 8, "--format", "json"]
+        total = json.loads(process([binary, "shapes", *flags])[1])["total"]
+        found = [process([large, 1, seq_len, 512, 8, 1])[1].split() for _ in range(runs)]
+        seconds = statistics.median(float(words[1]) for words in found)
+        rows.append((seq_len, seconds, total["bytes"] + total["flops"]))
+    least = min(seconds / work for _, seconds, work in rows)
+    for seq_len, seconds, work in rows:
+        print(f"seq_len {seq_len:>5}  {seconds:8.4f} s  {seconds / work / least:5.2f} times the least per byte and operation")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=ROOT / "target/release/mha-trace", type=Path)
     parser.add_argument("--size", default="8,512,512,8", help="batch, seq_len, d_model, heads")
     parser.add_argument("--runs", default=5, type=int)
     parser.add_argument("--files", action="store_true", help="also write, check and diff files")
+    parser.add_argument("--growth", action="store_true", help="how time grows from 128 to 4,096 tokens, and no more")
     args = parser.parse_args()
+    if args.growth:
+        return growth(args.bin, args.runs)
     names = ["--batch", "--seq-len", "--d-model", "--heads"]
     flags = [word for pair in zip(names, args.size.split(",")) for word in pair]
     large, times = bench(), {}

@@ -8,6 +8,7 @@ use super::tolerance::Tolerances;
 use crate::error::{Error, Result, bytes};
 use crate::file::{Entry, Record, read_place, split_path};
 use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
+use crate::lang::Language;
 use crate::memory::lacking;
 use crate::program::{Axes, Axis, Dim, Name};
 use crate::run::Sources;
@@ -61,7 +62,10 @@ pub fn compared(
     tolerances: &Tolerances,
     one_sided: OneSided,
 ) -> Result<Compared> {
-    let (mut record, mut other) = (read_place(left)?, read_place(right)?);
+    let spoken = Language::spoken();
+    let read = |place| spoken.within(|| read_place(place));
+    let (record, other) = rayon::join(|| read(left), || read(right));
+    let (mut record, mut other) = (record?, other?);
     refuse_beyond_memory(left, &[&record, &other])?;
     let mut matches = map.apply(&mut [&mut record, &mut other])?;
     let both_chosen = [left, right].into_iter().all(names_a_tensor);

@@ -3,6 +3,7 @@
 //! Numbers are written as the shortest decimal that reads back to the same value, non-finite ones as the strings
 //! "NaN", "Infinity" and "-Infinity". A plain nested array, or an object of them, is read too.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,6 +13,7 @@ use candle_core::{DType, Tensor, WithDType};
 use rayon::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::array::{Array, Kind};
@@ -19,7 +21,7 @@ use super::bare_words::quote_bare_words;
 use super::bundle::{Bundle, Opener, refuse_beyond_memory};
 use super::index;
 use super::input::{Input, unreadable};
-use super::record::{Entry, FORMAT, Head, Record, VERSION, dtype_name, dtype_named};
+use super::record::{Entry, FORMAT, Head, Record, Said, VERSION, dtype_name, dtype_named};
 use super::setting_text::parse_settings;
 use super::text::{Members, Object, not_json, parse, parse_object};
 use crate::config::Settings;
@@ -31,6 +33,9 @@ pub fn open(path: &Path, input: Input, opener: Opener) -> Result<Bundle> {
     if !text.trim_start().starts_with('{') {
         let entries = vec![plain(path, String::new(), &parse(path, &text)?)?];
         return Ok(Bundle::of_record(path, Record { config: None, entries }));
+    }
+    if let Some(record) = trace_at_once(path, &text) {
+        return Ok(Bundle::of_record(path, record));
     }
     let head = head(path, &text)?;
     if head.format.is_some() {
@@ -92,8 +97,13 @@ fn read_text(path: &Path, mut input: Input) -> Result<String> {
     refuse_beyond_memory(path, needed, fix)?;
     let bytes = input.whole().map_err(|error| unreadable(path, &error))?;
     let text = String::from_utf8(bytes).map_err(|_| not_json(path))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    Ok(quote_bare_words(text).into_owned())
+    let marked = text.strip_prefix('\u{feff}');
+    match (quote_bare_words(marked.unwrap_or(&text)), marked) {
+        (Cow::Owned(quoted), _) => Ok(quoted),
+        (Cow::Borrowed(rest), Some(_)) => Ok(rest.to_owned()),
+        // The largest texts are not copied.
+        (Cow::Borrowed(_), None) => Ok(text),
+    }
 }
 
 /// What the object says that it is, of a version that is understood here.
@@ -105,28 +115,50 @@ fn head(path: &Path, text: &str) -> Result<Head> {
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
-struct TraceText {
+struct TraceText<D> {
+    format: Option<Said>,
+    version: Option<Said>,
     config: Option<Object<Settings>>,
-    #[serde(default)]
-    steps: Vec<Object<StepText>>,
+    #[serde(default = "Vec::new")]
+    steps: Vec<Object<StepText<D>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
-struct StepText {
+struct StepText<D> {
     name: String,
     formula: Option<String>,
     axes: Option<Vec<String>>,
     dtype: Option<String>,
     shape: Option<Vec<usize>>,
-    data: Array,
+    data: D,
+}
+
+/// The trace in a text, whose arrays are read on all cores. Nothing where the text is something else or something is wrong
+/// with it, which reading it in order tells.
+fn trace_at_once(path: &Path, text: &str) -> Option<Record> {
+    let Object(trace) = serde_json::from_str::<Object<TraceText<&RawValue>>>(text).ok()?;
+    let TraceText { format, version, config, steps } = trace;
+    let head = Head { format, version, weight_map: None };
+    head.format.as_ref().filter(|_| head.check(path).is_ok())?;
+    let mut names = HashSet::new();
+    if !steps.iter().all(|Object(step)| names.insert(step.name.clone())) {
+        return None;
+    }
+    let entries = steps.into_par_iter().map(|Object(step)| {
+        let StepText { name, formula, axes, dtype, shape, data } = step;
+        let data = serde_json::from_str(data.get()).ok()?;
+        entry(path, StepText { name, formula, axes, dtype, shape, data }).ok()
+    });
+    let entries = entries.collect::<Option<_>>()?;
+    Some(Record { config: config.map(|Object(config)| config), entries })
 }
 
 fn read_trace(path: &Path, text: &str) -> Result<Record> {
-    let TraceText { config, steps } = parse_object(path, text)?;
+    let TraceText { config, steps, .. } = parse_object(path, text)?;
     let mut names = HashSet::new();
     let config = config.map(|Object(config)| config);
-    let steps: Vec<StepText> = steps.into_iter().map(|Object(step)| step).collect();
+    let steps: Vec<StepText<Array>> = steps.into_iter().map(|Object(step)| step).collect();
     if let Some(twice) = steps.iter().find(|step| !names.insert(step.name.as_str())) {
         let what = tr!("step \"{twice}\" is there twice", twice = quoted(&twice.name));
         return Err(Error::file(path, what, "keep one of them"));
@@ -135,7 +167,7 @@ fn read_trace(path: &Path, text: &str) -> Result<Record> {
     Ok(Record { config, entries })
 }
 
-fn entry(path: &Path, step: StepText) -> Result<Entry> {
+fn entry(path: &Path, step: StepText<Array>) -> Result<Entry> {
     let refuse = |what: String, fix: &str| {
         Err(Error::file(path, tr!("step \"{step}\": {what}", step = quoted(&step.name), what), fix))
     };

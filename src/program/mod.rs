@@ -40,6 +40,7 @@ pub use pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row, Tur
 pub(crate) use raw::make_ready;
 pub use role::Role;
 pub(crate) use role::{BlockedCells, Size};
+pub(crate) use rows::Numbers;
 pub use rows::Rows;
 pub(crate) use slips::whole;
 pub use slips::{Kind, Knob, Range, Sibling};

@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
 }
 
 /// The numbers of a tensor.
-pub(super) struct Numbers<'a, T> {
+pub struct Numbers<'a, T> {
     storage: Box<dyn Deref<Target = Storage> + Sync + 'a>,
     range: Range<usize>,
     of: PhantomData<T>,
@@ -87,7 +87,7 @@ pub(super) struct Numbers<'a, T> {
 
 impl<'a, T: WithDType> Numbers<'a, T> {
     /// Those of a tensor that has them one behind the other; nothing where they are of another type.
-    pub(super) fn of(tensor: &'a Tensor) -> Option<Self> {
+    pub fn of(tensor: &'a Tensor) -> Option<Self> {
         let (from, to) = tensor.layout().contiguous_offsets()?;
         Self::within(tensor, from..to)
     }
