@@ -204,6 +204,8 @@ def test_ctrl_c_ends_the_binary(tmp_path):
         "    while not (pids.exists() and len(pids.read_text().split()) == 2): time.sleep(0.01)\n"
         "    time.sleep(0.3)  # Python notices later than the binary that this runs.\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
+        # A process that a script starts in the background ignores the signal, and so does all that it starts.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "threading.Thread(target=later).start()\n"
         "try: mha_trace.check('x')\n"
         "except KeyboardInterrupt: print('interrupted')\n"

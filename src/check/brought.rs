@@ -25,7 +25,9 @@ pub fn bring_steps(record: &Record, settings: &mut Settings) {
         let named = meanings(&entry.name);
         named.first().is_some_and(|name| [Name::QAbsorbed, Name::LatentOutputs].contains(name))
     };
-    if settings.kv_lora_rank.is_some() && has(&is_absorbed) {
+    let has_latent =
+        settings.kv_lora_rank.is_some() || record.tensor(Name::WDkv.as_str()).is_some();
+    if has_latent && has(&is_absorbed) {
         settings.absorb.get_or_insert(true);
     }
 }

@@ -46,7 +46,6 @@ impl Config {
             ("past", self.sizes.past_len > 0),
             ("add_zero_attn", self.sizes.has_zero_attn),
             ("kv_heads", self.sizes.kv_heads != self.sizes.heads),
-            ("bias", self.bias && self.files.weights.is_none()),
         ];
         if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
             let what =

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Feature, Setting, Settings};
+use crate::program::Name;
 
 impl Setting {
     /// The setting of that key.
@@ -43,6 +44,12 @@ impl Settings {
                 (setting.clear)(self);
             }
         }
+    }
+
+    /// Whether a file is stated that the tensor of that step comes from.
+    #[must_use]
+    pub fn name_file_of(&self, step: Name) -> bool {
+        step.row().file.and_then(Setting::named).is_some_and(|file| file.is_set(self))
     }
 
     /// Whether something is stated that replaces what a recorded run has from the file of that setting.

@@ -22,8 +22,9 @@ pub const fn ranked(names: &'static [&'static str], rank: u8) -> Called {
 /// X.
 pub const INPUT: &[Called] =
     &[known(&["x", "input", "inputs", "hidden_states", "hidden_state", "embeddings", "embedding"])];
-/// The second input.
+/// The latent of keys and values.
 pub const C_KV: &[&str] = &["c_kv", "kv_c", "kv_latent", "compressed_kv"];
+/// The second input.
 pub const MEMORY: &[Called] = &[known(&[
     "memory",
     "encoder_hidden_states",

@@ -207,22 +207,20 @@ impl<V> Program<V> {
         &self,
         mut value: impl FnMut(&Step<V>, &[&W]) -> std::result::Result<W, E>,
     ) -> std::result::Result<Program<W>, E> {
-        self.run_from(|left, done| match left.first() {
-            Some(step) => value(step, &read_of(step, done)).map(|value| vec![value]),
-            None => Ok(Vec::new()),
-        })
+        self.run_from(|step, _, done| Ok((value(step, &read_of(step, done))?, Vec::new())))
     }
 
-    /// The same, where the values of several steps can be given at once: `values` gets the steps that are left, and those
-    /// that have a value.
+    /// The same, where the values of several steps can be given at once: `values` gets the step, those behind it, and those
+    /// that have a value; it gives the step's, and those of steps behind it.
     fn run_from<W, E>(
         &self,
-        mut values: impl FnMut(&[Step<V>], &[Step<W>]) -> std::result::Result<Vec<W>, E>,
+        mut values: impl FnMut(&Step<V>, &[Step<V>], &[Step<W>]) -> std::result::Result<(W, Vec<W>), E>,
     ) -> std::result::Result<Program<W>, E> {
         let mut steps: Vec<Step<W>> = Vec::with_capacity(self.steps.len());
-        while let Some(left @ [_, ..]) = self.steps.get(steps.len()..) {
-            let next = left.iter().zip(values(left, &steps)?);
-            steps.extend(next.map(|(step, value)| step.with(value)));
+        while let Some([step, behind @ ..]) = self.steps.get(steps.len()..) {
+            let (value, others) = values(step, behind, &steps)?;
+            steps.push(step.with(value));
+            steps.extend(behind.iter().zip(others).map(|(step, value)| step.with(value)));
         }
         Ok(Program { steps })
     }
@@ -288,19 +286,18 @@ impl Program {
     /// # Errors
     /// If a given tensor is missing or has another shape than its axes, or candle fails.
     pub fn run(&self, given: &Given) -> Result<Trace> {
-        self.run_from(|left, done| {
-            let Some(step) = left.first() else { return Ok(Vec::new()) };
-            match given.get(&step.name) {
-                Some(tensor) if !step.is_computed() && !step.is_inserted => {
-                    Ok(vec![outside(step, tensor)?])
-                }
-                Some(_) | None if step.op == Op::Given => {
-                    Err(Error::tensor(step.name, "is not given", "give a tensor of that name"))
-                }
-                Some(_) | None => match chained(left, done) {
-                    Some(values) => Ok(values),
-                    None => Ok(vec![step.op.operation().value(&read_of(step, done))?]),
-                },
+        self.run_from(|step, behind, done| {
+            let given = given.get(&step.name).filter(|_| !step.is_computed() && !step.is_inserted);
+            if let Some(tensor) = given {
+                return Ok((outside(step, tensor)?, Vec::new()));
+            }
+            if step.op == Op::Given {
+                let what = "is not given";
+                return Err(Error::tensor(step.name, what, "give a tensor of that name"));
+            }
+            match chained(step, behind, done) {
+                Some(values) => Ok(values),
+                None => Ok((step.op.eval(&read_of(step, done))?, Vec::new())),
             }
         })
     }

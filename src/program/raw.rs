@@ -5,7 +5,8 @@ use gemm::{Parallelism, gemm};
 
 /// left · right or left · rightᵀ, written where it belongs by the thread that has the rows at hand: candle multiplies whole
 /// tensors on all cores, with the same crate. Left is (rows, inner), the result (rows, columns). A sum of zeros is +0 as in
-/// PyTorch: gemm leaves −0 where one or two products are added.
+/// PyTorch: gemm leaves −0 where it begins with a product and not with 0, for one or two products and for single rows or
+/// columns.
 ///
 /// # Panics
 /// If a slice has another length than its matrix.
@@ -16,9 +17,9 @@ pub(super) fn multiply(
     [rows, inner, columns]: [usize; 3],
     result: &mut [f32],
 ) {
-    assert_eq!(left.len(), rows * inner, "left");
-    assert_eq!(right.len(), inner * columns, "right");
-    assert_eq!(result.len(), rows * columns, "result");
+    assert_eq!(Some(left.len()), rows.checked_mul(inner), "left");
+    assert_eq!(Some(right.len()), inner.checked_mul(columns), "right");
+    assert_eq!(Some(result.len()), rows.checked_mul(columns), "result");
     // Slices have fewer bytes than an isize can count.
     let [to_inner, to_columns] = [inner, columns].map(usize::cast_signed);
     let (right_column, right_row) = if is_transposed { (to_inner, 1) } else { (1, to_columns) };
@@ -47,7 +48,7 @@ pub(super) fn multiply(
             Parallelism::None,
         );
     }
-    if inner <= 2 {
+    if inner <= 2 || rows == 1 || columns == 1 {
         for number in result {
             *number += 0.0;
         }

@@ -61,16 +61,14 @@ impl<'a> Rows<'a> {
             for (at, (made, read)) in rows.enumerate() {
                 let (others, step) = beside.row(first + at);
                 let cells = made.iter_mut().zip(read);
+                let set = |((made, read), other): ((&mut f32, &f32), &T)| {
+                    *made = function(*read, *other);
+                };
                 match (step, others.first()) {
-                    (1, _) => cells.zip(others).for_each(|((made, read), other)| {
-                        *made = function(*read, *other);
-                    }),
-                    (0, Some(other)) => {
-                        cells.for_each(|(made, read)| *made = function(*read, *other));
-                    }
-                    _ => cells
-                        .zip(others.iter().step_by(step.max(1)))
-                        .for_each(|((made, read), other)| *made = function(*read, *other)),
+                    (0, Some(other)) => cells.zip(std::iter::repeat(other)).for_each(set),
+                    // Many numbers are taken at once where the step is known.
+                    (1, _) => cells.zip(others).for_each(set),
+                    _ => cells.zip(others.iter().step_by(step.max(1))).for_each(set),
                 }
             }
         };
@@ -140,13 +138,17 @@ impl<'a, T: WithDType> Beside<'a, T> {
     }
 }
 
-/// The values of the first of the steps that are left and of those behind it that follow from it row by row. Nothing where
-/// its own rows do not follow from those of what it reads first.
-pub(super) fn chained(left: &[Step<()>], done: &[Step]) -> Option<Vec<Tensor>> {
-    let read = &done.get(*left.first()?.inputs.first()?)?.value;
+/// The value of a step, and those of the steps behind it that follow from it row by row. Nothing where its own rows do not
+/// follow from those of what it reads first.
+pub(super) fn chained(
+    first: &Step<()>,
+    behind: &[Step<()>],
+    done: &[Step],
+) -> Option<(Tensor, Vec<Tensor>)> {
+    let read = &done.get(*first.inputs.first()?)?.value;
     let mut shape = read.dims().to_vec();
     let mut chain = Vec::new();
-    for step in left {
+    for step in std::iter::once(first).chain(behind) {
         let [first, others @ ..] = step.inputs.as_slice() else { break };
         let follows = chain.is_empty() || *first + 1 == done.len() + chain.len();
         let others = others.iter().map(|at| done.get(*at).map(|step| &step.value));
@@ -158,7 +160,8 @@ pub(super) fn chained(left: &[Step<()>], done: &[Step]) -> Option<Vec<Tensor>> {
         *shape.last_mut()? = rows.columns;
         chain.push(rows);
     }
-    computed(read, &chain)
+    let mut values = computed(read, &chain)?.into_iter();
+    Some((values.next()?, values.collect()))
 }
 
 /// The value of an operation by its rows, if these follow from those of what it reads first.
@@ -353,8 +356,13 @@ mod tests {
                 .collect();
             let trace = program.run(&given).expect("runs");
             let left: Vec<Step<()>> = program.steps().iter().skip(4).cloned().collect();
-            let chained = chained(&left, trace.steps().get(..4).expect("given"));
-            assert_eq!(chained.expect("f32").len(), 5, "all five at once");
+            let ([first, behind @ ..], [given @ .., _, _, _, _, _]) =
+                (left.as_slice(), trace.steps())
+            else {
+                panic!("five steps behind those that are given");
+            };
+            let (_, others) = chained(first, behind, given).expect("f32");
+            assert_eq!(others.len(), 4, "all five at once");
             for step in trace.steps().iter().filter(|step| step.is_computed()) {
                 let again = trace.replay(step).expect("runs");
                 assert_eq!(bits(&again), bits(&step.value), "{}", step.name);

@@ -17,7 +17,7 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::attention::attention;
 use crate::config::{Config, Settings};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::foreign::{Match, are_booleans};
 use crate::program::{Given, Name, Op, Program, Role, Step, Trace};
 
@@ -41,6 +41,7 @@ impl Run {
     pub fn new(settings: &Settings, mut sources: Sources) -> Result<Self> {
         let config = sources.resolve(settings)?;
         sources.drop_what_follows(&config)?;
+        sources.refuse_absorbed_bias(&config)?;
         let program = attention(&config, &sources.outside(&config)?)?;
         Ok(Self { config, program, sources })
     }
@@ -172,7 +173,7 @@ impl Run {
         }
         // Queries, keys and values that the run starts at are drawn as its input is.
         if self.program.steps().iter().any(|step| Self::is_drawn(step, &own)) {
-            given.extend(crate::torch::draw(&self.config, |name| own.contains_key(&name))?);
+            given.extend(crate::torch::draw(&self.config)?);
         }
         given.extend(own);
         Ok(given)
@@ -180,6 +181,26 @@ impl Run {
 }
 
 impl Sources {
+    /// Refuses a bias of keys and values in the absorbed order, which makes none that it could be added to.
+    fn refuse_absorbed_bias(&self, config: &Config) -> Result<()> {
+        if !config.bias || !config.sizes.absorbs() {
+            return Ok(());
+        }
+        for name in [Name::BK, Name::BV] {
+            let is_there = match self.tensor(name) {
+                Some(bias) => bias.ne(0.0)?.max_all()?.to_scalar::<u8>()? > 0,
+                // It is drawn with its weight.
+                None => !self.has(Name::WK),
+            };
+            if is_there {
+                let what =
+                    tr!("{name} is of the keys and values of heads, and absorb makes none", name);
+                return Err(Error::config(what, "leave absorb out"));
+            }
+        }
+        Ok(())
+    }
+
     /// Drops given masks, biases and frequencies that are what follows from the settings anyway, so that the run knows
     /// how they are made. Frequencies stay as numbers: their last bits differ from machine to machine.
     fn drop_what_follows(&mut self, config: &Config) -> Result<()> {

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::masks::{self, check_shape, zeros_and_ones};
 use crate::attention::Outside;
-use crate::config::{Config, End, Place, Setting, Settings, Start};
+use crate::config::{Config, End, Place, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Record, one_tensor, split_place};
 use crate::foreign::{Match, meanings, read_weights, with_batch};
@@ -184,9 +184,8 @@ impl Sources {
     pub fn again(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let config = record.config.clone().unwrap_or_default();
         let is_from_file = |name: Name| {
-            let file = name.row().file.and_then(Setting::named);
             // There is no other place that a cache could come from.
-            name.role() == Role::Cache || file.is_some_and(|file| file.is_set(&config))
+            name.role() == Role::Cache || config.name_file_of(name)
         };
         Self::over_record(record, flags, is_from_file)
     }

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
-use crate::config::{Config, DrawInputs, End, Init, Input, Sizes, Start};
+use crate::config::{Config, DrawInputs, End, Init, Input, Settings, Sizes, Start};
 use crate::error::Result;
 use crate::program::{Given, Name, Projection};
 
@@ -12,15 +12,15 @@ use crate::program::{Given, Name, Projection};
 /// PyTorch does after `torch.manual_seed`.
 ///
 /// X comes first, then the memory; or, of a run that starts there, queries, keys and values in their place and in that of
-/// their projections. Of these the given ones are not drawn, unless [`DrawInputs::All`] are; weights and masks are drawn
-/// even if they are given, as modules are made before a checkpoint is loaded. What a run ends before is not drawn. With
+/// their projections. Of these, those that settings name a file for are not drawn, unless [`DrawInputs::All`] are; weights
+/// and masks are drawn even if they are given, as modules are made before a checkpoint is loaded. What a run ends before is not drawn. With
 /// [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass. With [`Init::XavierUniform`]
 /// q, k and v are constructed, their weights redrawn, and o comes after dropout. The projection of a gate comes behind o.
 /// The learned key and value of `add_bias_kv` come behind the weights that are drawn before dropout.
 ///
 /// # Errors
 /// If a tensor cannot be made.
-pub fn draw(config: &Config, is_given: impl Fn(Name) -> bool) -> Result<Given> {
+pub fn draw(config: &Config) -> Result<Given> {
     let [.., output] = Name::PROJECTIONS;
     let generator = Generator::of_cpu(config.draws.seed.0, config.draws.torch_cpu);
     let mut drawn = Drawn { generator, config, tensors: Given::new() };
@@ -35,7 +35,8 @@ pub fn draw(config: &Config, is_given: impl Fn(Name) -> bool) -> Result<Given> {
     let output = Some(output).filter(|_| config.end == End::Output);
     let gate = output.and(config.gate).map(|_| Name::GATE);
     let are_all = config.draws.inputs == DrawInputs::All;
-    for name in inputs.iter().filter(|name| are_all || !is_given(**name)) {
+    let settings = Settings::from(config);
+    for name in inputs.iter().filter(|name| are_all || !settings.name_file_of(**name)) {
         drawn.tokens(*name)?;
     }
     for projection in &projections {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mha_trace::check::{Tolerances, check};
-use mha_trace::config::Setting;
+use mha_trace::config::{Setting, Start};
 use mha_trace::file::{Output, Record};
 use mha_trace::foreign::NameMap;
 use mha_trace::{Result, Run, Settings, Sources, to_record};
@@ -228,4 +228,41 @@ fn what_is_stated_beside_a_record_holds() {
             Err(error) => assert!(error.to_string().contains(key), "{key}: {error}"),
         }
     }
+}
+
+/// X of a record whose config names no file for it was drawn, and all that is drawn behind it follows from that.
+#[test]
+fn what_a_record_lacks_is_drawn_as_it_was() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("run.safetensors");
+    let weights = ["w_q", "w_k", "w_v", "w_o", "dropout_keep"];
+    for lacking in [&weights[4..], &weights[3..], &weights] {
+        let mut record = recorded(&settings(json!({"batch": 2, "dropout": 0.3})));
+        record.entries.retain(|entry| !lacking.contains(&entry.name.as_str()));
+        Output::create(&path).and_then(|output| output.write(&record)).expect("written");
+        let flags = (Settings::default(), NameMap::default(), Tolerances::default());
+        let report = check(&path, &flags.0, &flags.1, &flags.2).expect("can be checked");
+        assert!(report.is_same(), "{lacking:?}");
+    }
+}
+
+/// The absorbed order makes no keys and values that a bias could be added to; one of zeros changes nothing.
+#[test]
+fn a_bias_of_keys_is_refused_in_the_absorbed_order() {
+    let latent =
+        |absorb: bool| settings(json!({"kv_lora_rank": 3, "bias": true, "absorb": absorb}));
+    assert!(Run::new(&latent(true), Sources::default()).is_err(), "it is drawn");
+    let mut record = recorded(&latent(false));
+    let run = |record: &Record| {
+        let sources = Sources::recorded(record, Start::Inputs, |_| true);
+        Run::new(&latent(true), sources).and_then(|run| run.trace())
+    };
+    let error = run(&record).expect_err("it is not 0");
+    assert!(error.to_string().starts_with("b_k"), "{error}");
+    for entry in &mut record.entries {
+        if ["b_k", "b_v"].contains(&entry.name.as_str()) {
+            entry.tensor = entry.tensor.zeros_like().expect("zeros");
+        }
+    }
+    assert!(run(&record).is_ok());
 }

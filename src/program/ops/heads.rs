@@ -152,10 +152,10 @@ impl Operation for Heads {
             Self::Split { heads: 1 } => tr!("{first} as one head", first),
             Self::Split { heads } => tr!("{first} split into {heads} heads", first, heads),
             Self::Repeat { times, is_tiled: false } => {
-                tr!("every head of {first} {times} times", first, times)
+                tr!("{times} times every head of {first}", first, times)
             }
             Self::Repeat { times, is_tiled: true } => {
-                tr!("all heads of {first} {times} times", first, times)
+                tr!("{times} times all heads of {first}", first, times)
             }
             Self::Append => names.join(", then "),
             Self::Join { is_shared_first } => {

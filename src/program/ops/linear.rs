@@ -302,7 +302,8 @@ fn spread(weight: &Tensor, heads: &Tensor) -> candle_core::Result<Tensor> {
 fn product(left: &Tensor, right: &Tensor) -> Result<Tensor> {
     let product = left.matmul(right)?;
     let is_short = left.dims().last().is_some_and(|inner| *inner <= 2);
-    Ok(if is_short { product.affine(1.0, 0.0)? } else { product })
+    let is_single = product.dims().iter().rev().take(2).any(|size| *size == 1);
+    Ok(if is_short || is_single { product.affine(1.0, 0.0)? } else { product })
 }
 
 #[cfg(test)]
@@ -310,6 +311,7 @@ mod tests {
     use candle_core::{DType, Device, Tensor};
 
     use super::*;
+    use crate::program::Op;
 
     /// As `torch.zeros(1, 2, 4, keys) @ -torch.ones(1, 2, keys, 3)`, and as `F.linear` of two inputs and more.
     #[test]
@@ -320,20 +322,28 @@ mod tests {
                 .expect("fits")
         };
         let has_sign = |tensor: &Tensor| {
-            let values = tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>());
-            values.expect("f32").iter().any(|value| value.is_sign_negative())
+            let flat = tensor.flatten_all().and_then(|flat| flat.to_dtype(DType::F64));
+            let values = flat.and_then(|flat| flat.to_vec1::<f64>());
+            values.expect("numbers").iter().any(|value| value.is_sign_negative())
         };
-        for inner in 1..=5 {
-            let (weights, values) =
-                (tensor(0.0, &[1, 2, 4, inner]), tensor(-1.0, &[1, 2, inner, 3]));
-            let sum = Linear::WeightedSum.value(&[&weights, &values]).expect("fits");
-            assert!(!has_sign(&sum), "{inner} keys");
-            let dot = Linear::DotProduct.value(&[&weights, &tensor(-1.0, &[1, 2, 3, inner])]);
-            assert!(!has_sign(&dot.expect("fits")), "{inner} features of a head");
-            let project = Linear::Project { tokens: Query, rows: None };
-            let projected =
-                project.value(&[&tensor(0.0, &[2, 4, inner]), &tensor(-1.0, &[4, inner])]);
-            assert!(!has_sign(&projected.expect("fits")), "{inner} inputs");
+        let of = |operation: Linear, left: &Tensor, right: &Tensor| {
+            Op::from(operation).eval(&[left, right]).expect("fits")
+        };
+        let sizes = (1..=5).flat_map(|inner| [(inner, 4, 3), (inner, 1, 3), (inner, 4, 1)]);
+        for (inner, rows, columns) in sizes {
+            let said = format!("{rows} times {inner} times {columns}");
+            for dtype in [DType::F32, DType::F64] {
+                let tensor =
+                    |value, shape: &[usize]| tensor(value, shape).to_dtype(dtype).expect("widens");
+                let weights = tensor(0.0, &[1, 2, rows, inner]);
+                let values = tensor(-1.0, &[1, 2, inner, columns]);
+                assert!(!has_sign(&of(Linear::WeightedSum, &weights, &values)), "{said}");
+                let keys = tensor(-1.0, &[1, 2, columns, inner]);
+                assert!(!has_sign(&of(Linear::DotProduct, &weights, &keys)), "{said}");
+                let (x, weight) = (tensor(0.0, &[1, rows, inner]), tensor(-1.0, &[columns, inner]));
+                let project = Linear::Project { tokens: Query, rows: None };
+                assert!(!has_sign(&of(project, &x, &weight)), "{said}");
+            }
         }
     }
 }

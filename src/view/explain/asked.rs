@@ -127,7 +127,7 @@ fn by_position<V>(
     }
     let mut index = Vec::new();
     for ((axis, size), place) in whole.iter().zip(places) {
-        index.push(number(step, axis, size, &place.at, &index, labels)?);
+        index.push(number((step, whole), (axis, size), &place.at, &index, labels)?);
     }
     Ok(index)
 }
@@ -159,7 +159,7 @@ fn by_name<V>(
     for ((axis, own), (_, size)) in step.axes.iter().zip(whole.iter()) {
         let place = places.iter().find(|place| place.axis.as_deref() == Some(axis.name()));
         index.push(match place {
-            Some(place) => number(step, axis, size, &place.at, &index, labels)?,
+            Some(place) => number((step, whole), (axis, size), &place.at, &index, labels)?,
             None if own == 1 => 0,
             None => {
                 let what =
@@ -181,9 +181,8 @@ fn by_names<V>(step: &Step<V>) -> String {
 
 /// The place on an axis that a number or a token's label says, at these places of the axes before it.
 fn number<V>(
-    step: &Step<V>,
-    axis: Axis,
-    size: usize,
+    (step, whole): (&Step<V>, &Axes),
+    (axis, size): (Axis, usize),
     text: &str,
     before: &[usize],
     labels: Option<&Labels>,
@@ -197,7 +196,7 @@ fn number<V>(
                     "has no {axis} {text}: it is {axes}",
                     axis = axis.told(),
                     text,
-                    axes = step.axes
+                    axes = whole
                 );
                 Err(Error::tensor(
                     step.name,
@@ -216,7 +215,7 @@ fn number<V>(
             "has no {axis} {text}: it is {axes}",
             axis = axis.told(),
             text = quoted(text),
-            axes = step.axes
+            axes = whole
         );
         let fix = match axis {
             Axis::Query | Axis::Key if labels.is_none() => {
