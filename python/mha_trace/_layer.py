@@ -163,7 +163,12 @@ def _is_shared(call: Call) -> bool:
     """Whether the layer takes keys and values of an earlier one, as the last layers of Gemma 3n do."""
     said = ((config.get("num_kv_shared_layers"), config.get("num_hidden_layers")) for config in call.configs)
     own = next((layers - shared for shared, layers in said if shared and layers), None)
-    return own is not None and call.layer is not None and call.layer >= own and {"k_heads", "v_heads"} <= call.tensors.keys()
+    return (
+        own is not None
+        and call.layer is not None
+        and call.layer >= own
+        and {"k_heads", "v_heads"} <= call.tensors.keys()
+    )
 
 
 def _crosses(call: Call) -> bool:
