@@ -137,12 +137,15 @@ struct StepText<D> {
 /// The trace in a text, whose arrays are read on all cores. Nothing where the text is something else or something is wrong
 /// with it, which reading it in order tells.
 fn trace_at_once(path: &Path, text: &str) -> Option<Record> {
+    // Other objects are not read through for nothing.
+    if !text.contains("\"format\"") {
+        return None;
+    }
     let Object(trace) = serde_json::from_str::<Object<TraceText<&RawValue>>>(text).ok()?;
     let TraceText { format, version, config, steps } = trace;
     let head = Head { format, version, weight_map: None };
     head.format.as_ref().filter(|_| head.check(path).is_ok())?;
-    let mut names = HashSet::new();
-    if !steps.iter().all(|Object(step)| names.insert(step.name.clone())) {
+    if twice(&steps).is_some() {
         return None;
     }
     let entries = steps.into_par_iter().map(|Object(step)| {
@@ -156,15 +159,19 @@ fn trace_at_once(path: &Path, text: &str) -> Option<Record> {
 
 fn read_trace(path: &Path, text: &str) -> Result<Record> {
     let TraceText { config, steps, .. } = parse_object(path, text)?;
-    let mut names = HashSet::new();
-    let config = config.map(|Object(config)| config);
-    let steps: Vec<StepText<Array>> = steps.into_iter().map(|Object(step)| step).collect();
-    if let Some(twice) = steps.iter().find(|step| !names.insert(step.name.as_str())) {
-        let what = tr!("step \"{twice}\" is there twice", twice = quoted(&twice.name));
+    if let Some(twice) = twice(&steps) {
+        let what = tr!("step \"{twice}\" is there twice", twice = quoted(twice));
         return Err(Error::file(path, what, "keep one of them"));
     }
-    let entries = steps.into_iter().map(|step| entry(path, step)).collect::<Result<_>>()?;
-    Ok(Record { config, entries })
+    let entries = steps.into_iter().map(|Object(step)| entry(path, step)).collect::<Result<_>>()?;
+    Ok(Record { config: config.map(|Object(config)| config), entries })
+}
+
+/// The name that a second step has as well.
+fn twice<D>(steps: &[Object<StepText<D>>]) -> Option<&str> {
+    let mut names = HashSet::new();
+    let mut all = steps.iter().map(|Object(step)| step.name.as_str());
+    all.find(|name| !names.insert(*name))
 }
 
 fn entry(path: &Path, step: StepText<Array>) -> Result<Entry> {

@@ -73,6 +73,10 @@ pub fn make_ready(numbers: &mut [f32]) {
     const SLOW: Duration = Duration::from_millis(1);
     static ARE_SLOW: AtomicBool = AtomicBool::new(false);
 
+    // Most values are smaller, and need no other thread to have begun.
+    if size_of_val(numbers) < BYTES {
+        return;
+    }
     let before = numbers.as_ptr().align_offset(BYTES);
     let inside = numbers.get_mut(before..).unwrap_or_default();
     inside.par_chunks_exact_mut(BYTES / size_of::<f32>()).for_each(|page| {

@@ -7,12 +7,12 @@ use pulp::{Arch, NullaryFnOnce};
 use crate::program::rows::Rows;
 
 /// Softmax over rows of so many numbers. The exponentials are those of f64, rounded.
-pub(super) fn softmax<'a>(columns: usize) -> Option<Rows<'a>> {
+pub(super) fn softmax<'a>(columns: usize) -> Rows<'a> {
     let arch = Arch::new();
     let make = move |_: usize, scores: &[f32], shares: &mut [f32]| {
         arch.dispatch(SoftmaxRows { scores, shares, columns });
     };
-    (columns > 0).then(|| Rows::new(columns, make))
+    Rows::new(columns, make)
 }
 
 /// Softmax of rows of scores.

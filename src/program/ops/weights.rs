@@ -154,7 +154,7 @@ impl Operation for Weighting {
     fn rows<'a>(&'a self, read: &[usize], others: &[&'a Tensor]) -> Option<Rows<'a>> {
         match (self, others) {
             (Self::Softmax { empty_row: EmptyRow::Nan, axis_from_last: 1 }, []) => {
-                loops::softmax(*read.last()?)
+                Some(loops::softmax(*read.last()?))
             }
             _ => None,
         }

@@ -12,7 +12,7 @@ const filled = (text, values) => text.replace(/\{(\w+)\}/g, (_, key) => values[k
 /** A text of the page. */
 const say = (name, values = {}) => filled(DATA.texts[name], values);
 
-const total = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
+const total = numbers => numbers.reduce((sum, number) => sum + number, 0);
 
 /** A list of so many, made by their place. */
 const times = (count, make) => Array.from({ length: count }, (_, at) => make(at));
@@ -65,7 +65,7 @@ function broadcast(step, index) {
 }
 
 /** Whether a mask blocks a cell. NaN is not what a mask gives, even where it comes of one. */
-const isBlocked = (step, index, value) => !isNaN(value) && step.blocked.some((at) => blocks(STEPS[at], index));
+const isBlocked = (step, index, value) => !isNaN(value) && step.blocked.some(at => blocks(STEPS[at], index));
 
 /** Whether a mask or a bias blocks a cell. */
 function blocks(mask, index) {
@@ -73,7 +73,7 @@ function blocks(mask, index) {
   return mask.flags ? value === 1 : value === -Infinity;
 }
 
-const scientific = (text) => text.replace("e+", "e");
+const scientific = text => text.replace("e+", "e");
 
 /** A number as the tool's tables have it: so many decimals, halves to even on its exact value. */
 function number(value, decimals = DATA.decimals) {

@@ -1,17 +1,17 @@
 // The page: what is looked at, how a number came about, keys and addresses.
 
-const $ = (id) => document.getElementById(id);
-const all = (selector) => [...document.querySelectorAll(selector)];
+const $ = id => document.getElementById(id);
+const all = selector => [...document.querySelectorAll(selector)];
 const LINKS = all("nav a[data-step]");
 /** The steps in the order in which they are gone through. */
-const ORDER = all("nav ol a[data-step]").map((at) => Number(at.dataset.step));
+const ORDER = all("nav ol a[data-step]").map(at => Number(at.dataset.step));
 const state = { at: ORDER[0], item: 0, head: 0, heads: 1, view: "table", side: 0, pin: undefined, window: [0, 0] };
 for (const step of STEPS) state.heads = max(state.heads, step.axes[step.head]?.size ?? 1);
 const here = () => STEPS[state.at];
 /** The side of a step that is looked at, and the one that numbers are worked out from. */
-const sideOf = (step) => (step.sides.length > 1 ? state.side : 0);
+const sideOf = step => (step.sides.length > 1 ? state.side : 0);
 const workedSide = () => state.side % DIFFERENCE;
-const cellAtIndex = (index) => document.querySelector(`#view [data-cell="${index.join("/")}"]`);
+const cellAtIndex = index => document.querySelector(`#view [data-cell="${index.join("/")}"]`);
 
 /** Goes to a step, and to a cell of it. */
 function go(at, index = leadOf(STEPS[at])) {
@@ -32,7 +32,7 @@ function decoded(name) {
 /** Shows what the address says: a step; the first places of its axes; with one on every axis, a cell that is pinned. */
 function follow() {
   const [name, ...places] = location.hash.slice(1).split("/");
-  const at = STEPS.findIndex((step) => decoded(name) === step.name);
+  const at = STEPS.findIndex(step => decoded(name) === step.name);
   if (at < 0) return name === "main" || show();
   const step = STEPS[at];
   const index = places.map(Number);
@@ -59,7 +59,7 @@ function follow() {
 function offer(select, step, axis) {
   const count = step.kept[axis] ?? 0;
   const chosen = leadOf(step)[axis];
-  select.replaceChildren(...times(count, (at) => new Option(at, at, false, at === chosen)));
+  select.replaceChildren(...times(count, at => new Option(at, at, false, at === chosen)));
   select.parentElement.hidden = count < 2;
 }
 
@@ -102,20 +102,20 @@ function show() {
 function draw(step, view, head) {
   const side = sideOf(step);
   const box = $("view");
-  if (![side % DIFFERENCE, side && 1].every((one) => tensor(step, one))) {
+  if (![side % DIFFERENCE, side && 1].every(one => tensor(step, one))) {
     box.replaceChildren(el("p", say("absent")));
     return;
   }
   const lead = leadOf(step);
-  const heatOn = (leads) => view !== "table" && !step.flags && heatOf(step, leads, side);
+  const heatOn = leads => view !== "table" && !step.flags && heatOf(step, leads, side);
   if (view === "heads") {
-    const leads = times(step.kept[head], (at) => lead.with(head, at));
+    const leads = times(step.kept[head], at => lead.with(head, at));
     const heat = heatOn(leads);
     box.replaceChildren(
       heat ? legend(heat) : "",
       el(
         "div.heads",
-        ...leads.map((own) => {
+        ...leads.map(own => {
           const caption = placeName(step, head, own[head], 0);
           if (kept(step)[1] * leads.length <= MOST_COLUMNS) return grid(step, own, side, { heat, caption });
           return button(
@@ -148,7 +148,7 @@ function button(name, click, ...before) {
 }
 
 /** Buttons for the other rows and columns of a large table. */
-const pager = (step) =>
+const pager = step =>
   kept(step).flatMap((count, i) => {
     if (count <= WINDOW) return [];
     const from = state.window[i];
@@ -166,7 +166,7 @@ const pager = (step) =>
 
 /** Tells how the number in a cell came about, and lights up what it is read from. */
 function tell(index) {
-  all("#view .here, #view .pinned, #view th.lit").forEach((other) => other.classList.remove("here", "pinned", "lit"));
+  all("#view .here, #view .pinned, #view th.lit").forEach(other => other.classList.remove("here", "pinned", "lit"));
   const step = here();
   const title = el("h3", { id: "how-title" });
   const value = index && shown(step, index);
@@ -211,11 +211,11 @@ function shown(step, index, side = sideOf(step)) {
 function copied(step, isNumpy) {
   const side = sideOf(step);
   const indices = step.kept.reduce(
-    (some, size) => some.flatMap((index) => times(size, (at) => [...index, at])),
+    (some, size) => some.flatMap(index => times(size, at => [...index, at])),
     [[]],
   );
   const isFlag = step.flags && side !== DIFFERENCE;
-  const text = (index) => {
+  const text = index => {
     const value = shown(step, index);
     if (!isNumpy) return value;
     return isFlag
@@ -223,7 +223,7 @@ function copied(step, isNumpy) {
       : value.replace("NaN", "np.nan").replace("Infinity", "np.inf");
   };
   if (!isNumpy) {
-    const rows = indices.map((index) => [...index, text(index)].join());
+    const rows = indices.map(index => [...index, text(index)].join());
     return [[...step.axes.map(({ name }) => name), "value"].join(), ...rows, ""].join("\n");
   }
   const type = isFlag ? "bool_" : step.dtype === "f64" || side === DIFFERENCE ? "float64" : "float32";
@@ -250,8 +250,8 @@ async function copy(isNumpy) {
   }
 }
 
-const cellAt = (target) => target.closest?.("#view [data-cell]");
-const indexAt = (cell) => cell.dataset.cell.split("/").filter(Boolean).map(Number);
+const cellAt = target => target.closest?.("#view [data-cell]");
+const indexAt = cell => cell.dataset.cell.split("/").filter(Boolean).map(Number);
 
 /** Pins a cell, or lets go of it, and puts the focus back on it once the page is drawn again. */
 function pin(cell, isFocused) {
@@ -261,28 +261,28 @@ function pin(cell, isFocused) {
   else go(state.at, index);
 }
 
-$("view").onpointerover = (event) => {
+$("view").onpointerover = event => {
   const cell = cellAt(event.target);
   if (cell && !state.pin) tell(indexAt(cell));
 };
-$("view").addEventListener("focusin", (event) => {
+$("view").addEventListener("focusin", event => {
   const cell = cellAt(event.target);
   if (!cell) return;
-  all('#view [data-cell][tabindex="0"]').forEach((other) => {
+  all('#view [data-cell][tabindex="0"]').forEach(other => {
     other.tabIndex = -1;
   });
   cell.tabIndex = 0;
   if (!state.pin) tell(indexAt(cell));
   $("said").replaceChildren(`${cellName(here(), indexAt(cell))} = ${shown(here(), indexAt(cell))}`);
 });
-$("view").onclick = (event) => {
+$("view").onclick = event => {
   const cell = cellAt(event.target);
   if (cell) pin(cell);
 };
 
 function move(by) {
   const place = ORDER.indexOf(state.at);
-  const next = ORDER[place < 0 ? ORDER.findIndex((at) => at > state.at) : place + by];
+  const next = ORDER[place < 0 ? ORDER.findIndex(at => at > state.at) : place + by];
   if (next != null) go(next);
 }
 
@@ -290,12 +290,12 @@ function pick(change) {
   Object.assign(state, change);
   go(state.at);
 }
-const pickHead = (at) => at >= 0 && at < here().kept[here().head] && pick({ head: at * shared(here()) });
+const pickHead = at => at >= 0 && at < here().kept[here().head] && pick({ head: at * shared(here()) });
 function look(change) {
   Object.assign(state, change);
   show();
 }
-const turn = (view) => look({ view: state.view === view ? "table" : view });
+const turn = view => look({ view: state.view === view ? "table" : view });
 function turnSide(side) {
   $("side").value = side;
   look({ side });
@@ -330,7 +330,7 @@ const KEYS = {
   "]": () => pickHead(leadOf(here())[here().head] + 1),
   s: () => DATA.sides.length && turnSide((state.side + 1) % 3),
 };
-document.onkeydown = (event) => {
+document.onkeydown = event => {
   const { key, target } = event;
   const cell = cellAt(target);
   if (event.ctrlKey || event.altKey || event.metaKey || target.closest?.("select, textarea")) return;
@@ -349,7 +349,7 @@ $("next").onclick = () => move(1);
 $("head").onchange = ({ target }) => pickHead(Number(target.value));
 $("item").onchange = ({ target }) => pick({ item: Number(target.value) });
 if ($("side")) $("side").onchange = ({ target }) => turnSide(Number(target.value));
-all("[data-view]").forEach((one) => (one.onclick = () => look({ view: one.dataset.view })));
+all("[data-view]").forEach(one => (one.onclick = () => look({ view: one.dataset.view })));
 $("numpy").onclick = () => copy(true);
 $("csv").onclick = () => copy(false);
 dark.addEventListener("change", show);

@@ -11,12 +11,12 @@ const PALETTES = {
   light: ["255 255 255", "33 102 172", "179 88 6", "0 90 110", "242 242 242", "154 154 154"],
   dark: ["30 33 38", "128 190 240", "253 184 99", "120 215 225", "38 41 47", "109 115 124"],
 };
-const palette = () => PALETTES[dark.matches ? "dark" : "light"].map((colour) => colour.split(" ").map(Number));
-const rgb = (colour) => `rgb(${colour.join(" ")})`;
+const palette = () => PALETTES[dark.matches ? "dark" : "light"].map(colour => colour.split(" ").map(Number));
+const rgb = colour => `rgb(${colour.join(" ")})`;
 const mix = (from, to, share) => from.map((part, i) => Math.round(part + (to[i] - part) * min(share, 1)));
 
 /** Rows and columns of a step's tables, as far as the page holds them. */
-const kept = (step) => [1, 1, ...step.kept].slice(-2);
+const kept = step => [1, 1, ...step.kept].slice(-2);
 
 /** The index of a cell of a table. */
 const indexOf = (step, lead, row, column) => [...lead, row, column].slice(-step.axes.length || Infinity);
@@ -50,7 +50,7 @@ function heatOf(step, leads, side) {
   }
   const isKnown = step.range && side !== DIFFERENCE;
   const [low, high] = isKnown ? step.range : [-most, most];
-  const of = (value) =>
+  const of = value =>
     isKnown
       ? mix(neutral, sequential, (value - low) / (high - low))
       : mix(neutral, value < 0 ? negative : positive, high && abs(value) / high);
@@ -59,15 +59,15 @@ function heatOf(step, leads, side) {
 
 /** Black or white, whichever stands out from a colour. */
 function inkOn(colour) {
-  const [r, g, b] = colour.map((part) => ((part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  const [r, g, b] = colour.map(part => ((part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
 }
 
 /** How many query heads share one of a step's heads. */
-const shared = (step) => max(1, floor(state.heads / (step.axes[step.head]?.size ?? 1)));
+const shared = step => max(1, floor(state.heads / (step.axes[step.head]?.size ?? 1)));
 
 /** The index on the axes before those of a table: the batch item and the head that are looked at. */
-const leadOf = (step) =>
+const leadOf = step =>
   step.axes.slice(0, -2).map((_, at) => {
     const wanted = at === step.head ? floor(state.head / shared(step)) : at ? 0 : state.item;
     return min(wanted, step.kept[at] - 1);
@@ -98,11 +98,11 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
   const [rows, columns] = kept(step);
   const [top, left] = window;
   const header = (axis, at) => (rank > axis ? placeName(step, rank - 1 - axis, at, item) : step.name);
-  const isLit = (at, place) => [...(lit ?? [])].some((cell) => cell.split(",")[at] === String(place));
+  const isLit = (at, place) => [...(lit ?? [])].some(cell => cell.split(",")[at] === String(place));
   const sums = step.is_share && side !== DIFFERENCE && columns === step.axes.at(-1).size;
   const head = el("tr", rank > 1 ? el("td") : "");
-  const shown = times(min(size, columns - left), (c) => left + c);
-  head.append(...shown.map((c) => th("col", header(0, c), isLit(1, c))), sums ? th("col", say("sum")) : "");
+  const shown = times(min(size, columns - left), c => left + c);
+  head.append(...shown.map(c => th("col", header(0, c), isLit(1, c))), sums ? th("col", say("sum")) : "");
   const body = el("tbody");
   for (let r = top; r < min(top + size, rows); r++) {
     const row = el("tr", rank > 1 ? th("row", header(1, r), isLit(0, r)) : "");
@@ -123,7 +123,7 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
       row.append(cell);
     }
     if (sums) {
-      row.append(el("td.sum", number(total(times(columns, (c) => valueAt(step, indexOf(step, lead, r, c), side))))));
+      row.append(el("td.sum", number(total(times(columns, c => valueAt(step, indexOf(step, lead, r, c), side))))));
     }
     body.append(row);
   }
@@ -136,16 +136,16 @@ const scroll = (label, ...children) => el("section.scroll", { tabindex: "0", "ar
 
 /** What colours and signs mean. */
 function legend(heat) {
-  const bar = (name) => el("span." + name, { "aria-hidden": "true" });
+  const bar = name => el("span." + name, { "aria-hidden": "true" });
   const colours = bar("bar");
-  const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(heat.of(heat.low + (heat.high - heat.low) * share)));
+  const stops = [0, 0.25, 0.5, 0.75, 1].map(share => rgb(heat.of(heat.low + (heat.high - heat.low) * share)));
   colours.style.backgroundImage = `linear-gradient(to right, ${stops})`;
   return el(
     "p.legend",
     number(heat.low),
     colours,
     number(heat.high),
-    ...[...heat.signs].flatMap((sign) => [bar("bar " + sign), say(sign)]),
+    ...[...heat.signs].flatMap(sign => [bar("bar " + sign), say(sign)]),
   );
 }
 
@@ -182,14 +182,14 @@ function sums(caption, header, rows) {
     el(
       "table.terms",
       el("caption.unseen", caption),
-      el("thead", el("tr", ...header.map((name) => th("col", name)))),
+      el("thead", el("tr", ...header.map(name => th("col", name)))),
       el("tbody", ...body),
     ),
   );
 }
 
 /** A term's product; undefined where the page does not hold one of its factors. */
-const heldProduct = (term) => (term.some((factor) => factor.value == null) ? undefined : product(term));
+const heldProduct = term => (term.some(factor => factor.value == null) ? undefined : product(term));
 
 const link = (step, index, text) => el("a", { href: address(step, index) }, text);
 

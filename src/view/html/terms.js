@@ -3,7 +3,7 @@
 const FUNCTIONS = {
   tanh: (x, by) => Math.tanh(x / by),
   clip: (x, by) => min(max(x, -by), by),
-  sigmoid: (x) => 1 / (1 + Math.exp(-x)),
+  sigmoid: x => 1 / (1 + Math.exp(-x)),
   plus: (x, by) => x + by,
 };
 
@@ -22,24 +22,24 @@ function readCell(step, read, index, side) {
 function rowOf(step, lead, side) {
   const last = step.axes.length - 1;
   if (step.kept[last] < step.axes[last].size || !tensor(step, side)) return;
-  return times(step.axes[last].size, (at) => cellOf(step, [...lead, at], side));
+  return times(step.axes[last].size, at => cellOf(step, [...lead, at], side));
 }
 
 /** What a norm multiplies by, and the mean with the other sign: of the row, or of those of all heads. */
 function normed(step, row, [item, head, ...rest], side) {
   const x = STEPS[step.inputs[0]];
-  const heads = row.over_heads ? times(x.axes[1].size, (at) => at) : [head];
-  const cells = heads.map((head) => rowOf(x, [item, head, ...rest].slice(0, x.axes.length - 1), side));
+  const heads = row.over_heads ? times(x.axes[1].size, at => at) : [head];
+  const cells = heads.map(head => rowOf(x, [item, head, ...rest].slice(0, x.axes.length - 1), side));
   if (cells.includes(undefined)) return {};
   const all = cells.flat();
-  const average = (of) => total(all.map((cell) => of(cell.value))) / all.length;
-  const mean = row.centred ? average((x) => x) : 0;
-  return { cells: all, mean: -mean, root: 1 / Math.sqrt(average((x) => (x - mean) ** 2) + row.eps) };
+  const average = of => total(all.map(cell => of(cell.value))) / all.length;
+  const mean = row.centred ? average(x => x) : 0;
+  return { cells: all, mean: -mean, root: 1 / Math.sqrt(average(x => (x - mean) ** 2) + row.eps) };
 }
 
 /** The exponentials of a row of scores, and their sum. */
 function exponentials(step, lead, side) {
-  const [scores, sinks] = step.inputs.map((at) => STEPS[at]);
+  const [scores, sinks] = step.inputs.map(at => STEPS[at]);
   const keys = rowOf(scores, lead, side);
   if (!keys) return;
   const sink = sinks && cellOf(sinks, [lead[1]], side);
@@ -50,7 +50,7 @@ function exponentials(step, lead, side) {
     key.less = key.value - largest;
     key.exp = Math.exp(key.less);
   }
-  return { keys, sink, all, largest, sum: total(all.map((key) => key.exp)) };
+  return { keys, sink, all, largest, sum: total(all.map(key => key.exp)) };
 }
 
 function turned(step, turn, index, side) {
@@ -114,7 +114,7 @@ function explain(step, index, side) {
   if (!pattern || step.is_given) return told;
   if (pattern === "by_cell") {
     const flat = index.reduce((sum, at, axis) => sum * step.axes[axis].size + at, 0);
-    told.terms = (step.cells?.[flat] ?? []).map((factors) =>
+    told.terms = (step.cells?.[flat] ?? []).map(factors =>
       factors.map(([name, value, cell]) => ({
         name,
         value: Number(value),
@@ -126,10 +126,10 @@ function explain(step, index, side) {
   } else if (pattern.sum) {
     for (const { count, when, factors } of pattern.sum) {
       if (!applies(step, when, index, from)) continue;
-      told.terms.push(...times(count, (k) => factors.map((factor) => factorOf(step, factor, [...index, k], from))));
+      told.terms.push(...times(count, k => factors.map(factor => factorOf(step, factor, [...index, k], from))));
     }
   } else if (pattern.any) {
-    told.any = pattern.any.map((read) => readCell(step, read, index, from));
+    told.any = pattern.any.map(read => readCell(step, read, index, from));
   } else {
     const isWeight = pattern !== "log_sum_exp";
     const row = exponentials(step, isWeight ? index.slice(0, -1) : index, from);
@@ -141,7 +141,7 @@ function explain(step, index, side) {
       const log = { name: say("logOf", { over }), value: Math.log(row.sum) };
       const isEmpty = row.largest === -Infinity;
       told.terms = isEmpty ? [[{ name: say("allLow"), value: row.largest }]] : [[largest], [log]];
-    } else if (pattern.softmax.zero && row.keys.every((key) => key.value === -Infinity)) {
+    } else if (pattern.softmax.zero && row.keys.every(key => key.value === -Infinity)) {
       told.terms = [[{ name: say("zero"), value: 0 }]];
     } else {
       const key = row.keys[index.at(-1)];
@@ -152,12 +152,12 @@ function explain(step, index, side) {
   return told;
 }
 
-const product = (term) => term.reduce((value, factor) => value * factor.value, 1);
+const product = term => term.reduce((value, factor) => value * factor.value, 1);
 
 /** The cells that a number is read from, by step. */
 function cellsOf(told) {
-  const factors = told.terms.flat().flatMap((factor) => factor.cells ?? factor);
-  return [...factors, ...(told.row?.all ?? told.any ?? [])].filter((cell) => cell.step);
+  const factors = told.terms.flat().flatMap(factor => factor.cells ?? factor);
+  return [...factors, ...(told.row?.all ?? told.any ?? [])].filter(cell => cell.step);
 }
 
 /** What the cell is made of from which a NaN comes: of those that are read, the first that is NaN, and so on. */
@@ -172,14 +172,14 @@ function trail(step, index, side) {
   for (let cell = { step, index }; cell;) {
     const told = explain(cell.step, cell.index, side);
     path.push(told);
-    const size = (term) => abs(product(term));
-    const withCells = told.terms.filter((term) => term.some((factor) => factor.step));
+    const size = term => abs(product(term));
+    const withCells = told.terms.filter(term => term.some(factor => factor.step));
     // A NaN is followed before all numbers, and a mask that blocks before those that do not.
     const [largest = told.any?.toSorted((left, right) => right.value - left.value) ?? []] = withCells.sort(
       (left, right) => !(size(left) >= size(right)) - !(size(right) >= size(left)),
     );
-    const cells = largest.filter((factor) => factor.step);
-    cell = cells.find((factor) => factor.step.is_of_input) ?? cells[0];
+    const cells = largest.filter(factor => factor.step);
+    cell = cells.find(factor => factor.step.is_of_input) ?? cells[0];
   }
   return path;
 }

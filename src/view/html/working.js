@@ -10,18 +10,18 @@ function working(told) {
   }
   const from = nanFrom(told);
   if (step.is_given) return [line(say("given")), ...from];
-  const masks = any ? any.filter((cell) => cell.value) : blockers(step, index);
+  const masks = any ? any.filter(cell => cell.value) : blockers(step, index);
   const notes = step.notes.filter(({ when }) => applies(step, when, index, workedSide()));
   const out = [
     row ? softmaxTable(told, row) : "",
-    ...masks.map((cell) => line(say("masked", { mask: cell.name, title: cell.step.title }))),
+    ...masks.map(cell => line(say("masked", { mask: cell.name, title: cell.step.title }))),
     ...notes.map(({ text, read }) => {
       const cell = readCell(step, read, index, workedSide());
       return line(filled(text, { ...[...index, ...cell.index], name: cell.name, value: brief(cell.value) }));
     }),
   ];
   const products = terms.map(heldProduct);
-  const held = products.filter((value) => value != null);
+  const held = products.filter(value => value != null);
   const sum = total(held);
   if (terms.length === 1) {
     out.push(
@@ -31,12 +31,12 @@ function working(told) {
       ),
     );
   } else if (terms.length) {
-    const widest = max(...terms.map((term) => term.length));
+    const widest = max(...terms.map(term => term.length));
     const wide = (cells, last) => [...cells, ...times(2 * widest - cells.length, () => ""), brief(last)];
     const rows = terms.map((term, at) => ({
       kind: "term",
       cells: wide(
-        term.flatMap((factor) => [factorName(factor), brief(factor.value)]),
+        term.flatMap(factor => [factorName(factor), brief(factor.value)]),
         products[at],
       ),
     }));
@@ -72,7 +72,7 @@ function apart(value, sum, ...parts) {
 function nanFrom(told) {
   if (!isNaN(told.value) || state.side === DIFFERENCE) return [];
   const { step, index, terms, row, isUnknown } = nanSource(told, workedSide());
-  if (isUnknown || terms.flat().some((factor) => factor.value == null)) return [];
+  if (isUnknown || terms.flat().some(factor => factor.value == null)) return [];
   const cell = cellName(step, index);
   const from = cell === cellName(told.step, told.index) ? "" : say("from", { cell });
   const isEmpty = row?.largest === -Infinity;
@@ -84,11 +84,11 @@ function nanFrom(told) {
 
 /** The cells of masks and biases that block a cell: those that no other mask is made of. */
 function blockers(step, index) {
-  const look = (at) => {
+  const look = at => {
     const mask = STEPS[at];
     if (!blocks(mask, index)) return [];
     const own = broadcast(mask, index);
-    const parts = mask.inputs.filter((part) => STEPS[part].sides.some(Boolean));
+    const parts = mask.inputs.filter(part => STEPS[part].sides.some(Boolean));
     return parts.length ? parts.flatMap(look) : [{ step: mask, index: own, name: cellName(mask, own) }];
   };
   return step.blocked.flatMap(look);
@@ -108,24 +108,24 @@ function softmaxTable({ step, index, terms }, row) {
     key.isApart = apart(key.own, key.share);
     key.masks = blockers(key.step, key.index);
   }
-  const isRecorded = isWeight && row.all.some((key) => key.isApart);
+  const isRecorded = isWeight && row.all.some(key => key.isApart);
   // The header of a column, what it has for a key, and its sum.
   const columns = [
-    [say("score"), (key) => link(key.step, key.index, brief(key.value)), ""],
-    [say("less", { max: brief(row.largest) }), (key) => brief(key.less), ""],
-    [say("exp"), (key) => brief(key.exp), brief(row.sum)],
+    [say("score"), key => link(key.step, key.index, brief(key.value)), ""],
+    [say("less", { max: brief(row.largest) }), key => brief(key.less), ""],
+    [say("exp"), key => brief(key.exp), brief(row.sum)],
   ];
   const add = (header, of, sum = "") => columns.push([header, of, sum]);
-  const sum = (of) => brief(total(row.all.map(of)));
-  if (isWeight) add(say("share", { sum: brief(row.sum) }), (key) => brief(key.share), sum((key) => key.share));
+  const sum = of => brief(total(row.all.map(of)));
+  if (isWeight) add(say("share", { sum: brief(row.sum) }), key => brief(key.share), sum(key => key.share));
   if (isRecorded) {
-    const own = (key) => (key.isApart ? "≠ " : "") + brief(key.own);
-    add(say("recorded"), own, sum((key) => key.own));
+    const own = key => (key.isApart ? "≠ " : "") + brief(key.own);
+    add(say("recorded"), own, sum(key => key.own));
   }
-  if (row.all.some((key) => key.masks.length)) {
-    add(say("blockedBy"), (key) => key.masks.map(({ name }) => name).join(say("comma")));
+  if (row.all.some(key => key.masks.length)) {
+    add(say("blockedBy"), key => key.masks.map(({ name }) => name).join(say("comma")));
   }
-  const rows = row.all.map((key) => {
+  const rows = row.all.map(key => {
     const isOwn = key.index.join() === index.join();
     const name =
       key === row.sink
