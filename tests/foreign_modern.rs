@@ -339,7 +339,8 @@ fn one_item_is_not_many_of_one_token() {
     }
 }
 
-/// Items of one token each look like the tokens of one item: what tells them apart is heard, and otherwise both are told.
+/// Items of one token each look like the tokens of one item: what tells them apart is heard; otherwise the order of
+/// axes decides, and both are told.
 #[test]
 fn items_of_one_token_are_told_apart() {
     let flags = Settings { heads: Some(4), ..Settings::default() };
@@ -355,7 +356,10 @@ fn items_of_one_token_are_told_apart() {
     };
     let outside = ["x", "w_q", "w_k", "w_v", "w_o", "output"];
     let report = foreign(&outside, &flags).check().expect("checks");
-    assert!(!report.is_same() && report.fits_single_tokens);
+    assert!(report.is_same() && report.fits_single_tokens);
+    let as_tokens = Settings { seq_len: Some(5), ..flags.clone() };
+    let report = foreign(&outside, &as_tokens).check().expect("checks");
+    assert!(!report.is_same() && !report.fits_single_tokens);
     let with_heads = [&outside[..], &["q_heads", "head_outputs"]].concat();
     foreign(&with_heads, &flags).assert_same("heads");
     let lengths = Settings { lengths: Some(vec![1; 5]), ..flags.clone() };

@@ -88,7 +88,7 @@ pub fn checked(
         mut steps,
         matches,
         unmatched,
-        tokens_first,
+        is_trivial,
         padded_rows,
         diagnosis,
         ..
@@ -119,9 +119,6 @@ pub fn checked(
     let may_be_other = is_foreign && flags.mask.is_none() && flags.preset.is_none();
     let fits_other =
         differs && may_be_other && fits(Settings { mask: Some(other), ..flags.clone() })?;
-    let may_be_single = tokens_first && run.config().sizes.batch == 1 && flags.seq_len.is_none();
-    let fits_single_tokens =
-        differs && may_be_single && fits(Settings { seq_len: Some(1), ..flags.clone() })?;
     let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
     let is_open = differs && is_foreign && unexplained;
     let weights = named.record.tensor(Name::Weights.as_str());
@@ -142,7 +139,7 @@ pub fn checked(
         mask_read,
         fits_unmasked: fits_other && other == Mask::None,
         fits_causal: fits_other && other == Mask::Causal,
-        fits_single_tokens,
+        fits_single_tokens: is_trivial,
         fits_layer,
         fits_keys,
         flash,

@@ -31,6 +31,9 @@ pub struct Interpretation {
     pub unmatched: Vec<Unmatched>,
     /// Whether X was turned from (`seq_len`, batch, `d_in`).
     pub tokens_first: bool,
+    /// Whether every item of X has one token here, and nothing says so: attention does nothing then, and whatever it lacks
+    /// seems right.
+    pub is_trivial: bool,
     /// Whether the file brings a mask under the name of an argument.
     pub brings_mask: bool,
 }
@@ -86,6 +89,7 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
             matches: Vec::new(),
             unmatched: Vec::new(),
             tokens_first: false,
+            is_trivial: false,
             brings_mask: false,
         }]);
     }
@@ -131,7 +135,6 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
     let others = masks.chain(beside).map(|mask| with(Some(mask), &own));
     let others: Vec<Interpretation> = others.collect::<Result<_>>()?;
     let (record, x) = (&plain.record, plain.sources.tensor(Name::X));
-    // Attention of one token is none: whatever it lacks would seem right. So that is not meant unless something says so.
     let says_so = settings.seq_len.is_some()
         || settings.batch.is_some()
         || settings.past.is_some()
@@ -147,13 +150,15 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
     let mut turned = Vec::new();
     for way in std::iter::once(&plain).chain(&others).filter(|_| may_turn) {
         let Some((sources, seen)) = way.sources.with_tokens_first()? else { continue };
-        let mut way = Interpretation { sources, tokens_first: true, ..way.clone() };
+        let mut way =
+            Interpretation { sources, tokens_first: true, is_trivial: false, ..way.clone() };
         way.matches.push(seen);
         turned.push(way);
     }
-    let is_meant = !is_trivial || turned.is_empty();
-    let plain = std::iter::once(plain).filter(|_| is_meant);
-    Ok(plain.chain(others).chain(turned).collect())
+    plain.is_trivial = is_trivial && !turned.is_empty();
+    let mut all: Vec<Interpretation> = std::iter::once(plain).chain(others).chain(turned).collect();
+    all.sort_by_key(|way| way.is_trivial);
+    Ok(all)
 }
 
 /// Whether something states which keys are seen, beside the mask between positions.
@@ -337,7 +342,16 @@ impl Interpretation {
             sources = sources.with_mask(mask);
             settings.attn_mask = Some(name.into());
         }
-        Ok(Self { record, settings, sources, matches, unmatched, tokens_first: false, brings_mask })
+        Ok(Self {
+            record,
+            settings,
+            sources,
+            matches,
+            unmatched,
+            tokens_first: false,
+            is_trivial: false,
+            brings_mask,
+        })
     }
 
     /// The run, not yet started.

@@ -31,6 +31,8 @@ pub struct Recomputed {
     pub unmatched: Vec<Unmatched>,
     /// Whether X was read as (`seq_len`, batch, `d_in`).
     pub tokens_first: bool,
+    /// Whether attention does nothing to X as it was read, and nothing says that it was meant so.
+    pub is_trivial: bool,
     /// The rows that are left out.
     padding: Option<Padding>,
     pub padded_rows: Option<PaddedRows>,
@@ -40,6 +42,15 @@ pub struct Recomputed {
 impl Recomputed {
     pub fn is_same(&self) -> bool {
         !self.steps.is_empty() && self.same() == self.steps.len()
+    }
+
+    /// Whether all is the same, with a recorded step behind the weights: tokens of one item would have been mixed there.
+    pub fn shows_single_tokens(&self) -> bool {
+        let mixed = self.trace.descendants(|step| step.name == Name::Weights);
+        let mut mixed = self.trace.steps().iter().zip(mixed).filter(|(_, is_mixed)| *is_mixed);
+        let is_compared =
+            |step: &Step| self.steps.iter().any(|found| found.step == Some(step.name));
+        self.is_same() && mixed.any(|(step, _)| is_compared(step))
     }
 
     fn same(&self) -> usize {
@@ -137,7 +148,8 @@ pub fn recompute(
     tolerances: &Tolerances,
     orders: Orders,
 ) -> Result<Recomputed> {
-    let Interpretation { record, matches, mut unmatched, tokens_first, .. } = interpretation;
+    let Interpretation { record, matches, mut unmatched, tokens_first, is_trivial, .. } =
+        interpretation;
     let trace = run.trace()?;
     let is_read = |taken: &Match| {
         let parameter = Name::named(&taken.step).filter(|name| name.role() == Role::Parameter);
@@ -193,6 +205,7 @@ pub fn recompute(
         matches,
         unmatched,
         tokens_first,
+        is_trivial,
         padding,
         padded_rows,
         diagnosis: None,

@@ -92,7 +92,8 @@ pub struct Report {
     /// Whether a foreign file that starts at queries, keys and values and differs would be the same under a causal mask,
     /// where nothing was said of masks.
     pub fits_causal: bool,
-    /// Whether a foreign file that differs, whose X was read as tokens of one item, would be the same as items of one token.
+    /// Whether a foreign file is the same because X was read as items of one token each, which nothing but the order of axes
+    /// says: as the tokens of one item it differs.
     pub fits_single_tokens: bool,
     /// The layer of the file of weights that gives the numbers of a foreign file, where the one that was meant does not.
     pub fits_layer: Option<String>,

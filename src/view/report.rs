@@ -89,8 +89,10 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         blocks.push(Block::text(note));
     }
     if report.fits_single_tokens {
+        let items = report.read_as.as_ref().map_or(0, |config| config.sizes.batch);
         let note = tr!(
-            "with `seq_len=1` it is the same: X is then items of one token each; without it, X is read as the tokens of one item"
+            "X is read as {items} items of one token each, to which attention does nothing; if it is the {items} tokens of one item, pass `seq_len={items}`: then it differs",
+            items
         );
         blocks.push(Block::text(note));
     }
