@@ -11,6 +11,7 @@ use super::hypothesis::told;
 use super::noise::Noise;
 use super::tolerance::Tolerance;
 use crate::error::Result;
+use crate::lang;
 use crate::program::{Axis, Name, Role, Step};
 
 /// Along each axis, the places where a step is wrong, if it is right at others; the narrowest first.
@@ -92,7 +93,7 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
             lines.push(tr!("there {told}", told));
         }
     }
-    if sorted(&own) == sorted(&meant) {
+    if have_same_sum(&own, &meant) && sorted(&own) == sorted(&meant) {
         lines.push(tr!("it has the right numbers in other places").to_owned());
     }
     if let Some((precision, _)) = precision(evidence, step.name)? {
@@ -103,6 +104,9 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
         ));
     }
     lines.extend(multiple_of(evidence, step, &excess)?);
+    if lines.is_empty() {
+        lines.extend(same_along(&excess, &axes));
+    }
     if lines.is_empty() {
         let off = compare(found, right, Tolerance::of(found.dtype()))?;
         let (off, all) = (off.mismatched, off.count);
@@ -147,6 +151,39 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
             of_addend = told(of_addend)
         )
     })
+}
+
+/// The axes along which what is too much does not change, if it does along others.
+fn same_along(excess: &[f64], axes: &[(Axis, usize)]) -> Option<String> {
+    let squares: f64 = excess.iter().map(|excess| excess * excess).sum();
+    let (mut same, mut inner) = (Vec::new(), excess.len());
+    for (axis, size) in axes.iter().filter(|(_, size)| *size > 1) {
+        inner /= size;
+        // The mean along the axis has all of it.
+        let of_means: f64 = excess
+            .chunks(inner * size)
+            .flat_map(|block| {
+                (0..inner).map(move |at| block.iter().skip(at).step_by(inner).sum::<f64>())
+            })
+            .map(|sum| sum * sum)
+            .sum();
+        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+        if of_means / *size as f64 > 0.999 * squares {
+            same.push(axis.told());
+        }
+    }
+    let long = axes.iter().filter(|(_, size)| *size > 1);
+    let others: Vec<&str> =
+        long.map(|(axis, _)| axis.told()).filter(|axis| !same.contains(axis)).collect();
+    let (all, last) = (lang::list(&same), axes.last().map(|(axis, _)| axis.told()));
+    match others.as_slice() {
+        [] => None,
+        _ if same.is_empty() => None,
+        [only] if Some(*only) == last => {
+            Some(tr!("what is too much depends on the {only} axis alone, as a bias does", only))
+        }
+        _ => Some(tr!("what is too much is the same all along {all}", all)),
+    }
 }
 
 /// How far numbers are off in the mean, at each place of an axis.
@@ -205,6 +242,14 @@ fn line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
 /// Three digits, which is as much as such a number says.
 fn round(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
+}
+
+/// Whether two lists may hold the same numbers, as far as their sum tells.
+fn have_same_sum(own: &[f64], meant: &[f64]) -> bool {
+    let size: f64 = meant.iter().map(|value| value.abs()).sum();
+    let apart = own.iter().sum::<f64>() - meant.iter().sum::<f64>();
+    // Of NaN and infinities no sum says anything.
+    apart.abs() <= 1e-3 * size || !apart.is_finite()
 }
 
 /// The numbers in order, in as many digits as rounding leaves.

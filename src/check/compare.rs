@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::tolerance::Tolerance;
 use crate::error::Result;
-use crate::program::{Numbers, Precision, unravel};
+use crate::program::{CHUNK, Numbers, Precision, chunk, unravel};
 
 /// How two tensors of one shape differ.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,9 +28,6 @@ pub struct Comparison {
     /// The types of the two sides.
     pub dtypes: (DType, DType),
 }
-
-/// Elements compared at a time, so that large tensors are not copied whole.
-pub const CHUNK: usize = 1 << 18;
 
 /// Whether a type holds every value of a tensor exactly.
 ///
@@ -131,15 +128,6 @@ impl Part {
         let worst = if behind.excess > self.excess { behind } else { self };
         Self { max_abs, max_rel, mismatched, ..worst }
     }
-}
-
-/// The elements of a flat tensor from `start` on, at most `length`.
-///
-/// # Errors
-/// If candle fails.
-pub fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f64>> {
-    let part = flat.narrow(0, start, length.min(flat.elem_count() - start))?;
-    Ok(part.to_dtype(DType::F64)?.to_vec1()?)
 }
 
 /// The larger of two, NaN above all.

@@ -9,6 +9,7 @@ use super::explain::{Explained, explain};
 use super::finding::{Diagnosis, Finding};
 use super::products::is_off_alike;
 use super::report::{Status, StepReport, mark_inherited};
+use super::sieve::Sieve;
 use super::whole_runs::WholeRuns;
 use crate::error::Result;
 use crate::program::{Kind, Name, Op, Program};
@@ -114,6 +115,10 @@ fn in_fewer_bits(
     // What has another shape was not computed so, in whatever type.
     let has_other_shapes = steps.iter().any(|step| step.shapes.is_some());
     if has_other_shapes || !diagnosis.findings.iter().all(Finding::is_rounding) {
+        return Ok(None);
+    }
+    // A run of each type is made whole where the numbers that are furthest off are its numbers.
+    if Sieve::of(evidence, &[*step])?.part().lowered()?.is_none() {
         return Ok(None);
     }
     let Some(lowered) = evidence.lowered()? else { return Ok(None) };

@@ -1,7 +1,5 @@
 //! The mistakes that single steps show: each faulty step on its own recorded inputs.
 
-use std::collections::HashMap;
-
 use candle_core::Tensor;
 
 use super::blocked_scores::where_seen;
@@ -12,11 +10,11 @@ use super::evidence::Evidence;
 use super::finding::Finding;
 use super::fit::is_as_near;
 use super::hypothesis::{Hypothesis, hypotheses, sites};
-use super::replay::{narrowed_trace, narrowed_values, worst};
+use super::sieve::{LARGE, Sieve};
 use super::tolerance::Tolerance;
 use super::{fit, fit_cells, fit_norms};
 use crate::error::Result;
-use crate::program::{Axis, Kind, Name, Part, Program, Trace};
+use crate::program::{Axis, Kind, Name};
 
 /// The faulty steps that a mistake explains.
 struct Explanation {
@@ -35,55 +33,8 @@ struct Search<'e, 'a> {
     faulty: &'e [Name],
     /// Those that are off in finite numbers, by which alone a mistake without a name is known.
     telling: Vec<Name>,
-    sieve: Option<Sieve>,
+    sieve: &'e Sieve<'e, 'a>,
     found: Vec<Explanation>,
-}
-
-/// A part of the record, on which most mistakes already fail.
-struct Sieve {
-    parts: Vec<Part>,
-    trace: Trace,
-    recorded: HashMap<Name, Tensor>,
-}
-
-impl Sieve {
-    /// The item and the rows that are furthest off at the first faulty step; nothing where that is all there is.
-    fn of(evidence: &Evidence, faulty: &[Name]) -> Result<Option<Self>> {
-        let step = faulty.first().and_then(|name| evidence.trace.step(*name));
-        let Some(step) = step else { return Ok(None) };
-        let (Some(value), Some(found)) = (evidence.right(step)?, evidence.recorded.get(&step.name))
-        else {
-            return Ok(None);
-        };
-        let parts = worst(step, found, &value)?;
-        let (mut trace, mut recorded) = (evidence.trace.clone(), evidence.recorded.clone());
-        for part in &parts {
-            let Some(narrow) = narrowed_trace(&trace, *part)? else { return Ok(None) };
-            recorded = narrowed_values(&trace, &recorded, *part)?;
-            trace = narrow;
-        }
-        Ok((!parts.is_empty()).then_some(Self { parts, trace, recorded }))
-    }
-
-    /// Whether a mistake's program may give what was recorded for a step.
-    fn lets_through(
-        &self,
-        evidence: &Evidence,
-        made: &Hypothesis,
-        program: &Program,
-        site: Name,
-    ) -> Result<bool> {
-        let mut parts = self.parts.iter();
-        let narrow = parts.try_fold(program.clone(), |program, part| program.narrowed(*part));
-        let small = evidence.part(&self.trace, &self.recorded);
-        let (Some(narrow), Some(found)) = (narrow, self.recorded.get(&site)) else {
-            return Ok(true);
-        };
-        match small.of(&narrow, site)? {
-            Some(value) => agrees(&small, made, site, found, &value),
-            None => Ok(true),
-        }
-    }
 }
 
 /// What explains faulty steps.
@@ -113,18 +64,17 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
         }
     }
     let sieve = Sieve::of(evidence, faulty)?;
-    let mut search = Search { evidence, faulty, telling, sieve, found: Vec::new() };
+    let mut search = Search { evidence, faulty, telling, sieve: &sieve, found: Vec::new() };
     for made in all.iter().filter(|made| made.may_reach(evidence.trace, faulty)) {
         search.try_one(made)?;
     }
     // Rounding of 16 bits leaves room for more than one story: that of the ε, which norms share, is among them.
     let norms = if evidence.precision().is_some() { faulty.to_vec() } else { search.open() };
-    let part = search.sieve.as_ref().map(|sieve| evidence.part(&sieve.trace, &sieve.recorded));
-    for made in fit_norms::recorded(evidence, part.as_ref().unwrap_or(evidence), &norms)? {
+    for made in fit_norms::recorded(evidence, &sieve.part(), &norms)? {
         search.try_one(&made)?;
     }
     for step in search.open() {
-        for made in fit::numbers(evidence, step)? {
+        for made in fit::numbers(evidence, &sieve, step)? {
             search.try_one(&made)?;
         }
     }
@@ -191,9 +141,7 @@ impl Search<'_, '_> {
         // Most mistakes explain nothing, which a step that is wrong shows first.
         for site in wrong.into_iter().chain(right) {
             let Some(found) = self.evidence.recorded.get(&site) else { continue };
-            if let Some(sieve) = &self.sieve
-                && !sieve.lets_through(self.evidence, made, &program, site)?
-            {
+            if !self.sieve.lets_through(made, &program, site)? {
                 return Ok(NOTHING);
             }
             let Some(value) = self.evidence.of(&program, site)? else { continue };
@@ -245,7 +193,7 @@ impl Search<'_, '_> {
         let axes: Vec<(Axis, usize)> = own.axes.iter().collect();
         for (at, places) in parts(&self.evidence.alone, own, found, &right)? {
             let of = (at, axes[at].0);
-            let mut fitted = fit::numbers_at(self.evidence, step, Some((at, &places)))?;
+            let mut fitted = fit::numbers_at(self.evidence, self.sieve, step, Some((at, &places)))?;
             let ready = all.iter().filter(|made| made.edits.iter().all(|edit| edit.at == step));
             fitted.splice(..0, ready.cloned());
             let mut best: Option<u32> = None;
@@ -254,6 +202,10 @@ impl Search<'_, '_> {
                     continue;
                 }
                 let Some(confined) = made.confined(of, &places) else { continue };
+                // There are hundreds of them, of which each would take as long as a run.
+                if found.elem_count() >= LARGE && !self.sieve.shows(&confined) {
+                    continue;
+                }
                 if self.try_one(&confined)? {
                     best = Some(made.cost);
                 }

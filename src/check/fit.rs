@@ -12,9 +12,11 @@ use super::fit_sums::sums;
 use super::grammar::cost;
 use super::grammar::numbers::{numbered, plain, scaled, shifted, short, stated, with_number};
 use super::hypothesis::Hypothesis;
+use super::sieve::Sieve;
 use crate::error::Result;
 use crate::program::{
     Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
+    of_pairs,
 };
 
 /// A fitted number must explain many more cells than it has freedoms.
@@ -30,10 +32,10 @@ const GRID: i32 = 80;
 ///
 /// # Errors
 /// If candle fails.
-pub fn numbers(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
-    let mut all = numbers_at(evidence, at, None)?;
+pub fn numbers(evidence: &Evidence, sieve: &Sieve, at: Name) -> Result<Vec<Hypothesis>> {
+    let mut all = numbers_at(evidence, sieve, at, None)?;
     all.extend(positions(evidence, at)?);
-    all.extend(read_times(evidence, at)?);
+    all.extend(read_times(evidence, sieve, at)?);
     all.extend(sums(evidence, at)?);
     all.extend(moved(evidence, at)?);
     all.extend(frequencies(evidence, at)?);
@@ -51,10 +53,9 @@ pub fn are_near(left: &[f64], right: &[f64], floor: f64) -> bool {
 }
 
 /// A step that is no product, of which something that it reads is multiplied by a number.
-fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+fn read_times(evidence: &Evidence, sieve: &Sieve, at: Name) -> Result<Vec<Hypothesis>> {
     let mut all = Vec::new();
     let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
     let is_curved = matches!(step.op, Op::Weighting(Weighting::Softmax { .. }))
         || matches!(step.op, Op::Scaling(Scaling::SoftCap { .. }))
         || matches!(step.op, Op::Linear(Linear::Project { .. }));
@@ -73,13 +74,7 @@ fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             let change = Change::Before(slot, op, Vec::new());
             numbered(Kind::Inserted, cost::RARE, at, change, &told, number)
         };
-        let error = |factor: f64| match with(factor).program(evidence.trace) {
-            Some(program) => match evidence.of(&program, at)? {
-                Some(value) => distance(found, &value, None),
-                None => Ok(f64::INFINITY),
-            },
-            None => Ok(f64::INFINITY),
-        };
+        let error = |factor: f64| sieve.apart(&with(factor), at);
         if let Some(best) = refined(1.0, &error)? {
             let near = [0.1, 0.125, 0.25, 0.5, 2.0, 4.0, 8.0, 10.0];
             let near = near.into_iter().find(|value: &f64| (value - best).abs() < 1e-3 * best);
@@ -96,6 +91,7 @@ fn read_times(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
 /// If candle fails.
 pub fn numbers_at(
     evidence: &Evidence,
+    sieve: &Sieve,
     at: Name,
     part: Option<(usize, &[usize])>,
 ) -> Result<Vec<Hypothesis>> {
@@ -119,6 +115,10 @@ pub fn numbers_at(
                 evidence.of(&program, at)
             };
             let error = |value: f64| -> Result<f64> {
+                if part.is_none() {
+                    let made = with_number(owner.name, &knob, value, sizes);
+                    return made.map_or(Ok(f64::INFINITY), |made| sieve.apart(&made, at));
+                }
                 match give(value)? {
                     Some(value) => distance(found, &value, part),
                     None => Ok(f64::INFINITY),
@@ -358,8 +358,13 @@ pub fn distance(found: &Tensor, value: &Tensor, part: Option<(usize, &[usize])>)
     if found.dims() != value.dims() {
         return Ok(f64::INFINITY);
     }
-    let (found, value) = (cells(found, part)?, cells(value, part)?);
-    let sum: f64 = differences(&found, &value).map(|difference| difference.abs().min(1e3)).sum();
+    let apart = |found: &[f64], value: &[f64]| -> f64 {
+        differences(found, value).map(|difference| difference.abs().min(1e3)).sum()
+    };
+    let sum: f64 = match part {
+        Some(_) => apart(&cells(found, part)?, &cells(value, part)?),
+        None => of_pairs(found, value, apart)?.into_iter().sum(),
+    };
     Ok(if sum.is_nan() { f64::INFINITY } else { sum })
 }
 

@@ -35,6 +35,7 @@ mod recomputed;
 mod recorded;
 mod replay;
 mod report;
+mod sieve;
 mod told_cells;
 mod tolerance;
 mod trend;

@@ -1,15 +1,16 @@
 //! How far rounding alone takes each step of a run, and what that explains.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use candle_core::{DType, Tensor};
 
-use super::compare::{CHUNK, chunk, compare, is_exact_in};
+use super::compare::{compare, is_exact_in};
 use super::fit::cells;
 use super::tolerance::Tolerance;
 use super::trend::{DIRECTION, Trend, Trends};
 use crate::error::Result;
-use crate::program::{Axis, Name, Precision, Role, Step, Trace};
+use crate::program::{Axis, Name, Precision, Role, Step, Trace, of_pairs};
 use crate::run::LOW;
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
@@ -169,22 +170,34 @@ impl Noise {
         }
         let by_type = self.by_type(left);
         let noise = self.at(step);
-        let (mut is_within, mut trend) = (true, Trend::default());
         let allowed = noise.allowed(left, of_large)?;
-        let agrees = for_rows(left, right, |left, right| {
+        let has_disagreed = AtomicBool::new(false);
+        let rows = |(is_within, trend): &mut (bool, Trend), left: &[f64], right: &[f64]| {
+            // One row that is off decides.
+            if has_disagreed.load(Ordering::Relaxed) {
+                return;
+            }
             let within = |tolerance: Tolerance| {
                 left.iter().zip(right).all(|(left, right)| {
                     tolerance.excess(*left, *right) <= 1.0 || (self.gaps && left.is_nan())
                 })
             };
-            let rounding = || allowed * noise.size(right);
             trend.add(left, right, |value| noise.is_masked(value));
             if within(by_type) {
-                return true;
+                return;
             }
-            is_within = false;
-            within(by_type.looser(Tolerance { rtol: 0.0, atol: rounding() }))
+            *is_within = false;
+            let rounding = Tolerance { rtol: 0.0, atol: allowed * noise.size(right) };
+            if !within(by_type.looser(rounding)) {
+                has_disagreed.store(true, Ordering::Relaxed);
+            }
+        };
+        let all = (true, Trend::default());
+        let (is_within, trend) = over_rows(left, right, all, rows, |all, more| {
+            all.0 &= more.0;
+            all.1.join(&more.1);
         })?;
+        let agrees = !has_disagreed.into_inner();
         let is_size = agrees && (is_within || trend.has_no_direction(noise.ratio));
         match self.trends.get(&step).filter(|_| is_size) {
             Some(trends) => trends.allow(left, right, |value| noise.is_masked(value)),
@@ -226,12 +239,9 @@ impl Noise {
     /// If candle fails.
     pub fn multiple(&self, step: Name, left: &Tensor, right: &Tensor) -> Result<Option<f64>> {
         let noise = self.at(step);
-        let mut most = 0.0_f64;
-        for_rows(left, right, |left, right| {
-            let multiple = noise.difference(left, right) / (noise.ratio * noise.size(right));
+        let most = largest_of_rows(left, right, |left, right| {
             // Where there is no noise a multiple of it says nothing.
-            most = if multiple.is_finite() { most.max(multiple) } else { most };
-            true
+            noise.difference(left, right) / (noise.ratio * noise.size(right))
         })?;
         Ok((noise.ratio > 0.0).then_some(most))
     }
@@ -253,24 +263,17 @@ impl StepNoise {
         let fill = step.op.operation().fill().filter(|fill| fill.is_finite());
         let fill = fill.map_or_else(|| lowest_score(step, exact), |fill| Ok(Some(fill)))?;
         let mut noise = Self { fill, ..Self::default() };
-        let mut sizes = Vec::new();
-        for_rows(exact, exact, |row, _| {
-            sizes.push(noise.size(row));
-            true
-        })?;
+        let size = |sizes: &mut Vec<f64>, row: &[f64], _: &[f64]| sizes.push(noise.size(row));
+        let mut sizes = over_rows(exact, exact, Vec::new(), size, Vec::append)?;
         let middle = sizes.len() / 2;
         if let Some((_, size, _)) =
             (!sizes.is_empty()).then(|| sizes.select_nth_unstable_by(middle, f64::total_cmp))
         {
             noise.least = *size;
         }
-        let mut ratio = 0.0_f64;
-        for_rows(rounded, exact, |rounded, exact| {
-            let relative = noise.difference(rounded, exact) / noise.size(exact);
-            ratio = if relative.is_finite() { ratio.max(relative) } else { ratio };
-            true
+        noise.ratio = largest_of_rows(rounded, exact, |rounded, exact| {
+            noise.difference(rounded, exact) / noise.size(exact)
         })?;
-        noise.ratio = ratio;
         Ok(noise)
     }
 
@@ -281,11 +284,9 @@ impl StepNoise {
         if allowed <= OF_LARGE_NOISE {
             return Ok(allowed);
         }
-        let mut largest = 0.0_f64;
-        for_rows(recorded, recorded, |row, _| {
+        let largest = largest_of_rows(recorded, recorded, |row, _| {
             let finite = row.iter().copied().filter(|value| value.is_finite());
-            largest = finite.map(f64::abs).fold(largest, f64::max);
-            true
+            finite.map(f64::abs).fold(0.0, f64::max)
         })?;
         Ok(if allowed * self.least <= largest { allowed } else { of_large })
     }
@@ -318,30 +319,46 @@ fn lowest_score(step: &Step, value: &Tensor) -> Result<Option<f64>> {
     if step.axes.iter().last().is_none_or(|(axis, _)| axis != Axis::Key) {
         return Ok(None);
     }
-    let mut lowest = 0.0_f64;
-    for_rows(value, value, |row, _| {
-        lowest = row.iter().copied().filter(|value| value.is_finite()).fold(lowest, f64::min);
-        true
+    let lowest = -largest_of_rows(value, value, |row, _| {
+        -row.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::min)
     })?;
     Ok(Some(lowest).filter(|lowest| *lowest <= -BEYOND_SCORES))
 }
 
-/// Shows two tensors of one shape row by row, until `go_on` says no; whether it never did.
-fn for_rows(
+/// The largest finite number that the rows of two tensors of one shape give, and 0 where none is larger.
+fn largest_of_rows(
     left: &Tensor,
     right: &Tensor,
-    mut go_on: impl FnMut(&[f64], &[f64]) -> bool,
-) -> Result<bool> {
-    let width = left.dims().last().copied().unwrap_or(1).max(1);
-    let (left, right) = (left.flatten_all()?, right.flatten_all()?);
-    let whole_rows = width * (CHUNK / width).max(1);
-    for start in (0..left.elem_count()).step_by(whole_rows) {
-        let (left, right) = (chunk(&left, start, whole_rows)?, chunk(&right, start, whole_rows)?);
-        if !left.chunks(width).zip(right.chunks(width)).all(|(left, right)| go_on(left, right)) {
-            return Ok(false);
+    number: impl Fn(&[f64], &[f64]) -> f64 + Sync,
+) -> Result<f64> {
+    let larger = |most: &mut f64, number: f64| {
+        if number.is_finite() {
+            *most = most.max(number);
         }
-    }
-    Ok(true)
+    };
+    let add = |most: &mut f64, left: &[f64], right: &[f64]| larger(most, number(left, right));
+    over_rows(left, right, 0.0, add, |most, other| larger(most, *other))
+}
+
+/// Adds up what the rows of two tensors of one shape give, some on each core; the parts are joined in the order of the rows.
+fn over_rows<T: Clone + Send + Sync>(
+    left: &Tensor,
+    right: &Tensor,
+    none: T,
+    add: impl Fn(&mut T, &[f64], &[f64]) + Sync,
+    join: impl Fn(&mut T, &mut T),
+) -> Result<T> {
+    let width = left.dims().last().copied().unwrap_or(1).max(1);
+    let parts = of_pairs(left, right, |left, right| {
+        let mut sum = none.clone();
+        let rows = left.chunks(width).zip(right.chunks(width));
+        rows.for_each(|(left, right)| add(&mut sum, left, right));
+        sum
+    })?;
+    Ok(parts.into_iter().fold(none, |mut all, mut part| {
+        join(&mut all, &mut part);
+        all
+    }))
 }
 
 /// Numbers as they may have been before they were rounded to a type: each off by up to `by` of itself, equal ones alike,

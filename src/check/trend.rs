@@ -8,7 +8,7 @@ use crate::program::{Axes, Axis};
 
 /// What the differences of all cells of two values have in common. Rounding has a size and no direction: a factor or a
 /// shift that all numbers share is none at far smaller size.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Trend {
     rows: usize,
     count: usize,
@@ -44,6 +44,16 @@ impl Trend {
             self.shift += left - right;
             self.size = self.size.max(right.abs());
         }
+    }
+
+    /// Adds what other rows have.
+    pub fn join(&mut self, others: &Self) {
+        self.rows += others.rows;
+        self.count += others.count;
+        self.own += others.own;
+        self.both += others.both;
+        self.shift += others.shift;
+        self.size = self.size.max(others.size);
     }
 
     /// Whether it has no more than what rounding may have, which takes the worst row off by `ratio` of its size.

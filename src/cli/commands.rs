@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::check::catalogue::find;
 use crate::check::{self, OneSided, Report, Tolerances, reports_json};
 use crate::error::{Message, quoted, quoted_path, shown};
-use crate::file::{recorded_in, split_path, write_json};
+use crate::file::{Output, recorded_in, split_path, write_json};
 use crate::foreign::{Match, NameMap};
 use crate::lang;
 use crate::program::Program;
@@ -43,6 +43,19 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
     let view = shown.view().of(run.config(), run.program())?;
     let outputs = open(output, &files)?;
 
+    // Where nothing is shown no value is kept.
+    let outputs = match <[Output; 1]>::try_from(outputs) {
+        Ok([output]) if shown.quiet && output.can_grow() => {
+            run.write(output)?;
+            return Ok(Outcome::Same);
+        }
+        Ok(output) => output.into(),
+        Err(outputs) => outputs,
+    };
+    if outputs.is_empty() && shown.quiet {
+        run.compute()?;
+        return Ok(Outcome::Same);
+    }
     let trace = run.trace()?;
     if !outputs.is_empty() {
         write(outputs, &trace, run.config(), &view)?;

@@ -26,6 +26,13 @@ pub struct Info {
 }
 
 impl Info {
+    /// What is known of an entry but its numbers.
+    pub(super) fn of(entry: &Entry) -> Self {
+        let Entry { name, formula, axes, tensor } = entry;
+        let (dtype, shape) = (tensor.dtype(), tensor.dims().to_vec());
+        Self { name: name.clone(), formula: formula.clone(), axes: axes.clone(), dtype, shape }
+    }
+
     /// A tensor of which no more is known than its type and shape.
     pub(super) fn unlabelled(name: String, dtype: DType, shape: Vec<usize>) -> Self {
         Self { name, formula: None, axes: None, dtype, shape }

@@ -221,7 +221,8 @@ pub fn written_as(dtype: DType) -> Element {
     }
 }
 
-fn bytes_of<const N: usize, T: Copy>(values: &[T], write: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+/// The bytes of numbers, one behind the other.
+pub fn bytes_of<const N: usize, T: Copy>(values: &[T], write: impl Fn(T) -> [u8; N]) -> Vec<u8> {
     let mut bytes = vec![0; values.len() * N];
     for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
         *bytes = write(*value);

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::bundle::{Bundle, Opener};
+use super::bundle::{Bundle, Info, Opener};
+use super::growing::Places;
 use super::input::{Input, extension, refuse_folder};
 use super::record::Record;
 use super::{gguf, json, npy, npz, safetensors, torch};
+use crate::config::Settings;
 use crate::error::{Error, Result, quoted};
 
 /// A format of files.
@@ -33,9 +35,14 @@ type Open = fn(&Path, Input, Opener) -> Result<Bundle>;
 pub enum Writer {
     /// From a record of the trace, which can be read back.
     Record(fn(&Record, &File) -> io::Result<()>),
+    /// The same, or step by step while the trace is made.
+    Steps(fn(&Record, &File) -> io::Result<()>, Begin),
     /// As a page to look at, which is handed over ready.
     Page(Page),
 }
+
+/// What writes all of a file but the numbers of its tensors, which have places then.
+type Begin = fn(&[Info], Option<&Settings>, &File) -> io::Result<Places>;
 
 /// A kind of page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +65,7 @@ const FORMATS: &[Format] = &[
     Format {
         extensions: &["safetensors"],
         open: Some(|path, input, _| safetensors::open(path, input)),
-        write: Some(Writer::Record(safetensors::write)),
+        write: Some(Writer::Steps(safetensors::write, safetensors::begin)),
     },
     Format {
         extensions: &["npz"],

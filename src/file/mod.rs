@@ -7,6 +7,7 @@ mod bundle;
 mod element;
 mod format;
 mod gguf;
+mod growing;
 mod index;
 mod input;
 mod json;
@@ -24,6 +25,7 @@ mod torch;
 
 pub use bundle::{Bundle, Info};
 pub use format::{Page, read_config};
+pub use growing::Growing;
 #[cfg(test)]
 pub use input::REASONS;
 #[cfg(feature = "cli")]

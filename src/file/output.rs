@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
+use super::bundle::Info;
 use super::format::{Page, Writer, json_writer, writer};
+use super::growing::Growing;
 use super::input::{io_reason, shortage};
 use super::record::Record;
+use crate::config::Settings;
 use crate::error::{Error, Result};
 
 /// A file to be written: opened before the work, so that an unwritable path fails early, and put in place by
@@ -76,7 +79,7 @@ impl Output {
     pub fn page(&self) -> Option<Page> {
         match self.writer {
             Writer::Page(page) => Some(page),
-            Writer::Record(_) => None,
+            Writer::Record(_) | Writer::Steps(..) => None,
         }
     }
 
@@ -87,12 +90,45 @@ impl Output {
     /// stands.
     pub fn write(self, record: &Record) -> Result<()> {
         match self.writer {
-            Writer::Record(write) => self.fill(|file| write(record, file)),
+            Writer::Record(write) | Writer::Steps(write, _) => {
+                self.fill(|file| write(record, file))
+            }
             Writer::Page(_) => {
                 let fix = tr!("record the run as .json, .safetensors or .npz");
                 Err(Error::file(&self.path, "is a page, which holds no record", fix))
             }
         }
+    }
+
+    /// Whether it can be written while the steps are made, by [`Run::write`](crate::Run::write).
+    #[must_use]
+    pub fn can_grow(&self) -> bool {
+        matches!(self.writer, Writer::Steps(..))
+    }
+
+    /// Writes a record of these tensors, whose numbers `make` hands over as they are made, and moves it to its place.
+    ///
+    /// # Errors
+    /// As [`Output::write`], if the format is one that is written as a whole, and those of `make`.
+    pub(crate) fn write_growing(
+        self,
+        infos: &[Info],
+        config: &Settings,
+        make: impl FnOnce(&Growing) -> Result<()>,
+    ) -> Result<()> {
+        let Writer::Steps(_, begin) = self.writer else {
+            let fix = tr!("record the run as .safetensors");
+            return Err(Error::file(&self.path, "is of a format that is written as a whole", fix));
+        };
+        let (path, mut failed) = (self.path.clone(), None);
+        let written = self.fill(|file| {
+            let growing = Growing { path: &path, file, places: begin(infos, Some(config), file)? };
+            make(&growing).map_err(|error| {
+                failed = Some(error);
+                io::ErrorKind::Other.into()
+            })
+        });
+        failed.map_or(written, Err)
     }
 
     /// Writes a page and moves it to its place.
@@ -164,7 +200,8 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> Error {
+/// What is wrong where a file cannot be written.
+pub(super) fn unwritable(path: &Path, error: &io::Error) -> Error {
     let fix = match error.kind() {
         io::ErrorKind::NotFound => tr!("make its folder first"),
         _ => shortage(error).unwrap_or(tr!("choose a path that can be written")),

@@ -15,8 +15,9 @@ use serde_json::json;
 
 use super::bundle::{Bundle, Info, Tensors};
 use super::element::{self, DAMAGED, Element, Fault, byte_length, written_as};
+use super::growing::{Place, Places};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
-use super::record::{Entry, FORMAT, Head, Record, VERSION};
+use super::record::{FORMAT, Head, Record, VERSION};
 use super::text::{Object, parse_metadata};
 use crate::config::Settings;
 use crate::error::{Error, Result, quoted};
@@ -174,45 +175,67 @@ fn type_of(dtype: Dtype) -> Result<Element, Fault> {
 
 /// Writes a record to a file, one tensor after the other.
 pub fn write(record: &Record, file: &File) -> io::Result<()> {
-    let steps = record
-        .entries
-        .iter()
-        .map(|entry| json!({ "name": entry.name, "formula": entry.formula, "axes": entry.axes }));
-    let about = json!({
-        "format": FORMAT,
-        "version": VERSION,
-        "config": record.config.as_ref().map(Settings::to_json),
-        "steps": steps.collect::<Vec<_>>(),
-    });
-    let metadata = HashMap::from([(FORMAT.to_owned(), about.to_string())]);
-    // In the order that the safetensors crate has: types of many bytes first, so that every tensor is aligned.
-    let mut entries: Vec<(Dtype, &Entry)> =
-        record.entries.iter().map(|entry| (dtype(&entry.tensor), entry)).collect();
-    entries.sort_by(|(left, one), (right, other)| {
-        right.cmp(left).then_with(|| one.name.cmp(&other.name))
-    });
-    let mut end = 0;
-    let infos = entries.iter().map(|(dtype, Entry { name, tensor, .. })| {
-        let start = end;
-        end += tensor.elem_count() * written_as(tensor.dtype()).size();
-        let (dtype, shape) = (*dtype, tensor.dims().to_vec());
-        (name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
-    });
-    let header = Metadata::new(Some(metadata), infos.collect()).map_err(io::Error::other)?;
-    let mut header = serde_json::to_vec(&header)?;
-    header.resize(header.len().next_multiple_of(8), b' ');
+    let infos: Vec<Info> = record.entries.iter().map(Info::of).collect();
+    let (header, order) = header(&infos, record.config.as_ref())?;
     let mut writer = BufWriter::new(file);
-    writer.write_all(&(header.len() as u64).to_le_bytes())?;
     writer.write_all(&header)?;
-    for (_, entry) in entries {
+    for entry in order.into_iter().filter_map(|at| record.entries.get(at)) {
         element::write(&entry.tensor, &mut writer)?;
     }
     writer.flush()
 }
 
-/// The type that a tensor is written as.
-fn dtype(tensor: &Tensor) -> Dtype {
-    match written_as(tensor.dtype()) {
+/// Writes the header of a file, behind which its tensors have places.
+pub fn begin(infos: &[Info], config: Option<&Settings>, mut file: &File) -> io::Result<Places> {
+    let (header, order) = header(infos, config)?;
+    file.write_all(&header)?;
+    let mut next = header.len() as u64;
+    let place = |info: &Info| {
+        let (start, count) = (next, info.shape.iter().product());
+        next += (count * written_as(info.dtype).size()) as u64;
+        (info.name.clone(), Place { start, dtype: info.dtype, count })
+    };
+    let places = order.into_iter().filter_map(|at| infos.get(at)).map(place).collect();
+    // Until they are written the tensors are zeros, and what the disk has no room for shows at once on most systems.
+    file.set_len(next)?;
+    Ok(places)
+}
+
+/// What stands before the tensors, and the order of these.
+fn header(infos: &[Info], config: Option<&Settings>) -> io::Result<(Vec<u8>, Vec<usize>)> {
+    let steps = infos
+        .iter()
+        .map(|info| json!({ "name": info.name, "formula": info.formula, "axes": info.axes }));
+    let about = json!({
+        "format": FORMAT,
+        "version": VERSION,
+        "config": config.map(Settings::to_json),
+        "steps": steps.collect::<Vec<_>>(),
+    });
+    let metadata = HashMap::from([(FORMAT.to_owned(), about.to_string())]);
+    // In the order that the safetensors crate has: types of many bytes first, so that every tensor is aligned.
+    let mut order: Vec<usize> = (0..infos.len()).collect();
+    order.sort_by(|left, right| {
+        let (left, right) = (&infos[*left], &infos[*right]);
+        dtype(right.dtype).cmp(&dtype(left.dtype)).then_with(|| left.name.cmp(&right.name))
+    });
+    let mut end = 0;
+    let tensors = order.iter().map(|at| &infos[*at]).map(|info| {
+        let start = end;
+        end += info.shape.iter().product::<usize>() * written_as(info.dtype).size();
+        let (dtype, shape) = (dtype(info.dtype), info.shape.clone());
+        (info.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    });
+    let text = Metadata::new(Some(metadata), tensors.collect()).map_err(io::Error::other)?;
+    let mut text = serde_json::to_vec(&text)?;
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let length = (text.len() as u64).to_le_bytes();
+    Ok(([&length[..], &text].concat(), order))
+}
+
+/// The type that tensors of a type are written as.
+fn dtype(dtype: DType) -> Dtype {
+    match written_as(dtype) {
         Element::Bool => Dtype::BOOL,
         Element::I64 => Dtype::I64,
         Element::F64 => Dtype::F64,

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 
 use candle_core::Tensor;
 
-use super::arguments::numbers;
 use super::axis_order::AxisOrder;
 use super::hints::{fill_in, is_fill, lowest};
 use super::layer::is_parameter;
@@ -12,7 +11,7 @@ use super::matched::Match;
 use super::names::{last_segment, meanings};
 use crate::error::{Error, Result, quoted};
 use crate::file::{Entry, Record};
-use crate::program::{Axis, Name, Op, Step, Trace};
+use crate::program::{Axis, Name, Op, Step, Trace, of_pairs};
 
 /// How many of the readings that were not taken are named.
 const LISTED: usize = 2;
@@ -217,7 +216,9 @@ fn meant(name: &str, trace: &Trace) -> Vec<Name> {
 /// If candle fails.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
 pub fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
-    let (left, right) = (numbers(left)?, numbers(right)?);
+    if left.elem_count() != right.elem_count() {
+        return Ok(1.0);
+    }
     let apart = |(left, right): (&f64, &f64)| {
         #[allow(clippy::float_cmp, reason = "equal infinities, and zeros")]
         if left == right || (left.is_nan() && right.is_nan()) {
@@ -230,7 +231,8 @@ pub fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
         let apart = (left - right).abs() / (left.abs() + right.abs());
         if apart.is_nan() { 1.0 } else { apart }
     };
-    Ok(left.iter().zip(&right).map(apart).sum::<f64>() / left.len().max(1) as f64)
+    let sums = of_pairs(left, right, |left, right| left.iter().zip(right).map(apart).sum::<f64>())?;
+    Ok(sums.into_iter().sum::<f64>() / left.elem_count().max(1) as f64)
 }
 
 impl Unmatched {

@@ -6,9 +6,9 @@ use candle_core::{DType, Tensor};
 
 use super::axis::Axes;
 use super::name::Name;
-use super::op::Op;
+use super::op::{Misread, Op};
 use super::role::Role;
-use super::rows::chained;
+use super::rows::Chain;
 use crate::error::{Error, Result};
 
 /// Tensors by step: what a program is given from outside.
@@ -207,18 +207,18 @@ impl<V> Program<V> {
         &self,
         mut value: impl FnMut(&Step<V>, &[&W]) -> std::result::Result<W, E>,
     ) -> std::result::Result<Program<W>, E> {
-        self.run_from(|step, _, done| Ok((value(step, &read_of(step, done))?, Vec::new())))
+        self.run_from(|step, done| Ok((value(step, &read_of(step, done))?, Vec::new())))
     }
 
-    /// The same, where the values of several steps can be given at once: `values` gets the step, those behind it, and those
-    /// that have a value; it gives the step's, and those of steps behind it.
+    /// The same, where the values of several steps can be given at once: `values` gets the step, and those that have a
+    /// value; it gives the step's, and those of steps behind it.
     fn run_from<W, E>(
         &self,
-        mut values: impl FnMut(&Step<V>, &[Step<V>], &[Step<W>]) -> std::result::Result<(W, Vec<W>), E>,
+        mut values: impl FnMut(&Step<V>, &[Step<W>]) -> std::result::Result<(W, Vec<W>), E>,
     ) -> std::result::Result<Program<W>, E> {
         let mut steps: Vec<Step<W>> = Vec::with_capacity(self.steps.len());
         while let Some([step, behind @ ..]) = self.steps.get(steps.len()..) {
-            let (value, others) = values(step, behind, &steps)?;
+            let (value, others) = values(step, &steps)?;
             steps.push(step.with(value));
             steps.extend(behind.iter().zip(others).map(|(step, value)| step.with(value)));
         }
@@ -286,19 +286,23 @@ impl Program {
     /// # Errors
     /// If a given tensor is missing or has another shape than its axes, or candle fails.
     pub fn run(&self, given: &Given) -> Result<Trace> {
-        self.run_from(|step, behind, done| {
+        self.run_from(|step, done| {
             let given = given.get(&step.name).filter(|_| !step.is_computed() && !step.is_inserted);
             if let Some(tensor) = given {
                 return Ok((outside(step, tensor)?, Vec::new()));
             }
             if step.op == Op::Given {
-                let what = "is not given";
-                return Err(Error::tensor(step.name, what, "give a tensor of that name"));
+                return Err(not_given(step));
             }
-            match chained(step, behind, done) {
-                Some(values) => Ok(values),
-                None => Ok((step.op.eval(&read_of(step, done))?, Vec::new())),
-            }
+            let steps = self.steps.get(done.len()..).unwrap_or_default();
+            let value = |at: usize| done.get(at).map(|step| &step.value);
+            let Some(chain) = Chain::of(done.len(), steps, value) else {
+                return Ok((step.op.eval(&read_of(step, done))?, Vec::new()));
+            };
+            let values = chain.computed(|_| true, &|_, _, _| Ok(()))?;
+            let mut values = values.into_iter().flatten();
+            let first = values.next().ok_or(Misread)?;
+            Ok((first, values.collect()))
         })
     }
 
@@ -314,8 +318,13 @@ fn read_of<'a, V, W>(step: &Step<V>, done: &'a [Step<W>]) -> Vec<&'a W> {
     step.inputs.iter().filter_map(|at| done.get(*at)).map(|read| &read.value).collect()
 }
 
+/// That a step has no value, and is not one that is computed.
+pub(super) fn not_given(step: &Step<()>) -> Error {
+    Error::tensor(step.name, "is not given", "give a tensor of that name")
+}
+
 /// What is given for a step, if it has the step's shape.
-fn outside(step: &Step<()>, tensor: &Tensor) -> Result<Tensor> {
+pub(super) fn outside(step: &Step<()>, tensor: &Tensor) -> Result<Tensor> {
     if tensor.dims() != step.axes.shape() {
         let what = tr!(
             "is {dims}, and this run needs {axes}",

@@ -8,8 +8,9 @@ use candle_core::{Device, Shape, Storage, Tensor, WithDType};
 use rayon::prelude::*;
 
 use super::graph::Step;
-use super::op::Operation;
+use super::op::{Misread, Operation};
 use super::raw::make_ready;
+use crate::error::Result;
 
 /// Fewer numbers than this are done before other threads have begun.
 const MANY: usize = 1 << 16;
@@ -138,78 +139,128 @@ impl<'a, T: WithDType> Beside<'a, T> {
     }
 }
 
-/// The value of a step, and those of the steps behind it that follow from it row by row. Nothing where its own rows do not
-/// follow from those of what it reads first.
-pub(super) fn chained(
-    first: &Step<()>,
-    behind: &[Step<()>],
-    done: &[Step],
-) -> Option<(Tensor, Vec<Tensor>)> {
-    let read = &done.get(*first.inputs.first()?)?.value;
-    let mut shape = read.dims().to_vec();
-    let mut chain = Vec::new();
-    for step in std::iter::once(first).chain(behind) {
-        let [first, others @ ..] = step.inputs.as_slice() else { break };
-        let follows = chain.is_empty() || *first + 1 == done.len() + chain.len();
-        let others = others.iter().map(|at| done.get(*at).map(|step| &step.value));
-        let others: Option<Vec<&Tensor>> = others.collect();
-        let others = others.filter(|_| follows && step.is_computed());
-        let Some(rows) = others.and_then(|others| step.op.operation().rows(&shape, &others)) else {
-            break;
-        };
-        *shape.last_mut()? = rows.columns;
-        chain.push(rows);
-    }
-    let mut values = computed(read, &chain)?.into_iter();
-    Some((values.next()?, values.collect()))
+/// Steps that follow from each other row by row, with what the first of them reads.
+pub(super) struct Chain<'a> {
+    read: &'a Tensor,
+    steps: Vec<Rows<'a>>,
 }
+
+/// Gets the rows of a chain as they are made: of which of its steps, the place of the first number, and the numbers.
+type Receive<'r> = dyn Fn(usize, usize, &[f32]) -> Result<()> + Sync + 'r;
+
+impl<'a> Chain<'a> {
+    /// A step, which stands at this place, and those behind it that follow from it row by row; `value` gives what was
+    /// computed before. Nothing where its own rows do not follow from those of what it reads first.
+    pub(super) fn of(
+        at: usize,
+        steps: &'a [Step<()>],
+        value: impl Fn(usize) -> Option<&'a Tensor>,
+    ) -> Option<Self> {
+        let read = value(*steps.first()?.inputs.first()?)?;
+        let mut shape = read.dims().to_vec();
+        let mut chain = Vec::new();
+        for step in steps {
+            let [first, others @ ..] = step.inputs.as_slice() else { break };
+            let follows = chain.is_empty() || *first + 1 == at + chain.len();
+            let others: Option<Vec<&Tensor>> = others.iter().map(|at| value(*at)).collect();
+            let others = others.filter(|_| follows && step.is_computed());
+            let Some(rows) = others.and_then(|others| step.op.operation().rows(&shape, &others))
+            else {
+                break;
+            };
+            *shape.last_mut()? = rows.columns;
+            chain.push(rows);
+        }
+        let is_f32 = Numbers::<f32>::of(read).is_some();
+        (is_f32 && !chain.is_empty()).then_some(Self { read, steps: chain })
+    }
+
+    /// How many steps it has.
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The values of those steps of which it is said that they are kept.
+    ///
+    /// # Errors
+    /// Those of `receive`, or if candle fails.
+    pub(super) fn computed(
+        &self,
+        is_kept: impl Fn(usize) -> bool,
+        receive: &Receive,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let steps = &self.steps;
+        let (Some((columns, leading)), Some(numbers)) =
+            (self.read.dims().split_last(), Numbers::<f32>::of(self.read))
+        else {
+            return Err(Misread.into());
+        };
+        let count = numbers.len() / columns;
+        let most = steps.iter().map(|step| step.columns).fold(*columns, usize::max);
+        let mut values: Vec<Option<Vec<f32>>> = steps
+            .iter()
+            .enumerate()
+            .map(|(at, step)| is_kept(at).then(|| vec![0.0; count * step.columns]))
+            .collect();
+        for value in values.iter_mut().flatten() {
+            make_ready(value);
+        }
+
+        let mut left: Vec<Option<&mut [f32]>> =
+            values.iter_mut().map(|value| value.as_deref_mut()).collect();
+        let mut pieces = Vec::new();
+        for rows in pieces_of(count, leading.last().copied().unwrap_or(1), PIECE / most) {
+            let read = numbers.get(rows.start * columns..rows.end * columns).unwrap_or_default();
+            let mut parts = Vec::with_capacity(steps.len());
+            for (left, step) in left.iter_mut().zip(steps) {
+                parts.push(match left {
+                    Some(left) => left.split_off_mut(..rows.len() * step.columns),
+                    None => None,
+                });
+            }
+            pieces.push((rows, read, parts));
+        }
+        let make = |beside: &mut Vec<Vec<f32>>, (rows, read, parts): Piece| {
+            let mut read = read;
+            let places = steps.iter().zip(parts).zip(beside).enumerate();
+            for (at, ((step, part), beside)) in places {
+                let part = part.unwrap_or_else(|| {
+                    beside.clear();
+                    beside.resize(rows.len() * step.columns, 0.0);
+                    beside
+                });
+                (step.make)(rows.start, read, part);
+                receive(at, rows.start * step.columns, part)?;
+                read = part;
+            }
+            Ok(())
+        };
+        let beside = || vec![Vec::new(); steps.len()];
+        let done: Result<()> = if count * most < MANY {
+            pieces.into_iter().try_for_each(|piece| make(&mut beside(), piece))
+        } else {
+            pieces.into_par_iter().try_for_each_init(beside, make)
+        };
+        done?;
+
+        let shaped = |(numbers, step): (Option<Vec<f32>>, &Rows)| {
+            let shape = [leading, &[step.columns]].concat();
+            Ok(numbers.map(|own| Tensor::from_vec(own, shape, &Device::Cpu)).transpose()?)
+        };
+        values.into_iter().zip(steps).map(shaped).collect()
+    }
+}
+
+/// Some rows of a chain: which they are, those that are read, and where those of each step belong that are kept.
+type Piece<'p> = (Range<usize>, &'p [f32], Vec<Option<&'p mut [f32]>>);
 
 /// The value of an operation by its rows, if these follow from those of what it reads first.
 pub(super) fn alone(operation: &dyn Operation, inputs: &[&Tensor]) -> Option<Tensor> {
     let (read, others) = inputs.split_first()?;
     let rows = operation.rows(read.dims(), others)?;
-    computed(read, &[rows])?.pop()
-}
-
-/// The values of steps of which each makes its rows from those of the one before, and the first from those of `read`.
-/// Nothing where that is not of f32.
-fn computed(read: &Tensor, steps: &[Rows<'_>]) -> Option<Vec<Tensor>> {
-    let (columns, leading) = read.dims().split_last()?;
-    let numbers = Numbers::<f32>::of(read)?;
-    let count = numbers.len() / columns;
-    let most = steps.iter().map(|step| step.columns).max()?.max(*columns);
-    let mut values: Vec<Vec<f32>> =
-        steps.iter().map(|step| vec![0.0; count * step.columns]).collect();
-    for value in &mut values {
-        make_ready(value);
-    }
-
-    let mut left: Vec<&mut [f32]> = values.iter_mut().map(Vec::as_mut_slice).collect();
-    let mut pieces = Vec::new();
-    for rows in pieces_of(count, leading.last().copied().unwrap_or(1), PIECE / most) {
-        let read = numbers.get(rows.start * columns..rows.end * columns)?;
-        let parts = left.iter_mut().zip(steps);
-        let parts: Option<Vec<&mut [f32]>> =
-            parts.map(|(left, step)| left.split_off_mut(..rows.len() * step.columns)).collect();
-        pieces.push((rows.start, read, parts?));
-    }
-    let make = |(first, read, parts): (usize, &[f32], Vec<&mut [f32]>)| {
-        let mut read = read;
-        for (step, part) in steps.iter().zip(parts) {
-            (step.make)(first, read, part);
-            read = part;
-        }
-    };
-    if count * most < MANY {
-        pieces.into_iter().for_each(make);
-    } else {
-        pieces.into_par_iter().for_each(make);
-    }
-
-    let shaped = |(numbers, step): (Vec<f32>, &Rows)| {
-        Tensor::from_vec(numbers, [leading, &[step.columns]].concat(), &Device::Cpu).ok()
-    };
-    values.into_iter().zip(steps).map(shaped).collect()
+    Numbers::<f32>::of(read)?;
+    let chain = Chain { read, steps: vec![rows] };
+    chain.computed(|_| true, &|_, _, _| Ok(())).ok()?.pop()?
 }
 
 /// Rows in pieces of about so many: of some rows of one matrix, or of several whole ones. They depend on the sizes alone, so
@@ -355,14 +406,9 @@ mod tests {
                 })
                 .collect();
             let trace = program.run(&given).expect("runs");
-            let left: Vec<Step<()>> = program.steps().iter().skip(4).cloned().collect();
-            let ([first, behind @ ..], [given @ .., _, _, _, _, _]) =
-                (left.as_slice(), trace.steps())
-            else {
-                panic!("five steps behind those that are given");
-            };
-            let (_, others) = chained(first, behind, given).expect("f32");
-            assert_eq!(others.len(), 4, "all five at once");
+            let value = |at: usize| trace.steps().get(at).map(|step| &step.value);
+            let chain = Chain::of(4, &program.steps()[4..], value).expect("f32");
+            assert_eq!(chain.len(), 5, "all at once");
             for step in trace.steps().iter().filter(|step| step.is_computed()) {
                 let again = trace.replay(step).expect("runs");
                 assert_eq!(bits(&again), bits(&step.value), "{}", step.name);

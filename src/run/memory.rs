@@ -4,7 +4,7 @@ use candle_core::DType;
 
 use crate::error::{Error, Result};
 use crate::memory::lacking;
-use crate::program::Program;
+use crate::program::{Program, Step};
 
 /// Refuses a run that needs more memory than this machine has free.
 ///
@@ -15,7 +15,18 @@ use crate::program::Program;
 /// [`Error::TooLarge`], with both figures.
 pub fn fits(program: &Program, dtype: DType) -> Result<()> {
     let largest = program.steps().iter().map(|step| step.bytes(dtype)).max().unwrap_or(0);
-    let needed = program.bytes(dtype).saturating_add(largest.saturating_mul(2));
+    has_room(program.bytes(dtype).saturating_add(largest.saturating_mul(2)))
+}
+
+/// Refuses a step whose value, with twice more for what an operation needs beside it, this machine cannot hold.
+///
+/// # Errors
+/// As [`fits`].
+pub fn fits_step(step: &Step<()>, dtype: DType) -> Result<()> {
+    has_room(step.bytes(dtype).saturating_mul(3))
+}
+
+fn has_room(needed: u128) -> Result<()> {
     match lacking(needed) {
         Some(available) => Err(Error::TooLarge { needed, available }),
         None => Ok(()),

@@ -6,6 +6,7 @@ mod memory;
 mod record;
 mod sizes;
 mod sources;
+mod stream;
 
 pub use masks::{key_mask_rows, positions_in, positions_of};
 pub use record::to_record;

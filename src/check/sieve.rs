@@ -1,0 +1,170 @@
+//! Parts of a record on which most mistakes already fail, so that few are run whole.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use candle_core::Tensor;
+
+use super::blocked_scores::where_seen;
+use super::evidence::Evidence;
+use super::explain::agrees;
+use super::fit::distance;
+use super::hypothesis::Hypothesis;
+use super::replay::{narrowed_trace, narrowed_values, worst};
+use crate::error::Result;
+use crate::program::{Change, Edit, Heads, Name, Op, Part, Program, Trace, of_pairs};
+
+/// From so many numbers on a step is large: where it is fitted a hundred times over, a part of it is enough.
+pub const LARGE: usize = 1 << 20;
+
+/// What the sum of the same numbers, each rounded, may be off by at most, as a part of the sum of their sizes. Rounding of
+/// f32 has a millionth of a number and its largest excuse is 16 times that; that of 16 bits a hundredth.
+const OF_SUMS: f64 = 1e-3;
+const OF_16_BITS: f64 = 0.1;
+
+/// What was recorded, and the parts of it that are furthest off.
+pub struct Sieve<'e, 'a> {
+    evidence: &'e Evidence<'a>,
+    /// The smallest first.
+    narrow: Vec<Narrow>,
+    /// Whether steps hold the numbers that they should, if perhaps in other places.
+    have_same_numbers: RefCell<HashMap<Name, bool>>,
+}
+
+/// A part of the record.
+struct Narrow {
+    parts: Vec<Part>,
+    trace: Trace,
+    recorded: HashMap<Name, Tensor>,
+}
+
+impl Narrow {
+    /// The same part of a program; nothing if that depends on the rest.
+    fn of(&self, program: &Program) -> Option<Program> {
+        let mut parts = self.parts.iter();
+        parts.try_fold(program.clone(), |program, part| program.narrowed(*part))
+    }
+}
+
+impl<'e, 'a> Sieve<'e, 'a> {
+    /// The item that is furthest off at the first faulty step, and the rows of it; fewer where that is all there is.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(evidence: &'e Evidence<'a>, faulty: &[Name]) -> Result<Self> {
+        let have_same_numbers = RefCell::default();
+        let mut sieve = Self { evidence, narrow: Vec::new(), have_same_numbers };
+        let step = faulty.first().and_then(|name| evidence.trace.step(*name));
+        let Some(step) = step else { return Ok(sieve) };
+        let (Some(value), Some(found)) = (evidence.right(step)?, evidence.recorded.get(&step.name))
+        else {
+            return Ok(sieve);
+        };
+        let parts = worst(step, found, &value)?;
+        let (mut trace, mut recorded) = (evidence.trace.clone(), evidence.recorded.clone());
+        for (at, part) in parts.iter().enumerate() {
+            let Some(narrow) = narrowed_trace(&trace, *part)? else { break };
+            recorded = narrowed_values(&trace, &recorded, *part)?;
+            trace = narrow;
+            let (parts, trace) = (parts[..=at].to_vec(), trace.clone());
+            sieve.narrow.insert(0, Narrow { parts, trace, recorded: recorded.clone() });
+        }
+        Ok(sieve)
+    }
+
+    /// The smallest part of the record, or all of it.
+    pub fn part(&self) -> Evidence<'_> {
+        let narrow = self.narrow.first();
+        let (trace, recorded) = narrow
+            .map_or((self.evidence.trace, self.evidence.recorded), |narrow| {
+                (&narrow.trace, &narrow.recorded)
+            });
+        self.evidence.part(trace, recorded)
+    }
+
+    /// Whether a mistake's program may give what was recorded for a step.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn lets_through(&self, made: &Hypothesis, program: &Program, site: Name) -> Result<bool> {
+        for narrow in &self.narrow {
+            let (Some(program), Some(found)) = (narrow.of(program), narrow.recorded.get(&site))
+            else {
+                continue;
+            };
+            let small = self.evidence.part(&narrow.trace, &narrow.recorded);
+            return match small.of(&program, site)? {
+                Some(value) => agrees(&small, made, site, found, &value),
+                None => Ok(true),
+            };
+        }
+        match made.edits.as_slice() {
+            [Edit { at, change: Change::After(Op::Heads(Heads::Rearrange(moved)), others) }]
+                if *at == site && others.is_empty() && moved.blocks.is_empty() =>
+            {
+                self.has_same_numbers(site)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether a step may hold the numbers that it should, in whatever places: then they have the same sums.
+    fn has_same_numbers(&self, at: Name) -> Result<bool> {
+        if let Some(known) = self.have_same_numbers.borrow().get(&at) {
+            return Ok(*known);
+        }
+        let evidence = self.evidence;
+        let (step, found) = (evidence.trace.step(at), evidence.recorded.get(&at));
+        let (Some(step), Some(found)) = (step, found) else { return Ok(true) };
+        let right = evidence.expected(step)?;
+        let seen = where_seen(evidence.trace, at, found, &right)?;
+        let sum = |numbers: &[f64]| numbers.iter().sum::<f64>();
+        let size = |numbers: &[f64]| numbers.iter().map(|number| number.abs()).sum::<f64>();
+        let sums = |found: &[f64], right: &[f64]| {
+            [sum(found) - sum(right), size(found) - size(right), size(right)]
+        };
+        let parts = of_pairs(seen.as_ref().unwrap_or(found), &right, sums)?;
+        let [apart, larger, size] =
+            [0, 1, 2].map(|of| parts.iter().map(|sums| sums[of]).sum::<f64>());
+        let apart = apart.abs().max(larger.abs());
+        let most = if evidence.precision().is_some() { OF_16_BITS } else { OF_SUMS };
+        // Of NaN and infinities no sum says anything.
+        let may_have = apart <= most * size || !apart.is_finite();
+        self.have_same_numbers.borrow_mut().insert(at, may_have);
+        Ok(may_have)
+    }
+
+    /// Whether a part shows a mistake, or there are none: then it can be tried at little cost.
+    pub fn shows(&self, made: &Hypothesis) -> bool {
+        let program = made.program(self.evidence.trace);
+        let is_shown =
+            |program: &Program| self.narrow.iter().any(|part| part.of(program).is_some());
+        self.narrow.is_empty() || program.as_ref().is_some_and(is_shown)
+    }
+
+    /// How far the value that a mistake gives for a step is from the recorded one, of a large step in the part that is
+    /// furthest off; infinite where it gives none.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn apart(&self, made: &Hypothesis, at: Name) -> Result<f64> {
+        let evidence = self.evidence;
+        let (Some(program), Some(found)) =
+            (made.program(evidence.trace), evidence.recorded.get(&at))
+        else {
+            return Ok(f64::INFINITY);
+        };
+        let is_large = found.elem_count() >= LARGE;
+        for narrow in self.narrow.iter().filter(|_| is_large) {
+            if let (Some(program), Some(found)) = (narrow.of(&program), narrow.recorded.get(&at)) {
+                let small = evidence.part(&narrow.trace, &narrow.recorded);
+                return nearness(found, small.of(&program, at)?);
+            }
+        }
+        nearness(found, evidence.of(&program, at)?)
+    }
+}
+
+fn nearness(found: &Tensor, value: Option<Tensor>) -> Result<f64> {
+    value.map_or(Ok(f64::INFINITY), |value| distance(found, &value, None))
+}

@@ -1,0 +1,41 @@
+//! Two tensors of one shape, some numbers of both at a time, on all cores.
+
+use candle_core::{DType, Tensor};
+use rayon::prelude::*;
+
+use crate::error::Result;
+
+/// So many numbers are looked at together, so that large tensors are not copied whole.
+pub(crate) const CHUNK: usize = 1 << 18;
+
+/// What is made of some whole rows of two tensors of one shape at a time, in the order of the rows.
+///
+/// # Errors
+/// If candle fails.
+pub(crate) fn of_pairs<T: Send>(
+    left: &Tensor,
+    right: &Tensor,
+    of: impl Fn(&[f64], &[f64]) -> T + Sync,
+) -> Result<Vec<T>> {
+    let width = left.dims().last().copied().unwrap_or(1).max(1);
+    let (left, right) = (left.flatten_all()?, right.flatten_all()?);
+    let whole_rows = width * (CHUNK / width).max(1);
+    let part = |start: usize| {
+        Ok(of(&chunk(&left, start, whole_rows)?, &chunk(&right, start, whole_rows)?))
+    };
+    let starts: Vec<usize> = (0..left.elem_count()).step_by(whole_rows).collect();
+    // One part alone is done before another thread has begun.
+    match starts.as_slice() {
+        [] | [_] => starts.into_iter().map(part).collect(),
+        _ => starts.into_par_iter().map(part).collect(),
+    }
+}
+
+/// The elements of a flat tensor from `start` on, at most `length`.
+///
+/// # Errors
+/// If candle fails.
+pub(crate) fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f64>> {
+    let part = flat.narrow(0, start, length.min(flat.elem_count() - start))?;
+    Ok(part.to_dtype(DType::F64)?.to_vec1()?)
+}

@@ -1,0 +1,63 @@
+//! Runs that are written as they are made, or of which nothing is wanted.
+
+use candle_core::{DType, Tensor};
+
+use super::Run;
+use super::memory::fits_step;
+use super::record::to_infos;
+use crate::error::Result;
+use crate::file::{Growing, Output};
+use crate::program::{Receiver, Step};
+
+/// What takes the numbers of a run: the file that is written, if there is one.
+struct Taken<'a> {
+    file: Option<&'a Growing<'a>>,
+    dtype: DType,
+}
+
+impl Taken<'_> {
+    /// The file, if it has the step.
+    fn file(&self, step: &Step<()>) -> Option<&Growing<'_>> {
+        self.file.filter(|_| !step.name.row().is_inner)
+    }
+}
+
+impl Receiver for Taken<'_> {
+    fn before(&self, step: &Step<()>) -> Result<()> {
+        fits_step(step, self.dtype)
+    }
+
+    fn whole(&self, step: &Step<()>, value: &Tensor) -> Result<()> {
+        self.file(step).map_or(Ok(()), |file| file.whole(step.name.as_str(), value))
+    }
+
+    fn rows(&self, step: &Step<()>, first: usize, numbers: &[f32]) -> Result<()> {
+        self.file(step).map_or(Ok(()), |file| file.part(step.name.as_str(), first, numbers))
+    }
+}
+
+impl Run {
+    /// Draws, loads and computes everything, and writes each value to the file as it is made. No value is kept longer than
+    /// the run needs it, so that runs are written whose values together are larger than the memory. The file is the one that
+    /// [`Output::write`] writes of the whole trace.
+    ///
+    /// # Errors
+    /// As [`Run::trace`], but that a value which does not fit shows when its turn comes; and as [`Output::write`].
+    pub fn write(&self, output: Output) -> Result<()> {
+        let infos = to_infos(&self.program, &self.config);
+        output.write_growing(&infos, &(&self.config).into(), |file| self.stream(Some(file)))
+    }
+
+    /// Draws, loads and computes everything, and keeps nothing.
+    ///
+    /// # Errors
+    /// As [`Run::trace`].
+    pub fn compute(&self) -> Result<()> {
+        self.stream(None)
+    }
+
+    fn stream(&self, file: Option<&Growing>) -> Result<()> {
+        let taken = Taken { file, dtype: self.config.dtype.into() };
+        self.program.stream(self.given()?, &taken)
+    }
+}
