@@ -341,10 +341,14 @@ impl Builder<'_> {
         if let Some((norm, weight)) = norm {
             concat = self.then(Name::ConcatNorm, norm, &[concat, weight])?;
         }
-        if let Some((Gate::Sigmoid, w_gate)) = gate {
+        if let Some((gate, w_gate)) = gate {
+            let map = match gate {
+                Gate::Sigmoid => Map::Sigmoid,
+                Gate::Softplus => Map::Softplus,
+            };
             let of_x = Linear::Project { tokens: Axis::Query, rows: self.config.sizes.queries };
             let gate = self.then(Name::Gate, of_x, &after(x, &w_gate))?;
-            let op = Scaling::Gate { map: Map::Sigmoid };
+            let op = Scaling::Gate { map };
             concat = self.then(Name::ConcatGated, op, &[concat, gate])?;
         }
         Ok(concat)

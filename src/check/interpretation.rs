@@ -128,12 +128,18 @@ fn readings(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Int
         way.settings.heads = way.settings.heads.or(heads);
         Ok(way)
     };
+    let chunked = masks.first().map_or(Ok(None), |mask| mask.with_chunks(settings.chunk))?;
     let mut masks = masks.into_iter();
     let mut plain = with(masks.next(), &unmatched)?;
     let own: Vec<Unmatched> =
         unmatched.iter().filter(|tensor| tensor.tensor != Name::Mask.as_str()).cloned().collect();
     let others = masks.chain(beside).map(|mask| with(Some(mask), &own));
-    let others: Vec<Interpretation> = others.collect::<Result<_>>()?;
+    let mut others: Vec<Interpretation> = others.collect::<Result<_>>()?;
+    if let Some(mask) = chunked {
+        let mut way = with(Some(mask), &own)?;
+        way.settings.chunk = None;
+        others.push(way);
+    }
     let (record, x) = (&plain.record, plain.sources.tensor(Name::X));
     let says_so = settings.seq_len.is_some()
         || settings.batch.is_some()

@@ -157,9 +157,8 @@ pub fn recompute(
     };
     let (matches, in_vain): (Vec<Match>, Vec<Match>) = matches.into_iter().partition(is_read);
     let mut unread: Vec<String> = run.unread().map(str::to_owned).collect();
-    unread.extend(in_vain.into_iter().map(|taken| taken.tensor));
-    // What was filled in for want of a tensor.
-    unread.retain(|tensor| tensor != tr!("no tensor"));
+    let in_vain = in_vain.into_iter().filter(|taken| !taken.filled);
+    unread.extend(in_vain.map(|taken| taken.tensor));
     unread.sort();
     unread.dedup();
     unmatched.extend(unread.into_iter().map(Unmatched::unread));

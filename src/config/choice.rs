@@ -165,6 +165,8 @@ choices! {
         /// 1 / (1 + exp(−gate)) ("Gated Attention for Large Language Models", Qiu et al., 2025).
         #[default]
         Sigmoid = "sigmoid",
+        /// ln(1 + exp(gate)), as in Laguna.
+        Softplus = "softplus",
     }
 }
 

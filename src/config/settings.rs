@@ -342,7 +342,7 @@ settings! {
     concat_norm: OtherNorm = newer("NAME").told();
     /// Epsilon of `concat_norm`
     concat_norm_eps: f64 = newer("X").of("concat_norm").default("1e-6");
-    /// Multiply the concatenated heads by the sigmoid of one more projection of X, before the output projection
+    /// Multiply the concatenated heads by a function of one more projection of X, before the output projection
     gate: Gate = newer("NAME").told();
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
     empty_rows: EmptyRow = takes("NAME").default("nan");

@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::layer::LayerReader;
+use super::layer::{LayerReader, Stored};
 use super::matched::Match;
 use super::packed::{Heads, Part};
 use crate::config::NormOver;
@@ -23,6 +23,8 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
                     let is_added = matches!(step, Name::BiasK | Name::BiasV);
                     let tensor = if is_added { tensor.flatten_all()? } else { tensor };
                     let tensor = self.norm_of_heads(*step, tensor, heads)?;
+                    let (tensor, repeated) = self.gate_of_heads(*step, tensor, heads)?;
+                    let how = how.or(repeated);
                     self.refuse_other_norms(*step, &full, &tensor, heads)?;
                     self.take(*step, &full, tensor, how);
                     break;
@@ -83,7 +85,9 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let (Some(&[rows, _]), Some(&[_, width])) = (dims(Name::WQ), dims(Name::WO)) else {
             return Ok(());
         };
-        if rows != 2 * width || self.weights.tensors.contains_key(&Name::WGate) {
+        let has_own = self.weights.tensors.contains_key(&Name::WGate);
+        // The features of keys from a latent need not be as many as those of values.
+        if rows != 2 * width || has_own || self.layer.stored == Stored::Latent {
             return Ok(());
         }
         let of_norm = || dims(Name::WQNorm)?.last().copied();
@@ -114,6 +118,27 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             }
         }
         Ok(())
+    }
+
+    /// The projection of a gate that every head has one of: for each feature of a head the same.
+    fn gate_of_heads(
+        &self,
+        step: Name,
+        tensor: Tensor,
+        heads: Heads,
+    ) -> Result<(Tensor, Option<String>)> {
+        let width = self.weights.tensors.get(&Name::WO).and_then(|w_o| w_o.dims().get(1).copied());
+        let (Some(width), [rows, columns @ ..]) = (width, tensor.dims()) else {
+            return Ok((tensor, None));
+        };
+        let is_gate = matches!(step, Name::WGate | Name::BGate);
+        if !is_gate || *rows >= width || heads.queries != Some(*rows) || width % rows != 0 {
+            return Ok((tensor, None));
+        }
+        let shape = [&[*rows, width / rows], columns].concat();
+        let whole = [&[width], columns].concat();
+        let repeated = tensor.unsqueeze(1)?.broadcast_as(shape)?.reshape(whole)?;
+        Ok((repeated, Some(tr!("one for all features of a head").to_owned())))
     }
 
     /// The weight of a norm over all heads, as (head, `head_dim`).

@@ -164,7 +164,11 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     }
 
     pub fn take(&mut self, step: Name, name: &str, tensor: Tensor, how: Option<String>) {
-        self.weights.matches.push(Match { how, ..Match::as_it_is(step.as_str(), name) });
+        self.insert(step, tensor, Match { how, ..Match::as_it_is(step.as_str(), name) });
+    }
+
+    fn insert(&mut self, step: Name, tensor: Tensor, matched: Match) {
+        self.weights.matches.push(matched);
         self.weights.tensors.insert(step, tensor);
     }
 
@@ -289,7 +293,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             if let Some(weight) = without {
                 let size = weight.dims().first().copied().unwrap_or(0);
                 let zeros = Tensor::zeros(size, weight.dtype(), weight.device())?;
-                self.take(bias, tr!("no tensor"), zeros, Some(tr!("zeros").to_owned()));
+                self.insert(bias, zeros, Match::zeros(bias.as_str()));
             }
         }
         Ok(())

@@ -17,12 +17,22 @@ pub struct Match {
     /// Whether that was a choice, which a user should know of, rather than how such tensors are always read.
     #[serde(skip)]
     pub chosen: bool,
+    /// Whether no file has it: it was filled in for want of a tensor.
+    #[serde(skip)]
+    pub filled: bool,
 }
 
 impl Match {
     /// A tensor that was taken as it is.
     pub fn as_it_is(step: impl Into<String>, tensor: impl Into<String>) -> Self {
-        Self { step: step.into(), tensor: tensor.into(), how: None, chosen: false }
+        let (step, tensor) = (step.into(), tensor.into());
+        Self { step, tensor, how: None, chosen: false, filled: false }
+    }
+
+    /// Zeros in place of a tensor that no file has.
+    pub fn zeros(step: impl Into<String>) -> Self {
+        let how = Some(tr!("zeros").to_owned());
+        Self { how, filled: true, ..Self::as_it_is(step, tr!("no tensor")) }
     }
 
     /// The same, with how it was chosen to be read.

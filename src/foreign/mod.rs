@@ -4,6 +4,7 @@
 mod arguments;
 mod axis_order;
 mod beside;
+mod chunks;
 mod hints;
 mod inputs;
 mod latent;

@@ -89,10 +89,10 @@ steps! {
     WConcatNorm = "w_concat_norm", "weight of the norm before the output projection", weight(&[ConcatWidth]).by("`concat_norm=rms`")
         .stored(&["attn_sub_norm.weight"], 1.0);
     WGate = "w_gate", "weight of the gate's projection", weight(&[ConcatWidth, Size::Input]).by("`gate=sigmoid`")
-        .drawn(&["gate_proj.weight"]);
-    BGate = "b_gate", "bias of the gate's projection", bias(&[ConcatWidth]).drawn(&["gate_proj.bias"]);
+        .drawn(&["gate_proj.weight", "g_proj.weight"]);
+    BGate = "b_gate", "bias of the gate's projection", bias(&[ConcatWidth]).drawn(&["gate_proj.bias", "g_proj.bias"]);
     Sinks = "sinks", "scores that are no key's, one per head",
-        weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink", "attention_sink_bias"], 0.0);
+        weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink", "attention_sink_bias", "softmax_offset"], 0.0);
     RelativeTable = "relative_bias_table", "biases of relative positions, by bucket",
         weight(&[Size::Buckets, Heads]).by(RELATIVE)
             .stored(&["relative_attention_bias.weight", "relative_position_bias.relative_position_bias_table",

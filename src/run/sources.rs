@@ -1,5 +1,6 @@
 //! Tensors from files, in place of drawn ones.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
@@ -110,12 +111,13 @@ impl Sources {
     pub fn unread<'a>(&'a self, program: &'a Program) -> impl Iterator<Item = &'a str> {
         let is_read =
             |step: &str| Name::in_files(step).is_none_or(|name| program.step(name).is_some());
-        // What was filled in for want of a tensor is none of a file.
-        let is_filled = |matched: &Match| matched.tensor == tr!("no tensor");
         let idle = self.matches.iter();
-        let idle = idle.filter(move |matched| !is_read(&matched.step) && !is_filled(matched));
+        let idle = idle.filter(move |matched| !matched.filled && !is_read(&matched.step));
         let idle = idle.map(|matched| matched.tensor.as_str());
-        self.unread.iter().map(String::as_str).chain(idle)
+        // One tensor may hold several parameters.
+        let mut seen = HashSet::new();
+        let all = self.unread.iter().map(String::as_str).chain(idle);
+        all.filter(move |name| seen.insert(*name))
     }
 
     /// The settings and sources that check a record: `flags` over its config, and its own given tensors but for

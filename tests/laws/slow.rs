@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use mha_trace::config::{
-    AlibiForm, CausalAlign, Config, DType, EmptyRow, Mask, NormOver, Pairing, QkNorm, RelativeBias,
-    SectionOrder, Sizes,
+    AlibiForm, CausalAlign, Config, DType, EmptyRow, Gate, Mask, NormOver, Pairing, QkNorm,
+    RelativeBias, SectionOrder, Sizes,
 };
 use mha_trace::program::dropout_scale;
 use mha_trace::{Run, Settings, Trace};
@@ -224,10 +224,14 @@ impl<'a> Slow<'a> {
                 *x = *x / root * w;
             }
         }
-        if self.config.gate.is_some() {
+        if let Some(kind) = self.config.gate {
             let gate = self.project(self.features("x", &[item, token]), "gate");
             for (x, gate) in concat.iter_mut().zip(gate) {
-                *x /= 1.0 + (-gate).exp();
+                *x *= match kind {
+                    Gate::Sigmoid => 1.0 / (1.0 + (-gate).exp()),
+                    Gate::Softplus => (1.0 + gate.exp()).ln(),
+                    other => panic!("{other:?} has no slow twin"),
+                };
             }
         }
         concat

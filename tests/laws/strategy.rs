@@ -344,11 +344,14 @@ fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<
     let values =
         (weighted(0.25, eps()), weighted(0.25, 0.2..3.0_f64), weighted(0.25, -1.5..1.5_f64));
     let temperature = weighted(0.3, (0.01..2.0_f64, 1..9_usize, 0..3_usize));
-    let concat = (weighted(0.3, (eps(), vec(-2.0..2.0_f32, width))), prop::bool::weighted(0.3));
+    let concat = (
+        weighted(0.3, (eps(), vec(-2.0..2.0_f32, width))),
+        weighted(0.3, select(vec![Gate::Sigmoid, Gate::Softplus])),
+    );
     let is_cross = sizes.memory.is_some();
     let added = (weighted(0.2, Just(true)), weighted(0.2, Just(true)), weighted(0.3, 1..9_usize));
     (values, temperature, concat, added).prop_map(
-        move |((v_norm, clip_qkv, value_scale), temperature, (norm, is_gated), added)| {
+        move |((v_norm, clip_qkv, value_scale), temperature, (norm, gate), added)| {
             let (of_concat, weight) = norm.unzip();
             let settings = Settings {
                 v_norm: v_norm.map(|_| OtherNorm::Rms),
@@ -360,7 +363,7 @@ fn beside(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<
                 q_temperature_offset: temperature.map(|own| own.2),
                 concat_norm: of_concat.map(|_| OtherNorm::Rms),
                 concat_norm_eps: of_concat.flatten(),
-                gate: is_gated.then_some(Gate::Sigmoid),
+                gate,
                 add_bias_kv: added.0,
                 add_zero_attn: added.1,
                 d_memory_v: added.2.filter(|_| is_cross),

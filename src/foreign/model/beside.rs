@@ -1,15 +1,19 @@
 //! What a model's config says of norms, clipping, temperatures and gates.
 
 use super::Model;
-use super::family::{Eps, Turned};
-use crate::config::{Gate, NormOver, OtherNorm, Settings};
+use super::family::{Eps, Sees, Turned};
+use crate::config::{NormOver, OtherNorm, Settings};
 use crate::error::{Error, Result};
 
 impl Model<'_> {
     /// The norm of queries and keys.
     pub(super) fn norm(&self) -> Result<Settings> {
         let Some(norm) = self.family.norm else { return Ok(Settings::default()) };
-        if !self.config.holds(norm.when)? || (norm.after_rope && !self.turns_at_all()?) {
+        let is_elsewhere = norm.of_memory && !matches!(self.part.sees, Sees::Memory);
+        if is_elsewhere
+            || !self.config.holds(norm.when)?
+            || (norm.after_rope && !self.turns_at_all()?)
+        {
             return Ok(Settings::default());
         }
         Ok(Settings {
@@ -38,7 +42,10 @@ impl Model<'_> {
                 }
             },
             clip_qkv: family.clip.map_or(Ok(None), |key| self.config.number(key))?,
-            gate: family.gate.then_some(Gate::Sigmoid),
+            gate: match family.gate {
+                Some((gate, when)) if self.config.holds(when)? => Some(gate),
+                Some(_) | None => None,
+            },
             ..Settings::default()
         };
         let Some(own) = family.temperature else { return Ok(settings) };

@@ -6,7 +6,7 @@ use super::family::{
     Family, HeadDim, KeyHeads, Kind, Latent, Long, Norm, Part, Pattern, Relative, Rope, Scale,
     Sees, Sinks, Turned, When, Window,
 };
-use crate::config::{AlibiForm, NormOver, Pairing, QkNorm};
+use crate::config::{AlibiForm, Gate, NormOver, Pairing, QkNorm, SectionOrder};
 
 /// Sizes by their usual names; as many key heads as query heads, and nothing else.
 pub const PLAIN: Family = Family {
@@ -27,7 +27,7 @@ pub const PLAIN: Family = Family {
     clip: None,
     temperature: None,
     concat_norm: None,
-    gate: false,
+    gate: None,
     shared: None,
     rope: None,
     scale: Scale::Root,
@@ -45,7 +45,7 @@ pub const PLAIN: Family = Family {
 
 /// Llama's build, which most decoders vary.
 pub const LLAMA: Family = Family {
-    types: &["llama", "arcee", "aria_text"],
+    types: &["llama", "arcee", "aria_text", "deepseek_ocr2_text"],
     kv_heads: KeyHeads::Key("num_key_value_heads", None),
     head_dim: HeadDim::Key("head_dim", None),
     bias: When::If("attention_bias", false),
@@ -68,7 +68,7 @@ pub const ROPE: Rope = Rope {
     layers: Turned::All,
     scaling: "",
     long: Long::Stated,
-    interleaved: None,
+    sections: None,
     backwards: false,
     values: When::Never,
     alpha: false,
@@ -96,11 +96,13 @@ pub const LATENT: Family = Family {
     ..LLAMA
 };
 
+pub const SIGMOID: Option<(Gate, When)> = Some((Gate::Sigmoid, When::Always));
+
 /// Qwen3-Next's build: most layers have no softmax attention, and the others a gate.
 pub const GATED: Family = Family {
     head_dim: head_dim(256),
     norm: Some(Norm { kind: QkNorm::RmsPlusOne, ..NORM }),
-    gate: true,
+    gate: SIGMOID,
     rope: rotary_part(0.25),
     pattern: last_of("full_attention_interval", 4, Kind::Other),
     ..LLAMA
@@ -126,6 +128,9 @@ pub const BERT: Family = Family {
         "clap_text_model",
         "align_text_model",
         "chinese_clip_text_model",
+        "altclip_text_model",
+        "bridgetower_text_model",
+        "xmod",
     ],
     parts: &[
         part("encoder.layer.{}.attention", Sees::PastIf(When::If("is_decoder", false))),
@@ -147,26 +152,29 @@ pub const BART: Family = Family {
         "blenderbot",
         "blenderbot-small",
         "whisper",
+        "mvp",
+        "trocr",
     ],
     parts: &[
         Part {
             heads: &["encoder_attention_heads"],
             ..part("encoder.layers.{}.self_attn", Sees::All)
         },
-        Part {
-            heads: &["decoder_attention_heads"],
-            ..part("decoder.layers.{}.self_attn", Sees::Past)
-        },
-        Part {
-            heads: &["decoder_attention_heads"],
-            ..part("decoder.layers.{}.encoder_attn", Sees::Memory)
-        },
+        BART_DECODER,
+        BART_CROSS,
     ],
     width: &["d_model"],
     heads: &["decoder_attention_heads"],
     layers: &[],
     bias: When::Always,
     ..PLAIN
+};
+
+pub const BART_DECODER: Part =
+    Part { heads: &["decoder_attention_heads"], ..part("decoder.layers.{}.self_attn", Sees::Past) };
+pub const BART_CROSS: Part = Part {
+    heads: &["decoder_attention_heads"],
+    ..part("decoder.layers.{}.encoder_attn", Sees::Memory)
 };
 
 /// GPT-2's build.
@@ -183,7 +191,17 @@ pub const GPT2: Family = Family {
 
 /// The vision transformer's build.
 pub const VIT: Family = Family {
-    types: &["vit", "deit", "vit_msn", "vit_mae", "ijepa", "dinov2", "dinov2_with_registers"],
+    types: &[
+        "vit",
+        "deit",
+        "vit_msn",
+        "vit_mae",
+        "ijepa",
+        "dinov2",
+        "dinov2_with_registers",
+        "dpt",
+        "pixio",
+    ],
     parts: &[part("encoder.layer.{}.attention", Sees::All)],
     bias: When::Always,
     ..PLAIN
@@ -223,6 +241,16 @@ pub const fn base(base: f64) -> Option<Rope> {
 
 pub const fn rotary_part(part: f64) -> Option<Rope> {
     Some(Rope { part, ..ROPE })
+}
+
+/// Sections of pairs in the order of the axes, and so many of each where a config is silent.
+pub const fn in_order(sizes: [usize; 3]) -> Option<(SectionOrder, [usize; 3])> {
+    Some((SectionOrder::Chunked, sizes))
+}
+
+/// Sections of pairs that alternate.
+pub const fn interleaved(sizes: [usize; 3]) -> Option<(SectionOrder, [usize; 3])> {
+    Some((SectionOrder::Interleaved, sizes))
 }
 
 pub const fn window(otherwise: usize) -> Option<Window> {
@@ -265,6 +293,7 @@ pub const NORM: Norm = Norm {
     kind: QkNorm::Rms,
     over: NormOver::Head,
     after_rope: false,
+    of_memory: false,
 };
 
 /// `LayerNorm` where a key says so; so much where it is absent.
@@ -298,6 +327,8 @@ pub const CWM: &str = r#"{"rope_type": "llama3", "rope_theta": 1000000.0, "facto
     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}"#;
 pub const MINISTRAL3: &str = r#"{"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384}"#;
+pub const HIGGS: &str = r#"{"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 0.125,
+    "high_freq_factor": 0.5, "original_max_position_embeddings": 1024}"#;
 pub const GPT_OSS: &str = r#"{"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
     "truncate": false, "original_max_position_embeddings": 4096}"#;
 
@@ -314,7 +345,7 @@ pub const BUCKETS: Relative = Relative {
 
 /// T5's build.
 pub const T5: Family = Family {
-    types: &["t5", "mt5", "umt5", "switch_transformers"],
+    types: &["t5", "mt5", "umt5", "switch_transformers", "pop2piano"],
     parts: &[
         part("encoder.block.{}.layer.0.SelfAttention", Sees::All),
         part("decoder.block.{}.layer.0.SelfAttention", Sees::Past),

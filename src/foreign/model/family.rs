@@ -1,7 +1,7 @@
 //! What a family of models is: one row of data, which says where its config holds what, and what the library takes where
 //! a config is silent.
 
-use crate::config::{AlibiForm, NormOver, Pairing, QkNorm};
+use crate::config::{AlibiForm, Gate, NormOver, Pairing, QkNorm, SectionOrder};
 
 /// Models whose attention is computed alike.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +40,8 @@ pub struct Family {
     pub temperature: Option<Temperature>,
     /// The norm before the output projection: what it adds.
     pub concat_norm: Option<Eps>,
-    /// Whether a gate stands before the output projection.
-    pub gate: bool,
+    /// The gate before the output projection, and when there is one.
+    pub gate: Option<(Gate, When)>,
     /// The key of how many layers, the last, take keys and values of an earlier one, and so many where it is absent.
     pub shared: Option<(&'static str, usize)>,
     /// Whether values are the projected keys, in the layers that see all.
@@ -145,7 +145,7 @@ pub enum HeadDim {
     KeyOfFull(&'static str, usize, (&'static str, usize)),
 }
 
-/// The keys of latents' sizes, and the sizes where they are absent; null is none.
+/// The keys of latents' sizes, and the sizes where they are absent; null and 0 are none.
 #[derive(Debug, Clone, Copy)]
 pub struct Latent {
     pub queries: (&'static str, usize),
@@ -173,6 +173,8 @@ pub struct Norm {
     pub over: NormOver,
     /// Whether it comes after the rotation, in the layers that turn alone.
     pub after_rope: bool,
+    /// Whether it is of cross attention alone.
+    pub of_memory: bool,
 }
 
 /// The factors 1 + scale · ln(1 + ⌊position / floor⌋) of queries.
@@ -234,8 +236,8 @@ pub struct Rope {
     pub scaling: &'static str,
     /// What `longrope` goes by.
     pub long: Long,
-    /// The sections of pairs where the config says none, of models in which they are interleaved whatever it says.
-    pub interleaved: Option<[usize; 3]>,
+    /// The order of sections of pairs, and the sections where the config says none.
+    pub sections: Option<(SectionOrder, [usize; 3])>,
     /// Whether the values are turned too.
     pub values: When,
     /// Whether the angles are negative.
@@ -265,6 +267,8 @@ pub enum Turned {
     SlidingIfWindow,
     /// Those with a 1 in the list `no_rope_layers`; all but every fourth where there is none.
     Listed,
+    /// Those of a type that `rope_parameters` say something of; none where these are null.
+    Stated,
 }
 
 /// What the dot products are multiplied by.

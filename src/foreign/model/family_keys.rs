@@ -37,7 +37,8 @@ impl Family {
         let temperature = self.temperature.map(|own| own.when);
         keys.extend(self.clip);
         keys.extend(self.shared.map(|(key, _)| key));
-        let others = [Some(self.bias), Some(self.alibi), Some(self.k_eq_v), values];
+        let gate = self.gate.map(|(_, when)| when);
+        let others = [Some(self.bias), Some(self.alibi), Some(self.k_eq_v), values, gate];
         let whens = others.into_iter().chain([norm, rope, window, temperature]);
         keys.extend(whens.flatten().filter_map(When::key));
         if let Some(rope) = self.rope {

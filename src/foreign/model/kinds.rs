@@ -2,6 +2,8 @@
 
 use super::Model;
 use super::family::{Kind, Pattern, Turned, Window};
+use serde_json::Value;
+
 use crate::config::Mask;
 use crate::error::{Result, quoted};
 
@@ -35,10 +37,9 @@ impl Model<'_> {
         if matches!(self.family.pattern, Pattern::Uniform) {
             return Ok(Kind::Sliding);
         }
-        let types = match self.config.words("layer_types")? {
-            None => self.config.words("attention_layers")?,
-            types => types,
-        };
+        let lists = ["layer_types", "attention_layers", "layers_block_type"];
+        let stated = lists.into_iter().find(|list| self.config.get(list).is_some());
+        let types = stated.map_or(Ok(None), |list| self.config.words(list))?;
         let named = match &types {
             Some(types) => match types.first() {
                 Some(first) if types.iter().all(|kind| kind == first) => Some(*first),
@@ -106,6 +107,15 @@ impl Model<'_> {
             Turned::SlidingIfWindow => {
                 self.model_window()?.is_none() || self.kind()? == Kind::Sliding
             }
+            Turned::Stated => match self.config.keys.get("rope_parameters") {
+                Some(Value::Null) => false,
+                Some(Value::Object(stated))
+                    if stated.keys().any(|key| key.ends_with("_attention")) =>
+                {
+                    self.stated(false)?.is_some()
+                }
+                _ => true,
+            },
             Turned::Listed => {
                 let layer = self.this_layer()?;
                 if let Some(turned) = self.config.numbers("no_rope_layers")? {

@@ -2,13 +2,16 @@
 
 use super::Model;
 use crate::config::Settings;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 impl Model<'_> {
     /// The sizes of latents. The norms of latents add the same whatever the config says of other norms.
     pub(super) fn latent(&self) -> Result<Settings> {
         let Some(latent) = self.family.latent else { return Ok(Settings::default()) };
-        let size = |(key, otherwise)| self.config.size_or(key, Some(otherwise));
+        let size = |(key, otherwise)| {
+            let size = self.config.size_or(key, Some(otherwise))?;
+            Ok::<_, Error>(size.filter(|size| *size > 0))
+        };
         Ok(Settings {
             q_lora_rank: size(latent.queries)?,
             kv_lora_rank: size(latent.keys)?,

@@ -8,6 +8,7 @@ mod family_keys;
 mod keys;
 mod kinds;
 mod latent;
+mod refused;
 mod rotary;
 mod unknown;
 
@@ -199,11 +200,21 @@ impl Model<'_> {
     /// The model's width and the number of its heads.
     fn sizes(&self) -> Result<(usize, usize)> {
         let wanted = |names: family::Keys| {
-            let size = self.config.first(names)?;
-            size.ok_or_else(|| self.config.lacks(names.first().unwrap_or(&"")))
+            let name = names.iter().find(|name| self.config.get(name).is_some());
+            let name = name.ok_or_else(|| self.config.lacks(names.first().unwrap_or(&"")))?;
+            self.size_of_layer(name)
         };
         let own = if self.part.heads.is_empty() { self.family.heads } else { self.part.heads };
         Ok((wanted(self.family.width)?, wanted(own)?))
+    }
+
+    /// A size; where it is a list, that of the layer.
+    fn size_of_layer(&self, name: &str) -> Result<usize> {
+        let size = match self.config.get(name) {
+            Some(Value::Array(sizes)) => sizes.get(self.this_layer()?).and_then(as_size),
+            value => value.and_then(as_size),
+        };
+        size.ok_or_else(|| self.config.wrong(name, tr!("a whole number from 0 up")))
     }
 
     fn kv_heads(&self, heads: usize) -> Result<Option<usize>> {

@@ -44,11 +44,14 @@ impl Model<'_> {
             rope_at_end: rope.at_end.then_some(true),
             rope_base: Some(base),
             rope_dims: self.turned(rope, stated.as_ref())?,
-            rope_section_order: rope.interleaved.map(|_| SectionOrder::Interleaved),
+            rope_section_order: rope
+                .sections
+                .map(|(order, _)| order)
+                .filter(|order| *order != SectionOrder::default()),
             rope_sections: stated
                 .as_ref()
                 .map_or(Ok(None), |stated| self.sections(stated))?
-                .or(rope.interleaved.map(Vec::from)),
+                .or(rope.sections.map(|(_, sizes)| Vec::from(sizes))),
             rope_value: self.config.holds(rope.values)?.then_some(true),
             rope_backwards: rope.backwards.then_some(true),
             rope_scaling: match stated {

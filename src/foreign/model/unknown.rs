@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::families::FAMILIES;
 use super::family::{Family, Sees, Sinks, When};
 use super::keys::Config;
-use super::{Model, part};
+use super::{Model, part, refused};
 use crate::config::Settings;
 use crate::error::{Error, quoted};
 
@@ -76,24 +76,18 @@ fn nearest(config: &Config) -> Option<&'static Family> {
     FAMILIES.iter().filter(may_be).min_by_key(distance)
 }
 
-/// The families of which only the core is an attention as traced here, and why.
-const CORE_ALONE: &[(&str, &str)] = &[(
-    "jetmoe",
-    "its queries and its output are projected by experts that a router picks for every token",
-)];
-
 /// A family that is not known is not guessed at: what its config says to the family that it looks like is told as flags.
 pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<usize>) -> Error {
-    if let Some((_, why)) = CORE_ALONE.iter().find(|(own, _)| *own == kind) {
-        let what = tr!(
-            "is of model_type {kind}: {why}, which is not traced",
-            kind = quoted(kind),
-            why = crate::lang::text(why)
-        );
-        let fix = tr!(
-            "check what its attention function got and gave: q, k and v, heads and weights, without this config"
-        );
-        return Error::file(&config.path, what, fix);
+    let of_text = text.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    for named in [kind, of_text] {
+        if let Some((why, fix)) = refused::why(named) {
+            let what = tr!(
+                "is of model_type {kind}: {why}, which is not traced",
+                kind = quoted(named),
+                why
+            );
+            return Error::file(&config.path, what, fix);
+        }
     }
     let kind = if kind.is_empty() {
         tr!("has no model_type").to_owned()
