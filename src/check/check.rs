@@ -79,7 +79,7 @@ pub fn checked(
 ) -> Result<Checked> {
     let mut record = read_place(path)?;
     let is_foreign = record.config.is_none();
-    let mapped = map.apply(&mut [&mut record]).map_err(|error| error.in_file(path))?;
+    let mapped = map.apply(&mut [&mut record.entries[..]]).map_err(|error| error.in_file(path))?;
     let found = judged(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
     let Recomputed {
         run,

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use super::tolerance::Tolerance;
 use crate::error::Result;
+use crate::file::InFile;
 use crate::program::{CHUNK, Numbers, Precision, chunk, unravel};
 
 /// How two tensors of one shape differ.
@@ -53,7 +54,6 @@ pub fn is_exact_in(values: &Tensor, precision: Precision) -> Result<bool> {
 pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Comparison> {
     let (flat_left, flat_right) = (left.flatten_all()?, right.flatten_all()?);
     let count = flat_left.elem_count();
-    let starts: Vec<usize> = (0..count).step_by(CHUNK).collect();
     let of_f32 = Numbers::<f32>::of(&flat_left).zip(Numbers::<f32>::of(&flat_right));
     let of_f32 = of_f32.filter(|(left, right)| left.len() == right.len());
     let part = |start: &usize| {
@@ -70,22 +70,60 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
         let wide = pairs.take(taken).map(|(left, right)| (f64::from(*left), f64::from(*right)));
         Ok(Part::of(*start, wide, tolerance))
     };
+    joined(count, left.dims(), (left.dtype(), right.dtype()), part)
+}
+
+/// Compares two tensors of f32 that stand in files, of which only some numbers are ever in memory. They have `dims`.
+///
+/// # Errors
+/// If a file has become unreadable.
+pub fn compare_in_files(
+    left: &InFile,
+    right: &InFile,
+    dims: &[usize],
+    tolerance: Tolerance,
+) -> Result<Comparison> {
+    let count: usize = dims.iter().product();
+    let part = |start: &usize| {
+        let length = CHUNK.min(count - start);
+        let read = |file: &InFile| {
+            let mut bytes = vec![0; length * size_of::<f32>()];
+            file.read(*start, &mut bytes).map(|()| bytes)
+        };
+        let (left, right) = (read(left)?, read(right)?);
+        // As in memory: of numbers of the same bits the first is as far off as any.
+        let taken = if left == right { 1 } else { length };
+        let pairs = left.as_chunks().0.iter().zip(right.as_chunks().0).take(taken);
+        let wide = |bytes: &[u8; 4]| f64::from(f32::from_le_bytes(*bytes));
+        let pairs = pairs.map(|(left, right)| (wide(left), wide(right)));
+        Ok(Part::of(*start, pairs, tolerance))
+    };
+    joined(count, dims, (DType::F32, DType::F32), part)
+}
+
+/// The comparison of all parts of so many elements, of which each is known by its first.
+fn joined(
+    count: usize,
+    dims: &[usize],
+    dtypes: (DType, DType),
+    part: impl Fn(&usize) -> Result<Part> + Send + Sync,
+) -> Result<Comparison> {
+    let starts: Vec<usize> = (0..count).step_by(CHUNK).collect();
     // One part alone is done before another thread has begun.
     let parts: Result<Vec<Part>> = match starts.as_slice() {
         [] | [_] => starts.iter().map(part).collect(),
         _ => starts.par_iter().map(part).collect(),
     };
-    let parts = parts?;
-    let whole = parts.into_iter().reduce(Part::and).unwrap_or_default();
+    let whole = parts?.into_iter().reduce(Part::and).unwrap_or_default();
     Ok(Comparison {
         max_abs: whole.max_abs,
         max_rel: whole.max_rel,
         mismatched: whole.mismatched,
         count,
-        worst: unravel(whole.worst, left.dims()),
+        worst: unravel(whole.worst, dims),
         left: whole.left,
         right: whole.right,
-        dtypes: (left.dtype(), right.dtype()),
+        dtypes,
     })
 }
 

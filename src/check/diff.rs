@@ -5,8 +5,9 @@ use std::path::Path;
 
 use super::report::{Report, StepReport, mark_inherited};
 use super::tolerance::Tolerances;
+use crate::config::Labels;
 use crate::error::{Error, Result, bytes};
-use crate::file::{Entry, Record, read_place, split_path};
+use crate::file::{Entry, Files, Info, Record, split_path};
 use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
 use crate::lang::Language;
 use crate::memory::lacking;
@@ -36,7 +37,7 @@ pub fn diff(
     tolerances: &Tolerances,
     one_sided: OneSided,
 ) -> Result<Report> {
-    compared(left, right, map, tolerances, one_sided).map(|compared| compared.report)
+    Pair::open(left, right, map)?.report(left, tolerances, one_sided, None)
 }
 
 /// Two compared files: what was found, and what they hold.
@@ -62,47 +63,160 @@ pub fn compared(
     tolerances: &Tolerances,
     one_sided: OneSided,
 ) -> Result<Compared> {
-    let spoken = Language::spoken();
-    let read = |place| spoken.within(|| read_place(place));
-    let (record, other) = rayon::join(|| read(left), || read(right));
-    let (mut record, mut other) = (record?, other?);
-    refuse_beyond_memory(left, &[&record, &other])?;
-    let mut matches = map.apply(&mut [&mut record, &mut other])?;
-    let both_chosen = [left, right].into_iter().all(names_a_tensor);
-    matches.extend(pair_up(&mut record, &mut other, both_chosen)?);
-    let (mut steps, mut unmatched) = (Vec::new(), Vec::new());
-    let mut lone = |name: &str, side: &str| match one_sided {
-        OneSided::Differ => Some(StepReport::missing(name)),
-        OneSided::LeftOut => {
-            let why = tr!("only in the {side} file", side);
-            unmatched.push(Unmatched { tensor: name.to_owned(), why });
-            None
-        }
+    let pair = Pair::open(left, right, map)?;
+    let record = |files: &Files| Record { config: files.config().cloned(), entries: Vec::new() };
+    let (mut own, mut other) = (record(&pair.left), record(&pair.right));
+    let mut keep = |left: Option<Entry>, right: Option<Entry>| {
+        own.entries.extend(left);
+        other.entries.extend(right);
     };
-    for Entry { name, axes, tensor, .. } in &record.entries {
-        let axes = axes.as_ref().and_then(|axes| named_axes(axes, tensor.dims()));
-        steps.extend(match other.tensor(name) {
-            Some(other) => Some(StepReport::of(name, tensor, other, axes.as_ref(), tolerances)?),
-            None => lone(name, "left"),
-        });
-    }
-    let unknown = other.entries.iter().filter(|entry| record.tensor(&entry.name).is_none());
-    steps.extend(unknown.filter_map(|entry| lone(&entry.name, "right")));
-    mark_inherited(&mut steps, Name::descendants, &[], &[]);
-    let config = record.config.as_ref().map(|settings| {
-        let start = settings.start.unwrap_or_default();
-        Sources::recorded(&record, start, |_| true).resolve(settings)
-    });
-    let labels = config.and_then(Result::ok).and_then(|config| config.labels());
-    let report = Report { labels, matches, unmatched, ..Report::of(left, steps, tolerances)? };
-    Ok(Compared { report, left: record, right: other })
+    let report = pair.report(left, tolerances, one_sided, Some(&mut keep))?;
+    Ok(Compared { report, left: own, right: other })
 }
 
-/// Refuses tensors that the machine cannot hold once more, as numbers of eight bytes, and their difference.
-fn refuse_beyond_memory(path: &Path, records: &[&Record]) -> Result<()> {
-    let entries = records.iter().flat_map(|record| &record.entries);
-    let largest = entries.map(|entry| entry.tensor.elem_count()).max().unwrap_or(0);
-    let needed = (largest as u128).saturating_mul(3 * 8);
+/// Takes what the sides hold of a step.
+type Keep<'k> = &'k mut dyn FnMut(Option<Entry>, Option<Entry>);
+
+/// Two files that are to be compared, opened, with names as they were mapped.
+struct Pair {
+    left: Files,
+    right: Files,
+    lines: Vec<Line>,
+    matches: Vec<Match>,
+}
+
+/// A line of the report: the tensor on the left, that on the right, or both, by what is known of them and their places.
+enum Line {
+    Both(Known, Known),
+    Left(Known),
+    Right(Known),
+}
+
+/// A tensor that has not been read.
+struct Known {
+    at: usize,
+    info: Info,
+}
+
+impl Pair {
+    fn open(left: &Path, right: &Path, map: &NameMap) -> Result<Self> {
+        let both_chosen = [left, right].into_iter().all(names_a_tensor);
+        let spoken = Language::spoken();
+        let open = |place| spoken.within(|| Files::open(place));
+        let (left, right) = rayon::join(|| open(left), || open(right));
+        let (mut left, mut right) = (left?, right?);
+        let matches = map.apply(&mut [left.infos_mut(), right.infos_mut()])?;
+        let lines = pair_up(left.infos(), right.infos(), both_chosen);
+        Ok(Self { left, right, lines, matches })
+    }
+
+    /// Compares step by step. No more than one step of each side is in memory, but for what `keep` takes.
+    fn report(
+        mut self,
+        path: &Path,
+        tolerances: &Tolerances,
+        one_sided: OneSided,
+        mut keep: Option<Keep>,
+    ) -> Result<Report> {
+        let (mut steps, mut unmatched) = (Vec::new(), Vec::new());
+        let mut lone = |name: &str, side: &str| match one_sided {
+            OneSided::Differ => Some(StepReport::missing(name)),
+            OneSided::LeftOut => {
+                let why = tr!("only in the {side} file", side);
+                unmatched.push(Unmatched { tensor: name.to_owned(), why });
+                None
+            }
+        };
+        for line in std::mem::take(&mut self.lines) {
+            let (left, right) = match line {
+                Line::Both(own, other) => {
+                    let (step, left, right) =
+                        self.step(path, &own, &other, tolerances, keep.is_some())?;
+                    steps.push(step);
+                    (left, right)
+                }
+                Line::Left(own) => {
+                    steps.extend(lone(&own.info.name, "left"));
+                    (keep.is_some().then(|| self.left.entry(own.at)).transpose()?, None)
+                }
+                Line::Right(other) => {
+                    steps.extend(lone(&other.info.name, "right"));
+                    (None, keep.is_some().then(|| self.right.entry(other.at)).transpose()?)
+                }
+            };
+            if let Some(keep) = &mut keep {
+                keep(left, right);
+            }
+        }
+        mark_inherited(&mut steps, Name::descendants, &[], &[]);
+        let (labels, matches) = (self.labels()?, self.matches);
+        Ok(Report { labels, matches, unmatched, ..Report::of(path, steps, tolerances)? })
+    }
+
+    /// A step that both sides have, and what they hold of it if that was read: numbers that stand in the files as they are to
+    /// be compared are not read whole, unless they are kept.
+    fn step(
+        &mut self,
+        path: &Path,
+        own: &Known,
+        other: &Known,
+        tolerances: &Tolerances,
+        is_kept: bool,
+    ) -> Result<(StepReport, Option<Entry>, Option<Entry>)> {
+        let (Known { at, info }, Known { at: partner, info: beside }) = (own, other);
+        let name = &info.name;
+        let axes = info.axes.as_ref().and_then(|axes| named_axes(axes, &info.shape));
+        let taken = || Match::as_it_is(name, &beside.name);
+        // Of the same axes there is one order.
+        let is_plain = info.shape == beside.shape && info.axes == beside.axes && !is_kept;
+        let in_files = self.left.in_file(*at).zip(self.right.in_file(*partner));
+        if let Some((left, right)) = in_files.filter(|_| is_plain) {
+            if *name != beside.name {
+                self.matches.push(taken().read(tr!("the name beside it")));
+            }
+            let sides = [&left, &right];
+            let step = StepReport::in_files(name, sides, &info.shape, axes.as_ref(), tolerances)?;
+            return Ok((step, None, None));
+        }
+        let count = |info: &Info| info.shape.iter().product::<usize>();
+        refuse_beyond_memory(path, count(info).max(count(beside)))?;
+        let (left, right) = (&mut self.left, &mut self.right);
+        let (left, right) = rayon::join(|| left.entry(*at), || right.entry(*partner));
+        let (mut left, mut right) = (left?, right?);
+        let order = in_one_order(&mut left, &mut right, orders(info, beside))?;
+        if *name != beside.name || order.is_some() {
+            self.matches.push(match order {
+                Some(order) => taken().read(tr!("axes {order}", order)),
+                None => taken().read(tr!("the name beside it")),
+            });
+        }
+        right.name.clone_from(name);
+        let axes = left.axes.as_ref().and_then(|axes| named_axes(axes, left.tensor.dims()));
+        let step = StepReport::of(name, &left.tensor, &right.tensor, axes.as_ref(), tolerances)?;
+        Ok((step, Some(left), Some(right)))
+    }
+
+    /// The labels of the left side's tokens, if it has any.
+    fn labels(&mut self) -> Result<Option<Labels>> {
+        let Some(settings) = self.left.config().cloned() else { return Ok(None) };
+        if settings.tokens.is_none() && settings.memory_tokens.is_none() {
+            return Ok(None);
+        }
+        let is_given = |info: &Info| Name::in_files(&info.name).is_some_and(Name::is_given);
+        let places = self.left.infos().iter().enumerate().filter(|(_, info)| is_given(info));
+        let places: Vec<usize> = places.map(|(at, _)| at).collect();
+        let entries = places.into_iter().map(|at| self.left.entry(at)).collect::<Result<_>>()?;
+        let record = Record { config: None, entries };
+        let start = settings.start.unwrap_or_default();
+        let config = Sources::recorded(&record, start, |_| true).resolve(&settings);
+        Ok(config.ok().and_then(|config| config.labels()))
+    }
+}
+
+/// Refuses so many elements that the machine cannot hold them on both sides once more, as numbers of eight bytes, and
+/// their difference.
+fn refuse_beyond_memory(path: &Path, count: usize) -> Result<()> {
+    let needed = (count as u128).saturating_mul(3 * 8);
     let Some(available) = lacking(needed) else { return Ok(()) };
     let (needed, available) = (bytes(needed), bytes(available.into()));
     let what =
@@ -114,52 +228,58 @@ fn refuse_beyond_memory(path: &Path, records: &[&Record]) -> Result<()> {
     ))
 }
 
-/// Gives the tensors of `other` that mean a step of `record` its name, where only one of that shape does, and both
-/// tensors of a step the order of axes that one of the files names.
-fn pair_up(record: &mut Record, other: &mut Record, both_chosen: bool) -> Result<Vec<Match>> {
-    let mut taken = Vec::new();
-    let both_single = record.entries.len() == 1 && other.entries.len() == 1;
-    let names: HashSet<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();
-    for entry in &mut record.entries {
-        let exact = other.entries.iter().position(|other| other.name == entry.name);
+/// Puts the tensors on the right beside those on the left that they mean: by name, or where only one of that shape means the
+/// same step.
+fn pair_up(left: &[Info], right: &[Info], both_chosen: bool) -> Vec<Line> {
+    let both_single = left.len() == 1 && right.len() == 1;
+    let names: HashSet<&str> = left.iter().map(|info| info.name.as_str()).collect();
+    let mut taken = HashSet::new();
+    let known = |at: usize, info: &Info| Known { at, info: info.clone() };
+    let mut lines = Vec::new();
+    for (at, info) in left.iter().enumerate() {
+        let exact = right.iter().position(|other| other.name == info.name);
         let found = exact.or_else(|| {
-            let fits = |other: &Entry| {
-                other.tensor.dims() == entry.tensor.dims() || !orders(entry, other).is_empty()
+            let fits = |other: &Info| other.shape == info.shape || !orders(info, other).is_empty();
+            let may_be = |other: &Info| {
+                let is_meant = mean_one_step(&other.name, &info.name) && fits(other)
+                    || both_single && (both_chosen || !mean_two_steps(&other.name, &info.name));
+                !names.contains(other.name.as_str()) && is_meant
             };
-            let may_be = |other: &Entry| {
-                let is_meant = mean_one_step(&other.name, &entry.name) && fits(other)
-                    || both_single && (both_chosen || !mean_two_steps(&other.name, &entry.name));
-                !names.contains(&other.name) && is_meant
-            };
-            let mut all = other.entries.iter().enumerate().filter(|(_, other)| may_be(other));
+            let all = right.iter().enumerate();
+            let mut all = all.filter(|(at, other)| !taken.contains(at) && may_be(other));
             all.next().filter(|_| all.next().is_none()).map(|(at, _)| at)
         });
-        let Some(partner) = found.and_then(|at| other.entries.get_mut(at)) else { continue };
-        let order = in_one_order(entry, partner)?;
-        if exact.is_none() || order.is_some() {
-            let taken_as = Match::as_it_is(&entry.name, &partner.name);
-            taken.push(match order {
-                Some(order) => taken_as.read(tr!("axes {order}", order)),
-                None => taken_as.read(tr!("the name beside it")),
-            });
-        }
-        partner.name.clone_from(&entry.name);
+        lines.push(match found.and_then(|at| Some((at, right.get(at)?))) {
+            Some((partner, other)) => {
+                taken.insert(partner);
+                Line::Both(known(at, info), known(partner, other))
+            }
+            None => Line::Left(known(at, info)),
+        });
     }
-    Ok(taken)
+    let lone = right.iter().enumerate().filter(|(at, _)| !taken.contains(at));
+    lines.extend(lone.map(|(at, info)| Line::Right(known(at, info))));
+    lines
 }
 
-/// The orders that the axes of one tensor can have where the other's are named.
-fn orders(named: &Entry, open: &Entry) -> Vec<AxisOrder> {
-    let axes = named.axes.as_ref().and_then(|axes| named_axes(axes, named.tensor.dims()));
-    let orders = axes.map(|axes| AxisOrder::all(&axes, open.tensor.dims())).unwrap_or_default();
+/// The orders that the axes of one of two tensors can have where the other's are named: of the right one, or of the left one
+/// where that has no names.
+fn orders(left: &Info, right: &Info) -> Vec<AxisOrder> {
+    let (named, open) = if left.axes.is_some() { (left, right) } else { (right, left) };
+    let axes = named.axes.as_ref().and_then(|axes| named_axes(axes, &named.shape));
+    let orders = axes.map(|axes| AxisOrder::all(&axes, &open.shape)).unwrap_or_default();
     let stated = |order: &AxisOrder| open.axes.as_ref().is_none_or(|axes| order.names() == *axes);
     orders.into_iter().filter(stated).collect()
 }
 
-/// Brings one of two tensors into the order of axes that the other's file names, and tells which it had.
-fn in_one_order(left: &mut Entry, right: &mut Entry) -> Result<Option<AxisOrder>> {
+/// Brings one of two tensors into the order of axes that the other's file names, of those that it can have, and tells which
+/// it had.
+fn in_one_order(
+    left: &mut Entry,
+    right: &mut Entry,
+    orders: Vec<AxisOrder>,
+) -> Result<Option<AxisOrder>> {
     let (named, open) = if left.axes.is_some() { (left, right) } else { (right, left) };
-    let orders = orders(named, open);
     let read = orders.iter().map(|order| (order, &named.tensor));
     let nearest = fitting(&open.tensor, read)?.unwrap_or(0);
     let Some(order) = orders.into_iter().nth(nearest).filter(|order| !order.is_plain()) else {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
-use super::compare::{Comparison, compare};
+use super::compare::{Comparison, compare, compare_in_files};
 use super::finding::Diagnosis;
 use super::flash::FlashError;
 use super::non_finite::NonFinite;
@@ -14,6 +14,7 @@ use super::padding::PaddedRows;
 use super::tolerance::{Tolerance, Tolerances};
 use crate::config::{Config, Labels};
 use crate::error::{Error, Result};
+use crate::file::InFile;
 use crate::foreign::{Match, Unmatched};
 use crate::program::{Axes, Name};
 
@@ -133,12 +134,29 @@ impl StepReport {
             return Ok(report);
         }
         let default = Tolerance::of(left.dtype()).looser(Tolerance::of(right.dtype()));
-        let comparison = compare(left, right, tolerances.of(name, default))?;
-        if comparison.mismatched == 0 {
-            report.status = Status::Same;
-        }
-        report.comparison = Some(comparison);
-        Ok(report)
+        Ok(report.with(compare(left, right, tolerances.of(name, default))?))
+    }
+
+    /// The same of two tensors of f32 that stand in files, of these lengths.
+    ///
+    /// # Errors
+    /// If a file has become unreadable.
+    pub(super) fn in_files(
+        name: &str,
+        [left, right]: [&InFile; 2],
+        dims: &[usize],
+        axes: Option<&Axes>,
+        tolerances: &Tolerances,
+    ) -> Result<Self> {
+        let tolerance = tolerances.of(name, Tolerance::of(DType::F32));
+        let report = Self { axes: axes.cloned(), ..Self::missing(name) };
+        Ok(report.with(compare_in_files(left, right, dims, tolerance)?))
+    }
+
+    /// A step that both sides have, compared.
+    fn with(self, comparison: Comparison) -> Self {
+        let status = if comparison.mismatched == 0 { Status::Same } else { Status::Differs };
+        Self { status, comparison: Some(comparison), ..self }
     }
 
     /// A step that one side lacks.

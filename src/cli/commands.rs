@@ -343,11 +343,15 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
     let read = [&args.left, &args.right].map(|place| split_path(place).0);
     let page = open_page(args.output.as_ref(), &read)?;
-    let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
-    if let Some(page) = page {
-        page.write_page(&compared_html(&compared, of_compared(), flag)?)?;
-    }
-    let reports = [compared.report];
+    let report = match page {
+        Some(page) => {
+            let compared = check::compared(&args.left, &args.right, &map, &tolerances, one_sided)?;
+            page.write_page(&compared_html(&compared, of_compared(), flag)?)?;
+            compared.report
+        }
+        None => check::diff(&args.left, &args.right, &map, &tolerances, one_sided)?,
+    };
+    let reports = [report];
     show_reports(&reports, of_compared(), args.quiet, &args.report)?;
     Ok(outcome(&reports))
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 
+use super::at::InFile;
 use super::record::{Entry, Record};
 use crate::config::Settings;
 use crate::error::{Error, Result, bytes};
@@ -55,13 +56,18 @@ pub struct Bundle {
     path: PathBuf,
     config: Option<Settings>,
     infos: Vec<Info>,
-    tensors: Box<dyn Tensors>,
+    tensors: Box<dyn Tensors + Send>,
 }
 
 /// The tensors of an opened file, by their position in it.
 pub(super) trait Tensors {
     /// Reads a tensor.
     fn read(&self, at: usize) -> Result<Tensor>;
+
+    /// Where the numbers of a tensor stand, if they are of f32 and stand in a file as they are.
+    fn in_file(&self, _at: usize) -> Option<InFile> {
+        None
+    }
 
     /// Whether they have been read with the file.
     fn are_read(&self) -> bool {
@@ -99,21 +105,14 @@ impl Bundle {
         path: &Path,
         config: Option<Settings>,
         infos: Vec<Info>,
-        tensors: Box<dyn Tensors>,
+        tensors: Box<dyn Tensors + Send>,
     ) -> Self {
         Self { path: path.to_owned(), config, infos, tensors }
     }
 
     /// A file whose tensors have all been read.
     pub(super) fn of_record(path: &Path, record: Record) -> Self {
-        let info = |entry: &Entry| Info {
-            name: entry.name.clone(),
-            formula: entry.formula.clone(),
-            axes: entry.axes.clone(),
-            dtype: entry.tensor.dtype(),
-            shape: entry.tensor.dims().to_vec(),
-        };
-        let infos = record.entries.iter().map(info).collect();
+        let infos = record.entries.iter().map(Info::of).collect();
         let tensors: Vec<Tensor> = record.entries.into_iter().map(|entry| entry.tensor).collect();
         Self::new(path, record.config, infos, Box::new(tensors))
     }
@@ -157,8 +156,13 @@ impl Bundle {
         self.tensors.read(at)
     }
 
+    /// Where the numbers of the tensor at that place stand, if they are of f32 and stand in a file as they are.
+    pub(super) fn in_file(&self, at: usize) -> Option<InFile> {
+        self.tensors.in_file(at)
+    }
+
     /// Refuses to read tensors that the machine cannot hold, with what the largest is made of beside it.
-    fn refuse_beyond_memory(&self, infos: &[Info]) -> Result<()> {
+    pub(super) fn refuse_beyond_memory(&self, infos: &[Info]) -> Result<()> {
         if self.tensors.are_read() {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use candle_core::{DType, Tensor};
 
+use super::at::write_at;
 use super::element::{self, written_as};
 use super::output::unwritable;
 use crate::error::Result;
@@ -82,24 +83,4 @@ impl io::Write for From<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// Writes all bytes from a place on, which other threads do at other places.
-#[cfg(unix)]
-fn write_at(file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, place)
-}
-
-#[cfg(windows)]
-fn write_at(file: &File, mut bytes: &[u8], mut place: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_write(file, bytes, place)? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            written => {
-                bytes = bytes.get(written..).unwrap_or_default();
-                place += written as u64;
-            }
-        }
-    }
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::lang;
@@ -14,14 +15,16 @@ pub const TRUNCATED: &str = "it is truncated: write or copy it again";
 /// What to do about a file that is not of its extension's format.
 pub const NAMED_WRONGLY: &str = "check the file, or give it the extension of its format";
 
-trait Bytes: Read + Seek {}
+trait Bytes: Read + Seek + Send {}
 
-impl<T: Read + Seek> Bytes for T {}
+impl<T: Read + Seek + Send> Bytes for T {}
 
 /// A file that has been opened, or bytes in memory. No more is read of it than is asked for.
 pub struct Input {
     bytes: Box<dyn Bytes>,
     length: u64,
+    /// The file, where it is one.
+    file: Option<Arc<File>>,
 }
 
 impl Input {
@@ -34,12 +37,18 @@ impl Input {
         }
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (length, file) = opened.map_err(|error| unreadable(path, &error))?;
-        Ok(Self { bytes: Box::new(BufReader::new(file)), length })
+        let own = file.try_clone().ok().map(Arc::new);
+        Ok(Self { bytes: Box::new(BufReader::new(file)), length, file: own })
     }
 
     /// Bytes that are in memory.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
-        Self { length: bytes.len() as u64, bytes: Box::new(Cursor::new(bytes)) }
+        Self { length: bytes.len() as u64, bytes: Box::new(Cursor::new(bytes)), file: None }
+    }
+
+    /// The file, if it is one: of what is read at places of it no place is kept here.
+    pub fn file(&self) -> Option<Arc<File>> {
+        self.file.clone()
     }
 
     /// How many bytes there are.

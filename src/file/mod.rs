@@ -2,6 +2,7 @@
 
 mod archive;
 mod array;
+mod at;
 mod bare_words;
 mod bundle;
 mod element;
@@ -23,6 +24,7 @@ mod setting_text;
 mod text;
 mod torch;
 
+pub use at::InFile;
 pub use bundle::{Bundle, Info};
 pub use format::{Page, read_config};
 pub use growing::Growing;
@@ -34,7 +36,7 @@ pub(crate) use json::read_json;
 pub use json::write as write_json;
 pub(crate) use number::{json_number, shortest};
 pub use output::Output;
+pub use place::{Files, read_place, recorded_in};
 pub(crate) use place::{one_tensor, split_path, split_place};
-pub use place::{read_place, recorded_in};
 pub(crate) use record::dtype_name;
 pub use record::{Entry, Record};

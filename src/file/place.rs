@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
+use super::at::InFile;
 use super::bundle::{Bundle, Info};
 use super::format::is_recorded;
 use super::input::{extension, io_reason};
-use super::record::Record;
+use super::record::{Entry, Record};
+use crate::config::Settings;
 use crate::error::{Error, Result, listed, quoted};
+use crate::program::Misread;
 
 /// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
 #[must_use]
@@ -85,43 +88,125 @@ fn lacks(path: &Path, asked: &str, names: &[&str]) -> Error {
     Error::file(path, tr!("holds no tensor {asked}", asked = quoted(asked)), fix)
 }
 
-/// Reads what is to be compared: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a tensor of
-/// its file's name.
+/// What is to be compared, opened: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a tensor of
+/// its file's name. No more is read than is asked for, where the format allows it.
+pub struct Files {
+    bundles: Vec<Bundle>,
+    infos: Vec<Info>,
+    /// Of which file each tensor is, and which of its tensors.
+    from: Vec<(usize, usize)>,
+}
+
+impl Files {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has no such tensor.
+    pub fn open(place: &Path) -> Result<Self> {
+        if place.is_dir() {
+            return Self::in_folder(place);
+        }
+        let (path, asked) = split_path(place);
+        let bundle = Bundle::open(&path)?;
+        let mut files = Self { bundles: Vec::new(), infos: Vec::new(), from: Vec::new() };
+        files.add(bundle, &path, |name| asked.as_deref().is_none_or(|asked| name == asked));
+        match (asked, files.bundles.first()) {
+            (Some(asked), Some(bundle)) if files.infos.is_empty() => {
+                let names: Vec<&str> =
+                    bundle.infos().iter().map(|info| info.name.as_str()).collect();
+                Err(lacks(&path, &asked, &names))
+            }
+            _ => Ok(files),
+        }
+    }
+
+    fn in_folder(folder: &Path) -> Result<Self> {
+        let arrays = arrays_in(&files_in(folder)?);
+        if arrays.is_empty() {
+            let fix = tr!("name a file in it, or a folder of .npy files");
+            return Err(Error::file(folder, "is a folder without .npy files", fix));
+        }
+        let mut files = Self { bundles: Vec::new(), infos: Vec::new(), from: Vec::new() };
+        for path in arrays {
+            files.add(Bundle::open(&path)?, &path, |_| true);
+        }
+        Ok(files)
+    }
+
+    /// Adds the tensors of a file that are wanted. One without a name has that of its file.
+    fn add(&mut self, bundle: Bundle, path: &Path, is_wanted: impl Fn(&str) -> bool) {
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        for (at, info) in
+            bundle.infos().iter().enumerate().filter(|(_, info)| is_wanted(&info.name))
+        {
+            let mut info = info.clone();
+            if info.name.is_empty() {
+                info.name = stem.clone().unwrap_or_default();
+            }
+            self.infos.push(info);
+            self.from.push((self.bundles.len(), at));
+        }
+        self.bundles.push(bundle);
+    }
+
+    /// The setting of the run that the file records.
+    #[must_use]
+    pub fn config(&self) -> Option<&Settings> {
+        self.bundles.first().filter(|_| self.bundles.len() == 1)?.config()
+    }
+
+    /// What there is, in order.
+    #[must_use]
+    pub fn infos(&self) -> &[Info] {
+        &self.infos
+    }
+
+    /// The same, to be called something else.
+    pub(crate) fn infos_mut(&mut self) -> &mut [Info] {
+        &mut self.infos
+    }
+
+    /// Reads the tensor at that place in [`Files::infos`]: mutably, so that a thread can have these files to itself.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn entry(&mut self, at: usize) -> Result<Entry> {
+        let (Some((of, tensor)), Some(info)) = (self.from.get(at), self.infos.get(at)) else {
+            return Err(Misread.into());
+        };
+        let tensor = self.bundles.get(*of).ok_or(Misread)?.tensor_at(*tensor)?;
+        let Info { name, formula, axes, .. } = info.clone();
+        Ok(Entry { name, formula, axes, tensor })
+    }
+
+    /// Where the numbers of the tensor at that place stand, if they are of f32 and stand in a file as they are.
+    #[must_use]
+    pub fn in_file(&self, at: usize) -> Option<InFile> {
+        let (of, tensor) = self.from.get(at)?;
+        self.bundles.get(*of)?.in_file(*tensor)
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// If a tensor cannot be read.
+    pub fn read(mut self) -> Result<Record> {
+        for (of, bundle) in self.bundles.iter().enumerate() {
+            let own = self.infos.iter().zip(&self.from).filter(|(_, (from, _))| *from == of);
+            let infos: Vec<Info> = own.map(|(info, _)| info.clone()).collect();
+            bundle.refuse_beyond_memory(&infos)?;
+        }
+        let entries = (0..self.infos.len()).map(|at| self.entry(at)).collect::<Result<_>>()?;
+        Ok(Record { config: self.config().cloned(), entries })
+    }
+}
+
+/// Reads what is to be compared, as [`Files`] has it.
 ///
 /// # Errors
 /// If it cannot be read, or has no such tensor.
 pub fn read_place(place: &Path) -> Result<Record> {
-    if place.is_dir() {
-        return read_folder(place);
-    }
-    let (path, asked) = split_path(place);
-    let mut record = Record::read(&path)?;
-    if let Some(asked) = asked {
-        let names: Vec<String> = record.entries.iter().map(|entry| entry.name.clone()).collect();
-        record.entries.retain(|entry| entry.name == asked);
-        if record.entries.is_empty() {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            return Err(lacks(&path, &asked, &names));
-        }
-    }
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    for entry in record.entries.iter_mut().filter(|entry| entry.name.is_empty()) {
-        entry.name = stem.clone().unwrap_or_default();
-    }
-    Ok(record)
-}
-
-fn read_folder(folder: &Path) -> Result<Record> {
-    let arrays = arrays_in(&files_in(folder)?);
-    if arrays.is_empty() {
-        let fix = tr!("name a file in it, or a folder of .npy files");
-        return Err(Error::file(folder, "is a folder without .npy files", fix));
-    }
-    let mut record = Record::default();
-    for path in arrays {
-        record.entries.extend(read_place(&path)?.entries);
-    }
-    Ok(record)
+    Files::open(place)?.read()
 }
 
 /// The recorded files in a folder, by name; `.npy` files in it are together one, the folder itself.

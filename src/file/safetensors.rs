@@ -13,6 +13,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::at::InFile;
 use super::bundle::{Bundle, Info, Tensors};
 use super::element::{self, DAMAGED, Element, Fault, byte_length, written_as};
 use super::growing::{Place, Places};
@@ -56,6 +57,14 @@ struct Slot {
 }
 
 impl Tensors for Opened {
+    fn in_file(&self, at: usize) -> Option<InFile> {
+        let Slot { dtype, shape, start, length, .. } = self.slots.get(at)?;
+        let size = byte_length(shape, Element::F32.size())? as u64;
+        let file = self.input.borrow().file()?;
+        let is_f32 = *dtype == Dtype::F32 && size == *length;
+        is_f32.then(|| InFile { path: self.path.clone(), file, start: *start })
+    }
+
     fn read(&self, at: usize) -> Result<Tensor> {
         let Slot { name, dtype, shape, start, length } = &self.slots[at];
         let element = type_of(*dtype).map_err(|fault| fault.of(&self.path, name))?;

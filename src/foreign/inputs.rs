@@ -12,9 +12,38 @@ use super::names::meanings;
 use super::steps::Unmatched;
 use crate::config::Settings;
 use crate::error::{Error, Result, listed, near_miss, quoted};
-use crate::file::{Entry, Record};
+use crate::file::{Entry, Info, Record};
 use crate::lang;
 use crate::program::Name;
+
+/// What has a name in its file.
+pub trait HasName {
+    /// The name.
+    fn name(&self) -> &str;
+
+    /// The name, to be another one.
+    fn name_mut(&mut self) -> &mut String;
+}
+
+impl HasName for Entry {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        &mut self.name
+    }
+}
+
+impl HasName for Info {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn name_mut(&mut self) -> &mut String {
+        &mut self.name
+    }
+}
 
 /// Names of a file's tensors beside ours: `theirs=ours`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,7 +82,7 @@ impl NameMap {
     ///
     /// # Errors
     /// If no file has such a tensor, there is no such step, or a name is taken already.
-    pub fn apply(&self, records: &mut [&mut Record]) -> Result<Vec<Match>> {
+    pub fn apply<N: HasName>(&self, files: &mut [&mut [N]]) -> Result<Vec<Match>> {
         let outer = Name::ALL.iter().filter(|name| !name.row().is_inner);
         let steps: Vec<&str> = outer.map(|name| name.as_str()).collect();
         let mut seen: HashMap<&str, &str> = HashMap::new();
@@ -81,18 +110,19 @@ impl NameMap {
                 return refuse(tr!("no step is called {ours}", ours = quoted(ours)), fix);
             }
             let mut found = false;
-            for record in records.iter_mut().filter(|record| record.tensor(theirs).is_some()) {
-                if theirs != ours && record.tensor(ours).is_some() {
+            let has = |file: &[N], name: &str| file.iter().any(|named| named.name() == name);
+            for file in files.iter_mut().filter(|file| has(file, theirs)) {
+                if theirs != ours && has(file, ours) {
                     let what = tr!("the file has a tensor {ours} as well", ours);
                     return refuse(what, "map one of the two to another step".to_owned());
                 }
                 found = true;
-                let renamed = record.entries.iter_mut().filter(|entry| entry.name == *theirs);
-                renamed.for_each(|entry| entry.name.clone_from(ours));
+                let renamed = file.iter_mut().filter(|named| named.name() == theirs);
+                renamed.for_each(|named| ours.clone_into(named.name_mut()));
             }
             if !found {
-                let entries = records.iter().flat_map(|record| &record.entries);
-                let names: Vec<&str> = entries.map(|entry| entry.name.as_str()).collect();
+                let all = files.iter().flat_map(|file| file.iter());
+                let names: Vec<&str> = all.map(HasName::name).collect();
                 let what = tr!("the file has no tensor {theirs}", theirs = quoted(theirs));
                 return refuse(what, tr!("it has {names}", names = listed(&names)));
             }

@@ -108,10 +108,13 @@ mod tests {
     use super::*;
     use crate::program::{Axes, Axis, Fill, Linear, Masking, Name, Scaling};
 
-    /// What was handed over of each step, by its first number.
+    /// Numbers that were handed over, and the place of the first.
+    type Part = (usize, Vec<f32>);
+
+    /// What was handed over of each step.
     #[derive(Default)]
     struct Kept {
-        parts: Mutex<HashMap<Name, Vec<(usize, Vec<f32>)>>>,
+        parts: Mutex<HashMap<Name, Vec<Part>>>,
         in_rows: Mutex<Vec<Name>>,
     }
 
