@@ -9,7 +9,9 @@ impl Name {
     #[allow(clippy::too_many_lines, reason = "a table of one row for each step")]
     pub fn why(self) -> &'static str {
         lang::text(match self {
-            Self::X => "Each row is one token as a vector. All else is computed from these rows.",
+            Self::X => {
+                "Each row is one token as a vector: its embedding, or what the layer before made of it. All else is computed from these rows."
+            }
             Self::Memory => {
                 "In cross attention the queries look into another sequence: keys and values are projections of this one."
             }
@@ -143,7 +145,7 @@ impl Name {
             }
             Self::V => "A value is what a token hands on to the queries that find it.",
             Self::QHeads => {
-                "One head can look for one thing at a time. Several heads, each with its own share of the features, look for several, at about the cost of one. In papers head i has a matrix W_i of its own: it is a block of d_k rows of w_q, rows i · d_k to (i + 1) · d_k − 1, so that one product with w_q makes the queries of all heads."
+                "One head can look for one thing at a time. Several heads, each with its own share of the features, look for several (grammar, meaning, words far away), at about the cost of one. In papers head i has a matrix W_i of its own: it is a block of d_k rows of w_q, rows i · d_k to (i + 1) · d_k − 1, so that one product with w_q makes the queries of all heads."
             }
             Self::KHeads | Self::VHeads => {
                 "Every head has its own share of the features, as with the queries: head h has features h · d_k to (h + 1) · d_k − 1."
@@ -211,7 +213,7 @@ impl Name {
                 "What the gate closes does not pass, so that a head can also add nothing."
             }
             Self::Output => {
-                "So far each head has its own features. The projection mixes what they found, and leads back to the width of the model. The block around attention then adds x to this output. That residual connection keeps what the token was before, and lets gradients pass unchanged; it needs an output as wide as x. It is not part of attention, so it is no step here."
+                "So far each head has its own features. The projection mixes what they found. Its width is that of each token from here on, usually the model's; a narrower one would be a bottleneck. The block around attention then adds x to this output. That residual connection keeps what the token was before, and lets gradients pass unchanged; it needs an output as wide as x. It is not part of attention, so it is no step here."
             }
         })
     }

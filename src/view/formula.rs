@@ -45,6 +45,9 @@ pub fn text(words: &[&str]) -> String {
 /// The signs of a formula that stand for operations.
 const SIGNS: &str = "·+−-/()[]=,|⌊⌋Σ±√ᵀ²^∞≥≤≠…";
 
+/// Those that raise what stands before them, by themselves or by what stands behind them.
+const RAISE: [char; 3] = ['ᵀ', '²', '^'];
+
 const BRACKETS: [(char, char); 3] = [('(', ')'), ('[', ']'), ('⌊', '⌋')];
 
 fn tokens(formula: &str) -> Vec<Part<'_>> {
@@ -130,19 +133,10 @@ impl<'a> Reader<'a> {
                 }
                 Part::Sign('/') if !all.is_empty() => {
                     let above = taken(&mut all);
-                    let below = self.operand();
+                    let below = self.below();
                     all.push(Part::Fraction(above, below));
                 }
-                Part::Sign(sign @ ('ᵀ' | '²' | '^')) if !all.is_empty() => {
-                    let raised = match sign {
-                        'ᵀ' => vec![Part::Sign('ᵀ')],
-                        '²' => vec![Part::Number("2")],
-                        _ => self.operand(),
-                    };
-                    if let Some(base) = all.pop() {
-                        all.push(Part::Power(Box::new(base), raised));
-                    }
-                }
+                Part::Sign(sign) if RAISE.contains(&sign) => self.raise(&mut all, sign),
                 Part::Sign(sign) => all.push(self.bracketed(sign)),
                 Part::Words(more) => match all.last_mut() {
                     Some(Part::Words(words)) => words.extend(more),
@@ -164,22 +158,48 @@ impl<'a> Reader<'a> {
         Part::Brackets(sign, inner, last)
     }
 
-    /// What stands behind a root, a fraction's stroke or `^`: a part, or what is in brackets.
+    /// Raises the last of some parts by what a sign says, or by what stands behind it.
+    fn raise(&mut self, all: &mut Vec<Part<'a>>, sign: char) {
+        let Some(base) = all.pop() else { return all.push(Part::Sign(sign)) };
+        let raised = match sign {
+            'ᵀ' => vec![Part::Sign('ᵀ')],
+            '²' => vec![Part::Number("2")],
+            _ => self.operand(),
+        };
+        all.push(Part::Power(Box::new(base), raised));
+    }
+
+    /// What stands behind a root or `^`: a part, or what is in brackets.
     fn operand(&mut self) -> Vec<Part<'a>> {
+        unbracketed(self.factor())
+    }
+
+    /// What stands behind a fraction's stroke: a part with what raises it, or what is in brackets.
+    fn below(&mut self) -> Vec<Part<'a>> {
+        let mut below = self.factor();
+        while let Some(&Part::Sign(sign)) = self.tokens.get(self.at)
+            && RAISE.contains(&sign)
+        {
+            self.at += 1;
+            self.raise(&mut below, sign);
+        }
+        unbracketed(below)
+    }
+
+    /// The next part; a function with its arguments.
+    fn factor(&mut self) -> Vec<Part<'a>> {
         // What closes belongs to what is around it.
         let is_closing = self.closes.contains(&Some(self.at));
         let Some(token) = self.tokens.get(self.at).filter(|_| !is_closing).cloned() else {
             return Vec::new();
         };
         self.at += 1;
-        let part = match token {
+        vec![match token {
             Part::Sign('√') => Part::Root(self.operand()),
             Part::Sign(sign) => self.bracketed(sign),
             Part::Function(name) => return vec![Part::Function(name), self.arguments()],
             token => token,
-        };
-        // A root and a fraction's line are brackets themselves.
-        if let Part::Brackets('(', inner, _) = part { inner } else { vec![part] }
+        }]
     }
 
     /// What stands behind the name of a function.
@@ -191,13 +211,21 @@ impl<'a> Reader<'a> {
 
 /// What stands above a fraction's line: the last part; a function with its arguments; of brackets what they hold.
 fn taken<'a>(all: &mut Vec<Part<'a>>) -> Vec<Part<'a>> {
-    let last = all.pop();
-    match (last, all.last()) {
-        (Some(last @ Part::Brackets(..)), Some(Part::Function(_))) => {
-            all.pop().into_iter().chain([last]).collect()
-        }
-        (Some(Part::Brackets('(', inner, _)), _) => inner,
-        (last, _) => last.into_iter().collect(),
+    let arguments = match all.last() {
+        Some(Part::Power(base, _)) => matches!(**base, Part::Brackets(..)),
+        last => matches!(last, Some(Part::Brackets(..))),
+    };
+    let before = all.len().saturating_sub(2);
+    let is_call = arguments && matches!(all.get(before), Some(Part::Function(_)));
+    let at = if is_call { before } else { all.len().saturating_sub(1) };
+    unbracketed(all.split_off(at))
+}
+
+/// Parts without the brackets around all of them: a root and a fraction's line are brackets themselves.
+fn unbracketed(mut parts: Vec<Part>) -> Vec<Part> {
+    match parts.as_mut_slice() {
+        [Part::Brackets('(', inner, _)] => std::mem::take(inner),
+        _ => parts,
     }
 }
 
@@ -227,6 +255,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_raised_is_raised_before_it_divides() {
+        let squared = |part| Part::Power(Box::new(part), vec![Part::Number("2")]);
+        let (a, b) = (Part::Name("a"), Part::Name("b"));
+        let fraction = |above, below| [Part::Fraction(above, below)];
+        let brackets = |part| Part::Brackets('(', vec![part], ')');
+        assert_eq!(parts("a / b²"), fraction(vec![a.clone()], vec![squared(b.clone())]));
+        assert_eq!(parts("a² / b"), fraction(vec![squared(a.clone())], vec![b.clone()]));
+        assert_eq!(
+            parts("a / (b)^2"),
+            fraction(vec![a.clone()], vec![squared(brackets(b.clone()))])
+        );
+        let call = vec![Part::Function("tanh"), squared(brackets(b.clone()))];
+        assert_eq!(parts("a / tanh(b)²"), fraction(vec![a.clone()], call.clone()));
+        assert_eq!(parts("tanh(b)² / a"), fraction(call, vec![a.clone()]));
+        assert_eq!(
+            parts("(a / b)²"),
+            [squared(Part::Brackets('(', fraction(vec![a], vec![b]).to_vec(), ')'))]
+        );
+    }
+
+    #[test]
     fn words_are_words_in_any_script() {
         let words = |words: &[&'static str]| Part::Words(words.to_vec());
         assert_eq!(
@@ -242,8 +291,22 @@ mod tests {
     /// What is no formula is read to its end all the same.
     #[test]
     fn whatever_is_written_is_read() {
-        for text in ["", "(", ")", "√", "/", "a /", "²", "((√(", "^", "f(", "[1, (2", "− ⌊x / 2"]
-        {
+        for text in [
+            "",
+            "(",
+            ")",
+            "√",
+            "/",
+            "a /",
+            "²",
+            "((√(",
+            "^",
+            "f(",
+            "a / ²",
+            "(^)",
+            "[1, (2",
+            "− ⌊x / 2",
+        ] {
             let _ = parts(text);
         }
         assert_eq!(parts("(a").len(), 2);

@@ -8,7 +8,9 @@ use super::browser::{browse, written};
 fn a_checked_file_shows_both_sides_and_the_mistake() {
     let html = written(&["check", "tests/cli/inputs/scale-missing.json", "-q"], 1);
     let probe = "
+        await wait();
         const seen = {
+            opened: [location.hash, texts('#how h3')[0], query('a.first').hash],
             title: texts('h1')[0], badges: Object.fromEntries([...document.querySelectorAll('nav li')].map((item) =>
                 [item.querySelector('.name').textContent, item.querySelector('.badge')?.textContent])),
             code: texts('.mistake code'), id: texts('.mistake h3'), lines: texts('.found .line'),
@@ -41,8 +43,23 @@ fn a_checked_file_shows_both_sides_and_the_mistake() {
     assert!((recorded - 2.0 * number("recomputed")).abs() < 1e-5, "{told}");
     assert!((number("difference") - (recorded - number("recomputed"))).abs() < 1e-6, "{told}");
     assert_eq!(told["first"][2], 1);
+    // It opens there, with the cell pinned.
+    assert_eq!(told["opened"], json!([told["first"][0], first, told["first"][0]]));
     assert_eq!(told["recorded"][1], "0");
     assert_eq!(told["difference"][1], "2");
+}
+
+#[test]
+fn an_address_that_names_a_place_is_kept() {
+    let html = written(&["check", "tests/cli/inputs/scale-missing.json", "-q"], 1);
+    let probe = "
+        await wait();
+        return [location.hash, texts('.about:not([hidden]) h2 code')[0], query('#view table') != null];
+    ";
+    for (address, step) in [("#q/0", "q"), ("#output", "output"), ("#main", "x")] {
+        let Some(told) = browse(&html, address, probe) else { return };
+        assert_eq!(told, json!([address, step, true]));
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ function decoded(name) {
 function follow() {
   const [name, ...places] = location.hash.slice(1).split("/");
   const at = STEPS.findIndex(step => decoded(name) === step.name);
-  if (at < 0) return name === "main" || show();
+  if (at < 0) return show();
   const step = STEPS[at];
   const index = places.map(Number);
   if (state.at !== at) state.window = [0, 0];
@@ -354,4 +354,7 @@ $("numpy").onclick = () => copy(true);
 $("csv").onclick = () => copy(false);
 dark.addEventListener("change", show);
 addEventListener("hashchange", follow);
-follow();
+// A report opens where its sides first part, if its address names no place.
+const first = document.querySelector(".first");
+if (first && !location.hash) location.replace(first.hash);
+else follow();

@@ -32,8 +32,12 @@ fn row(parts: &[Part]) -> String {
     parts.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
+/// Functions that LaTeX knows by their names, with the space that belongs around them.
+const OPERATORS: [&str; 5] = ["log", "exp", "tanh", "max", "min"];
+
 fn one(part: &Part) -> String {
     match part {
+        Part::Name(name) | Part::Function(name) if OPERATORS.contains(name) => format!(r"\{name}"),
         Part::Name(name) => identifier(name),
         Part::Function(name) => format!(r"\operatorname{{{}}}", plain(name)),
         Part::Number(number) => power_of_ten(number),
@@ -129,6 +133,10 @@ mod tests {
             (
                 "softmax(x / (1 − 2.5e-6))",
                 r"\(\displaystyle \operatorname{softmax} \left( \frac{x}{1 - 2.5 \cdot 10^{-6}} \right)\)",
+            ),
+            (
+                "log Σ exp(scores)",
+                r"\(\displaystyle \log \sum \exp \left( \mathrm{scores} \right)\)",
             ),
         ] {
             assert_eq!(formula(told), set);
