@@ -44,13 +44,13 @@ impl Recomputed {
         !self.steps.is_empty() && self.same() == self.steps.len()
     }
 
-    /// Whether all is the same, with a recorded step behind the weights: tokens of one item would have been mixed there.
-    pub fn shows_single_tokens(&self) -> bool {
+    /// Whether a step behind the weights was recorded: tokens of one item have been mixed there.
+    pub fn has_mixed(&self) -> bool {
         let mixed = self.trace.descendants(|step| step.name == Name::Weights);
         let mut mixed = self.trace.steps().iter().zip(mixed).filter(|(_, is_mixed)| *is_mixed);
         let is_compared =
             |step: &Step| self.steps.iter().any(|found| found.step == Some(step.name));
-        self.is_same() && mixed.any(|(step, _)| is_compared(step))
+        mixed.any(|(step, _)| is_compared(step))
     }
 
     fn same(&self) -> usize {

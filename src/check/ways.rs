@@ -17,6 +17,8 @@ struct Ways {
     likeliest: Vec<Recomputed>,
     /// Less likely ones, with tensors in the order of axes that their names have.
     plain: Vec<Recomputed>,
+    /// Those of items of one token each, which are meant only if nothing is wrong in them.
+    trivial: Vec<Recomputed>,
 }
 
 /// A way to understand a file, the file's tensors beside those of its run, and where there is a choice, how far each step
@@ -77,7 +79,8 @@ fn likeliest(mut ways: Vec<Way>, tolerances: &Tolerances) -> Result<Ways> {
         named.unwrap_or(other.recomputed)
     }));
     let plain = plain.collect();
-    Ok(Ways { likeliest: ways.into_iter().map(|way| way.recomputed).collect(), plain })
+    let likeliest = ways.into_iter().map(|way| way.recomputed).collect();
+    Ok(Ways { likeliest, plain, trivial: Vec::new() })
 }
 
 /// Keeps the ways of which most can be counted, and gives the others.
@@ -102,8 +105,9 @@ pub fn judged(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Res
 pub fn understood(record: &Record, flags: &Settings) -> Result<Recomputed> {
     let tolerances = Tolerances::default();
     let mut ways = ways(record, flags, &tolerances)?;
+    let is_only = ways.plain.is_empty() && ways.trivial.is_empty();
     match ways.likeliest.pop() {
-        Some(only) if ways.likeliest.is_empty() && ways.plain.is_empty() => Ok(only),
+        Some(only) if is_only && ways.likeliest.is_empty() => Ok(only),
         last => {
             ways.likeliest.extend(last);
             best(ways, &tolerances)
@@ -114,7 +118,7 @@ pub fn understood(record: &Record, flags: &Settings) -> Result<Recomputed> {
 /// The [`likeliest`] ways to understand the file, or the first under which it is the same.
 fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Ways> {
     preset_says_something(record, flags)?;
-    let (mut found, mut refused) = (Vec::new(), None);
+    let (mut found, mut trivial, mut refused) = (Vec::new(), Vec::new(), None);
     for mut interpretation in interpretations(record, flags)? {
         // The settings can tell that a way is not meant, as those of so many items do.
         let run = match interpretation.run() {
@@ -126,11 +130,13 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Wa
         };
         seed_says_something(flags, &run)?;
         match recompute(interpretation.clone(), run, tolerances, Orders::Any) {
-            Ok(recomputed) if recomputed.is_trivial && !recomputed.shows_single_tokens() => {}
+            Ok(recomputed) if recomputed.is_trivial && !recomputed.has_mixed() => {}
             // One that leaves tensors aside may be the same for not having understood them.
             Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
-                return Ok(Ways { likeliest: vec![recomputed], plain: Vec::new() });
+                let likeliest = vec![recomputed];
+                return Ok(Ways { likeliest, plain: Vec::new(), trivial: Vec::new() });
             }
+            Ok(recomputed) if recomputed.is_trivial => trivial.push(recomputed),
             Ok(recomputed) => found.push(Way { interpretation, recomputed, apart: Vec::new() }),
             Err(error) if found.is_empty() => return Err(error),
             Err(_) => {}
@@ -138,7 +144,7 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Wa
     }
     match refused.filter(|_| found.is_empty()) {
         Some(refused) => Err(refused),
-        None => likeliest(found, tolerances),
+        None => Ok(Ways { trivial, ..likeliest(found, tolerances)? }),
     }
 }
 
@@ -165,6 +171,12 @@ fn seed_says_something(flags: &Settings, run: &Run) -> Result<()> {
 
 /// Of several ways to understand a file, each explained, the one that leaves the fewest steps unexplained.
 fn best(ways: Ways, tolerances: &Tolerances) -> Result<Recomputed> {
+    for way in ways.trivial {
+        let judged = way.judge(tolerances, Duration::ZERO)?;
+        if judged.is_same() {
+            return Ok(judged);
+        }
+    }
     let mut best: Option<Recomputed> = None;
     let plain = ways.plain.into_iter().map(|way| (way, true));
     for (way, is_plain) in ways.likeliest.into_iter().map(|way| (way, false)).chain(plain) {

@@ -5,9 +5,9 @@ use std::path::Path;
 use candle_core::{DType, Tensor};
 use mha_trace::Sources;
 use mha_trace::config::Preset;
-use mha_trace::file::{Entry, Record};
+use mha_trace::file::{Entry, Output, Record};
 use mha_trace::program::{Role, Step, Trace};
-use mha_trace::{Config, Run, Settings};
+use mha_trace::{Config, Run, Settings, to_record};
 
 use super::common::{bits, unravel, values};
 use super::{fixtures, name};
@@ -26,6 +26,24 @@ fn every_recorded_run_is_reproduced_from_its_seed() {
     let differences: Vec<String> =
         fixtures("golden").iter().flat_map(|path| differences(path)).collect();
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+}
+
+/// A file that is written while its run is made is the one that is written of the whole trace, to the byte.
+#[test]
+fn a_file_that_grows_is_the_whole_one() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for path in fixtures("golden") {
+        let settings = settings(&path, &read(&path));
+        let run = Sources::load(&settings).and_then(|sources| Run::new(&settings, sources));
+        let run = run.unwrap_or_else(|error| panic!("{}: {error}", name(&path)));
+        let paths =
+            ["whole", "grown"].map(|name| folder.path().join(name).with_extension("safetensors"));
+        let [whole, grown] = paths.each_ref().map(|path| Output::create(path).expect("writable"));
+        whole.write(&to_record(&run.trace().expect("runs"), run.config())).expect("writes");
+        run.write(grown).expect("writes");
+        let [whole, grown] = paths.map(|path| std::fs::read(path).expect("readable"));
+        assert!(whole == grown, "{}", name(&path));
+    }
 }
 
 /// The presets are the notebooks' settings: their recorded configs say the same.

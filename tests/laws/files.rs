@@ -61,6 +61,19 @@ fn made(name: &str, tensor: candle_core::Result<Tensor>) -> Entry {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
+    /// A file that is written while its run is made is the one that is written of the whole trace, to the byte.
+    #[test]
+    fn a_file_that_grows_is_the_whole_one(case in cases()) {
+        let run = case.run_with(Vec::new());
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let paths = ["whole", "grown"].map(|name| folder.path().join(name).with_extension("safetensors"));
+        let [whole, grown] = paths.each_ref().map(|path| Output::create(path).expect("writable"));
+        whole.write(&to_record(&run.trace().expect("runs"), run.config())).expect("writes");
+        run.write(grown).expect("writes");
+        let [whole, grown] = paths.map(|path| std::fs::read(path).expect("readable"));
+        prop_assert!(whole == grown);
+    }
+
     #[test]
     fn a_run_survives_every_format_and_redoes_itself(case in cases()) {
         let run = case.run_with(Vec::new());
