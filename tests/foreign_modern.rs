@@ -4,10 +4,10 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use candle_core::{D, Tensor};
+use candle_core::{D, DType, Device, Tensor};
 use mha_trace::Sources;
 use mha_trace::check::{Report, Tolerances, check};
-use mha_trace::config::Pairing;
+use mha_trace::config::{Mask, Pairing};
 use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
 use mha_trace::program::Name;
@@ -360,6 +360,16 @@ fn items_of_one_token_are_told_apart() {
     let as_tokens = Settings { seq_len: Some(5), ..flags.clone() };
     let report = foreign(&outside, &as_tokens).check().expect("checks");
     assert!(!report.is_same() && !report.fits_single_tokens);
+    // Projections of the shape of X tell no more than X does.
+    let with_projections = [&outside[..], &["q", "k", "v"]].concat();
+    let report = foreign(&with_projections, &flags).check().expect("checks");
+    assert!(report.is_same() && report.fits_single_tokens);
+    // A mask of five tokens by five does.
+    let mut with_mask = foreign(&outside, &Settings { mask: Some(Mask::Causal), ..flags.clone() });
+    let square = Tensor::ones((5, 5), DType::U8, &Device::Cpu).expect("ones");
+    with_mask.add("mask", square);
+    let report = with_mask.check().expect("checks");
+    assert!(!report.is_same() && !report.fits_single_tokens && !report.fits_unmasked);
     let with_heads = [&outside[..], &["q_heads", "head_outputs"]].concat();
     foreign(&with_heads, &flags).assert_same("heads");
     let lengths = Settings { lengths: Some(vec![1; 5]), ..flags.clone() };

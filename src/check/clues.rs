@@ -11,7 +11,6 @@ use super::hypothesis::told;
 use super::noise::Noise;
 use super::tolerance::Tolerance;
 use crate::error::Result;
-use crate::lang;
 use crate::program::{Axis, Name, Role, Step};
 
 /// Along each axis, the places where a step is wrong, if it is right at others; the narrowest first.
@@ -73,7 +72,8 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
         if own.total_cmp(meant).is_eq() { 0.0 } else { own - meant }
     };
     let excess: Vec<f64> = own.iter().zip(&meant).map(apart).collect();
-    let mut lines: Vec<String> = same_change(&excess, &meant, |_| true).into_iter().collect();
+    let whole = same_change(&excess, &meant, |_| true).or_else(|| like_a_bias(&excess, &axes));
+    let mut lines: Vec<String> = whole.into_iter().collect();
     if lines.is_empty() {
         for (axis, places) in parts(&evidence.alone, step, found, right)? {
             let apart = mean_by_place(&excess, &step.axes.shape(), axis);
@@ -105,9 +105,6 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
     }
     lines.extend(multiple_of(evidence, step, &excess)?);
     if lines.is_empty() {
-        lines.extend(same_along(&excess, &axes));
-    }
-    if lines.is_empty() {
         let off = compare(found, right, Tolerance::of(found.dtype()))?;
         let (off, all) = (off.mismatched, off.count);
         lines.push(tr!("{off} of its {all} numbers are off, along all of its axes", off, all));
@@ -126,12 +123,6 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
     });
     let pairs: Vec<(f64, f64)> = pairs.map(|(_, (excess, meant))| (*excess, *meant)).collect();
     let ones: Vec<(f64, f64)> = pairs.iter().map(|(excess, _)| (*excess, 1.0)).collect();
-    let told = |share: f64| {
-        tr!(
-            "which accounts for {share} % of the difference",
-            share = format!("{:.0}", 100.0 * share)
-        )
-    };
     let (slope, of_factor) = line(&pairs)?;
     let (by, of_addend) = line(&ones)?;
     if of_factor.max(of_addend) < MOST_OF_IT {
@@ -142,48 +133,58 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
         tr!(
             "it is about {factor} times what it should be, {of_factor}",
             factor,
-            of_factor = told(of_factor)
+            of_factor = accounts_for(of_factor)
         )
     } else {
         tr!(
             "about {by} is added to its numbers, {of_addend}",
             by = short(round(by)),
-            of_addend = told(of_addend)
+            of_addend = accounts_for(of_addend)
         )
     })
 }
 
-/// The axes along which what is too much does not change, if it does along others.
-fn same_along(excess: &[f64], axes: &[(Axis, usize)]) -> Option<String> {
+/// What is too much, if it is one number for every feature: how much of it that accounts for.
+fn like_a_bias(excess: &[f64], axes: &[(Axis, usize)]) -> Option<String> {
+    let is_feature = |axis: Axis| {
+        matches!(axis, Axis::Head | Axis::Model | Axis::HeadDim | Axis::Input | Axis::Bucket)
+    };
+    let last = axes.last().filter(|(axis, _)| is_feature(*axis) && *axis != Axis::Head)?;
+    let features: usize =
+        axes.iter().filter(|(axis, _)| is_feature(*axis)).map(|(_, size)| size).product();
+    // The place among the features: that of the head, if there is one, and that within it.
+    let inner = |axis: usize| axes[axis + 1..].iter().map(|(_, size)| size).product::<usize>();
+    let head = axes.iter().position(|(axis, _)| *axis == Axis::Head);
+    let head = head.map(|at| (inner(at), axes[at].1));
+    let place = |at: usize| {
+        let of_head = head.map_or(0, |(inner, heads)| at / inner.max(1) % heads);
+        of_head * last.1 + at % last.1
+    };
+    let each = excess.len().checked_div(features).filter(|each| *each > 1)?;
+    let mut sums = vec![0.0; features];
+    for (at, excess) in excess.iter().enumerate() {
+        *sums.get_mut(place(at))? += excess;
+    }
     let squares: f64 = excess.iter().map(|excess| excess * excess).sum();
-    let (mut same, mut inner) = (Vec::new(), excess.len());
-    for (axis, size) in axes.iter().filter(|(_, size)| *size > 1) {
-        inner /= size;
-        // The mean along the axis has all of it.
-        let of_means: f64 = excess
-            .chunks(inner * size)
-            .flat_map(|block| {
-                (0..inner).map(move |at| block.iter().skip(at).step_by(inner).sum::<f64>())
-            })
-            .map(|sum| sum * sum)
-            .sum();
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-        if of_means / *size as f64 > 0.999 * squares {
-            same.push(axis.told());
-        }
-    }
-    let long = axes.iter().filter(|(_, size)| *size > 1);
-    let others: Vec<&str> =
-        long.map(|(axis, _)| axis.told()).filter(|axis| !same.contains(axis)).collect();
-    let (all, last) = (lang::list(&same), axes.last().map(|(axis, _)| axis.told()));
-    match others.as_slice() {
-        [] => None,
-        _ if same.is_empty() => None,
-        [only] if Some(*only) == last => {
-            Some(tr!("what is too much depends on the {only} axis alone, as a bias does", only))
-        }
-        _ => Some(tr!("what is too much is the same all along {all}", all)),
-    }
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let share = sums.iter().map(|sum| sum * sum).sum::<f64>() / each as f64 / squares;
+    (share > MOST_OF_A_BIAS).then(|| {
+        tr!(
+            "what is too much is one number for each feature, as a bias is, {share}",
+            share = accounts_for(share)
+        )
+    })
+}
+
+/// So much of the squares of what is too much is accounted for by one number for each feature, of which there are many.
+const MOST_OF_A_BIAS: f64 = 0.99;
+
+/// How much of a difference something accounts for, in words.
+fn accounts_for(share: f64) -> String {
+    tr!(
+        "which accounts for {share} % of the difference",
+        share = format!("{:.0}", (100.0 * share).floor())
+    )
 }
 
 /// How far numbers are off in the mean, at each place of an axis.

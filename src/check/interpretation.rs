@@ -301,9 +301,13 @@ fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
     let is_square = |dims: &[usize]| dims.iter().filter(|size| *size == tokens).count() >= 2;
     let is_split = |entry: &Entry| {
         let (dims, meanings) = (entry.tensor.dims(), meanings(&entry.name));
-        // Heads and items as one axis or as two, and then the token.
-        let has_one_token = matches!(dims, [_, 1, _] | [_, _, 1, _]) && *tokens > 1;
-        has_one_token && meanings.iter().any(|name| name.row().is_of_heads())
+        // Heads and items as two axes or as one, which is longer than that of the items, and then the token.
+        let has_one_token = match dims {
+            [_, _, 1, _] => true,
+            [both, 1, _] => both > tokens,
+            _ => false,
+        };
+        has_one_token && *tokens > 1 && meanings.iter().any(|name| name.row().is_of_heads())
     };
     of_cells(record).any(|entry| !is_square(entry.tensor.dims()))
         || record.entries.iter().any(is_split)

@@ -44,13 +44,15 @@ impl Recomputed {
         !self.steps.is_empty() && self.same() == self.steps.len()
     }
 
-    /// Whether a step behind the weights was recorded: tokens of one item have been mixed there.
-    pub fn has_mixed(&self) -> bool {
+    /// Whether X may have been meant as items of one token each, where it was read so: a step behind the weights was
+    /// recorded, where tokens of one item have been mixed, and nothing else has to be read in a way of its own.
+    pub fn may_be_single_tokens(&self) -> bool {
         let mixed = self.trace.descendants(|step| step.name == Name::Weights);
         let mut mixed = self.trace.steps().iter().zip(mixed).filter(|(_, is_mixed)| *is_mixed);
         let is_compared =
             |step: &Step| self.steps.iter().any(|found| found.step == Some(step.name));
-        mixed.any(|(step, _)| is_compared(step))
+        let is_plain = self.unmatched.is_empty() && !self.named.has_turned;
+        is_plain && mixed.any(|(step, _)| is_compared(step))
     }
 
     fn same(&self) -> usize {
@@ -130,7 +132,8 @@ pub fn all_under(
     settings: &Settings,
     tolerances: &Tolerances,
 ) -> Result<impl Iterator<Item = Recomputed>> {
-    let all = interpretations(record, settings)?.into_iter();
+    // What attention does nothing to is the same under any mask.
+    let all = interpretations(record, settings)?.into_iter().filter(|way| !way.is_trivial);
     Ok(all.filter_map(move |mut interpretation| {
         let run = interpretation.run().ok()?;
         recompute(interpretation, run, tolerances, Orders::Any).ok()

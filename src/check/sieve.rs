@@ -117,6 +117,9 @@ impl<'e, 'a> Sieve<'e, 'a> {
         let (step, found) = (evidence.trace.step(at), evidence.recorded.get(&at));
         let (Some(step), Some(found)) = (step, found) else { return Ok(true) };
         let right = evidence.expected(step)?;
+        if found.dims() != right.dims() {
+            return Ok(true);
+        }
         let seen = where_seen(evidence.trace, at, found, &right)?;
         let sum = |numbers: &[f64]| numbers.iter().sum::<f64>();
         let size = |numbers: &[f64]| numbers.iter().map(|number| number.abs()).sum::<f64>();

@@ -130,7 +130,7 @@ fn ways(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Wa
         };
         seed_says_something(flags, &run)?;
         match recompute(interpretation.clone(), run, tolerances, Orders::Any) {
-            Ok(recomputed) if recomputed.is_trivial && !recomputed.has_mixed() => {}
+            Ok(recomputed) if recomputed.is_trivial && !recomputed.may_be_single_tokens() => {}
             // One that leaves tensors aside may be the same for not having understood them.
             Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
                 let likeliest = vec![recomputed];

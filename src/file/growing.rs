@@ -53,7 +53,7 @@ impl Growing<'_> {
     }
 
     /// The place of a number of a tensor of that type; so many are written from there on.
-    fn at(&self, name: &str, first: usize, dtype: DType, count: usize) -> Result<From<'_>> {
+    fn at(&self, name: &str, first: usize, dtype: DType, count: usize) -> Result<Onward<'_>> {
         let place = self.places.get(name).filter(|place| {
             written_as(place.dtype) == written_as(dtype)
                 && first.checked_add(count).is_some_and(|end| end <= place.count)
@@ -63,17 +63,17 @@ impl Growing<'_> {
             return Err(unwritable(self.path, &lacking));
         };
         let before = (first * written_as(dtype).size()) as u64;
-        Ok(From { file: self.file, next: place.start + before })
+        Ok(Onward { file: self.file, next: place.start + before })
     }
 }
 
 /// Writes to a file from a place on.
-struct From<'a> {
+struct Onward<'a> {
     file: &'a File,
     next: u64,
 }
 
-impl io::Write for From<'_> {
+impl io::Write for Onward<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         write_at(self.file, bytes, self.next)?;
         self.next += bytes.len() as u64;

@@ -205,9 +205,24 @@ pub fn begin(infos: &[Info], config: Option<&Settings>, mut file: &File) -> io::
         (info.name.clone(), Place { start, dtype: info.dtype, count })
     };
     let places = order.into_iter().filter_map(|at| infos.get(at)).map(place).collect();
-    // Until they are written the tensors are zeros, and what the disk has no room for shows at once on most systems.
-    file.set_len(next)?;
+    reserve(file, next)?;
     Ok(places)
+}
+
+/// Makes a file so long, and has the system set room aside where it can: what does not fit is then known before the work.
+fn reserve(file: &File, length: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{FallocateFlags, fallocate};
+        use rustix::io::Errno;
+        // File systems that cannot do it say so by other errors.
+        if let Err(error @ (Errno::NOSPC | Errno::FBIG | Errno::DQUOT)) =
+            fallocate(file, FallocateFlags::empty(), 0, length)
+        {
+            return Err(error.into());
+        }
+    }
+    file.set_len(length)
 }
 
 /// What stands before the tensors, and the order of these.
@@ -228,14 +243,18 @@ fn header(infos: &[Info], config: Option<&Settings>) -> io::Result<(Vec<u8>, Vec
         let (left, right) = (&infos[*left], &infos[*right]);
         dtype(right.dtype).cmp(&dtype(left.dtype)).then_with(|| left.name.cmp(&right.name))
     });
-    let mut end = 0;
-    let tensors = order.iter().map(|at| &infos[*at]).map(|info| {
+    let mut end = 0_usize;
+    let mut tensors = Vec::with_capacity(infos.len());
+    for info in order.iter().filter_map(|at| infos.get(*at)) {
         let start = end;
-        end += info.shape.iter().product::<usize>() * written_as(info.dtype).size();
+        let length = byte_length(&info.shape, written_as(info.dtype).size());
+        end = length
+            .and_then(|length| start.checked_add(length))
+            .ok_or(io::ErrorKind::FileTooLarge)?;
         let (dtype, shape) = (dtype(info.dtype), info.shape.clone());
-        (info.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
-    });
-    let text = Metadata::new(Some(metadata), tensors.collect()).map_err(io::Error::other)?;
+        tensors.push((info.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) }));
+    }
+    let text = Metadata::new(Some(metadata), tensors).map_err(io::Error::other)?;
     let mut text = serde_json::to_vec(&text)?;
     text.resize(text.len().next_multiple_of(8), b' ');
     let length = (text.len() as u64).to_le_bytes();

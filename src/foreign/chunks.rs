@@ -4,10 +4,11 @@ use candle_core::{Device, Tensor};
 
 use super::arguments::FoundMask;
 use crate::error::Result;
+use crate::memory::lacking;
 
 impl FoundMask {
     /// A mask of keys together with chunks of so many tokens, which transformers counts from the first key of an item that
-    /// is no padding; nothing where no item has padding in front.
+    /// is no padding; nothing where no item has padding in front, or where there is no room for it.
     ///
     /// # Errors
     /// If candle fails.
@@ -23,7 +24,11 @@ impl FoundMask {
         if seen.chunks(keys).all(|item| first(item) == 0) {
             return Ok(None);
         }
-        let mut cells = Vec::with_capacity(items.saturating_mul(keys).saturating_mul(keys));
+        let count = items.saturating_mul(keys).saturating_mul(keys);
+        if lacking(count as u128).is_some() {
+            return Ok(None);
+        }
+        let mut cells = Vec::with_capacity(count);
         for item in seen.chunks(keys) {
             let first = first(item);
             // Padding in front is in no chunk of tokens.

@@ -36,6 +36,8 @@ pub struct Named {
     pub unmatched: Vec<Unmatched>,
     /// Whether a tensor under the very name of a step, with its lengths, was read in another order of axes.
     pub is_reordered: bool,
+    /// Whether any tensor was.
+    pub has_turned: bool,
     /// The orders of axes that are known of the file, keys as queries.
     orders: Vec<Vec<Axis>>,
 }
@@ -71,6 +73,7 @@ pub fn name_steps(
         matches: Vec::new(),
         unmatched: Vec::new(),
         is_reordered: false,
+        has_turned: false,
         orders: if tokens_first {
             vec![vec![Axis::Query, Axis::Batch, Axis::Model]]
         } else {
@@ -254,7 +257,7 @@ impl Named {
     #[must_use]
     pub fn as_it_is(record: Record) -> Self {
         let (matches, unmatched, orders) = (Vec::new(), Vec::new(), Vec::new());
-        Self { record, matches, unmatched, is_reordered: false, orders }
+        Self { record, matches, unmatched, is_reordered: false, has_turned: false, orders }
     }
 
     /// How unlikely an order is: 0 if it is that of another tensor with those axes, or that of `TransformerLens`.
@@ -287,6 +290,7 @@ impl Named {
         let may_be_plain =
             options.iter().any(|(other, way)| other.name == step.name && way.is_plain());
         let is_named = Name::in_files(last_segment(&entry.name)) == Some(step.name);
+        self.has_turned |= !reading.is_plain();
         self.is_reordered |= is_named && may_be_plain && !reading.is_plain();
         self.orders.push(reading.order());
         let tensor = reading.apply(&entry.tensor)?;

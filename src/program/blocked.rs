@@ -5,7 +5,7 @@ use std::fmt;
 
 use candle_core::{D, DType, IndexOp, Tensor};
 
-use super::axis::unravel;
+use super::axis::{Axis, unravel};
 use super::graph::{Step, Trace};
 use super::name::Name;
 use crate::error::Result;
@@ -122,9 +122,15 @@ impl Trace {
         let mask = read(Name::MaskPadded).or_else(|| read(Name::Mask)).cloned();
         let added = read(Name::AttnBiasPadded).or_else(|| read(Name::AttnBias));
         let added = added.map(|bias| bias.eq(f64::NEG_INFINITY)).transpose()?;
-        Ok(match (mask, added) {
+        let blocked = match (mask, added) {
             (Some(mask), Some(added)) => Some(mask.broadcast_maximum(&added)?),
             (mask, added) => mask.or(added),
+        };
+        let has_heads = step.axes.iter().any(|(axis, _)| axis == Axis::Head);
+        Ok(match blocked {
+            // What is of all heads is blocked where all of them are.
+            Some(blocked) if blocked.rank() == 4 && !has_heads => Some(blocked.min(1)?),
+            blocked => blocked,
         })
     }
 }

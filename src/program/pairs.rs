@@ -3,6 +3,7 @@
 use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
+use super::op::Misread;
 use crate::error::Result;
 
 /// So many numbers are looked at together, so that large tensors are not copied whole.
@@ -11,12 +12,15 @@ pub(crate) const CHUNK: usize = 1 << 18;
 /// What is made of some whole rows of two tensors of one shape at a time, in the order of the rows.
 ///
 /// # Errors
-/// If candle fails.
+/// If they have not as many elements, or candle fails.
 pub(crate) fn of_pairs<T: Send>(
     left: &Tensor,
     right: &Tensor,
     of: impl Fn(&[f64], &[f64]) -> T + Sync,
 ) -> Result<Vec<T>> {
+    if left.elem_count() != right.elem_count() {
+        return Err(Misread.into());
+    }
     let width = left.dims().last().copied().unwrap_or(1).max(1);
     let (left, right) = (left.flatten_all()?, right.flatten_all()?);
     let whole_rows = width * (CHUNK / width).max(1);

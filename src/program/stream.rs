@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// Gets the numbers of a run as they are made, each once.
 pub trait Receiver: Sync {
-    /// Says that a step is about to be computed as a whole.
+    /// Says that a step is about to be computed, whose value is then there as a whole.
     ///
     /// # Errors
     /// If there is no room for its value, which ends the run.
@@ -69,6 +69,11 @@ impl Program {
         if let Some(chain) = Chain::of(at, self.steps().get(at..).unwrap_or_default(), known) {
             let end = at + chain.len();
             let is_read = |of: usize| last.get(at + of).is_some_and(|last| *last >= end);
+            for (of, step) in self.steps().iter().skip(at).take(chain.len()).enumerate() {
+                if is_read(of) {
+                    receiver.before(step)?;
+                }
+            }
             return chain.computed(is_read, &|of, first, numbers| {
                 let step = self.steps().get(at + of);
                 step.map_or(Ok(()), |step| receiver.rows(step, first, numbers))

@@ -4,7 +4,7 @@ use candle_core::DType;
 
 use crate::error::{Error, Result};
 use crate::memory::lacking;
-use crate::program::{Program, Step};
+use crate::program::{Op, Program, Step};
 
 /// Refuses a run that needs more memory than this machine has free.
 ///
@@ -24,6 +24,15 @@ pub fn fits(program: &Program, dtype: DType) -> Result<()> {
 /// As [`fits`].
 pub fn fits_step(step: &Step<()>, dtype: DType) -> Result<()> {
     has_room(step.bytes(dtype).saturating_mul(3))
+}
+
+/// Refuses a run whose given tensors this machine cannot hold.
+///
+/// # Errors
+/// As [`fits`].
+pub fn fits_given(program: &Program, dtype: DType) -> Result<()> {
+    let given = program.steps().iter().filter(|step| step.op == Op::Given);
+    has_room(given.fold(0, |sum: u128, step| sum.saturating_add(step.bytes(dtype))))
 }
 
 fn has_room(needed: u128) -> Result<()> {

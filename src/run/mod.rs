@@ -141,10 +141,12 @@ impl Run {
         let places = by_position.iter().filter_map(|name| self.program.position(*name));
         let places: Vec<usize> = places.collect();
         for at in &places {
-            let part = self.program.part(*at).run(&given)?;
+            let part = self.program.part(*at);
+            memory::fits(&part, self.config.dtype.into())?;
+            let part = part.run(&given)?;
             let Some(own) = part.steps().last() else { continue };
             let missed = own.value.broadcast_as(shape.as_slice())?.gt(&blocked)?;
-            if missed.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()? > 0 {
+            if missed.flatten_all()?.max(0)?.to_scalar::<u8>()? > 0 {
                 return Ok(false);
             }
         }

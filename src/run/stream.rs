@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use super::Run;
-use super::memory::fits_step;
+use super::memory::{fits_given, fits_step};
 use super::record::to_infos;
 use crate::error::Result;
 use crate::file::{Growing, Output};
@@ -42,8 +42,11 @@ impl Run {
     /// [`Output::write`] writes of the whole trace.
     ///
     /// # Errors
-    /// As [`Run::trace`], but that a value which does not fit shows when its turn comes; and as [`Output::write`].
+    /// [`Error::TooLarge`](crate::Error::TooLarge) before anything is drawn if what is given does not fit in memory, or when
+    /// the turn of a value comes that does not; if a given tensor does not fit the run; and as [`Output::write`].
     pub fn write(&self, output: Output) -> Result<()> {
+        // What there is no room for is refused before anything is written.
+        fits_given(&self.program, self.config.dtype.into())?;
         let infos = to_infos(&self.program, &self.config);
         output.write_growing(&infos, &(&self.config).into(), |file| self.stream(Some(file)))
     }
@@ -51,13 +54,15 @@ impl Run {
     /// Draws, loads and computes everything, and keeps nothing.
     ///
     /// # Errors
-    /// As [`Run::trace`].
+    /// As [`Run::write`], but for the file.
     pub fn compute(&self) -> Result<()> {
         self.stream(None)
     }
 
     fn stream(&self, file: Option<&Growing>) -> Result<()> {
-        let taken = Taken { file, dtype: self.config.dtype.into() };
+        let dtype = self.config.dtype.into();
+        fits_given(&self.program, dtype)?;
+        let taken = Taken { file, dtype };
         self.program.stream(self.given()?, &taken)
     }
 }

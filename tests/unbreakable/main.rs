@@ -378,10 +378,14 @@ fn what_does_not_fit_in_memory_is_refused() {
         &["--x", "bomb.npz"],
         &["--attn-mask", "bomb.npz"],
         &["check", "large.safetensors"],
-        &["diff", "large.safetensors", "large.safetensors"],
         &["--config", "large.safetensors"],
         &["explain", "output", "large.safetensors"],
         &["-t", "2000"],
+        // Runs that keep nothing, by what they are given, by a step as a whole, and by what is read behind its rows.
+        &["-q", "-t", "100000000"],
+        &["-q", "-t", "18446744073709551615", "-o", "never.safetensors"],
+        &["-q", "-t", "4000", "--softcap", "2"],
+        &["-q", "-t", "4000", "--no-mask", "--lse"],
     ];
     for args in all {
         // Of 200 MB, and of what a little more is too little for.
@@ -391,6 +395,16 @@ fn what_does_not_fit_in_memory_is_refused() {
             assert!(!fix.is_empty());
         }
     }
+    // What is compared where it stands, or made some rows at a time, needs no room.
+    for args in [
+        &["diff", "-q", "large.safetensors", "large.safetensors"][..],
+        &["-q", "-t", "4000", "--no-mask"],
+        &["-q", "-t", "3000", "--no-mask", "-o", "grown.safetensors"],
+    ] {
+        let output = limited(at, "-v 300000", args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(!at.join("never.safetensors").exists());
     // 12 MB of it are read, and no more is made of them than text.
     let (what, _) = refused(&limited(at, "-v 600000", &["check", "brackets.json"]));
     assert_eq!(what, "brackets.json: its format is a list, not \"mha-trace\"");
