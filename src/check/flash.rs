@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::compare::compare;
 use super::evidence::half;
-use super::noise::{exact, rounded};
+use super::rerun::{exact, rounded};
 use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::file::{Record, dtype_name};

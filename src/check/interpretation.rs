@@ -5,12 +5,13 @@ use candle_core::Tensor;
 use super::brought::{
     bring_steps, has_nan, leaves_rows_empty, masks_beside, replaces_mask, take_positions,
 };
+use super::cores::cores;
 use super::module::ModuleCall;
 use crate::config::{EmptyRow, End, Fill, Mask, Settings, Start};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Record};
 use crate::foreign::{
-    self, Caller, FoundMask, Inputs, Match, Qkv, Unmatched, find_inputs, find_qkv, meanings,
+    self, Caller, FoundMask, Inputs, Match, Unmatched, find_inputs, find_qkv, meanings,
     take_arguments, take_mask,
 };
 use crate::program::Name;
@@ -196,98 +197,10 @@ fn ends_before_output(record: &Record, flags: &Settings) -> bool {
 }
 
 /// What was taken as what, and what was left out, so far.
-type Seen = (Vec<Match>, Vec<Unmatched>);
-
-/// The ways to understand a file as that of a run which starts at queries, keys and values.
-fn cores(
-    record: &Record,
-    settings: &Settings,
-    (matches, unmatched): &Seen,
-    readings: Vec<Qkv>,
-) -> Result<Vec<Interpretation>> {
-    let mut record = record.clone();
-    let mut settings = settings.clone();
-    let has_output = settings.weights.is_some() || record.tensor(Name::WO.as_str()).is_some();
-    if !has_output {
-        settings.end.get_or_insert(End::Concat);
-    }
-    settings.end.get_or_insert_default();
-    let masks = match settings.attn_mask {
-        None => take_mask(&mut record, Caller::Core)?,
-        Some(_) => Vec::new(),
-    };
-    let masks: Vec<Option<FoundMask>> =
-        if masks.is_empty() { vec![None] } else { masks.into_iter().map(Some).collect() };
-    if settings.q.is_some() {
-        let with = |mask| {
-            let seen = (matches.clone(), unmatched.clone());
-            Interpretation::of(record.clone(), &settings, seen, mask)
-        };
-        return masks.into_iter().map(with).collect();
-    }
-    let readings = not_denied(readings, &record, &settings);
-    // Attention to one key is none: whatever it lacks would seem right.
-    let keys = |reading: &Qkv| {
-        let axis = if reading.start == Start::Heads { 2 } else { 1 };
-        reading.tensors.get(1).and_then(|(_, tensor)| tensor.dims().get(axis).copied())
-    };
-    let most = readings.iter().map(keys).max().flatten();
-    let (mut all, mut refused) = (Vec::new(), None);
-    for reading in
-        readings.into_iter().filter(|reading| keys(reading) != Some(1) || most == Some(1))
-    {
-        let mut record = record.clone();
-        let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
-        record.entries.retain(|entry| !taken(&entry.name));
-        let entry = |(name, tensor): (Name, Tensor)| Entry::of(name.as_str(), tensor);
-        record.entries.extend(reading.tensors.into_iter().map(entry));
-        let mut settings = settings.clone();
-        settings.start = Some(reading.start);
-        settings.heads = settings.heads.or(reading.heads);
-        // What is a cache by its name may be all the keys.
-        let (caches, others): (Vec<Match>, Vec<Match>) =
-            matches.iter().cloned().partition(|other| taken(&other.step));
-        let by_its_name = |own: &Match| {
-            let cache = caches.iter().find(|cache| cache.step == own.tensor);
-            let tensor = cache.map_or_else(|| own.tensor.clone(), |cache| cache.tensor.clone());
-            Match { tensor, ..own.clone() }
-        };
-        let own = reading.matches.iter().map(by_its_name);
-        let matches: Vec<Match> = others.into_iter().chain(own).collect();
-        for mask in masks.clone() {
-            let seen = (matches.clone(), unmatched.clone());
-            match Interpretation::of(record.clone(), &settings, seen, mask) {
-                Ok(interpretation) => all.push(interpretation),
-                Err(error) => refused = refused.or(Some(error)),
-            }
-        }
-    }
-    match refused {
-        Some(error) if all.is_empty() => Err(error),
-        _ => Ok(all),
-    }
-}
-
-/// The orders of axes in which the queries have the lengths that settings and recorded scores or weights state; all if there
-/// is none.
-fn not_denied(readings: Vec<Qkv>, record: &Record, settings: &Settings) -> Vec<Qkv> {
-    let cells: Vec<&[usize]> = of_cells(record).map(|entry| entry.tensor.dims()).collect();
-    let is_stated = |reading: &Qkv| {
-        let queries = reading.tensors.first().map_or(&[][..], |(_, queries)| queries.dims());
-        let &[batch, heads, tokens, _] = queries else { return true };
-        let agrees =
-            |(stated, length): (Option<usize>, usize)| stated.is_none_or(|stated| stated == length);
-        let of_settings =
-            [(settings.batch, batch), (settings.heads, heads), (settings.seq_len, tokens)];
-        of_settings.into_iter().all(agrees)
-            && cells.iter().all(|dims| dims.starts_with(&[batch, heads, tokens]))
-    };
-    let (stated, denied): (Vec<Qkv>, Vec<Qkv>) = readings.into_iter().partition(is_stated);
-    if stated.is_empty() { denied } else { stated }
-}
+pub type Seen = (Vec<Match>, Vec<Unmatched>);
 
 /// The recorded scores and weights, a number for every head, query and key.
-fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
+pub fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
     record.entries.iter().filter(|entry| {
         let is_of_cells =
             |name: &Name| [Name::ScoresRaw, Name::Scores, Name::Weights].contains(name);
@@ -320,7 +233,10 @@ fn is_long(tensor: Option<&Tensor>, axis: usize, length: usize) -> bool {
 
 impl Interpretation {
     /// A file that is understood so far, with what its other tensors tell of its run.
-    fn of(
+    ///
+    /// # Errors
+    /// If the tensors contradict the settings, or candle fails.
+    pub fn of(
         record: Record,
         settings: &Settings,
         (mut matches, unmatched): Seen,
