@@ -57,7 +57,7 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     if about["config"].pop("queries", None):
         arrays.pop("mask", None)  # of the last query alone; it follows from the settings
     seen = _seen(call, given, about)
-    for name in {"q_rot", "k_joined"} & set(seen):
+    for name in {"q_rot", "q_scaled", "k_joined"} & set(seen):
         seen[name] = _in_pairs(call, seen[name])
     if "output" not in seen:
         raise Error("error: the output of the layer was not seen")

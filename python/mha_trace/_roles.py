@@ -45,7 +45,7 @@ ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 # One projection makes queries, keys and values: what it gives is no step, and tells where heads stand in it.
 PACKED = "packed"
 # What the parameters of a forward function that takes the second input are called.
-MEMORY = ("key_value_states", "encoder_hidden_states")
+MEMORY = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
 
 
 def is_attention(module: Any) -> bool:

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 import families  # noqa: E402
-from families_specs import SPECS  # noqa: E402
+from families_specs import SPECS, class_of  # noqa: E402
 
 import mha_trace  # noqa: E402
 
@@ -32,7 +32,7 @@ def test_a_model_is_checked_in_one_line(name, attention):
     if spec.get("attention", attention) != attention:
         pytest.skip("its eager attention is another one")
     torch.manual_seed(sum(map(ord, name)))
-    kind = getattr(transformers, spec["cls"])
+    kind = class_of(spec["cls"])
     config = spec["config"]() if callable(spec["config"]) else kind.config_class(**spec["config"])
     config._attn_implementation = attention
     if not getattr(kind, f"_supports_{attention}", True):
