@@ -63,6 +63,9 @@ class Call:
     dropout: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     problem: str = ""
+    # Whether its keys came from elsewhere: it made its queries, and neither of its inputs went through its projection
+    # of keys.
+    is_borrowed: bool = False
 
     @property
     def name(self) -> str:

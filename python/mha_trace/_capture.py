@@ -17,7 +17,7 @@ from ._call import UNSEEN, Call
 from ._functions import attention_call, kept, module_call, unseen_call
 from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
-from ._roles import MEMORY, PACKED, config_of, isinstance_named, layer_of
+from ._roles import MEMORY, PACKED, config_of, isinstance_named, layer_of, roles
 
 
 @dataclass
@@ -32,9 +32,11 @@ class Frame:
     calls: list[Call] = field(default_factory=list)
     holds_calls: bool = False
     packed: Any = None
+    ran: set[str] = field(default_factory=set)
 
     def keep(self, role: str, args: tuple[Any, ...], result: Any) -> None:
         """Keeps what a module inside of a block gave; heads in the documented order."""
+        self.ran.add(role)
         if role == PACKED:
             self.packed = result
             return
@@ -253,10 +255,18 @@ class Capture:
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}
+            call.is_borrowed = "memory" not in frame.kept and _borrows(frame)
             if "output" in call.tensors:
                 call.parameters = self.parameters.of(frame.path)
         for outer in self.stack:
             outer.holds_calls = outer.holds_calls or bool(frame.calls)
+
+
+def _borrows(frame: Frame) -> bool:
+    """Whether a block made queries, and no keys though it has a projection of them."""
+    if "q" not in frame.ran or "k" in frame.ran:
+        return False
+    return any(role == "k" for _, _, role in roles(frame.path, frame.module))
 
 
 def _inputs(frame: Frame) -> dict[str, Any]:

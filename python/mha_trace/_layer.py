@@ -34,6 +34,9 @@ SEEN = (
     "output",
 )
 
+# Models with latents that turn pairs of features and give the first ones of all pairs in front, without a key that
+# says so.
+PAIRED = ("bailing_hybrid",)
 # Where a run begins.
 INPUTS = ("x", "memory", "memory_v")
 # What happens to keys in front of the cache, in order.
@@ -46,8 +49,11 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays of the record, and what its metadata says: what was recorded, the inputs and parameters of the
     layer, and the settings, so that the file is checked without flags.
 
-    Raises ``Error`` where the binary does not know the family, or the layer has what no setting says.
+    Raises ``Error`` where the binary does not know the family, the layer has what no setting says, or keys that it did
+    not make.
     """
+    if call.is_borrowed and not _is_shared(call):
+        raise Error("error: its keys were made at another time, or by another layer")
     stated = _settings(call, folder)
     if call.settings:
         given, about = run_to_file(stated, folder)
@@ -75,8 +81,8 @@ def _in_pairs(call: Call, heads: Array) -> Array:
     """Turned features with the two of a pair side by side, as the run has them: models with latents may keep the first
     of all pairs in front of the second ones. Scores do not change by it."""
     config = next((config for config in call.configs if config.get("kv_lora_rank")), {})
-    turned = config.get("qk_rope_head_dim") if config.get("rope_interleave") else None
-    if not turned:
+    turned = config.get("qk_rope_head_dim")
+    if not turned or not (config.get("rope_interleave") or config.get("model_type") in PAIRED):
         return heads
 
     def paired(a: Any) -> Any:

@@ -116,6 +116,19 @@ fn part(
     if let Some(part) = family.parts.iter().find(is_named) {
         return Ok(*part);
     }
+    let number = layer.unwrap_or(0).to_string();
+    let paths: Vec<String> =
+        family.parts.iter().map(|part| part.path.replace("{}", &number)).collect();
+    let fix = tr!("pick one: `prefix={paths}`", paths = paths.join("` or `prefix="));
+    let is_in = |words: &[String], stack: &str| words.iter().any(|word| word == stack);
+    for (stack, other) in [("encoder", "decoder"), ("decoder", "encoder")] {
+        // Only layers of the other stack are of this build, and say nothing of these.
+        let is_apart = family.parts.iter().all(|part| is_in(&words(part.path), other));
+        if is_apart && is_in(&asked, stack) && !is_in(&asked, other) {
+            let what = tr!("has an attention in its {stack} that is not traced", stack);
+            return Err(config.refused(what, &fix));
+        }
+    }
     // Cross attention stands beside the layers of a stack, which are meant unless it is named.
     let stacks: Vec<&Part> = std::iter::once(first)
         .chain(others.iter().filter(|part| !matches!(part.sees, Sees::Memory)))
@@ -123,12 +136,8 @@ fn part(
     if let [only] = stacks.as_slice() {
         return Ok(**only);
     }
-    let number = layer.unwrap_or(0).to_string();
-    let paths: Vec<String> =
-        family.parts.iter().map(|part| part.path.replace("{}", &number)).collect();
     let what = tr!("has several stacks of layers, and no prefix says which is meant");
-    Err(config
-        .refused(what, &tr!("pick one: `prefix={paths}`", paths = paths.join("` or `prefix="))))
+    Err(config.refused(what, &fix))
 }
 
 /// A layer of a model.
