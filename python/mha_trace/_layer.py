@@ -52,7 +52,7 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     Raises ``Error`` where the binary does not know the family, the layer has what no setting says, or keys that it did
     not make.
     """
-    if call.is_borrowed and not _is_shared(call):
+    if _is_of_others(call):
         raise Error("error: its keys were made at another time, or by another layer")
     stated = _settings(call, folder)
     if call.settings:
@@ -75,6 +75,15 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         about["config"].pop(key, None)
     about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
     return {step["name"]: arrays[step["name"]] for step in about["steps"]}, about
+
+
+def _is_of_others(call: Call) -> bool:
+    """Whether keys are neither of the layer's inputs nor in front of them in a cache of its past: those of a memory of
+    earlier calls are in no input."""
+    keys = call.array("k_heads")
+    if _crosses(call) and keys is not None:
+        return _filled(call, keys) > call.tensors["memory"].shape[1]
+    return call.is_borrowed and not _is_shared(call)
 
 
 def _in_pairs(call: Call, heads: Array) -> Array:

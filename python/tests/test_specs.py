@@ -91,3 +91,30 @@ def test_a_model_is_checked_in_one_line(name, attention):
             assert steps & {"q", *LAST}
             assert "head_outputs" in steps
             assert ("weights" in steps) == ("weights" in recorded.tensors)
+
+
+def mllama():
+    spec = SPECS["mllama-text"]
+    torch.manual_seed(3)
+    kind = class_of(spec["cls"])
+    model = kind(kind.config_class(**spec["config"], attn_implementation="eager")).eval()
+    families.randomize(model, 0.3)
+    return model, torch.randint(3, 27, (2, 7)), torch.randn(2, 9, model.config.hidden_size)
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_cached_keys_of_a_memory_are_no_past(has_more):
+    """The keys of images stay in the cache: none are made in later calls, or those of another image alone."""
+    model, tokens, images = mllama()
+    with torch.no_grad():
+        cache = model(input_ids=tokens, cross_attention_states=images, use_cache=True).past_key_values
+        with mha_trace.record(model) as run:
+            more = {"cross_attention_states": images.flip(1)[:, 2:]} if has_more else {}
+            model(input_ids=tokens[:, :1], past_key_values=cache, use_cache=True, **more)
+    report = run.check()
+    assert report.same, str(report)
+    assert report.notes == (
+        "layers.1.cross_attn: read as the core alone, from q, k and v to the heads: its keys were made at another time, "
+        "or by another layer",
+    )
+    assert {step.name for step in report.steps if "cross" in step.file} == {"weights", "head_outputs"}
