@@ -114,7 +114,7 @@ def test_cached_keys_of_a_memory_are_no_past(has_more):
     report = run.check()
     assert report.same, str(report)
     assert report.notes == (
-        "layers.1.cross_attn: read as the core alone, from q, k and v to the heads: its keys were made at another time, "
-        "or by another layer",
+        "layers.1.cross_attn: read as the core alone, from q, k and v to the heads: "
+        "its keys were made at another time, or by another layer",
     )
     assert {step.name for step in report.steps if "cross" in step.file} == {"weights", "head_outputs"}
