@@ -155,3 +155,24 @@ fn every_model_type_is_recorded() {
         }
     }
 }
+
+#[test]
+fn an_encoder_of_another_build_is_not_read_as_the_decoder() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/families");
+    let read = |name: &str, prefix: &str| {
+        let path = folder.join(name).join("config.json").to_string_lossy().into_owned();
+        let prefix = Some(prefix.to_owned());
+        Settings { model_config: Some(path.into()), prefix, ..Settings::default() }.with_model()
+    };
+    for (name, stack) in [
+        ("pegasus_x", "model.encoder.layers.0.self_attn"),
+        ("bigbird_pegasus", "model.encoder.layers.0.self_attn"),
+        ("longt5", "encoder.block.0.layer.0.LocalSelfAttention"),
+    ] {
+        let error = read(name, stack).expect_err("a refusal").to_string();
+        assert!(error.contains("has an attention in its encoder that is not traced"), "{error}");
+        // What names no stack is a layer of the one that is known.
+        assert!(read(name, "").is_ok(), "{name}");
+    }
+    assert!(read("pegasus_x", "model.decoder.layers.0.self_attn").is_ok());
+}
