@@ -1,4 +1,5 @@
-//! How long a large run takes in this process, what it is given left out: the first one, and the median of more.
+//! How long a large run takes in this process, what it is given left out: the first one, and the median of more; and how long it
+//! takes to draw 2^24 normal numbers.
 //!
 //! `cargo bench --bench large -- BATCH SEQ_LEN D_MODEL HEADS RUNS`
 
@@ -13,6 +14,9 @@ use mha_trace::{Run, Settings, Sources};
 // The allocator of the command-line tool.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// So many numbers are drawn, at last.
+const DRAWN: usize = 1 << 24;
 
 fn main() {
     let numbers: Vec<usize> = std::env::args().filter_map(|word| word.parse().ok()).collect();
@@ -50,4 +54,7 @@ fn main() {
         others.len(),
         others[others.len() / 2]
     );
+    let started = Instant::now();
+    let numbers = Generator::new(42).randn(DRAWN);
+    println!("randn of {} numbers {:.4} s", numbers.len(), started.elapsed().as_secs_f64());
 }

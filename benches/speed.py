@@ -65,6 +65,7 @@ def seconds(do):
 first = seconds(trace)
 warm = sorted(seconds(trace) for _ in range(int(sys.argv[2])))
 times = {"drawing": drawing, "first": first, "warm": warm[len(warm) // 2]}
+times["randn of 2^24"] = seconds(lambda: torch.randn(1 << 24))
 if len(sys.argv) > 3:
     import orjson
     from safetensors.torch import load_file, save_file
@@ -140,9 +141,10 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(args.runs):
-            printed = process([large, *args.size.split(","), 10])[1].split()
-            keep("trace, first run", float(printed[1]))
-            keep("trace, warmed", float(printed[-2]))
+            runs, drawn = process([large, *args.size.split(","), 10])[1].splitlines()
+            keep("trace, first run", float(runs.split()[1]))
+            keep("trace, warmed", float(runs.split()[-2]))
+            keep("randn of 2^24", float(drawn.split()[-2]))
             keep("mha-trace -q", process([args.bin, "-q", *flags])[0])
             script = [sys.executable, "-c", TORCH, args.size, "1"]
             keep("PyTorch, whole script", process(script)[0])
@@ -167,6 +169,7 @@ def main():
     pairs = [
         ("trace, first run", "PyTorch, first", 0.7),
         ("trace, warmed", "PyTorch, warm", 0.7),
+        ("randn of 2^24", "PyTorch, randn of 2^24", 0.5),
         ("mha-trace -q", "PyTorch, first", 1.0),
         ("mha-trace -q", "PyTorch, whole script", 0.1),
         ("mha-trace -q -o .safetensors", "PyTorch, save_file", 0.5),

@@ -22,10 +22,17 @@ use rand_mt::Mt;
 
 use super::normal::{NORMAL_BLOCK, normal_blocks, scalar_normal_blocks};
 use crate::config::TorchCpu;
+use crate::program::make_ready;
 
 /// Elements drawn and then transformed at a time: 16 KiB, so that the second pass finds them in the
 /// first-level cache. A multiple of [`NORMAL_BLOCK`].
 const CHUNK: usize = 4096;
+
+/// Fewer normal numbers than this are drawn before another thread has begun.
+const MANY: usize = 1 << 18;
+
+/// So many are handed to another thread at a time, a multiple of [`NORMAL_BLOCK`].
+const PIECE: usize = 1 << 16;
 
 /// 2⁻²⁴ and the mask to go with it: `uniform_real<float>` uses as many bits as an f32 has digits.
 const F32_UNIT: f32 = 1.0 / 16_777_216.0;
@@ -117,6 +124,7 @@ impl Generator {
             return (0..count).map(|_| self.scalar_normal(deviation)).collect();
         }
         let mut values = vec![0.0; count];
+        make_ready(&mut values);
         self.fill_normal(&mut values);
         if !count.is_multiple_of(NORMAL_BLOCK)
             && let Some(last) = values.last_chunk_mut::<NORMAL_BLOCK>()
@@ -126,8 +134,11 @@ impl Generator {
         // `NormalFill16` multiplies by the deviation in f32.
         #[allow(clippy::cast_possible_truncation, reason = "PyTorch rounds to the tensor's type")]
         let deviation = deviation as f32;
-        for value in &mut values {
-            *value *= deviation;
+        #[allow(clippy::float_cmp, reason = "what is multiplied by 1 stays as it is")]
+        if deviation != 1.0 {
+            for value in &mut values {
+                *value *= deviation;
+            }
         }
         values
     }
@@ -226,7 +237,23 @@ impl Generator {
 
     /// Fills with standard normal numbers; a rest beyond the last full block stays uniform.
     fn fill_normal(&mut self, values: &mut [f32]) {
-        if self.cpu == TorchCpu::Arm {
+        let is_arm = self.cpu == TorchCpu::Arm;
+        if values.len() >= MANY {
+            // The numbers come one after the other; other threads transform those that are there.
+            return rayon::in_place_scope(|scope| {
+                for piece in values.chunks_mut(PIECE) {
+                    self.fill(piece, |_| {});
+                    scope.spawn(move |_| {
+                        if is_arm {
+                            scalar_normal_blocks(piece);
+                        } else {
+                            Arch::new().dispatch(Normal { values: piece });
+                        }
+                    });
+                }
+            });
+        }
+        if is_arm {
             return self.fill(values, scalar_normal_blocks);
         }
         #[allow(clippy::redundant_closure, reason = "a function passed by name is not inlined")]
@@ -289,6 +316,20 @@ impl<Transform: Fn(&mut [f32])> NullaryFnOnce for Fill<'_, Transform> {
     }
 }
 
+/// Blocks of uniform numbers that become normal ones.
+struct Normal<'a> {
+    values: &'a mut [f32],
+}
+
+impl NullaryFnOnce for Normal<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        normal_blocks(self.values);
+    }
+}
+
 /// A dimension as Python's `float` of it.
 #[allow(clippy::cast_precision_loss, reason = "Python rounds those beyond 2⁵³ the same way")]
 fn to_f64(dimension: usize) -> f64 {
@@ -324,7 +365,8 @@ fn unit_f32(draw: u32) -> f32 {
 /// The expected bits are those of PyTorch 2.15.0 (x86-64, AVX-512).
 #[cfg(test)]
 mod tests {
-    use super::Generator;
+    use super::{Generator, MANY, PIECE};
+    use crate::config::TorchCpu;
 
     fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()
@@ -372,6 +414,18 @@ mod tests {
         let mut generator = Generator::new(7);
         assert_eq!(fold(&generator.randn(100_001)), 0x2bbb_e773);
         assert_eq!(fold(&generator.rand(9_999)), 0x616d_443e);
+    }
+
+    /// As many at once as other threads help with are those of shorter draws that end at full blocks.
+    #[test]
+    fn many_at_once_are_those_of_shorter_draws() {
+        for cpu in [TorchCpu::X86, TorchCpu::Arm] {
+            let mut parts = Generator::of_cpu(3, cpu);
+            let mut whole = parts.clone();
+            let count = 3 * PIECE + MANY + 160;
+            let parts: Vec<f32> = (0..count / 80).flat_map(|_| parts.randn(80)).collect();
+            assert_eq!(bits(&whole.randn(count / 80 * 80)), bits(&parts));
+        }
     }
 
     #[test]
