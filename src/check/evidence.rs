@@ -186,7 +186,7 @@ impl<'a> Evidence<'a> {
             }
         }
         let numbers: usize = self.trace.steps().iter().map(|step| step.value.elem_count()).sum();
-        for lowered in Lowered::all(numbers < LARGE) {
+        for lowered in Lowered::all(numbers < TYPES_ALONE) {
             if self.is_computed_with(lowered, &off)? {
                 return Ok(Some(lowered));
             }
@@ -309,8 +309,8 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// From so many numbers on a run is large: a cache and products in fewer bits are not looked for together.
-const LARGE: usize = 1 << 21;
+/// With so many numbers, products in fewer bits are looked for alone, and not together with a cache in another type.
+const TYPES_ALONE: usize = 1 << 21;
 
 /// Numbers that are off by more of themselves in the mean, as [`distance`] has it, are not off by rounding: bf16 has
 /// 2^−9, which sums of numbers that cancel out make tens of times as large.

@@ -10,7 +10,7 @@ use super::evidence::Evidence;
 use super::finding::Finding;
 use super::fit::is_as_near;
 use super::hypothesis::{Hypothesis, hypotheses, sites};
-use super::sieve::{LARGE, Sieve};
+use super::sieve::{FITTED_IN_PART, Sieve};
 use super::tolerance::Tolerance;
 use super::{fit, fit_cells, fit_norms};
 use crate::error::Result;
@@ -203,7 +203,7 @@ impl Search<'_, '_> {
                 }
                 let Some(confined) = made.confined(of, &places) else { continue };
                 // There are hundreds of them, of which each would take as long as a run.
-                if found.elem_count() >= LARGE && !self.sieve.shows(&confined) {
+                if found.elem_count() >= FITTED_IN_PART && !self.sieve.shows(&confined) {
                     continue;
                 }
                 if self.try_one(&confined)? {

@@ -14,8 +14,8 @@ use super::replay::{narrowed_trace, narrowed_values, worst};
 use crate::error::Result;
 use crate::program::{Change, Edit, Heads, Name, Op, Part, Program, Trace, of_pairs};
 
-/// From so many numbers on a step is large: where it is fitted a hundred times over, a part of it is enough.
-pub const LARGE: usize = 1 << 20;
+/// A step with so many numbers is fitted in a part of it: the hundred fits that are tried would each take as long as a run.
+pub const FITTED_IN_PART: usize = 1 << 20;
 
 /// What the sum of the same numbers, each rounded, may be off by at most, as a part of the sum of their sizes. Rounding of
 /// f32 has a millionth of a number and its largest excuse is 16 times that; that of 16 bits a hundredth.
@@ -157,7 +157,7 @@ impl<'e, 'a> Sieve<'e, 'a> {
         else {
             return Ok(f64::INFINITY);
         };
-        let is_large = found.elem_count() >= LARGE;
+        let is_large = found.elem_count() >= FITTED_IN_PART;
         for narrow in self.narrow.iter().filter(|_| is_large) {
             if let (Some(program), Some(found)) = (narrow.of(&program), narrow.recorded.get(&at)) {
                 let small = evidence.part(&narrow.trace, &narrow.recorded);

@@ -26,8 +26,8 @@ use crate::program::{Axis, Kind, Name, Range};
 /// How long pairs of mistakes may take, as estimated beforehand.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// From so many scores on a run is large.
-const LARGE: u128 = 1 << 21;
+/// With more scores than this, a rare mistake that a few rows do not show is not tried.
+const RARE_UNTRIED: u128 = 1 << 21;
 
 /// How many pairs are listed where more fit.
 const LISTED: usize = 10;
@@ -208,7 +208,7 @@ impl<'a> WholeRuns<'a> {
     fn gain(&self, made: &Made) -> Result<Option<f64>> {
         let Some((whole, parts)) = self.levels.split_last() else { return Ok(None) };
         let scores = self.evidence.trace.step(Name::ScoresRaw);
-        let is_large = scores.is_some_and(|scores| scores.axes.count() > LARGE);
+        let is_large = scores.is_some_and(|scores| scores.axes.count() > RARE_UNTRIED);
         for part in parts {
             let Some(program) = part.program(&made.program) else {
                 // In a large run, one that a few rows do not show must be likely.
