@@ -248,3 +248,33 @@ fn an_unknown_models_config_is_told_as_settings() {
         }
     }
 }
+
+/// Of families that are as near, the common one is named, and a picture is not read from left to right.
+#[test]
+fn an_unknown_config_is_said_to_look_like_a_common_family() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    let sizes = json!({"hidden_size": 48, "num_attention_heads": 6, "num_hidden_layers": 2});
+    let cases = [
+        (json!({"vocab_size": 99, "type_vocab_size": 2, "layer_norm_eps": 1e-12}), "bert", "none"),
+        (json!({"image_size": 32, "patch_size": 8, "num_channels": 3}), "vit", "none"),
+        (json!({"num_mel_bins": 80}), "vit", "none"),
+        (json!({"vocab_size": 99, "rope_theta": 1e4, "num_key_value_heads": 2}), "llama", "causal"),
+    ];
+    for (own, name, mask) in cases {
+        let mut config = sizes.clone();
+        config["model_type"] = json!("mystery");
+        let all = config.as_object_mut().expect("an object");
+        all.extend(own.as_object().expect("an object").clone());
+        fs::write(&path, config.to_string()).expect("written");
+        let model_config = Some(path.to_string_lossy().into_owned().into());
+        let settings = Settings { model_config, layer: Some(0), ..Settings::default() };
+        let error = settings.with_model().expect_err("not known");
+        let told = |key: &str, value: &str| {
+            error.fix().parts().into_iter().any(
+                |part| matches!(part, Part::Setting(own, Some(of)) if own == key && of == value),
+            )
+        };
+        assert!(told("model_family", name) && told("mask", mask), "{config}: {error}");
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::families::FAMILIES;
-use super::family::{Family, Sees, Sinks, When};
+use super::family::{Family, Part, Sees, Sinks, When};
 use super::keys::Config;
 use super::{Model, part, refused};
 use crate::config::Settings;
@@ -57,6 +57,18 @@ impl Known {
     }
 }
 
+/// Families whose build most others have. Where several are about as near, the first of these is meant.
+const COMMON: [&str; 6] = ["llama", "mistral", "qwen2", "bert", "gpt2", "bart"];
+/// The same, of what has no text.
+const COMMON_WITHOUT_TEXT: [&str; 1] = ["vit"];
+
+/// A key of the family that the config lacks has its default.
+const LACKED: usize = 2;
+/// A key that the family does not know may change what is computed.
+const UNKNOWN: usize = 5;
+/// A common family may lack two keys more than a rare one.
+const RARE: usize = 2 * LACKED;
+
 /// The family whose keys the config shares the most of: every key of any family that one of the two lacks counts against
 /// it.
 fn nearest(config: &Config) -> Option<&'static Family> {
@@ -64,16 +76,32 @@ fn nearest(config: &Config) -> Option<&'static Family> {
     let stated: HashSet<&str> =
         vocabulary.into_iter().filter(|key| config.keys.contains_key(*key)).collect();
     let has = |names: &[&str]| names.iter().any(|name| stated.contains(name));
+    let no_text = has_no_text(config);
+    let common: &[&str] = if no_text { &COMMON_WITHOUT_TEXT } else { &COMMON };
+    // Pictures and sounds have no order of reading, and tokens of several types are those of an encoder.
+    let sees_all = no_text || config.keys.contains_key("type_vocab_size");
     let distance = |family: &&Family| {
         let own: HashSet<&str> = family.keys().into_iter().collect();
         let shared = own.intersection(&stated).count();
-        (2 * own.len() + 3 * stated.len()).saturating_sub(5 * shared)
+        let apart = LACKED * (own.len() - shared) + UNKNOWN * (stated.len() - shared);
+        let rank = common.iter().position(|name| *name == family.name());
+        let rarity = if rank.is_some() { 0 } else { RARE };
+        (apart + rarity, rank.unwrap_or(common.len()))
     };
     let turns = has(&["rope_parameters", "rope_theta", "rope_scaling"]);
     let may_be = |family: &&Family| {
-        has(family.width) && has(family.heads) && (family.rope.is_some() || !turns)
+        has(family.width)
+            && has(family.heads)
+            && (family.rope.is_some() || !turns)
+            && !(sees_all && matches!(family.parts, [Part { sees: Sees::Past, .. }, ..]))
     };
     FAMILIES.iter().filter(may_be).min_by_key(distance)
+}
+
+/// Whether it is of pictures or sounds alone.
+fn has_no_text(config: &Config) -> bool {
+    let has = |keys: &[&str]| keys.iter().any(|key| config.keys.contains_key(*key));
+    has(&["image_size", "patch_size", "num_channels", "num_mel_bins"]) && !has(&["vocab_size"])
 }
 
 /// A family that is not known is not guessed at: what its config says to the family that it looks like is told as flags.
