@@ -84,7 +84,8 @@ class Call:
         return as_array(self.tensors[name], name) if name in self.tensors else None
 
     def save(self, path: Any) -> list[str]:
-        """Writes a file that ``mha-trace check`` needs no flags for; gives what there is to be said of it."""
+        """Writes a file that ``mha-trace check`` needs no flags for, where anything says what the module does; gives
+        what there is to be said of it."""
         path = Path(path)
         if self.problem:
             raise Error(self.problem)
@@ -94,6 +95,9 @@ class Call:
         if "x" not in self.tensors:
             self._save_core(path)
             return []
+        if self.is_unknown():
+            _files.write(path, {name: as_array(a, name) for name, a in {**self.tensors, **self.parameters}.items()})
+            return [f"{self.name}: no config of a model says what it is: heads, mask and all else are as stated"]
         with private_folder() as folder:
             try:
                 arrays, about = _layer.layer(self, folder)
@@ -107,6 +111,12 @@ class Call:
                 return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}"]
             _files.write(path, arrays, about)
         return []
+
+    def is_unknown(self) -> bool:
+        """Whether it is of a module that does its own arithmetic and belongs to no model with a config: the settings of
+        a check can say what it does."""
+        is_told = self.configs or self.settings or self.is_borrowed
+        return "x" in self.tensors and not is_told and not {"q_heads", "k_heads"} & self.tensors.keys()
 
     def _save_core(self, path: Path) -> None:
         core = self.core()
@@ -151,6 +161,12 @@ def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
             raise Error(
                 f"error: {call.name}: dropout {call.dropout} was at work, and its draw is not recorded\n"
                 "help: put the model into evaluation mode, by model.eval()"
+            )
+        is_seen = "attn_mask" in call.tensors or any(name.startswith(("mask", "attn_mask")) for name in settings)
+        if call.is_unknown() and not is_seen:
+            raise Error(
+                f"error: {call.name}: no config of a model says what it is, nor was a mask seen\n"
+                'help: say what it does, as by check(heads=8, mask="causal"), or mask="none"'
             )
     with private_folder() as folder:
         notes: list[str] = []

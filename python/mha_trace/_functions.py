@@ -107,8 +107,12 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
         parts.append(padding.reshape(-1, 1, 1, keys))
     if parts:
         tensors["attn_mask"] = _both(*parts) if len(parts) == 2 else parts[0]
-    if weights is not None and arguments.get("average_attn_weights", True) is False:
-        tensors["weights"] = kept(weights if weights.dim() == 4 else weights[None])
+    if weights is not None:
+        is_mean = arguments.get("average_attn_weights", True) is not False
+        axes = 3 if is_mean else 4
+        tensors["weights_mean" if is_mean else "weights"] = kept(weights if weights.dim() == axes else weights[None])
+        if is_mean:
+            settings["mean-weights"] = ""
     return Call(
         "",
         None,

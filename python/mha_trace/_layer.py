@@ -30,6 +30,7 @@ SEEN = (
     "v_norm",
     "masked_scores",
     "weights",
+    "weights_mean",
     "head_outputs",
     "output",
 )
@@ -82,7 +83,7 @@ def _is_of_others(call: Call) -> bool:
     earlier calls are in no input."""
     keys = call.array("k_heads")
     if _crosses(call) and keys is not None:
-        return _filled(call, keys) > call.tensors["memory"].shape[1]
+        return bool(_filled(call, keys) > call.tensors["memory"].shape[1])
     return call.is_borrowed and not _is_shared(call)
 
 
@@ -281,17 +282,30 @@ def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[st
         behind = steps[steps.index("head_outputs") + 1 : steps.index("output")]
         fits = [name for name in behind if shapes[name] == joined.shape]
         found.update(dict.fromkeys(fits[-1:], joined))
-    is_unscaled = call.array("scale") is not None and "q_heads" in given and _scaled_before(call, given, about) is None
     before = steps[: steps.index("scores_raw")] if "scores_raw" in steps else []
+    got: dict[str, Array] = {}
     for short in "qkv":
         array = call.array(f"{short}_heads")
-        if array is None or (short in "qk" and not is_unscaled):
-            continue
+        fits = [name for name in before if array and name.startswith(f"{short}_") and shapes[name] == array.shape]
         # The attention function gets the last of them.
-        fits = [name for name in before if name.startswith(f"{short}_") and shapes[name] == array.shape]
-        if fits:
-            found[fits[-1]] = array
+        got.update((name, array) for name in fits[-1:] if array)
+    made_scale = call.array("scale") is not None and "q_heads" in given
+    factor = _scaled_before(call, given, about)
+    for name, array in got.items():
+        in_front = factor and any(_is_times(factor, got[one], given[one]) for one in got if one[0] in "qk")
+        if name.startswith("v_") or (made_scale and not in_front):
+            found[name] = array
     return found
+
+
+def _is_times(factor: float, seen: Array, own: Array) -> bool:
+    """Whether the numbers are rather the factor, or its root, times those of the run, than as large. How large they are
+    tells it for wrongly turned ones, too."""
+    rows = own.shape[2]
+    seen_size, own_size = (float(np.linalg.norm(a.numpy()[:, :, -rows:].astype(np.float64))) for a in (seen, own))
+    if not seen_size or not own_size:
+        return False
+    return abs(math.log(seen_size / own_size)) > abs(math.log(factor)) / 4
 
 
 def _scaled_before(call: Call, given: dict[str, Array], about: dict[str, Any]) -> float | None:

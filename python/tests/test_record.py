@@ -32,6 +32,19 @@ class OwnLayer(nn.Module):
         return self.out_of(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
 
+class OwnAttention(nn.Module):
+    """A module that does its own arithmetic, with what it does to the scores in its hands."""
+
+    def __init__(self, weigh):
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(12, 12) for _ in range(4))
+        self.weigh = weigh
+
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (3, 4)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj))
+        return self.out_proj((self.weigh(q @ k.mT / 2) @ v).transpose(1, 2).flatten(2))
+
+
 @pytest.fixture
 def llama():
     return build("llama")
@@ -254,6 +267,40 @@ class Masked(nn.Module):
 
     def forward(self, q, mask):
         return F.scaled_dot_product_attention(q, q + 1, q - 1, attn_mask=mask)
+
+
+def test_a_module_that_does_its_own_arithmetic(tmp_path):
+    x = torch.randn(2, 5, 12)
+
+    def recorded(weigh):
+        model = nn.Sequential(OwnAttention(weigh))
+        with mha_trace.record(model) as run:
+            model(x)
+        return run
+
+    def blocked(scores):
+        return scores.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), -1e9)
+
+    right = recorded(lambda scores: blocked(scores).softmax(-1))
+    report = right.check(heads=3, mask="causal")
+    assert report.same
+    assert {step.name for step in report.steps} == {"q", "k", "v", "concat", "output"}
+    assert "as stated" in str(report)
+    right.save(tmp_path / "own.safetensors")
+    assert mha_trace.check(tmp_path / "own.safetensors", heads=3, mask="causal").same
+    with pytest.raises(mha_trace.Error, match="say what it does"):
+        right.check(heads=3)
+    wrong = recorded(lambda scores: blocked(scores).softmax(-2))
+    assert [finding.id for finding in wrong.check(heads=3, mask="causal").findings] == ["softmax-over-queries"]
+
+
+def test_a_scale_of_the_function_that_the_config_does_not_have(llama):
+    llama.model.layers[1].self_attn.scaling *= 1.1
+    with mha_trace.record(llama, layer=1) as run:
+        llama(**inputs("llama"))
+    report = run.check()
+    assert {"q_rot", "k_rot"} <= {step.name for step in report.steps if step.status == "same"}
+    assert [finding.step for finding in report.findings] == ["scores"]
 
 
 def test_masks_broadcast_from_the_right_whatever_the_sizes():
