@@ -110,7 +110,7 @@ class Call:
                 self._save_core(path)
                 return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}"]
             _files.write(path, arrays, about)
-        return []
+        return _layer.positions_note(self, about)
 
     def is_unknown(self) -> bool:
         """Whether it is of a module that does its own arithmetic and belongs to no model with a config: the settings of

@@ -218,14 +218,35 @@ def past_keys(call: Call) -> int:
 
 def _places(call: Call, folder: Path) -> list[str]:
     """The positions of the tokens, where they are not simply behind those of the cache."""
-    tokens, past = call.tensors["x"].shape[1], past_keys(call)
-    if call.positions is None or call.positions.shape[-1] != tokens:
-        return []
-    positions = np.asarray(call.positions)
-    if np.array_equal(positions, np.broadcast_to(past + np.arange(tokens), positions.shape)):
+    positions = _own_positions(call)
+    if positions is None:
         return []
     _files.write(folder / "positions.safetensors", {"positions": positions})
     return [f"--positions={folder / 'positions.safetensors'}:positions"]
+
+
+def _own_positions(call: Call) -> np.ndarray[Any, Any] | None:
+    tokens, past = call.tensors["x"].shape[1], past_keys(call)
+    if call.positions is None or call.positions.shape[-1] != tokens:
+        return None
+    positions = np.asarray(call.positions)
+    counted = np.broadcast_to(past + np.arange(tokens), positions.shape)
+    return None if np.array_equal(positions, counted) else positions
+
+
+def positions_note(call: Call, about: dict[str, Any]) -> list[str]:
+    """What is to be said of positions that are neither behind the cache nor those of a padded batch: they are taken as
+    what was meant, though the mistake may be the caller's."""
+    if not about["config"].get("rope") or _crosses(call) or hidden_keys(call) is not None:
+        return []
+    positions = _own_positions(call)
+    if positions is None or positions.ndim > 2:
+        return []
+    first = positions.reshape(-1, positions.shape[-1])[0].tolist()
+    said = ", ".join(map(str, first[:6])) + (", …" if len(first) > 6 else "")
+    return [
+        f"{call.name}: rotated by the positions that the model was called with ({said}), behind {past_keys(call)} keys"
+    ]
 
 
 def has_empty_slots(call: Call) -> bool:

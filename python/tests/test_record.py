@@ -294,6 +294,24 @@ def test_a_module_that_does_its_own_arithmetic(tmp_path):
     assert [finding.id for finding in wrong.check(heads=3, mask="causal").findings] == ["softmax-over-queries"]
 
 
+def test_positions_that_do_not_follow_the_cache_are_told(llama):
+    ids = inputs("llama")["input_ids"]
+    with mha_trace.record(llama, layer=1) as run:
+        cache = llama(ids[:, :-1], use_cache=True).past_key_values
+        llama(ids[:, -1:], past_key_values=cache, position_ids=torch.full((len(ids), 1), 2))
+    assert "positions" not in str(run[0].check())
+    assert f"called with (2), behind {ids.shape[1] - 1} keys" in str(run[1].check())
+
+
+def test_mean_weights_of_multihead_attention():
+    attention, x = nn.MultiheadAttention(12, 3), torch.randn(5, 2, 12)
+    with mha_trace.record(attention) as run:
+        attention(x, x, x)
+    assert [step.name for step in run.check().steps] == ["weights_mean", "output"]
+    run[0].tensors["weights_mean"] *= 1.01
+    assert run.check().first_divergence == "weights_mean"
+
+
 def test_a_scale_of_the_function_that_the_config_does_not_have(llama):
     llama.model.layers[1].self_attn.scaling *= 1.1
     with mha_trace.record(llama, layer=1) as run:
