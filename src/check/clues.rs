@@ -1,6 +1,7 @@
 //! What can be said where nothing explains the numbers: where they are off, and how.
 
 use candle_core::Tensor;
+use rayon::prelude::*;
 
 use super::compare::compare;
 use super::evidence::Evidence;
@@ -28,13 +29,13 @@ pub fn parts(
         return Ok(Vec::new());
     }
     for (axis, (_, size)) in step.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1) {
-        let mut places = Vec::new();
-        for place in 0..size {
+        let is_off = |place: usize| -> Result<Option<usize>> {
             let slice = |tensor: &Tensor| tensor.narrow(axis, place, 1)?.contiguous();
-            if !noise.agree(step.name, &slice(found)?, &slice(right)?)? {
-                places.push(place);
-            }
-        }
+            let agrees = noise.agree(step.name, &slice(found)?, &slice(right)?)?;
+            Ok((!agrees).then_some(place))
+        };
+        let places = (0..size).into_par_iter().map(is_off).collect::<Result<Vec<_>>>()?;
+        let places: Vec<usize> = places.into_iter().flatten().collect();
         if !places.is_empty() && places.len() < size {
             parts.push((axis, places, size));
         }
@@ -93,7 +94,7 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
             lines.push(tr!("there {told}", told));
         }
     }
-    if have_same_sum(&own, &meant) && sorted(&own) == sorted(&meant) {
+    if are_moved(&own, &meant) {
         lines.push(tr!("it has the right numbers in other places").to_owned());
     }
     if let Some((precision, _)) = precision(evidence, step.name)? {
@@ -117,14 +118,15 @@ const MOST_OF_IT: f64 = 0.9;
 
 /// A factor that what is too much comes from, or an addend.
 fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) -> Option<String> {
-    let pairs = excess.iter().zip(meant).enumerate().filter(|(at, (excess, meant))| {
-        // Neither what no number is, nor what masks put there.
-        excess.is_finite() && is_number(**meant) && is_asked(*at)
-    });
-    let pairs: Vec<(f64, f64)> = pairs.map(|(_, (excess, meant))| (*excess, *meant)).collect();
-    let ones: Vec<(f64, f64)> = pairs.iter().map(|(excess, _)| (*excess, 1.0)).collect();
-    let (slope, of_factor) = line(&pairs)?;
-    let (by, of_addend) = line(&ones)?;
+    let pairs = || {
+        let pairs = excess.iter().copied().zip(meant.iter().copied()).enumerate();
+        pairs.filter(|(at, (excess, meant))| {
+            // Neither what no number is, nor what masks put there.
+            excess.is_finite() && is_number(*meant) && is_asked(*at)
+        })
+    };
+    let (slope, of_factor) = line(pairs().map(|(_, pair)| pair))?;
+    let (by, of_addend) = line(pairs().map(|(_, (excess, _))| (excess, 1.0)))?;
     if of_factor.max(of_addend) < MOST_OF_IT {
         return None;
     }
@@ -212,13 +214,9 @@ fn multiple_of(evidence: &Evidence, step: &Step, excess: &[f64]) -> Result<Optio
         }
         let Some(value) = evidence.recorded.get(&other.name) else { continue };
         let value = cells(value, None)?;
-        let pairs: Vec<(f64, f64)> = excess
-            .iter()
-            .zip(&value)
-            .map(|(excess, value)| (*excess, *value))
-            .filter(|(excess, value)| excess.is_finite() && value.is_finite())
-            .collect();
-        if let Some((slope, share)) = line(&pairs)
+        let pairs = excess.iter().copied().zip(value);
+        let pairs = pairs.filter(|(excess, value)| excess.is_finite() && value.is_finite());
+        if let Some((slope, share)) = line(pairs)
             && share > 0.99
         {
             let told = tr!(
@@ -233,11 +231,16 @@ fn multiple_of(evidence: &Evidence, step: &Step, excess: &[f64]) -> Result<Optio
 }
 
 /// The factor between two lists of numbers, and how much of the first's squares it accounts for.
-fn line(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
-    let sum = |of: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>();
-    let (own, other, both) = (sum(&|p| p.0 * p.0), sum(&|p| p.1 * p.1), sum(&|p| p.0 * p.1));
+fn line(pairs: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
+    let (mut count, mut own, mut other, mut both) = (0, 0.0, 0.0, 0.0);
+    for (left, right) in pairs {
+        count += 1;
+        own += left * left;
+        other += right * right;
+        both += left * right;
+    }
     let share = both * both / (own * other);
-    (pairs.len() >= 8 && share.is_finite()).then(|| (both / other, share))
+    (count >= 8 && share.is_finite()).then(|| (both / other, share))
 }
 
 /// Three digits, which is as much as such a number says.
@@ -245,17 +248,25 @@ fn round(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// Whether two lists may hold the same numbers, as far as their sum tells.
-fn have_same_sum(own: &[f64], meant: &[f64]) -> bool {
-    let size: f64 = meant.iter().map(|value| value.abs()).sum();
-    let apart = own.iter().sum::<f64>() - meant.iter().sum::<f64>();
-    // Of NaN and infinities no sum says anything.
-    apart.abs() <= 1e-3 * size || !apart.is_finite()
-}
-
-/// The numbers in order, in as many digits as rounding leaves.
-fn sorted(values: &[f64]) -> Vec<String> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values.iter().map(|value| format!("{value:.4e}")).collect()
+/// Whether two lists hold the same numbers in other places, in as many digits as rounding leaves.
+fn are_moved(own: &[f64], meant: &[f64]) -> bool {
+    // Most do not: their sums tell, or those of the squares where all rows have the same sum.
+    let has_same = |of: fn(f64) -> f64| {
+        let sum = |values: &[f64]| values.iter().map(|value| of(*value)).sum::<f64>();
+        let size: f64 = meant.iter().map(|value| of(*value).abs()).sum();
+        let apart = sum(own) - sum(meant);
+        // Of NaN and infinities no sum says anything.
+        apart.abs() <= 1e-3 * size || !apart.is_finite()
+    };
+    let sorted = |values: &[f64]| {
+        let mut values = values.to_vec();
+        values.par_sort_unstable_by(f64::total_cmp);
+        values
+    };
+    let is_near = |(own, meant): (&f64, &f64)| {
+        own.total_cmp(meant).is_eq() || (own - meant).abs() <= 1e-4 * meant.abs()
+    };
+    has_same(|value| value)
+        && has_same(|value| value * value)
+        && sorted(own).iter().zip(&sorted(meant)).all(is_near)
 }

@@ -1,6 +1,7 @@
 //! The mistakes that single steps show: each faulty step on its own recorded inputs.
 
 use candle_core::Tensor;
+use rayon::prelude::*;
 
 use super::blocked_scores::where_seen;
 use super::catalogue::{Edits, Situation};
@@ -56,7 +57,7 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
         right: evidence.trace,
         recorded: Some(evidence.recorded),
     };
-    let all = hypotheses(&situation)?;
+    let all = if faulty.is_empty() { Vec::new() } else { hypotheses(&situation)? };
     let mut telling = Vec::new();
     for step in faulty {
         if evidence.tells(*step)? {
@@ -65,18 +66,16 @@ pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
     }
     let sieve = Sieve::of(evidence, faulty)?;
     let mut search = Search { evidence, faulty, telling, sieve: &sieve, found: Vec::new() };
-    for made in all.iter().filter(|made| made.may_reach(evidence.trace, faulty)) {
-        search.try_one(made)?;
-    }
+    let reaching = all.iter().filter(|made| made.may_reach(evidence.trace, faulty));
+    search.try_all(&reaching.collect::<Vec<_>>())?;
     // Rounding of 16 bits leaves room for more than one story: that of the ε, which norms share, is among them.
     let norms = if evidence.precision().is_some() { faulty.to_vec() } else { search.open() };
     for made in fit_norms::recorded(evidence, &sieve.part(), &norms)? {
         search.try_one(&made)?;
     }
     for step in search.open() {
-        for made in fit::numbers(evidence, &sieve, step)? {
-            search.try_one(&made)?;
-        }
+        let numbers = fit::numbers(evidence, &sieve, step)?;
+        search.try_all(&numbers.iter().collect::<Vec<_>>())?;
     }
     for step in search.open() {
         search.confined(step, &all)?;
@@ -116,15 +115,28 @@ impl Search<'_, '_> {
         self.faulty.iter().filter(is_open).copied().collect()
     }
 
+    /// Keeps those mistakes that explain something, and contradict nothing.
+    fn try_all(&mut self, all: &[&Hypothesis]) -> Result<()> {
+        let tried = all.par_iter().map(|made| Ok((*made, self.explained(made)?)));
+        for (made, explained) in tried.collect::<Result<Vec<_>>>()? {
+            self.keep(made, explained);
+        }
+        Ok(())
+    }
+
     /// Keeps a mistake that explains something, and contradicts nothing.
     fn try_one(&mut self, made: &Hypothesis) -> Result<bool> {
-        let (steps, gain) = self.explained(made)?;
+        let explained = self.explained(made)?;
+        Ok(self.keep(made, explained))
+    }
+
+    fn keep(&mut self, made: &Hypothesis, (steps, gain): (Vec<Name>, f64)) -> bool {
         let is_told = made.is_known() || steps.iter().any(|step| self.telling.contains(step));
         let explains = !steps.is_empty() && is_told;
         if explains {
             self.found.push(Explanation { made: made.clone(), steps, gain });
         }
-        Ok(explains)
+        explains
     }
 
     /// The faulty steps that a mistake explains: none if it does not hold at all that it reaches. And how much nearer

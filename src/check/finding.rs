@@ -109,6 +109,8 @@ pub struct Diagnosis {
     pub clues: Vec<Clue>,
     /// What became of pairs of mistakes.
     pub pairs: Pairs,
+    /// Whether the run is so large that rare mistakes which a few of its rows do not show were not tried.
+    pub left_out: bool,
 }
 
 /// Whether pairs of known mistakes were tried, as they are where whole runs tell and no single mistake fits.

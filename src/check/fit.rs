@@ -12,11 +12,11 @@ use super::fit_sums::sums;
 use super::grammar::cost;
 use super::grammar::numbers::{numbered, plain, scaled, shifted, short, stated, with_number};
 use super::hypothesis::Hypothesis;
-use super::sieve::Sieve;
+use super::sieve::{Given, Sieve};
 use crate::error::Result;
 use crate::program::{
-    Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
-    of_pairs,
+    Axis, Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step,
+    Weighting, of_pairs,
 };
 
 /// A fitted number must explain many more cells than it has freedoms.
@@ -36,7 +36,7 @@ pub fn numbers(evidence: &Evidence, sieve: &Sieve, at: Name) -> Result<Vec<Hypot
     let mut all = numbers_at(evidence, sieve, at, None)?;
     all.extend(positions(evidence, at)?);
     all.extend(read_times(evidence, sieve, at)?);
-    all.extend(sums(evidence, at)?);
+    all.extend(sums(&sieve.item(at), at)?);
     all.extend(moved(evidence, at)?);
     all.extend(frequencies(evidence, at)?);
     all.extend(packed(evidence, at)?);
@@ -103,28 +103,17 @@ pub fn numbers_at(
     if found.dims() != right.dims() || found.elem_count() < LEAST_CELLS {
         return Ok(all);
     }
+    let axis = part.and_then(|(at, _)| step.axes.iter().nth(at)).map(|(axis, _)| axis);
     let settings = evidence.trace.read_by(step).into_iter();
     let settings = settings.filter(|read| read.name.role() == Role::Setting);
     for owner in std::iter::once(step).chain(settings) {
         for knob in owner.op.operation().knobs() {
-            let give = |value: f64| {
-                let Some(made) = with_number(owner.name, &knob, value, sizes) else {
-                    return Ok(None);
-                };
-                let Some(program) = made.program(evidence.trace) else { return Ok(None) };
-                evidence.of(&program, at)
+            let give = |value: f64| match with_number(owner.name, &knob, value, sizes) {
+                Some(made) => sieve.given(&made, at),
+                None => Ok(None),
             };
-            let error = |value: f64| -> Result<f64> {
-                if part.is_none() {
-                    let made = with_number(owner.name, &knob, value, sizes);
-                    return made.map_or(Ok(f64::INFINITY), |made| sieve.apart(&made, at));
-                }
-                match give(value)? {
-                    Some(value) => distance(found, &value, part),
-                    None => Ok(f64::INFINITY),
-                }
-            };
-            for fitted in fit(&knob, found, part, &give, &error)? {
+            let fits = Fits { found, part: part.zip(axis), give: &give };
+            for fitted in fits.of(&knob)? {
                 for value in [plain(fitted, &knob, sizes), fitted] {
                     let made = with_number(owner.name, &knob, value, sizes);
                     all.extend(made.into_iter().flat_map(|made| {
@@ -174,37 +163,67 @@ fn fed(made: &Hypothesis, owner: &Step, reader: &Step) -> Option<Hypothesis> {
     })
 }
 
-/// The numbers that come nearest to what was recorded.
-fn fit(
-    knob: &Knob,
-    found: &Tensor,
-    part: Option<(usize, &[usize])>,
-    give: &dyn Fn(f64) -> Result<Option<Tensor>>,
-    error: &dyn Fn(f64) -> Result<f64>,
-) -> Result<Vec<f64>> {
-    Ok(match knob.range {
-        Range::Factor => {
-            let (Some(zero), Some(one)) = (give(0.0)?, give(1.0)?) else { return Ok(Vec::new()) };
-            let (found, zero) = (cells(found, part)?, cells(&zero, part)?);
-            let one = cells(&one, part)?;
-            let rise: Vec<f64> = one.iter().zip(&zero).map(|(one, zero)| one - zero).collect();
-            let own: Vec<f64> = found.iter().zip(&zero).map(|(own, zero)| own - zero).collect();
-            Some(ratio(&own, &rise)).filter(|value| value.is_finite()).into_iter().collect()
-        }
-        Range::Cell => {
-            let found = cells(found, part)?;
-            let least = found.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = found.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            vec![least, most]
-        }
-        Range::Positive => refined(knob.value, error)?.into_iter().collect(),
-        Range::Stated => refined(knob.value, error)?.and_then(stated).into_iter().collect(),
-        Range::Whole(from, to) => {
-            #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
-            let values = (from..=to).map(|value| value as f64);
-            least(values, error)?.into_iter().collect()
-        }
-    })
+/// The search for the number of a step that comes nearest to what was recorded.
+struct Fits<'f> {
+    found: &'f Tensor,
+    /// The places of an axis that alone are looked at.
+    part: Option<((usize, &'f [usize]), Axis)>,
+    /// What a number gives.
+    give: &'f dyn Fn(f64) -> Result<Option<Given>>,
+}
+
+impl Fits<'_> {
+    /// The numbers that come nearest to what was recorded.
+    fn of(&self, knob: &Knob) -> Result<Vec<f64>> {
+        let error = |value: f64| self.error(value);
+        Ok(match knob.range {
+            Range::Factor => self.factor()?.into_iter().collect(),
+            Range::Cell => {
+                let found = cells(self.found, self.part.map(|(part, _)| part))?;
+                let least = found.iter().copied().fold(f64::INFINITY, f64::min);
+                let most = found.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                vec![least, most]
+            }
+            Range::Positive => refined(knob.value, &error)?.into_iter().collect(),
+            Range::Stated => refined(knob.value, &error)?.and_then(stated).into_iter().collect(),
+            Range::Whole(from, to) => {
+                #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
+                let values = (from..=to).map(|value| value as f64);
+                least(values, error)?.into_iter().collect()
+            }
+        })
+    }
+
+    /// What is looked at, of what was recorded and of what a number gives.
+    fn seen<R>(
+        &self,
+        value: f64,
+        see: impl Fn(&Given, Option<(usize, &[usize])>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let Some(given) = (self.give)(value)? else { return Ok(None) };
+        let Some(((at, places), axis)) = self.part else { return see(&given, None).map(Some) };
+        see(&given, Some((at, &given.places(axis, places)))).map(Some)
+    }
+
+    /// How far what a number gives is from what was recorded.
+    fn error(&self, value: f64) -> Result<f64> {
+        let apart = self.seen(value, |given, part| distance(&given.found, &given.value, part))?;
+        Ok(apart.unwrap_or(f64::INFINITY))
+    }
+
+    /// The factor, from what 0 and 1 give.
+    fn factor(&self) -> Result<Option<f64>> {
+        let both = |given: &Given, part: Option<(usize, &[usize])>| {
+            Ok((cells(&given.found, part)?, cells(&given.value, part)?))
+        };
+        let (Some((found, zero)), Some((_, one))) = (self.seen(0.0, both)?, self.seen(1.0, both)?)
+        else {
+            return Ok(None);
+        };
+        let rise: Vec<f64> = one.iter().zip(&zero).map(|(one, zero)| one - zero).collect();
+        let own: Vec<f64> = found.iter().zip(&zero).map(|(own, zero)| own - zero).collect();
+        Ok(Some(ratio(&own, &rise)).filter(|value| value.is_finite()))
+    }
 }
 
 /// Of some values, the first that has the least error.

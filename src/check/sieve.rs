@@ -1,7 +1,7 @@
 //! Parts of a record on which most mistakes already fail, so that few are run whole.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use candle_core::Tensor;
 
@@ -12,7 +12,7 @@ use super::fit::distance;
 use super::hypothesis::Hypothesis;
 use super::replay::{narrowed_trace, narrowed_values, worst};
 use crate::error::Result;
-use crate::program::{Change, Edit, Heads, Name, Op, Part, Program, Trace, of_pairs};
+use crate::program::{Axis, Change, Edit, Heads, Name, Op, Part, Program, Trace, of_pairs};
 
 /// A step with so many numbers is fitted in a part of it: the hundred fits that are tried would each take as long as a run.
 pub const FITTED_IN_PART: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub struct Sieve<'e, 'a> {
     /// The smallest first.
     narrow: Vec<Narrow>,
     /// Whether steps hold the numbers that they should, if perhaps in other places.
-    have_same_numbers: RefCell<HashMap<Name, bool>>,
+    have_same_numbers: Mutex<HashMap<Name, bool>>,
 }
 
 /// A part of the record.
@@ -36,6 +36,26 @@ struct Narrow {
     parts: Vec<Part>,
     trace: Trace,
     recorded: HashMap<Name, Tensor>,
+}
+
+/// What was recorded for a step, and what a mistake gives for it.
+pub struct Given {
+    pub found: Tensor,
+    pub value: Tensor,
+    /// The part of the run that they are of; all of it where there is none.
+    of: Vec<Part>,
+}
+
+impl Given {
+    /// Where places of an axis of the whole step are in this part.
+    pub fn places(&self, axis: Axis, places: &[usize]) -> Vec<usize> {
+        let Some(part) = self.of.iter().find(|part| part.axis() == axis) else {
+            return places.to_vec();
+        };
+        let (first, count) = part.places();
+        let here = places.iter().filter_map(|place| place.checked_sub(first));
+        here.filter(|place| *place < count).collect()
+    }
 }
 
 impl Narrow {
@@ -52,7 +72,7 @@ impl<'e, 'a> Sieve<'e, 'a> {
     /// # Errors
     /// If candle fails.
     pub fn of(evidence: &'e Evidence<'a>, faulty: &[Name]) -> Result<Self> {
-        let have_same_numbers = RefCell::default();
+        let have_same_numbers = Mutex::default();
         let mut sieve = Self { evidence, narrow: Vec::new(), have_same_numbers };
         let step = faulty.first().and_then(|name| evidence.trace.step(*name));
         let Some(step) = step else { return Ok(sieve) };
@@ -80,6 +100,17 @@ impl<'e, 'a> Sieve<'e, 'a> {
                 (&narrow.trace, &narrow.recorded)
             });
         self.evidence.part(trace, recorded)
+    }
+
+    /// The item that is furthest off, where a step is large; or all of the record.
+    pub fn item(&self, at: Name) -> Evidence<'_> {
+        let is_large = |found: &Tensor| found.elem_count() >= FITTED_IN_PART;
+        let is_item = |narrow: &&Narrow| matches!(narrow.parts.as_slice(), [Part::Item(_)]);
+        let narrow = self.narrow.iter().find(is_item);
+        match narrow.filter(|_| self.evidence.recorded.get(&at).is_some_and(is_large)) {
+            Some(narrow) => self.evidence.part(&narrow.trace, &narrow.recorded),
+            None => self.evidence.part(self.evidence.trace, self.evidence.recorded),
+        }
     }
 
     /// Whether a mistake's program may give what was recorded for a step.
@@ -110,8 +141,10 @@ impl<'e, 'a> Sieve<'e, 'a> {
 
     /// Whether a step may hold the numbers that it should, in whatever places: then they have the same sums.
     fn has_same_numbers(&self, at: Name) -> Result<bool> {
-        if let Some(known) = self.have_same_numbers.borrow().get(&at) {
-            return Ok(*known);
+        let known =
+            self.have_same_numbers.lock().unwrap_or_else(PoisonError::into_inner).get(&at).copied();
+        if let Some(known) = known {
+            return Ok(known);
         }
         let evidence = self.evidence;
         let (step, found) = (evidence.trace.step(at), evidence.recorded.get(&at));
@@ -123,17 +156,22 @@ impl<'e, 'a> Sieve<'e, 'a> {
         let seen = where_seen(evidence.trace, at, found, &right)?;
         let sum = |numbers: &[f64]| numbers.iter().sum::<f64>();
         let size = |numbers: &[f64]| numbers.iter().map(|number| number.abs()).sum::<f64>();
+        // Rows of weights all have the same sum.
+        let squares = |numbers: &[f64]| numbers.iter().map(|number| number * number).sum::<f64>();
         let sums = |found: &[f64], right: &[f64]| {
-            [sum(found) - sum(right), size(found) - size(right), size(right)]
+            let apart = [sum(found) - sum(right), size(found) - size(right)];
+            [apart, [size(right), 0.0], [squares(found) - squares(right), squares(right)]]
         };
         let parts = of_pairs(seen.as_ref().unwrap_or(found), &right, sums)?;
-        let [apart, larger, size] =
-            [0, 1, 2].map(|of| parts.iter().map(|sums| sums[of]).sum::<f64>());
-        let apart = apart.abs().max(larger.abs());
+        let total = |of: usize, at: usize| parts.iter().map(|sums| sums[of][at]).sum::<f64>();
         let most = if evidence.precision().is_some() { OF_16_BITS } else { OF_SUMS };
         // Of NaN and infinities no sum says anything.
-        let may_have = apart <= most * size || !apart.is_finite();
-        self.have_same_numbers.borrow_mut().insert(at, may_have);
+        let is_near = |apart: f64, size: f64| apart.abs() <= most * size || !apart.is_finite();
+        let size = total(1, 0);
+        let may_have = is_near(total(0, 0), size)
+            && is_near(total(0, 1), size)
+            && is_near(total(2, 0), total(2, 1));
+        self.have_same_numbers.lock().unwrap_or_else(PoisonError::into_inner).insert(at, may_have);
         Ok(may_have)
     }
 
@@ -151,23 +189,34 @@ impl<'e, 'a> Sieve<'e, 'a> {
     /// # Errors
     /// If candle fails.
     pub fn apart(&self, made: &Hypothesis, at: Name) -> Result<f64> {
+        match self.given(made, at)? {
+            Some(given) => distance(&given.found, &given.value, None),
+            None => Ok(f64::INFINITY),
+        }
+    }
+
+    /// What was recorded for a step, and what a mistake gives for it; of a large step in the part that is furthest off.
+    /// Nothing where either is missing.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn given(&self, made: &Hypothesis, at: Name) -> Result<Option<Given>> {
         let evidence = self.evidence;
         let (Some(program), Some(found)) =
             (made.program(evidence.trace), evidence.recorded.get(&at))
         else {
-            return Ok(f64::INFINITY);
+            return Ok(None);
         };
         let is_large = found.elem_count() >= FITTED_IN_PART;
         for narrow in self.narrow.iter().filter(|_| is_large) {
             if let (Some(program), Some(found)) = (narrow.of(&program), narrow.recorded.get(&at)) {
                 let small = evidence.part(&narrow.trace, &narrow.recorded);
-                return nearness(found, small.of(&program, at)?);
+                let value = small.of(&program, at)?;
+                let of = narrow.parts.clone();
+                return Ok(value.map(|value| Given { found: found.clone(), value, of }));
             }
         }
-        nearness(found, evidence.of(&program, at)?)
+        let value = evidence.of(&program, at)?;
+        Ok(value.map(|value| Given { found: found.clone(), value, of: Vec::new() }))
     }
-}
-
-fn nearness(found: &Tensor, value: Option<Tensor>) -> Result<f64> {
-    value.map_or(Ok(f64::INFINITY), |value| distance(found, &value, None))
 }

@@ -26,8 +26,8 @@ use crate::program::{Axis, Kind, Name, Range};
 /// How long pairs of mistakes may take, as estimated beforehand.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// With more scores than this, a rare mistake that a few rows do not show is not tried.
-const RARE_UNTRIED: u128 = 1 << 21;
+/// Where all steps together have more numbers than this, a rare mistake that the smallest part does not show is not tried.
+const RARE_UNTRIED: u128 = 1 << 23;
 
 /// How many pairs are listed where more fit.
 const LISTED: usize = 10;
@@ -113,9 +113,10 @@ impl<'a> WholeRuns<'a> {
         if !fitting.is_empty() {
             return Ok(Diagnosis { findings: fitting, ..Diagnosis::default() });
         }
+        let left_out = self.is_large();
         let too_long = |estimate: Duration| {
             let pairs = Pairs::TooLong(estimate);
-            Ok(Diagnosis { pairs, ..Diagnosis::default() })
+            Ok(Diagnosis { pairs, left_out, ..Diagnosis::default() })
         };
         if let Some(estimate) = untried {
             return too_long(estimate);
@@ -130,7 +131,8 @@ impl<'a> WholeRuns<'a> {
         let mut findings = self.pairs(&named)?;
         let unlisted = findings.len().saturating_sub(LISTED);
         findings.truncate(LISTED);
-        Ok(Diagnosis { findings, pairs: Pairs::Tried { unlisted }, ..Diagnosis::default() })
+        let pairs = Pairs::Tried { unlisted };
+        Ok(Diagnosis { findings, pairs, left_out, ..Diagnosis::default() })
     }
 
     /// The findings of those mistakes that fit: those with a name in their order, and of the others the one that comes
@@ -203,16 +205,19 @@ impl<'a> WholeRuns<'a> {
         Ok((fitting, None))
     }
 
+    /// Whether rare mistakes that the smallest part does not show are not tried.
+    fn is_large(&self) -> bool {
+        let numbers = self.evidence.trace.steps().iter().map(|step| step.axes.count());
+        self.levels.len() > 1 && numbers.sum::<u128>() > RARE_UNTRIED
+    }
+
     /// How much nearer to what was recorded a run with one mistake comes, if it gives every recorded step, and would not
     /// without it.
     fn gain(&self, made: &Made) -> Result<Option<f64>> {
         let Some((whole, parts)) = self.levels.split_last() else { return Ok(None) };
-        let scores = self.evidence.trace.step(Name::ScoresRaw);
-        let is_large = scores.is_some_and(|scores| scores.axes.count() > RARE_UNTRIED);
-        for part in parts {
+        for (at, part) in parts.iter().enumerate() {
             let Some(program) = part.program(&made.program) else {
-                // In a large run, one that a few rows do not show must be likely.
-                if is_large && part.parts.len() > 1 && made.hypothesis.cost > COMMON {
+                if at == 0 && made.hypothesis.cost > COMMON && self.is_large() {
                     return Ok(None);
                 }
                 continue;

@@ -38,6 +38,12 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
         let estimate = duration(estimate);
         lines.push(tr!("not all mistakes were tried, nor two together: on runs of this size that takes about {estimate} more", estimate));
     }
+    if diagnosis.left_out && !diagnosis.unexplained.is_empty() {
+        lines.push(
+            tr!("rare mistakes that a few rows do not show were not tried: the run is large")
+                .to_owned(),
+        );
+    }
     lines
 }
 
