@@ -288,6 +288,8 @@ fn it_follows_the_windows_size() {
     walk.screen = screen(12, 40);
     let small = walk.until("query 0–1 of 4");
     assert!(small.lines().all(|line| line.chars().count() <= 40), "{small}");
+    // No key is told in part.
+    assert!(small.trim_end().ends_with("\n? keys  q quit  n/p step  ←↑→↓ number"), "{small}");
     walk.master.resize(size(40, 120)).expect("resized");
     walk.screen = screen(40, 120);
     walk.until("Enter follow");
@@ -327,6 +329,8 @@ fn a_file_begins_where_it_differs() {
     let screen = walk.until("recomputed");
     assert!(screen.starts_with("scores · ") && screen.contains("· differs"), "{screen}");
     assert!(screen.contains("scale-missing"), "{screen}");
+    // Where there is no room for the step's name again, the axis is told still.
+    assert!(screen.contains("\n batch 0 · head 1 · recorded · key → "), "{screen}");
     walk.press("\t");
     walk.until("recorded - recomputed");
     walk.press("q");
@@ -338,10 +342,12 @@ fn ctrl_c_and_signals_end_it() {
     let mut walk = Walk::start(&WALKTHROUGH);
     walk.press("\x03");
     assert_eq!(walk.end(), 0);
-    let walk = Walk::start(&WALKTHROUGH);
-    let id = walk.child.process_id().expect("runs").to_string();
-    std::process::Command::new("kill").arg(id).status().expect("sent");
-    assert_ne!(walk.end(), 0);
+    for signal in ["-HUP", "-TERM"] {
+        let walk = Walk::start(&WALKTHROUGH);
+        let id = walk.child.process_id().expect("runs").to_string();
+        std::process::Command::new("kill").args([signal, &id]).status().expect("sent");
+        assert_ne!(walk.end(), 0, "{signal}");
+    }
 }
 
 /// Settings are told as flags, and a mask of every head is no head's.

@@ -58,6 +58,12 @@ fn faint() -> Style {
     Style::default().add_modifier(Modifier::DIM)
 }
 
+/// As many of the hints as there is room for, none of them cut.
+fn hints(all: &str, width: usize) -> &str {
+    let ends = all.match_indices("  ").map(|(at, _)| at).chain([all.len()]);
+    ends.map(|end| &all[..end]).take_while(|hints| wide(hints) <= width).last().unwrap_or_default()
+}
+
 impl Walk<'_> {
     /// Blocks as lines of text.
     fn written(&self, blocks: Vec<Block>, width: usize) -> Result<Vec<String>> {
@@ -109,7 +115,9 @@ impl Walk<'_> {
         self.scrolled = self.explanation(frame, below)?;
         let hint = match (&self.search, &*self.said) {
             (Some(typed), _) => Line::from(format!("/{typed}█")),
-            (None, "") => Line::from(lang::text(HINT)).style(faint()),
+            (None, "") => {
+                Line::from(hints(lang::text(HINT), frame.area().width.into())).style(faint())
+            }
             (None, said) => Line::from(said.to_owned()).style(bold()),
         };
         frame.render_widget(hint, last);
@@ -189,14 +197,17 @@ impl Walk<'_> {
         let parts = [Constraint::Length(width), Constraint::Fill(1)];
         let [left, right] = Layout::horizontal(parts).areas(area);
         let recorded = if self.route.check.is_some() { tr!(" · recorded") } else { "" };
-        self.sheet(frame, left, &format!("{}{recorded}", self.title(step, &index)), &own)?;
+        let title = format!("{}{recorded}", self.title(step, &index));
+        // The heading names the step too.
+        let brief = title.split_once(" · ").map_or(&*title, |(_, places)| places);
+        self.sheet(frame, left, [&title, brief], &own)?;
         if !is_wide {
             return Ok(());
         }
         let many = beside.len().min(usize::from(right.height / 3)).max(1);
         let parts = Layout::vertical(vec![Constraint::Fill(1); many]).split(right);
         for ((title, source), part) in beside.iter().zip(parts.iter()) {
-            self.sheet(frame, *part, title, source)?;
+            self.sheet(frame, *part, [title, title], source)?;
         }
         Ok(())
     }
@@ -253,7 +264,14 @@ impl Walk<'_> {
         found
     }
 
-    fn sheet(&self, frame: &mut Frame, area: Rect, title: &str, source: &Source) -> Result<()> {
+    /// A table under the first of its titles that there is room for.
+    fn sheet(
+        &self,
+        frame: &mut Frame,
+        area: Rect,
+        [title, brief]: [&str; 2],
+        source: &Source,
+    ) -> Result<()> {
         let border = Border::default().borders(Borders::TOP).border_style(faint());
         let inside = border.inner(area);
         let sheet = source.sheet(inside.width.into(), inside.height.into())?;
@@ -262,8 +280,16 @@ impl Walk<'_> {
         let scale: String = scale.collect();
         // As much as there is room for, but the axis of the columns always.
         let [full, short] = &sheet.axes;
-        let ways = [(full, &*scale), (full, ""), (short, &*scale), (short, "")];
-        let mut ways = ways.map(|(axes, scale)| format!(" {title}{axes}{scale} ")).into_iter();
+        let ways = [
+            (title, full, &*scale),
+            (title, full, ""),
+            (title, short, &*scale),
+            (title, short, ""),
+            (brief, full, ""),
+            (brief, short, ""),
+        ];
+        let ways = ways.map(|(title, axes, scale)| format!(" {title}{axes}{scale} "));
+        let mut ways = ways.into_iter();
         let fits = |title: &String| wide(title) <= area.width.into();
         let title = ways.clone().find(fits).or(ways.next_back()).unwrap_or_default();
         frame.render_widget(border.title(title), area);

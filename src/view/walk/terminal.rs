@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::emulate_default_handler;
 
 use super::{Route, Walk};
@@ -25,7 +25,7 @@ pub const LEAVE: KeyCode = KeyCode::Null;
 /// If the terminal cannot be read or written.
 pub fn walk(route: &Route) -> io::Result<()> {
     let signalled = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, Arc::clone(&signalled), number)?;
     }
