@@ -235,13 +235,15 @@ def _own_positions(call: Call) -> np.ndarray[Any, Any] | None:
 
 
 def positions_note(call: Call, about: dict[str, Any]) -> list[str]:
-    """What is to be said of positions that are neither behind the cache nor those of a padded batch: they are taken as
-    what was meant, though the mistake may be the caller's."""
+    """What is to be said of positions behind a cache that do not follow it, nor are those of a padded batch: they are
+    taken as what was meant, though the mistake may be the caller's."""
     if not about["config"].get("rope") or _crosses(call) or hidden_keys(call) is not None:
         return []
     positions = _own_positions(call)
-    if positions is None or positions.ndim > 2:
+    if positions is None or positions.ndim > 2 or not past_keys(call):
         return []
+    if any(about["config"].get(key) for key in ("window", "chunk")) and positions.min() >= past_keys(call):
+        return []  # The cache keeps only what is seen.
     first = positions.reshape(-1, positions.shape[-1])[0].tolist()
     said = ", ".join(map(str, first[:6])) + (", …" if len(first) > 6 else "")
     return [
