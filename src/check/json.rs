@@ -51,6 +51,9 @@ impl Serialize for Report {
         let clues = clues.map(|clue| json!({ "step": clue.step, "summary": clue.summary }));
         keys.serialize_entry("clues", &clues.collect::<Vec<_>>())?;
         keys.serialize_entry("pairs", &pairs(diagnosis.pairs))?;
+        if diagnosis.left_out && !diagnosis.unexplained.is_empty() {
+            keys.serialize_entry("rare_mistakes_tried", &false)?;
+        }
         keys.serialize_entry("non_finite", &self.non_finite)?;
         keys.serialize_entry("steps", &self.steps)?;
         keys.end()
