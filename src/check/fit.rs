@@ -6,17 +6,18 @@ use super::evidence::Evidence;
 use super::finding::Number;
 use super::fit_cells::moved;
 use super::fit_frequencies::frequencies;
+use super::fit_knobs::Fits;
 use super::fit_parts::{packed, part_of_sum};
 use super::fit_positions::positions;
 use super::fit_sums::sums;
 use super::grammar::cost;
-use super::grammar::numbers::{numbered, plain, scaled, shifted, short, stated, with_number};
+use super::grammar::numbers::{numbered, plain, scaled, shifted, short, with_number};
 use super::hypothesis::Hypothesis;
-use super::sieve::{Given, Sieve};
+use super::sieve::Sieve;
 use crate::error::Result;
 use crate::program::{
-    Axis, Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step,
-    Weighting, of_pairs,
+    Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
+    of_pairs,
 };
 
 /// A fitted number must explain many more cells than it has freedoms.
@@ -161,69 +162,6 @@ fn fed(made: &Hypothesis, owner: &Step, reader: &Step) -> Option<Hypothesis> {
         cost: made.cost + 1,
         ..made.clone()
     })
-}
-
-/// The search for the number of a step that comes nearest to what was recorded.
-struct Fits<'f> {
-    found: &'f Tensor,
-    /// The places of an axis that alone are looked at.
-    part: Option<((usize, &'f [usize]), Axis)>,
-    /// What a number gives.
-    give: &'f dyn Fn(f64) -> Result<Option<Given>>,
-}
-
-impl Fits<'_> {
-    /// The numbers that come nearest to what was recorded.
-    fn of(&self, knob: &Knob) -> Result<Vec<f64>> {
-        let error = |value: f64| self.error(value);
-        Ok(match knob.range {
-            Range::Factor => self.factor()?.into_iter().collect(),
-            Range::Cell => {
-                let found = cells(self.found, self.part.map(|(part, _)| part))?;
-                let least = found.iter().copied().fold(f64::INFINITY, f64::min);
-                let most = found.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                vec![least, most]
-            }
-            Range::Positive => refined(knob.value, &error)?.into_iter().collect(),
-            Range::Stated => refined(knob.value, &error)?.and_then(stated).into_iter().collect(),
-            Range::Whole(from, to) => {
-                #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
-                let values = (from..=to).map(|value| value as f64);
-                least(values, error)?.into_iter().collect()
-            }
-        })
-    }
-
-    /// What is looked at, of what was recorded and of what a number gives.
-    fn seen<R>(
-        &self,
-        value: f64,
-        see: impl Fn(&Given, Option<(usize, &[usize])>) -> Result<R>,
-    ) -> Result<Option<R>> {
-        let Some(given) = (self.give)(value)? else { return Ok(None) };
-        let Some(((at, places), axis)) = self.part else { return see(&given, None).map(Some) };
-        see(&given, Some((at, &given.places(axis, places)))).map(Some)
-    }
-
-    /// How far what a number gives is from what was recorded.
-    fn error(&self, value: f64) -> Result<f64> {
-        let apart = self.seen(value, |given, part| distance(&given.found, &given.value, part))?;
-        Ok(apart.unwrap_or(f64::INFINITY))
-    }
-
-    /// The factor, from what 0 and 1 give.
-    fn factor(&self) -> Result<Option<f64>> {
-        let both = |given: &Given, part: Option<(usize, &[usize])>| {
-            Ok((cells(&given.found, part)?, cells(&given.value, part)?))
-        };
-        let (Some((found, zero)), Some((_, one))) = (self.seen(0.0, both)?, self.seen(1.0, both)?)
-        else {
-            return Ok(None);
-        };
-        let rise: Vec<f64> = one.iter().zip(&zero).map(|(one, zero)| one - zero).collect();
-        let own: Vec<f64> = found.iter().zip(&zero).map(|(own, zero)| own - zero).collect();
-        Ok(Some(ratio(&own, &rise)).filter(|value| value.is_finite()))
-    }
 }
 
 /// Of some values, the first that has the least error.

@@ -16,6 +16,7 @@ mod finding;
 mod fit;
 mod fit_cells;
 mod fit_frequencies;
+mod fit_knobs;
 mod fit_norms;
 mod fit_parts;
 mod fit_positions;

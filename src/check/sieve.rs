@@ -64,6 +64,11 @@ impl Narrow {
         let mut parts = self.parts.iter();
         parts.try_fold(program.clone(), |program, part| program.narrowed(*part))
     }
+
+    /// This part of the evidence.
+    fn evidence<'n>(&'n self, whole: &'n Evidence) -> Evidence<'n> {
+        whole.part(&self.trace, &self.recorded)
+    }
 }
 
 impl<'e, 'a> Sieve<'e, 'a> {
@@ -94,12 +99,7 @@ impl<'e, 'a> Sieve<'e, 'a> {
 
     /// The smallest part of the record, or all of it.
     pub fn part(&self) -> Evidence<'_> {
-        let narrow = self.narrow.first();
-        let (trace, recorded) = narrow
-            .map_or((self.evidence.trace, self.evidence.recorded), |narrow| {
-                (&narrow.trace, &narrow.recorded)
-            });
-        self.evidence.part(trace, recorded)
+        self.within(self.narrow.first())
     }
 
     /// The item that is furthest off, where a step is large; or all of the record.
@@ -107,8 +107,12 @@ impl<'e, 'a> Sieve<'e, 'a> {
         let is_large = |found: &Tensor| found.elem_count() >= FITTED_IN_PART;
         let is_item = |narrow: &&Narrow| matches!(narrow.parts.as_slice(), [Part::Item(_)]);
         let narrow = self.narrow.iter().find(is_item);
-        match narrow.filter(|_| self.evidence.recorded.get(&at).is_some_and(is_large)) {
-            Some(narrow) => self.evidence.part(&narrow.trace, &narrow.recorded),
+        self.within(narrow.filter(|_| self.evidence.recorded.get(&at).is_some_and(is_large)))
+    }
+
+    fn within<'s>(&'s self, narrow: Option<&'s Narrow>) -> Evidence<'s> {
+        match narrow {
+            Some(narrow) => narrow.evidence(self.evidence),
             None => self.evidence.part(self.evidence.trace, self.evidence.recorded),
         }
     }
@@ -123,7 +127,7 @@ impl<'e, 'a> Sieve<'e, 'a> {
             else {
                 continue;
             };
-            let small = self.evidence.part(&narrow.trace, &narrow.recorded);
+            let small = narrow.evidence(self.evidence);
             return match small.of(&program, site)? {
                 Some(value) => agrees(&small, made, site, found, &value),
                 None => Ok(true),
@@ -210,7 +214,7 @@ impl<'e, 'a> Sieve<'e, 'a> {
         let is_large = found.elem_count() >= FITTED_IN_PART;
         for narrow in self.narrow.iter().filter(|_| is_large) {
             if let (Some(program), Some(found)) = (narrow.of(&program), narrow.recorded.get(&at)) {
-                let small = evidence.part(&narrow.trace, &narrow.recorded);
+                let small = narrow.evidence(evidence);
                 let value = small.of(&program, at)?;
                 let of = narrow.parts.clone();
                 return Ok(value.map(|value| Given { found: found.clone(), value, of }));
