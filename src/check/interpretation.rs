@@ -14,7 +14,7 @@ use crate::foreign::{
     self, Caller, FoundMask, Inputs, Match, Unmatched, find_inputs, find_qkv, meanings,
     take_arguments, take_mask,
 };
-use crate::program::Name;
+use crate::program::{Name, Role};
 use crate::run::{Run, Sources};
 
 /// A way to understand a file.
@@ -199,12 +199,16 @@ fn ends_before_output(record: &Record, flags: &Settings) -> bool {
 /// What was taken as what, and what was left out, so far.
 pub type Seen = (Vec<Match>, Vec<Unmatched>);
 
-/// The recorded scores and weights, a number for every head, query and key.
+/// The recorded scores and weights of any step, a number for every head, query and key.
 pub fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
-    record.entries.iter().filter(|entry| {
-        let is_of_cells =
-            |name: &Name| [Name::ScoresRaw, Name::Scores, Name::Weights].contains(name);
-        entry.tensor.rank() == 4 && meanings(&entry.name).iter().any(is_of_cells)
+    let is_of_cells = |name: Name| {
+        let row = name.row();
+        row.role == Role::Computed && row.is_of_scores()
+    };
+    record.entries.iter().filter(move |entry| {
+        let own = Name::in_files(&entry.name);
+        let mut names = own.into_iter().chain(meanings(&entry.name));
+        entry.tensor.rank() == 4 && names.any(is_of_cells)
     })
 }
 
