@@ -136,6 +136,9 @@ fn given(
     settled: &HashSet<Name>,
     steps: &[Name],
 ) -> Result<Vec<Name>> {
+    if explained.edits.is_empty() {
+        return Ok(Vec::new());
+    }
     let Ok(program) = evidence.trace.edited(&explained.edits) else { return Ok(Vec::new()) };
     let run = program.run_with(|step, inputs| {
         let recorded = evidence.recorded.get(&step.name).filter(|_| settled.contains(&step.name));

@@ -11,7 +11,7 @@ use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
 use crate::error::{Error, Result};
-use crate::program::{Name, Op, Part, Program, QueryRows, Step, Trace};
+use crate::program::{Name, Op, Part, Program, QueryRows, Role, Step, Trace};
 
 /// A recorded run, or a part of one, that is run again with mistakes in it.
 pub struct Replay<'a> {
@@ -292,7 +292,7 @@ fn places(program: &Program) -> Vec<(Place, bool)> {
 }
 
 /// How many query rows are looked at first.
-const ROWS: usize = 8;
+pub const ROWS: usize = 8;
 
 /// The part of a run in which a step is furthest off: one item of several, or a few rows of many.
 ///
@@ -313,7 +313,7 @@ pub fn worst(step: &Step, found: &Tensor, value: &Tensor) -> Result<Vec<Part>> {
                 let first = place.saturating_sub(ROWS / 2).min(size - ROWS);
                 parts.push(Part::Rows(QueryRows { first, count: ROWS }));
             }
-            Part::Rows(_) => {}
+            Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. } => {}
         }
     }
     Ok(parts)
@@ -328,10 +328,19 @@ pub fn narrowed_trace(trace: &Trace, part: Part) -> Result<Option<Trace>> {
     let mut whole = trace.steps().iter();
     let run =
         program.run_with(|step, inputs| match whole.next().filter(|whole| !whole.is_computed()) {
-            Some(whole) => value_of(whole, &whole.value, part),
+            Some(whole) => by_columns(whole, &value_of(whole, &whole.value, part)?),
             None => step.op.eval(inputs),
         });
     run.map(Some)
+}
+
+/// A weight with its columns one behind the other, as products of a few rows with its transpose read it: gathered anew for
+/// each of them, they take most of the time.
+fn by_columns(step: &Step, value: &Tensor) -> Result<Tensor> {
+    match value.rank() {
+        2 if step.name.role() == Role::Parameter => Ok(value.t()?.contiguous()?.t()?),
+        _ => Ok(value.clone()),
+    }
 }
 
 /// The part of recorded values.

@@ -1,4 +1,4 @@
-//! A part of a run: one item of its batch, or some of its query rows, which no others have a say in.
+//! A part of a run: one item of its batch, some of its query rows, or the keys that those see, which no others have a say in.
 
 use candle_core::Tensor;
 
@@ -15,6 +15,15 @@ pub enum Part {
     Item(usize),
     /// Some of the query rows.
     Rows(QueryRows),
+    /// The first so many keys, of which a mask hides the others.
+    Keys(usize),
+    /// The first `count` of `all` input tokens, where no row reads others.
+    Tokens {
+        /// How many there are left.
+        count: usize,
+        /// How many there were.
+        all: usize,
+    },
 }
 
 /// An operation in a part of a run.
@@ -34,7 +43,8 @@ impl Part {
     pub fn axis(self) -> Axis {
         match self {
             Self::Item(_) => Axis::Batch,
-            Self::Rows(_) => Axis::Query,
+            Self::Rows(_) | Self::Tokens { .. } => Axis::Query,
+            Self::Keys(_) => Axis::Key,
         }
     }
 
@@ -44,12 +54,17 @@ impl Part {
         match self {
             Self::Item(item) => (item, 1),
             Self::Rows(rows) => (rows.first, rows.count),
+            Self::Keys(count) | Self::Tokens { count, .. } => (0, count),
         }
     }
 
     /// Where an axis of the part stands among these, if it has more than one place there.
     pub(super) fn position(self, axes: &Axes) -> Option<usize> {
-        axes.iter().position(|(axis, size)| axis == self.axis() && size > 1)
+        let has_part = |size: usize| match self {
+            Self::Tokens { all, .. } => size == all,
+            Self::Item(_) | Self::Rows(_) | Self::Keys(_) => size > 1,
+        };
+        axes.iter().position(|(axis, size)| axis == self.axis() && has_part(size))
     }
 
     /// The part of a tensor that has the axis at this place; all of it where that is 1 long.
@@ -67,8 +82,8 @@ impl Part {
     /// The part of a step's value; nothing where it is all of it. Input tokens are all needed for any query.
     #[must_use]
     pub fn within<V>(self, step: &Step<V>) -> Option<usize> {
-        let is_tokens = self.axis() == Axis::Query && matches!(step.name, Name::X);
-        self.position(&step.axes).filter(|_| !is_tokens)
+        let is_whole = matches!(self, Self::Rows(_)) && step.name == Name::X;
+        self.position(&step.axes).filter(|_| !is_whole)
     }
 
     /// Where an axis of the part stands in a value that is made of a narrowed input. Nothing where the first input is
@@ -112,6 +127,14 @@ impl Program {
             let op = match step.op.operation().narrowed(part, &inputs, &step.axes) {
                 Narrowed::Same => step.op.clone(),
                 Narrowed::To(op) => op,
+                // Keys that a mask hides have no weight.
+                Narrowed::Mixed
+                    if matches!(part, Part::Keys(_))
+                        && step.name == Name::Weights
+                        && !step.is_inserted =>
+                {
+                    step.op.clone()
+                }
                 Narrowed::Mixed => return None,
             };
             narrow.then(step.name, op, &step.inputs).ok()?;

@@ -295,6 +295,12 @@ impl Operation for Biasing {
                 let (first, queries) = (own.first + rows.first, rows.count);
                 Narrowed::To(Self::Distances(Distances { first, queries, ..own.clone() }).into())
             }
+            (Self::Distances(own), Part::Keys(keys)) => {
+                Narrowed::To(Self::Distances(Distances { keys, ..own.clone() }).into())
+            }
+            (Self::Relative(own), Part::Keys(keys)) => {
+                Narrowed::To(Self::Relative(Relative { keys, ..own.clone() }).into())
+            }
             (Self::Relative(own), Part::Rows(rows)) => {
                 let (first, queries) = (own.first + rows.first, rows.count);
                 Narrowed::To(Self::Relative(Relative { first, queries, ..own.clone() }).into())
@@ -305,7 +311,7 @@ impl Operation for Biasing {
                 | Self::Relative(_)
                 | Self::Sum { .. }
                 | Self::Add,
-                Part::Item(_) | Part::Rows(_),
+                Part::Item(_) | Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. },
             ) => Narrowed::Same,
         }
     }

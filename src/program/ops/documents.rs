@@ -69,7 +69,7 @@ impl Documents {
                 keys: item(&self.keys, at),
                 rows: self.rows,
             },
-            Part::Item(_) => self.clone(),
+            Part::Item(_) | Part::Keys(_) | Part::Tokens { .. } => self.clone(),
             Part::Rows(rows) => {
                 let first = self.rows.first + rows.first;
                 Self { rows: QueryRows { first, count: rows.count }, ..self.clone() }

@@ -202,18 +202,24 @@ impl Operation for Linear {
     }
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
-        let (Self::Project { tokens: Query, rows }, Part::Rows(part)) = (self, part) else {
+        let (Self::Project { tokens: axis @ (Query | Key), rows }, Part::Rows(_) | Part::Keys(_)) =
+            (self, part)
+        else {
             return Narrowed::Same;
         };
+        if *axis != part.axis() {
+            return Narrowed::Same;
+        }
+        let (first, count) = part.places();
         let read = inputs.first().and_then(|x| x.iter().nth(1)).map(|(_, tokens)| tokens);
         let all = whole.iter().nth(1).map(|(_, rows)| rows);
         // What reads rows reads those of the part alone.
-        if read == Some(part.count) && all != Some(part.count) {
+        if read == Some(count) && all != Some(count) {
             return Narrowed::Same;
         }
-        let first = rows.map_or(0, |rows| rows.first) + part.first;
-        let rows = Some(QueryRows { first, count: part.count });
-        Narrowed::To(Self::Project { tokens: Query, rows }.into())
+        let first = rows.map_or(0, |rows| rows.first) + first;
+        let rows = Some(QueryRows { first, count });
+        Narrowed::To(Self::Project { tokens: *axis, rows }.into())
     }
 
     fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {

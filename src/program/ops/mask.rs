@@ -358,6 +358,10 @@ impl Operation for Masking {
                 let mask = ByPosition { first, queries: rows.count, shifts, ..own.clone() };
                 Narrowed::To(Self::ByPosition(mask).into())
             }
+            (Self::ByPosition(own), Part::Keys(keys)) => {
+                Narrowed::To(Self::ByPosition(ByPosition { keys, ..own.clone() }).into())
+            }
+            (Self::Keys(_) | Self::Documents(_), Part::Keys(_)) => Narrowed::Mixed,
             (Self::Keys(own), Part::Item(item)) => {
                 let by = match &own.by {
                     Blocked::Rows(rows) => {
@@ -379,7 +383,7 @@ impl Operation for Masking {
             (Self::Documents(own), _) => Narrowed::To(Self::Documents(own.narrowed(part)).into()),
             (
                 Self::ByPosition(_) | Self::Keys(_) | Self::AnyOf | Self::Not | Self::Fill { .. },
-                Part::Item(_) | Part::Rows(_),
+                Part::Item(_) | Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. },
             ) => Narrowed::Same,
         }
     }

@@ -77,6 +77,7 @@ impl Temperature {
                 let places = self.places.as_ref().map(|places| places.of_item(item));
                 Self { places, ..self.clone() }
             }
+            Part::Keys(_) | Part::Tokens { .. } => self.clone(),
         }
     }
 

@@ -68,7 +68,7 @@ impl Turn {
                 let by = turn.step as i64 * i64::try_from(rows.first).unwrap_or_default();
                 turn.first.iter_mut().for_each(|first| *first += by);
             }
-            Part::Item(_) | Part::Rows(_) => {}
+            Part::Item(_) | Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. } => {}
         }
         if let (Part::Item(item), Some(own)) = (part, &turn.own) {
             turn.own = Some(own.of_item(item));
@@ -77,10 +77,11 @@ impl Turn {
             Part::Item(item) if turn.places.len() > 1 => {
                 turn.places = turn.places.get(item).cloned().into_iter().collect();
             }
-            Part::Item(_) => {}
-            Part::Rows(rows) => {
+            Part::Item(_) | Part::Tokens { .. } => {}
+            Part::Rows(_) | Part::Keys(_) => {
+                let (first, count) = part.places();
                 for places in &mut turn.places {
-                    *places = places.iter().copied().skip(rows.first).take(rows.count).collect();
+                    *places = places.iter().copied().skip(first).take(count).collect();
                 }
             }
         }
