@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use candle_core::DType;
-use mha_trace::Settings;
 use mha_trace::check::{Tolerances, check};
 use mha_trace::file::{Output, Record};
 use mha_trace::foreign::{NameMap, known};
+use mha_trace::{Config, Settings};
 use serde_json::Value;
 
 fn folders() -> Vec<PathBuf> {
@@ -175,4 +175,59 @@ fn an_encoder_of_another_build_is_not_read_as_the_decoder() {
         assert!(read(name, "").is_ok(), "{name}");
     }
     assert!(read("pegasus_x", "model.decoder.layers.0.self_attn").is_ok());
+}
+
+/// Whose classes say something else than is read from a config that leaves it out: what the library saves says it.
+const SAID_WHEN_SAVED: [&str; 12] = [
+    "emu3_text_model",
+    "falcon_h1",
+    "flint",
+    "gemma4_text",
+    "gemma4_unified_text",
+    "granite_docling_text",
+    "gte",
+    "hyperclovax",
+    "laguna",
+    "mistral4",
+    "muse_glimmer_text",
+    "qwen2_vl_text",
+];
+
+/// What a config leaves out is what the library's class has by itself: with its sizes alone it is read as with all that
+/// the class says (`fixtures/families_defaults.py`).
+#[test]
+fn what_a_config_leaves_out_has_the_librarys_defaults() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/families_defaults.json");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("config.json");
+    // Nothing where the layer has no attention, or a class names its sizes in another way.
+    let read = |config: &Value, layer: usize| {
+        fs::write(&file, config.to_string()).expect("written");
+        let settings = Settings {
+            model_config: Some(file.to_string_lossy().into_owned().into()),
+            layer: Some(layer),
+            ..Settings::default()
+        };
+        let settings = Settings { prefix: None, ..settings.with_model().ok()? };
+        Config::resolve(&settings).ok().map(|config| Settings::from(&config))
+    };
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for case in json(&path).as_array().expect("a list") {
+        let (whole, kind) = (&case["config"], case["config"]["model_type"].as_str().expect("text"));
+        if SAID_WHEN_SAVED.contains(&kind.replace("qwen2_5", "qwen2").as_str()) {
+            continue;
+        }
+        let keys = case["brief"].as_array().expect("a list").iter().filter_map(Value::as_str);
+        let brief: Value = keys.map(|key| (key.to_owned(), whole[key].clone())).collect();
+        for layer in [0, 1, 3, 5] {
+            if let (Some(brief), Some(whole)) = (read(&brief, layer), read(whole, layer)) {
+                compared += 1;
+                if brief != whole {
+                    wrong.push(format!("{kind} {layer}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(compared >= 500, "only {compared}");
 }
