@@ -77,7 +77,7 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
     let mut lines: Vec<String> = whole.into_iter().collect();
     if lines.is_empty() {
         for (axis, places) in parts(&evidence.alone, step, found, right)? {
-            let apart = mean_by_place(&excess, &step.axes.shape(), axis);
+            let apart = sum_by_place(&excess, &step.axes.shape(), axis);
             let (off, right): (Vec<_>, Vec<_>) =
                 apart.iter().enumerate().partition(|(place, _)| places.contains(place));
             let largest = right.into_iter().map(|(_, apart)| *apart).fold(0.0, f64::max);
@@ -189,16 +189,14 @@ fn accounts_for(share: f64) -> String {
     )
 }
 
-/// How far numbers are off in the mean, at each place of an axis.
-fn mean_by_place(excess: &[f64], shape: &[usize], axis: usize) -> Vec<f64> {
+/// How far numbers are off at each place of an axis, all together: every place has as many.
+fn sum_by_place(excess: &[f64], shape: &[usize], axis: usize) -> Vec<f64> {
     let (size, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>().max(1));
-    let mut sums = vec![(0.0, 0_u32); size];
+    let mut sums = vec![0.0; size];
     for (at, excess) in excess.iter().enumerate() {
-        let (sum, count) = &mut sums[at / inner % size];
-        *sum += if excess.is_nan() { f64::INFINITY } else { excess.abs() };
-        *count += 1;
+        sums[at / inner % size] += if excess.is_nan() { f64::INFINITY } else { excess.abs() };
     }
-    sums.into_iter().map(|(sum, count)| sum / f64::from(count.max(1))).collect()
+    sums
 }
 
 /// Another step of which a multiple is what is too much.
