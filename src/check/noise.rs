@@ -418,6 +418,23 @@ mod tests {
         assert!(noise(None).agree(Name::Scores, &wrong, &right).expect("compares"));
     }
 
+    /// By hand: the second row is 0.004 off in numbers of 2, and its noise a thousandth of that.
+    #[test]
+    fn what_is_off_is_told_in_multiples_of_the_noise() {
+        let right = tensor([[1.0, 1.0, 1.0], [2.0, 0.5, 1.0], [0.0, 0.25, 0.0]]);
+        let other = tensor([[1.001, 1.0, 1.0], [2.0, 0.496, 1.0], [0.0, 0.25, -0.0005]]);
+        let multiple = |noise: Noise| {
+            noise.multiple(Name::Scores, &other, &right).expect("compares").map(|factor| {
+                // In f32 the differences themselves are rounded.
+                (factor * 1000.0).round() / 1000.0
+            })
+        };
+        assert_eq!(multiple(noise(None)), Some(2.0));
+        let mut silent = noise(None);
+        silent.steps.clear();
+        assert_eq!(multiple(silent), None);
+    }
+
     /// All numbers of a row come from the same weights: two rows may be off alike, and many may not.
     #[test]
     fn few_rows_may_be_off_alike() {

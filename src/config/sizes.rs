@@ -335,3 +335,29 @@ impl Sizes {
         self.heads / self.kv_heads.max(1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn symbol(size: Size, past: usize, settings: Settings) -> &'static str {
+        let settings = Settings {
+            seq_len: Some(4),
+            d_model: Some(12),
+            heads: Some(3),
+            past_len: Some(past),
+            ..settings
+        };
+        Config::resolve(&settings).expect("valid").sizes.symbol(size)
+    }
+
+    #[test]
+    fn lengths_that_differ_have_letters_of_their_own() {
+        let plain = Settings::default;
+        assert_eq!(symbol(Size::PastKeys, 2, plain()), "P");
+        assert_eq!(symbol(Size::PastKeys, 4, plain()), "T");
+        assert_eq!(symbol(Size::Keys, 2, plain()), "S");
+        assert_eq!(symbol(Size::Keys, 0, plain()), "T");
+    }
+}

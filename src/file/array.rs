@@ -228,6 +228,14 @@ mod tests {
     }
 
     #[test]
+    fn integers_below_zero_are_integers_too() {
+        let array = read("[[-1, 2], [3, -4]]").expect("reads");
+        assert_eq!((array.kind, &array.shape), (Kind::Integer, &vec![2, 2]));
+        let tensor = array.tensor(DType::I64).expect("converts");
+        assert_eq!(tensor.to_vec2::<i64>().expect("a matrix"), [[-1, 2], [3, -4]]);
+    }
+
+    #[test]
     fn ragged_arrays_are_refused_with_their_place() {
         for (text, reason) in [
             ("[[1, 0],\n [1]]", "ragged: a row of 1 where the first has 2 at line 2 column 4"),

@@ -289,6 +289,20 @@ mod tests {
         }
     }
 
+    /// As `np.save` writes arrays of these shapes, byte by byte: (3) without its comma would be a number in Python.
+    #[test]
+    fn headers_are_written_as_numpy_does() {
+        for (shape, said) in [
+            (vec![], "{'descr': '<f8', 'fortran_order': False, 'shape': (), }"),
+            (vec![3], "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"),
+            (vec![2, 0, 5], "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 0, 5), }"),
+        ] {
+            let expected = format!("{said:<117}\n");
+            let expected = [b"\x93NUMPY\x01\0v\0", expected.as_bytes()].concat();
+            assert_eq!(header("<f8", &shape), expected, "{shape:?}");
+        }
+    }
+
     #[test]
     fn headers_as_numpy_has_written_them_are_understood() {
         for text in [

@@ -206,6 +206,20 @@ mod tests {
         }
     }
 
+    /// Sizes from 2³² − 1 on stand in a field of zip64, of sort 1, for which the header must have room from the start.
+    #[test]
+    fn an_array_beyond_32_bits_is_one_of_zip64() {
+        let most = usize::try_from(u32::MAX).expect("64 bits");
+        // The version of the format that a reader needs: 1.0, or 4.5.
+        for (size, version) in [(most - 3, 10), (most - 2, 45), (most, 45)] {
+            let mut zip = ZipWriter::new(io::Cursor::new(Vec::new()));
+            start(&mut zip, "x", b"abc", size).expect("starts");
+            let bytes = zip.finish().expect("ends").into_inner();
+            assert_eq!(&bytes[..4], b"PK\x03\x04");
+            assert_eq!(bytes[4], version, "{size}");
+        }
+    }
+
     #[test]
     fn what_has_failed_fails_once() {
         let mut file = Quiet { inner: Disk(5), at: 0, failed: false };

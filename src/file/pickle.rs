@@ -379,6 +379,30 @@ mod tests {
         drop(read(&deep));
     }
 
+    /// What lies below a mark is not of its group, and is there when the group has been closed.
+    #[test]
+    fn marks_hold_groups_apart() {
+        // (7, (1, (2, 3, 4, 5), 6, 8)), and a group that is thrown away.
+        let pickle = read(b"\x80\x02K\x07(K\x01(K\x02K\x03K\x04K\x05t(K\x091K\x06K\x08t\x86.");
+        let numbers = |id: Id| pickle.sequence(id).expect("a tuple").to_vec();
+        let lengths =
+            |ids: &[Id]| ids.iter().map(|id| pickle.length(*id)).collect::<Vec<Option<usize>>>();
+        let outer = numbers(pickle.top());
+        let middle = numbers(outer[1]);
+        let inner = numbers(middle[1]);
+        assert_eq!(lengths(&outer), [Some(7), None]);
+        assert_eq!(lengths(&middle), [Some(1), None, Some(6), Some(8)]);
+        assert_eq!(lengths(&inner), [Some(2), Some(3), Some(4), Some(5)]);
+        for bytes in [
+            // A tuple of two, an item of a list and a call, all from below a mark.
+            b"K\x01K\x02(\x86.".as_slice(),
+            b"](K\x01a.",
+            b"cos\nsystem\n)(R.",
+        ] {
+            assert_eq!(Pickle::read(bytes).expect_err("refused").what, "its pickle is broken");
+        }
+    }
+
     #[test]
     fn broken_pickles_are_refused() {
         for (bytes, reason) in [

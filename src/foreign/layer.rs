@@ -359,9 +359,23 @@ mod tests {
         let layer = pick(&names.each_ref().map(String::as_str), None, Without::default())?
             .expect("a layer");
         layer.weights(Heads::default(), |name| {
-            let zeros = |shape| Tensor::zeros(shape, DType::F32, &Device::Cpu);
-            Ok(shape(name).map(zeros).transpose()?)
+            let counted = |shape: Vec<usize>| {
+                let count = u32::try_from(shape.iter().product::<usize>()).expect("few");
+                Tensor::arange(0, count, &Device::Cpu)?.to_dtype(DType::F32)?.reshape(shape)
+            };
+            Ok(shape(name).map(counted).transpose()?)
         })
+    }
+
+    /// PyTorch takes them apart by `in_proj_bias.chunk(3)`: queries, keys, values.
+    #[test]
+    fn biases_beside_the_weights_of_kdim_are_those_of_queries_keys_and_values() {
+        let weights = with_bias(18).expect("a layer");
+        for (bias, first) in [(Name::BQ, 0.0), (Name::BK, 6.0), (Name::BV, 12.0)] {
+            let found: Vec<f32> = weights.tensors[&bias].to_vec1().expect("numbers");
+            let expected: Vec<f32> = (0_u8..6).map(|at| first + f32::from(at)).collect();
+            assert_eq!(found, expected, "{bias}");
+        }
     }
 
     #[test]

@@ -244,3 +244,24 @@ fn read(
     }
     Ok(Qkv { start: start.unwrap_or_default(), heads, tensors, matches })
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+
+    /// What is needed follows from what they are said to be, else from the order of their axes.
+    #[test]
+    fn the_axes_that_are_needed_are_told() {
+        let five = Tensor::zeros((1, 2, 3, 4, 5), DType::F32, &Device::Cpu).expect("zeros");
+        for (format, start, axes) in [
+            (QkvFormat::Bshd, None, "(batch, token, head, head_dim)"),
+            (QkvFormat::Thd, Some(Start::Heads), "(token, head, head_dim)"),
+            (QkvFormat::Bshd, Some(Start::Projections), "(batch, token, heads · head_dim)"),
+        ] {
+            let error = arranged("q", &five, format, start).expect_err("refused").to_string();
+            assert!(error.contains(&format!("5 axes where {axes} is needed")), "{error}");
+        }
+    }
+}
