@@ -380,6 +380,19 @@ fn items_of_one_token_are_told_apart() {
     };
     assert!(is_same(&core, &flags), "the number of heads");
     assert!(is_same(&[&core[..], &["weights"]].concat(), &Settings::default()), "weights");
+    // Scores of any step do, with heads and items as two axes or as one, whatever the order of the output's axes.
+    let capped = Settings { softcap: Some(5.0), ..settings };
+    let run = Run::new(&capped, Sources::default()).expect("valid");
+    let trace = run.trace().expect("runs");
+    let value = |name: &str| trace.named(name).expect("there").value.clone();
+    let flags = Settings { softcap: capped.softcap, ..flags };
+    for shape in [&[5, 4, 1, 1][..], &[20, 1, 1]] {
+        let mut one = foreign(&["x", "w_q", "w_k", "w_v", "w_o"], &flags);
+        one.add("scores_capped", value("scores_capped").reshape(shape).expect("fits"));
+        let turned = value("output").transpose(1, 2).and_then(|output| output.contiguous());
+        one.add("y", turned.expect("turns"));
+        one.assert_same("capped scores");
+    }
 }
 
 #[test]

@@ -82,7 +82,8 @@ pub fn cores(
 /// The orders of axes in which the queries have the lengths that settings and recorded scores or weights state; all if there
 /// is none.
 fn not_denied(readings: Vec<Qkv>, record: &Record, settings: &Settings) -> Vec<Qkv> {
-    let cells: Vec<&[usize]> = of_cells(record).map(|entry| entry.tensor.dims()).collect();
+    let cells = of_cells(record).map(|entry| entry.tensor.dims());
+    let cells: Vec<&[usize]> = cells.filter(|dims| dims.len() == 4).collect();
     let is_stated = |reading: &Qkv| {
         let queries = reading.tensors.first().map_or(&[][..], |(_, queries)| queries.dims());
         let &[batch, heads, tokens, _] = queries else { return true };

@@ -199,7 +199,7 @@ fn ends_before_output(record: &Record, flags: &Settings) -> bool {
 /// What was taken as what, and what was left out, so far.
 pub type Seen = (Vec<Match>, Vec<Unmatched>);
 
-/// The recorded scores and weights of any step, a number for every head, query and key.
+/// The recorded scores and weights of any step, a number for every query and key, of every head and item or of all as one.
 pub fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
     let is_of_cells = |name: Name| {
         let row = name.row();
@@ -208,7 +208,7 @@ pub fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
     record.entries.iter().filter(move |entry| {
         let own = Name::in_files(&entry.name);
         let mut names = own.into_iter().chain(meanings(&entry.name));
-        entry.tensor.rank() == 4 && names.any(is_of_cells)
+        matches!(entry.tensor.rank(), 3 | 4) && names.any(is_of_cells)
     })
 }
 
