@@ -230,7 +230,8 @@ impl Config {
         Settings {
             preset: None,
             start: Some(self.start).filter(|start| *start != Start::Inputs),
-            end: Some(self.end).filter(|end| *end != End::Output),
+            // Without a start, runs end at the output.
+            end: Some(self.end).filter(|end| *end != End::Output || self.start != Start::Inputs),
             lse: self.lse.then_some(true),
             mean_weights: self.mean_weights.then_some(true),
             seed: Some(self.draws.seed),
@@ -391,6 +392,19 @@ mod tests {
         let text = serde_json::to_string(&Settings::from(&config)).expect("serialises");
         let again = Config::resolve(&serde_json::from_str(&text).expect("reads")).expect("valid");
         assert_eq!(config, again);
+    }
+
+    #[test]
+    fn every_end_of_every_start_is_stated() {
+        for start in [Start::Inputs, Start::Projections, Start::Heads, Start::Scores] {
+            for end in [End::Weights, End::Heads, End::Concat, End::Output] {
+                let settings =
+                    Settings { start: Some(start), end: Some(end), ..Settings::default() };
+                let Ok(config) = Config::resolve(&settings) else { continue };
+                let again = Config::resolve(&Settings::from(&config)).expect("valid");
+                assert_eq!((again.start, again.end), (start, end));
+            }
+        }
     }
 
     #[test]
