@@ -7,6 +7,7 @@ mod notebooks;
 mod onnx;
 mod rotary;
 mod steps;
+mod threads;
 mod twins;
 
 use std::fs;
