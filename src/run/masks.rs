@@ -129,9 +129,14 @@ pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
     let may_be = |name: &str| meanings(name).contains(&Name::KeyMask);
     let (mask, _) = one_tensor(place, "key_mask", may_be)?;
     let [rows, _] = dims(&mask, "key_mask", "(batch, key)")?;
+    let shape = format!("{:?}", mask.dims());
+    let fix = "give a row of 0 and 1 for every batch item";
     if rows == 0 {
-        let what = tr!("is {shape}, which has no row", shape = format_args!("{:?}", mask.dims()));
-        return Err(Error::tensor("key_mask", what, "give a row of 0 and 1 for every batch item"));
+        return Err(Error::tensor("key_mask", tr!("is {shape}, which has no row", shape), fix));
+    }
+    // A file of no byte can say that it has any number of such rows.
+    if mask.elem_count() == 0 {
+        return Err(Error::tensor("key_mask", tr!("is {shape}, which has no key", shape), fix));
     }
     let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
     let text = |row: Vec<u8>| row.into_iter().map(|bit| if bit == 1 { '1' } else { '0' }).collect();
@@ -159,6 +164,10 @@ pub fn positions_in(tensor: &Tensor) -> Result<Positions> {
         [items, tokens] => [1, items, tokens],
         _ => dims(tensor, "positions", axes)?,
     };
+    if tensor.elem_count() == 0 {
+        let what = tr!("is {shape}, which has no token", shape = format!("{:?}", tensor.dims()));
+        return Err(Error::tensor("positions", what, "give whole numbers from 0 up"));
+    }
     let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let position = |number: &f64| {
         whole(*number).ok_or_else(|| {

@@ -511,6 +511,19 @@ fn what_is_there_twice_is_told() {
 }
 
 #[test]
+fn rows_without_a_place_are_not_counted_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = folder.path();
+    fs::write(at.join("rows.npy"), npy("<i8", "(68719476736, 0)", &[])).expect("written");
+    for (flag, of, lacks) in
+        [("--key-mask", "key_mask", "key"), ("--positions", "positions", "token")]
+    {
+        let (what, _) = refused(&limited(at, "-v 600000", &[flag, "rows.npy"]));
+        assert_eq!(what, format!("{of}: is [68719476736, 0], which has no {lacks}"));
+    }
+}
+
+#[test]
 fn a_system_without_open_files_says_how_to_get_more() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = folder.path();
