@@ -1,3 +1,7 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mha_trace_fuzz::read("x.safetensors.index.json", bytes.to_vec()));
+//! The files that the seeds name are beside the index.
+
+use mha_trace_fuzz::{fixture, fuzz, json, read};
+
+fuzz!(|bytes| read(fixture("files/x.safetensors.index.json"), bytes), json);

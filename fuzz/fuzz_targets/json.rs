@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mha_trace_fuzz::read("run.json", bytes.to_vec()));
+mha_trace_fuzz::fuzz!(|bytes| mha_trace_fuzz::read("run.json", bytes), mha_trace_fuzz::json);

@@ -1,5 +1,5 @@
 #![no_main]
 
-use mha_trace_fuzz::{archived, read};
+use mha_trace_fuzz::{archive, archived, fuzz, read};
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| read("x.npz", archived(bytes, &[("config.npy", b"")])));
+fuzz!(|bytes| read("x.npz", &archived(bytes, &[("config.npy", b"")])), archive);

@@ -1,3 +1,5 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mha_trace_fuzz::read("x.safetensors", bytes.to_vec()));
+use mha_trace_fuzz::{fuzz, read, safetensors};
+
+fuzz!(|bytes| read("x.safetensors", bytes), safetensors);
