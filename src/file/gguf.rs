@@ -93,6 +93,11 @@ pub fn open(path: &Path, input: Input) -> Result<Bundle> {
         Problem::Io(error) => unreadable(path, &error),
     })?;
     slots.sort_by(|left, right| left.name.cmp(&right.name));
+    let mut pairs = slots.iter().zip(slots.iter().skip(1));
+    if let Some((twice, _)) = pairs.find(|(one, next)| one.name == next.name) {
+        let what = tr!("holds two tensors that are \"{twice}\"", twice = quoted(&twice.name));
+        return Err(Error::file(path, what, "keep one of them"));
+    }
     let number = |key: &str| match values.get(key) {
         Some(Value::Number(number)) => usize::try_from(*number).ok().filter(|number| *number > 0),
         _ => None,

@@ -4,7 +4,8 @@ use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
 use crate::config::{Config, DrawInputs, End, Init, Input, Settings, Sizes, Start};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::memory::lacking;
 use crate::program::{Given, Name, Projection};
 
 /// Draws X (batch, `seq_len`, `d_in`), in cross attention the memory (batch, `kv_len`, `d_memory`), the weights (out, in)
@@ -95,7 +96,20 @@ impl Drawn<'_> {
         name.row().sizes.iter().map(|size| self.config.sizes.of(*size)).collect()
     }
 
+    /// Refuses what this machine cannot hold: what is drawn need not be of the run, which may end before.
+    fn has_room(&self, name: Name) -> Result<()> {
+        let sizes = self.shape(name).into_iter();
+        let count = sizes.fold(1, |count: u128, size| count.saturating_mul(size as u128));
+        // As f32, and in the type of the run.
+        let needed = count.saturating_mul(12);
+        match lacking(needed) {
+            Some(available) => Err(Error::TooLarge { needed, available }),
+            None => Ok(()),
+        }
+    }
+
     fn tokens(&mut self, name: Name) -> Result<()> {
+        self.has_room(name)?;
         let count = self.shape(name).iter().product();
         let values = match self.config.draws.input {
             Input::Randn => self.generator.randn(count),
@@ -114,6 +128,7 @@ impl Drawn<'_> {
 
     /// The construction of `nn.Linear`: weight, then bias.
     fn linear(&mut self, (weight, bias): Projection) -> Result<()> {
+        self.has_room(weight)?;
         let (outputs, inputs) = self.features(weight);
         let values = self.generator.linear_weight(inputs, outputs);
         self.put(weight, values)?;

@@ -386,6 +386,9 @@ fn what_does_not_fit_in_memory_is_refused() {
         &["-q", "-t", "18446744073709551615", "-o", "never.safetensors"],
         &["-q", "-t", "4000", "--softcap", "2"],
         &["-q", "-t", "4000", "--no-mask", "--lse"],
+        // What is drawn and no step of the run.
+        &["-q", "--kv-len", "3", "--d-memory-v", "137438953471", "--end", "weights"],
+        &["-q", "--v-head-dim", "137438953471", "--end", "weights"],
     ];
     for args in all {
         // Of 200 MB, and of what a little more is too little for.
@@ -490,6 +493,13 @@ fn what_is_there_twice_is_told() {
     let shard = [&(header.len() as u64).to_le_bytes(), header.as_slice()].concat();
     fs::write(at.join("s.safetensors"), &shard).expect("written");
     fs::write(at.join("t.safetensors"), &shard).expect("written");
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    let empty = [text("a"), [1, 0, 0, 0].into(), vec![0; 20]].concat();
+    let counts = [2_u64.to_le_bytes(), [0; 8]].concat();
+    let gguf = [b"GGUF\x03\0\0\0", counts.as_slice(), &empty, &empty].concat();
+    fs::write(at.join("a.gguf"), gguf).expect("written");
+    let (what, _) = refused(&run(at, &["check", "a.gguf"]));
+    assert_eq!(what, "a.gguf: holds two tensors that are \"a\"");
     for (file, held, said) in [
         ("plain.json", r#"{"a": [1], "b": [2], "a": [3]}"#, r#"array "a" is there twice"#),
         (
