@@ -134,7 +134,9 @@ impl Tensors for Opened {
             let fix = tr!("convert the model to F32, F16, BF16 or Q8_0");
             return Err(Error::file(&self.path, what, fix));
         };
-        let count = shape.iter().try_fold(1_usize, |count, size| count.checked_mul(*size));
+        // Strides are counted of the other axes where one is 0, too.
+        let places = shape.iter().try_fold(1_usize, |all, size| all.checked_mul((*size).max(1)));
+        let count = places.map(|_| shape.iter().product::<usize>());
         let blocks = count.filter(|count| count.is_multiple_of(dtype.block_size()));
         let bytes =
             blocks.and_then(|count| (count / dtype.block_size()).checked_mul(dtype.type_size()));
@@ -167,7 +169,7 @@ impl Opened {
             _ => return Ok(tensor),
         };
         let rows = tensor.dim(0)?;
-        if !rows.is_multiple_of(2 * heads) {
+        if !rows.is_multiple_of(heads.saturating_mul(2)) {
             let what = tr!(
                 "{quoted}: has {rows} rows, which {heads} heads do not share",
                 quoted = quoted(name),
