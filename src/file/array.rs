@@ -27,7 +27,15 @@ const BF16_INFINITE: f64 = 3.396_177_529_230_495_7e38;
 pub struct Array {
     pub kind: Kind,
     pub shape: Vec<usize>,
-    values: Vec<f64>,
+    values: Values,
+}
+
+/// The numbers of an array as they are kept.
+#[derive(Debug)]
+enum Values {
+    Wide(Vec<f64>),
+    /// Those of f32, and the first one that is beyond its range.
+    Narrow(Vec<f32>, Option<f64>),
 }
 
 impl Array {
@@ -44,7 +52,11 @@ impl Array {
             // No file is said to be of another; candle may add some.
             _ => false,
         };
-        match self.values.iter().find(|value| !fits(value)) {
+        let misfit = match &self.values {
+            Values::Wide(values) => values.iter().find(|value| !fits(value)),
+            Values::Narrow(_, beyond) => beyond.as_ref(),
+        };
+        match misfit {
             Some(value) if dtype == DType::U8 => Err(tr!("{value} is not a boolean", value)),
             Some(value) if dtype == DType::I64 && value.fract() != 0.0 => {
                 Err(tr!("{value} is not a whole number", value))
@@ -59,19 +71,24 @@ impl Array {
     }
 
     /// The array as a tensor of the given type. Without a type, integers beyond 2⁵³ are rounded.
-    pub fn tensor(&self, dtype: DType) -> candle_core::Result<Tensor> {
+    pub fn into_tensor(self, dtype: DType) -> candle_core::Result<Tensor> {
         let shape = self.shape.as_slice();
+        let values = match self.values {
+            Values::Wide(values) => values,
+            Values::Narrow(values, _) => {
+                return Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype);
+            }
+        };
         match dtype {
             DType::U8 => {
-                let bits: Vec<u8> =
-                    self.values.iter().map(|value| u8::from(*value != 0.0)).collect();
+                let bits: Vec<u8> = values.iter().map(|value| u8::from(*value != 0.0)).collect();
                 Tensor::from_vec(bits, shape, &Device::Cpu)
             }
             DType::F32 => {
-                let narrow: Vec<f32> = self.values.iter().copied().map(narrow).collect();
+                let narrow: Vec<f32> = values.iter().copied().map(narrow).collect();
                 Tensor::from_vec(narrow, shape, &Device::Cpu)
             }
-            other => Tensor::from_slice(&self.values, shape, &Device::Cpu)?.to_dtype(other),
+            other => Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(other),
         }
     }
 }
@@ -80,44 +97,60 @@ impl Array {
 ///
 /// Rounding alone finds it but for a decimal so close to the middle of two f32 that the nearest f64 is that middle:
 /// of all 2³² f32, ±7.038531e-26 have such a one.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::float_cmp,
-    reason = "rounds; asks for the exact middle"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "rounds")]
 fn narrow(value: f64) -> f32 {
+    /// The bits of an f64 that an f32 has no place for, and those of them that make a middle.
+    const LOST: u64 = (1 << 29) - 1;
+    const MIDDLE: u64 = 1 << 28;
     let rounded = value as f32;
-    let (above, below) = (rounded.next_up(), rounded.next_down());
-    let in_the_middle =
-        |other: f32| (f64::from(other) - value).abs() == (f64::from(rounded) - value).abs();
-    let other = if value > f64::from(rounded) { above } else { below };
-    let was_written = |other: f32| other.to_string().parse() == Ok(value);
-    if rounded.is_finite() && in_the_middle(other) && was_written(other) { other } else { rounded }
+    if value.to_bits() & LOST != MIDDLE {
+        return rounded;
+    }
+    let other = if value > f64::from(rounded) { rounded.next_up() } else { rounded.next_down() };
+    if other.to_string().parse() == Ok(value) { other } else { rounded }
 }
 
 impl<'de> Deserialize<'de> for Array {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut builder = Builder::default();
+        InType { is_narrow: false }.deserialize(deserializer)
+    }
+}
+
+/// Reads an array of numbers that are said to be of f32, or of any.
+pub struct InType {
+    pub is_narrow: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for InType {
+    type Value = Array;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Array, D::Error> {
+        let mut builder = Builder::new(self.is_narrow);
         Nested { builder: &mut builder, depth: 0 }.deserialize(deserializer)?;
         let shape: Vec<usize> = builder.shape.into_iter().flatten().collect();
         match builder.kind {
-            Some(kind) => Ok(Self { kind, shape, values: builder.values }),
+            Some(kind) => Ok(Array { kind, shape, values: builder.values }),
             None => Err(de::Error::custom(tr!("the array is empty"))),
         }
     }
 }
 
-#[derive(Default)]
 struct Builder {
     kind: Option<Kind>,
     /// The length at each depth, once a row of it has ended.
     shape: Vec<Option<usize>>,
     /// The depth of the numbers.
     leaves: Option<usize>,
-    values: Vec<f64>,
+    values: Values,
 }
 
 impl Builder {
+    fn new(is_narrow: bool) -> Self {
+        let values =
+            if is_narrow { Values::Narrow(Vec::new(), None) } else { Values::Wide(Vec::new()) };
+        Self { kind: None, shape: Vec::new(), leaves: None, values }
+    }
+
     fn push<E: de::Error>(&mut self, depth: usize, value: f64, kind: Kind) -> Result<(), E> {
         if *self.leaves.get_or_insert(depth) != depth || self.shape.len() > depth {
             return Err(E::custom(tr!("ragged: a number where another row has a row")));
@@ -131,7 +164,16 @@ impl Builder {
             (Some(Kind::Integer), Kind::Integer) => Kind::Integer,
             _ => Kind::Float,
         });
-        self.values.push(value);
+        match &mut self.values {
+            Values::Wide(values) => values.push(value),
+            Values::Narrow(values, beyond) => {
+                let narrow = narrow(value);
+                if narrow.is_infinite() && value.is_finite() {
+                    beyond.get_or_insert(value);
+                }
+                values.push(narrow);
+            }
+        }
         Ok(())
     }
 
@@ -231,7 +273,7 @@ mod tests {
     fn integers_below_zero_are_integers_too() {
         let array = read("[[-1, 2], [3, -4]]").expect("reads");
         assert_eq!((array.kind, &array.shape), (Kind::Integer, &vec![2, 2]));
-        let tensor = array.tensor(DType::I64).expect("converts");
+        let tensor = array.into_tensor(DType::I64).expect("converts");
         assert_eq!(tensor.to_vec2::<i64>().expect("a matrix"), [[-1, 2], [3, -4]]);
     }
 
@@ -265,17 +307,40 @@ mod tests {
         for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
             let array = read("[65519, \"NaN\", \"-Infinity\"]").expect("reads");
             assert_eq!(array.fits(dtype), Ok(()));
-            let values = array.tensor(dtype).and_then(|tensor| tensor.to_dtype(DType::F64));
+            let values = array.into_tensor(dtype).and_then(|tensor| tensor.to_dtype(DType::F64));
             let values = values.and_then(|tensor| tensor.to_vec1::<f64>()).expect("a vector");
             assert!(values[0].is_finite(), "{dtype:?}");
         }
+    }
+
+    /// Numbers that are read as f32 are those that are read as f64 and rounded once.
+    #[test]
+    fn numbers_said_to_be_f32_are_the_same() {
+        let read_as = |is_narrow: bool, text: &str| {
+            let mut text = serde_json::Deserializer::from_str(text);
+            InType { is_narrow }.deserialize(&mut text).expect("reads")
+        };
+        let text = "[[0.1, 7.038531e-26, 1], [\"NaN\", -2e-46, \"-Infinity\"]]";
+        let [narrow, wide] = [true, false].map(|is_narrow| {
+            let array = read_as(is_narrow, text);
+            assert_eq!((array.fits(DType::F32), array.kind), (Ok(()), Kind::Float));
+            let tensor = array.into_tensor(DType::F32).and_then(|tensor| tensor.to_vec2::<f32>());
+            tensor.expect("a matrix").concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        });
+        assert_eq!(narrow, wide);
+        let misfits =
+            [true, false].map(|is_narrow| read_as(is_narrow, "[1, -1e39, 2e39]").fits(DType::F32));
+        assert_eq!(
+            misfits,
+            [Err("-1e39 does not fit f32".to_owned()), Err("-1e39 does not fit f32".to_owned())]
+        );
     }
 
     #[test]
     fn the_one_f32_that_rounding_twice_would_lose_is_kept() {
         for bits in [0x15ae_43fd, 0x15ae_43fe, 0x15ae_43fc, 0x95ae_43fd] {
             let text = f32::from_bits(bits).to_string();
-            let tensor = read(&format!("[{text}]")).expect("reads").tensor(DType::F32);
+            let tensor = read(&format!("[{text}]")).expect("reads").into_tensor(DType::F32);
             let values = tensor.and_then(|tensor| tensor.to_vec1::<f32>()).expect("a vector");
             assert_eq!(values[0].to_bits(), bits, "{text}");
         }
@@ -283,7 +348,7 @@ mod tests {
 
     #[test]
     fn an_integer_array_is_a_boolean_tensor_when_asked() {
-        let tensor = read("[0, 2, 1]").expect("reads").tensor(DType::U8).expect("converts");
+        let tensor = read("[0, 2, 1]").expect("reads").into_tensor(DType::U8).expect("converts");
         assert_eq!(tensor.to_vec1::<u8>().expect("a vector"), [0, 1, 1]);
     }
 }

@@ -8,7 +8,7 @@ use super::bundle::{Bundle, Info, Opener};
 use super::growing::Places;
 use super::input::{Input, extension, refuse_folder};
 use super::record::Record;
-use super::{gguf, json, npy, npz, safetensors, torch};
+use super::{gguf, json, json_write, npy, npz, safetensors, torch};
 use crate::config::Settings;
 use crate::error::{Error, Result, quoted};
 
@@ -60,7 +60,7 @@ const FORMATS: &[Format] = &[
     Format {
         extensions: &["json"],
         open: Some(json::open),
-        write: Some(Writer::Record(json::write_file)),
+        write: Some(Writer::Record(json_write::write_file)),
     },
     Format {
         extensions: &["safetensors"],
@@ -156,7 +156,7 @@ pub fn writer(path: &Path) -> Result<Writer> {
 
 /// What writes JSON.
 pub fn json_writer() -> Writer {
-    Writer::Record(json::write_file)
+    Writer::Record(json_write::write_file)
 }
 
 /// What opens a file of that name.

@@ -12,6 +12,8 @@ mod growing;
 mod index;
 mod input;
 mod json;
+mod json_step;
+mod json_write;
 mod npy;
 mod npz;
 mod number;
@@ -33,7 +35,7 @@ pub use input::REASONS;
 #[cfg(feature = "cli")]
 pub(crate) use input::io_reason;
 pub(crate) use json::read_json;
-pub use json::write as write_json;
+pub use json_write::write as write_json;
 pub(crate) use number::{json_number, shortest};
 pub use output::Output;
 pub use place::{Files, read_place, recorded_in};
