@@ -20,6 +20,7 @@ mod role;
 mod row;
 mod rows;
 mod slips;
+mod small;
 mod stream;
 mod terms;
 mod tree;

@@ -10,7 +10,7 @@ use gemm::{Parallelism, gemm};
 ///
 /// # Panics
 /// If a slice has another length than its matrix.
-pub(super) fn multiply(
+pub(super) fn multiply_blocks(
     left: &[f32],
     right: &[f32],
     is_transposed: bool,

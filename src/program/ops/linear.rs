@@ -1,6 +1,6 @@
 //! Matrix products: projections, dot products of queries and keys, values weighted and added up.
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use super::slip::Slip;
 use crate::error::Result;
@@ -9,9 +9,9 @@ use crate::program::axis::{Axes, Axis, Dim};
 use crate::program::narrow::{Narrowed, Part};
 use crate::program::op::{Misread, Operation, at};
 use crate::program::pattern::{Pattern, Place, Products, Read};
-use crate::program::raw::multiply;
 use crate::program::rows::{Numbers, Rows};
 use crate::program::slips::{Kind, Sibling};
+use crate::program::small::{FEW, multiply};
 use crate::program::terms::{Term, Value};
 
 /// Matrix products.
@@ -51,15 +51,16 @@ impl Operation for Linear {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
         match self {
-            Self::DotProduct => product(left, &right.t()?),
-            Self::WeightedSum => product(left, right),
+            Self::DotProduct => product(left, right, true),
+            Self::WeightedSum => product(left, right, false),
             Self::Absorb => {
                 let weight = of_heads(right, left.dim(1)?)?;
-                product(&left.narrow(3, 0, weight.dim(2)?)?.contiguous()?, &spread(&weight, left)?)
+                let left = left.narrow(3, 0, weight.dim(2)?)?.contiguous()?;
+                product(&left, &spread(&weight, &left)?, false)
             }
             Self::Expand => {
                 let weight = of_heads(right, left.dim(1)?)?.transpose(2, 3)?;
-                product(left, &spread(&weight, left)?)
+                product(left, &spread(&weight, left)?, false)
             }
             Self::Project { rows, .. } => {
                 let x = match rows {
@@ -68,7 +69,7 @@ impl Operation for Linear {
                 };
                 let (batch, tokens, inputs) = x.dims3()?;
                 // One matrix product over all tokens.
-                let product = product(&x.reshape((batch * tokens, inputs))?, &right.t()?)?;
+                let product = product(&x.reshape((batch * tokens, inputs))?, right, true)?;
                 let product = product.reshape((batch, tokens, right.dim(0)?))?;
                 Ok(bias.iter().try_fold(product, |product, bias| product.broadcast_add(bias))?)
             }
@@ -304,17 +305,41 @@ fn spread(weight: &Tensor, heads: &Tensor) -> candle_core::Result<Tensor> {
     weight.broadcast_as((heads.dim(0)?, count, rows, columns))?.contiguous()
 }
 
-/// A matrix product, in which a sum of zeros is +0 as in PyTorch: candle leaves −0 where one or two products are added.
-fn product(left: &Tensor, right: &Tensor) -> Result<Tensor> {
-    let product = left.matmul(right)?;
+/// left · right, or left · rightᵀ, in which a sum of zeros is +0 as in PyTorch: candle leaves −0 where one or two products are
+/// added.
+fn product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Result<Tensor> {
+    if let Some(product) = small_product(left, right, is_transposed) {
+        return product;
+    }
+    let product = if is_transposed { left.matmul(&right.t()?) } else { left.matmul(right) }?;
     let is_short = left.dims().last().is_some_and(|inner| *inner <= 2);
     let is_single = product.dims().iter().rev().take(2).any(|size| *size == 1);
     Ok(if is_short || is_single { product.affine(1.0, 0.0)? } else { product })
 }
 
+/// The same of a few small matrices of f32; nothing of others.
+fn small_product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Option<Result<Tensor>> {
+    let (outer, [rows, inner]) = left.dims().split_last_chunk()?;
+    let (of_right, last) = right.dims().split_last_chunk::<2>()?;
+    let [of_inner, columns] = if is_transposed { [last[1], last[0]] } else { *last };
+    let shape = [outer, &[*rows, columns]].concat();
+    let products =
+        shape.iter().chain([inner]).try_fold(1_usize, |all, size| all.checked_mul(*size));
+    if (outer, *inner) != (of_right, of_inner) || !(1..=FEW).contains(&products?) {
+        return None;
+    }
+    let (left, right) = Numbers::<f32>::of(left).zip(Numbers::<f32>::of(right))?;
+    let mut product = vec![0.0; shape.iter().product()];
+    let factors = left.chunks(rows * inner).zip(right.chunks(inner * columns));
+    for ((left, right), product) in factors.zip(product.chunks_mut(rows * columns)) {
+        multiply(left, right, is_transposed, [*rows, *inner, columns], product);
+    }
+    Some(Tensor::from_vec(product, shape, &Device::Cpu).map_err(Into::into))
+}
+
 #[cfg(test)]
 mod tests {
-    use candle_core::{DType, Device, Tensor};
+    use candle_core::{DType, Tensor};
 
     use super::*;
     use crate::program::Op;
