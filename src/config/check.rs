@@ -203,6 +203,11 @@ impl Config {
             let what = tr!("q_temperature_floor 0 divides nothing");
             return refuse(what, "give it at least 1, such as 8192");
         }
+        let offset = self.temperature.map_or(0, |own| own.offset);
+        if offset >= 1 << 24 {
+            let what = tr!("q_temperature_offset {offset} is beyond what f32 counts", offset);
+            return refuse(what, "give a position below 2^24");
+        }
         if self.gate.is_some() && self.start != Start::Inputs && self.end == End::Output {
             let what = tr!("gate is a projection of x, and the run starts behind it");
             return refuse(what, "leave gate out, or end before it: `end=concat`");

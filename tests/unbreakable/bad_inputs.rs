@@ -136,7 +136,7 @@ const NO_NUMBERS: [&str; 7] =
     ["x", "", "-", "1e400x", "9999999999999999999999999999999999999x", "\u{202e}1", "0x10"];
 
 /// Other values and commands that cannot be.
-const OTHERS: [&[&str]; 60] = [
+const OTHERS: [&[&str]; 62] = [
     &["--heads", "0"],
     &["--heads", "3"],
     &["--seq-len", "0"],
@@ -151,6 +151,8 @@ const OTHERS: [&[&str]; 60] = [
     &["--preset", "nothing"],
     &["--queries", "9..3"],
     &["--rope", "x"],
+    &["--rope", "half", "--rope-offset", "18446744073709551615"],
+    &["--q-temperature", "1", "--q-temperature-offset", "18446744073709551615"],
     &["--rope-scaling", "{"],
     &["--rope-scaling", "[]"],
     &["--positions", "x"],
