@@ -88,3 +88,49 @@ impl Config {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::Settings;
+
+    fn resolved(mut settings: Value, absorb: bool) -> Result<Config> {
+        settings["kv_lora_rank"] = json!(3);
+        settings["absorb"] = json!(absorb);
+        Config::resolve(&serde_json::from_value::<Settings>(settings).expect("settings"))
+    }
+
+    /// What is done to the keys and values of heads cannot be done where there are none.
+    #[test]
+    fn what_is_of_the_keys_and_values_of_heads_is_not_absorbed() {
+        for (name, settings) in [
+            ("qk_norm", json!({"qk_norm": "rms"})),
+            ("v_norm", json!({"v_norm": "rms"})),
+            ("clip_qkv", json!({"clip_qkv": 1.0})),
+            ("value_scale", json!({"value_scale": 0.5})),
+            ("rope_value", json!({"rope": "half", "qk_rope_head_dim": 2, "rope_value": true})),
+            ("rope", json!({"rope": "half"})),
+            ("add_zero_attn", json!({"add_zero_attn": true})),
+            ("kv_heads", json!({"kv_heads": 1})),
+        ] {
+            assert!(resolved(settings.clone(), false).is_ok(), "{name}");
+            let error = resolved(settings, true).expect_err(name).to_string();
+            let said = format!("{name} is of the keys and values of heads, and absorb makes none");
+            assert_eq!(error, said);
+        }
+        let turned = json!({"rope": "half", "qk_rope_head_dim": 2});
+        assert!(resolved(turned, true).is_ok(), "the key that all heads share is turned before");
+    }
+
+    #[test]
+    fn the_features_that_heads_share_are_stated_where_there_are_any() {
+        for (shared, stated) in [(0, None), (2, Some(2))] {
+            let config = resolved(json!({"qk_rope_head_dim": shared}), false).expect("valid");
+            let settings = Settings::from(&config);
+            assert_eq!(settings.qk_rope_head_dim, stated);
+            assert_eq!(Config::resolve(&settings).expect("valid"), config);
+        }
+    }
+}

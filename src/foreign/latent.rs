@@ -128,3 +128,60 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+    use crate::foreign::layout::{Without, pick};
+    use crate::foreign::packed::Heads;
+
+    /// What is read of a layer with so many rows of queries, of keys and values, and of latents of 5 features, and so many
+    /// columns of the output projection.
+    fn read([queries, keys_and_values, latents, output]: [usize; 4]) -> Result<Vec<Vec<usize>>> {
+        let shapes = [
+            ("q_proj", vec![queries, 6]),
+            ("kv_a_proj_with_mqa", vec![latents, 6]),
+            ("kv_a_layernorm", vec![5]),
+            ("kv_b_proj", vec![keys_and_values, 5]),
+            ("o_proj", vec![6, output]),
+        ]
+        .map(|(module, shape)| (format!("a.{module}.weight"), shape));
+        let names: Vec<&str> = shapes.iter().map(|(name, _)| name.as_str()).collect();
+        let layer = pick(&names, None, Without::default())?.expect("a layer");
+        let weights = layer.weights(Heads::default(), |name| {
+            let shape = shapes.iter().find(|(own, _)| own == name).map(|(_, shape)| shape.clone());
+            Ok(shape.map(|shape| Tensor::zeros(shape, DType::F32, &Device::Cpu)).transpose()?)
+        })?;
+        let of = [Name::WQ, Name::WK, Name::WV, Name::WDkv, Name::WKr, Name::WO];
+        Ok(of.map(|name| weights.tensors[&name].dims().to_vec()).to_vec())
+    }
+
+    /// Two heads with 3 features of their own, 2 that all share, and values of 4.
+    #[test]
+    fn keys_and_values_are_split_by_what_the_heads_share() {
+        let shapes = read([10, 14, 7, 8]).expect("fits");
+        assert_eq!(shapes, [[10, 6], [6, 5], [8, 5], [5, 6], [2, 6], [6, 8]]);
+    }
+
+    #[test]
+    fn weights_whose_heads_do_not_come_out_even_are_refused() {
+        for (wrong, sizes) in [
+            ("a half of a head's turned features", [11, 14, 7, 8]),
+            ("no turned features", [6, 14, 7, 8]),
+            ("fewer turned features than those of a head", [10, 14, 13, 8]),
+            ("rows of keys and values that heads do not share", [10, 15, 7, 9]),
+            ("columns that heads do not share", [12, 16, 7, 9]),
+            ("no key that all heads share", [10, 14, 5, 8]),
+        ] {
+            let error = read(sizes).expect_err(wrong).to_string();
+            let [queries, keys_and_values, latents, output] = sizes;
+            let said = format!(
+                "a.kv_b_proj.weight: is [{keys_and_values}, 5], which does not fit {queries} rows of queries, {latents} \
+                 of the latent and {output} columns of the output projection"
+            );
+            assert_eq!(error, said, "{wrong}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use mha_trace::check::{Tolerances, check};
 use mha_trace::config::{Setting, Start};
 use mha_trace::file::{Output, Record};
 use mha_trace::foreign::NameMap;
+use mha_trace::program::Name;
 use mha_trace::{Result, Run, Settings, Sources, to_record};
 use serde_json::{Value, json};
 
@@ -265,4 +266,59 @@ fn a_bias_of_keys_is_refused_in_the_absorbed_order() {
         }
     }
     assert!(run(&record).is_ok());
+}
+
+/// The mask of a record is not that of a run under a flag that says which keys are seen: it is made anew, of the flag and
+/// what the record's own settings say beside it.
+#[test]
+fn a_flag_of_masks_replaces_the_recorded_mask() {
+    let file = |name: &str| json!(fixture(&format!("masks/{name}")));
+    let base = json!({"batch": 2, "seq_len": 5, "heads": 3, "d_model": 12, "attn_mask": file("query-key.json")});
+    let weights = |settings: &Settings, sources: Sources| {
+        let trace = Run::new(settings, sources).and_then(|run| run.trace()).expect("runs");
+        let weights = trace.step(Name::Weights).expect("it has weights").value.clone();
+        weights.flatten_all().and_then(|all| all.to_vec1::<f32>()).expect("f32")
+    };
+    let base = settings(base);
+    let record = recorded(&base);
+    let own = weights(&base, Sources::load(&base).expect("readable"));
+    for (key, value) in [
+        ("mask", json!("none")),
+        ("key_mask", json!(["01111", "11100"])),
+        ("lengths", json!([2, 4])),
+        ("window", json!(1)),
+        ("chunk", json!(2)),
+        ("segments", json!([2, 3])),
+        ("alibi", json!(true)),
+        ("attn_mask", file("batch-key.json")),
+        ("attn_mask_true", json!("block")),
+    ] {
+        let flags = settings(json!({key: value}));
+        let (found, sources) = Sources::of_record(&record, &flags).expect("readable");
+        let meant = flags.over(base.clone());
+        let expected = weights(&meant, Sources::load(&meant).expect("readable"));
+        assert_ne!(expected, own, "{key} changes nothing");
+        assert_eq!(weights(&found, sources), expected, "{key}");
+    }
+}
+
+/// The mask of a file that says nothing of its run stands, unless flags say which keys are seen; which queries are
+/// computed is not that.
+#[test]
+fn the_mask_of_a_file_without_settings_stands_unless_flags_say_another() {
+    let mut record = recorded(&settings(json!({"lengths": [3]})));
+    record.config = None;
+    for (flags, stands) in [
+        (json!({}), true),
+        (json!({"queries": "1..3"}), true),
+        (json!({"scale": 0.5}), true),
+        (json!({"mask": "none"}), false),
+        (json!({"lengths": [2]}), false),
+        (json!({"queries": "1..3", "window": 2}), false),
+    ] {
+        let mut own = settings(flags.clone());
+        own.heads = Some(2);
+        let (_, sources) = Sources::of_record(&record, &own).expect("readable");
+        assert_eq!(sources.has(Name::Mask), stands, "{flags}");
+    }
 }

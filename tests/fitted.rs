@@ -1,0 +1,99 @@
+//! What is wrong by numbers that are on no list: they are read off the recorded values.
+
+use std::path::Path;
+
+use candle_core::{DType, Tensor};
+use mha_trace::check::{Report, Tolerances, check};
+use mha_trace::file::{Output, Record};
+use mha_trace::foreign::NameMap;
+use mha_trace::{Run, Settings, Sources, to_record};
+use serde_json::{Value, json};
+
+fn settings(json: Value) -> Settings {
+    serde_json::from_value(json).expect("valid settings")
+}
+
+fn recorded(settings: &Settings) -> Record {
+    let sources = Sources::load(settings).expect("readable");
+    let run = Run::new(settings, sources).expect("valid");
+    to_record(&run.trace().expect("runs"), run.config())
+}
+
+/// What `check` says of a record, which is written there.
+fn checked(record: &Record, path: &Path) -> Report {
+    Output::create(path).and_then(|output| output.write(record)).expect("written");
+    check(path, &Settings::default(), &NameMap::default(), &Tolerances::default()).expect("checks")
+}
+
+fn told(report: &Report) -> Vec<&str> {
+    let found = report.diagnosis.as_ref().map(|diagnosis| &diagnosis.findings);
+    found.into_iter().flatten().map(|found| found.summary.as_ref()).collect()
+}
+
+/// Rotations by frequencies that are none of a base: each pair of features shows its own.
+#[test]
+fn frequencies_are_read_off_the_rotations() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (path, freqs) = (folder.path().join("run.safetensors"), folder.path().join("freqs.json"));
+    let run =
+        json!({"d_model": 16, "heads": 2, "seq_len": 8, "rope": "half", "rope_base": 10000.0});
+    let meant = recorded(&settings(run.clone()));
+    for (found, summary) in [
+        ([1.0, 0.1, 0.01, 0.001], None),
+        ([1.0, 0.1, 0.037, 0.001], Some("0.037 where 0.01 was meant (pair 2)")),
+        (
+            [0.9, 0.1, 0.01, 0.005],
+            Some("0.9 where 1 was meant (pair 0) and 0.005 where 0.001 was meant (pair 3)"),
+        ),
+        (
+            [1.0, 0.137, 0.137 * 0.137, 0.137 * 0.137 * 0.137],
+            Some("those of base 2839, without scaling"),
+        ),
+    ] {
+        std::fs::write(&freqs, json!(found).to_string()).expect("written");
+        let mut own = run.clone();
+        own["rope_freqs"] = json!(freqs);
+        own.as_object_mut().expect("an object").remove("rope_base");
+        let mut record = recorded(&settings(own));
+        // It says that it is the run that was meant.
+        record.entries.retain(|entry| entry.name != "rope_freqs");
+        record.config.clone_from(&meant.config);
+        let report = checked(&record, &path);
+        let expected = summary.map(|told| format!("rope_freqs: the frequencies are {told}"));
+        println!("{:?} {:?}", report.is_same(), told(&report));
+        assert_eq!(told(&report), Vec::from_iter(expected.as_deref()));
+    }
+}
+
+/// Dot products whose halves are rounded before they are added: in bf16 their numbers tell the type; where they are added
+/// in f32, nothing does.
+#[test]
+fn the_type_of_a_step_is_told_by_its_numbers() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("run.safetensors");
+    let mut record =
+        recorded(&settings(json!({"d_model": 32, "heads": 2, "seq_len": 8, "batch": 2})));
+    record.entries.retain(|entry| {
+        ["x", "w_q", "w_k", "w_v", "w_o", "q_heads", "k_heads", "scores_raw"]
+            .contains(&entry.name.as_str())
+    });
+    let half =
+        |tensor: &Tensor| tensor.to_dtype(DType::BF16).and_then(|half| half.to_dtype(DType::F32));
+    let tensor = |name: &str| record.tensor(name).expect("recorded").clone();
+    let (queries, keys) = (tensor("q_heads"), tensor("k_heads"));
+    let part = |from: usize| {
+        let [queries, keys] = [&queries, &keys]
+            .map(|heads| heads.narrow(3, from, 8).and_then(|part| part.contiguous()));
+        half(&queries?.matmul(&keys?.transpose(2, 3)?.contiguous()?)?)
+    };
+    let sum = part(0).and_then(|first| first + part(8)?).expect("products");
+    let place =
+        record.entries.iter().position(|entry| entry.name == "scores_raw").expect("recorded");
+    for (scores, is_told) in [(half(&sum).expect("rounds"), true), (sum, false)] {
+        record.entries[place].tensor = scores;
+        let report = checked(&record, &path);
+        println!("{:?}", told(&report));
+        let said = "scores_raw: it is computed in bf16: its numbers are of that type, and off by its rounding alone";
+        assert_eq!(told(&report), Vec::from_iter(is_told.then_some(said)));
+    }
+}
