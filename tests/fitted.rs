@@ -43,7 +43,7 @@ fn frequencies_are_read_off_the_rotations() {
         ([1.0, 0.1, 0.037, 0.001], Some("0.037 where 0.01 was meant (pair 2)")),
         (
             [0.9, 0.1, 0.01, 0.005],
-            Some("0.9 where 1 was meant (pair 0) and 0.005 where 0.001 was meant (pair 3)"),
+            Some("0.9 where 1 was meant (pair 0), 0.005 where 0.001 was meant (pair 3)"),
         ),
         (
             [1.0, 0.137, 0.137 * 0.137, 0.137 * 0.137 * 0.137],
@@ -60,7 +60,6 @@ fn frequencies_are_read_off_the_rotations() {
         record.config.clone_from(&meant.config);
         let report = checked(&record, &path);
         let expected = summary.map(|told| format!("rope_freqs: the frequencies are {told}"));
-        println!("{:?} {:?}", report.is_same(), told(&report));
         assert_eq!(told(&report), Vec::from_iter(expected.as_deref()));
     }
 }
@@ -92,7 +91,6 @@ fn the_type_of_a_step_is_told_by_its_numbers() {
     for (scores, is_told) in [(half(&sum).expect("rounds"), true), (sum, false)] {
         record.entries[place].tensor = scores;
         let report = checked(&record, &path);
-        println!("{:?}", told(&report));
         let said = "scores_raw: it is computed in bf16: its numbers are of that type, and off by its rounding alone";
         assert_eq!(told(&report), Vec::from_iter(is_told.then_some(said)));
     }

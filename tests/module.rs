@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device, Tensor};
 use mha_trace::Settings;
 use mha_trace::check::{Report, Tolerances, check};
+use mha_trace::config::Mask;
 use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
 
@@ -88,31 +89,43 @@ fn mistakes_of_what_is_added_are_named_from_the_output_alone() {
     }
 }
 
+/// What attention with three heads of two features makes of (batch, token, feature), without a mask.
+fn attended([queries, keys, values]: &[Tensor; 3]) -> candle_core::Result<Tensor> {
+    let heads = |tensor: &Tensor| tensor.reshape((2, 4, 3, 2))?.transpose(1, 2)?.contiguous();
+    let products = heads(queries)?.matmul(&heads(keys)?.transpose(2, 3)?.contiguous()?)?;
+    let weights = (products * 0.5_f64.sqrt())?.exp()?;
+    let weights = weights.broadcast_div(&weights.sum_keepdim(3)?)?;
+    weights.matmul(&heads(values)?)?.transpose(1, 2)?.contiguous()?.reshape((2, 4, 6))
+}
+
 /// `query`, `key` and `value` beside projections that change nothing may be called before them or behind them. Parameters
 /// that only the module has say which; otherwise the plain reading stands, of queries that are projected already.
 #[test]
 fn a_call_that_can_be_read_in_two_ways_goes_by_its_parameters() {
-    let input = |step: f32| {
+    let input = |step: f64| {
         let cells = Tensor::arange(0_f32, 48.0, &Device::Cpu)
-            .and_then(|all| (all * 0.37)?.sin()? + f64::from(step));
-        cells.and_then(|cells| cells.reshape((2, 4, 6))).expect("48 cells")
+            .and_then(|all| ((all * 0.37)? + step)?.sin()?.reshape((2, 4, 6)));
+        cells.expect("48 cells")
     };
     let same = Tensor::eye(6, DType::F32, &Device::Cpu).expect("a matrix");
     let thrice = Tensor::cat(&[&same, &same, &same], 0).expect("a matrix");
     let packed = vec![("in_proj_weight", thrice)];
-    let separate =
-        ["q_proj.weight", "k_proj.weight", "v_proj.weight"].map(|name| (name, same.clone()));
+    let names = ["q_proj.weight", "k_proj.weight", "v_proj.weight"];
+    let separate = names.map(|name| (name, same.clone())).to_vec();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("call.safetensors");
-    for (parameters, step) in [(separate.to_vec(), "q"), (packed, "x")] {
-        let [query, key, value] = [0.0, 0.3, 0.7].map(input);
-        let given =
-            [("query", query), ("key", key), ("value", value), ("out_proj.weight", same.clone())];
-        let entries = given.into_iter().chain(parameters);
+    for (parameters, step) in [(separate, "q"), (packed, "x")] {
+        let inputs = [0.0, 0.3, 0.7].map(input);
+        let output = attended(&inputs).expect("multiplies");
+        let [query, key, value] = inputs;
+        let others = [("out_proj.weight", same.clone()), ("output", output)];
+        let entries = [("query", query), ("key", key), ("value", value)].into_iter();
+        let entries = entries.chain(others).chain(parameters);
         let entries = entries.map(|(name, tensor)| Entry::of(name, tensor)).collect();
         let record = Record { config: None, entries };
         Output::create(&path).and_then(|output| output.write(&record)).expect("written");
-        let report = checked(&path, &heads());
+        let report = checked(&path, &Settings { mask: Some(Mask::None), ..heads() });
+        assert!(report.is_same(), "{report:?}");
         let taken = report.matches.iter().find(|taken| taken.tensor == "query");
         assert_eq!(taken.map(|taken| taken.step.as_str()), Some(step), "{report:?}");
     }
