@@ -35,25 +35,30 @@ fn told(report: &Report) -> Vec<&str> {
 fn frequencies_are_read_off_the_rotations() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (path, freqs) = (folder.path().join("run.safetensors"), folder.path().join("freqs.json"));
-    let run =
-        json!({"d_model": 16, "heads": 2, "seq_len": 8, "rope": "half", "rope_base": 10000.0});
-    let meant = recorded(&settings(run.clone()));
-    for (found, summary) in [
-        ([1.0, 0.1, 0.01, 0.001], None),
-        ([1.0, 0.1, 0.037, 0.001], Some("0.037 where 0.01 was meant (pair 2)")),
+    let run = json!({"d_model": 16, "heads": 2, "seq_len": 8, "rope": "half"});
+    let scaled = json!({"rope_type": "linear", "factor": 4.0});
+    let none = Value::Null;
+    // 10000 and 2825 to the powers of 0, −1/4, −2/4 and −3/4 are the frequencies of four pairs.
+    for (meant, found, summary) in [
+        (&none, [1.0, 0.1, 0.01, 0.001], None),
+        (&none, [1.0, 0.1, 0.037, 0.001], Some("0.037 where 0.01 was meant (pair 2)")),
         (
+            &none,
             [0.9, 0.1, 0.01, 0.005],
             Some("0.9 where 1 was meant (pair 0), 0.005 where 0.001 was meant (pair 3)"),
         ),
         (
-            [1.0, 0.137, 0.137 * 0.137, 0.137 * 0.137 * 0.137],
-            Some("those of base 2839, without scaling"),
+            &scaled,
+            [0, 1, 2, 3].map(|pair| 2825_f64.powf(-f64::from(pair) / 4.0)),
+            Some("those of base 2825, without scaling"),
         ),
     ] {
+        let mut plain = run.clone();
+        plain["rope_scaling"] = meant.clone();
+        let meant = recorded(&settings(plain));
         std::fs::write(&freqs, json!(found).to_string()).expect("written");
         let mut own = run.clone();
         own["rope_freqs"] = json!(freqs);
-        own.as_object_mut().expect("an object").remove("rope_base");
         let mut record = recorded(&settings(own));
         // It says that it is the run that was meant.
         record.entries.retain(|entry| entry.name != "rope_freqs");

@@ -109,18 +109,16 @@ fn a_call_that_can_be_read_in_two_ways_goes_by_its_parameters() {
     };
     let same = Tensor::eye(6, DType::F32, &Device::Cpu).expect("a matrix");
     let thrice = Tensor::cat(&[&same, &same, &same], 0).expect("a matrix");
-    let packed = vec![("in_proj_weight", thrice)];
-    let names = ["q_proj.weight", "k_proj.weight", "v_proj.weight"];
-    let separate = names.map(|name| (name, same.clone())).to_vec();
+    let packed = vec![("in_proj_weight", thrice), ("out_proj.weight", same.clone())];
+    let separate = ["w_q", "w_k", "w_v", "w_o"].map(|name| (name, same.clone())).to_vec();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("call.safetensors");
     for (parameters, step) in [(separate, "q"), (packed, "x")] {
         let inputs = [0.0, 0.3, 0.7].map(input);
         let output = attended(&inputs).expect("multiplies");
         let [query, key, value] = inputs;
-        let others = [("out_proj.weight", same.clone()), ("output", output)];
-        let entries = [("query", query), ("key", key), ("value", value)].into_iter();
-        let entries = entries.chain(others).chain(parameters);
+        let given = [("query", query), ("key", key), ("value", value), ("output", output)];
+        let entries = given.into_iter().chain(parameters);
         let entries = entries.map(|(name, tensor)| Entry::of(name, tensor)).collect();
         let record = Record { config: None, entries };
         Output::create(&path).and_then(|output| output.write(&record)).expect("written");
