@@ -53,6 +53,12 @@ fn checked(output_alone: bool, every: usize) -> Vec<Checked> {
     entries.par_iter().step_by(every).map(check).collect()
 }
 
+/// What no finding explains, or not whole; all others are told from their steps.
+const NOT_TOLD: [&str; 15] = [
+    "010", "025", "026", "043", "108", "120", "132", "146", "166", "167", "182", "183", "184",
+    "204", "247",
+];
+
 #[test]
 fn the_first_wrong_step_is_found_and_most_mistakes_are_told() {
     let all = checked(false, 1);
@@ -67,9 +73,10 @@ fn the_first_wrong_step_is_found_and_most_mistakes_are_told() {
         }
     }
     assert!(elsewhere.is_empty(), "\n{}", elsewhere.join("\n"));
-    let explained = all.iter().filter(|checked| checked.is_explained()).count();
-    println!("{explained} of {} explained from all steps", all.len());
-    assert!(explained * 100 >= all.len() * 88, "{explained} of {}", all.len());
+    let others = all.iter().filter(|checked| !checked.is_explained());
+    let others = others.map(|checked| checked.entry["name"].as_str().expect("a name"));
+    let others: Vec<&str> = others.filter(|name| !NOT_TOLD.contains(name)).collect();
+    assert!(others.is_empty(), "these were told once: {others:?}");
 }
 
 /// A fifth of them, as whole runs take longer.
