@@ -177,8 +177,8 @@ fn an_encoder_of_another_build_is_not_read_as_the_decoder() {
     assert!(read("pegasus_x", "model.decoder.layers.0.self_attn").is_ok());
 }
 
-/// What classes say in another way than it is read from a config that leaves it out, by settings; of which kind a layer is is
-/// `prefix`. What the library saves says it.
+/// What classes say in another way than it is read from a config that leaves it out, setting by setting: what the library
+/// saves says it. `prefix` stands for whether the layer has an attention at all.
 const SAID_WHEN_SAVED: [(&str, &[&str]); 17] = [
     ("albert", &["prefix"]),
     ("emu3_text_model", &["rope_base"]),
@@ -212,8 +212,8 @@ fn settings_of(config: &Value, file: &Path, layer: u64, prefix: Option<&str>) ->
 }
 
 /// The settings in which the two differ; `prefix` where one alone has an attention there.
-fn differing(left: Option<Value>, right: Option<Value>) -> HashSet<String> {
-    let (Some(left), Some(right)) = (&left, &right) else {
+fn differing(left: Option<&Value>, right: Option<&Value>) -> HashSet<String> {
+    let (Some(left), Some(right)) = (left, right) else {
         let is_one = left.is_some() || right.is_some();
         return is_one.then(|| "prefix".to_owned()).into_iter().collect();
     };
@@ -252,7 +252,7 @@ fn what_a_config_leaves_out_has_the_librarys_defaults() {
         for layer in [0, 1, 3, 5] {
             let (brief, whole) = (read(&brief, layer), read(whole, layer));
             compared += usize::from(whole.is_some());
-            let mut others = differing(brief, whole);
+            let mut others = differing(brief.as_ref(), whole.as_ref());
             others.retain(|key| !known.contains(&key.as_str()));
             if !others.is_empty() {
                 wrong.push(format!("{kind} {layer} {said}: {others:?}"));

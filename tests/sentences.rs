@@ -36,7 +36,7 @@ fn told(record: &Record, step: &str, wrong: &dyn Fn(&[usize]) -> f64, path: &Pat
     Output::create(path).and_then(|output| output.write(&record)).expect("written");
     let report = check(path, &Settings::default(), &NameMap::default(), &Tolerances::default());
     let found = report.expect("checks").diagnosis.map(|diagnosis| diagnosis.findings);
-    found.into_iter().flatten().map(|found| found.summary.to_string()).collect()
+    found.into_iter().flatten().map(|found| found.summary).collect()
 }
 
 /// Asserts that each wrong computation is told in its sentence, and in no other.
@@ -165,6 +165,9 @@ fn a_wrong_part_of_a_mask_is_told() {
     );
 }
 
+/// What stands at an item, head, token and feature.
+type Places<'p> = &'p (dyn Fn(usize, usize, usize, usize) -> f64 + Sync);
+
 /// Values of two items, three heads, four tokens and six features that stand in other places.
 #[test]
 fn numbers_in_other_places_are_told_by_where_they_stand() {
@@ -172,7 +175,7 @@ fn numbers_in_other_places_are_told_by_where_they_stand() {
     let record = recorded(run, &["v", "v_heads"]);
     let own = values(record.tensor("v_heads").expect("recorded"));
     let at = |b: usize, h: usize, t: usize, f: usize| own[((b * 3 + h) * 4 + t) * 6 + f];
-    let cases: &[(&str, &(dyn Fn(usize, usize, usize, usize) -> f64 + Sync))] = &[
+    let cases: &[(&str, Places)] = &[
         ("it is reversed along the feature axis", &|b, h, t, f| at(b, h, t, 5 - f)),
         ("it is reversed along the token axis", &|b, h, t, f| at(b, h, 3 - t, f)),
         ("it is reversed along the head axis", &|b, h, t, f| at(b, 2 - h, t, f)),
