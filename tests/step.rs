@@ -337,6 +337,33 @@ fn a_file_begins_where_it_differs() {
     assert_eq!(walk.end(), 0);
 }
 
+/// A window that is closed leaves no process behind.
+#[test]
+fn it_ends_with_its_terminal() {
+    let pair = native_pty_system().openpty(size(24, 80)).expect("a pseudo-terminal");
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_mha-trace"));
+    command.args(WALKTHROUGH);
+    command.env("TERM", "xterm-256color");
+    let mut child = pair.slave.spawn_command(command).expect("starts");
+    drop(pair.slave);
+    let (mut reader, mut screen) =
+        (pair.master.try_clone_reader().expect("readable"), screen(24, 80));
+    while !screen.screen().contents().contains("Enter") {
+        let mut bytes = [0; 4096];
+        let count = reader.read(&mut bytes).expect("shows something");
+        screen.process(&bytes[..count]);
+    }
+    drop((reader, pair.master));
+    let end = Instant::now() + PATIENCE;
+    while child.try_wait().expect("waits").is_none() {
+        if Instant::now() > end {
+            child.kill().expect("killed");
+            panic!("it is still there");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn ctrl_c_and_signals_end_it() {
     let mut walk = Walk::start(&WALKTHROUGH);

@@ -33,16 +33,16 @@ pub fn walk(route: &Route) -> io::Result<()> {
     let route = Route { trace, ..*route };
     let terminal = ratatui::try_init()?;
     let walked = go(Walk::new(route), terminal, &signalled);
-    ratatui::try_restore()?;
-    walked?;
+    let restored = ratatui::try_restore();
     match i32::try_from(signalled.load(Ordering::Relaxed)) {
         Ok(signal) if signal != 0 => emulate_default_handler(signal),
-        Ok(_) | Err(_) => Ok(()),
+        Ok(_) | Err(_) => walked.and(restored),
     }
 }
 
 fn go(mut walk: Walk, mut terminal: DefaultTerminal, signalled: &AtomicUsize) -> io::Result<()> {
     let mut drawn = None;
+    let mut patience = Duration::ZERO;
     while signalled.load(Ordering::Relaxed) == 0 {
         // The window may have changed before its changes were listened to.
         let size = Some(terminal.size()?);
@@ -50,9 +50,16 @@ fn go(mut walk: Walk, mut terminal: DefaultTerminal, signalled: &AtomicUsize) ->
             terminal.draw(|frame| walk.draw(frame))?;
             drawn = size;
         }
-        if !event::poll(PATIENCE)? {
+        if is_gone(patience)? {
+            signalled.store(usize::try_from(SIGHUP).unwrap_or_default(), Ordering::Relaxed);
+            break;
+        }
+        // Keys that were pressed at once are read at once, and wait there.
+        if !event::poll(Duration::ZERO)? {
+            patience = PATIENCE;
             continue;
         }
+        patience = Duration::ZERO;
         match event::read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release => match meant(key) {
                 Some(key) if walk.press(key) => drawn = None,
@@ -63,6 +70,28 @@ fn go(mut walk: Walk, mut terminal: DefaultTerminal, signalled: &AtomicUsize) ->
         }
     }
     Ok(())
+}
+
+/// Waits for keys, and tells whether the terminal is gone: crossterm would read from it for ever, and not hear a signal.
+#[cfg(unix)]
+fn is_gone(patience: Duration) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let stdin = io::stdin();
+    let mut terminal = [PollFd::new(&stdin, PollFlags::IN)];
+    let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+    match poll(&mut terminal, Some(&patience)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let [terminal] = terminal;
+    Ok(terminal.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+}
+
+/// Waits for keys. Other systems end a program with its terminal.
+#[cfg(not(unix))]
+fn is_gone(patience: Duration) -> io::Result<bool> {
+    event::poll(patience).map(|_| false)
 }
 
 /// The key that somebody means, of those with another held down.
