@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::file::Output;
+use crate::file::{Output, undisturbed};
 
 /// The files that are removed.
 static BEGUN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -28,6 +28,7 @@ pub fn watch() {
             let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
             let _ = ready.send(());
             for signal in signals.forever() {
+                let _whole = undisturbed();
                 let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
                 // What is not there any more has been written, or given up.
                 begun.iter().for_each(|path| drop(fs::remove_file(path)));

@@ -23,6 +23,7 @@ mod place;
 mod record;
 mod safetensors;
 mod setting_text;
+mod staged;
 mod text;
 mod torch;
 
@@ -42,3 +43,5 @@ pub use place::{Files, read_place, recorded_in};
 pub(crate) use place::{one_tensor, split_path, split_place};
 pub(crate) use record::dtype_name;
 pub use record::{Entry, Record};
+#[cfg(all(feature = "cli", unix))]
+pub(crate) use staged::undisturbed;

@@ -4,13 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
 use super::bundle::Info;
 use super::format::{Page, Writer, json_writer, writer};
 use super::growing::Growing;
 use super::input::{io_reason, shortage};
 use super::record::Record;
+use super::staged::Staged;
 use crate::config::Settings;
 use crate::error::{Error, Result};
 
@@ -25,13 +24,13 @@ pub struct Output {
 /// Where an output is written.
 enum Place {
     /// To a file beside the target, which then takes its place.
-    Beside(NamedTempFile),
+    Beside(Staged),
     /// To a stream that is open already.
     Stream(File),
 }
 
 impl Output {
-    /// Opens a temporary file beside `path`, whose extension names the format. A stream, as `/dev/stdout`, is JSON.
+    /// Begins a file in the folder of `path`, whose extension names the format. A stream, as `/dev/stdout`, is JSON.
     ///
     /// # Errors
     /// If the extension is unknown, or the file cannot be written there.
@@ -43,27 +42,19 @@ impl Output {
             return Ok(Self { path, writer, place: Place::Stream(stream) });
         }
         let writer = writer(path)?;
-        #[cfg_attr(not(unix), expect(unused_variables, reason = "there are none"))]
         let permissions = replaceable(path)?;
         let target = target(path).map_err(|error| unwritable(path, &error))?;
         let folder = target.parent().unwrap_or(Path::new("/"));
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".mha-trace-");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            // Of a new file, the system takes away what its mask says.
-            builder.permissions(permissions.unwrap_or(fs::Permissions::from_mode(0o666)));
-        }
-        let temporary = builder.tempfile_in(folder).map_err(|error| unwritable(path, &error))?;
-        Ok(Self { path: target, writer, place: Place::Beside(temporary) })
+        let staged = Staged::new(folder, permissions).map_err(|error| unwritable(path, &error))?;
+        Ok(Self { path: target, writer, place: Place::Beside(staged) })
     }
 
-    /// The file beside the target that is written first. Whoever ends without dropping this has to remove it.
+    /// The file beside the target that is written first, if it has a name. Whoever ends without dropping this has to
+    /// remove it.
     #[must_use]
     pub fn temporary(&self) -> Option<&Path> {
         match &self.place {
-            Place::Beside(temporary) => Some(temporary.path()),
+            Place::Beside(staged) => staged.path(),
             Place::Stream(_) => None,
         }
     }
@@ -145,10 +136,7 @@ impl Output {
     fn fill(self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
         let Self { path, place, .. } = self;
         let written = match place {
-            Place::Beside(temporary) => write(temporary.as_file())
-                // What takes an old file's place is on the disk before the old one is gone.
-                .and_then(|()| if path.exists() { temporary.as_file().sync_all() } else { Ok(()) })
-                .and_then(|()| Ok(temporary.persist(&path).map(drop)?)),
+            Place::Beside(staged) => write(staged.file()).and_then(|()| staged.put(&path)),
             Place::Stream(stream) => through(&stream, write),
         };
         written.map_err(|error| unwritable(&path, &error))

@@ -177,6 +177,8 @@ fn a_machine_without_threads_does_all_in_one() {
         &["explain", "output[0,1,2]"],
         &["check", golden.to_str().expect("text")],
         &["-t", "40", "-q", "-o", "again.json"],
+        // Candle would start threads of its own for these.
+        &["-t", "200", "-H", "4", "--softcap", "5", "--dtype", "f64", "--last", "1"],
     ];
     for args in all {
         // No thread gets a stack of this size.
@@ -195,6 +197,15 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.expect("there is a kill").success());
 }
 
+/// Whether the program has begun to write a file in the folder, with a name or without one.
+fn has_begun(child: &Child, folder: &Path) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{}/fd", child.id())) else {
+        return names(folder).len() > 1;
+    };
+    let mut open = open.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    open.any(|file| file.starts_with(folder))
+}
+
 /// Files of several kinds, each large enough that writing takes a while.
 const LARGE: [&str; 4] = ["run.json", "run.npz", "run.safetensors", "run.html"];
 
@@ -208,7 +219,7 @@ fn a_signal_removes_what_was_begun_and_ends_the_program() {
             let args = ["-t", "700", "-d", "64", "-H", "8", "-q", "-o", file];
             let mut child = command(at).args(args).spawn().expect("the binary runs");
             let start = Instant::now();
-            while names(at).len() < 2 && start.elapsed() < PATIENCE {
+            while !has_begun(&child, at) && start.elapsed() < PATIENCE {
                 sleep(Duration::from_micros(200));
             }
             signal(&child, name);
@@ -238,7 +249,7 @@ fn a_file_that_is_ended_at_any_moment_is_the_old_one_or_the_new() {
                 });
                 let most = u64::try_from(longest.as_micros()).expect("short") * 5 / 4;
                 let mut random = 12_345 + half as u64;
-                let mut ended = 0;
+                let (mut ended, mut stayed) = (0, 0);
                 for time in 0..TIMES {
                     // The generator of Numerical Recipes.
                     random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) % (1 << 32);
@@ -254,15 +265,18 @@ fn a_file_that_is_ended_at_any_moment_is_the_old_one_or_the_new() {
                     let held = fs::read(at.join(file)).expect("there");
                     assert!(held == first || held == second, "{name}: {} bytes", held.len());
                     if name == "-KILL" {
-                        // Nobody can remove what it had begun.
                         for left in names(at).iter().filter(|left| left.starts_with(".mha-trace-"))
                         {
                             fs::remove_file(at.join(left)).expect("ours");
+                            stayed += 1;
                         }
                     }
                     assert_eq!(names(at), [file], "{name}");
                 }
                 assert!(ended > 10, "{ended} of {TIMES} were still running");
+                // A file that is whole has a name of its own for a moment; where files need a name to be written, it stays.
+                let is_rare = stayed < 4 || !cfg!(target_os = "linux");
+                assert!(is_rare, "{stayed} files stayed, of those that were killed");
             });
         }
     });
