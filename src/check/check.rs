@@ -12,11 +12,12 @@ use super::other_settings::{fits_under, fitting_keys, fitting_layer};
 use super::recomputed::{Recomputed, in_the_runs_type};
 use super::recorded::own_trace;
 use super::report::{Report, Status, StepReport};
+use super::streamed::same;
 use super::tolerance::Tolerances;
 use super::ways::judged;
 use crate::config::{Config, Mask, Settings, Start};
 use crate::error::Result;
-use crate::file::{Record, read_place};
+use crate::file::{Files, Record, read_place};
 use crate::foreign::NameMap;
 use crate::program::{Name, Op, Trace};
 
@@ -32,7 +33,15 @@ pub fn check(
     map: &NameMap,
     tolerances: &Tolerances,
 ) -> Result<Report> {
-    checked(path, flags, map, tolerances).map(|checked| checked.report)
+    let mut files = Files::open(path)?;
+    // What is wrong with the file is told where it is checked as a whole.
+    if *map == NameMap::default()
+        && let Ok(Some((run, steps))) = same(&mut files, flags, tolerances)
+        && let Ok(report) = Report::of(path, steps, tolerances)
+    {
+        return Ok(Report { labels: run.config().labels(), ..report });
+    }
+    checked_whole(path, files.read()?, flags, map, tolerances).map(|checked| checked.report)
 }
 
 /// A checked file: what was found, and the numbers of both sides.
@@ -77,7 +86,16 @@ pub fn checked(
     map: &NameMap,
     tolerances: &Tolerances,
 ) -> Result<Checked> {
-    let mut record = read_place(path)?;
+    checked_whole(path, read_place(path)?, flags, map, tolerances)
+}
+
+fn checked_whole(
+    path: &Path,
+    mut record: Record,
+    flags: &Settings,
+    map: &NameMap,
+    tolerances: &Tolerances,
+) -> Result<Checked> {
     let is_foreign = record.config.is_none();
     let mapped = map.apply(&mut [&mut record.entries[..]]).map_err(|error| error.in_file(path))?;
     let found = judged(&record, flags, tolerances).map_err(|error| error.in_file(path))?;

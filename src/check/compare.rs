@@ -1,12 +1,14 @@
 //! Two tensors of one shape, element by element.
 
+use std::sync::{Mutex, PoisonError};
+
 use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::file::InFile;
-use crate::program::{CHUNK, Numbers, Precision, chunk, unravel};
+use crate::program::{CHUNK, Misread, Numbers, Precision, chunk, unravel};
 
 /// How two tensors of one shape differ.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,11 +38,9 @@ pub struct Comparison {
 /// If candle fails.
 pub fn is_exact_in(values: &Tensor, precision: Precision) -> Result<bool> {
     let flat = values.flatten_all()?;
-    #[allow(clippy::float_cmp, reason = "exactly the same")]
-    let is_held = |value: f64| precision.of(value) == value || value.is_nan();
     // What a type does not hold mostly shows at once.
     for start in (0..flat.elem_count()).step_by(CHUNK) {
-        if !chunk(&flat, start, CHUNK)?.into_iter().all(is_held) {
+        if !chunk(&flat, start, CHUNK)?.into_iter().all(|value| precision.holds(value)) {
             return Ok(false);
         }
     }
@@ -62,13 +62,10 @@ pub fn compare(left: &Tensor, right: &Tensor, tolerance: Tolerance) -> Result<Co
             let (left, right) = (part(&flat_left)?, part(&flat_right)?);
             return Ok(Part::of(*start, left.into_iter().zip(right), tolerance));
         };
-        let pairs = left.iter().zip(right.iter()).skip(*start).take(CHUNK);
-        // Numbers of the same bits agree, and most files that are compared have many.
-        let apart =
-            pairs.clone().fold(0, |bits, (left, right)| bits | (left.to_bits() ^ right.to_bits()));
-        let taken = if apart == 0 { 1 } else { CHUNK };
-        let wide = pairs.take(taken).map(|(left, right)| (f64::from(*left), f64::from(*right)));
-        Ok(Part::of(*start, wide, tolerance))
+        let part = |all: &[f32]| *start..all.len().min(*start + CHUNK);
+        let part = (left.get(part(left)), right.get(part(right)));
+        let (Some(left), Some(right)) = part else { return Err(Misread.into()) };
+        Ok(Part::of_f32(*start, left, right, tolerance))
     };
     joined(count, left.dims(), (left.dtype(), right.dtype()), part)
 }
@@ -101,6 +98,27 @@ pub fn compare_in_files(
     joined(count, dims, (DType::F32, DType::F32), part)
 }
 
+/// Numbers of f32 that are compared as they come, in any order and by several threads.
+#[derive(Default)]
+pub struct Parts(Mutex<Vec<(usize, Part)>>);
+
+impl Parts {
+    /// Compares some, from the one at `start` on, and tells whether they agree.
+    pub fn add(&self, start: usize, left: &[f32], right: &[f32], tolerance: Tolerance) -> bool {
+        let part = Part::of_f32(start, left, right, tolerance);
+        let agree = part.mismatched == 0;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((start, part));
+        agree
+    }
+
+    /// The comparison of all, of two tensors that have `dims`.
+    pub fn whole(self, dims: &[usize]) -> Comparison {
+        let mut parts = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        parts.sort_by_key(|(start, _)| *start);
+        Part::all(parts.into_iter().map(|(_, part)| part), dims, (DType::F32, DType::F32))
+    }
+}
+
 /// The comparison of all parts of so many elements, of which each is known by its first.
 fn joined(
     count: usize,
@@ -114,17 +132,7 @@ fn joined(
         [] | [_] => starts.iter().map(part).collect(),
         _ => starts.par_iter().map(part).collect(),
     };
-    let whole = parts?.into_iter().reduce(Part::and).unwrap_or_default();
-    Ok(Comparison {
-        max_abs: whole.max_abs,
-        max_rel: whole.max_rel,
-        mismatched: whole.mismatched,
-        count,
-        worst: unravel(whole.worst, dims),
-        left: whole.left,
-        right: whole.right,
-        dtypes,
-    })
+    Ok(Part::all(parts?.into_iter(), dims, dtypes))
 }
 
 /// How some elements differ.
@@ -156,6 +164,35 @@ impl Part {
             }
         }
         part
+    }
+
+    /// Numbers of the same bits agree, and most that are compared have them: the first is then as far off as any.
+    fn of_f32(start: usize, left: &[f32], right: &[f32], tolerance: Tolerance) -> Self {
+        let pairs = left.iter().zip(right);
+        let apart =
+            pairs.clone().fold(0, |bits, (left, right)| bits | (left.to_bits() ^ right.to_bits()));
+        let taken = if apart == 0 { 1 } else { left.len() };
+        let wide = pairs.take(taken).map(|(left, right)| (f64::from(*left), f64::from(*right)));
+        Self::of(start, wide, tolerance)
+    }
+
+    /// The comparison of two tensors of which these are all parts, in order.
+    fn all(
+        parts: impl Iterator<Item = Self>,
+        dims: &[usize],
+        dtypes: (DType, DType),
+    ) -> Comparison {
+        let whole = parts.reduce(Self::and).unwrap_or_default();
+        Comparison {
+            max_abs: whole.max_abs,
+            max_rel: whole.max_rel,
+            mismatched: whole.mismatched,
+            count: dims.iter().product(),
+            worst: unravel(whole.worst, dims),
+            left: whole.left,
+            right: whole.right,
+            dtypes,
+        }
     }
 
     /// These elements and those behind them.

@@ -316,6 +316,11 @@ const TYPES_ALONE: usize = 1 << 21;
 /// 2^−9, which sums of numbers that cancel out make tens of times as large.
 const MOST_ROUNDING: f64 = 0.2;
 
+/// Whether a step stays in f32 where softmax is computed in it and all else has 16 bits.
+pub fn is_of_softmax(step: Name) -> bool {
+    step.row().is_of_scores() || step == Name::Weights
+}
+
 /// The 16-bit type that a file's values were computed in: that of a tensor, or the one that all its computed values
 /// are numbers of, as `NumPy` has no bf16 and people widen what they record.
 ///
@@ -332,12 +337,8 @@ pub fn half(record: &Record, trace: &Trace) -> Result<Option<DType>> {
             trace.step(name).map_or(name.role() == Role::Computed, Step::is_computed)
         })
     });
-    // Scores and weights stay in f32 where softmax is computed in it.
-    let is_of_softmax = |entry: &&Entry| {
-        Name::in_files(&entry.name)
-            .is_some_and(|name| name.row().is_of_scores() || name == Name::Weights)
-    };
-    let (of_softmax, others): (Vec<&Entry>, Vec<&Entry>) = computed.partition(is_of_softmax);
+    let (of_softmax, others): (Vec<&Entry>, Vec<&Entry>) =
+        computed.partition(|entry| Name::in_files(&entry.name).is_some_and(is_of_softmax));
     let telling = if others.is_empty() { of_softmax } else { others };
     let computed: Vec<&Tensor> = telling.into_iter().map(|entry| &entry.tensor).collect();
     for precision in [Precision::Bf16, Precision::F16] {

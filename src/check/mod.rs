@@ -39,6 +39,7 @@ mod replay;
 mod report;
 mod rerun;
 mod sieve;
+mod streamed;
 mod told_cells;
 mod tolerance;
 mod trend;

@@ -246,7 +246,8 @@ fn outside(step: &Step) -> Option<&Tensor> {
     Some(&step.value).filter(|_| !step.is_computed())
 }
 
-fn is_amiss(step: Option<Name>, value: f64) -> bool {
+/// Whether a value of a step is NaN, or infinite where it should not be.
+pub fn is_amiss(step: Option<Name>, value: f64) -> bool {
     let is_masked = step.is_some_and(|step| step.row().blocked == BlockedCells::Low);
     value.is_nan() || value == f64::INFINITY || (value == f64::NEG_INFINITY && !is_masked)
 }
@@ -267,7 +268,7 @@ fn cell(values: &Tensor, index: &[usize]) -> Result<f64> {
 }
 
 /// The first value of a step that is NaN, or infinite where it should not be.
-fn first_of(step: Option<Name>, values: &Tensor) -> Result<Option<(Vec<usize>, f64)>> {
+pub fn first_of(step: Option<Name>, values: &Tensor) -> Result<Option<(Vec<usize>, f64)>> {
     let found = position(values, |value| is_amiss(step, value))?;
     Ok(found.map(|(at, value)| (unravel(at, values.dims()), value)))
 }

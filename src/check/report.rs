@@ -154,7 +154,7 @@ impl StepReport {
     }
 
     /// A step that both sides have, compared.
-    fn with(self, comparison: Comparison) -> Self {
+    pub(super) fn with(self, comparison: Comparison) -> Self {
         let status = if comparison.mismatched == 0 { Status::Same } else { Status::Differs };
         Self { status, comparison: Some(comparison), ..self }
     }

@@ -310,17 +310,21 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let mut html = None;
     for path in &paths {
         let progress = Progress::of(tr!("checking {path}", path = quoted_path(path)));
-        let checked = check::checked(path, &flags, &map, &tolerances);
+        // A page shows the numbers of both sides.
+        let checked = match page {
+            Some(_) => check::checked(path, &flags, &map, &tolerances).and_then(|checked| {
+                html = Some(checked_html(&checked, of_checked(), flag)?);
+                Ok(checked.report)
+            }),
+            None => check::check(path, &flags, &map, &tolerances),
+        };
         drop(progress);
         match checked {
-            Ok(checked) => {
+            Ok(report) => {
                 if args.run.is_verbose {
-                    print_matches(&checked.report.matches);
+                    print_matches(&report.matches);
                 }
-                if page.is_some() {
-                    html = Some(checked_html(&checked, of_checked(), flag)?);
-                }
-                reports.push(checked.report);
+                reports.push(report);
             }
             Err(error) => {
                 super::report(&error.into());

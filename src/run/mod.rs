@@ -9,6 +9,7 @@ mod sources;
 mod stream;
 
 pub use masks::{key_mask_rows, positions_in, positions_of};
+pub(crate) use memory::fits_step;
 pub use record::to_record;
 pub use sources::Sources;
 

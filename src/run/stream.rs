@@ -60,9 +60,15 @@ impl Run {
     }
 
     fn stream(&self, file: Option<&Growing>) -> Result<()> {
-        let dtype = self.config.dtype.into();
-        fits_given(&self.program, dtype)?;
-        let taken = Taken { file, dtype };
-        self.program.stream(self.given()?, &taken)
+        self.stream_to(&Taken { file, dtype: self.config.dtype.into() })
+    }
+
+    /// Draws, loads and computes everything, and hands the numbers over as they are made.
+    ///
+    /// # Errors
+    /// As [`Run::compute`], and those of `receiver`.
+    pub(crate) fn stream_to(&self, receiver: &dyn Receiver) -> Result<()> {
+        fits_given(&self.program, self.config.dtype.into())?;
+        self.program.stream(self.given()?, receiver)
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test reads with all of it")]
 
+pub mod transcript;
+
 use std::path::Path;
 use std::process::Command;
 

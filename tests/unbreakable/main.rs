@@ -391,7 +391,8 @@ fn what_does_not_fit_in_memory_is_refused() {
         &["diff", "bomb.npz", "bomb.npz"],
         &["--x", "bomb.npz"],
         &["--attn-mask", "bomb.npz"],
-        &["check", "large.safetensors"],
+        // A page shows the numbers of both sides.
+        &["check", "-o", "large.html", "large.safetensors"],
         &["--config", "large.safetensors"],
         &["explain", "output", "large.safetensors"],
         &["-t", "2000"],
@@ -415,6 +416,7 @@ fn what_does_not_fit_in_memory_is_refused() {
     // What is compared where it stands, or made some rows at a time, needs no room.
     for args in [
         &["diff", "-q", "large.safetensors", "large.safetensors"][..],
+        &["check", "-q", "large.safetensors"],
         &["-q", "-t", "4000", "--no-mask"],
         &["-q", "-t", "3000", "--no-mask", "-o", "grown.safetensors"],
     ] {

@@ -80,6 +80,13 @@ impl Precision {
         }
     }
 
+    /// Whether it holds a number exactly, as every type holds NaN.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        #[allow(clippy::float_cmp, reason = "exactly the same")]
+        let is_held = self.of(value) == value;
+        is_held || value.is_nan()
+    }
+
     /// A tensor's numbers, rounded to it and in their own type again.
     ///
     /// # Errors
