@@ -7,7 +7,7 @@ use crate::config::Settings;
 use crate::error::Result;
 use crate::file::{Entry, Record};
 use crate::foreign::{FoundMask, Match, Unmatched, are_booleans, last_segment, meanings};
-use crate::program::Name;
+use crate::program::{Name, first_number};
 use crate::run::positions_in;
 
 /// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
@@ -151,8 +151,7 @@ pub fn leaves_rows_empty(mask: &Tensor) -> Result<bool> {
 /// If candle fails.
 pub fn has_nan(record: &Record) -> Result<bool> {
     for entry in record.entries.iter().filter(|entry| entry.tensor.dtype().is_float()) {
-        let numbers = entry.tensor.flatten_all()?.to_dtype(DType::F32)?.to_vec1::<f32>()?;
-        if numbers.iter().any(|number| number.is_nan()) {
+        if first_number(&entry.tensor, f64::is_nan)?.is_some() {
             return Ok(true);
         }
     }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::tolerance::Tolerance;
 use crate::error::Result;
 use crate::file::InFile;
-use crate::program::{CHUNK, Misread, Numbers, Precision, chunk, unravel};
+use crate::program::{CHUNK, Misread, Numbers, Precision, chunk, first_number, unravel};
 
 /// How two tensors of one shape differ.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,14 +37,8 @@ pub struct Comparison {
 /// # Errors
 /// If candle fails.
 pub fn is_exact_in(values: &Tensor, precision: Precision) -> Result<bool> {
-    let flat = values.flatten_all()?;
     // What a type does not hold mostly shows at once.
-    for start in (0..flat.elem_count()).step_by(CHUNK) {
-        if !chunk(&flat, start, CHUNK)?.into_iter().all(|value| precision.holds(value)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    Ok(first_number(values, |value| !precision.holds(value))?.is_none())
 }
 
 /// Compares two tensors of one shape.

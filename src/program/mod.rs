@@ -39,7 +39,7 @@ pub use name::{Name, Projection};
 pub use narrow::{Narrowed, Part};
 pub use op::{Misread, Op, Operation};
 pub use ops::*;
-pub(crate) use pairs::{CHUNK, chunk, of_pairs};
+pub(crate) use pairs::{CHUNK, chunk, first_number, of_pairs};
 pub use pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row, Turning, When};
 pub(crate) use raw::make_ready;
 pub use role::Role;

@@ -1,4 +1,4 @@
-//! Two tensors of one shape, some numbers of both at a time, on all cores.
+//! Numbers of tensors, some at a time: of one, or of two of one shape on all cores.
 
 use candle_core::{DType, Tensor};
 use rayon::prelude::*;
@@ -42,4 +42,22 @@ pub(crate) fn of_pairs<T: Send>(
 pub(crate) fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f64>> {
     let part = flat.narrow(0, start, length.min(flat.elem_count() - start))?;
     Ok(part.to_dtype(DType::F64)?.to_vec1()?)
+}
+
+/// The first number of a tensor of which something is true, and its place among all.
+///
+/// # Errors
+/// If candle fails.
+pub(crate) fn first_number(
+    tensor: &Tensor,
+    is_it: impl Fn(f64) -> bool,
+) -> Result<Option<(usize, f64)>> {
+    let flat = tensor.flatten_all()?;
+    for start in (0..flat.elem_count()).step_by(CHUNK) {
+        let numbers = chunk(&flat, start, CHUNK)?;
+        if let Some(at) = numbers.iter().position(|number| is_it(*number)) {
+            return Ok(Some((start + at, numbers[at])));
+        }
+    }
+    Ok(None)
 }

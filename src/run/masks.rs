@@ -6,7 +6,7 @@ use crate::config::{AttnMaskTrue, Config, Positions, Sizes};
 use crate::error::{Error, Result};
 use crate::file::one_tensor;
 use crate::foreign::{last_segment, meanings};
-use crate::program::{Name, unravel, whole};
+use crate::program::{Name, first_number, unravel, whole};
 
 /// The mask of a file as the step that it is: what it blocks, or what it adds to the scores.
 ///
@@ -79,10 +79,9 @@ fn of_queries(config: &Config, mask: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If it holds anything but 0 and 1.
 pub fn zeros_and_ones(name: &str, tensor: &Tensor) -> Result<Tensor> {
-    let values = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     #[allow(clippy::float_cmp, reason = "0 and 1 exactly")]
-    let other = values.iter().enumerate().find(|(_, value)| **value != 0.0 && **value != 1.0);
-    if let Some((at, value)) = other {
+    let is_other = |value: f64| value != 0.0 && value != 1.0;
+    if let Some((at, value)) = first_number(tensor, is_other)? {
         let what = tr!(
             "holds {value} at {dims}, neither 0 nor 1",
             value,

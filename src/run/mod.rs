@@ -21,7 +21,7 @@ use crate::attention::attention;
 use crate::config::{Config, Settings};
 use crate::error::{Error, Result};
 use crate::foreign::{Match, are_booleans};
-use crate::program::{Given, Name, Op, Program, Role, Step, Trace};
+use crate::program::{Given, Name, Op, Program, Role, Step, Trace, first_number, of_pairs};
 
 /// A run that is decided and checked, and not yet started.
 #[derive(Debug, Clone)]
@@ -84,8 +84,7 @@ impl Run {
     pub fn not_numbers(&self) -> Result<Vec<Name>> {
         let mut found = Vec::new();
         for (name, tensor) in self.sources.given(&self.config)? {
-            let values = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-            if values.iter().any(|value| value.is_nan()) {
+            if first_number(&tensor, f64::is_nan)?.is_some() {
                 found.push(name);
             }
         }
@@ -218,7 +217,7 @@ impl Sources {
             };
             let follows = program.part(at).run(&others.given(config)?)?;
             let Some(follows) = follows.step(name) else { continue };
-            if alike(&own, &follows.value) {
+            if alike(&own, &follows.value)? {
                 self.follow(name, follows.value.dims());
             }
         }
@@ -227,14 +226,14 @@ impl Sources {
 }
 
 /// Whether two tensors broadcast to the same numbers, but for the last bits of an f32.
-fn alike(left: &Tensor, right: &Tensor) -> bool {
+fn alike(left: &Tensor, right: &Tensor) -> Result<bool> {
     let shape = if left.elem_count() > right.elem_count() { left.shape() } else { right.shape() };
-    let values = |tensor: &Tensor| {
-        tensor.to_dtype(DType::F64)?.broadcast_as(shape)?.flatten_all()?.to_vec1::<f64>()
+    let (Ok(left), Ok(right)) = (left.broadcast_as(shape), right.broadcast_as(shape)) else {
+        return Ok(false);
     };
-    let (Ok(left), Ok(right)) = (values(left), values(right)) else { return false };
     let near = 4.0 * f64::from(f32::EPSILON);
     #[allow(clippy::float_cmp, reason = "equal infinities")]
     let is_near = |(l, r): (&f64, &f64)| l == r || (l - r).abs() <= near * r.abs();
-    left.iter().zip(&right).all(is_near)
+    let parts = of_pairs(&left, &right, |left, right| left.iter().zip(right).all(is_near))?;
+    Ok(parts.into_iter().all(|are_near| are_near))
 }
