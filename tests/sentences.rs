@@ -232,3 +232,73 @@ fn numbers_in_other_places_are_told_by_where_they_stand() {
     });
     assert_told(&record, "v_heads", &cases.collect::<Vec<_>>());
 }
+
+/// Whether a key is blocked, by query and key.
+type Between<'b> = &'b (dyn Fn(usize, usize) -> bool + Sync);
+
+/// Causal scores of eight tokens under a window of three keys, with other cells blocked.
+#[test]
+fn a_wrong_window_is_told_by_its_shape() {
+    let run = json!({"seq_len": 8, "heads": 2, "mask": "causal", "window": 3});
+    let record = recorded(run, &["scores", "masked_scores"]);
+    let scores = values(record.tensor("scores").expect("recorded"));
+    let fill = f64::from(-1e9_f32);
+    let cases: &[(&str, Between)] = &[
+        ("the window of 3 reaches both ways, into later keys too", &|q, k| q.abs_diff(k) >= 3),
+        ("half of the window of 3 lies on either side of the query", &|q, k| q.abs_diff(k) > 1),
+        ("the window of 3 reaches no key but the query's own", &|q, k| q != k),
+        ("the keys within the window are blocked, and later ones", &|q, k| k > q || q - k < 3),
+        ("chunks of 3 tokens in place of a sliding window", &|q, k| k > q || q / 3 != k / 3),
+        ("chunks of 3 tokens, not causal, in place of a sliding window", &|q, k| q / 3 != k / 3),
+        ("only the first 3 keys are visible", &|q, k| k > q || k >= 3),
+        ("only the last 3 keys are visible, for every query", &|q, k| k > q || k < 5),
+    ];
+    let cases = cases.iter().map(|(sentence, blocks)| {
+        let cell = |place: &[usize]| {
+            let &[_, head, query, key] = place else { return 0.0 };
+            if blocks(query, key) { fill } else { scores[(head * 8 + query) * 8 + key] }
+        };
+        (format!("masked_scores: {sentence}"), Box::new(cell) as Cell)
+    });
+    assert_told(&record, "masked_scores", &cases.collect::<Vec<_>>());
+}
+
+/// Head outputs of two items, three heads, four tokens and two features that are put side by side in another order.
+#[test]
+fn heads_that_are_merged_in_another_order_are_told() {
+    let run = json!({"batch": 2, "seq_len": 4, "heads": 3, "d_model": 6});
+    let record = recorded(run, &["head_outputs", "concat"]);
+    let own = values(record.tensor("head_outputs").expect("recorded"));
+    let sizes = [2, 3, 4, 2];
+    let names = ["batch", "head", "query", "feature"];
+    let own = &own;
+    let orders =
+        [[0, 1, 3, 2], [0, 2, 3, 1], [0, 3, 1, 2], [0, 3, 2, 1], [1, 0, 2, 3], [2, 0, 1, 3]];
+    let mut cases: Vec<(String, Cell)> = orders
+        .iter()
+        .map(|order| {
+            let told = order.map(|axis| names[axis]).join(", ");
+            let moved = order.map(|axis| sizes[axis]);
+            let cell = move |place: &[usize]| {
+                let mut from = [0; 4];
+                let at = unravel((place[0] * 4 + place[1]) * 6 + place[2], &moved);
+                for (axis, at) in order.iter().zip(at) {
+                    from[*axis] = at;
+                }
+                own[((from[0] * 3 + from[1]) * 4 + from[2]) * 2 + from[3]]
+            };
+            (format!("concat: the heads are merged as ({told})"), Box::new(cell) as Cell)
+        })
+        .collect();
+    let mean = |place: &[usize]| {
+        (0..3)
+            .map(|head| own[((place[0] * 3 + head) * 4 + place[1]) * 2 + place[2] % 2])
+            .sum::<f64>()
+            / 3.0
+    };
+    cases.push((
+        "concat: the mean of the heads stands in every head's place".to_owned(),
+        Box::new(mean),
+    ));
+    assert_told(&record, "concat", &cases);
+}
