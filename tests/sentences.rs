@@ -302,3 +302,23 @@ fn heads_that_are_merged_in_another_order_are_told() {
     ));
     assert_told(&record, "concat", &cases);
 }
+
+/// Another step so many times in what a step should be.
+#[test]
+fn what_is_added_is_read_off() {
+    let run = json!({"batch": 2, "seq_len": 4, "heads": 2, "d_model": 8});
+    let record = recorded(run, &["v", "concat", "output"]);
+    let [own, x, v] =
+        ["output", "x", "v"].map(|name| values(record.tensor(name).expect("recorded")));
+    let at = |place: &[usize]| (place[0] * 4 + place[1]) * 8 + place[2];
+    let added = |other, times: f64| -> Cell<'_> {
+        let (own, other): (_, &Vec<f64>) = (&own, other);
+        Box::new(move |place| own[at(place)] + times * other[at(place)])
+    };
+    let cases = [
+        ("output: 0.37 times x is added to it".to_owned(), added(&x, 0.37)),
+        ("output: -0.6 times x is added to it".to_owned(), added(&x, -0.6)),
+        ("output: 2 times v is added to it".to_owned(), added(&v, 2.0)),
+    ];
+    assert_told(&record, "output", &cases);
+}
