@@ -1,19 +1,25 @@
 //! The terminal of a walk: taken over, and left as it was.
 
+use std::ffi::c_int;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::{Route, Walk};
 
 /// How long a signal may wait.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What ends a walk from outside.
+const SIGNALS: [c_int; 3] = [SIGHUP, SIGINT, SIGTERM];
 
 /// What Ctrl-C is read as, also while a name is typed.
 pub const LEAVE: KeyCode = KeyCode::Null;
@@ -25,10 +31,11 @@ pub const LEAVE: KeyCode = KeyCode::Null;
 /// If the terminal cannot be read or written.
 pub fn walk(route: &Route) -> io::Result<()> {
     let signalled = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+    for signal in SIGNALS {
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, Arc::clone(&signalled), number)?;
     }
+    end_where_no_signal_is_heard()?;
     let trace = &route.trace.as_told();
     let route = Route { trace, ..*route };
     let terminal = ratatui::try_init()?;
@@ -40,9 +47,25 @@ pub fn walk(route: &Route) -> io::Result<()> {
     }
 }
 
+/// Ends the process by a signal that the walk has not heard after a while: crossterm reads for ever from a terminal that goes
+/// away while it reads.
+fn end_where_no_signal_is_heard() -> io::Result<()> {
+    let mut signals = Signals::new(SIGNALS)?;
+    let watched = thread::Builder::new().spawn(move || {
+        for signal in signals.forever() {
+            thread::sleep(5 * PATIENCE);
+            let _ = ratatui::try_restore();
+            let _ = emulate_default_handler(signal);
+        }
+    });
+    // Where no thread can be started, that is so rare that the walk goes on.
+    drop(watched);
+    Ok(())
+}
+
 fn go(mut walk: Walk, mut terminal: DefaultTerminal, signalled: &AtomicUsize) -> io::Result<()> {
     let mut drawn = None;
-    let mut patience = Duration::ZERO;
+    let mut patience = PATIENCE;
     while signalled.load(Ordering::Relaxed) == 0 {
         // The window may have changed before its changes were listened to.
         let size = Some(terminal.size()?);
