@@ -1,6 +1,7 @@
 //! A walk through a trace in the terminal: what stands there, and what the keys do.
 
 mod help;
+mod outside;
 mod screen;
 mod sheet;
 mod terminal;
