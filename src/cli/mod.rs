@@ -4,7 +4,6 @@ mod args;
 mod commands;
 mod completions;
 mod help;
-#[cfg(unix)]
 mod interruption;
 mod language;
 mod outputs;

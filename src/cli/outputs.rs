@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-#[cfg(unix)]
 use super::interruption;
 use super::run::flag;
 use crate::error::quoted_path;
@@ -14,15 +13,11 @@ use crate::{Config, Error, Trace, to_record};
 pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
     let read: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let mut outputs: Vec<Output> = Vec::new();
-    #[cfg(unix)]
     if !paths.is_empty() {
         interruption::watch();
     }
     for path in paths {
-        #[cfg(unix)]
         let output = interruption::begin(|| Output::create(path))?;
-        #[cfg(not(unix))]
-        let output = Output::create(path)?;
         if read.iter().any(|read| read == output.path()) {
             let what = tr!("-o {path} is a file that the run reads", path = quoted_path(path));
             return Err(refusal(what, tr!("write to another file")));

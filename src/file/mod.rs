@@ -43,5 +43,5 @@ pub use place::{Files, read_place, recorded_in};
 pub(crate) use place::{one_tensor, split_path, split_place};
 pub(crate) use record::dtype_name;
 pub use record::{Entry, Record};
-#[cfg(all(feature = "cli", unix))]
+#[cfg(feature = "cli")]
 pub(crate) use staged::undisturbed;

@@ -89,16 +89,17 @@ fn hidden() -> Builder<'static, 'static> {
     builder
 }
 
-#[cfg_attr(not(unix), expect(unused_variables, reason = "a new file has those of its folder"))]
+#[cfg(unix)]
 fn named(folder: &Path, permissions: Option<Permissions>) -> io::Result<NamedTempFile> {
-    let mut builder = hidden();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // Of a new file, the system takes away what its mask says.
-        builder.permissions(permissions.unwrap_or(Permissions::from_mode(0o666)));
-    }
-    builder.tempfile_in(folder)
+    use std::os::unix::fs::PermissionsExt;
+    // Of a new file, the system takes away what its mask says.
+    hidden().permissions(permissions.unwrap_or(Permissions::from_mode(0o666))).tempfile_in(folder)
+}
+
+/// Elsewhere a new file has the permissions of its folder.
+#[cfg(not(unix))]
+fn named(folder: &Path, _: Option<Permissions>) -> io::Result<NamedTempFile> {
+    hidden().tempfile_in(folder)
 }
 
 #[cfg(target_os = "linux")]
