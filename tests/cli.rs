@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use unicode_width::UnicodeWidthStr;
 
-use common::transcript::{fuses, here};
+use common::transcript::{has_the_last_digits, here};
 
 /// What is printed for every command of these files, word for word.
 #[test]
@@ -18,7 +18,7 @@ fn transcripts() {
     let cases = trycmd::TestCases::new();
     // Whatever the terminal of the test is.
     cases.env("COLUMNS", "100").env("LC_ALL", "C");
-    if fuses() {
+    if has_the_last_digits() {
         cases.case("tests/cli/*.trycmd");
         return;
     }

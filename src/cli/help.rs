@@ -111,6 +111,7 @@ fn dressed(command: Command) -> Command {
         Language::Zh => tr!("Usage: "),
     };
     command
+        .bin_name(env!("CARGO_PKG_NAME"))
         .help_template(format!(
             "{{about-with-newline}}\n{{before-help}}{usage}{{usage}}\n\n{{all-args}}{{after-help}}"
         ))

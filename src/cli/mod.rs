@@ -21,7 +21,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::Error;
 use crate::error::{Message, shown, shown_json};
-use crate::file::io_reason;
+use crate::file::{io_reason, is_unread};
 use crate::lang::Language;
 use args::{Cli, Command};
 #[cfg(test)]
@@ -143,7 +143,7 @@ fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Err
     // What is still in the buffer has no reader, or no room.
     drop(out.into_parts());
     match result {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(error)),
+        Err(error) if !is_unread(&error) => Err(unwritten(error)),
         _ => Ok(()),
     }
 }

@@ -53,13 +53,12 @@ pub fn write(
 
 /// Opens the page of a report, which may be none of the files that are compared.
 pub fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Output>, Error> {
-    let Some(output) = open(path.map(std::slice::from_ref).unwrap_or_default(), read)?.pop() else {
-        return Ok(None);
-    };
-    if output.page() == Some(Page::Html) {
-        return Ok(Some(output));
+    let Some(path) = path else { return Ok(None) };
+    let output = open(std::slice::from_ref(path), read)?.pop();
+    if output.as_ref().is_some_and(|output| output.page() == Some(Page::Html)) {
+        return Ok(output);
     }
-    let what = tr!("-o {path} is no page for browsers", path = quoted_path(output.path()));
+    let what = tr!("-o {path} is no page for browsers", path = quoted_path(path));
     Err(refusal(what, tr!("name it .html; --format json prints the report for programs")))
 }
 

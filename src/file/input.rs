@@ -155,24 +155,36 @@ pub fn refuse_folder(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The system's reason, without the number it appends.
+/// The system's reason, without the number that it appends. Windows has sentences of its own for what others say in a few
+/// words.
 pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
-    let reason = text.split(" (os error").next().unwrap_or(&text).to_lowercase();
-    lang::text(&reason).to_owned()
+    let (reason, number) = text.split_once(" (os error").unwrap_or((&text, ""));
+    let usual = REASONS.iter().find(|(kind, _)| *kind == error.kind());
+    match usual {
+        Some((_, usual)) if cfg!(windows) && !number.is_empty() => lang::text(usual).to_owned(),
+        _ => lang::text(&reason.to_lowercase()).to_owned(),
+    }
 }
 
 /// What systems say most, which is told in the language in force.
-#[cfg(test)]
-pub const REASONS: [&str; 7] = [
-    "no such file or directory",
-    "permission denied",
-    "is a directory",
-    "not a directory",
-    "no space left on device",
-    "read-only file system",
-    "broken pipe",
+pub const REASONS: [(io::ErrorKind, &str); 7] = [
+    (io::ErrorKind::NotFound, "no such file or directory"),
+    (io::ErrorKind::PermissionDenied, "permission denied"),
+    (io::ErrorKind::IsADirectory, "is a directory"),
+    (io::ErrorKind::NotADirectory, "not a directory"),
+    (io::ErrorKind::StorageFull, "no space left on device"),
+    (io::ErrorKind::ReadOnlyFilesystem, "read-only file system"),
+    (io::ErrorKind::BrokenPipe, "broken pipe"),
 ];
+
+/// Whether nobody reads any more what is written.
+pub fn is_unread(error: &io::Error) -> bool {
+    /// "No process is on the other end of the pipe."
+    const PIPE_NOT_CONNECTED: i32 = 233;
+    error.kind() == io::ErrorKind::BrokenPipe
+        || cfg!(windows) && error.raw_os_error() == Some(PIPE_NOT_CONNECTED)
+}
 
 /// The extension of a file in lower case.
 pub fn extension(path: &Path) -> Option<String> {

@@ -34,7 +34,7 @@ pub use growing::Growing;
 #[cfg(test)]
 pub use input::REASONS;
 #[cfg(feature = "cli")]
-pub(crate) use input::io_reason;
+pub(crate) use input::{io_reason, is_unread};
 pub(crate) use json::read_json;
 pub use json_write::write as write_json;
 pub(crate) use number::{json_number, shortest};

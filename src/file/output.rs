@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::bundle::Info;
 use super::format::{Page, Writer, json_writer, writer};
 use super::growing::Growing;
-use super::input::{io_reason, shortage};
+use super::input::{io_reason, is_unread, shortage};
 use super::record::Record;
 use super::staged::Staged;
 use crate::config::Settings;
@@ -149,7 +149,7 @@ fn through(mut stream: &File, write: impl FnOnce(&File) -> io::Result<()>) -> io
     write(&file)?;
     file.rewind()?;
     match io::copy(&mut file, &mut stream) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        Err(error) if !is_unread(&error) => Err(error),
         _ => Ok(()),
     }
 }

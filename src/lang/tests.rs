@@ -156,7 +156,11 @@ fn texts_of_tables() -> BTreeSet<String> {
         mistake.ways.iter().map(|way| way.summary).chain(remarks).chain([mistake.silent])
     });
     let words = of_steps.into_iter().chain(mistakes).chain(crate::view::page_texts());
-    let words = words.chain(crate::file::REASONS).chain(["queries", "heads", "batch items"]);
+    let words = words.chain(crate::file::REASONS.map(|(_, reason)| reason)).chain([
+        "queries",
+        "heads",
+        "batch items",
+    ]);
     words.map(str::to_owned).collect()
 }
 

@@ -1,11 +1,12 @@
-//! Transcripts of commands, on processors of every kind.
+//! Transcripts of commands, on machines of every kind.
 
 use std::borrow::Cow;
 
-/// A transcript as this processor has to print it. The last digits that stand in it are those of processors that multiply
-/// and add without rounding in between; on others, of every line of output only what stands before its numbers is compared.
+/// A transcript as this machine has to print it. The last digits that stand in it are those of processors that multiply and
+/// add without rounding in between, and of the exponentials of Linux; elsewhere, of every line of output only what stands
+/// before its numbers is compared.
 pub fn here(transcript: &str) -> Cow<'_, str> {
-    if fuses() {
+    if has_the_last_digits() {
         return transcript.into();
     }
     let mut is_output = false;
@@ -20,12 +21,13 @@ pub fn here(transcript: &str) -> Cow<'_, str> {
     lines.collect::<Vec<Cow<str>>>().join("\n").into()
 }
 
-/// Whether products are added to a sum without being rounded.
-pub fn fuses() -> bool {
+/// Whether numbers have the last digits that are in transcripts.
+pub fn has_the_last_digits() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("fma");
+    let fuses = is_x86_feature_detected!("fma");
     #[cfg(not(target_arch = "x86_64"))]
-    true
+    let fuses = true;
+    fuses && cfg!(target_os = "linux")
 }
 
 /// A line up to what rounding decides: a number with decimals, a row or a rule of a table, whose columns are as wide as their
