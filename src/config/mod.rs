@@ -395,6 +395,54 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recorded_is_what_was_set_and_no_more() {
+        let latent = r#""kv_lora_rank": 3, "heads": 2"#;
+        let cases = [
+            (r#""kv_heads": 1"#.to_owned(), "kv_heads", true),
+            (r#""kv_heads": 2"#.to_owned(), "kv_heads", false),
+            (r#""head_dim": 4"#.to_owned(), "head_dim", false),
+            (r#""head_dim": 6"#.to_owned(), "head_dim", true),
+            (r#""v_head_dim": 4"#.to_owned(), "v_head_dim", false),
+            (r#""v_head_dim": 6"#.to_owned(), "v_head_dim", true),
+            (format!(r#"{latent}, "qk_rope_head_dim": 0"#), "qk_rope_head_dim", false),
+            (format!(r#"{latent}, "qk_rope_head_dim": 2"#), "qk_rope_head_dim", true),
+            (format!(r#"{latent}, "absorb": true"#), "absorb", true),
+            (format!(r#"{latent}, "absorb": false"#), "absorb", false),
+            (r#""add_bias_kv": false"#.to_owned(), "add_bias_kv", false),
+            (r#""add_bias_kv": true"#.to_owned(), "add_bias_kv", true),
+        ];
+        for (text, key, is_stated) in cases {
+            let settings = serde_json::from_str(&format!("{{{text}}}")).expect(&text);
+            let config = Config::resolve(&settings).expect(&text);
+            let recorded = Settings::from(&config).to_json();
+            assert_eq!(recorded.get(key).is_some(), is_stated, "{text}: {recorded:?}");
+            let again = serde_json::from_value(serde_json::json!(recorded)).expect(&text);
+            assert_eq!(Config::resolve(&again).expect(&text), config, "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_stands_between_the_latent_and_what_absorbs_it() {
+        let latent = r#""kv_lora_rank": 3, "heads": 2, "absorb": true"#;
+        let read = |more: &str| {
+            let text = format!("{{{latent}, {more}}}");
+            serde_json::from_str::<Settings>(&text).expect(more)
+        };
+        for (more, name) in [
+            (r#""clip_qkv": 1.0"#, "clip_qkv"),
+            (r#""value_scale": 0.5"#, "value_scale"),
+            (r#""v_norm": "rms""#, "v_norm"),
+            (r#""rope": "half""#, "rope"),
+            (r#""add_zero_attn": true"#, "add_zero_attn"),
+        ] {
+            let told = refusal(&read(more));
+            assert!(told.starts_with(&format!("{name} is of the keys and values")), "{told}");
+        }
+        let turned = read(r#""qk_rope_head_dim": 2, "rope": "half""#);
+        assert!(Config::resolve(&turned).is_ok(), "what is turned is beside the latent");
+    }
+
+    #[test]
     fn every_end_of_every_start_is_stated() {
         for start in [Start::Inputs, Start::Projections, Start::Heads, Start::Scores] {
             for end in [End::Weights, End::Heads, End::Concat, End::Output] {

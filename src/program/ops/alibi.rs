@@ -129,4 +129,14 @@ mod tests {
         assert_eq!(alibi_slopes(1), [0.5_f64.powi(8)]);
         assert_eq!(alibi_slopes(3).len(), 3);
     }
+
+    #[test]
+    fn distances_are_counted_as_their_names_say() {
+        let of =
+            |distance: Distance| [(3, 1), (3, 4)].map(|(query, key)| distance.of(query, key, 6));
+        assert_eq!(of(Distance::Absolute), [2.0, 1.0]);
+        assert_eq!(of(Distance::Signed), [2.0, -1.0]);
+        assert_eq!(of(Distance::FromLast), [4.0, 1.0]);
+        assert_eq!(of(Distance::FromFirst), [-1.0, -4.0]);
+    }
 }

@@ -80,9 +80,17 @@ mod tests {
 
     #[test]
     fn a_fill_reads_and_prints_shortly() {
-        for (text, shown) in
-            [("-1e9", "-1e9"), ("-inf", "-inf"), ("0", "0"), ("-10000", "-10000"), ("1e-9", "1e-9")]
-        {
+        for (text, shown) in [
+            ("-1e9", "-1e9"),
+            ("-inf", "-inf"),
+            ("0", "0"),
+            ("-10000", "-10000"),
+            ("-99999", "-99999"),
+            ("-100000", "-1e5"),
+            ("0.0001", "0.0001"),
+            ("0.00009", "9e-5"),
+            ("1e-9", "1e-9"),
+        ] {
             assert_eq!(text.parse::<Fill>().expect("reads").to_string(), shown);
         }
         assert!("nan".parse::<Fill>().is_err());
