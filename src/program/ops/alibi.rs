@@ -131,6 +131,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::float_cmp, reason = "small whole numbers")]
     fn distances_are_counted_as_their_names_say() {
         let of =
             |distance: Distance| [(3, 1), (3, 4)].map(|(query, key)| distance.of(query, key, 6));
