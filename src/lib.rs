@@ -52,29 +52,19 @@
 //! | [`view`] | pages of tables, as text or JSON |
 //!
 //! Without the default feature `cli` the crate is this library alone.
-#![deny(missing_docs)]
 
+#[cfg(feature = "cli")]
 #[macro_use]
-pub mod lang;
+extern crate base;
 
-mod attention;
-pub mod check;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-pub mod config;
-pub mod error;
-pub mod file;
-pub mod foreign;
-mod memory;
-pub mod program;
-mod run;
-pub mod torch;
-pub mod view;
 
+pub use ::{check, config, file, foreign, program, torch, view};
 pub use attention::{Outside, attention};
+pub use base::{Error, Result, error, lang};
 pub use candle_core;
 pub use config::{Config, Settings};
-pub use error::{Error, Result};
 pub use program::Trace;
 pub use run::{Run, Sources, key_mask_rows, positions_of, to_record};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use mha_trace::check::{Report, Tolerances, check};
 use mha_trace::error::Part;
-use mha_trace::foreign::NameMap;
+use mha_trace::foreign::{NameMap, with_model};
 use mha_trace::{Config, Settings};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn judged(folder: &Path, layer: usize, recorded: &str, flags: Settings) -> Repor
         ..flags
     };
     let settings =
-        settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        with_model(settings).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let recorded = folder.join(recorded);
     check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
         .unwrap_or_else(|error| panic!("{error}"))
@@ -120,7 +120,7 @@ fn the_fixtures_tell_layers_and_settings_apart() {
                 layer: Some(layer),
                 ..Settings::default()
             };
-            settings.push(of_layer.with_model().expect("known"));
+            settings.push(with_model(of_layer).expect("known"));
         }
     }
     let count = |is: fn(&Settings) -> bool| settings.iter().filter(|s| is(s)).count();
@@ -157,7 +157,7 @@ fn older_configs_say_the_same() {
             let path = path.to_string_lossy().into_owned();
             let settings =
                 Settings { model_config: Some(path.into()), layer: Some(1), ..Settings::default() };
-            let settings = settings.with_model();
+            let settings = with_model(settings);
             let settings = settings.unwrap_or_else(|error| panic!("{}: {error}", source.display()));
             // The two are of files of other names.
             Settings { before_model: None, ..settings }
@@ -185,7 +185,7 @@ fn brief_configs_have_the_defaults_of_their_library() {
                 layer: layer.parse().ok(),
                 ..Settings::default()
             };
-            let read = settings.with_model().unwrap_or_else(|error| panic!("{what}: {error}"));
+            let read = with_model(settings).unwrap_or_else(|error| panic!("{what}: {error}"));
             let config = Config::resolve(&Settings { prefix: None, ..read }).expect("valid");
             assert_eq!(json!(config.masks.window), *window, "window of {what}");
             assert_eq!(json!(config.sizes.kv_heads), case["kv_heads"], "heads of {what}");
@@ -217,12 +217,12 @@ fn an_unknown_models_config_is_told_as_settings() {
         let text = fs::read_to_string(source.join("config.json")).expect("readable");
         let mut keys: Value = serde_json::from_str(&text).expect("JSON");
         fs::write(&path, keys.to_string()).expect("written");
-        let known = json!(settings().with_model().expect("known"));
+        let known = json!(with_model(settings()).expect("known"));
         keys["model_type"] = json!("mystery");
         let part = json!({"model_type": "mystery", "text_config": keys});
         for config in [keys, part] {
             fs::write(&path, config.to_string()).expect("written");
-            let error = settings().with_model().expect_err("not known");
+            let error = with_model(settings()).expect_err("not known");
             let fix = error.fix();
             let told = fix.parts().into_iter().filter_map(|part| match part {
                 Part::Setting(key, Some(value)) => Some((key.to_owned(), value.to_owned())),
@@ -269,7 +269,7 @@ fn an_unknown_config_is_said_to_look_like_a_common_family() {
         fs::write(&path, config.to_string()).expect("written");
         let model_config = Some(path.to_string_lossy().into_owned().into());
         let settings = Settings { model_config, layer: Some(0), ..Settings::default() };
-        let error = settings.with_model().expect_err("not known");
+        let error = with_model(settings).expect_err("not known");
         let told = |key: &str, value: &str| {
             error.fix().parts().into_iter().any(
                 |part| matches!(part, Part::Setting(own, Some(of)) if own == key && of == value),

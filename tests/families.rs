@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use candle_core::DType;
 use mha_trace::check::{Tolerances, check};
 use mha_trace::file::{Output, Record};
-use mha_trace::foreign::{NameMap, known};
+use mha_trace::foreign::{NameMap, known, with_model};
 use mha_trace::{Config, Result, Settings};
 use serde_json::{Map, Value, json};
 
@@ -42,7 +42,7 @@ fn settings(folder: &Path, layer: &Value) -> Settings {
         shared_kv: layer["shared_kv"].as_str().map(path),
         ..Settings::default()
     };
-    settings.with_model().unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+    with_model(settings).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
 }
 
 /// The output is within `torch.testing`'s tolerances; what rounding would excuse beyond them does not count.
@@ -162,7 +162,7 @@ fn an_encoder_of_another_build_is_not_read_as_the_decoder() {
     let read = |name: &str, prefix: &str| {
         let path = folder.join(name).join("config.json").to_string_lossy().into_owned();
         let prefix = Some(prefix.to_owned());
-        Settings { model_config: Some(path.into()), prefix, ..Settings::default() }.with_model()
+        with_model(Settings { model_config: Some(path.into()), prefix, ..Settings::default() })
     };
     for (name, stack) in [
         ("pegasus_x", "model.encoder.layers.0.self_attn"),
@@ -208,7 +208,7 @@ fn settings_of(config: &Value, file: &Path, layer: u64, prefix: Option<&str>) ->
         prefix: prefix.map(str::to_owned),
         ..Settings::default()
     };
-    settings.with_model()
+    with_model(settings)
 }
 
 /// The settings in which the two differ; `prefix` where one alone has an attention there.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device, Tensor};
 use mha_trace::check::{Report, Tolerances, check};
 use mha_trace::file::{Entry, Output, Record};
-use mha_trace::foreign::NameMap;
+use mha_trace::foreign::{NameMap, with_model};
 use mha_trace::program::Name;
 use mha_trace::{Run, Settings, Sources};
 
@@ -28,7 +28,7 @@ fn checked_within(file: &Path, family: &str, flags: Settings, within: &Tolerance
         weights: Some(path("model.safetensors")),
         ..flags
     };
-    let settings = settings.with_model().expect("a known family");
+    let settings = with_model(settings).expect("a known family");
     check(file, &settings, &NameMap::default(), within)
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
@@ -182,7 +182,7 @@ fn positions_of_a_model_are_not_refused_by_its_layers_without_rotation() {
             positions: Some("0,5,9".parse().expect("positions")),
             ..Settings::default()
         };
-        let settings = settings.with_model().expect("a known family");
+        let settings = with_model(settings).expect("a known family");
         let settings = Settings { prefix: None, ..settings };
         let run = Sources::load(&settings).and_then(|sources| Run::new(&settings, sources));
         run.expect("valid").config().clone()

@@ -11,7 +11,7 @@ fn model(bytes: &[u8]) {
     for layer in [None, Some(0), Some(1), Some(5)] {
         let model_config = Some(Place(path.clone()));
         let settings = Settings { model_config, layer, ..Settings::default() };
-        if let Some(settings) = told(settings.with_model()) {
+        if let Some(settings) = told(with_model(settings)) {
             run(&settings, Sources::default());
         }
     }

@@ -1,8 +1,8 @@
 //! The keys and values that queries meet: those of the run's own tokens, and others beside them; and their scores.
 
 use super::Builder;
-use crate::error::Result;
-use crate::program::{Added, Biasing, Heads, Linear, Masking, Name, Scaling};
+use base::error::Result;
+use program::{Added, Biasing, Heads, Linear, Masking, Name, Scaling};
 
 /// Keys and values that are not projected from the run's own tokens, in pairs.
 pub(super) struct Others {

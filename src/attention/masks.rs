@@ -3,9 +3,9 @@
 use candle_core::DType;
 
 use super::Builder;
-use crate::config::{Mask, RelativeBiases};
-use crate::error::Result;
-use crate::program::{
+use base::error::Result;
+use config::{Mask, RelativeBiases};
+use program::{
     Added, AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Column, Distances, Documents,
     Hides, Masking, Name, QueryRows, Relative, Size, alibi_slopes,
 };

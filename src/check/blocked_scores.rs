@@ -2,8 +2,8 @@
 
 use candle_core::Tensor;
 
-use crate::error::Result;
-use crate::program::{Name, Trace};
+use base::error::Result;
+use program::{Name, Trace};
 
 /// Scores before the mask, with the recomputed ones in the cells that it blocks: nothing reads those. Nothing for other
 /// steps.

@@ -3,12 +3,12 @@
 use candle_core::{DType, Tensor};
 
 use super::fit::cells;
-use crate::config::Settings;
-use crate::error::Result;
-use crate::file::{Entry, Record};
-use crate::foreign::{FoundMask, Match, Unmatched, are_booleans, last_segment, meanings};
-use crate::program::{Name, first_number};
-use crate::run::positions_in;
+use base::error::Result;
+use config::Settings;
+use file::{Entry, Record};
+use foreign::{FoundMask, Match, Unmatched, are_booleans, last_segment, meanings};
+use program::{Name, first_number};
+use run::positions_in;
 
 /// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
 pub fn bring_steps(record: &Record, settings: &mut Settings) {

@@ -15,11 +15,11 @@ use super::report::{Report, Status, StepReport};
 use super::streamed::same;
 use super::tolerance::Tolerances;
 use super::ways::judged;
-use crate::config::{Config, Mask, Settings, Start};
-use crate::error::Result;
-use crate::file::{Files, Record, read_place};
-use crate::foreign::NameMap;
-use crate::program::{Name, Op, Trace};
+use base::error::Result;
+use config::{Config, Mask, Settings, Start};
+use file::{Files, Record, read_place};
+use foreign::NameMap;
+use program::{Name, Op, Trace};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
 /// `flags` override the file's config; of a file without one, they say what was meant, and `map` which tensor is which
@@ -46,7 +46,6 @@ pub fn check(
 
 /// A checked file: what was found, and the numbers of both sides.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Checked {
     /// What was found.
     pub report: Report,

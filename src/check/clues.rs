@@ -11,8 +11,8 @@ use super::grammar::numbers::short;
 use super::hypothesis::told;
 use super::noise::Noise;
 use super::tolerance::Tolerance;
-use crate::error::Result;
-use crate::program::{Axis, Name, Role, Step};
+use base::error::Result;
+use program::{Axis, Name, Role, Step};
 
 /// Along each axis, the places where a step is wrong, if it is right at others; the narrowest first.
 ///

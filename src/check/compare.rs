@@ -6,13 +6,12 @@ use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::tolerance::Tolerance;
-use crate::error::Result;
-use crate::file::InFile;
-use crate::program::{CHUNK, Misread, Numbers, Precision, chunk, first_number, unravel};
+use base::error::Result;
+use file::InFile;
+use program::{CHUNK, Misread, Numbers, Precision, chunk, first_number, unravel};
 
 /// How two tensors of one shape differ.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Comparison {
     /// The largest |left − right|; NaN where one side alone is NaN.
     pub max_abs: f64,

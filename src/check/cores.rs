@@ -3,11 +3,11 @@
 use candle_core::Tensor;
 
 use super::interpretation::{Interpretation, Seen, of_cells};
-use crate::config::{End, Settings, Start};
-use crate::error::Result;
-use crate::file::{Entry, Record};
-use crate::foreign::{Caller, FoundMask, Match, Qkv, take_mask};
-use crate::program::Name;
+use base::error::Result;
+use config::{End, Settings, Start};
+use file::{Entry, Record};
+use foreign::{Caller, FoundMask, Match, Qkv, take_mask};
+use program::Name;
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
 pub fn cores(

@@ -11,8 +11,8 @@ use super::products::is_off_alike;
 use super::report::{Status, StepReport, mark_inherited};
 use super::sieve::Sieve;
 use super::whole_runs::WholeRuns;
-use crate::error::Result;
-use crate::program::{Kind, Name, Op, Program};
+use base::error::Result;
+use program::{Kind, Name, Op, Program};
 
 /// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistakes. Where all
 /// is rounding, the steps are the same, unless `noise_counts`.

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use super::report::{Report, StepReport, mark_inherited};
 use super::tolerance::Tolerances;
-use crate::config::Labels;
-use crate::error::{Error, Result, bytes};
-use crate::file::{Entry, Files, Info, Record, split_path};
-use crate::foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
-use crate::lang::Language;
-use crate::memory::lacking;
-use crate::program::{Axes, Axis, Dim, Name};
-use crate::run::Sources;
+use base::error::{Error, Result, bytes};
+use base::lang::Language;
+use base::memory::lacking;
+use config::Labels;
+use file::{Entry, Files, Info, Record, split_path};
+use foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
+use program::{Axes, Axis, Dim, Name};
+use run::Sources;
 
 /// What is done about the steps that one side alone has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,7 +42,6 @@ pub fn diff(
 
 /// Two compared files: what was found, and what they hold.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Compared {
     /// What was found.
     pub report: Report,

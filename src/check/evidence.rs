@@ -12,11 +12,11 @@ use super::fit::cells;
 use super::noise::{ALLOWED, Noise, USUAL};
 use super::products::{Lowered, is_off_alike};
 use super::tolerance::Tolerance;
-use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::file::{Entry, Record};
-use crate::foreign::distance;
-use crate::program::{Name, Op, Precision, Program, Role, Step, Trace};
+use base::error::{Error, Result};
+use config::Config;
+use file::{Entry, Record};
+use foreign::distance;
+use program::{Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A recorded run beside its recomputed self.
 pub struct Evidence<'a> {

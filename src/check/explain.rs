@@ -14,8 +14,8 @@ use super::hypothesis::{Hypothesis, hypotheses, sites};
 use super::sieve::{FITTED_IN_PART, Sieve};
 use super::tolerance::Tolerance;
 use super::{fit, fit_cells, fit_norms};
-use crate::error::Result;
-use crate::program::{Axis, Kind, Name};
+use base::error::Result;
+use program::{Axis, Kind, Name};
 
 /// The faulty steps that a mistake explains.
 struct Explanation {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use crate::program::{Axis, Kind, Name};
+use program::{Axis, Kind, Name};
 
 /// A mistake that gives the numbers found, or the rounding that does.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Finding {
     /// The mistake's name in the catalogue, or else its kind; `noise` or `half-precision` for rounding.
     pub id: &'static str,
@@ -33,7 +32,6 @@ pub struct Finding {
 
 /// A number that is not what was meant.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Number {
     /// What it is called.
     pub parameter: &'static str,
@@ -89,7 +87,6 @@ pub(super) fn add(findings: &mut Vec<Finding>, other: Finding) {
 
 /// What can be said of a step that nothing explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Clue {
     /// The step.
     pub step: Name,
@@ -99,7 +96,6 @@ pub struct Clue {
 
 /// What is known of the differences of a recorded run.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Diagnosis {
     /// What gives these numbers, the simplest first; alternatives where several do.
     pub findings: Vec<Finding>,
@@ -115,7 +111,6 @@ pub struct Diagnosis {
 
 /// Whether pairs of known mistakes were tried, as they are where whole runs tell and no single mistake fits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Pairs {
     /// There was no need.
     #[default]

@@ -14,8 +14,8 @@ use super::grammar::cost;
 use super::grammar::numbers::{numbered, plain, scaled, shifted, short, with_number};
 use super::hypothesis::Hypothesis;
 use super::sieve::Sieve;
-use crate::error::Result;
-use crate::program::{
+use base::error::Result;
+use program::{
     Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
     of_pairs,
 };

@@ -8,9 +8,9 @@ use super::grammar::cost;
 use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
 use super::told_cells::told_cells;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Along, Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
+use base::error::Result;
+use base::lang;
+use program::{Along, Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
 
 /// Mistakes whose cells the recorded values show: numbers left out at random, and masks.
 ///

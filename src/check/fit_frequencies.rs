@@ -9,9 +9,9 @@ use super::fit::{LEAST_CELLS, cells};
 use super::grammar::cost;
 use super::grammar::numbers::short;
 use super::hypothesis::Hypothesis;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Along, Change, Edit, Kind, Name, Op, Pairing, Rotary, Rotate, Slip};
+use base::error::Result;
+use base::lang;
+use program::{Along, Change, Edit, Kind, Name, Op, Pairing, Rotary, Rotate, Slip};
 
 /// Factors that people put on frequencies, and what they are.
 const FACTORS: [(f64, &str); 6] = [

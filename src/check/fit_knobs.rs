@@ -5,8 +5,8 @@ use candle_core::Tensor;
 use super::fit::{cells, distance, least, ratio, refined};
 use super::grammar::numbers::stated;
 use super::sieve::Given;
-use crate::error::Result;
-use crate::program::{Axis, Knob, Range};
+use base::error::Result;
+use program::{Axis, Knob, Range};
 
 /// The search for the number of a step that comes nearest to what was recorded.
 pub struct Fits<'f> {

@@ -5,10 +5,10 @@ use super::fit::{distance, least, refined};
 use super::grammar::cost;
 use super::grammar::numbers::{few_digits, with_number};
 use super::hypothesis::Hypothesis;
-use crate::config::Sizes;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Knob, Name, Step, Trace};
+use base::error::Result;
+use base::lang;
+use config::Sizes;
+use program::{Knob, Name, Step, Trace};
 
 /// Norms of which code states one ε.
 const SHARED: &[&[Name]] = &[

@@ -6,9 +6,9 @@ use super::evidence::Evidence;
 use super::fit::{LEAST_CELLS, MOST_PLACES, are_near, distance, least};
 use super::grammar::{cost, kernels};
 use super::hypothesis::Hypothesis;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange};
+use base::error::Result;
+use base::lang;
+use program::{Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange};
 
 /// Projections by other rows of the packed weights than their own: each feature shows which row made it.
 ///

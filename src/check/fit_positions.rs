@@ -9,9 +9,9 @@ use super::fit::{MOST_PLACES, distance, least};
 use super::fit_frequencies::Rotation;
 use super::grammar::cost;
 use super::hypothesis::Hypothesis;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Change, Edit, Kind, Name, Op, Slip, Turn};
+use base::error::Result;
+use base::lang;
+use program::{Change, Edit, Kind, Name, Op, Slip, Turn};
 
 /// Rotations of which every item starts at a position of its own.
 pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {

@@ -8,8 +8,8 @@ use super::fit::{LEAST_CELLS, cells};
 use super::grammar::cost;
 use super::grammar::numbers::{numbered, short};
 use super::hypothesis::Hypothesis;
-use crate::error::Result;
-use crate::program::{Change, Kind, Name, Op, Role, Slip};
+use base::error::Result;
+use program::{Change, Kind, Name, Op, Role, Slip};
 
 /// Steps to which so many times another one is added, by least squares: to what they should be, or to what they read.
 pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {

@@ -7,9 +7,9 @@ use super::compare::compare;
 use super::evidence::half;
 use super::rerun::{exact, rounded};
 use super::tolerance::Tolerance;
-use crate::error::Result;
-use crate::file::{Record, dtype_name};
-use crate::program::{Name, Trace};
+use base::error::Result;
+use file::{Record, dtype_name};
+use program::{Name, Trace};
 
 /// How many times PyTorch's error a kernel's may be (`tests/test_flash_attn.py` of `FlashAttention`: "Check that
 /// `FlashAttention`'s numerical error is at most twice the numerical error of a Pytorch implementation").
@@ -17,7 +17,6 @@ pub const ALLOWED_FACTOR: f64 = 2.0;
 
 /// The error of a recorded step in 16 bits, beside that of PyTorch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
 pub struct FlashError {
     /// The step.
     pub step: Name,

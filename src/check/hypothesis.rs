@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use super::catalogue::{Edits, Situation, catalogue};
 use super::finding::{Finding, Number};
 use super::grammar::grammar;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Axis, Change, Kind, Name, Op, Precision, Program, Role, Step, Trace};
+use base::error::Result;
+use base::lang;
+use program::{Axis, Change, Kind, Name, Op, Precision, Program, Role, Step, Trace};
 
 /// A mistake that may have been made: edits of the right program, and what to say of them.
 #[derive(Debug, Clone)]

@@ -7,15 +7,15 @@ use super::brought::{
 };
 use super::cores::cores;
 use super::module::ModuleCall;
-use crate::config::{EmptyRow, End, Fill, Mask, Settings, Start};
-use crate::error::{Error, Result};
-use crate::file::{Entry, Record};
-use crate::foreign::{
+use base::error::{Error, Result};
+use config::{EmptyRow, End, Fill, Mask, Settings, Start};
+use file::{Entry, Record};
+use foreign::{
     self, Caller, FoundMask, Inputs, Match, Unmatched, find_inputs, find_qkv, meanings,
     take_arguments, take_mask,
 };
-use crate::program::{Name, Role};
-use crate::run::{Run, Sources};
+use program::{Name, Role};
+use run::{Run, Sources};
 
 /// A way to understand a file.
 #[derive(Clone)]

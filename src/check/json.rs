@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::finding::{Diagnosis, Finding, Pairs};
 use super::non_finite::{NonFinite, Place};
 use super::report::{Report, StepReport};
-use crate::file::json_number;
-use crate::program::Kind;
+use file::json_number;
+use program::Kind;
 
 /// What `check` and `diff` found, as one JSON object: `{"format": "mha-trace-report", "version": 1, "files": […]}`.
 #[must_use]

@@ -6,8 +6,8 @@ use super::clues::parts;
 use super::fit::distance;
 use super::noise::Noise;
 use super::replay::{Made, Outcome, ROWS, Replay, worst};
-use crate::error::Result;
-use crate::program::{Axis, Name, Op, Part, Program, QueryRows, Role, Step};
+use base::error::Result;
+use program::{Axis, Name, Op, Part, Program, QueryRows, Role, Step};
 
 /// A run or a part of it.
 pub struct Level<'a> {

@@ -3,11 +3,11 @@
 use candle_core::{DType, Tensor};
 
 use super::fit::cells;
-use crate::config::{Fill, Mask, Settings};
-use crate::error::{Error, Result, quoted};
-use crate::file::{Entry, Record};
-use crate::foreign::{Match, has_layer, last_segment, meanings};
-use crate::program::Name;
+use base::error::{Error, Result, quoted};
+use config::{Fill, Mask, Settings};
+use file::{Entry, Record};
+use foreign::{Match, has_layer, last_segment, meanings};
+use program::Name;
 
 /// What `forward` calls its inputs.
 const ARGUMENTS: [&str; 3] = ["query", "key", "value"];

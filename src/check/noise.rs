@@ -10,9 +10,9 @@ use super::fit::cells;
 use super::rerun::{exact, rounded};
 use super::tolerance::Tolerance;
 use super::trend::{DIRECTION, Trend, Trends};
-use crate::error::Result;
-use crate::program::{Axis, Name, Precision, Role, Step, Trace, of_pairs};
-use crate::run::LOW;
+use base::error::Result;
+use program::{Axis, Name, Precision, Role, Step, Trace, of_pairs};
+use run::LOW;
 
 /// What the noise of one run is multiplied by: another order of additions and other instructions give other noise of
 /// the same size, and one run is a small sample of it. With it none of 1500 correct runs by PyTorch, in f64, f32, f16
@@ -384,8 +384,8 @@ mod tests {
     use super::*;
     use candle_core::Device;
 
-    use crate::config::{Pairing, Settings};
-    use crate::run::{Run, Sources};
+    use config::{Pairing, Settings};
+    use run::{Run, Sources};
 
     fn tensor(rows: [[f32; 3]; 3]) -> Tensor {
         Tensor::new(&rows, &Device::Cpu).expect("a tensor")
@@ -451,7 +451,7 @@ mod tests {
     /// In f64 as in f32: the frequencies are powers in f32 anyway. Nobody rounds them to 16 bits, which would excuse any.
     #[test]
     fn the_last_bit_of_a_frequency_is_rounding() {
-        for dtype in [crate::config::DType::F32, crate::config::DType::F64] {
+        for dtype in [config::DType::F32, config::DType::F64] {
             let settings = Settings {
                 d_model: Some(12),
                 rope: Some(Pairing::Half),

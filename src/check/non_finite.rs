@@ -2,13 +2,12 @@
 
 use candle_core::{D, DType, IndexOp, Storage, Tensor, WithDType};
 
-use crate::error::Result;
-use crate::file::Record;
-use crate::program::{Axes, Axis, BlockedCells, Name, Op, Step, Trace, Weighting, unravel};
+use base::error::Result;
+use file::Record;
+use program::{Axes, Axis, BlockedCells, Name, Op, Step, Trace, Weighting, unravel};
 
 /// The first recorded value that is NaN, or an infinity that does not belong there. The −∞ of a masked score does.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct NonFinite {
     /// Where it is.
     pub place: Place,
@@ -33,7 +32,6 @@ pub struct Place {
 
 /// Why a value is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Cause {
     /// It was given so.
     Given,

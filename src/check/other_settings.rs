@@ -7,10 +7,10 @@ use candle_core::{DType, Tensor};
 
 use super::recomputed::{Recomputed, all_under};
 use super::tolerance::Tolerances;
-use crate::config::Settings;
-use crate::error::Result;
-use crate::file::Record;
-use crate::foreign::{FITS, layers_of};
+use base::error::Result;
+use config::Settings;
+use file::Record;
+use foreign::{FITS, layers_of, with_model};
 
 /// Whether the file is that of a run under these settings.
 ///
@@ -62,14 +62,13 @@ fn of_layer(flags: &Settings, prefix: &str) -> Result<Settings> {
         Some(stated) => {
             let mut words = prefix.iter().flat_map(|prefix| prefix.split('.'));
             let layer = words.find_map(|word| word.parse().ok());
-            Settings { prefix, layer, ..(**stated).clone() }.with_model()
+            with_model(Settings { prefix, layer, ..(**stated).clone() })
         }
     }
 }
 
 /// A setting of seen keys under which a file is as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
 pub struct FitsKeys {
     /// The setting, as `key=value`.
     pub setting: String,

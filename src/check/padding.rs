@@ -4,14 +4,13 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
 
-use crate::config::Config;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Axis, Name, Step, Trace};
+use base::error::Result;
+use base::lang;
+use config::Config;
+use program::{Axis, Name, Step, Trace};
 
 /// What became of the rows of padded queries.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
 pub struct PaddedRows {
     /// Which they are: `batch 1, queries 4 to 6`.
     pub rows: String,

@@ -4,8 +4,8 @@ use candle_core::{DType, Tensor};
 
 use super::compare::is_exact_in;
 use super::fit::{LEAST_CELLS, cells};
-use crate::error::Result;
-use crate::program::{Heads, Linear, Op, Precision, Scaling, Step};
+use base::error::Result;
+use program::{Heads, Linear, Op, Precision, Scaling, Step};
 
 /// What of a run is computed, or kept, in fewer bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

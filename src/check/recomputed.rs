@@ -14,12 +14,12 @@ use super::padding::{PaddedRows, Padding};
 use super::products::Lowered;
 use super::report::{Status, StepReport};
 use super::tolerance::Tolerances;
-use crate::config::Settings;
-use crate::error::Result;
-use crate::file::Record;
-use crate::foreign::{Match, Named, Orders, Unmatched, distance, name_steps};
-use crate::program::{Name, Role, Step, Trace};
-use crate::run::Run;
+use base::error::Result;
+use config::Settings;
+use file::Record;
+use foreign::{Match, Named, Orders, Unmatched, distance, name_steps};
+use program::{Name, Role, Step, Trace};
+use run::Run;
 
 /// A file's tensors beside those of its run.
 pub struct Recomputed {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::recomputed::in_the_runs_type;
 use super::ways::understood;
-use crate::config::{Config, Settings};
-use crate::error::Result;
-use crate::file::{Record, read_place};
-use crate::foreign::NameMap;
-use crate::program::{Step, Trace};
+use base::error::Result;
+use config::{Config, Settings};
+use file::{Record, read_place};
+use foreign::NameMap;
+use program::{Step, Trace};
 
 /// What a file recorded.
 pub struct Recorded {

@@ -10,8 +10,8 @@ use super::fit::{gain, is_nearer};
 use super::hypothesis::{Hypothesis, sites};
 use super::noise::Noise;
 use super::tolerance::Tolerance;
-use crate::error::{Error, Result};
-use crate::program::{Name, Op, Part, Program, QueryRows, Role, Step, Trace};
+use base::error::{Error, Result};
+use program::{Name, Op, Part, Program, QueryRows, Role, Step, Trace};
 
 /// A recorded run, or a part of one, that is run again with mistakes in it.
 pub struct Replay<'a> {

@@ -12,15 +12,14 @@ use super::non_finite::NonFinite;
 use super::other_settings::FitsKeys;
 use super::padding::PaddedRows;
 use super::tolerance::{Tolerance, Tolerances};
-use crate::config::{Config, Labels};
-use crate::error::{Error, Result};
-use crate::file::InFile;
-use crate::foreign::{Match, Unmatched};
-use crate::program::{Axes, Name};
+use base::error::{Error, Result};
+use config::{Config, Labels};
+use file::InFile;
+use foreign::{Match, Unmatched};
+use program::{Axes, Name};
 
 /// How a step came out of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Status {
     /// Every element agrees within the tolerance.
     Same,
@@ -58,7 +57,6 @@ impl Status {
 
 /// A step of a comparison.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct StepReport {
     /// The name that the files have for it.
     pub name: String,
@@ -76,7 +74,6 @@ pub struct StepReport {
 
 /// The comparison of a file with its recomputed self, or with another file.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Report {
     /// The file; of `diff`, the left one.
     pub path: String,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use crate::error::Result;
-use crate::program::{Name, Trace};
+use base::error::Result;
+use program::{Name, Trace};
 
 /// The computed values of the run in f64.
 ///
@@ -33,7 +33,7 @@ fn rerun(
         let value = if is_computed { step.op.eval(inputs)? } else { step.value.clone() };
         let rounded = if value.dtype().is_float() { round(&value)? } else { value.clone() };
         if step.name != Name::RopeFreqs {
-            return Ok::<_, crate::Error>(rounded);
+            return Ok::<_, base::error::Error>(rounded);
         }
         // Frequencies are powers in f32, of which the last bit is not the same everywhere. Nobody keeps them in 16 bits:
         // positions times them would be nowhere near.

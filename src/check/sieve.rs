@@ -11,8 +11,8 @@ use super::explain::agrees;
 use super::fit::distance;
 use super::hypothesis::Hypothesis;
 use super::replay::{narrowed_trace, narrowed_values, worst};
-use crate::error::Result;
-use crate::program::{Axis, Change, Edit, Heads, Name, Op, Part, Program, Trace, of_pairs};
+use base::error::Result;
+use program::{Axis, Change, Edit, Heads, Name, Op, Part, Program, Trace, of_pairs};
 
 /// A step with so many numbers is fitted in a part of it: the hundred fits that are tried would each take as long as a run.
 pub const FITTED_IN_PART: usize = 1 << 20;

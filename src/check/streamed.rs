@@ -14,11 +14,11 @@ use super::interpretation::interpretations;
 use super::non_finite::{first_of, is_amiss};
 use super::report::StepReport;
 use super::tolerance::{Tolerance, Tolerances};
-use crate::config::Settings;
-use crate::error::{Error, Result};
-use crate::file::{Files, InFile, Record};
-use crate::program::{CHUNK, Misread, Name, Numbers, Precision, Receiver, Step};
-use crate::run::{Run, fits_step};
+use base::error::{Error, Result};
+use config::Settings;
+use file::{Files, InFile, Record};
+use program::{CHUNK, Misread, Name, Numbers, Precision, Receiver, Step};
+use run::{Run, fits_step};
 
 /// The recorded steps beside those of the run, if all agree and nothing else is to be said of them. Otherwise, or where that
 /// cannot be told, the file is to be checked as a whole.
@@ -227,10 +227,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::check::{check, checked, reports_json};
-    use crate::file::{Entry, Output};
-    use crate::foreign::NameMap;
-    use crate::run::{Sources, to_record};
+    use crate::{check, checked, reports_json};
+    use file::{Entry, Output};
+    use foreign::NameMap;
+    use run::{Sources, to_record};
 
     /// A recorded run that was changed, as a file of that name.
     fn recorded(settings: &str, name: &str, change: impl FnOnce(&mut Record)) -> TempDir {

@@ -3,9 +3,9 @@
 use candle_core::Tensor;
 
 use super::evidence::Evidence;
-use crate::error::Result;
-use crate::lang;
-use crate::program::unravel;
+use base::error::Result;
+use base::lang;
+use program::unravel;
 
 /// How the cells that are blocked differ from those that should be: by a rule if they follow one, and else how many.
 ///

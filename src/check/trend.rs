@@ -3,8 +3,8 @@
 use candle_core::Tensor;
 
 use super::fit::cells;
-use crate::error::Result;
-use crate::program::{Axes, Axis};
+use base::error::Result;
+use program::{Axes, Axis};
 
 /// What the differences of all cells of two values have in common. Rounding has a size and no direction: a factor or a
 /// shift that all numbers share is none at far smaller size.

@@ -6,11 +6,11 @@ use super::interpretation::{Interpretation, interpretations};
 use super::recomputed::{Recomputed, recompute};
 use super::tolerance::Tolerances;
 use super::whole_runs::PATIENCE;
-use crate::config::{Settings, Start};
-use crate::error::{Error, Result};
-use crate::file::Record;
-use crate::foreign::{FITS, Orders};
-use crate::run::Run;
+use base::error::{Error, Result};
+use config::{Settings, Start};
+use file::Record;
+use foreign::{FITS, Orders};
+use run::Run;
 
 /// The ways to understand a file that are to be explained.
 struct Ways {

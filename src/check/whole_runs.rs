@@ -21,8 +21,8 @@ use super::grammar::numbers::{plain, with_number};
 use super::hypothesis::{Hypothesis, hypotheses};
 use super::level::{Level, distance_in};
 use super::replay::{Made, Outcome, Replay};
-use crate::error::Result;
-use crate::program::{Axis, Kind, Name, Part, Range};
+use base::error::Result;
+use program::{Axis, Kind, Name, Part, Range};
 
 /// How long pairs of mistakes may take, as estimated beforehand.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -426,10 +426,10 @@ mod tests {
     use candle_core::Tensor;
 
     use super::*;
-    use crate::check::replay::Replay;
-    use crate::config::{Mask, Pairing, QkNorm, Settings};
-    use crate::program::{Part, QueryRows, Trace};
-    use crate::run::{Run, Sources, to_record};
+    use crate::replay::Replay;
+    use config::{Mask, Pairing, QkNorm, Settings};
+    use program::{Part, QueryRows, Trace};
+    use run::{Run, Sources, to_record};
 
     fn run(settings: &Settings) -> Run {
         Run::new(settings, Sources::default()).expect("valid")

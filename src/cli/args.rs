@@ -5,12 +5,12 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::check::PerStep;
-use crate::foreign::NameMap;
-use crate::lang::Language;
-use crate::view::Asked;
+use base::lang::Language;
+use check::PerStep;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use foreign::NameMap;
+use view::Asked;
 
 use super::run::RunArgs;
 

@@ -3,20 +3,20 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use crate::check::catalogue::find;
-use crate::check::{self, OneSided, Report, Tolerances, reports_json};
-use crate::error::{Message, quoted, quoted_path, shown};
-use crate::file::{Output, recorded_in, split_path, write_json};
-use crate::foreign::{Match, NameMap};
-use crate::lang;
-use crate::program::Program;
-use crate::view::walk::{Route, walk};
-use crate::view::{
+use crate::{Config, Error, Run, Trace};
+use base::error::{Message, quoted, quoted_path, shown};
+use base::lang;
+use check::catalogue::find;
+use check::{self, OneSided, Report, Tolerances, reports_json};
+use file::{Output, recorded_in, split_path, write_json};
+use foreign::{Match, NameMap};
+use program::Program;
+use view::walk::{Route, walk};
+use view::{
     Sides, Tables, View, bug_list, bug_page, checked_html, compared_html, explanation,
     explanation_json, model_list, report_page, shapes_json, shapes_page, step_json, step_page,
     trace_page,
 };
-use crate::{Config, Error, Run, Trace};
 
 use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,

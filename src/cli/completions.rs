@@ -10,9 +10,9 @@ use clap_mangen::Man;
 
 use super::args::Shell;
 use super::{Outcome, help, print};
-use crate::check::catalogue::catalogue;
-use crate::lang::{Language, text};
-use crate::program::Name;
+use base::lang::{Language, text};
+use check::catalogue::catalogue;
+use program::Name;
 
 const NAME: &str = "mha-trace";
 

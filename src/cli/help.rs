@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::args::{Cli, Color};
 use super::written::width;
-use crate::lang::{self, Language, text};
-use crate::view::wrapped;
+use base::lang::{self, Language, text};
+use view::wrapped;
 
 /// The top of both helps: what to type first.
 const EXAMPLES: &str = "\
@@ -219,7 +219,7 @@ mod tests {
             };
             assert!(is_known, "-{flag}");
         }
-        for preset in crate::config::Preset::ALL {
+        for preset in config::Preset::ALL {
             assert!(PRESETS.contains(&format!("\n  {preset} ")), "{preset}");
         }
         let (_, steps) = STEPS.split_once(": ").expect("a list");

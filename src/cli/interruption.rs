@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
-use crate::file::{Output, undisturbed};
+use file::{Output, undisturbed};
 
 /// The files that are removed.
 static BEGUN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());

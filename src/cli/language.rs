@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::ValueEnum;
 
-use crate::lang::Language;
+use base::lang::Language;
 
 const FLAG: &str = "--lang";
 

@@ -10,6 +10,8 @@ mod outputs;
 mod progress;
 mod refused;
 mod run;
+#[cfg(test)]
+mod texts;
 mod workers;
 mod written;
 
@@ -19,13 +21,11 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::Error;
-use crate::error::{Message, shown, shown_json};
-use crate::file::{io_reason, is_unread};
-use crate::lang::Language;
 use args::{Cli, Command};
-#[cfg(test)]
-pub(crate) use help::command;
+use base::error::Error;
+use base::error::{Message, shown, shown_json};
+use base::lang::Language;
+use file::{io_reason, is_unread};
 
 /// How a command that could be carried out ended.
 pub enum Outcome {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use super::interruption;
 use super::run::flag;
-use crate::error::quoted_path;
-use crate::file::{Output, Page};
-use crate::view::{View, latex, markdown, trace_html, trace_page};
 use crate::{Config, Error, Trace, to_record};
+use base::error::quoted_path;
+use file::{Output, Page};
+use view::{View, latex, markdown, trace_html, trace_page};
 
 /// Opens the files to be written, of which none may be one that the run reads.
 pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {

@@ -5,8 +5,8 @@ use std::error::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::written::say;
-use crate::error::shown;
-use crate::lang;
+use base::error::shown;
+use base::lang;
 
 /// Says why flags are refused, or shows the help that they ask for, and ends the process.
 pub fn exit(error: &clap::Error) -> ! {

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
-use crate::config::{Setting, Settings};
-use crate::error::{Message, quoted};
-use crate::file::{read_config, read_json, split_place};
-use crate::lang::text;
 use crate::{Error, Result, Run, Sources, key_mask_rows, positions_of};
+use base::error::{Message, quoted};
+use base::lang::text;
+use config::{Setting, Settings};
+use file::{read_config, read_json, split_place};
+use foreign::with_model;
 
 /// What is computed.
 #[derive(Default)]
@@ -199,7 +200,7 @@ impl FromArgMatches for RunArgs {
 impl RunArgs {
     /// The flags as settings, completed by the model's.
     pub fn settings(&self) -> Result<Settings> {
-        self.flags()?.with_model()
+        with_model(self.flags()?)
     }
 
     fn flags(&self) -> Result<Settings> {
@@ -226,10 +227,10 @@ impl RunArgs {
                 files.push(path.0.clone().into());
                 config.layer = flags.layer.take().or(config.layer);
             }
-            record.config = Some(config.with_model()?);
-            Sources::again(&record, &flags.with_model()?)?
+            record.config = Some(with_model(config)?);
+            Sources::again(&record, &with_model(flags)?)?
         } else {
-            let flags = flags.with_model()?;
+            let flags = with_model(flags)?;
             let sources = Sources::load(&flags)?;
             (flags, sources)
         };

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::Error;
-use crate::view::{Block, Palette, Style, wrapped, write_text};
+use base::error::Error;
+use view::{Block, Palette, Style, wrapped, write_text};
 
 use super::args::{Color, ReportArgs};
 use super::print;

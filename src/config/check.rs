@@ -4,8 +4,8 @@ use super::{
     AttnMaskTrue, Config, DType, End, Mask, Norm, NormOver, RelativeBias, RelativeBiases, Setting,
     Settings, Sizes, Start, given, positions,
 };
-use crate::error::{Error, Message, Result, quoted};
-use crate::program::grid;
+use base::error::{Error, Message, Result, quoted};
+use program::grid;
 
 /// Refuses settings: what is wrong, and what to do.
 pub fn refuse<T>(what: impl Into<Message>, fix: impl Into<Message>) -> Result<T> {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::program::{Name, choices};
+use program::Name;
 
 choices! {
     /// The distribution that X is drawn from.

@@ -2,7 +2,7 @@
 
 use super::check::refuse;
 use super::{Setting, Settings, Start};
-use crate::error::Result;
+use base::error::Result;
 
 /// What stands before given scores.
 const BEFORE_SCORES: [&str; 8] = ["x", "memory", "memory_v", "q", "k", "v", "weights", "past"];

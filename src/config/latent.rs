@@ -2,7 +2,7 @@
 
 use super::check::refuse;
 use super::{Config, Latent};
-use crate::error::Result;
+use base::error::Result;
 
 impl Config {
     /// Latents have features, and a head some of its own beside those that all share.
@@ -94,7 +94,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::Settings;
+    use crate::Settings;
 
     fn resolved(mut settings: Value, absorb: bool) -> Result<Config> {
         settings["kv_lora_rank"] = json!(3);

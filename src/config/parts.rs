@@ -7,7 +7,6 @@ use super::{
 
 /// What is drawn, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Draws {
     /// The seed of PyTorch's generator (`torch.manual_seed`).
     pub seed: Seed,
@@ -36,7 +35,6 @@ impl Draws {
 
 /// The norm of every head's queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
 pub struct Norm {
     /// Its kind.
     pub kind: QkNorm,
@@ -50,7 +48,6 @@ pub struct Norm {
 
 /// The factors 1 + S · ln(1 + ⌊(p + offset) / N⌋) of queries at positions p.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
 pub struct Temperature {
     /// S.
     pub scale: f64,
@@ -62,7 +59,6 @@ pub struct Temperature {
 
 /// Learned biases of relative positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct RelativeBiases {
     /// What the rows of their table are of.
     pub sort: RelativeBias,
@@ -72,7 +68,6 @@ pub struct RelativeBiases {
 
 /// What hides keys from queries.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Masks {
     /// The mask between positions.
     pub between: Mask,
@@ -97,7 +92,6 @@ pub struct Masks {
 
 /// The documents that rows are packed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Packed {
     /// How many queries each has.
     pub queries: Segments,
@@ -107,7 +101,6 @@ pub struct Packed {
 
 /// The files that numbers come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Files {
     /// X.
     pub x: Option<Place>,

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::check::refuse;
 use super::{SectionOrder, Sizes};
-use crate::error::{Error, Result, shown};
-use crate::program::Places;
+use base::error::{Error, Result, shown};
+use program::Places;
 
 /// The positions of the tokens: once for all items of the batch (`0,1,2`), or of each (`0,1,2/0,0,1`); of time, height and
 /// width three such (`0,1,2;0,0,1;0,1,1`).

@@ -1,7 +1,7 @@
 //! The notebooks' settings by name.
 
 use super::{Init, Input, Mask, Settings};
-use crate::program::{Fill, choices};
+use program::Fill;
 
 choices! {
     /// A notebook's whole setting, under its name.

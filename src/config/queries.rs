@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::check::refuse;
-use crate::error::Result;
-use crate::program::QueryRows;
+use base::error::Result;
+use program::QueryRows;
 
 /// Rows of the queries, `A..B`: A is the first, B the one behind the last. Either end may be counted from the number of
 /// tokens, as in `T-1..T`, and may be left out.

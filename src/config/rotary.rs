@@ -2,13 +2,12 @@
 
 use super::check::refuse;
 use super::{Pairing, Place, Positions, RopeScaling, Settings, Sizes, positions};
-use crate::error::{Result, quoted};
-use crate::program::{Places, Rotate};
+use base::error::{Result, quoted};
+use program::{Places, Rotate};
 
 /// Rotary positions of the queries and keys ("`RoFormer`", Su et al., 2021): of every head's first r features, the pairs
 /// are turned by position · frequency.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Rotary {
     /// Which features are a pair.
     pub pairing: Pairing,

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::shown;
+use base::error::shown;
 
 /// Dot products of queries and keys: a row of them, rows (query, key), heads of those, or items of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

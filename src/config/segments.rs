@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Config, Mask, Packed, Sizes};
-use crate::error::{Error, Result, shown};
+use base::error::{Error, Result, shown};
 
 /// The lengths of the documents that stand one behind the other in a row of tokens: once for all items of the batch, or of
 /// each. `3,2,4`, or `3,2/4,1` by item.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Feature, Setting, Settings};
-use crate::program::Name;
+use program::Name;
 
 impl Setting {
     /// The setting of that key.

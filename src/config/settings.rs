@@ -15,12 +15,11 @@ use super::{
     OtherNorm, Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed,
     Segments, Start, Tokens, TorchCpu,
 };
-use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
+use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
 /// What there is to know of a setting: its key, and what a user interface needs to offer it.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a column of the table")]
-#[non_exhaustive]
 pub struct Setting {
     /// The key in config files. A flag has hyphens for its underscores.
     pub key: &'static str,

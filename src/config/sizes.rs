@@ -2,15 +2,14 @@
 
 use super::tokens::file_among;
 use super::{DEFAULT_HEADS, Queries, QueryRows, Settings, Start, Tokens, check};
-use crate::error::Result;
-use crate::program::Size;
+use base::error::Result;
+use program::Size;
 
 /// The number of tokens where nothing says it.
 const DEFAULT_TOKENS: usize = 4;
 
 /// How long the axes of a run are, every length decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Sizes {
     /// Items in the batch, B.
     pub batch: usize,
@@ -55,7 +54,6 @@ pub struct Sizes {
 /// Multi-head latent attention ("DeepSeek-V2", 2024, section 2.1): keys and values are projected from a narrow latent, of
 /// which a cache needs no more than that and the key that all heads share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Latent {
     /// Features of the latent of queries; nothing where they are projected from X.
     pub queries: Option<usize>,
@@ -339,7 +337,7 @@ impl Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn symbol(size: Size, past: usize, settings: Settings) -> &'static str {
         let settings = Settings {

@@ -10,8 +10,8 @@ use super::{
     OtherNorm, Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments,
     Start, Tokens, TorchCpu,
 };
-use crate::error::shown;
-use crate::program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
+use base::error::shown;
+use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
 /// What a setting's value can be read from.
 pub trait FromText: Sized {

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
-use crate::error::{Error, Result, quoted, shown};
-use crate::program::{Name, Role};
+use base::error::{Error, Result, quoted, shown};
+use program::{Name, Role};
 
 /// What the tokens of a sequence are called: one list for all items of the batch, or one an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ fn visible(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Settings;
+    use crate::Settings;
 
     fn labels(settings: &Settings) -> Labels {
         Config::resolve(settings).expect("valid").labels().expect("has labels")

@@ -9,7 +9,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::element::DAMAGED;
 use super::input::{Input, TRUNCATED, unreadable};
-use crate::error::{Error, Result, quoted};
+use base::error::{Error, Result, quoted};
 
 /// Deflate makes at most this much of a byte.
 const MAX_EXPANSION: u64 = 1032;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::input::unreadable;
-use crate::error::Result;
+use base::error::Result;
 
 /// The numbers of a tensor of f32, which stand in a file one behind the other, little endian.
 pub struct InFile {

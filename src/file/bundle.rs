@@ -6,13 +6,12 @@ use candle_core::{DType, Tensor};
 
 use super::at::InFile;
 use super::record::{Entry, Record};
-use crate::config::Settings;
-use crate::error::{Error, Result, bytes};
-use crate::memory::lacking;
+use base::error::{Error, Result, bytes};
+use base::memory::lacking;
+use config::Settings;
 
 /// What is known of a tensor before it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Info {
     /// Its name; empty where the file has none for it.
     pub name: String,

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use candle_core::{DType, Device, Tensor};
 
-use crate::error::quoted;
-use crate::lang;
+use base::error::quoted;
+use base::lang;
 
 /// More axes than numpy or PyTorch make of anything real.
 const MAX_RANK: usize = 32;
@@ -100,7 +100,7 @@ impl Element {
             Some(integers) => Tensor::from_vec(integers, shape, &Device::Cpu),
             None => Tensor::from_raw_buffer(&bytes, self.dtype(), shape, &Device::Cpu),
         };
-        tensor.map_err(|error| Fault::new(crate::Error::from(error).to_string(), DAMAGED))
+        tensor.map_err(|error| Fault::new(base::error::Error::from(error).to_string(), DAMAGED))
     }
 }
 
@@ -126,7 +126,7 @@ impl Fault {
     }
 
     /// The fault of the tensor of that name in the file at `path`.
-    pub fn of(self, path: &std::path::Path, name: &str) -> crate::Error {
+    pub fn of(self, path: &std::path::Path, name: &str) -> base::error::Error {
         let Self { what, fix } = self;
         let what = quoted(&what);
         let what = if name.is_empty() {
@@ -134,7 +134,7 @@ impl Fault {
         } else {
             tr!("tensor \"{quoted}\": {what}", quoted = quoted(name), what)
         };
-        crate::Error::file(path, what, fix)
+        base::error::Error::file(path, what, fix)
     }
 }
 

@@ -9,8 +9,8 @@ use super::growing::Places;
 use super::input::{Input, extension, refuse_folder};
 use super::record::Record;
 use super::{gguf, json, json_write, npy, npz, safetensors, torch};
-use crate::config::Settings;
-use crate::error::{Error, Result, quoted};
+use base::error::{Error, Result, quoted};
+use config::Settings;
 
 /// A format of files.
 pub struct Format {
@@ -46,7 +46,6 @@ type Begin = fn(&[Info], Option<&Settings>, &File) -> io::Result<Places>;
 
 /// A kind of page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Page {
     /// For a browser.
     Html,

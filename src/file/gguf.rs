@@ -15,7 +15,7 @@ use candle_core::{DType, Device, Tensor};
 use super::bundle::{Bundle, Info, Tensors};
 use super::element::DAMAGED;
 use super::input::{Input, NAMED_WRONGLY, unreadable};
-use crate::error::{Error, Result, quoted};
+use base::error::{Error, Result, quoted};
 
 /// The types of tensors that are read, by their numbers in a file.
 const TYPES: &[(u32, GgmlDType)] = &[

@@ -10,7 +10,7 @@ use candle_core::{DType, Tensor};
 use super::at::write_at;
 use super::element::{self, written_as};
 use super::output::unwritable;
-use crate::error::Result;
+use base::error::Result;
 
 /// Where the numbers of each tensor belong.
 pub type Places = HashMap<String, Place>;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::bundle::{Bundle, Info, Opener, Tensors};
 use super::input::extension;
 use super::text::{Members, parse};
-use crate::error::{Error, Result, quoted};
+use base::error::{Error, Result, quoted};
 
 #[derive(Deserialize)]
 struct Index {

@@ -5,9 +5,9 @@ use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::lang;
-use crate::program::make_ready;
+use base::error::{Error, Result};
+use base::lang;
+use program::make_ready;
 
 /// What to do about a file that ends too early.
 pub const TRUNCATED: &str = "it is truncated: write or copy it again";

@@ -21,9 +21,9 @@ use super::json_step::StepText;
 use super::record::{Entry, Head, Record, Said, dtype_named};
 use super::setting_text::parse_settings;
 use super::text::{Members, Object, not_json, parse, parse_object};
-use crate::config::Settings;
-use crate::error::{Error, Result, bytes, quoted};
-use crate::memory::lacking;
+use base::error::{Error, Result, bytes, quoted};
+use base::memory::lacking;
+use config::Settings;
 
 /// Opens a trace, a plain array, an object of them, or the index of a checkpoint in several files.
 pub fn open(path: &Path, mut input: Input, opener: Opener) -> Result<Bundle> {

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::record::{Entry, FORMAT, Record, VERSION, dtype_name};
-use crate::error::shown_json;
-use crate::program::Numbers;
+use base::error::shown_json;
+use program::Numbers;
 
 /// Writes a record to a file.
 pub fn write_file(record: &Record, file: &File) -> io::Result<()> {

@@ -11,7 +11,7 @@ use candle_core::{DType, Tensor};
 use super::bundle::{Bundle, Info, Tensors};
 use super::element::{DAMAGED, Element, Fault, byte_length, gather, row_major};
 use super::input::{Input, NAMED_WRONGLY, TRUNCATED, unreadable};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// numpy itself reads no header beyond 10,000 bytes.

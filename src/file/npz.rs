@@ -17,8 +17,8 @@ use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::npy::{self, Header};
 use super::record::Record;
 use super::text;
-use crate::config::Settings;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use config::Settings;
 
 /// The array that holds the config.
 const CONFIG: &str = "config";

@@ -10,8 +10,8 @@ use super::growing::Growing;
 use super::input::{io_reason, is_unread, shortage};
 use super::record::Record;
 use super::staged::Staged;
-use crate::config::Settings;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use config::Settings;
 
 /// A file to be written: opened before the work, so that an unwritable path fails early, and put in place by
 /// [`Output::write`]. Dropped unwritten, it leaves nothing behind.
@@ -91,7 +91,7 @@ impl Output {
         }
     }
 
-    /// Whether it can be written while the steps are made, by [`Run::write`](crate::Run::write).
+    /// Whether it can be written while the steps are made, by [`Run::write`](run::Run::write).
     #[must_use]
     pub fn can_grow(&self) -> bool {
         matches!(self.writer, Writer::Steps(..))
@@ -101,7 +101,7 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::write`], if the format is one that is written as a whole, and those of `make`.
-    pub(crate) fn write_growing(
+    pub fn write_growing(
         self,
         infos: &[Info],
         config: &Settings,

@@ -9,9 +9,9 @@ use super::bundle::{Bundle, Info};
 use super::format::is_recorded;
 use super::input::{extension, io_reason};
 use super::record::{Entry, Record};
-use crate::config::Settings;
-use crate::error::{Error, Result, listed, quoted};
-use crate::program::Misread;
+use base::error::{Error, Result, listed, quoted};
+use config::Settings;
+use program::Misread;
 
 /// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
 #[must_use]
@@ -162,7 +162,7 @@ impl Files {
     }
 
     /// The same, to be called something else.
-    pub(crate) fn infos_mut(&mut self) -> &mut [Info] {
+    pub fn infos_mut(&mut self) -> &mut [Info] {
         &mut self.infos
     }
 

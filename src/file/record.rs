@@ -7,8 +7,8 @@ use candle_core::{DType, Tensor};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::config::Settings;
-use crate::error::{Error, Result, quoted};
+use base::error::{Error, Result, quoted};
+use config::Settings;
 
 /// The name that files carry to say what they are.
 pub const FORMAT: &str = "mha-trace";
@@ -151,7 +151,7 @@ impl Record {
     }
 
     /// Puts another tensor in the place of one of that name.
-    pub(crate) fn replace(&mut self, name: &str, tensor: Tensor) {
+    pub fn replace(&mut self, name: &str, tensor: Tensor) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
             entry.tensor = tensor;
         }

@@ -20,8 +20,8 @@ use super::growing::{Place, Places};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::record::{FORMAT, Head, Record, VERSION};
 use super::text::{Object, parse_metadata};
-use crate::config::Settings;
-use crate::error::{Error, Result, quoted};
+use base::error::{Error, Result, quoted};
+use config::Settings;
 
 /// As the safetensors crate has it.
 const MAX_HEADER: u64 = 100_000_000;

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
 use super::text::{Object, explain, parse};
-use crate::config::{Setting, Settings};
-use crate::error::{Error, Result, quoted};
-use crate::lang;
+use base::error::{Error, Result, quoted};
+use base::lang;
+use config::{Setting, Settings};
 
 /// Parses an object of settings; a value that its key cannot have is told by both.
 pub fn parse_settings(path: &Path, text: &str) -> Result<Settings> {
@@ -94,7 +94,7 @@ fn kind(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::bare_words::quote_bare_words;
+    use crate::bare_words::quote_bare_words;
 
     fn told(text: &str) -> String {
         let error = parse_settings(Path::new("c.json"), &quote_bare_words(text));

@@ -11,8 +11,8 @@ use serde_json::error::Category;
 use super::bare_words::{INFINITY, NAN, NEGATIVE_INFINITY};
 use super::element::DAMAGED;
 use super::input::{NAMED_WRONGLY, extension};
-use crate::error::{Error, Result, near_miss, quoted};
-use crate::lang;
+use base::error::{Error, Result, near_miss, quoted};
+use base::lang;
 
 /// A struct that is an object in JSON. Without this, serde takes an array of its fields in order as well.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use super::bundle::{Bundle, Info, Tensors, refuse_beyond_memory};
 use super::element::{DAMAGED, Element, Fault, byte_length, gather, row_major};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::pickle::{Id, Pickle, Value};
-use crate::error::{Error, Result, quoted};
-use crate::memory::lacking;
+use base::error::{Error, Result, quoted};
+use base::memory::lacking;
 
 /// The magic number that files from before PyTorch 1.6 begin with, as a pickle.
 const LEGACY: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19";
@@ -196,8 +196,8 @@ fn refuse_unreasonable(path: &Path, views: &[View], file: u64) -> Result<()> {
     if beyond(made, 16) || beyond(read, 64) {
         let what = tr!(
             "its tensors are {made} from a file of {file}: they are views that repeat its numbers",
-            made = crate::error::bytes(made.into()),
-            file = crate::error::bytes(file.into())
+            made = base::error::bytes(made.into()),
+            file = base::error::bytes(file.into())
         );
         return Err(Error::file(path, what, "save copies of them: tensor.clone()"));
     }

@@ -4,11 +4,11 @@ use candle_core::{DType, Tensor};
 
 use super::matched::Match;
 use super::names::{last_segment, meanings};
-use crate::config::{Mask, Setting, Settings};
-use crate::error::{Error, Result, quoted};
-use crate::file::{Entry, Record};
-use crate::lang;
-use crate::program::{Name, whole};
+use base::error::{Error, Result, quoted};
+use base::lang;
+use config::{Mask, Setting, Settings};
+use file::{Entry, Record};
+use program::{Name, whole};
 
 /// An argument that kernels take beside queries, keys and values.
 struct Argument {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use candle_core::Tensor;
 
-use crate::error::Result;
-use crate::program::{Axes, Axis, Dim};
+use base::error::Result;
+use program::{Axes, Axis, Dim};
 
 /// A way to read a tensor as one with given axes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use candle_core::Tensor;
 use super::layer::{LayerReader, Stored};
 use super::matched::Match;
 use super::packed::{Heads, Part};
-use crate::config::NormOver;
-use crate::error::{Error, Result};
-use crate::program::Name;
+use base::error::{Error, Result};
+use config::NormOver;
+use program::Name;
 
 impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// The parameters beside the projections, as norms of every head's queries and keys.

@@ -3,8 +3,8 @@
 use candle_core::{Device, Tensor};
 
 use super::arguments::FoundMask;
-use crate::error::Result;
-use crate::memory::lacking;
+use base::error::Result;
+use base::memory::lacking;
 
 impl FoundMask {
     /// A mask of keys together with chunks of so many tokens, which transformers counts from the first key of an item that

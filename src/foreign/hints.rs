@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use candle_core::{DType, Tensor};
 
 use super::names::meanings;
-use crate::file::{Entry, Record};
-use crate::program::Name;
+use file::{Entry, Record};
+use program::Name;
 
 /// The number of heads that a foreign file's tensors tell, where there are so many items, queries and keys, and `width`
 /// features of all heads: from those that have an axis for them, if they agree.

@@ -10,11 +10,11 @@ use super::layout::{Without, pick};
 use super::matched::Match;
 use super::names::meanings;
 use super::steps::Unmatched;
-use crate::config::Settings;
-use crate::error::{Error, Result, listed, near_miss, quoted};
-use crate::file::{Entry, Info, Record};
-use crate::lang;
-use crate::program::Name;
+use base::error::{Error, Result, listed, near_miss, quoted};
+use base::lang;
+use config::Settings;
+use file::{Entry, Info, Record};
+use program::Name;
 
 /// What has a name in its file.
 pub trait HasName {

@@ -4,8 +4,8 @@ use candle_core::Tensor;
 
 use super::layer::{LayerReader, Names};
 use super::packed::{Part, refuse_other_size};
-use crate::error::{Error, Result};
-use crate::program::{Name, Projection};
+use base::error::{Error, Result};
+use program::{Name, Projection};
 
 /// The modules of one way to name them.
 pub struct Modules {
@@ -134,8 +134,8 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::foreign::layout::{Without, pick};
-    use crate::foreign::packed::Heads;
+    use crate::layout::{Without, pick};
+    use crate::packed::Heads;
 
     /// What is read of a layer with so many rows of queries, of keys and values, and of latents of 5 features, and so many
     /// columns of the output projection.

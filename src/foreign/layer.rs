@@ -8,9 +8,9 @@ use candle_core::Tensor;
 use super::matched::Match;
 use super::names::last_segment;
 use super::packed::{Heads, Part, by_heads, in_blocks, in_four, refuse_other_size, stored_in_out};
-use crate::config::Packing;
-use crate::error::{Error, Result};
-use crate::program::{Name, Projection};
+use base::error::{Error, Result};
+use config::Packing;
+use program::{Name, Projection};
 
 /// The names of a weight and of its bias.
 pub type Names = (String, String);
@@ -343,7 +343,7 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::foreign::layout::{Without, pick};
+    use crate::layout::{Without, pick};
 
     /// The weights of an `nn.MultiheadAttention` with `kdim`, and a packed bias of so many entries.
     fn with_bias(entries: usize) -> Result<Weights> {

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::latent;
 use super::layer::{Layer, Names, Stored, Weights};
-use crate::config::{End, Settings};
-use crate::error::{Error, Result, listed, quoted};
-use crate::file::{Bundle, Record};
-use crate::lang;
-use crate::program::{Name, Projection};
+use base::error::{Error, Result, listed, quoted};
+use base::lang;
+use config::{End, Settings};
+use file::{Bundle, Record};
+use program::{Name, Projection};
 
 /// The three input projections as Linear modules, one row for each way to name them; `.weight` and `.bias` follow.
 const MODULES: &[[&str; 3]] = &[

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 /// A tensor of a file that was taken as a step of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct Match {
     /// The step, or the setting that the tensor tells.
     pub step: String,

@@ -1,6 +1,6 @@
 //! The names that people's code gives to the steps.
 
-use crate::program::Name;
+use program::Name;
 
 /// What stands behind a name's last dot.
 pub fn last_segment(name: &str) -> &str {

@@ -2,9 +2,9 @@
 
 use candle_core::Tensor;
 
-use crate::config::{NormOver, Packing, Settings};
-use crate::error::{Error, Result};
-use crate::program::{Name, Projection};
+use base::error::{Error, Result};
+use config::{NormOver, Packing, Settings};
+use program::{Name, Projection};
 
 /// How many heads there are, where the settings say it.
 #[derive(Debug, Clone, Copy, Default)]

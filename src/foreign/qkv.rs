@@ -5,10 +5,10 @@ use candle_core::Tensor;
 use super::hints;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
-use crate::config::{QkvFormat, Settings, Start};
-use crate::error::{Error, Result, quoted};
-use crate::file::{Entry, Record};
-use crate::program::Name;
+use base::error::{Error, Result, quoted};
+use config::{QkvFormat, Settings, Start};
+use file::{Entry, Record};
+use program::Name;
 
 /// A way to read a file's queries, keys and values.
 pub struct Qkv {

@@ -9,16 +9,15 @@ use super::hints::{fill_in, is_fill, lowest};
 use super::layer::is_parameter;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
-use crate::error::{Error, Result, quoted};
-use crate::file::{Entry, Record};
-use crate::program::{Axis, Name, Op, Step, Trace, of_pairs};
+use base::error::{Error, Result, quoted};
+use file::{Entry, Record};
+use program::{Axis, Name, Op, Step, Trace, of_pairs};
 
 /// How many of the readings that were not taken are named.
 const LISTED: usize = 2;
 
 /// A tensor of a file that is no step of its run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
 pub struct Unmatched {
     /// The tensor's name in its file.
     pub tensor: String,

@@ -4,7 +4,6 @@ use std::fmt;
 
 /// What one dimension of a tensor runs over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Axis {
     /// Items of the batch, B.
     Batch,

@@ -8,11 +8,10 @@ use candle_core::{D, DType, IndexOp, Tensor};
 use super::axis::{Axis, unravel};
 use super::graph::{Step, Trace};
 use super::name::Name;
-use crate::error::Result;
+use base::error::Result;
 
 /// The wholly masked rows of a batch item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct EmptyRows {
     /// The batch item; all of them where the masks do not tell them apart.
     pub item: Option<usize>,
@@ -27,7 +26,6 @@ pub struct EmptyRows {
 }
 /// What softmax made of a wholly masked row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Became {
     /// NaN throughout.
     Nan,
@@ -105,7 +103,7 @@ impl Trace {
     }
 
     /// 1 where a key is masked, by the boolean mask or by −∞ in the float mask.
-    pub(crate) fn blocked(&self) -> Result<Option<Tensor>> {
+    pub fn blocked(&self) -> Result<Option<Tensor>> {
         match self.step(Name::Weights) {
             Some(weights) => self.blocked_before(weights),
             None => Ok(None),
@@ -113,7 +111,7 @@ impl Trace {
     }
 
     /// The same of those of the two masks that a step reads, directly or through others.
-    pub(crate) fn blocked_before(&self, step: &Step) -> Result<Option<Tensor>> {
+    pub fn blocked_before(&self, step: &Step) -> Result<Option<Tensor>> {
         let ancestors = self.position(step.name).map(|at| self.ancestors(at)).unwrap_or_default();
         let read = |name: Name| {
             let at = self.position(name).filter(|at| ancestors.get(*at) == Some(&true))?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::shown;
+use base::error::shown;
 
 /// A cell of a step, written as `scores[0,1,2,3]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

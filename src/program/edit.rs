@@ -6,7 +6,7 @@ use super::name::Name;
 use super::op::Op;
 use super::ops::{Heads, Slip};
 use super::role::Role;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// A change of one step of a program.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +19,6 @@ pub struct Edit {
 
 /// What is changed of a step.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Change {
     /// Another operation on the same inputs.
     Replace(Op),
@@ -263,7 +262,7 @@ fn misfit(step: &Step<()>, what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Axes, Axis, EmptyRow, Scaling, Weighting};
+    use crate::{Axes, Axis, EmptyRow, Scaling, Weighting};
 
     fn program() -> Program {
         let mut program = Program::default();

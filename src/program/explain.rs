@@ -7,12 +7,11 @@ use super::op::{Misread, Op};
 use super::role::{BlockedCells, Role};
 use super::terms::{Reason, Term, Value, broadcast};
 use super::working::{Exponential, Exponentials, Working};
-use crate::error::{Error, Result, near_miss, shown};
-use crate::lang;
+use base::error::{Error, Result, near_miss, shown};
+use base::lang;
 
 /// How the number in a cell came about.
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct Explanation<'a> {
     /// The cell's step.
     pub step: &'a Step,
@@ -32,7 +31,6 @@ pub struct Explanation<'a> {
 
 /// What there is to say of a key in a row that softmax reads.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct RowCell {
     /// The step's own number, if it has one for the key.
     pub value: Option<f64>,
@@ -42,7 +40,6 @@ pub struct RowCell {
 
 /// Where a NaN comes from.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct NanSource {
     /// The first cell on the way that is NaN.
     pub cell: Cell,
@@ -52,7 +49,6 @@ pub struct NanSource {
 
 /// Why a number is NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum NanCause {
     /// It is given as such.
     Given,
@@ -188,7 +184,7 @@ impl Trace {
 
 impl<V> Program<V> {
     /// The error for a step that this run does not have.
-    pub(crate) fn no_step(&self, name: &str) -> Error {
+    pub fn no_step(&self, name: &str) -> Error {
         let names: Vec<&str> = self.steps().iter().map(|step| step.name.as_str()).collect();
         let shown_names = self.steps().iter().filter(|step| !step.name.row().is_inner);
         let listed: Vec<&str> = shown_names.map(|step| step.name.as_str()).collect();

@@ -9,14 +9,13 @@ use super::name::Name;
 use super::op::{Misread, Op};
 use super::role::Role;
 use super::rows::Chain;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Tensors by step: what a program is given from outside.
 pub type Given = HashMap<Name, Tensor>;
 
 /// One step: an operation, the earlier steps it reads, and (in a trace) its value.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Step<V = Tensor> {
     /// The name. In an edited program several steps can have it, of which the last is the one that is meant.
     pub name: Name,

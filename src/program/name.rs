@@ -11,13 +11,12 @@ use super::called::{
 };
 use super::role::{Role, Size};
 use super::row::Row;
-use crate::lang;
+use base::lang;
 
 macro_rules! steps {
     ($($variant:ident = $name:literal, $title:literal, $row:expr;)+) => {
         /// The name of a step.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
         pub enum Name { $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)+ }
 
         impl Name {
@@ -25,7 +24,7 @@ macro_rules! steps {
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// What there is to know of the step.
-            pub(crate) fn row(self) -> &'static Row {
+            pub fn row(self) -> &'static Row {
                 match self {
                     $(Self::$variant => {
                         const ROW: Row = $row.named($name, $title);

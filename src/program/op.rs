@@ -12,7 +12,7 @@ use super::rows::{self, Rows};
 use super::slips::{Knob, Sibling};
 use super::terms::{Reason, Term, Value};
 use super::working::{Move, Working};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// What an operation is: everything that there is to know of it, in one place.
 ///
@@ -141,7 +141,6 @@ pub(super) fn read<const N: usize, T: Copy>(inputs: &[T]) -> Result<[T; N], Misr
 /// One step's operation, by its family. The formulas are those of "Attention Is All You Need" (Vaswani et al., 2017),
 /// section 3.2, unless an operation names another source.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Op {
     /// An input, a weight or a mask: its value comes from outside.
     Given,

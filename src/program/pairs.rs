@@ -4,16 +4,16 @@ use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::op::Misread;
-use crate::error::Result;
+use base::error::Result;
 
 /// So many numbers are looked at together, so that large tensors are not copied whole.
-pub(crate) const CHUNK: usize = 1 << 18;
+pub const CHUNK: usize = 1 << 18;
 
 /// What is made of some whole rows of two tensors of one shape at a time, in the order of the rows.
 ///
 /// # Errors
 /// If they have not as many elements, or candle fails.
-pub(crate) fn of_pairs<T: Send>(
+pub fn of_pairs<T: Send>(
     left: &Tensor,
     right: &Tensor,
     of: impl Fn(&[f64], &[f64]) -> T + Sync,
@@ -39,7 +39,7 @@ pub(crate) fn of_pairs<T: Send>(
 ///
 /// # Errors
 /// If candle fails.
-pub(crate) fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f64>> {
+pub fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f64>> {
     let part = flat.narrow(0, start, length.min(flat.elem_count() - start))?;
     Ok(part.to_dtype(DType::F64)?.to_vec1()?)
 }
@@ -48,10 +48,7 @@ pub(crate) fn chunk(flat: &Tensor, start: usize, length: usize) -> Result<Vec<f6
 ///
 /// # Errors
 /// If candle fails.
-pub(crate) fn first_number(
-    tensor: &Tensor,
-    is_it: impl Fn(f64) -> bool,
-) -> Result<Option<(usize, f64)>> {
+pub fn first_number(tensor: &Tensor, is_it: impl Fn(f64) -> bool) -> Result<Option<(usize, f64)>> {
     let flat = tensor.flatten_all()?;
     for start in (0..flat.elem_count()).step_by(CHUNK) {
         let numbers = chunk(&flat, start, CHUNK)?;

@@ -8,7 +8,6 @@ use super::axis::Axes;
 /// The rule by which every cell of a value is made of cells of the inputs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Pattern {
     /// There is no short rule: [`Operation::terms`](super::Operation::terms) tells of each cell.
     ByCell,

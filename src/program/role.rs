@@ -4,7 +4,6 @@ use super::axis::Axis;
 
 /// What a step is to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Role {
     /// Tokens that the run starts from.
     Input,

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::graph::Step;
 use super::op::{Misread, Operation};
 use super::raw::make_ready;
-use crate::error::Result;
+use base::error::Result;
 
 /// Fewer numbers than this are done before other threads have begun.
 const MANY: usize = 1 << 16;
@@ -282,10 +282,8 @@ mod tests {
     use candle_core::DType;
 
     use super::*;
-    use crate::program::Axis::{self, Batch, Head, HeadDim, Key, Query};
-    use crate::program::{
-        Axes, EmptyRow, Fill, Given, Linear, Masking, Name, Program, Scaling, Weighting,
-    };
+    use crate::Axis::{self, Batch, Head, HeadDim, Key, Query};
+    use crate::{Axes, EmptyRow, Fill, Given, Linear, Masking, Name, Program, Scaling, Weighting};
 
     fn numbers(shape: &[usize]) -> Tensor {
         let count: usize = shape.iter().product();
@@ -386,7 +384,7 @@ mod tests {
             let k = program.given(Name::KHeads, axes(Key, keys, HeadDim, features));
             let v = program.given(Name::VHeads, axes(Key, keys, HeadDim, features));
             let mask = program.given(Name::Mask, Axes::new(vec![(Query, queries), (Key, keys)]));
-            let mut then = |name, op: crate::program::Op, inputs: &[usize]| {
+            let mut then = |name, op: crate::Op, inputs: &[usize]| {
                 program.then(name, op, inputs).expect("fits")
             };
             let raw = then(Name::ScoresRaw, Linear::DotProduct.into(), &[q, k]);

@@ -1,6 +1,5 @@
 //! What code can get wrong in one operation: its numbers, and what people write in its place.
 
-use super::choice::choices;
 use super::op::Op;
 
 choices! {
@@ -107,7 +106,7 @@ impl Sibling {
 }
 
 /// A whole number as an index or a count; nothing where it is none.
-pub(crate) fn whole(value: f64) -> Option<usize> {
+pub fn whole(value: f64) -> Option<usize> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
     (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as usize)
 }

@@ -5,7 +5,7 @@ use candle_core::Tensor;
 use super::graph::{Given, Program, Step, not_given, outside};
 use super::op::Op;
 use super::rows::Chain;
-use crate::error::Result;
+use base::error::Result;
 
 /// Gets the numbers of a run as they are made, each once.
 pub trait Receiver: Sync {
@@ -111,7 +111,7 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::program::{Axes, Axis, Fill, Linear, Masking, Name, Scaling};
+    use crate::{Axes, Axis, Fill, Linear, Masking, Name, Scaling};
 
     /// Numbers that were handed over, and the place of the first.
     type Part = (usize, Vec<f32>);

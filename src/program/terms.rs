@@ -4,7 +4,7 @@ use candle_core::{DType, IndexOp, Tensor};
 
 use super::cell::Cell;
 use super::name::Name;
-use crate::error::Result;
+use base::error::Result;
 
 /// A factor of a term.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,6 @@ pub(super) fn factor(name: impl Into<String>, value: f64) -> Factor {
 
 /// Why a key is blocked for a query. Places are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Reason {
     /// The key lies after the query.
     LaterKey {
@@ -115,7 +114,7 @@ pub enum Reason {
 }
 
 /// The index that is broadcast to `cell` in a tensor of this shape.
-pub(crate) fn broadcast(cell: &[usize], shape: &[usize]) -> Vec<usize> {
+pub fn broadcast(cell: &[usize], shape: &[usize]) -> Vec<usize> {
     let skipped = cell.len().saturating_sub(shape.len());
     let own = cell.iter().skip(skipped).zip(shape);
     own.map(|(at, size)| if *size == 1 { 0 } else { *at }).collect()

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use super::cell::Cell;
 use super::graph::Trace;
 use super::terms::Term;
-use crate::error::Result;
+use base::error::Result;
 
 /// A number and what it is made of.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Tree {
     /// The cell.
     pub cell: Cell,
@@ -25,7 +24,6 @@ pub struct Tree {
 
 /// A term, and the computed numbers in it, followed further.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Branch {
     /// The term.
     pub term: Term,
@@ -46,7 +44,6 @@ pub struct Reach {
 
 /// A tree, and whether it ends where more could be followed.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Followed {
     /// The tree.
     pub tree: Tree,

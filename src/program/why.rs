@@ -1,7 +1,7 @@
 //! Why there are steps: a sentence or two for each, as one who teaches attention would say it.
 
 use super::name::Name;
-use crate::lang;
+use base::lang;
 
 impl Name {
     /// Why the step is there, in a sentence or two.

@@ -1,11 +1,10 @@
 //! What an operation works out on the way to a number, which its terms alone do not show.
 
 use super::terms::{Factor, Value};
-use crate::error::Result;
+use base::error::Result;
 
 /// What an operation works out on the way to a number.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Working {
     /// Nothing but the terms.
     Plain,

@@ -6,12 +6,12 @@ use candle_core::{Device, Tensor};
 
 use super::masks::dims;
 use super::sources::Sources;
-use crate::config::check::split;
-use crate::config::{Config, DEFAULT_HEADS, Place, Settings, Start};
-use crate::error::{Error, Result};
-use crate::file::{Bundle, one_tensor};
-use crate::foreign::{Match, arranged, meanings};
-use crate::program::Name;
+use base::error::{Error, Result};
+use config::check::split;
+use config::{Config, DEFAULT_HEADS, Place, Settings, Start};
+use file::{Bundle, one_tensor};
+use foreign::{Match, arranged, meanings};
+use program::Name;
 
 /// The keys and values of a cache; nothing else can be meant.
 pub(super) const PAST: [(Name, Name); 2] = [(Name::KPast, Name::KPast), (Name::VPast, Name::VPast)];

@@ -2,11 +2,11 @@
 
 use candle_core::{DType, Tensor};
 
-use crate::config::{AttnMaskTrue, Config, Positions, Sizes};
-use crate::error::{Error, Result};
-use crate::file::one_tensor;
-use crate::foreign::{last_segment, meanings};
-use crate::program::{Name, first_number, unravel, whole};
+use base::error::{Error, Result};
+use config::{AttnMaskTrue, Config, Positions, Sizes};
+use file::one_tensor;
+use foreign::{last_segment, meanings};
+use program::{Name, first_number, unravel, whole};
 
 /// The mask of a file as the step that it is: what it blocks, or what it adds to the scores.
 ///

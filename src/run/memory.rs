@@ -2,9 +2,9 @@
 
 use candle_core::DType;
 
-use crate::error::{Error, Result};
-use crate::memory::lacking;
-use crate::program::{Op, Program, Step};
+use base::error::{Error, Result};
+use base::memory::lacking;
+use program::{Op, Program, Step};
 
 /// Refuses a run that needs more memory than this machine has free.
 ///

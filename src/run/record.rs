@@ -2,10 +2,10 @@
 
 use candle_core::DType;
 
-use crate::config::Config;
-use crate::file::{Entry, Info, Record};
-use crate::lang::Language;
-use crate::program::{Op, Program, Step, Trace};
+use base::lang::Language;
+use config::Config;
+use file::{Entry, Info, Record};
+use program::{Op, Program, Step, Trace};
 
 /// The trace as a file holds it: the config, and every step with its formula and axes. Steps that stand for a part of
 /// another are left out, as they follow from the config; what is made of them is given, as far as the file goes.

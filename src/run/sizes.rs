@@ -2,9 +2,9 @@
 
 use super::masks::dims;
 use super::sources::Sources;
-use crate::config::{Config, DEFAULT_HEADS, NormOver, Setting, Settings};
-use crate::error::{Error, Message, Part, Result};
-use crate::program::Name;
+use base::error::{Error, Message, Part, Result};
+use config::{Config, DEFAULT_HEADS, NormOver, Setting, Settings};
+use program::Name;
 
 impl Sources {
     /// The settings completed by the sizes of the tensors, and decided.
@@ -321,8 +321,8 @@ mod tests {
     use candle_core::{DType, Device, Tensor};
 
     use super::*;
-    use crate::config::Start;
-    use crate::file::{Entry, Record};
+    use config::Start;
+    use file::{Entry, Record};
 
     /// Why a run of weights of these shapes is refused.
     fn refusal(w_q: [usize; 2], others: [usize; 2]) -> String {

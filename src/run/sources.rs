@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use candle_core::Tensor;
 
 use super::masks::{self, check_shape, zeros_and_ones};
-use crate::attention::Outside;
-use crate::config::{Config, End, Place, Settings, Start};
-use crate::error::{Error, Result};
-use crate::file::{Record, one_tensor, split_place};
-use crate::foreign::{Match, meanings, read_weights, with_batch};
-use crate::program::{Given, Name, Program, Role};
+use attention::Outside;
+use base::error::{Error, Result};
+use config::{Config, End, Place, Settings, Start};
+use file::{Record, one_tensor, split_place};
+use foreign::{Match, meanings, read_weights, with_batch};
+use program::{Given, Name, Program, Role};
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
 #[derive(Debug, Clone, Default)]

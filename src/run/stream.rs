@@ -5,9 +5,9 @@ use candle_core::{DType, Tensor};
 use super::Run;
 use super::memory::{fits_given, fits_step};
 use super::record::to_infos;
-use crate::error::Result;
-use crate::file::{Growing, Output};
-use crate::program::{Receiver, Step};
+use base::error::Result;
+use file::{Growing, Output};
+use program::{Receiver, Step};
 
 /// What takes the numbers of a run: the file that is written, if there is one.
 struct Taken<'a> {
@@ -42,7 +42,7 @@ impl Run {
     /// [`Output::write`] writes of the whole trace.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) before anything is drawn if what is given does not fit in memory, or when
+    /// [`Error::TooLarge`](base::error::Error::TooLarge) before anything is drawn if what is given does not fit in memory, or when
     /// the turn of a value comes that does not; if a given tensor does not fit the run; and as [`Output::write`].
     pub fn write(&self, output: Output) -> Result<()> {
         // What there is no room for is refused before anything is written.
@@ -67,7 +67,7 @@ impl Run {
     ///
     /// # Errors
     /// As [`Run::compute`], and those of `receiver`.
-    pub(crate) fn stream_to(&self, receiver: &dyn Receiver) -> Result<()> {
+    pub fn stream_to(&self, receiver: &dyn Receiver) -> Result<()> {
         fits_given(&self.program, self.config.dtype.into())?;
         self.program.stream(self.given()?, receiver)
     }

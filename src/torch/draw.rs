@@ -3,10 +3,10 @@
 use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
-use crate::config::{Config, DrawInputs, End, Init, Input, Settings, Sizes, Start};
-use crate::error::{Error, Result};
-use crate::memory::lacking;
-use crate::program::{Given, Name, Projection};
+use base::error::{Error, Result};
+use base::memory::lacking;
+use config::{Config, DrawInputs, End, Init, Input, Settings, Sizes, Start};
+use program::{Given, Name, Projection};
 
 /// Draws X (batch, `seq_len`, `d_in`), in cross attention the memory (batch, `kv_len`, `d_memory`), the weights (out, in)
 /// and biases (out) of the four projections and, with dropout, the keep-mask (batch, heads, query, key), bit for bit as

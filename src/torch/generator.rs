@@ -21,8 +21,8 @@ use pulp::{Arch, NullaryFnOnce};
 use rand_mt::Mt;
 
 use super::normal::{NORMAL_BLOCK, normal_blocks, scalar_normal_blocks};
-use crate::config::TorchCpu;
-use crate::program::make_ready;
+use config::TorchCpu;
+use program::make_ready;
 
 /// Elements drawn and then transformed at a time: 16 KiB, so that the second pass finds them in the
 /// first-level cache. A multiple of [`NORMAL_BLOCK`].
@@ -221,7 +221,7 @@ impl Generator {
     ///
     /// `p` in [0, 1] is the probability of being dropped. With p = 0 everything is kept, with p = 1
     /// nothing, and neither draws. The kept elements are then multiplied by
-    /// [`dropout_scale`](crate::program::dropout_scale), the others by 0.
+    /// [`dropout_scale`](program::dropout_scale), the others by 0.
     ///
     /// Formula: `bernoulli_distribution<double>` in `ATen/core/DistributionsHelper.h` for the probability
     /// 1 − p: kept is what draws less than that, uniformly on [0, 1) in steps of 2⁻⁵³.
@@ -366,7 +366,7 @@ fn unit_f32(draw: u32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::{Generator, MANY, PIECE};
-    use crate::config::TorchCpu;
+    use config::TorchCpu;
 
     fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()

@@ -3,9 +3,9 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::page::Block;
-use crate::check::catalogue::{Mistake, catalogue};
-use crate::lang;
-use crate::program::Kind;
+use base::lang;
+use check::catalogue::{Mistake, catalogue};
+use program::Kind;
 
 /// Every known mistake, a line each, and the kinds of all others.
 #[must_use]

@@ -1,7 +1,7 @@
 //! Which part of a tensor is shown.
 
 use super::View;
-use crate::program::unravel;
+use program::unravel;
 
 /// A tensor with more elements than this is cut to its edges, as torch's printing does.
 const THRESHOLD: usize = 1000;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::label::cell;
-use crate::check::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
-use crate::config::Labels;
-use crate::file::dtype_name;
-use crate::lang;
-use crate::program::Name;
+use base::lang;
+use check::{ALLOWED, Cause, Diagnosis, Finding, NonFinite, Pairs, Place};
+use config::Labels;
+use file::dtype_name;
+use program::Name;
 
 /// How many mistakes with the same numbers are told beside the first; all of them are in JSON.
 const MOST_OTHERS: usize = 4;

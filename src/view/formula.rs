@@ -3,7 +3,7 @@
 //! Formulas are texts that operations write for people. What their signs stand for is read here, once for all that sets
 //! formulas: `ᵀ`, `²` and `^` raise, `/` makes a fraction, what stands behind `√` is under a root, words are words.
 
-use crate::program::Name;
+use program::Name;
 
 /// A part of a formula.
 #[derive(Debug, Clone, PartialEq)]

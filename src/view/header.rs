@@ -2,12 +2,10 @@
 
 use serde_json::Value;
 
-use crate::config::{
-    AlibiForm, Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start,
-};
-use crate::error::quoted;
-use crate::lang;
-use crate::program::Places;
+use base::error::quoted;
+use base::lang;
+use config::{AlibiForm, Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start};
+use program::Places;
 
 /// The sizes.
 pub fn sizes_line(config: &Config) -> String {

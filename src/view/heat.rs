@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use super::number::number;
-use crate::program::{Axis, Step};
+use program::{Axis, Step};
 
 /// The lowest and the highest number of a table.
 pub struct Heat {

@@ -1,8 +1,8 @@
 //! What places in a tensor are called.
 
 use super::number::number;
-use crate::config::{Config, Labels};
-use crate::program::{Axes, Axis, Dim, Fill, Move, Name, Program, Role, Step};
+use config::{Config, Labels};
+use program::{Axes, Axis, Dim, Fill, Move, Name, Program, Role, Step};
 
 /// The longest text of blocked cells that is not rounded as numbers are.
 const LONGEST_FILL: usize = 8;

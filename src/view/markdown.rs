@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::page::{Block, Grid, Head, Table, Text, verdict};
 use super::text::{Spell, spelled};
-use crate::error::Result;
+use base::error::Result;
 
 /// A page as Markdown.
 ///

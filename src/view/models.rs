@@ -1,8 +1,8 @@
 //! The families of models that are known, as a list.
 
 use super::page::Block;
-use crate::foreign::known;
-use crate::lang;
+use base::lang;
+use foreign::known;
 
 /// Every family: its `model_type`s, where its layers stand in a checkpoint, and what they have.
 #[must_use]

@@ -2,8 +2,8 @@
 
 use candle_core::DType;
 
-use crate::check::Comparison;
-use crate::file::shortest;
+use check::Comparison;
+use file::shortest;
 
 /// A number rounded to `decimals`, halves to even on its exact value as Python's formatting does; large ones in
 /// scientific notation, so that one cell does not widen its column.

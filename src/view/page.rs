@@ -4,7 +4,6 @@ use super::text::{Spell, spelled};
 
 /// A part of a page.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Block {
     /// What the page is about.
     Title(String),

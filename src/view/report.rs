@@ -5,11 +5,11 @@ use super::header::{mask_line, second};
 use super::label;
 use super::number::{magnitude, pair};
 use super::page::{Block, Table, Text, Tone};
-use crate::check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport};
-use crate::config::{Config, Queries, Start};
-use crate::error::{quoted, shown};
-use crate::foreign::Unmatched;
-use crate::lang;
+use base::error::{quoted, shown};
+use base::lang;
+use check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport};
+use config::{Config, Queries, Start};
+use foreign::Unmatched;
 
 /// What the two sides of a comparison are called.
 pub type Sides<'a> = (&'a str, &'a str);

@@ -6,10 +6,10 @@ use super::header::mask_line;
 use super::label::{broadcast_to, shape};
 use super::number::thousands;
 use super::page::{Block, Table, Text};
-use crate::config::{Config, End, Settings, Start};
-use crate::error::bytes;
-use crate::program::{Axes, Axis, Name, Program, Role, Size, Step};
-use crate::run::Run;
+use base::error::bytes;
+use config::{Config, End, Settings, Start};
+use program::{Axes, Axis, Name, Program, Role, Size, Step};
+use run::Run;
 
 /// A step with its costs.
 struct Row<'a> {

@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr;
 use super::page::{Block, Head, Text, Tone, verdict};
 use super::palette::Palette;
 use super::wrap::wrapped;
-use crate::error::Message;
+use base::error::Message;
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction('│'))

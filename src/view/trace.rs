@@ -11,10 +11,10 @@ use super::heat::Heat;
 use super::label::{axis_name, beside, constant, fill, is_every, moves, shape};
 use super::number::number;
 use super::page::{Block, Grid, Head, Text, Tone};
-use crate::config::{Config, Labels};
-use crate::error::Result;
-use crate::lang;
-use crate::program::{BlockedCells, Dim, Op, Role, Step, Trace, broadcast};
+use base::error::Result;
+use base::lang;
+use config::{Config, Labels};
+use program::{BlockedCells, Dim, Op, Role, Step, Trace, broadcast};
 
 /// The signs of booleans, which mean the same in every table.
 pub const BLOCKED: &str = "■";

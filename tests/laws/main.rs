@@ -6,6 +6,7 @@ mod common;
 mod core;
 mod files;
 mod modern;
+mod order;
 mod reading;
 mod rows;
 mod settings;

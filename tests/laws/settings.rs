@@ -5,7 +5,7 @@ use std::path::Path;
 use mha_trace::check::{Tolerances, check};
 use mha_trace::config::{Setting, Start};
 use mha_trace::file::{Output, Record};
-use mha_trace::foreign::NameMap;
+use mha_trace::foreign::{NameMap, with_model};
 use mha_trace::program::Name;
 use mha_trace::{Result, Run, Settings, Sources, to_record};
 use serde_json::{Value, json};
@@ -188,8 +188,8 @@ fn of_positions(key: &str) -> (Value, Value) {
 const DRAWS: [&str; 6] = ["seed", "torch_cpu", "input", "draw_inputs", "init", "bias"];
 
 /// The settings with what their model says, of which nothing picks weights from a file that there is not.
-fn with_model(settings: Settings) -> Settings {
-    let settings = settings.with_model().expect("readable");
+fn of_model(settings: Settings) -> Settings {
+    let settings = with_model(settings).expect("readable");
     let prefix = settings.prefix.clone().filter(|_| settings.weights.is_some());
     Settings { prefix, ..settings }
 }
@@ -201,7 +201,7 @@ fn recorded(base: &Settings) -> Record {
 
 /// Which of the cells differ, and by how much; how the cells are called.
 fn checked(path: &Path, flags: &Settings) -> Result<String> {
-    let flags = flags.clone().with_model()?;
+    let flags = with_model(flags.clone())?;
     let report = check(path, &flags, &NameMap::default(), &Tolerances::default())?;
     Ok(format!("{:?} {:?}", report.steps, report.labels))
 }
@@ -217,7 +217,7 @@ fn what_is_stated_beside_a_record_holds() {
         if key == "layer" {
             flags.model_config.clone_from(&base.model_config);
         }
-        let mut record = recorded(&with_model(base));
+        let mut record = recorded(&of_model(base));
         if DRAWS.contains(&key) {
             record.entries.retain(|entry| entry.name == "output");
         }

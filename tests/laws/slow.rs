@@ -148,7 +148,6 @@ impl<'a> Slow<'a> {
             let (first, second) = match rope.pairing {
                 Pairing::Half => (pair, pair + freqs.len()),
                 Pairing::Interleaved => (2 * pair, 2 * pair + 1),
-                other => panic!("{other} pairs are not written here yet"),
             };
             let position = self.position(item, token, pair).unwrap_or(rope.offset + token);
             let sign = if rope.backwards { -1.0 } else { 1.0 };
@@ -230,7 +229,6 @@ impl<'a> Slow<'a> {
                 *x *= match kind {
                     Gate::Sigmoid => 1.0 / (1.0 + (-gate).exp()),
                     Gate::Softplus => (1.0 + gate.exp()).ln(),
-                    other => panic!("{other:?} has no slow twin"),
                 };
             }
         }
@@ -335,7 +333,6 @@ impl<'a> Slow<'a> {
                 narrow(narrow(slope) * narrow(key as f64)) * self.config.scale_factor() * times
             }
             AlibiForm::Mpt => slope * (key as f64 - (self.config.sizes.keys() - 1) as f64),
-            other => panic!("{other} is not written here yet"),
         }
     }
 

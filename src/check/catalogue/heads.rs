@@ -1,8 +1,8 @@
 //! Mistakes in splitting features into heads and putting the heads side by side.
 
 use super::{Edits, Mistake, Situation, Way, none, one, replace};
-use crate::error::Result;
-use crate::program::{Edit, Heads, Kind, Name, Op, Rearrange};
+use base::error::Result;
+use program::{Edit, Heads, Kind, Name, Op, Rearrange};
 
 const SPLIT: [Name; 3] = [Name::QHeads, Name::KHeads, Name::VHeads];
 const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";

@@ -1,8 +1,8 @@
 //! Mistakes of kernels: what they keep of a row, and packed documents.
 
 use super::{Edits, Mistake, Situation, Way, after, before, none, omit, one, read, replace};
-use crate::error::Result;
-use crate::program::{ByPosition, Edit, Kind, Masking, Name, Scaling, Slip, Weigh};
+use base::error::Result;
+use program::{ByPosition, Edit, Kind, Masking, Name, Scaling, Slip, Weigh};
 
 pub const ALL: &[Mistake] = &[
     Mistake {

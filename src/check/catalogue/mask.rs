@@ -5,9 +5,9 @@ use candle_core::{D, DType, Tensor};
 use super::{
     Edits, Mistake, Situation, Way, after, before, none, omit, omitted, one, read, replace,
 };
-use crate::config::CausalAlign;
-use crate::error::Result;
-use crate::program::{
+use base::error::Result;
+use config::CausalAlign;
+use program::{
     Axis, BlockedKeys, ByPosition, Fill, Heads, Hides, Kind, Masking, Name, Op, QueryRows,
     Rearrange,
 };

@@ -15,13 +15,12 @@ use std::collections::HashMap;
 
 use candle_core::Tensor;
 
-use crate::config::Config;
-use crate::error::{Error, Result, near_miss};
-use crate::program::{Change, Edit, Kind, Name, Op, Trace};
+use base::error::{Error, Result, near_miss};
+use config::Config;
+use program::{Change, Edit, Kind, Name, Op, Trace};
 
 /// A known mistake.
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct Mistake {
     /// The name in reports.
     pub id: &'static str,
@@ -37,7 +36,6 @@ pub struct Mistake {
 
 /// A way in which a mistake is made.
 #[derive(Debug)]
-#[non_exhaustive]
 pub struct Way {
     /// What the faulty code does.
     pub summary: &'static str,

@@ -1,9 +1,9 @@
 //! Mistakes of the four projections: transposed, without bias, in each other's place.
 
 use super::{Edits, Mistake, Situation, Way, before, none, omitted, one, read};
-use crate::config::{Sizes, Start};
-use crate::error::Result;
-use crate::program::{Edit, Heads, Kind, Name, Projection, Rearrange};
+use base::error::Result;
+use config::{Sizes, Start};
+use program::{Edit, Heads, Kind, Name, Projection, Rearrange};
 
 const SWAPPED: &str = "All three projections have one shape.";
 

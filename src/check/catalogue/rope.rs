@@ -1,8 +1,8 @@
 //! Mistakes of rotary positions.
 
 use super::{Edits, Mistake, Situation, Way, after, before, none, omit, omitted, one, replace};
-use crate::error::Result;
-use crate::program::{Edit, Kind, Name, Op, Pairing, Rotary, Rotate};
+use base::error::Result;
+use program::{Edit, Kind, Name, Op, Pairing, Rotary, Rotate};
 
 const BOTH: &[Name] = &[Name::QRot, Name::KRot];
 const PAIRS: &str =

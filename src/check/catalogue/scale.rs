@@ -1,8 +1,8 @@
 //! Mistakes of the factor 1/√`d_k`.
 
 use super::{Edits, Mistake, Situation, Way, after, none, one, replace};
-use crate::error::Result;
-use crate::program::{Kind, Name, Scaling};
+use base::error::Result;
+use program::{Kind, Name, Scaling};
 
 const SILENT: &str = "The weights still sum to 1; they are only too flat or too sharp.";
 const RIGHT: &str = "scores = q @ k.transpose(-2, -1) / math.sqrt(head_dim)";

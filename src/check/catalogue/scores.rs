@@ -2,8 +2,8 @@
 
 use super::mask::by_position;
 use super::{Edits, Mistake, Situation, Way, after, none, omit, omitted, one, replace};
-use crate::error::Result;
-use crate::program::{Biasing, ByPosition, Kind, Masking, Name, Op, alibi_slopes};
+use base::error::Result;
+use program::{Biasing, ByPosition, Kind, Masking, Name, Op, alibi_slopes};
 
 pub const ALL: &[Mistake] = &[
     Mistake {

@@ -3,9 +3,9 @@
 use candle_core::{D, Tensor};
 
 use super::{Edits, Mistake, Situation, Way, after, none, omitted, one, replace};
-use crate::config;
-use crate::error::Result;
-use crate::program::{CHUNK, EmptyRow, Fill, KeepSome, Kind, Masking, Name, Weighting, chunk};
+use base::error::Result;
+use config;
+use program::{CHUNK, EmptyRow, Fill, KeepSome, Kind, Masking, Name, Weighting, chunk};
 
 const EMPTY: &str = "It shows only where every key of a query is masked.";
 const CHOOSE: &str = "choose one convention: `empty_rows` and `mask_fill` say which";

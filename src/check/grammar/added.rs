@@ -1,7 +1,7 @@
 //! Keys and values beside those of tokens that are not added.
 
 use super::{Grammar, cost};
-use crate::program::{Added, Change, Edit, Kind, Name};
+use program::{Added, Change, Edit, Kind, Name};
 
 impl Grammar<'_> {
     /// What is as if there were no learned key, none of zeros, or neither: none of them has a score.

@@ -1,6 +1,6 @@
 //! What is applied where it does not belong: functions, norms, clipping, factors.
 
-use crate::program::{Map, Norm, Op, Scaling, ScoreSlip, Slip};
+use program::{Map, Norm, Op, Scaling, ScoreSlip, Slip};
 
 /// What people apply to tensors that need none of it.
 pub fn functions() -> Vec<(Op, String)> {

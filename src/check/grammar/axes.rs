@@ -1,7 +1,7 @@
 //! Axes that are confused: numbers that stand in other places.
 
 use super::{Grammar, after, cost};
-use crate::program::{
+use program::{
     Along, Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Scaling, Slip, Step,
 };
 

@@ -1,7 +1,7 @@
 //! Steps that are computed in fewer bits, and numbers that are kept in fewer.
 
 use super::{Grammar, after, cost};
-use crate::program::{Change, Edit, Heads, Kind, Linear, Name, Op, Precision, Slip, Step};
+use program::{Change, Edit, Heads, Kind, Linear, Name, Op, Precision, Slip, Step};
 
 impl Grammar<'_> {
     pub(super) fn precision(&mut self, step: &Step) {

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
-use crate::error::Result;
+use base::error::Result;
 
 /// Beyond so many cells other masks are not drawn: a run of that size shows its mask in every part of it.
 const MOST_CELLS: usize = 1 << 22;

@@ -2,7 +2,7 @@
 
 use super::numbers::of_sizes;
 use super::{Grammar, cost};
-use crate::program::{Change, Edit, Heads, Kind, Name, Op, Scaling, Step};
+use program::{Change, Edit, Heads, Kind, Name, Op, Scaling, Step};
 
 impl Grammar<'_> {
     pub(super) fn inputs(&mut self, step: &Step) {

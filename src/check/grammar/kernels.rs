@@ -1,8 +1,8 @@
 //! What goes wrong in loops over blocks, in buffers and in slots: mistakes of kernels and caches.
 
 use super::{Grammar, after, cost};
-use crate::lang;
-use crate::program::{
+use base::lang;
+use program::{
     Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip, Step, Stream, StreamSlip,
     Weighting,
 };
@@ -92,8 +92,7 @@ impl Grammar<'_> {
 
     /// New keys and values that are written one slot too early or too late.
     fn slots(&mut self, step: &Step) {
-        let Some(axis) = step.axes.iter().position(|(axis, _)| axis == crate::program::Axis::Key)
-        else {
+        let Some(axis) = step.axes.iter().position(|(axis, _)| axis == program::Axis::Key) else {
             return;
         };
         let (past, keys) = (self.sizes.past_len, self.sizes.keys());

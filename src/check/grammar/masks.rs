@@ -4,7 +4,7 @@ use candle_core::{Device, Tensor};
 
 use super::cells::Cells;
 use super::{Grammar, after, cost};
-use crate::program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step};
+use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step};
 
 impl Grammar<'_> {
     pub(super) fn masks(&mut self) {
@@ -25,7 +25,7 @@ impl Grammar<'_> {
         let mask = self.right.mask_of_scores().map(|mask| mask.value.clone());
         let mask = mask.map_or_else(
             || Ok(Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu)?),
-            Ok::<Tensor, crate::error::Error>,
+            Ok::<Tensor, base::error::Error>,
         );
         let cells = mask.and_then(|mask| Cells::read(&mask, &shape)).ok().flatten();
         let Some(own) = cells else { return };
@@ -84,14 +84,14 @@ impl Grammar<'_> {
             if self.right.step(mask).is_none() {
                 continue;
             }
-            let zero = Masking::Fill { fill: crate::program::Fill(0.0) };
+            let zero = Masking::Fill { fill: program::Fill(0.0) };
             let told = tr!(
                 "what {mask} blocks becomes 0 after softmax, and the rest is not made up to 1",
                 mask
             );
             self.add(Kind::Mask, cost::PLAIN, Name::Weights, after(zero, &[mask]), told);
         }
-        let zero = Masking::Fill { fill: crate::program::Fill(0.0) };
+        let zero = Masking::Fill { fill: program::Fill(0.0) };
         let edits = vec![
             Edit::new(step.name, Change::Replace(zero.clone().into())),
             Edit::new(whole, after(Masking::Not, &[])),
@@ -100,13 +100,13 @@ impl Grammar<'_> {
             tr!("the scores are multiplied by the mask: what it blocks stays, the rest is 0");
         self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
         let told = tr!("the mask is applied to the weights, after softmax, with its fill");
-        let late = Op::from(Masking::Fill { fill: crate::program::Fill(fill) });
+        let late = Op::from(Masking::Fill { fill: program::Fill(fill) });
         let edits = vec![
             Edit::new(step.name, Change::Omit),
             Edit::new(Name::Weights, after(late, &[whole])),
         ];
         self.add_all(Kind::Mask, cost::PLAIN, edits, step.name, told);
-        let sign = Masking::Fill { fill: crate::program::Fill(-fill) };
+        let sign = Masking::Fill { fill: program::Fill(-fill) };
         let told = tr!(
             "blocked scores become {fill_2} in place of {fill}",
             fill_2 = -fill,

@@ -19,8 +19,8 @@ mod windows;
 
 use super::catalogue::Edits;
 use super::hypothesis::Hypothesis;
-use crate::config::Sizes;
-use crate::program::{Change, Edit, Kind, Name, Op, Role, Step, Trace};
+use config::Sizes;
+use program::{Change, Edit, Kind, Name, Op, Role, Step, Trace};
 
 /// A run whose mistakes are being listed.
 pub struct Grammar<'a> {

@@ -1,10 +1,10 @@
 //! Numbers that are wrong: which ones people write, and what a number may come from.
 
 use super::{Grammar, cost};
-use crate::check::finding::Number;
-use crate::check::hypothesis::Hypothesis;
-use crate::config::Sizes;
-use crate::program::{Change, Edit, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
+use crate::finding::Number;
+use crate::hypothesis::Hypothesis;
+use config::Sizes;
+use program::{Change, Edit, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
 
 impl Grammar<'_> {
     /// The numbers of a step's operation as people write them.

@@ -1,8 +1,8 @@
 //! What becomes of scores and sinks that the right operations have no number for.
 
 use super::{Grammar, after, cost};
-use crate::lang;
-use crate::program::{Biasing, Cells, Change, Kind, Name, Op, ScoreSlip, SinkSlip, Slip, Step};
+use base::lang;
+use program::{Biasing, Cells, Change, Kind, Name, Op, ScoreSlip, SinkSlip, Slip, Step};
 
 impl Grammar<'_> {
     pub(super) fn of_scores(&mut self, step: &Step) {

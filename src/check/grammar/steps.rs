@@ -3,7 +3,7 @@
 use super::applied::functions;
 use super::numbers::short;
 use super::{Grammar, after, cost};
-use crate::program::{
+use program::{
     Added, Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing,
     Rearrange, Role, Rotary, Rotate, Scaling, ScoreSlip, Slip, Step, Weigh, Weighting,
 };

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::Grammar;
-use crate::check::hypothesis::Hypothesis;
-use crate::lang;
-use crate::program::{Kind, Name};
+use crate::hypothesis::Hypothesis;
+use base::lang;
+use program::{Kind, Name};
 
 /// Steps that code makes in one line or one function.
 const KIN: &[&[Name]] = &[

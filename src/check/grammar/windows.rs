@@ -2,7 +2,7 @@
 
 use super::cells::Cells;
 use super::{Grammar, cost};
-use crate::program::{Hides, Masking, Name, Op};
+use program::{Hides, Masking, Name, Op};
 
 impl Grammar<'_> {
     /// Windows and chunks of other shapes.

@@ -2,8 +2,8 @@
 
 use super::Model;
 use super::family::{Eps, Sees, Turned};
-use crate::config::{NormOver, OtherNorm, Settings};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use config::{NormOver, OtherNorm, Settings};
 
 impl Model<'_> {
     /// The norm of queries and keys.

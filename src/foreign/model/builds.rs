@@ -6,7 +6,7 @@ use super::family::{
     Family, HeadDim, KeyHeads, Kind, Latent, Long, Norm, Part, Pattern, Relative, Rope, Scale,
     Sees, Sinks, Turned, When, Window,
 };
-use crate::config::{AlibiForm, Gate, NormOver, Pairing, QkNorm, SectionOrder};
+use config::{AlibiForm, Gate, NormOver, Pairing, QkNorm, SectionOrder};
 
 /// Sizes by their usual names; as many key heads as query heads, and nothing else.
 pub const PLAIN: Family = Family {

@@ -11,7 +11,7 @@ use super::family::{
     Family, HeadDim, KeyHeads, Kind, Latent, Long, Norm, Packing, Part, Pattern, Relative, Rope,
     Scale, Sees, Sinks, Temperature, Turned, When, Window,
 };
-use crate::config::{AlibiForm, Gate, QkNorm};
+use config::{AlibiForm, Gate, QkNorm};
 
 /// Every family. Adding one is adding its row, and a recorded layer that holds it.
 #[rustfmt::skip]

@@ -1,7 +1,7 @@
 //! What a family of models is: one row of data, which says where its config holds what, and what the library takes where
 //! a config is silent.
 
-use crate::config::{AlibiForm, Gate, NormOver, Pairing, QkNorm, SectionOrder};
+use config::{AlibiForm, Gate, NormOver, Pairing, QkNorm, SectionOrder};
 
 /// Models whose attention is computed alike.
 #[derive(Debug, Clone, Copy)]
@@ -341,7 +341,7 @@ pub enum Kind {
 }
 
 /// How one matrix holds the projections.
-pub use crate::config::Packing;
+pub use config::Packing;
 
 impl Family {
     /// Whether it has that `model_type`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::family::{Keys, When};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The keys of a config, or of an object in it.
 pub struct Config {

@@ -4,8 +4,8 @@ use super::Model;
 use super::family::{Kind, Pattern, Turned, Window};
 use serde_json::Value;
 
-use crate::config::Mask;
-use crate::error::{Result, quoted};
+use base::error::{Result, quoted};
+use config::Mask;
 
 impl Model<'_> {
     /// The window, if the model has one and the layer slides.

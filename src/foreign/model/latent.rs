@@ -1,8 +1,8 @@
 //! What a model's config says of multi-head latent attention.
 
 use super::Model;
-use crate::config::Settings;
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use config::Settings;
 
 impl Model<'_> {
     /// The sizes of latents. The norms of latents add the same whatever the config says of other norms.

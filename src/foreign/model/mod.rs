@@ -19,43 +19,41 @@ use serde_json::Value;
 use self::families::FAMILIES;
 use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, Sinks, When};
 use self::keys::{Config, as_size};
-use crate::config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
-use crate::error::{Error, Result, quoted};
-use crate::file::read_json;
+use base::error::{Error, Result, quoted};
+use config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
+use file::read_json;
 
 pub use self::unknown::{Known, known};
 
-impl Settings {
-    /// The settings completed by those of `model_config` and `layer`, if there is one: these stand, and the model says
-    /// what they leave open.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is of no known architecture, or does not have the layer.
-    pub fn with_model(mut self) -> Result<Self> {
-        let before_model = self.model_config.is_some().then(|| Box::new(self.clone()));
-        let Some(path) = self.model_config.take() else { return Ok(self) };
-        let (layer, family) = (self.layer.take(), self.model_family.take());
-        let has_freqs = self.rope_freqs.is_some();
-        let has_shared = self.shared_kv.is_some();
-        let is_scaled = !has_freqs && self.rope_scaling.is_none();
-        let config = Config::new(Path::new(&path.0), read_json(Path::new(&path.0))?);
-        let asked = Asked { family: family.as_deref(), layer, prefix: self.prefix.as_deref() };
-        let mut model = settings(&config, &asked, has_shared)?;
-        if has_freqs {
-            model.rope_base = None;
-        }
-        if !is_scaled {
-            model.rope_scaling = None;
-        }
-        // A model says all of these: what it does without, a file below it does not add.
-        let without = Some(Feature::ALL.to_vec());
-        let mut settings = Settings { without, before_model, ..self.over(model) };
-        // They are of the model: a layer that goes by none does without.
-        if settings.rope.is_none() && settings.q_temperature.is_none() {
-            settings.positions = None;
-        }
-        Ok(settings)
+/// The settings completed by those of `model_config` and `layer`, if there is one: these stand, and the model says
+/// what they leave open.
+///
+/// # Errors
+/// If the file cannot be read, is of no known architecture, or does not have the layer.
+pub fn with_model(mut stated: Settings) -> Result<Settings> {
+    let before_model = stated.model_config.is_some().then(|| Box::new(stated.clone()));
+    let Some(path) = stated.model_config.take() else { return Ok(stated) };
+    let (layer, family) = (stated.layer.take(), stated.model_family.take());
+    let has_freqs = stated.rope_freqs.is_some();
+    let has_shared = stated.shared_kv.is_some();
+    let is_scaled = !has_freqs && stated.rope_scaling.is_none();
+    let config = Config::new(Path::new(&path.0), read_json(Path::new(&path.0))?);
+    let asked = Asked { family: family.as_deref(), layer, prefix: stated.prefix.as_deref() };
+    let mut model = settings(&config, &asked, has_shared)?;
+    if has_freqs {
+        model.rope_base = None;
     }
+    if !is_scaled {
+        model.rope_scaling = None;
+    }
+    // A model says all of these: what it does without, a file below it does not add.
+    let without = Some(Feature::ALL.to_vec());
+    let mut settings = Settings { without, before_model, ..stated.over(model) };
+    // They are of the model: a layer that goes by none does without.
+    if settings.rope.is_none() && settings.q_temperature.is_none() {
+        settings.positions = None;
+    }
+    Ok(settings)
 }
 
 /// What of a model is asked for.

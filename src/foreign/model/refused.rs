@@ -1,6 +1,6 @@
 //! Models whose attention is not one that is traced, and why.
 
-use crate::lang;
+use base::lang;
 
 /// What can be done about it.
 #[derive(Debug, Clone, Copy)]

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::Model;
 use super::family::{Kind, Long, Rope};
 use super::keys::as_size;
-use crate::config::{Pairing, RopeScaling, SectionOrder, Settings};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
+use config::{Pairing, RopeScaling, SectionOrder, Settings};
 
 /// Keys that may stand among what is said of rotary positions, and that say nothing of the frequencies of text.
 const OF_OTHERS: [&str; 3] = ["mrope_section", "mrope_interleaved", "llama_4_scaling_beta"];

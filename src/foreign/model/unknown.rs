@@ -8,12 +8,11 @@ use super::families::FAMILIES;
 use super::family::{Family, Part, Sees, Sinks, When};
 use super::keys::Config;
 use super::{Model, part, refused};
-use crate::config::Settings;
-use crate::error::{Error, quoted};
+use base::error::{Error, quoted};
+use config::Settings;
 
 /// A family of models that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Known {
     /// Its `model_type`s.
     pub types: &'static [&'static str],

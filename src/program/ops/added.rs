@@ -3,17 +3,16 @@
 use candle_core::Tensor;
 
 use super::scaling::number;
-use crate::error::Result;
-use crate::program::axis::Axis::{Key, Model};
-use crate::program::axis::{Axes, Dim};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation, at, read};
-use crate::program::slips::{Kind, Sibling};
-use crate::program::terms::{Term, Value, factor};
+use crate::axis::Axis::{Key, Model};
+use crate::axis::{Axes, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Operation, at, read};
+use crate::slips::{Kind, Sibling};
+use crate::terms::{Term, Value, factor};
+use base::error::Result;
 
 /// What is added to the keys and values of tokens, and to what is said of those.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Added {
     /// (batch, head, key, `head_dim`) and (model): behind the keys of every head its features of a learned one.
     Learned {

@@ -1,7 +1,6 @@
 //! Linear position biases ("Train Short, Test Long", Press et al., 2021).
 
 use super::precision::Precision;
-use crate::program::choices;
 
 choices! {
     /// How linear position biases are computed. Under a causal mask the weights are alike, but for rounding: those of a query

@@ -2,8 +2,8 @@
 
 use candle_core::Tensor;
 
-use crate::program::axis::Dim;
-use crate::program::narrow::Part;
+use crate::axis::Dim;
+use crate::narrow::Part;
 
 /// What becomes of the places of one axis.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,18 +6,17 @@ use super::alibi::{Distance, Distances, alibi_slopes};
 use super::mask::{broadcasts, joined};
 use super::relative::Relative;
 use super::slip::Slip;
-use crate::error::Result;
-use crate::program::axis::Axis::{Bucket, Head, Key, Query};
-use crate::program::axis::{Axes, Dim};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation, at, read};
-use crate::program::pattern::{Pattern, Products, Read};
-use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
-use crate::program::terms::{Term, Value, factor};
+use crate::axis::Axis::{Bucket, Head, Key, Query};
+use crate::axis::{Axes, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Operation, at, read};
+use crate::pattern::{Pattern, Products, Read};
+use crate::slips::{Kind, Knob, Range, Sibling, whole};
+use crate::terms::{Term, Value, factor};
+use base::error::Result;
 
 /// Biases of scores.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Biasing {
     /// (head): the slopes of the heads' position biases, in f64.
     Slopes {

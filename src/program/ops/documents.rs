@@ -1,7 +1,7 @@
 //! Documents that are packed into one row of tokens, as kernels for variable lengths have them.
 
-use crate::program::narrow::Part;
-use crate::program::terms::Reason;
+use crate::narrow::Part;
+use crate::terms::Reason;
 
 use super::linear::QueryRows;
 

@@ -13,7 +13,7 @@ use std::f64::consts::{PI, TAU};
 use candle_core::DType;
 
 use super::rope_scaling::{Llama3, Longrope, RopeScaling, Yarn};
-use crate::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// (pairs): the frequencies of a run's rotary positions.
 ///

@@ -2,19 +2,18 @@
 
 use candle_core::{DType, Tensor};
 
-use crate::error::Result;
-use crate::program::axis::Axis::{Batch, Head, HeadDim, Key, Model};
-use crate::program::axis::{Axes, Dim, unravel};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation, at, read};
-use crate::program::pattern::{Pattern, Place, Products, Read, When};
-use crate::program::slips::{Kind, Sibling};
-use crate::program::terms::{Term, Value};
-use crate::program::working::{Move, Working};
+use crate::axis::Axis::{Batch, Head, HeadDim, Key, Model};
+use crate::axis::{Axes, Dim, unravel};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Operation, at, read};
+use crate::pattern::{Pattern, Place, Products, Read, When};
+use crate::slips::{Kind, Sibling};
+use crate::terms::{Term, Value};
+use crate::working::{Move, Working};
+use base::error::Result;
 
 /// Numbers that move to other places.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Heads {
     /// (batch, token, model) to (batch, head, token, `head_dim`): head h is features `h·d_k` … `(h+1)·d_k − 1`.
     Split {

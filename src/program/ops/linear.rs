@@ -3,20 +3,19 @@
 use candle_core::{Device, Tensor};
 
 use super::slip::Slip;
-use crate::error::Result;
-use crate::program::axis::Axis::{Head, HeadDim, Key, Model, Query};
-use crate::program::axis::{Axes, Axis, Dim};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation, at};
-use crate::program::pattern::{Pattern, Place, Products, Read};
-use crate::program::rows::{Numbers, Rows};
-use crate::program::slips::{Kind, Sibling};
-use crate::program::small::{FEW, multiply};
-use crate::program::terms::{Term, Value};
+use crate::axis::Axis::{Head, HeadDim, Key, Model, Query};
+use crate::axis::{Axes, Axis, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Operation, at};
+use crate::pattern::{Pattern, Place, Products, Read};
+use crate::rows::{Numbers, Rows};
+use crate::slips::{Kind, Sibling};
+use crate::small::{FEW, multiply};
+use crate::terms::{Term, Value};
+use base::error::Result;
 
 /// Matrix products.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Linear {
     /// x · Wᵀ (+ b), as `nn.Linear`. Reads x (batch, token, in), W (out, in) and perhaps b (out).
     Project {
@@ -342,7 +341,7 @@ mod tests {
     use candle_core::{DType, Tensor};
 
     use super::*;
-    use crate::program::Op;
+    use crate::Op;
 
     /// As `torch.zeros(1, 2, 4, keys) @ -torch.ones(1, 2, keys, 3)`, and as `F.linear` of two inputs and more.
     #[test]

@@ -4,7 +4,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use pulp::{Arch, NullaryFnOnce};
 
-use crate::program::rows::Rows;
+use crate::rows::Rows;
 
 /// Softmax over rows of so many numbers. The exponentials are those of f64, rounded.
 pub(super) fn softmax<'a>(columns: usize) -> Rows<'a> {

@@ -7,20 +7,19 @@ use super::fill::Fill;
 use super::linear::QueryRows;
 use super::position::{ByPosition, Hides, Shift};
 use super::scaling::number;
-use crate::error::Result;
-use crate::program::axis::Axis::{Batch, Head, Key, Query};
-use crate::program::axis::{Axes, Dim};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation, read};
-use crate::program::pattern::{Multiplier, Pattern, Products, Read, When};
-use crate::program::rows::Rows;
-use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
-use crate::program::terms::{Reason, Term, Value, factor};
-use crate::program::working::Working;
+use crate::axis::Axis::{Batch, Head, Key, Query};
+use crate::axis::{Axes, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Operation, read};
+use crate::pattern::{Multiplier, Pattern, Products, Read, When};
+use crate::rows::Rows;
+use crate::slips::{Kind, Knob, Range, Sibling, whole};
+use crate::terms::{Reason, Term, Value, factor};
+use crate::working::Working;
+use base::error::Result;
 
 /// Masks, true = blocked, and their use.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Masking {
     /// (query, key): true where a key is hidden by its position.
     ByPosition(ByPosition),
@@ -41,7 +40,6 @@ pub enum Masking {
 
 /// What says which keys of an item are blocked for all its queries.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Blocked {
     /// A string of 0 and 1 an item; 0 is blocked.
     Rows(Vec<String>),

@@ -5,14 +5,14 @@ use candle_core::{D, Tensor};
 use super::functions::{Norm, Squares};
 use super::scaling::Scaling;
 use super::slip::Slip;
-use crate::error::Result;
-use crate::program::axis::Axis::{Head, HeadDim};
-use crate::program::axis::{Axes, Dim};
-use crate::program::op::{Misread, Op};
-use crate::program::pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row};
-use crate::program::slips::{Kind, Knob, Range, Sibling};
-use crate::program::terms::{Factor, Term, Value, factor};
-use crate::program::working::Normed;
+use crate::axis::Axis::{Head, HeadDim};
+use crate::axis::{Axes, Dim};
+use crate::op::{Misread, Op};
+use crate::pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row};
+use crate::slips::{Kind, Knob, Range, Sibling};
+use crate::terms::{Factor, Term, Value, factor};
+use crate::working::Normed;
+use base::error::Result;
 
 /// x / √(mean(x²) + ε) · w + b over the features of the last axis ("Root Mean Square Layer Normalization", Zhang and
 /// Sennrich, 2019, equation 4), or over all heads together; with x less its mean in place of x, `LayerNorm` ("Layer

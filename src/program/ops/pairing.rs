@@ -1,7 +1,5 @@
 //! Which features are turned together.
 
-use crate::program::choices;
-
 choices! {
     /// Which features of a head rotary positions turn together ("`RoFormer`", Su et al., 2021, section 3.4).
     Pairing {

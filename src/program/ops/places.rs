@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::lang;
-use crate::program::choices;
+use base::lang;
 
 choices! {
     /// How pairs of features that turn by several positions of a token are laid out.
@@ -80,7 +79,7 @@ impl Places {
     }
 
     /// Those of one section alone, which turn every pair.
-    pub(crate) fn of_section(&self, section: usize) -> Self {
+    pub fn of_section(&self, section: usize) -> Self {
         let rows = self.rows.get(section).cloned().into_iter().collect();
         Self { rows: Arc::new(rows), ..self.clone() }
     }

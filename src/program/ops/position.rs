@@ -1,10 +1,9 @@
 //! Which keys a query may not see by its position.
 
-use crate::program::terms::Reason;
+use crate::terms::Reason;
 
 /// Which keys are hidden from a query at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Hides {
     /// Those after it.
     Future,

@@ -69,7 +69,7 @@ impl Precision {
         clippy::cast_possible_truncation,
         reason = "rounded twice, as f32 is what it comes from"
     )]
-    pub(crate) fn of(self, value: f64) -> f64 {
+    pub fn of(self, value: f64) -> f64 {
         match self {
             Self::Bf16 => half::bf16::from_f64(value).to_f64(),
             Self::F16 => half::f16::from_f64(value).to_f64(),
@@ -81,7 +81,7 @@ impl Precision {
     }
 
     /// Whether it holds a number exactly, as every type holds NaN.
-    pub(crate) fn holds(self, value: f64) -> bool {
+    pub fn holds(self, value: f64) -> bool {
         #[allow(clippy::float_cmp, reason = "exactly the same")]
         let is_held = self.of(value) == value;
         is_held || value.is_nan()

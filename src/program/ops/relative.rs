@@ -1,8 +1,7 @@
 //! Learned biases of relative positions: which row of a table a query and a key read.
 
-use crate::program::choices;
-use crate::program::op::{Misread, Op};
-use crate::program::slips::{Knob, Range, whole};
+use crate::op::{Misread, Op};
+use crate::slips::{Knob, Range, whole};
 
 choices! {
     /// What the rows of a table of relative position biases are of.

@@ -23,7 +23,7 @@ use serde::Serialize;
 /// the latter outside this object.
 ///
 /// ```
-/// use mha_trace::config::RopeScaling;
+/// use mha_trace_program::RopeScaling;
 ///
 /// let scaling: RopeScaling = r#"{"type": "linear", "factor": 4}"#.parse()?;
 /// assert_eq!(scaling, RopeScaling::Linear { factor: 4.0 });
@@ -31,7 +31,6 @@ use serde::Serialize;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "rope_type", rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum RopeScaling {
     /// The frequencies as they are.
     Default,

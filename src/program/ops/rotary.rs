@@ -8,19 +8,18 @@ use super::precision::Precision;
 use super::rotate::Rotate;
 use super::slip::Slip;
 use super::turn::{Stage, Turn};
-use crate::error::Result;
-use crate::program::axis::Axis::HeadDim;
-use crate::program::axis::{Axes, Dim};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Op, Operation, at, read};
-use crate::program::pattern::Pattern;
-use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
-use crate::program::terms::{Term, Value, factor};
-use crate::program::working::Working;
+use crate::axis::Axis::HeadDim;
+use crate::axis::{Axes, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Op, Operation, at, read};
+use crate::pattern::Pattern;
+use crate::slips::{Kind, Knob, Range, Sibling, whole};
+use crate::terms::{Term, Value, factor};
+use crate::working::Working;
+use base::error::Result;
 
 /// Rotary positions, and what they are made of.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Rotary {
     /// (pairs): the frequencies of the pairs.
     Frequencies(Frequencies),

@@ -6,12 +6,12 @@ use candle_nn::rotary_emb::{rope, rope_i};
 use super::pairing::Pairing;
 use super::places::{Places, SectionOrder};
 use super::turn::Turn;
-use crate::error::Result;
-use crate::program::axis::Axes;
-use crate::program::op::at;
-use crate::program::pattern::{self, Multiplier, Pattern, Place, Products, Read, When};
-use crate::program::terms::{Term, Value, factor};
-use crate::program::working::Turned;
+use crate::axis::Axes;
+use crate::op::at;
+use crate::pattern::{self, Multiplier, Pattern, Place, Products, Read, When};
+use crate::terms::{Term, Value, factor};
+use crate::working::Turned;
+use base::error::Result;
 
 /// The pair i of every head's features is turned by position · `θ_i` ("`RoFormer`", Su et al., 2021, equation 34). Reads
 /// heads (batch, head, token, `head_dim`) and θ (one per pair); features beyond the pairs stay.

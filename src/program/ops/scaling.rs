@@ -7,19 +7,18 @@ use super::norm::Normalize;
 use super::score_slips::ScoreSlip;
 use super::slip::Slip;
 use super::temperature::Temperature;
-use crate::error::Result;
-use crate::program::axis::{Axes, Dim};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Op, Operation};
-use crate::program::pattern::{Function, Multiplier, Pattern, Products, Read};
-use crate::program::rows::Rows;
-use crate::program::slips::{Kind, Knob, Range, Sibling};
-use crate::program::terms::{Term, Value, factor};
-use crate::program::working::Working;
+use crate::axis::{Axes, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Op, Operation};
+use crate::pattern::{Function, Multiplier, Pattern, Products, Read};
+use crate::rows::Rows;
+use crate::slips::{Kind, Knob, Range, Sibling};
+use crate::terms::{Term, Value, factor};
+use crate::working::Working;
+use base::error::Result;
 
 /// Numbers that are scaled, each or by rows.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Scaling {
     /// A norm.
     Norm(Normalize),

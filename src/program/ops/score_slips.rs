@@ -6,10 +6,10 @@ use super::alibi::{Distance, Distances, alibi_slopes};
 use super::bias::Biasing;
 use super::mask::broadcasts;
 use super::scaling::number;
-use crate::error::Result;
-use crate::program::axis::{Axis, Dim};
-use crate::program::op::{Misread, Operation};
-use crate::program::slips::Kind;
+use crate::axis::{Axis, Dim};
+use crate::op::{Misread, Operation};
+use crate::slips::Kind;
+use base::error::Result;
 
 /// What only faulty code makes of scores. Each keeps their shape.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,15 +13,14 @@ use super::scaling::number;
 use super::score_slips::{ScoreSlip, SinkSlip};
 use super::stream::Stream;
 use super::turn::Turn;
-use crate::error::Result;
-use crate::program::axis::{Axes, Dim};
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation};
-use crate::program::terms::{Term, Value};
+use crate::axis::{Axes, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Operation};
+use crate::terms::{Term, Value};
+use base::error::Result;
 
 /// A computation that only faulty code makes. Each keeps the shape of what it reads first.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Slip {
     /// A function of every number.
     Map(Map),

@@ -4,11 +4,11 @@ use candle_core::Tensor;
 
 use super::places::Places;
 use super::scaling::Scaling;
-use crate::error::Result;
-use crate::program::narrow::Part;
-use crate::program::op::Misread;
-use crate::program::slips::{Kind, Knob, Range, Sibling, whole};
-use crate::program::terms::{Factor, factor};
+use crate::narrow::Part;
+use crate::op::Misread;
+use crate::slips::{Kind, Knob, Range, Sibling, whole};
+use crate::terms::{Factor, factor};
+use base::error::Result;
 
 /// x · (1 + S · ln(1 + ⌊p / N⌋)) at position p, by which long contexts keep sharp weights ("Scalable-Softmax Is Superior
 /// for Attention", Nakanishi, 2025; Llama 4's `attn_temperature_tuning`). Reads queries (batch, head, query, `head_dim`).

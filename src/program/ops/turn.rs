@@ -6,8 +6,8 @@ use super::along::taken;
 use super::pairing::Pairing;
 use super::places::Places;
 use super::precision::Precision;
-use crate::error::Result;
-use crate::program::narrow::Part;
+use crate::narrow::Part;
+use base::error::Result;
 
 /// A rotation, every part of which can be wrong by itself.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,8 @@
 //! Which cells weights are made of.
 
 use super::weights::{EmptyRow, Weighting, dropout_scale};
-use crate::program::axis::Axes;
-use crate::program::pattern::{Multiplier, Pattern, Place, Products, Read};
+use crate::axis::Axes;
+use crate::pattern::{Multiplier, Pattern, Place, Products, Read};
 
 /// The rule of an operation that makes weights.
 pub(super) fn pattern(weighting: &Weighting, inputs: &[&Axes]) -> Pattern {

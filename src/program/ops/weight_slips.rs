@@ -3,8 +3,8 @@
 use super::functions::{Map, Weigh};
 use super::slip::Slip;
 use super::weights::Weighting;
-use crate::program::axis::Axes;
-use crate::program::slips::{Kind, Knob, Range, Sibling};
+use crate::axis::Axes;
+use crate::slips::{Kind, Knob, Range, Sibling};
 
 /// How many scores of a row code keeps that keeps the largest.
 const TOP: [usize; 10] = [2, 3, 4, 5, 6, 7, 8, 16, 32, 64];

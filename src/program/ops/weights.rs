@@ -6,17 +6,16 @@ use super::loops;
 use super::mask::broadcasts;
 use super::weight_pattern::pattern;
 use super::weight_slips::{knobs, siblings};
-use crate::error::Result;
-use crate::lang;
-use crate::program::axis::{Axes, Axis, Dim};
-use crate::program::choices;
-use crate::program::narrow::{Narrowed, Part};
-use crate::program::op::{Misread, Operation};
-use crate::program::pattern::Pattern;
-use crate::program::rows::Rows;
-use crate::program::slips::{Knob, Sibling};
-use crate::program::terms::{Term, Value, factor};
-use crate::program::working::{Exponential, Exponentials, Working};
+use crate::axis::{Axes, Axis, Dim};
+use crate::narrow::{Narrowed, Part};
+use crate::op::{Misread, Operation};
+use crate::pattern::Pattern;
+use crate::rows::Rows;
+use crate::slips::{Knob, Sibling};
+use crate::terms::{Term, Value, factor};
+use crate::working::{Exponential, Exponentials, Working};
+use base::error::Result;
+use base::lang;
 
 choices! {
     /// What softmax makes of a row that is −∞ throughout.
@@ -31,7 +30,6 @@ choices! {
 
 /// Weights, from scores or from other weights.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum Weighting {
     /// exp(s) / Σ exp(s) over the keys of every row. Reads scores (batch, head, query, key), and perhaps sinks (head): one
     /// score per head that stands beside those of the keys, takes its share and is dropped ("gpt-oss", `OpenAI`, 2025).

@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
-use crate::config::Labels;
-use crate::error::{Error, Result, near_miss, quoted, shown};
-use crate::lang;
-use crate::program::{Axes, Axis, Cell, Program, Step};
-use crate::view::label::{broadcast_to, token};
-use crate::view::step_called;
+use crate::label::{broadcast_to, token};
+use crate::step_called;
+use base::error::{Error, Result, near_miss, quoted, shown};
+use base::lang;
+use config::Labels;
+use program::{Axes, Axis, Cell, Program, Step};
 
 /// What is asked to be explained: `scores`, `scores[0,1,2,3]`, `scores[head=1,query=2,key=3]` or
 /// `weights[head=0,query=sat,key=cat]`.

@@ -19,10 +19,10 @@ use super::View;
 use super::label;
 use super::number::{brief, whole};
 use super::page::{Block, Table, Text};
-use crate::config::Config;
-use crate::error::{Result, quoted};
-use crate::file::json_number;
-use crate::program::{Cell, Explanation, Op, Term, Trace, Working};
+use base::error::{Result, quoted};
+use config::Config;
+use file::json_number;
+use program::{Cell, Explanation, Op, Term, Trace, Working};
 
 /// A sum of more terms than this is cut to its edges, unless all are asked for.
 const MOST: usize = 20;

@@ -1,7 +1,7 @@
 //! Why keys are blocked, in words.
 
-use crate::lang;
-use crate::program::Reason;
+use base::lang;
+use program::Reason;
 
 /// What there is to say of a key that is blocked.
 pub struct Words {

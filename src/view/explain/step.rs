@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::lang;
-use crate::program::{Cell, Name, Op, Program, Step};
-use crate::view::View;
-use crate::view::label::{moves, shape};
-use crate::view::number::number;
-use crate::view::page::Block;
+use crate::View;
+use crate::label::{moves, shape};
+use crate::number::number;
+use crate::page::Block;
+use base::lang;
+use program::{Cell, Name, Op, Program, Step};
 
 /// What a step does, why it is there, and what it reads and is read by. Nothing is computed for it. `run` is what stands
 /// behind the command that explains a number of the same run, each word with a space before it; without it that command

@@ -4,11 +4,11 @@ use candle_core::DType;
 use serde_json::{Value, json};
 
 use super::exact;
-use crate::error::Result;
-use crate::program::{Branch, Cell, Factor, Followed, Reach, Term, Trace, Tree};
-use crate::view::View;
-use crate::view::number::brief;
-use crate::view::page::Block;
+use crate::View;
+use crate::number::brief;
+use crate::page::Block;
+use base::error::Result;
+use program::{Branch, Cell, Factor, Followed, Reach, Term, Trace, Tree};
 
 /// How many terms of a sum are followed, unless all are asked for.
 const LARGEST: usize = 3;

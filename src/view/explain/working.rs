@@ -5,15 +5,15 @@ use std::fmt::Display;
 
 use super::is_apart;
 use super::reason::words;
-use crate::config::Labels;
-use crate::program::{
+use crate::View;
+use crate::label::token;
+use crate::number::brief;
+use crate::page::{Block, Table, Text};
+use config::Labels;
+use program::{
     Axis, Explanation, Exponential, Exponentials, NanCause, NanSource, Normed, RowCell, Term,
     Turned, Working,
 };
-use crate::view::View;
-use crate::view::label::token;
-use crate::view::number::brief;
-use crate::view::page::{Block, Table, Text};
 
 /// What was worked out on the way to a number.
 pub fn working(

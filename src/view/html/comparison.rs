@@ -7,16 +7,17 @@ use candle_core::Tensor;
 use super::layout::{Found, Mistake};
 use super::sheet::{StepSheet, sheets};
 use super::{Sheet, Spell, spelled, texts};
-use crate::check::catalogue::find;
-use crate::check::{Checked, Compared, Finding, Report, Status, StepReport};
-use crate::error::{Result, quoted};
-use crate::file::{Entry, Record};
-use crate::lang;
-use crate::program::Step;
-use crate::view::header::{mask_line, sizes_line};
-use crate::view::page::{Block, verdict};
-use crate::view::report::{Sides, Tables, report_page};
-use crate::{Run, Settings, Sources};
+use crate::header::{mask_line, sizes_line};
+use crate::page::{Block, verdict};
+use crate::report::{Sides, Tables, report_page};
+use base::error::{Result, quoted};
+use base::lang;
+use check::catalogue::find;
+use check::{Checked, Compared, Finding, Report, Status, StepReport};
+use config::Settings;
+use file::{Entry, Record};
+use program::Step;
+use run::{Run, Sources};
 
 /// The page of a checked file: what was recorded beside what was recomputed from it.
 ///
@@ -128,8 +129,7 @@ fn badge(step: &StepReport) -> &'static str {
 /// The code of a mistake that has a name: of its ways the one that was found.
 fn mistake(finding: &Finding) -> Option<Mistake> {
     let known = finding.is_known().then(|| find(finding.id).ok()).flatten()?;
-    let is_it =
-        |way: &&crate::check::catalogue::Way| finding.summary.starts_with(lang::text(way.summary));
+    let is_it = |way: &&check::catalogue::Way| finding.summary.starts_with(lang::text(way.summary));
     let way = known.ways.iter().find(is_it).or(known.ways.first())?;
     Some(Mistake {
         id: known.id,

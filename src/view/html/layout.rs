@@ -6,8 +6,8 @@ use super::flow::flow;
 use super::math::equation;
 use super::sheet::StepSheet;
 use super::{Sheet, texts};
-use crate::error::shown;
-use crate::lang::{Language, text};
+use base::error::shown;
+use base::lang::{Language, text};
 
 const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::view::formula::{Part, parts, text};
+use crate::formula::{Part, parts, text};
 
 /// A formula, `name = formula`.
 pub fn equation(name: &str, formula: &str) -> Markup {

@@ -2,7 +2,7 @@
 //!
 //! The text of a page is written here, with every name and label escaped by the template. Numbers stand in it as data,
 //! and a script draws the tables of the step that is looked at, from the rules that operations tell of themselves
-//! ([`Pattern`](crate::program::Pattern)).
+//! ([`Pattern`](program::Pattern)).
 
 mod comparison;
 mod flow;
@@ -14,8 +14,7 @@ mod texts;
 mod thin;
 
 pub use comparison::{checked_html, compared_html};
-#[cfg(test)]
-pub(crate) use texts::all as page_texts;
+pub use texts::all as page_texts;
 
 use std::collections::BTreeMap;
 
@@ -25,10 +24,10 @@ use self::layout::{Found, page};
 use self::sheet::{StepSheet, data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::text::{self, Spell};
-use crate::config::Config;
-use crate::error::{Result, shown_json};
-use crate::lang;
-use crate::program::Trace;
+use base::error::{Result, shown_json};
+use base::lang;
+use config::Config;
+use program::Trace;
 
 /// What stands on a page.
 struct Sheet {

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::program::{Axes, Heads, Masking, Multiplier, Op, Pattern, Read, Step, Weighting, When};
-use crate::view::explain::{dropped, masked, moved};
-use crate::view::label::fill;
+use crate::explain::{dropped, masked, moved};
+use crate::label::fill;
+use program::{Axes, Heads, Masking, Multiplier, Op, Pattern, Read, Step, Weighting, When};
 
 /// A sentence, of the cells that it holds of. In braces stand `name` and `value` of the cell that is read, and places:
 /// those of the cell itself, counted from 0, and behind them those of the cell that is read.

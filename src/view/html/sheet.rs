@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::notes::{Note, notes};
 use super::thin::{Kept, Sizes};
-use crate::config::{Config, Labels};
-use crate::error::{Result, shown};
-use crate::file::{dtype_name, json_number};
-use crate::program::{
+use crate::label::{axis_name, beside, constant, fill, is_every, moves, shape};
+use crate::trace::{BLOCKED, DROPPED, KEPT, VISIBLE};
+use base::error::{Result, shown};
+use config::{Config, Labels};
+use file::{dtype_name, json_number};
+use program::{
     Axes, Axis, BlockedCells, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace,
     unravel,
 };
-use crate::view::label::{axis_name, beside, constant, fill, is_every, moves, shape};
-use crate::view::trace::{BLOCKED, DROPPED, KEPT, VISIBLE};
 
 /// The decimals of a page's numbers, as those of the tool's tables.
 pub const DECIMALS: usize = 3;
@@ -340,7 +340,7 @@ fn cells<V>(trace: &Trace, step: &Step<V>) -> Result<Option<Vec<Value>>> {
 }
 
 fn term_json(trace: &Trace, Term(factors): &Term) -> Value {
-    let factor = |factor: &crate::program::Factor| {
+    let factor = |factor: &program::Factor| {
         let place = factor
             .cell
             .as_ref()

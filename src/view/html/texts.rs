@@ -65,8 +65,7 @@ pub fn badge(name: &str) -> &'static str {
 }
 
 /// All texts of these tables and single words.
-#[cfg(test)]
-pub(crate) fn all() -> Vec<&'static str> {
+pub fn all() -> Vec<&'static str> {
     let single = [
         TITLE, FLOW, FOUND, STEPS, DETAILS, SKIP, CONTROLS, PREVIOUS, NEXT, HEAD, ITEM, SIDE, VIEW,
         COPY_NUMPY, COPY_CSV, SHAPE, DIFFERENCE, FIRST_BAD, NO_SCRIPT, HINT, KEYS_TITLE,

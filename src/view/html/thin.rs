@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use candle_core::Tensor;
 
 use super::texts;
-use crate::error::Result;
-use crate::lang;
+use base::error::Result;
+use base::lang;
 
 /// The bytes of tensors that a page holds before they are written as text, which takes a third more: a run of two items
 /// of 64 tokens with `d_model` 128 and 8 heads is held whole with two sides in f32, and such a page opens within a second.

@@ -1,7 +1,7 @@
 //! Formulas as LaTeX has them.
 
 use super::plain;
-use crate::view::formula::{Part, parts, text};
+use crate::formula::{Part, parts, text};
 
 /// A formula in a line of its own, which can be broken between its words and signs.
 pub fn formula(formula: &str) -> String {

@@ -4,10 +4,10 @@ mod math;
 
 use std::fmt::Write;
 
-use crate::error::Result;
-use crate::lang::Language;
-use crate::view::page::{Block, Grid, Head, Table, Text, Tone, verdict};
-use crate::view::text::{Spell, spelled};
+use crate::page::{Block, Grid, Head, Table, Text, Tone, verdict};
+use crate::text::{Spell, spelled};
+use base::error::Result;
+use base::lang::Language;
 
 /// A `fitted` table is made smaller where it is wider than the line. Every engine reads it; labels beyond the Latin script need `XeLaTeX` or `LuaLaTeX` and a font that has them.
 const START: &str = r"\usepackage[a4paper,margin=2cm]{geometry}

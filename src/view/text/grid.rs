@@ -6,7 +6,7 @@ use comfy_table::{Cell, ContentArrangement};
 use unicode_width::UnicodeWidthStr;
 
 use super::Style;
-use crate::view::page::{Grid, Text, Tone};
+use crate::page::{Grid, Text, Tone};
 
 /// From the lowest numbers to the highest, where there is no colour.
 const SHADES: [&str; 5] = ["   ", "░░░", "▒▒▒", "▓▓▓", "███"];
@@ -132,7 +132,7 @@ fn column_blocks(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::palette::Palette;
+    use crate::palette::Palette;
 
     fn text(grid: &Grid, width: usize, colors: Option<Palette>) -> String {
         let style = Style { width, colors, spell: |key, _| key.to_owned() };

@@ -6,8 +6,8 @@ use comfy_table::{ColumnConstraint, ContentArrangement};
 use unicode_width::UnicodeWidthStr;
 
 use super::Style;
-use crate::view::page::{Table, Text};
-use crate::view::wrap::wrapped;
+use crate::page::{Table, Text};
+use crate::wrap::wrapped;
 
 impl Style {
     pub(super) fn table(&self, table: &Table, out: &mut dyn Write) -> io::Result<()> {

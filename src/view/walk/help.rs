@@ -7,8 +7,8 @@ use ratatui::widgets::{Block as Border, Borders, Clear, Paragraph};
 
 use super::screen::bold;
 use super::sheet::wide;
-use crate::lang;
-use crate::view::wrapped;
+use crate::wrapped;
+use base::lang;
 
 /// What the keys do, a line each.
 const KEYS: [(&str, &str); 13] = [

@@ -17,10 +17,10 @@ use ratatui::crossterm::event::KeyCode;
 
 use super::View;
 use super::text::Spell;
-use crate::check::{Report, Status};
-use crate::config::{Config, Labels};
-use crate::error::Result;
-use crate::program::{Axis, Cell, Explanation, Name, Step, Trace};
+use base::error::Result;
+use check::{Report, Status};
+use config::{Config, Labels};
+use program::{Axis, Cell, Explanation, Name, Step, Trace};
 
 /// What a walk goes through.
 pub struct Route<'a> {

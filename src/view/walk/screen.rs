@@ -12,14 +12,14 @@ use ratatui::widgets::{Block as Border, Borders, Paragraph, Wrap};
 use super::help::help;
 use super::sheet::{Sheet, Shown, Source, wide};
 use super::{Beside, Walk};
-use crate::check::Status;
-use crate::error::Result;
-use crate::lang;
-use crate::program::{Axis, Explanation, Name, Op, Step};
-use crate::view::label::{is_every, moves, shape};
-use crate::view::text::{self, write_text};
-use crate::view::trace::boolean_legend;
-use crate::view::{Block, Palette, explanation};
+use crate::label::{is_every, moves, shape};
+use crate::text::{self, write_text};
+use crate::trace::boolean_legend;
+use crate::{Block, Palette, explanation};
+use base::error::Result;
+use base::lang;
+use check::Status;
+use program::{Axis, Explanation, Name, Op, Step};
 
 /// Lines of the explanation that are always there.
 const EXPLAINED: u16 = 8;

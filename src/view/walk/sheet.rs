@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use candle_core::{DType, IndexOp, Tensor};
 
-use crate::config::Labels;
-use crate::error::Result;
-use crate::program::{Axis, Dim, Step};
-use crate::view::heat::Heat;
-use crate::view::label::token;
-use crate::view::number::brief;
-use crate::view::trace::{is_true, sign};
+use crate::heat::Heat;
+use crate::label::token;
+use crate::number::brief;
+use crate::trace::{is_true, sign};
+use base::error::Result;
+use config::Labels;
+use program::{Axis, Dim, Step};
 
 /// A number on the screen.
 pub struct Shown {

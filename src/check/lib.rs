@@ -1,5 +1,8 @@
 //! Comparing traces: what differs, where it begins, by how much, and which mistake makes it.
 
+#[macro_use]
+extern crate base;
+
 mod blocked_scores;
 mod brought;
 pub mod catalogue;
@@ -50,10 +53,10 @@ pub use check::{Checked, check, checked};
 pub use compare::Comparison;
 pub use diff::{Compared, OneSided, compared, diff};
 pub use finding::{Clue, Diagnosis, Finding, Number, Pairs};
-pub(crate) use flash::ALLOWED_FACTOR;
+pub use flash::ALLOWED_FACTOR;
 pub use flash::FlashError;
 pub use json::reports_json;
-pub(crate) use noise::ALLOWED;
+pub use noise::ALLOWED;
 pub use non_finite::{Cause, NonFinite, Place};
 pub use other_settings::FitsKeys;
 pub use padding::PaddedRows;

@@ -1,13 +1,15 @@
-use std::collections::{BTreeMap, BTreeSet};
+//! What holds for all that is said: every text is translated, and every translation says all of its text.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::*;
-use crate::check::catalogue::catalogue;
-use crate::config::Setting;
-use crate::program::Name;
+use base::lang::{Language, filled, names};
+use check::catalogue::catalogue;
+use config::Setting;
+use program::Name;
 
 /// The texts of the sources: what `tr!` is given, and whatever else reads as prose, as do the tables whose texts are
 /// looked up where they are printed.
@@ -23,7 +25,7 @@ fn read_folder(folder: &Path, texts: &mut BTreeSet<String>) {
         let is_rust = path.extension().is_some_and(|extension| extension == "rs");
         if path.is_dir() {
             read_folder(&path, texts);
-        } else if is_rust && !path.ends_with("lang/tests.rs") && !path.ends_with("minify.rs") {
+        } else if is_rust && !path.ends_with("cli/texts.rs") && !path.ends_with("build.rs") {
             let source = fs::read_to_string(&path).expect("text");
             read(source.parse().expect("Rust"), false, texts);
         }
@@ -123,7 +125,6 @@ const SAME: &[&str] = &[
 ];
 
 /// The texts of the command line and of settings, which its help has.
-#[cfg(feature = "cli")]
 fn texts_of_help() -> BTreeSet<String> {
     fn read(command: &clap::Command, texts: &mut BTreeSet<String>) {
         texts.extend(command.get_about().map(ToString::to_string));
@@ -137,7 +138,7 @@ fn texts_of_help() -> BTreeSet<String> {
         command.get_subcommands().for_each(|command| read(command, texts));
     }
     let mut texts = BTreeSet::new();
-    read(&crate::cli::command(), &mut texts);
+    read(&super::help::command(), &mut texts);
     for setting in Setting::ALL {
         texts.insert(setting.about.to_owned());
         let others = [setting.default, setting.off].into_iter();
@@ -155,8 +156,8 @@ fn texts_of_tables() -> BTreeSet<String> {
         let remarks = lines.filter(|line| line.contains("  # "));
         mistake.ways.iter().map(|way| way.summary).chain(remarks).chain([mistake.silent])
     });
-    let words = of_steps.into_iter().chain(mistakes).chain(crate::view::page_texts());
-    let words = words.chain(crate::file::REASONS.map(|(_, reason)| reason)).chain([
+    let words = of_steps.into_iter().chain(mistakes).chain(view::page_texts());
+    let words = words.chain(file::REASONS.map(|(_, reason)| reason)).chain([
         "queries",
         "heads",
         "batch items",
@@ -164,21 +165,12 @@ fn texts_of_tables() -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-fn names(template: &str) -> BTreeSet<&str> {
-    parts(template)
-        .filter_map(|part| match part {
-            Part::Name(name) => Some(name),
-            Part::Words(_) => None,
-        })
-        .collect()
-}
-
-#[cfg(feature = "cli")]
 #[test]
 fn every_text_is_translated_and_no_other_is() {
     let said = [texts_of_sources(), texts_of_help(), texts_of_tables()];
     let said: BTreeSet<String> = said.into_iter().flatten().collect();
-    let known: BTreeSet<String> = CHINESE.keys().map(ToString::to_string).collect();
+    let known: BTreeSet<String> =
+        Language::Zh.texts().map(|(english, _)| english.into_owned()).collect();
     let lacking: Vec<_> = said.difference(&known).collect();
     let unused: Vec<_> = known.difference(&said).collect();
     assert!(lacking.is_empty(), "zh.po lacks {}:\n{lacking:#?}", lacking.len());
@@ -195,15 +187,16 @@ fn translations_say_all_that_their_texts_do() {
         }
         settings
     };
-    for (english, chinese) in CHINESE.iter() {
-        assert_eq!(names(english), names(chinese), "{english}");
-        assert_eq!(settings(english), settings(chinese), "{english}");
+    let mut known = HashMap::new();
+    for (english, chinese) in Language::Zh.texts() {
+        let all = |text| names(text).map(str::to_owned).collect::<BTreeSet<_>>();
+        assert_eq!(all(&english), all(&chinese), "{english}");
+        assert_eq!(settings(&english), settings(&chinese), "{english}");
         let ends = |text: &str| (text.starts_with('\n'), text.ends_with('\n'));
-        assert_eq!(ends(english), ends(chinese), "{english}");
+        assert_eq!(ends(&english), ends(&chinese), "{english}");
         assert!(!chinese.is_empty(), "{english}");
+        assert!(known.insert(english, chinese).is_none(), "a text stands twice");
     }
-    let count = po::texts(include_str!("zh.po")).count();
-    assert_eq!(count, CHINESE.len(), "a text stands twice");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Settings and parameters that are one of a few words.
 
+/// An enum of such words, with their names, and how it is read and shown.
+#[macro_export]
 macro_rules! choices {
     ($(#[$about:meta])* $name:ident { $($(#[$variant_about:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-        #[non_exhaustive]
         pub enum $name { $($(#[$variant_about])* #[serde(rename = $text)] $variant),+ }
 
         impl $name {
@@ -31,9 +32,8 @@ macro_rules! choices {
 
             fn from_str(text: &str) -> Result<Self, String> {
                 let found = Self::ALL.iter().find(|choice| choice.name() == text);
-                found.copied().ok_or_else(|| tr!("`{text}` is none of {names}", text, names = $crate::lang::list(&Self::NAMES)))
+                found.copied().ok_or_else(|| $crate::tr!("`{text}` is none of {names}", text, names = $crate::lang::list(&Self::NAMES)))
             }
         }
     };
 }
-pub(crate) use choices;

@@ -4,5 +4,5 @@ mod draw;
 mod generator;
 mod normal;
 
-pub(crate) use draw::draw;
+pub use draw::draw;
 pub use generator::Generator;

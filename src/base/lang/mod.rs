@@ -35,7 +35,7 @@ thread_local! {
 }
 
 static CHINESE: LazyLock<HashMap<Cow<str>, Cow<str>>> =
-    LazyLock::new(|| po::texts(include_str!("zh.po")).collect());
+    LazyLock::new(|| Language::Zh.texts().collect());
 
 impl Language {
     const ALL: [Self; 2] = [Self::En, Self::Zh];
@@ -47,6 +47,14 @@ impl Language {
             Self::En => "en",
             Self::Zh => "zh-Hans",
         }
+    }
+
+    /// The texts of this language, each beside the English one that it stands for.
+    pub fn texts(self) -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
+        po::texts(match self {
+            Self::En => "",
+            Self::Zh => include_str!("zh.po"),
+        })
     }
 
     /// The language that a locale's name begins with, such as `zh_CN.UTF-8`, if there are texts in it.
@@ -122,6 +130,14 @@ pub fn filled(template: &str, values: &[(&str, &dyn Display)]) -> String {
     filled
 }
 
+/// The names for which something stands in a template.
+pub fn names(template: &str) -> impl Iterator<Item = &str> {
+    parts(template).filter_map(|part| match part {
+        Part::Name(name) => Some(name),
+        Part::Words(_) => None,
+    })
+}
+
 /// A part of a template.
 #[derive(Debug, PartialEq, Eq)]
 enum Part<'a> {
@@ -153,6 +169,7 @@ fn parts(template: &str) -> impl Iterator<Item = Part<'_>> {
 /// A text in the language in force: `tr!("no mask")`, or a template with what stands for its names, which may be
 /// variables: `tr!("head {head} of {all}", head, all = sizes.heads)`. The compiler checks the names of the English one,
 /// a test those of the others.
+#[macro_export]
 macro_rules! tr {
     ($english:literal) => {
         $crate::lang::text($english)
@@ -161,14 +178,9 @@ macro_rules! tr {
         $crate::lang::filled(
             // The names are checked, and nothing is written.
             const { let _: fn() = || _ = format_args!($english, $($name = ""),+); $english },
-            &[$((stringify!($name), &$crate::lang::tr!(@ $name $($value)?))),+],
+            &[$((stringify!($name), &$crate::tr!(@ $name $($value)?))),+],
         )
     };
     (@ $name:ident) => { $name };
     (@ $name:ident $value:expr) => { $value };
 }
-
-pub(crate) use tr;
-
-#[cfg(test)]
-mod tests;

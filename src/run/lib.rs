@@ -1,5 +1,8 @@
 //! From settings and sources to a run, and from a run to a trace.
 
+#[macro_use]
+extern crate base;
+
 mod core;
 mod masks;
 mod memory;
@@ -9,7 +12,7 @@ mod sources;
 mod stream;
 
 pub use masks::{key_mask_rows, positions_in, positions_of};
-pub(crate) use memory::fits_step;
+pub use memory::fits_step;
 pub use record::to_record;
 pub use sources::Sources;
 
@@ -17,11 +20,11 @@ use std::path::PathBuf;
 
 use candle_core::{DType, Device, Tensor};
 
-use crate::attention::attention;
-use crate::config::{Config, Settings};
-use crate::error::{Error, Result};
-use crate::foreign::{Match, are_booleans};
-use crate::program::{Given, Name, Op, Program, Role, Step, Trace, first_number, of_pairs};
+use attention::attention;
+use base::error::{Error, Result};
+use config::{Config, Settings};
+use foreign::{Match, are_booleans};
+use program::{Given, Name, Op, Program, Role, Step, Trace, first_number, of_pairs};
 
 /// A run that is decided and checked, and not yet started.
 #[derive(Debug, Clone)]
@@ -32,7 +35,7 @@ pub struct Run {
 }
 
 /// What is added to scores that are blocked is this low at least: the masks of 16-bit models add −10⁴ and less.
-pub(crate) const LOW: f64 = -1e4;
+pub const LOW: f64 = -1e4;
 
 impl Run {
     /// Decides the config from the settings and the sources' sizes, and lays out the program. Nothing is
@@ -156,7 +159,7 @@ impl Run {
     /// Draws, loads and computes everything.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) before anything is drawn; or if a given tensor does not fit.
+    /// [`Error::TooLarge`](base::error::Error::TooLarge) before anything is drawn; or if a given tensor does not fit.
     pub fn trace(&self) -> Result<Trace> {
         memory::fits(&self.program, self.config.dtype.into())?;
         self.program.run(&self.given()?)
@@ -176,7 +179,7 @@ impl Run {
         }
         // Queries, keys and values that the run starts at are drawn as its input is.
         if self.program.steps().iter().any(|step| Self::is_drawn(step, &own)) {
-            given.extend(crate::torch::draw(&self.config)?);
+            given.extend(torch::draw(&self.config)?);
         }
         given.extend(own);
         Ok(given)

@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
 
+use super::ops::{Llama3, Longrope, Proportional, RopeScaling, Yarn};
 use super::rope_keys::{ANYWHERE, EXAMPLE, KINDS, Keys, MAX, ORIGINAL_MAX, kinds};
-use crate::error::quoted;
-use crate::lang;
-use crate::program::{Llama3, Longrope, Proportional, RopeScaling, Yarn};
+use base::error::quoted;
+use base::lang;
 
 const ANY_FREQUENCIES: &str = "`rope_freqs=FILE` takes any frequencies, and `rope_attention_factor` the factor of cos and sin";
 

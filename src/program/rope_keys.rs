@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
 
-use crate::error::quoted;
+use base::error::quoted;
 
 /// Every kind, and the keys that it takes.
 pub const KINDS: [(&str, &[&str]); 7] = [

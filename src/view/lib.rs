@@ -1,5 +1,8 @@
 //! For eyes: traces, shapes, reports and explanations as pages of blocks, and pages as text. Nothing here is read back.
 
+#[macro_use]
+extern crate base;
+
 mod bugs;
 mod cut;
 mod diagnosis;
@@ -19,14 +22,13 @@ mod report;
 mod shapes;
 mod text;
 mod trace;
-#[cfg(feature = "cli")]
+#[cfg(feature = "walk")]
 pub mod walk;
 mod wrap;
 
 pub use bugs::{bug_list, bug_page};
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
-#[cfg(test)]
-pub(crate) use html::page_texts;
+pub use html::page_texts;
 pub use html::{checked_html, compared_html, trace_html};
 pub use latex::latex;
 pub use markdown::markdown;
@@ -37,15 +39,15 @@ pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};
 pub use text::{Style, write_text};
 pub use trace::trace_page;
-#[cfg(feature = "cli")]
-pub(crate) use wrap::wrapped;
+#[cfg(feature = "walk")]
+pub use wrap::wrapped;
 
-use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::file::Record;
-use crate::foreign::asked;
-use crate::program::{Axis, Name, Program, Step, Trace};
-use crate::run::to_record;
+use base::error::{Error, Result};
+use config::Config;
+use file::Record;
+use foreign::asked;
+use program::{Axis, Name, Program, Step, Trace};
+use run::to_record;
 
 /// What is shown of a trace, and how.
 #[derive(Debug, Clone)]

@@ -1,10 +1,12 @@
 //! What computing is: steps with named axes, the operations between them, and the one interpreter that runs them.
 
+#[macro_use]
+extern crate base;
+
 mod axis;
 mod blocked;
 mod called;
 mod cell;
-mod choice;
 mod edit;
 mod explain;
 mod graph;
@@ -17,6 +19,8 @@ mod pairs;
 mod pattern;
 mod raw;
 mod role;
+mod rope_keys;
+mod rope_scaling;
 mod row;
 mod rows;
 mod slips;
@@ -27,11 +31,10 @@ mod tree;
 mod why;
 mod working;
 
-pub(crate) use axis::unravel;
+pub use axis::unravel;
 pub use axis::{Axes, Axis, Dim};
 pub use blocked::{Became, EmptyRows};
 pub use cell::Cell;
-pub(crate) use choice::choices;
 pub use edit::{Change, Edit};
 pub use explain::{Explanation, NanCause, NanSource, RowCell};
 pub use graph::{Given, Program, Step, Trace};
@@ -39,17 +42,17 @@ pub use name::{Name, Projection};
 pub use narrow::{Narrowed, Part};
 pub use op::{Misread, Op, Operation};
 pub use ops::*;
-pub(crate) use pairs::{CHUNK, chunk, first_number, of_pairs};
+pub use pairs::{CHUNK, chunk, first_number, of_pairs};
 pub use pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row, Turning, When};
-pub(crate) use raw::make_ready;
+pub use raw::make_ready;
 pub use role::Role;
-pub(crate) use role::{BlockedCells, Size};
-pub(crate) use rows::Numbers;
+pub use role::{BlockedCells, Size};
+pub use rows::Numbers;
 pub use rows::Rows;
-pub(crate) use slips::whole;
+pub use slips::whole;
 pub use slips::{Kind, Knob, Range, Sibling};
 pub use stream::Receiver;
-pub(crate) use terms::broadcast;
+pub use terms::broadcast;
 pub use terms::{Factor, Reason, Term, Value};
 pub use tree::{Branch, Followed, Reach, Tree};
 pub use working::{Exponential, Exponentials, Move, Normed, Turned, Working};

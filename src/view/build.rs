@@ -9,8 +9,8 @@ const SCRIPTS: [&str; 5] = ["numbers.js", "terms.js", "tables.js", "working.js",
 const STYLES: [&str; 2] = ["page.css", "tables.css"];
 
 fn main() {
-    let folder = Path::new("src/view/html");
-    println!("cargo::rerun-if-changed=src/view/html/minify.rs");
+    let folder = Path::new("html");
+    println!("cargo::rerun-if-changed=build.rs");
     let read = |name: &str| {
         let path = folder.join(name);
         println!("cargo::rerun-if-changed={}", path.display());

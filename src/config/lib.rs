@@ -1,6 +1,9 @@
 //! What is to be computed: settings as people give them, and the config they resolve to.
 
-pub(crate) mod check;
+#[macro_use]
+extern crate base;
+
+pub mod check;
 mod choice;
 mod given;
 mod latent;
@@ -8,8 +11,6 @@ mod parts;
 mod positions;
 mod preset;
 mod queries;
-mod rope_keys;
-mod rope_scaling;
 mod rotary;
 mod scores;
 mod segments;
@@ -35,22 +36,21 @@ pub use sizes::{Latent, Sizes};
 pub use text::Place;
 pub use tokens::{Labels, Tokens};
 
-pub use crate::program::{
+pub use program::{
     AlibiForm, EmptyRow, Fill, Pairing, QueryRows, RelativeBias, RopeScaling, SectionOrder, Shift,
 };
 
-use crate::error::Result;
-use crate::program::{Name, Places};
+use base::error::Result;
+use program::{Name, Places};
 
 /// The number of heads where nothing says it.
-pub(crate) const DEFAULT_HEADS: usize = 2;
+pub const DEFAULT_HEADS: usize = 2;
 
 /// A run's whole setting, every value decided and checked.
 ///
 /// Made from [`Settings`] by [`Config::resolve`]; as [`Settings`] again it is the `config` of a recorded trace.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a setting")]
-#[non_exhaustive]
 pub struct Config {
     /// How long the axes are.
     pub sizes: Sizes,
@@ -279,7 +279,7 @@ impl Config {
     }
 
     /// The positions of the tokens, where they are stated.
-    pub(crate) fn places(&self) -> Option<Places> {
+    pub fn places(&self) -> Option<Places> {
         match &self.rope {
             Some(rope) => rope.places.clone(),
             None => self.positions.as_ref().map(Positions::plain),

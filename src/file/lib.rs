@@ -1,5 +1,8 @@
 //! Recorded traces as files, written and read without loss: one format, one file, and one table of formats.
 
+#[macro_use]
+extern crate base;
+
 mod archive;
 mod array;
 mod at;
@@ -31,17 +34,14 @@ pub use at::InFile;
 pub use bundle::{Bundle, Info};
 pub use format::{Page, read_config};
 pub use growing::Growing;
-#[cfg(test)]
 pub use input::REASONS;
-#[cfg(feature = "cli")]
-pub(crate) use input::{io_reason, is_unread};
-pub(crate) use json::read_json;
+pub use input::{io_reason, is_unread};
+pub use json::read_json;
 pub use json_write::write as write_json;
-pub(crate) use number::{json_number, shortest};
+pub use number::{json_number, shortest};
 pub use output::Output;
 pub use place::{Files, read_place, recorded_in};
-pub(crate) use place::{one_tensor, split_path, split_place};
-pub(crate) use record::dtype_name;
+pub use place::{one_tensor, split_path, split_place};
+pub use record::dtype_name;
 pub use record::{Entry, Record};
-#[cfg(feature = "cli")]
-pub(crate) use staged::undisturbed;
+pub use staged::undisturbed;

@@ -12,7 +12,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` says what is wrong; [`Error::fix`] says what to do about it.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// A setting that makes no sense, alone or beside another.
     #[error("{what}")]
@@ -84,7 +83,7 @@ impl Error {
     }
 
     /// The error, with the file that it comes from.
-    pub(crate) fn in_file(self, path: &Path) -> Self {
+    pub fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Config { .. } | Self::Tensor { .. } | Self::Compute(_) => {
                 Self::file(path, self.what(), self.fix())
@@ -93,11 +92,13 @@ impl Error {
         }
     }
 
-    pub(crate) fn config(what: impl Into<Message>, fix: impl Into<Message>) -> Self {
+    /// Settings that cannot be, and how to mend them.
+    pub fn config(what: impl Into<Message>, fix: impl Into<Message>) -> Self {
         Self::Config { what: what.into(), fix: fix.into() }
     }
 
-    pub(crate) fn tensor(
+    /// A tensor that does not fit, and how to mend it.
+    pub fn tensor(
         tensor: impl Into<String>,
         what: impl Into<Message>,
         fix: impl Into<Message>,
@@ -105,7 +106,8 @@ impl Error {
         Self::Tensor { tensor: tensor.into(), what: what.into(), fix: fix.into() }
     }
 
-    pub(crate) fn file(path: &Path, what: impl Into<Message>, fix: impl Into<Message>) -> Self {
+    /// A file that cannot be used, and how to mend it.
+    pub fn file(path: &Path, what: impl Into<Message>, fix: impl Into<Message>) -> Self {
         Self::File { path: path.to_owned(), what: what.into(), fix: fix.into() }
     }
 }
@@ -231,7 +233,7 @@ fn too_large(needed: u128, available: u64) -> String {
 /// A number of bytes as people read it, in binary units: `1.5 GiB`.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
-pub(crate) fn bytes(count: u128) -> String {
+pub fn bytes(count: u128) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -273,13 +275,13 @@ fn inert(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
 
 /// A text of a file, such as a tensor's name, as it can be shown: characters that act are escaped as in Rust.
 #[must_use]
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+pub fn shown(text: &str) -> Cow<'_, str> {
     inert(text, |c| c.escape_default().collect())
 }
 
 /// JSON as it can be shown: the same JSON, in which characters that act are escaped. Lines stay lines.
 #[must_use]
-pub(crate) fn shown_json(json: &str) -> Cow<'_, str> {
+pub fn shown_json(json: &str) -> Cow<'_, str> {
     // All of them are below U+10000, where an escape has four digits.
     inert(json, |c| if c == '\n' { c.into() } else { format!("\\u{:04x}", u32::from(c)) })
 }
@@ -287,13 +289,13 @@ pub(crate) fn shown_json(json: &str) -> Cow<'_, str> {
 /// A text of a user or a file as it can stand in a [`Message`]: [`shown`], with every backtick doubled, and its middle
 /// left out where it is very long.
 #[must_use]
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     doubled(&brief(text))
 }
 
 /// A path as it can stand in a [`Message`], whole.
 #[must_use]
-pub(crate) fn quoted_path(path: &Path) -> String {
+pub fn quoted_path(path: &Path) -> String {
     doubled(&path.to_string_lossy())
 }
 
@@ -318,7 +320,7 @@ fn brief(text: &str) -> Cow<'_, str> {
 
 /// The names as they can stand in a [`Message`], with commas between; `nothing` where there are none.
 #[must_use]
-pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
+pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let quoted = |name: &T| match name.as_ref() {
         "" => tr!("a tensor without a name").to_owned(),
         name => quoted(name),
@@ -333,7 +335,7 @@ pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
 const LISTED: usize = 100;
 
 /// The candidate that `name` begins, or is close enough to for a slip of the keyboard.
-pub(crate) fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let longest = candidates.iter().map(|candidate| candidate.len()).max().unwrap_or(0);
     // How far off a very long name is, is not worth the time that it takes.
     if name.is_empty() || name.len() > 4 * longest {

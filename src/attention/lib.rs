@@ -5,9 +5,9 @@ mod masks;
 
 use std::collections::HashMap;
 
-use crate::config::{Config, End, Gate, Norm, NormOver, QkNorm};
-use crate::error::Result;
-use crate::program::{
+use base::error::Result;
+use config::{Config, End, Gate, Norm, NormOver, QkNorm};
+use program::{
     Axes, Axis, Frequencies, Heads, Linear, Map, Name, Normalize, Op, Program, QueryRows, Rotary,
     Scaling, Size, Temperature, Weighting,
 };
@@ -83,7 +83,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         queries = p.then(Name::QRotNorm, normalize(&norm), &after(queries, &of_q))?;
         keys = p.then(Name::KRotNorm, normalize(&norm), &after(keys, &of_k))?;
     }
-    if let Some(temperature) = config.temperature_factors() {
+    if let Some(temperature) = temperature_factors(config) {
         queries = p.then(Name::QScaled, Scaling::Temperature(temperature), &[queries])?;
     }
     if let (true, Some(w_k)) = (sizes.absorbs(), of_latent[0]) {
@@ -147,19 +147,17 @@ fn rms_norm(eps: f64) -> Scaling {
     Scaling::Norm(Normalize { is_centred: false, eps, offset: 0.0, over_heads: false })
 }
 
-impl Config {
-    /// The factors of queries from the first computed one on, by its position.
-    fn temperature_factors(&self) -> Option<Temperature> {
-        let own = self.temperature?;
-        let from = self.rope.as_ref().map_or(self.sizes.past_len, |rope| rope.offset);
-        // Of a token with several it is that of time.
-        let places = self.places().map(|places| places.of_section(0));
-        #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
-        let floor = own.floor as f64;
-        let first = from + self.sizes.first_query();
-        let (scale, offset) = (own.scale, own.offset);
-        Some(Temperature { scale, floor, first, places, offset, is_floored: true })
-    }
+/// The factors of queries from the first computed one on, by its position.
+fn temperature_factors(config: &Config) -> Option<Temperature> {
+    let own = config.temperature?;
+    let from = config.rope.as_ref().map_or(config.sizes.past_len, |rope| rope.offset);
+    // Of a token with several it is that of time.
+    let places = config.places().map(|places| places.of_section(0));
+    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
+    let floor = own.floor as f64;
+    let first = from + config.sizes.first_query();
+    let (scale, offset) = (own.scale, own.offset);
+    Some(Temperature { scale, floor, first, places, offset, is_floored: true })
 }
 
 fn after(x: usize, parameters: &[usize]) -> Vec<usize> {

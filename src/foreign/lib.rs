@@ -1,0 +1,34 @@
+//! Other people's files: the names of their tensors, the layouts of their weights, the orders of their axes, the
+//! configs of their models.
+
+#[macro_use]
+extern crate base;
+
+mod arguments;
+mod axis_order;
+mod beside;
+mod chunks;
+mod hints;
+mod inputs;
+mod latent;
+mod layer;
+mod layout;
+mod matched;
+mod model;
+mod names;
+mod packed;
+mod qkv;
+mod steps;
+
+pub use arguments::{Caller, FoundMask, are_booleans, take_arguments, take_mask};
+pub use axis_order::AxisOrder;
+pub use hints::{heads, mask_fill};
+pub use inputs::NameMap;
+pub use inputs::{Inputs, find_inputs, with_batch};
+pub use layout::{has_layer, layers_of, read_weights};
+pub use matched::Match;
+pub use model::{Known, known, with_model};
+pub use names::{asked, last_segment, meanings};
+pub use qkv::{Qkv, arranged, find_qkv};
+pub use steps::Unmatched;
+pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};
