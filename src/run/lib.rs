@@ -159,7 +159,7 @@ impl Run {
     /// Draws, loads and computes everything.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](base::error::Error::TooLarge) before anything is drawn; or if a given tensor does not fit.
+    /// [`Error::TooLarge`] before anything is drawn; or if a given tensor does not fit.
     pub fn trace(&self) -> Result<Trace> {
         memory::fits(&self.program, self.config.dtype.into())?;
         self.program.run(&self.given()?)

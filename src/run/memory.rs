@@ -21,7 +21,7 @@ pub fn fits(program: &Program, dtype: DType) -> Result<()> {
 /// Refuses a step whose value, with twice more for what an operation needs beside it, this machine cannot hold.
 ///
 /// # Errors
-/// As [`fits`].
+/// If the step alone would not fit.
 pub fn fits_step(step: &Step<()>, dtype: DType) -> Result<()> {
     has_room(step.bytes(dtype).saturating_mul(3))
 }
@@ -29,7 +29,7 @@ pub fn fits_step(step: &Step<()>, dtype: DType) -> Result<()> {
 /// Refuses a run whose given tensors this machine cannot hold.
 ///
 /// # Errors
-/// As [`fits`].
+/// If the step alone would not fit.
 pub fn fits_given(program: &Program, dtype: DType) -> Result<()> {
     let given = program.steps().iter().filter(|step| step.op == Op::Given);
     has_room(given.fold(0, |sum: u128, step| sum.saturating_add(step.bytes(dtype))))
