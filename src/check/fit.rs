@@ -13,6 +13,7 @@ use super::fit_sums::sums;
 use super::grammar::cost;
 use super::grammar::numbers::{numbered, plain, scaled, shifted, short, with_number};
 use super::hypothesis::Hypothesis;
+use super::mistakes::knobs;
 use super::sieve::Sieve;
 use base::error::Result;
 use program::{
@@ -108,7 +109,7 @@ pub fn numbers_at(
     let settings = evidence.trace.read_by(step).into_iter();
     let settings = settings.filter(|read| read.name.role() == Role::Setting);
     for owner in std::iter::once(step).chain(settings) {
-        for knob in owner.op.operation().knobs() {
+        for knob in knobs(&owner.op) {
             let give = |value: f64| match with_number(owner.name, &knob, value, sizes) {
                 Some(made) => sieve.given(&made, at),
                 None => Ok(None),

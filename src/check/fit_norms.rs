@@ -5,6 +5,7 @@ use super::fit::{distance, least, refined};
 use super::grammar::cost;
 use super::grammar::numbers::{few_digits, with_number};
 use super::hypothesis::Hypothesis;
+use super::mistakes::knobs;
 use base::error::Result;
 use base::lang;
 use config::Sizes;
@@ -28,7 +29,7 @@ pub fn norms(trace: &Trace) -> Vec<Vec<Name>> {
 }
 
 fn eps(step: &Step) -> Option<Knob> {
-    step.op.operation().knobs().into_iter().find(|knob| knob.name == "eps")
+    knobs(&step.op).into_iter().find(|knob| knob.name == "eps")
 }
 
 /// The mistake that these norms have another ε, which is as likely in whatever digits.

@@ -30,6 +30,7 @@ mod hypothesis;
 mod interpretation;
 mod json;
 mod level;
+mod mistakes;
 mod module;
 mod noise;
 mod non_finite;

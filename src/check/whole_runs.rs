@@ -20,6 +20,7 @@ use super::grammar::cost::{COMMON, ODD};
 use super::grammar::numbers::{plain, with_number};
 use super::hypothesis::{Hypothesis, hypotheses};
 use super::level::{Level, distance_in};
+use super::mistakes::knobs;
 use super::replay::{Made, Outcome, Replay};
 use base::error::Result;
 use program::{Axis, Kind, Name, Part, Range};
@@ -257,7 +258,7 @@ impl<'a> WholeRuns<'a> {
         let trace = self.evidence.trace;
         let sizes = &self.evidence.config.sizes;
         for step in trace.steps() {
-            for knob in step.op.operation().knobs() {
+            for knob in knobs(&step.op) {
                 if !matches!(knob.range, Range::Factor | Range::Positive) {
                     continue;
                 }

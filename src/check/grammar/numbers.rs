@@ -3,18 +3,19 @@
 use super::{Grammar, cost};
 use crate::finding::Number;
 use crate::hypothesis::Hypothesis;
+use crate::mistakes::knobs;
 use config::Sizes;
 use program::{Change, Edit, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
 
 impl Grammar<'_> {
     /// The numbers of a step's operation as people write them.
     pub(super) fn numbers(&mut self, step: &Step) {
-        for knob in step.op.operation().knobs() {
+        for knob in knobs(&step.op) {
             for value in candidates(&knob, self.sizes) {
                 self.found.extend(with_number(step.name, &knob, value, self.sizes));
             }
         }
-        if step.op.operation().knobs().iter().all(|knob| knob.name != "scale") {
+        if knobs(&step.op).iter().all(|knob| knob.name != "scale") {
             for (value, _) in
                 of_sizes(self.sizes).into_iter().chain([(2.0, String::new()), (0.5, String::new())])
             {

@@ -3,6 +3,7 @@
 use super::applied::functions;
 use super::numbers::short;
 use super::{Grammar, after, cost};
+use crate::mistakes::siblings;
 use program::{
     Added, Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing,
     Rearrange, Role, Rotary, Rotate, Scaling, ScoreSlip, Slip, Step, Weigh, Weighting,
@@ -99,7 +100,7 @@ impl Grammar<'_> {
     pub(super) fn siblings(&mut self, step: &Step) {
         let read = self.right.read_by(step);
         let axes: Vec<_> = read.iter().map(|read| &read.axes).collect();
-        for sibling in step.op.operation().siblings(&axes) {
+        for sibling in siblings(&step.op, &axes) {
             let change = match &sibling.op {
                 // They read what comes first alone.
                 Op::Slip(Slip::Weigh(_) | Slip::Map(_) | Slip::Scores(ScoreSlip::Cap { .. }))
