@@ -3,14 +3,12 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use common::dump::{self, Part};
 use mha_trace::check::catalogue;
-use mha_trace::program::Name;
 use rayon::prelude::*;
-use safetensors::SafeTensors;
 use serde_json::Value;
 
 /// What `check` says of a dump, against what is wrong in it.
@@ -102,20 +100,6 @@ impl Checked {
     }
 }
 
-/// Writes a mistake's dump: what is given, and the right steps but for those that differ; or the output alone of them.
-fn write_dump(run: &SafeTensors, mistake: &str, output_alone: bool, path: &Path) {
-    let mut dump = BTreeMap::new();
-    for (name, tensor) in run.tensors() {
-        let (of, step) = name.split_once('/').unwrap_or((mistake, &name));
-        let Some(known) = Name::named(step).filter(|_| of == mistake) else { continue };
-        let is_left_out = output_alone && !known.is_given() && step != "output";
-        if !is_left_out && (name.contains('/') || !dump.contains_key(step)) {
-            dump.insert(step.to_owned(), tensor);
-        }
-    }
-    safetensors::serialize_to_file(dump, None, path).expect("written");
-}
-
 /// What `edits.json` describes.
 fn entries() -> Vec<Value> {
     let file = fs::read_to_string(folder().join("edits.json")).expect("readable");
@@ -137,9 +121,8 @@ fn reports(entries: Vec<Value>, output_alone: bool) -> Vec<Checked> {
     let check = |entry: Value| {
         let (run, mistake) = (text(&entry["run"]), text(&entry["name"]));
         let path = dumps.path().join(format!("{run}.{mistake}.safetensors"));
-        let bytes = fs::read(folder().join(format!("{run}.safetensors"))).expect("readable");
-        let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
-        write_dump(&tensors, mistake, output_alone, &path);
+        let part = Part { mistake: Some(mistake), output_alone };
+        dump::write(&folder().join(format!("{run}.safetensors")), part, &path);
         let report = common::checked(&folder(), &path, &entry["args"]);
         Checked { entry, report }
     };

@@ -5,9 +5,8 @@ mod common;
 
 use std::path::Path;
 
-use mha_trace::program::Name;
+use common::dump::{self, Part};
 use rayon::prelude::*;
-use safetensors::SafeTensors;
 use serde_json::Value;
 
 /// A dump, what is wrong in it, and the report of `check`.
@@ -23,16 +22,6 @@ impl Checked {
     }
 }
 
-/// Writes what is given in a dump, and the output alone of what is computed.
-fn write_output_alone(dump: &Path, path: &Path) {
-    let bytes = std::fs::read(dump).expect("readable");
-    let all = SafeTensors::deserialize(&bytes).expect("tensors");
-    let is_kept = |name: &str| name == "output" || Name::named(name).is_none_or(Name::is_given);
-    let kept = all.iter().filter(|(name, _)| is_kept(name));
-    let bytes = safetensors::serialize(kept, None).expect("written");
-    std::fs::write(path, bytes).expect("written");
-}
-
 /// Every dump, or of each the output alone; one of each `every`, checked with the flags that say what was meant.
 fn checked(output_alone: bool, every: usize) -> Vec<Checked> {
     let temporary = tempfile::tempdir().expect("a temporary folder");
@@ -44,7 +33,7 @@ fn checked(output_alone: bool, every: usize) -> Vec<Checked> {
         file.set_extension("safetensors");
         if output_alone {
             let alone = temporary.path().join(file.file_name().expect("a name"));
-            write_output_alone(&file, &alone);
+            dump::write(&file, Part { mistake: None, output_alone: true }, &alone);
             file = alone;
         }
         let report = common::checked(&folder, &file, &entry["args"]);

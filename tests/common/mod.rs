@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "not every test reads with all of it")]
 
+pub mod dump;
 pub mod transcript;
 
 use std::path::Path;
