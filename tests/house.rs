@@ -141,7 +141,7 @@ impl Crate {
             _ => return None,
         }
         for name in names {
-            let inner = [module.as_slice(), &[name.clone()]].concat();
+            let inner = [module.as_slice(), std::slice::from_ref(name)].concat();
             if self.files.contains_key(&inner) {
                 module = inner;
                 continue;
@@ -151,7 +151,7 @@ impl Crate {
             return match (handed, of_all) {
                 (Some(path), _) if depth < 9 => self.file(&module, path, depth + 1),
                 (None, Some(path)) if depth < 9 => {
-                    let path = [&path[..path.len() - 1], &[name.clone()]].concat();
+                    let path = [&path[..path.len() - 1], std::slice::from_ref(name)].concat();
                     self.file(&module, &path, depth + 1)
                 }
                 _ => self.files.get(&module),
