@@ -24,10 +24,15 @@ fn checked() -> Vec<(Value, Value)> {
     entries.into_par_iter().map(check).collect()
 }
 
-/// The names of what a report found.
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// The names of what a report found, those that give the same numbers among them.
 fn found(report: &Value) -> Vec<&str> {
-    let all = report["diagnosis"].as_array().expect("a list").iter();
-    all.map(|finding| finding["id"].as_str().expect("a name")).collect()
+    let all = list(&report["diagnosis"]);
+    let ids = all.flat_map(|finding| std::iter::once(&finding["id"]).chain(list(&finding["also"])));
+    ids.map(|id| id.as_str().expect("a name")).collect()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Tensor};
 
-use super::fit::cells;
+use super::cells::cells;
 use base::error::Result;
 use config::Settings;
 use file::{Entry, Record};
@@ -75,7 +75,7 @@ pub fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
         mask,
         how: String::from(how),
     };
-    if mask.dtype().is_float() && !are_booleans(&cells(mask, None)?) {
+    if mask.dtype().is_float() && !are_booleans(&cells(mask)?) {
         return Ok(vec![found(mask.clone(), tr!("added to the scores"))]);
     }
     Ok(vec![

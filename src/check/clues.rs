@@ -3,71 +3,38 @@
 use candle_core::Tensor;
 use rayon::prelude::*;
 
+use super::candidate::places_in_words;
+use super::cells::{cells, is_number};
 use super::compare::compare;
-use super::evidence::Evidence;
 use super::finding::Clue;
-use super::fit::{cells, is_number, precision};
 use super::grammar::numbers::short;
-use super::hypothesis::told;
-use super::noise::Noise;
+use super::rounding::narrow_type;
+use super::scope::Scope;
+use super::thresholds::{LEAST_CELLS, MOST_OF_A_BIAS, MOST_OF_IT};
 use super::tolerance::Tolerance;
 use base::error::Result;
 use program::{Axis, Name, Role, Step};
-
-/// Along each axis, the places where a step is wrong, if it is right at others; the narrowest first.
-///
-/// # Errors
-/// If candle fails.
-pub fn parts(
-    noise: &Noise,
-    step: &Step,
-    found: &Tensor,
-    right: &Tensor,
-) -> Result<Vec<(usize, Vec<usize>)>> {
-    let mut parts = Vec::new();
-    if found.dims() != right.dims() {
-        return Ok(Vec::new());
-    }
-    for (axis, (_, size)) in step.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1) {
-        let is_off = |place: usize| -> Result<Option<usize>> {
-            let slice = |tensor: &Tensor| tensor.narrow(axis, place, 1)?.contiguous();
-            let agrees = noise.agree(step.name, &slice(found)?, &slice(right)?)?;
-            Ok((!agrees).then_some(place))
-        };
-        let places = (0..size).into_par_iter().map(is_off).collect::<Result<Vec<_>>>()?;
-        let places: Vec<usize> = places.into_iter().flatten().collect();
-        if !places.is_empty() && places.len() < size {
-            parts.push((axis, places, size));
-        }
-    }
-    parts.sort_by(|(_, left, of_left), (_, right, of_right)| {
-        (left.len() * of_right).cmp(&(right.len() * of_left))
-    });
-    Ok(parts.into_iter().map(|(axis, places, _)| (axis, places)).collect())
-}
 
 /// What can be said of steps that nothing explains.
 ///
 /// # Errors
 /// If candle fails.
-pub fn clues(evidence: &Evidence, unexplained: &[Name]) -> Result<Vec<Clue>> {
+pub fn clues(scope: &Scope, unexplained: &[Name]) -> Result<Vec<Clue>> {
     let mut clues = Vec::new();
     for name in unexplained {
-        let Some(step) = evidence.trace.step(*name) else { continue };
-        let Some(found) = evidence.recorded.get(name) else { continue };
-        let value = evidence.expected(step)?;
-        if found.dims() != value.dims() {
-            continue;
+        if let (Some(step), Some((recorded, expected))) =
+            (scope.trace().step(*name), scope.pair(*name))
+        {
+            clues.extend(of_step(scope, step, recorded, expected)?);
         }
-        clues.extend(of_step(evidence, step, found, &value)?);
     }
     Ok(clues)
 }
 
 /// What can be said of one step.
-fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> Result<Vec<Clue>> {
+fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result<Vec<Clue>> {
     let axes: Vec<(Axis, usize)> = step.axes.iter().collect();
-    let (own, meant) = (cells(found, None)?, cells(right, None)?);
+    let (own, meant) = (cells(found)?, cells(right)?);
     // Two infinities are not apart.
     let apart = |(own, meant): (&f64, &f64)| {
         if own.total_cmp(meant).is_eq() { 0.0 } else { own - meant }
@@ -76,14 +43,17 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
     let whole = same_change(&excess, &meant, |_| true).or_else(|| like_a_bias(&excess, &axes));
     let mut lines: Vec<String> = whole.into_iter().collect();
     if lines.is_empty() {
-        for (axis, places) in parts(&evidence.alone, step, found, right)? {
+        for (axis, places) in scope.places_off(step.name)? {
             let apart = sum_by_place(&excess, &step.axes.shape(), axis);
             let (off, right): (Vec<_>, Vec<_>) =
                 apart.iter().enumerate().partition(|(place, _)| places.contains(place));
             let largest = right.into_iter().map(|(_, apart)| *apart).fold(0.0, f64::max);
             // What is off as much in the other places is not off in these alone.
             if off.into_iter().all(|(_, apart)| *apart > 2.0 * largest) {
-                lines.push(tr!("it is off {places}", places = told(axes[axis].0, &places)));
+                lines.push(tr!(
+                    "it is off {places}",
+                    places = places_in_words(axes[axis].0, &places)
+                ));
             }
         }
         let tolerance = Tolerance::of(found.dtype());
@@ -97,14 +67,14 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
     if are_moved(&own, &meant) {
         lines.push(tr!("it has the right numbers in other places").to_owned());
     }
-    if let Some((precision, _)) = precision(evidence, step.name)? {
+    if let Some((precision, _)) = narrow_type(scope, step.name)? {
         let name = precision.name();
         lines.push(tr!(
             "the differences have the size of the rounding of {name}, and no direction",
             name
         ));
     }
-    lines.extend(multiple_of(evidence, step, &excess)?);
+    lines.extend(multiple_of(scope, step, &excess)?);
     if lines.is_empty() {
         let off = compare(found, right, Tolerance::of(found.dtype()))?;
         let (off, all) = (off.mismatched, off.count);
@@ -112,9 +82,6 @@ fn of_step(evidence: &Evidence, step: &Step, found: &Tensor, right: &Tensor) -> 
     }
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
 }
-
-/// So much of the squares of what is too much is accounted for by one number.
-const MOST_OF_IT: f64 = 0.9;
 
 /// A factor that what is too much comes from, or an addend.
 fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) -> Option<String> {
@@ -178,9 +145,6 @@ fn like_a_bias(excess: &[f64], axes: &[(Axis, usize)]) -> Option<String> {
     })
 }
 
-/// So much of the squares of what is too much is accounted for by one number for each feature, of which there are many.
-const MOST_OF_A_BIAS: f64 = 0.99;
-
 /// How much of a difference something accounts for, in words.
 fn accounts_for(share: f64) -> String {
     tr!(
@@ -200,9 +164,9 @@ fn sum_by_place(excess: &[f64], shape: &[usize], axis: usize) -> Vec<f64> {
 }
 
 /// Another step of which a multiple is what is too much.
-fn multiple_of(evidence: &Evidence, step: &Step, excess: &[f64]) -> Result<Option<String>> {
+fn multiple_of(scope: &Scope, step: &Step, excess: &[f64]) -> Result<Option<String>> {
     let shape = step.axes.shape();
-    for other in evidence.trace.steps() {
+    for other in scope.trace().steps() {
         if other.name == step.name
             || other.axes.shape() != shape
             || other.name.row().is_boolean
@@ -210,8 +174,8 @@ fn multiple_of(evidence: &Evidence, step: &Step, excess: &[f64]) -> Result<Optio
         {
             continue;
         }
-        let Some(value) = evidence.recorded.get(&other.name) else { continue };
-        let value = cells(value, None)?;
+        let Some(value) = scope.known(other.name) else { continue };
+        let value = cells(value)?;
         let pairs = excess.iter().copied().zip(value);
         let pairs = pairs.filter(|(excess, value)| excess.is_finite() && value.is_finite());
         if let Some((slope, share)) = line(pairs)
@@ -238,7 +202,7 @@ fn line(pairs: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
         both += left * right;
     }
     let share = both * both / (own * other);
-    (count >= 8 && share.is_finite()).then(|| (both / other, share))
+    (count >= LEAST_CELLS && share.is_finite()).then(|| (both / other, share))
 }
 
 /// Three digits, which is as much as such a number says.

@@ -1,292 +1,244 @@
-//! The mistakes that single steps show: each faulty step on its own recorded inputs.
+//! What is tried, and in which order, to explain the steps that are wrong?
 
-use candle_core::Tensor;
-use rayon::prelude::*;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
-use super::blocked_scores::where_seen;
-use super::catalogue::{Edits, Situation};
-use super::clues::parts;
+use super::candidate::{Candidate, cost};
+use super::catalogue::{Situation, candidates, place_of};
 use super::compare::compare;
-use super::evidence::Evidence;
-use super::finding::Finding;
-use super::fit::is_as_near;
-use super::hypothesis::{Hypothesis, hypotheses, sites};
-use super::sieve::{FITTED_IN_PART, Sieve};
+use super::finding::{Diagnosis, Finding, Pairs};
+use super::fit::{Fitter, Free};
+use super::free;
+use super::readoff;
+use super::scope::Scope;
+use super::search::Search;
+use super::thresholds::LEAST_CELLS;
 use super::tolerance::Tolerance;
-use super::{fit, fit_cells, fit_norms};
 use base::error::Result;
-use program::{Axis, Kind, Name};
+use program::{Axis, Kind, Name, Range, Step, Trace};
 
-/// The faulty steps that a mistake explains.
-struct Explanation {
-    made: Hypothesis,
-    steps: Vec<Name>,
-    /// How much nearer it comes to what was recorded, over all steps that it reaches.
-    gain: f64,
+/// How many pairs are listed where more fit.
+const LISTED: usize = 10;
+
+/// The explanation of wrong steps.
+struct Explainer<'a> {
+    situation: Situation<'a>,
+    search: Search<'a>,
+    /// The wrong steps of which all that they read was recorded.
+    direct: HashSet<Name>,
 }
 
-/// What a mistake explains that contradicts the record.
-const NOTHING: (Vec<Name>, f64) = (Vec::new(), 0.0);
-
-/// The search for what explains steps that are wrong though what they read is right.
-struct Search<'e, 'a> {
-    evidence: &'e Evidence<'a>,
-    faulty: &'e [Name],
-    /// Those that are off in finite numbers, by which alone a mistake without a name is known.
-    telling: Vec<Name>,
-    sieve: &'e Sieve<'e, 'a>,
-    found: Vec<Explanation>,
+/// What explains the wrong steps of a run: candidates from the program and the catalogue, then such with a fitted number, such
+/// in a part of a step alone, what the recorded cells show, and pairs of mistakes with a name.
+pub fn explain(
+    situation: Situation,
+    whole: Scope,
+    wrong: &[Name],
+    patience: Duration,
+) -> Result<Diagnosis> {
+    let is_direct =
+        |name: &Name| situation.right.step(*name).is_some_and(|step| whole.is_direct(step));
+    let direct: HashSet<Name> = wrong.iter().copied().filter(is_direct).collect();
+    // A step that is computed from what was recorded takes no time worth counting.
+    let patience = if direct.len() == wrong.len() { Duration::MAX } else { patience };
+    let search = Search::new(whole, wrong, patience)?;
+    Explainer { situation, search, direct }.explain()
 }
 
-/// What explains faulty steps.
-pub struct Explained {
-    pub findings: Vec<Finding>,
-    /// The mistakes of the findings, all in one run.
-    pub edits: Edits,
-    /// The steps that nothing explains.
-    pub unexplained: Vec<Name>,
-}
-
-/// The mistakes that explain faulty steps. What a mistake predicts must hold at every recorded step, the right ones too.
-///
-/// # Errors
-/// If candle fails.
-pub fn explain(evidence: &Evidence, faulty: &[Name]) -> Result<Explained> {
-    let situation = Situation {
-        config: evidence.config,
-        right: evidence.trace,
-        recorded: Some(evidence.recorded),
-    };
-    let all = if faulty.is_empty() { Vec::new() } else { hypotheses(&situation)? };
-    let mut telling = Vec::new();
-    for step in faulty {
-        if evidence.tells(*step)? {
-            telling.push(*step);
+impl Explainer<'_> {
+    fn explain(mut self) -> Result<Diagnosis> {
+        let all = candidates(&self.situation)?;
+        let likely = self.likely(&all);
+        let (started, tried) = (Instant::now(), u32::try_from(likely.len().max(1)));
+        let tells = self.search.tells();
+        let untried = self.search.try_by_cost(likely)?;
+        let each = started.elapsed() / tried.unwrap_or(u32::MAX);
+        // Rounding of 16 bits leaves room for more than one story: that of the ε, which norms share, is among them.
+        if tells && self.search.whole().agreement().half().is_some() {
+            let norms = free::of_norms(self.situation.right, &self.situation.config.sizes);
+            self.search.try_rivals(&self.fitted(self.search.wrong(), &norms)?)?;
         }
-    }
-    let sieve = Sieve::of(evidence, faulty)?;
-    let mut search = Search { evidence, faulty, telling, sieve: &sieve, found: Vec::new() };
-    let reaching = all.iter().filter(|made| made.may_reach(evidence.trace, faulty));
-    search.try_all(&reaching.collect::<Vec<_>>())?;
-    // Rounding of 16 bits leaves room for more than one story: that of the ε, which norms share, is among them.
-    let norms = if evidence.precision().is_some() { faulty.to_vec() } else { search.open() };
-    for made in fit_norms::recorded(evidence, &sieve.part(), &norms)? {
-        search.try_one(&made)?;
-    }
-    for step in search.open() {
-        let numbers = fit::numbers(evidence, &sieve, step)?;
-        search.try_all(&numbers.iter().collect::<Vec<_>>())?;
-    }
-    for step in search.open() {
-        search.confined(step, &all)?;
-    }
-    for step in search.open() {
-        for made in fit_cells::cells_of(evidence, step)? {
-            search.try_one(&made)?;
-        }
-    }
-    let Explained { mut findings, edits, unexplained: open } = search.findings();
-    let mut unexplained = Vec::new();
-    for step in open {
-        match fit::precision(evidence, step)? {
-            // Its numbers are those of that type: it was computed in it, or from here on.
-            Some((precision, true)) => {
-                let name = precision.name();
-                let told = tr!(
-                    "{step}: it is computed in {name}: its numbers are of that type, and off by its rounding alone",
-                    step,
-                    name
-                );
-                findings.push(Finding {
-                    kind: Some(Kind::Precision),
-                    ..Finding::rounding(Kind::Precision.name(), step, &told)
-                });
-            }
-            Some((_, false)) | None => unexplained.push(step),
-        }
-    }
-    Ok(Explained { findings, edits, unexplained })
-}
-
-impl Search<'_, '_> {
-    /// The faulty steps that nothing explains yet.
-    fn open(&self) -> Vec<Name> {
-        let is_open = |name: &&Name| !self.found.iter().any(|found| found.steps.contains(name));
-        self.faulty.iter().filter(is_open).copied().collect()
-    }
-
-    /// Keeps those mistakes that explain something, and contradict nothing.
-    fn try_all(&mut self, all: &[&Hypothesis]) -> Result<()> {
-        let tried = all.par_iter().map(|made| Ok((*made, self.explained(made)?)));
-        for (made, explained) in tried.collect::<Result<Vec<_>>>()? {
-            self.keep(made, explained);
-        }
-        Ok(())
-    }
-
-    /// Keeps a mistake that explains something, and contradicts nothing.
-    fn try_one(&mut self, made: &Hypothesis) -> Result<bool> {
-        let explained = self.explained(made)?;
-        Ok(self.keep(made, explained))
-    }
-
-    fn keep(&mut self, made: &Hypothesis, (steps, gain): (Vec<Name>, f64)) -> bool {
-        let is_told = made.is_known() || steps.iter().any(|step| self.telling.contains(step));
-        let explains = !steps.is_empty() && is_told;
-        if explains {
-            self.found.push(Explanation { made: made.clone(), steps, gain });
-        }
-        explains
-    }
-
-    /// The faulty steps that a mistake explains: none if it does not hold at all that it reaches. And how much nearer
-    /// it comes to what was recorded than what is right.
-    fn explained(&self, made: &Hypothesis) -> Result<(Vec<Name>, f64)> {
-        let Some(program) = made.program(self.evidence.trace) else { return Ok(NOTHING) };
-        let sites = sites(self.evidence.trace, &program);
-        let (mut steps, mut gain) = (Vec::new(), 0.0);
-        let (wrong, right): (Vec<Name>, Vec<Name>) =
-            sites.iter().partition(|site| self.faulty.contains(site));
-        if wrong.is_empty() {
-            return Ok(NOTHING);
-        }
-        // Most mistakes explain nothing, which a step that is wrong shows first.
-        for site in wrong.into_iter().chain(right) {
-            let Some(found) = self.evidence.recorded.get(&site) else { continue };
-            if !self.sieve.lets_through(made, &program, site)? {
-                return Ok(NOTHING);
-            }
-            let Some(value) = self.evidence.of(&program, site)? else { continue };
-            if !agrees(self.evidence, made, site, found, &value)? {
-                return Ok(NOTHING);
-            }
-            if let Some(step) = self.evidence.trace.step(site) {
-                let right = self.evidence.expected(step)?;
-                gain += fit::gain(found, &value, &right)?;
-            }
-            if self.faulty.contains(&site) {
-                if !self.is_nearer(site, found, &value)? {
-                    return Ok(NOTHING);
-                }
-                steps.push(site);
+        if untried.is_none() && self.search.tells() {
+            self.fit()?;
+            self.confine(&all)?;
+            for step in self.search.open() {
+                self.search.try_all(&readoff::of_cells(self.search.whole(), step)?)?;
             }
         }
-        Ok((steps, gain))
-    }
-
-    /// Whether a mistake's value of a faulty step comes much nearer than the right one. In 16 bits one that differs little
-    /// from it agrees too.
-    fn is_nearer(&self, site: Name, found: &Tensor, value: &Tensor) -> Result<bool> {
-        let step = self.evidence.trace.step(site).filter(|_| self.evidence.precision().is_some());
-        match step.map(|step| self.evidence.expected(step)).transpose()? {
-            Some(right) if right.dims() == value.dims() => {
-                // Cells that nothing reads say nothing of either.
-                let seen = where_seen(self.evidence.trace, site, value, &right)?;
-                fit::is_nearer(found, seen.as_ref().unwrap_or(value), &right)
-            }
-            Some(_) | None => Ok(true),
+        let (findings, unexplained) = (self.search.findings(), self.search.open());
+        let left_out = !unexplained.is_empty() && self.search.is_large();
+        let diagnosis = Diagnosis { findings, unexplained, left_out, ..Diagnosis::default() };
+        if diagnosis.unexplained.iter().any(|name| !self.direct.contains(name)) {
+            return self.with_pairs(diagnosis, all, untried, each);
         }
+        Ok(diagnosis)
     }
 
-    /// Tries mistakes at the places where a step is wrong, if it is right elsewhere.
-    fn confined(&mut self, step: Name, all: &[Hypothesis]) -> Result<()> {
-        let Some(own) = self.evidence.trace.step(step) else { return Ok(()) };
-        let (Some(inputs), Some(found)) =
-            (self.evidence.inputs(own), self.evidence.recorded.get(&step))
-        else {
-            return Ok(());
+    /// The candidates that are tried: all at steps of which all that they read was recorded. Where less was, rounding is not
+    /// told from a mistake, and what is far-fetched is not looked for.
+    fn likely(&self, all: &[Candidate]) -> Vec<Candidate> {
+        let are_direct = self.search.open().iter().all(|name| self.direct.contains(name));
+        let tells = self.search.tells();
+        let is_likely = |candidate: &&Candidate| {
+            let is_plain = candidate.kind != Kind::Precision && candidate.cost < cost::ODD;
+            let is_at_direct = || candidate.edits.iter().all(|edit| self.direct.contains(&edit.at));
+            candidate.is_known() || tells && (are_direct || is_plain || is_at_direct())
         };
-        let right = own.op.eval(&inputs)?;
-        // So few cells fit many a mistake.
-        let differing = compare(found, &right, Tolerance::of(found.dtype()))?.mismatched;
-        if found.dims() != right.dims() || differing < fit::LEAST_CELLS {
-            return Ok(());
+        all.iter().filter(is_likely).cloned().collect()
+    }
+
+    /// Candidates with the numbers that come nearest to what was recorded.
+    fn fitted(&self, wrong: &[Name], free: &[Free]) -> Result<Vec<Candidate>> {
+        let fitter = Fitter { scopes: self.search.scopes(), wrong };
+        let mut all = Vec::new();
+        for free in free {
+            all.extend(fitter.fit(free)?.into_iter().flat_map(|number| free.candidates(number)));
         }
-        let axes: Vec<(Axis, usize)> = own.axes.iter().collect();
-        for (at, places) in parts(&self.evidence.alone, own, found, &right)? {
-            let of = (at, axes[at].0);
-            let mut fitted = fit::numbers_at(self.evidence, self.sieve, step, Some((at, &places)))?;
-            let ready = all.iter().filter(|made| made.edits.iter().all(|edit| edit.at == step));
-            fitted.splice(..0, ready.cloned());
-            let mut best: Option<u32> = None;
-            for made in fitted {
-                if best.is_some_and(|best| made.cost > best) {
-                    continue;
-                }
-                let Some(confined) = made.confined(of, &places) else { continue };
-                // There are hundreds of them, of which each would take as long as a run.
-                if found.elem_count() >= FITTED_IN_PART && !self.sieve.shows(&confined) {
-                    continue;
-                }
-                if self.try_one(&confined)? {
-                    best = Some(made.cost);
-                }
-            }
-            if best.is_some() {
-                break;
-            }
+        Ok(all)
+    }
+
+    /// Tries numbers that are fitted, and places that are read off, at every open step and what leads to it.
+    fn fit(&mut self) -> Result<()> {
+        let (trace, sizes) = (self.situation.right, &self.situation.config.sizes);
+        let norms = self.fitted(&self.search.open(), &free::of_norms(trace, sizes))?;
+        self.search.try_all(&norms)?;
+        for name in self.search.open() {
+            let Some(step) = trace.step(name) else { continue };
+            let mut free = free::of_operations(trace, step, sizes);
+            free.extend(free::of_values(trace, step, sizes));
+            let mut candidates = self.fitted(&[name], &free)?;
+            candidates.extend(readoff::of_places(self.search.whole(), name)?);
+            self.search.try_all(&candidates)?;
+        }
+        let open = self.search.open();
+        let segment = self.search.whole().segment(&open);
+        let hidden =
+            |step: &&Step| segment.contains(&step.name) && !self.direct.contains(&step.name);
+        for step in trace.steps().iter().filter(hidden) {
+            let mut free = free::of_operations(trace, step, sizes);
+            free.retain(|free| matches!(free.range, Range::Factor | Range::Positive));
+            self.search.try_all(&self.fitted(&open, &free)?)?;
         }
         Ok(())
     }
 
-    /// The simplest mistake of those that explain the most of some steps; of equal ones the one that comes nearest, or the
-    /// first where that makes no difference.
-    fn simplest(&self, open: &[Name]) -> Option<&Explanation> {
-        let covered =
-            |found: &Explanation| found.steps.iter().filter(|step| open.contains(step)).count();
-        let key = |found: &&Explanation| (std::cmp::Reverse(covered(found)), found.made.cost);
-        let explaining = || self.found.iter().filter(|found| covered(found) > 0);
-        let best = explaining().map(|found| key(&found)).min()?;
-        let equal = || explaining().filter(|found| key(found) == best);
-        let most = equal().map(|found| found.gain).fold(f64::NEG_INFINITY, f64::max);
-        equal().find(|found| is_as_near(found.gain, most))
+    /// Tries mistakes at the items, rows or heads alone at which a step is wrong, if it is right elsewhere.
+    fn confine(&mut self, all: &[Candidate]) -> Result<()> {
+        for name in self.search.open() {
+            let Some(step) = self.situation.right.step(name) else { continue };
+            let off = self.search.whole().places_off(name)?;
+            let axes: Vec<(Axis, usize)> = step.axes.iter().collect();
+            let candidates = if self.direct.contains(&name) {
+                self.at_places(step, &off, all)?
+            } else {
+                let off =
+                    off.into_iter().filter_map(|(at, places)| Some((axes.get(at)?.0, places)));
+                confined_before(self.situation.right, &off.collect::<Vec<_>>(), all)
+            };
+            self.search.try_by_cost(candidates)?;
+        }
+        Ok(())
     }
 
-    /// The simplest mistakes that explain what can be explained.
-    fn findings(self) -> Explained {
-        let mut findings: Vec<Finding> = Vec::new();
-        let mut edits = Edits::new();
-        let mut open: Vec<Name> = self.faulty.to_vec();
-        while let Some(best) = self.simplest(&open) {
-            let Some(step) = best.steps.iter().find(|step| open.contains(step)) else { break };
-            let mut finding = best.made.finding(*step);
-            for other in &self.found {
-                let is_as_good = other.steps == best.steps && other.made.cost == best.made.cost;
-                let told = (other.made.id, other.made.summary.clone());
-                let is_new = other.made.summary != finding.summary
-                    && !finding.also.contains(&told)
-                    && !other.made.has_number_of(&best.made, self.evidence.precision());
-                // Ways of one mistake are no alternatives.
-                let is_other = !other.made.is_known() || other.made.id != finding.id;
-                if is_as_good && is_new && is_other {
-                    finding.also.push(told);
-                }
-            }
-            open.retain(|step| !best.steps.contains(step));
-            findings.push(finding);
-            edits.extend(best.made.edits.iter().cloned());
+    /// The mistakes of a step at the places of an axis where it is off.
+    fn at_places(
+        &self,
+        step: &Step,
+        off: &[(usize, Vec<usize>)],
+        all: &[Candidate],
+    ) -> Result<Vec<Candidate>> {
+        let mut confined = Vec::new();
+        // So few cells fit many a mistake.
+        let Some((recorded, expected)) = self.search.whole().pair(step.name) else {
+            return Ok(confined);
+        };
+        let tolerance = Tolerance::of(recorded.dtype());
+        if compare(recorded, expected, tolerance)?.mismatched < LEAST_CELLS {
+            return Ok(confined);
         }
-        findings.sort_by_key(|finding| self.faulty.iter().position(|step| *step == finding.step));
-        Explained { findings, edits, unexplained: open }
+        for (at, places) in off {
+            let Some((axis, _)) = step.axes.iter().nth(*at) else { continue };
+            let ready =
+                all.iter().filter(|made| made.edits.iter().all(|edit| edit.at == step.name));
+            confined.extend(ready.filter_map(|made| made.confined((*at, axis), places)));
+            let mut free =
+                free::of_operations(self.situation.right, step, &self.situation.config.sizes);
+            free.extend(free::of_values(self.situation.right, step, &self.situation.config.sizes));
+            let free = free.into_iter().map(|free| {
+                let (with, places) = (free.with, places.clone());
+                let with = move |number| with(number)?.confined((*at, axis), &places);
+                Free { with: Box::new(with), ..free }
+            });
+            confined.extend(self.fitted(&[step.name], &free.collect::<Vec<_>>())?);
+        }
+        Ok(confined)
+    }
+
+    /// The pairs of named mistakes that explain what no single one does.
+    fn with_pairs(
+        &self,
+        diagnosis: Diagnosis,
+        all: Vec<Candidate>,
+        untried: Option<Duration>,
+        each: Duration,
+    ) -> Result<Diagnosis> {
+        let named: Vec<Candidate> = all.into_iter().filter(Candidate::is_known).collect();
+        let pairs = match untried {
+            Some(time) => Err(time),
+            None => self.search.pairs(&named, each)?,
+        };
+        let mut pairs = match pairs {
+            Err(time) => return Ok(Diagnosis { pairs: Pairs::TooLong(time), ..diagnosis }),
+            Ok(pairs) => pairs,
+        };
+        pairs.sort_by_key(|[first, second]| {
+            let (first, second) = (place_of(first.id), place_of(second.id));
+            (first.min(second), first.max(second))
+        });
+        let unlisted = pairs.len().saturating_sub(LISTED);
+        let tried = Pairs::Tried { unlisted };
+        let findings: Vec<Finding> =
+            pairs.iter().take(LISTED).map(|pair| self.pair(pair)).collect();
+        if findings.is_empty() {
+            return Ok(Diagnosis { pairs: tried, ..diagnosis });
+        }
+        Ok(Diagnosis { findings, unexplained: Vec::new(), pairs: tried, ..diagnosis })
+    }
+
+    fn pair(&self, [first, second]: &[Candidate; 2]) -> Finding {
+        let finding = |candidate: &Candidate| candidate.finding(self.search.site(candidate));
+        Finding { with: Some(Box::new(finding(second))), ..finding(first) }
     }
 }
 
-/// Whether what a mistake gives is what was recorded: but for rounding, or if the mistake is one of precision, but for
-/// where the last bit of that type falls.
-///
-/// # Errors
-/// If candle fails.
-pub fn agrees(
-    evidence: &Evidence,
-    made: &Hypothesis,
-    step: Name,
-    found: &Tensor,
-    value: &Tensor,
-) -> Result<bool> {
-    let seen = where_seen(evidence.trace, step, found, value)?;
-    let found = seen.as_ref().unwrap_or(found);
-    match made.precision() {
-        Some(precision) => evidence.alone.agree_in(step, found, value, precision),
-        None => evidence.alone.agree(step, found, value),
+/// The mistakes of steps that were not recorded, at the items or rows at which a step is off, and at some heads.
+fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate]) -> Vec<Candidate> {
+    let mut confined = Vec::new();
+    for candidate in all.iter().filter(|candidate| candidate.cost <= cost::COMMON) {
+        let Some(edited) = candidate.edits.first().and_then(|edit| trace.step(edit.at)) else {
+            continue;
+        };
+        for (at, (axis, size)) in edited.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1)
+        {
+            let is_told = matches!(axis, Axis::Batch | Axis::Query);
+            let here = off.iter().filter(|(other, _)| is_told && *other == axis);
+            let mut choices: Vec<Vec<usize>> = here.map(|(_, places)| places.clone()).collect();
+            if axis == Axis::Head {
+                choices.extend(some_of(size));
+            }
+            confined
+                .extend(choices.iter().filter_map(|places| candidate.confined((at, axis), places)));
+        }
     }
+    confined
+}
+
+/// The heads that people leave out or treat alone: each one, all but one at an end, the halves.
+fn some_of(count: usize) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = (0..count).map(|head| vec![head]).collect();
+    let ranges = [1..count, 0..count - 1, 0..count / 2, count / 2..count];
+    all.extend(ranges.map(Iterator::collect));
+    all.retain(|places: &Vec<usize>| !places.is_empty());
+    all.dedup();
+    all
 }

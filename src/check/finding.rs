@@ -71,20 +71,6 @@ impl Finding {
     }
 }
 
-/// Adds a finding to those of equal cost: one with a name stands by itself, others beside the first.
-pub(super) fn add(findings: &mut Vec<Finding>, other: Finding) {
-    if other.is_known() || findings.is_empty() {
-        if findings.iter().all(|found| found.id != other.id) {
-            findings.push(other);
-        }
-    } else if let Some(first) = findings.first_mut() {
-        let told = (other.id, other.summary);
-        if told.1 != first.summary && !first.also.contains(&told) {
-            first.also.push(told);
-        }
-    }
-}
-
 /// What can be said of a step that nothing explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clue {

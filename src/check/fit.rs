@@ -1,174 +1,210 @@
-//! Numbers and cells that are read off the recorded values, not picked from a list.
+//! Which number comes nearest to what was recorded?
 
-use candle_core::{DType, Tensor};
-
-use super::evidence::Evidence;
-use super::finding::Number;
-use super::fit_cells::moved;
-use super::fit_frequencies::frequencies;
-use super::fit_knobs::Fits;
-use super::fit_parts::{packed, part_of_sum};
-use super::fit_positions::positions;
-use super::fit_sums::sums;
-use super::grammar::cost;
-use super::grammar::numbers::{numbered, plain, scaled, shifted, short, with_number};
-use super::hypothesis::Hypothesis;
-use super::mistakes::knobs;
-use super::sieve::Sieve;
+use super::candidate::Candidate;
+use super::cells::{cells, is_number};
+use super::scope::Scope;
 use base::error::Result;
-use program::{
-    Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
-    of_pairs,
-};
+use program::{Name, Range};
 
-/// A fitted number must explain many more cells than it has freedoms.
-pub const LEAST_CELLS: usize = 8;
+/// A number that a candidate leaves open.
+pub struct Free<'f> {
+    /// The number that is meant.
+    pub meant: f64,
+    pub range: Range,
+    /// The numbers that people write there.
+    pub usual: Vec<f64>,
+    /// Whether one or two digits are all that rounding leaves of it.
+    pub is_rough: bool,
+    /// The candidate with this number; nothing where that makes no sense.
+    pub with: Box<dyn Fn(f64) -> Option<Candidate> + 'f>,
+}
 
-/// Beyond so many places of an axis they are not looked for elsewhere.
-pub const MOST_PLACES: usize = 128;
+impl Free<'_> {
+    /// The candidates that a fitted number may stand for: with the plain one that is so near, and with itself.
+    pub fn candidates(&self, fitted: f64) -> Vec<Candidate> {
+        let near = |value: &&f64| (*value - fitted).abs() <= 2e-3 * value.abs();
+        let plain = self.usual.iter().find(near).copied().or_else(|| rounded(fitted));
+        let stated = if self.range == Range::Stated { stated(fitted) } else { Some(fitted) };
+        let rough = few_digits(fitted).into_iter().filter(|_| self.is_rough);
+        rough
+            .chain(plain.filter(|_| stated.is_some()))
+            .chain(stated)
+            .filter_map(&self.with)
+            .collect()
+    }
+}
 
-/// How many points of a range are tried before the best is refined.
+/// A number with so many digits.
+fn with_digits(number: f64, digits: usize) -> Option<f64> {
+    format!("{number:.*e}", digits - 1).parse().ok()
+}
+
+/// The number with few digits that is so near that the difference tells nothing.
+fn rounded(fitted: f64) -> Option<f64> {
+    let is_near = |value: &f64| (value - fitted).abs() <= 1e-4 * fitted.abs();
+    (1..=3).filter_map(|digits| with_digits(fitted, digits)).find(is_near)
+}
+
+/// The numbers of one digit and of two that a fitted one may stand for.
+fn few_digits(fitted: f64) -> Vec<f64> {
+    let is_near = |value: &f64| (value - fitted).abs() <= 0.1 * fitted.abs();
+    (1..=2).filter_map(|digits| with_digits(fitted, digits)).filter(is_near).collect()
+}
+
+/// The number of a config that a fitted one stands for: whole, or of few digits. One that is neither is none, as a few
+/// frequencies would fit any number.
+fn stated(fitted: f64) -> Option<f64> {
+    let whole = Some(fitted.round()).filter(|whole| (whole - fitted).abs() <= 1e-3 * fitted.abs());
+    whole.filter(|whole| *whole >= 1.0).or_else(|| rounded(fitted))
+}
+
+/// How many points of a wide range are tried before the best is refined, to each side.
 const GRID: i32 = 80;
 
-/// The mistakes that a number of a step is another one, for which the recorded value decides.
-///
-/// # Errors
-/// If candle fails.
-pub fn numbers(evidence: &Evidence, sieve: &Sieve, at: Name) -> Result<Vec<Hypothesis>> {
-    let mut all = numbers_at(evidence, sieve, at, None)?;
-    all.extend(positions(evidence, at)?);
-    all.extend(read_times(evidence, sieve, at)?);
-    all.extend(sums(&sieve.item(at), at)?);
-    all.extend(moved(evidence, at)?);
-    all.extend(frequencies(evidence, at)?);
-    all.extend(packed(evidence, at)?);
-    all.extend(part_of_sum(evidence, at)?);
-    Ok(all)
+/// How far a point of the grid is from the next, as a power of e.
+const SPACING: f64 = 0.25;
+
+/// So many times the best is made better at most; it is the best long before.
+const ITERATIONS: usize = 30;
+
+/// What no number would be further off by, so that fills of masks do not outweigh all else.
+const FAR: f64 = 1e3;
+
+/// The search for numbers, in the smallest of some scopes that shows a candidate.
+pub struct Fitter<'s, 'a> {
+    pub scopes: &'s [Scope<'a>],
+    /// The recorded steps that are wrong.
+    pub wrong: &'s [Name],
 }
 
-/// Whether two lists are one but for rounding. Sums of products are off by the size of their terms, `floor`, also where
-/// they cancel out.
-pub fn are_near(left: &[f64], right: &[f64], floor: f64) -> bool {
-    let near = |left: f64, right: f64| (left - right).abs() <= 1e-4 * (floor + right.abs());
-    // Infinite numbers have no difference.
-    left.iter().zip(right).all(|(left, right)| left.total_cmp(right).is_eq() || near(*left, *right))
-}
-
-/// A step that is no product, of which something that it reads is multiplied by a number.
-fn read_times(evidence: &Evidence, sieve: &Sieve, at: Name) -> Result<Vec<Hypothesis>> {
-    let mut all = Vec::new();
-    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let is_curved = matches!(step.op, Op::Weighting(Weighting::Softmax { .. }))
-        || matches!(step.op, Op::Scaling(Scaling::SoftCap { .. }))
-        || matches!(step.op, Op::Linear(Linear::Project { .. }));
-    if !is_curved {
-        return Ok(all);
-    }
-    for (slot, read) in evidence.trace.read_by(step).into_iter().enumerate() {
-        let with = |factor: f64| {
-            let op = Scaling::By { factor }.into();
-            let told = tr!(
-                "{read}, which it reads, is multiplied by {factor}",
-                read = read.name,
-                factor = short(factor)
-            );
-            let number = Number { parameter: "factor", meant: 1.0, found: factor };
-            let change = Change::Before(slot, op, Vec::new());
-            numbered(Kind::Inserted, cost::RARE, at, change, &told, number)
+impl Fitter<'_, '_> {
+    /// The numbers that come nearest to what was recorded.
+    pub fn fit(&self, free: &Free) -> Result<Vec<f64>> {
+        let best = match free.range {
+            // What is meant changes nothing, which says nothing of how to go on.
+            Range::Factor => {
+                let start = if free.meant == 0.0 { 1.0 } else { 1.5 * free.meant };
+                self.refined(free, start, |number| number, f64::INFINITY)?
+            }
+            Range::Positive | Range::Stated => {
+                let centre = if free.meant > 0.0 { free.meant.ln() } else { 1e-6_f64.ln() };
+                let grid = (-GRID..=GRID).map(|at| centre + f64::from(at) * SPACING);
+                let Some(start) = self.nearest(free, grid.map(f64::exp))? else {
+                    return Ok(Vec::new());
+                };
+                self.refined(free, start.ln(), f64::exp, SPACING)?
+            }
+            #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
+            Range::Whole(from, to) => self.nearest(free, (from..=to).map(|at| at as f64))?,
+            Range::Cell => return self.extremes(),
         };
-        let error = |factor: f64| sieve.apart(&with(factor), at);
-        if let Some(best) = refined(1.0, &error)? {
-            let near = [0.1, 0.125, 0.25, 0.5, 2.0, 4.0, 8.0, 10.0];
-            let near = near.into_iter().find(|value: &f64| (value - best).abs() < 1e-3 * best);
-            all.extend(near.map(with));
-            all.push(with(best));
-        }
+        Ok(best.into_iter().filter(|number| number.is_finite()).collect())
     }
-    Ok(all)
-}
 
-/// The same, from the cells at these places of an axis alone.
-///
-/// # Errors
-/// If candle fails.
-pub fn numbers_at(
-    evidence: &Evidence,
-    sieve: &Sieve,
-    at: Name,
-    part: Option<(usize, &[usize])>,
-) -> Result<Vec<Hypothesis>> {
-    let mut all = Vec::new();
-    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let sizes = &evidence.config.sizes;
-    let Some(right) = evidence.right(step)? else { return Ok(all) };
-    let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
-    if found.dims() != right.dims() || found.elem_count() < LEAST_CELLS {
-        return Ok(all);
+    /// The lowest and the highest number of the first wrong step: what a mask writes is one of them.
+    fn extremes(&self) -> Result<Vec<f64>> {
+        let whole = self.scopes.last().zip(self.wrong.first());
+        let recorded = whole.and_then(|(whole, wrong)| whole.recorded(*wrong));
+        let Some(recorded) = recorded.map(cells).transpose()? else { return Ok(Vec::new()) };
+        let least = recorded.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = recorded.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Ok(vec![least, most])
     }
-    let axis = part.and_then(|(at, _)| step.axes.iter().nth(at)).map(|(axis, _)| axis);
-    let settings = evidence.trace.read_by(step).into_iter();
-    let settings = settings.filter(|read| read.name.role() == Role::Setting);
-    for owner in std::iter::once(step).chain(settings) {
-        for knob in knobs(&owner.op) {
-            let give = |value: f64| match with_number(owner.name, &knob, value, sizes) {
-                Some(made) => sieve.given(&made, at),
-                None => Ok(None),
-            };
-            let fits = Fits { found, part: part.zip(axis), give: &give };
-            for fitted in fits.of(&knob)? {
-                for value in [plain(fitted, &knob, sizes), fitted] {
-                    let made = with_number(owner.name, &knob, value, sizes);
-                    all.extend(made.into_iter().flat_map(|made| {
-                        let own = fed(&made, owner, step);
-                        own.into_iter().chain([made])
-                    }));
-                }
+
+    /// Of some numbers, the first that leaves the least.
+    pub fn nearest(
+        &self,
+        free: &Free,
+        numbers: impl IntoIterator<Item = f64>,
+    ) -> Result<Option<f64>> {
+        let mut best: Option<(f64, f64)> = None;
+        for number in numbers {
+            let Some(residual) = self.residual(free, number)? else { continue };
+            let size: f64 = residual.iter().map(|left| left.abs()).sum();
+            if best.is_none_or(|(least, _)| size < least) {
+                best = Some((size, number));
             }
         }
+        Ok(best.map(|(_, number)| number))
     }
-    let (found, right) = (cells(found, part)?, cells(&right, part)?);
-    let factor = ratio(&found, &right);
-    let scale = Knob {
-        name: "factor",
-        value: 1.0,
-        range: Range::Factor,
-        common: vec![2.0, 0.5],
-        with: Box::new(|_| None),
-    };
-    for factor in [plain(factor, &scale, sizes), factor] {
-        all.extend(scaled(at, factor, sizes));
+
+    /// The number near a start that leaves the least squares, by the method of Gauss and Newton: what the residual changes by
+    /// with the number says how far to go, `most` at most. `number` is what a place on the line stands for.
+    fn refined(
+        &self,
+        free: &Free,
+        start: f64,
+        number: impl Fn(f64) -> f64,
+        most: f64,
+    ) -> Result<Option<f64>> {
+        let at = |place: f64| self.residual(free, number(place));
+        let squares = |residual: &[f64]| residual.iter().map(|left| left * left).sum::<f64>();
+        // Where 0 is meant, other numbers may be as large as any.
+        let mut place = start;
+        let Some(mut residual) = at(place)? else { return Ok(None) };
+        let mut width = 1e-2 * place.abs().max(1e-2);
+        for _ in 0..ITERATIONS {
+            let Some(beside) = at(place + width)? else { break };
+            let slope = residual.iter().zip(&beside).map(|(left, beside)| (beside - left) / width);
+            let (along, steep) =
+                slope.zip(&residual).fold((0.0, 0.0), |(along, steep), (slope, left)| {
+                    (along + slope * left, steep + slope * slope)
+                });
+            if steep == 0.0 {
+                break;
+            }
+            let mut by = (-along / steep).clamp(-most, most);
+            let mut better = None;
+            for _ in 0..5 {
+                better = at(place + by)?.filter(|next| squares(next) < squares(&residual));
+                if better.is_some() {
+                    break;
+                }
+                by /= 4.0;
+            }
+            let Some(next) = better else { break };
+            (place, residual) = (place + by, next);
+            width =
+                (by.abs() / 8.0).clamp(1e-6 * place.abs().max(1e-3), 1e-2 * place.abs().max(1e-2));
+        }
+        Ok(Some(number(place)))
     }
-    let differences: Vec<f64> = differences(&found, &right).collect();
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-    let mean = differences.iter().sum::<f64>() / differences.len().max(1) as f64;
-    if mean.is_finite() {
-        all.push(shifted(at, plain(mean, &scale, sizes)));
-        all.push(shifted(at, mean));
+
+    /// What is left of the wrong steps that a number changes: recorded less predicted, of each cell.
+    fn residual(&self, free: &Free, number: f64) -> Result<Option<Vec<f64>>> {
+        let whole = self.scopes.last().zip((free.with)(number));
+        let Some(program) = whole.and_then(|(whole, candidate)| candidate.program(whole.trace()))
+        else {
+            return Ok(None);
+        };
+        let part = |scope: &'_ Scope<'_>| scope.part_of(&program);
+        let Some((scope, program)) =
+            self.scopes.iter().find_map(|scope| Some((scope, part(scope)?)))
+        else {
+            return Ok(None);
+        };
+        let Some(prediction) = scope.predict_all(&program) else { return Ok(None) };
+        let mut residual = Vec::new();
+        for name in prediction.changed.iter().filter(|name| self.wrong.contains(name)) {
+            if let Some((recorded, value)) = scope.recorded(*name).zip(prediction.value(*name)) {
+                let pairs = cells(recorded)?.into_iter().zip(cells(value)?);
+                residual.extend(pairs.map(|(recorded, value)| left_of(recorded, value)));
+            }
+        }
+        Ok(Some(residual).filter(|residual| !residual.is_empty()))
     }
-    Ok(all)
 }
 
-/// The same mistake at one reader of a setting alone.
-fn fed(made: &Hypothesis, owner: &Step, reader: &Step) -> Option<Hypothesis> {
-    if owner.name == reader.name {
-        return None;
+/// What is left of a cell.
+fn left_of(recorded: f64, value: f64) -> f64 {
+    match (is_number(recorded), is_number(value)) {
+        (true, true) => (recorded - value).clamp(-FAR, FAR),
+        (true, false) => FAR,
+        (false, _) => 0.0,
     }
-    let [Edit { change: Change::Replace(op), .. }] = made.edits.as_slice() else { return None };
-    let slot = 1;
-    let change = Change::Feed(slot, op.clone(), Vec::new());
-    let summary = made.summary.replacen(owner.name.as_str(), reader.name.as_str(), 1);
-    Some(Hypothesis {
-        edits: vec![Edit::new(reader.name, change)],
-        summary,
-        cost: made.cost + 1,
-        ..made.clone()
-    })
 }
 
 /// Of some values, the first that has the least error.
-///
-/// # Errors
-/// Those of `error`.
 pub fn least<V: Copy>(
     values: impl IntoIterator<Item = V>,
     error: impl Fn(V) -> Result<f64>,
@@ -181,168 +217,4 @@ pub fn least<V: Copy>(
         }
     }
     Ok(best.map(|(_, value)| value))
-}
-
-/// The best of a wide range of positive numbers: the best of a grid, refined by thirds.
-///
-/// # Errors
-/// Those of `error`.
-pub fn refined(meant: f64, error: &dyn Fn(f64) -> Result<f64>) -> Result<Option<f64>> {
-    let centre = if meant > 0.0 { meant.ln() } else { 1e-6_f64.ln() };
-    let at = |place: f64| (centre + place * 0.25).exp();
-    let mut best = (f64::INFINITY, 0.0);
-    for place in -GRID..=GRID {
-        let error = error(at(f64::from(place)))?;
-        if error < best.0 {
-            best = (error, f64::from(place));
-        }
-    }
-    let (mut low, mut high) = (best.1 - 1.0, best.1 + 1.0);
-    for _ in 0..40 {
-        let (left, right) = (low + (high - low) / 3.0, high - (high - low) / 3.0);
-        if error(at(left))? < error(at(right))? {
-            high = right;
-        } else {
-            low = left;
-        }
-    }
-    Ok(best.0.is_finite().then(|| at(f64::midpoint(low, high))))
-}
-
-/// The type with fewer bits whose rounding alone can be what a step is off by: it holds every recorded number, none is
-/// further off than a few of its steps, and there is no direction in it.
-///
-/// # Errors
-/// If candle fails.
-pub fn precision(evidence: &Evidence, at: Name) -> Result<Option<(Precision, bool)>> {
-    let Some(step) = evidence.trace.step(at) else { return Ok(None) };
-    let (Some(found), Some(value)) = (evidence.recorded.get(&at), evidence.right(step)?) else {
-        return Ok(None);
-    };
-    if found.dims() != value.dims() {
-        return Ok(None);
-    }
-    let (own, meant) = (cells(found, None)?, cells(&value, None)?);
-    // Rounding makes no NaN.
-    if own.iter().any(|value| value.is_nan()) {
-        return Ok(None);
-    }
-    let pairs =
-        || own.iter().zip(&meant).filter(|(own, meant)| is_number(**own) && is_number(**meant));
-    let size = pairs().map(|(_, meant)| meant.abs()).fold(0.0, f64::max);
-    let furthest = pairs().map(|(own, meant)| (own - meant).abs()).fold(0.0, f64::max);
-    let slope = ratio(&own, &meant);
-    // What the run's own type does to a step was looked at before the step was called wrong.
-    let is_coarser = |precision: &Precision| {
-        evidence.precision().is_none_or(|own| precision.spacing() > own.spacing())
-    };
-    for precision in [Precision::F16, Precision::Bf16].into_iter().filter(is_coarser) {
-        let spacing = precision.spacing();
-        // It is in most numbers that are none of the type.
-        let exact = cells(&precision.round(&value)?, None)?;
-        let is_other = |left: &f64, right: &f64| left.total_cmp(right).is_ne();
-        let open = meant.iter().zip(&exact).filter(|(meant, exact)| is_other(meant, exact)).count();
-        let off = own.iter().zip(&meant).filter(|(own, meant)| is_other(own, meant)).count();
-        if off < LEAST_CELLS || 2 * off < open {
-            continue;
-        }
-        if furthest <= 2.0 * spacing * size && (slope - 1.0).abs() <= spacing {
-            let rounded = cells(&precision.round(found)?, None)?;
-            return Ok(Some((precision, rounded == own)));
-        }
-    }
-    Ok(None)
-}
-
-/// How much of its distance from what was recorded a mistake may leave.
-const NEARER: f64 = 0.5;
-
-/// Whether `value` comes much nearer to what was `found` than the `right` one does, where the two differ. Where rounding is
-/// large, what differs from the right one by less would agree with it as well.
-///
-/// # Errors
-/// If candle fails.
-pub fn is_nearer(found: &Tensor, value: &Tensor, right: &Tensor) -> Result<bool> {
-    let (found, value, right) = (cells(found, None)?, cells(value, None)?, cells(right, None)?);
-    let cells = found.iter().zip(value.iter().zip(&right));
-    let changed = cells.filter(|(_, (value, right))| value.total_cmp(right).is_ne());
-    // What was not recorded or is infinite on one side says nothing of how near.
-    let finite = |apart: f64| if apart.is_finite() { apart.abs() } else { 0.0 };
-    let (by_value, by_right) =
-        changed.clone().fold((0.0, 0.0), |(by_value, by_right), (found, (value, right))| {
-            (by_value + finite(found - value), by_right + finite(found - right))
-        });
-    // NaN or an infinity where the right one has a number is as far as can be.
-    let is_apart = |found: f64, other: f64| {
-        (found - other).abs().is_infinite() || found.is_nan() != other.is_nan()
-    };
-    let explains_most = changed
-        .clone()
-        .any(|(found, (value, right))| is_apart(*found, *right) && !is_apart(*found, *value));
-    Ok(explains_most || by_value <= NEARER * by_right)
-}
-
-/// How much nearer `value` comes to what was `found` than the `right` one does: the sum of what each is off by.
-///
-/// # Errors
-/// If candle fails.
-pub fn gain(found: &Tensor, value: &Tensor, right: &Tensor) -> Result<f64> {
-    let gain = distance(found, right, None)? - distance(found, value, None)?;
-    Ok(if gain.is_nan() { 0.0 } else { gain })
-}
-
-/// Whether a gain is the most that there is, but for what sums in another order make of it.
-pub fn is_as_near(gain: f64, most: f64) -> bool {
-    gain >= most - 0.01 * most.abs()
-}
-
-/// A tensor's numbers, or those at these places of an axis.
-pub fn cells(tensor: &Tensor, part: Option<(usize, &[usize])>) -> Result<Vec<f64>> {
-    let tensor = match part {
-        Some((axis, places)) => {
-            let places: Vec<u32> = places.iter().filter_map(|at| u32::try_from(*at).ok()).collect();
-            tensor.contiguous()?.index_select(&Tensor::new(places, tensor.device())?, axis)?
-        }
-        None => tensor.clone(),
-    };
-    Ok(tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?)
-}
-
-/// How far two tensors are apart: the sum of the absolute differences, of which no single one counts much.
-///
-/// # Errors
-/// If candle fails.
-pub fn distance(found: &Tensor, value: &Tensor, part: Option<(usize, &[usize])>) -> Result<f64> {
-    if found.dims() != value.dims() {
-        return Ok(f64::INFINITY);
-    }
-    let apart = |found: &[f64], value: &[f64]| -> f64 {
-        differences(found, value).map(|difference| difference.abs().min(1e3)).sum()
-    };
-    let sum: f64 = match part {
-        Some(_) => apart(&cells(found, part)?, &cells(value, part)?),
-        None => of_pairs(found, value, apart)?.into_iter().sum(),
-    };
-    Ok(if sum.is_nan() { f64::INFINITY } else { sum })
-}
-
-/// The finite differences.
-fn differences<'v>(found: &'v [f64], right: &'v [f64]) -> impl Iterator<Item = f64> + 'v {
-    // Equal infinities have no difference.
-    let pairs = found.iter().zip(right).filter(|(found, right)| found.total_cmp(right).is_ne());
-    pairs.map(|(found, right)| found - right).filter(|difference| !difference.is_infinite())
-}
-
-/// Whether a value is finite, and small enough to be no fill.
-pub fn is_number(value: f64) -> bool {
-    value.is_finite() && value.abs() < 1e8
-}
-
-/// The factor that comes nearest, by least squares over what is finite and small enough to be no fill.
-pub fn ratio(found: &[f64], right: &[f64]) -> f64 {
-    let pairs = found.iter().zip(right).filter(|(f, r)| is_number(**f) && is_number(**r));
-    let (above, below) = pairs.fold((0.0, 0.0), |(above, below), (found, right)| {
-        (above + found * right, below + right * right)
-    });
-    above / below
 }

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Tensor};
 
-use super::fit::cells;
+use super::cells::cells;
 use base::error::{Error, Result, quoted};
 use config::{Fill, Mask, Settings};
 use file::{Entry, Record};
@@ -93,7 +93,7 @@ fn is_same(left: &Tensor, right: &Tensor) -> Result<bool> {
     if left.dims() != right.dims() || left.dtype() != right.dtype() {
         return Ok(false);
     }
-    let (left, right) = (cells(left, None)?, cells(right, None)?);
+    let (left, right) = (cells(left)?, cells(right)?);
     // NaN is the same as NaN.
     Ok(left.iter().zip(&right).all(|(left, right)| left.total_cmp(right).is_eq()))
 }

@@ -1,9 +1,8 @@
-//! Matrix products in fewer bits, as tensor cores and automatic casts compute them.
+//! What of a run may be computed in fewer bits, as tensor cores and automatic casts do?
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::compare::is_exact_in;
-use super::fit::{LEAST_CELLS, cells};
 use base::error::Result;
 use program::{Heads, Linear, Op, Precision, Scaling, Step};
 
@@ -60,10 +59,6 @@ impl Cast {
     }
 }
 
-/// The cosine of two roundings from which on they are one, but for ties that fall on the other side. A mistake beside it
-/// would have to be smaller than the rounding itself.
-const ALIKE: f64 = 0.75;
-
 impl Lowered {
     /// What code computes in fewer bits, the likeliest first; a cache and products at once only where two are asked for.
     pub fn all(two: bool) -> impl Iterator<Item = Self> {
@@ -76,17 +71,16 @@ impl Lowered {
     }
 
     /// Every step of a run in 16 bits is rounded.
-    pub fn every_step(half: DType) -> Self {
-        let precision = Precision::of_tensors(half).unwrap_or(Precision::Bf16);
+    pub fn every_step(precision: Precision) -> Self {
         let products = Products { precision, which: Which::Steps, cast: Cast::Result };
         Self { products: Some(products), cache: None }
     }
 
     /// `the matrix products are computed in bf16`.
-    pub fn told(self) -> String {
+    pub fn in_words(self) -> String {
         let cache =
             self.cache.map(|cache| tr!("the cache holds {cache} numbers", cache = cache.name()));
-        let products = self.products.map(Products::told);
+        let products = self.products.map(Products::in_words);
         cache.into_iter().chain(products).collect::<Vec<_>>().join(tr!(", and "))
     }
 
@@ -130,7 +124,7 @@ impl Products {
         })
     }
 
-    fn told(self) -> String {
+    fn in_words(self) -> String {
         let name = self.precision.name();
         let which = match self.which {
             Which::All => tr!("the matrix products"),
@@ -208,61 +202,5 @@ impl Products {
             }
             _ => Ok(value),
         }
-    }
-}
-
-/// How many times as large the one of two roundings may be that are one: instructions round more or less.
-const AS_LARGE: f64 = 4.0;
-
-/// Whether what `found` is off by is what `rounded` is off by, cell by cell. A factor that all numbers share is looked at
-/// apart: rounding that cuts has one too, and so has many a mistake.
-///
-/// # Errors
-/// If candle fails.
-pub fn is_off_alike(found: &Tensor, value: &Tensor, rounded: &Tensor) -> Result<bool> {
-    let number = |number: f64| if number.is_finite() { number } else { 0.0 };
-    let off = |other: &Tensor| -> Result<Vec<f64>> {
-        let apart = other.to_dtype(value.dtype())?.sub(value)?;
-        Ok(cells(&apart, None)?.into_iter().map(number).collect())
-    };
-    let dot = |left: &[f64], right: &[f64]| -> f64 {
-        left.iter().zip(right).map(|(left, right)| left * right).sum()
-    };
-    let own: Vec<f64> = cells(value, None)?.into_iter().map(number).collect();
-    let (found, rounded) = (off(found)?, off(rounded)?);
-    if rounded.iter().filter(|off| **off != 0.0).count() < LEAST_CELLS {
-        return Ok(false);
-    }
-    let shared = |off: &[f64]| dot(off, &own) / dot(&own, &own);
-    let (of_found, of_rounded) = (shared(&found), shared(&rounded));
-    let rest = |off: &[f64], factor: f64| -> Vec<f64> {
-        off.iter().zip(&own).map(|(off, own)| off - factor * own).collect()
-    };
-    let (rest_found, rest_rounded) = (rest(&found, of_found), rest(&rounded, of_rounded));
-    let [of_its, of_meant] = [&rest_found, &rest_rounded].map(|rest| dot(rest, rest).sqrt());
-    let cosine = dot(&rest_found, &rest_rounded) / (of_its * of_meant);
-    let size = of_meant / dot(&own, &own).sqrt();
-    let is_as_large = of_its * AS_LARGE >= of_meant && of_its <= AS_LARGE * of_meant;
-    Ok(cosine > ALIKE && is_as_large && (of_found - of_rounded).abs() <= size)
-}
-
-#[cfg(test)]
-mod tests {
-    use candle_core::Device;
-
-    use super::*;
-
-    /// A wrong ε can go the way that cut products go, a hundredth as far.
-    #[test]
-    fn what_is_off_by_far_less_than_a_type_rounds_is_not_of_it() {
-        let value = Tensor::arange(1.0_f32, 65.0, &Device::Cpu).expect("counts");
-        let rounded = Precision::CutTf32.round(&(&value / 3.0).expect("divides")).expect("rounds");
-        let value = (value / 3.0).expect("divides");
-        let off = rounded.sub(&value).expect("subtracts");
-        let is_alike = |factor: f64| {
-            let found = (&value + (&off * factor).expect("scales")).expect("adds");
-            is_off_alike(&found, &value, &rounded).expect("compares")
-        };
-        assert!(is_alike(1.0) && is_alike(1.5) && !is_alike(0.01) && !is_alike(100.0));
     }
 }

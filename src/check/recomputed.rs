@@ -5,20 +5,21 @@ use std::time::Duration;
 
 use candle_core::Tensor;
 
-use super::blocked_scores::where_seen;
-use super::diagnose::diagnose;
-use super::evidence::{Evidence, half};
+use super::agreement::Agreement;
+use super::diagnose::Case;
 use super::finding::Diagnosis;
+use super::half::half;
 use super::interpretation::{Interpretation, interpretations};
 use super::padding::{PaddedRows, Padding};
 use super::products::Lowered;
 use super::report::{Status, StepReport};
+use super::scope::where_seen;
 use super::tolerance::Tolerances;
 use base::error::Result;
 use config::Settings;
 use file::Record;
 use foreign::{Match, Named, Orders, Unmatched, distance, name_steps};
-use program::{Name, Role, Step, Trace};
+use program::{Name, Precision, Role, Step, Trace};
 use run::Run;
 
 /// A file's tensors beside those of its run.
@@ -104,23 +105,21 @@ impl Recomputed {
         if let Some(padding) = &self.padding {
             padding.unrecorded(&self.trace, &mut recorded)?;
         }
-        let mut evidence = Evidence::new(config, &self.trace, &recorded, &self.named.record)?;
-        if self.padding.is_some() {
-            evidence = evidence.with_gaps();
+        let half = half(&self.named.record, &self.trace)?;
+        let has_gaps = self.padding.is_some();
+        let agreement = Agreement::measured(&self.trace, &recorded, half, has_gaps)?;
+        let (trace, noise_counts) = (&self.trace, tolerances.noise_counts);
+        let case = Case { config, trace, recorded: &recorded, agreement: &agreement, noise_counts };
+        if may_share {
+            let off = case.off_within_tolerance(&self.steps)?;
+            let off = self
+                .steps
+                .iter_mut()
+                .filter(|found| found.step.is_some_and(|step| off.contains(&step)));
+            off.for_each(|found| found.status = Status::Differs);
         }
-        for found in self.steps.iter_mut().filter(|found| may_share && found.status == Status::Same)
-        {
-            let step = found.step.and_then(|name| self.trace.step(name));
-            if let Some(step) = step
-                && evidence.is_right(step)? == Some(false)
-            {
-                found.status = Status::Differs;
-            }
-        }
-        if self.same() < self.steps.len() {
-            let (program, noise_counts) = (self.run.program(), tolerances.noise_counts);
-            let found = diagnose(&mut self.steps, &evidence, program, noise_counts, patience)?;
-            self.diagnosis = Some(found);
+        if self.steps.iter().any(|found| found.status != Status::Same) {
+            self.diagnosis = Some(case.diagnose(&mut self.steps, patience)?);
         }
         Ok(self)
     }
@@ -218,7 +217,8 @@ pub fn recompute(
 /// be told by these numbers where rounding leads far away from the others.
 fn in_the_files_type(record: &Record, trace: &Trace) -> Result<Option<Trace>> {
     let Some(half) = half(record, trace)? else { return Ok(None) };
-    let lowered = Lowered::every_step(half);
+    let Some(precision) = Precision::of_tensors(half) else { return Ok(None) };
+    let lowered = Lowered::every_step(precision);
     let eval = |step: &Step, inputs: &[&Tensor]| {
         if step.is_computed() { lowered.eval(step, inputs) } else { Ok(step.value.clone()) }
     };

@@ -9,7 +9,7 @@ use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::compare::{Comparison, Parts, compare, is_exact_in};
-use super::evidence::is_of_softmax;
+use super::half::is_of_softmax;
 use super::interpretation::interpretations;
 use super::non_finite::{first_of, is_amiss};
 use super::report::StepReport;

@@ -2,7 +2,11 @@
 
 use candle_core::Tensor;
 
-use super::fit::cells;
+use super::cells::cells;
+use super::thresholds::{
+    DEVIATIONS, DEVIATIONS_ADDED_UP, DIRECTION, DIRECTION_FROM, LEAST_CELLS, LEAST_DIFFERENCE,
+    MANY_GROUPS, MANY_ROWS,
+};
 use base::error::Result;
 use program::{Axes, Axis};
 
@@ -18,17 +22,6 @@ pub struct Trend {
     shift: f64,
     size: f64,
 }
-
-/// From so many numbers on a factor that they share says something.
-const LEAST_NUMBERS: usize = 32;
-
-/// What a factor or a shift that all numbers share may be, in multiples of the noise of single rows: over many numbers
-/// rounding cancels out, so that even 1 is generous.
-pub const DIRECTION: f64 = 1.0;
-
-/// The numbers of a row can be off alike, as all of them come from the same weights, and so few rows cancel out less: the
-/// mean of `n` goes with `1/√n`.
-const MANY_ROWS: f64 = 16.0;
 
 impl Trend {
     /// Adds a row and what it should be. Cells that `is_masked` says so of do not count.
@@ -62,7 +55,7 @@ impl Trend {
         let (shift, rows) = (self.shift / self.count as f64, self.rows as f64);
         let slope = self.both / self.own - 1.0;
         let most = DIRECTION * ratio * (MANY_ROWS / rows).sqrt().max(1.0);
-        self.count < LEAST_NUMBERS
+        self.count < DIRECTION_FROM
             || self.own == 0.0
             || (slope.abs() <= most && shift.abs() <= most * self.size)
     }
@@ -115,22 +108,6 @@ struct Sums {
     v_v: f64,
 }
 
-/// So many standard deviations are no chance, over the thousands of groups that a run has.
-const DEVIATIONS: f64 = 6.0;
-
-/// The same of roundings that add up over many steps. What the cells of a row are off by comes from few numbers, such as the
-/// largest weight, that happen to be rounded much or little.
-const DEVIATIONS_ADDED_UP: f64 = 8.0;
-
-/// Fewer cells have no more in common than each by itself.
-const LEAST_CELLS: f64 = 8.0;
-
-/// In so many groups it shows how much of what they are off by is shared.
-const MANY: usize = 16;
-
-/// Numbers that differ by less than that agree in every type, as `torch.testing.assert_close` has it.
-const LEAST: f64 = 1e-5;
-
 impl Trends {
     /// The trends that a step's rounding has: of its cells as they are, `rounded`, beside what they would be, `exact`.
     /// `factor` is what all numbers may be multiplied by, less 1. Cells that `is_masked` says so of do not count.
@@ -149,7 +126,7 @@ impl Trends {
     ) -> Result<Self> {
         let (dims, named): (Vec<usize>, Vec<Axis>) =
             (axes.shape(), axes.iter().map(|(axis, _)| axis).collect());
-        let (rounded, exact) = (cells(rounded, None)?, cells(exact, None)?);
+        let (rounded, exact) = (cells(rounded)?, cells(exact)?);
         // A number that happens to need no rounding could have needed some: as much as all have in the mean.
         let counts = |(left, right): &(&f64, &f64)| {
             left.is_finite() && right.is_finite() && !is_masked(**right)
@@ -177,7 +154,7 @@ impl Trends {
             Grouping { shared, spreads, squares }
         });
         let (least, deviations) =
-            if add_up { (MANY, DEVIATIONS_ADDED_UP) } else { (0, DEVIATIONS) };
+            if add_up { (MANY_GROUPS, DEVIATIONS_ADDED_UP) } else { (0, DEVIATIONS) };
         let groupings = groupings.filter(|grouping| grouping.spreads.len() >= least).collect();
         Ok(Self { dims, groupings, factor, deviations })
     }
@@ -195,7 +172,7 @@ impl Trends {
         if left.dims() != self.dims || right.dims() != self.dims {
             return Ok(true);
         }
-        let (left, right) = (cells(left, None)?, cells(right, None)?);
+        let (left, right) = (cells(left)?, cells(right)?);
         Ok(self.groupings.iter().all(|grouping| {
             let sums = sums(&self.dims, &grouping.shared, &left, &right, &is_masked, 0.0);
             // Other instructions round more or less: what is left without what each group shares tells how much.
@@ -216,12 +193,14 @@ impl Trends {
     }
 
     fn allows(&self, sums: &Sums, spread: Spread) -> bool {
-        let shift =
-            self.factor * sums.v.abs() / sums.count + self.deviations * spread.shift + LEAST;
+        let shift = self.factor * sums.v.abs() / sums.count
+            + self.deviations * spread.shift
+            + LEAST_DIFFERENCE;
         let factor = spread.margin * (self.factor + self.deviations * spread.factor)
-            + LEAST * sums.abs_v / sums.v_v;
+            + LEAST_DIFFERENCE * sums.abs_v / sums.v_v;
         // Of few cells, or of zeros alone, there is nothing to say.
-        if sums.count < LEAST_CELLS {
+        #[allow(clippy::cast_precision_loss, reason = "a small number")]
+        if sums.count < LEAST_CELLS as f64 {
             return true;
         }
         let is_too_far = |apart: f64, allowed: f64| apart.abs() > allowed;

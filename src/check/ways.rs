@@ -5,12 +5,14 @@ use std::time::Duration;
 use super::interpretation::{Interpretation, interpretations};
 use super::recomputed::{Recomputed, recompute};
 use super::tolerance::Tolerances;
-use super::whole_runs::PATIENCE;
 use base::error::{Error, Result};
 use config::{Settings, Start};
 use file::Record;
 use foreign::{FITS, Orders};
 use run::Run;
+
+/// How long candidates may take, as estimated beforehand.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The ways to understand a file that are to be explained.
 struct Ways {

@@ -1,6 +1,7 @@
 //! Mistakes in splitting features into heads and putting the heads side by side.
 
-use super::{Edits, Mistake, Situation, Way, none, one, replace};
+use super::{Mistake, Situation, Way, none, one, replace};
+use crate::candidate::Edits;
 use base::error::Result;
 use program::{Edit, Heads, Kind, Name, Op, Rearrange};
 

@@ -1,6 +1,7 @@
 //! Mistakes of kernels: what they keep of a row, and packed documents.
 
-use super::{Edits, Mistake, Situation, Way, after, before, none, omit, one, read, replace};
+use super::{Mistake, Situation, Way, after, before, none, omit, one, read, replace};
+use crate::candidate::Edits;
 use base::error::Result;
 use program::{ByPosition, Edit, Kind, Masking, Name, Scaling, Slip, Weigh};
 

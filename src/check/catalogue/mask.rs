@@ -2,9 +2,8 @@
 
 use candle_core::{D, DType, Tensor};
 
-use super::{
-    Edits, Mistake, Situation, Way, after, before, none, omit, omitted, one, read, replace,
-};
+use super::{Mistake, Situation, Way, after, before, none, omit, omitted, one, read, replace};
+use crate::candidate::Edits;
 use base::error::Result;
 use config::CausalAlign;
 use program::{
@@ -276,7 +275,7 @@ fn fill_too_small(run: &Situation) -> Result<Vec<Edits>> {
     let [scores, mask] = inputs[..] else { return none() };
     let (Some(scores), Some(mask)) = (run.value(scores), run.value(mask)) else { return none() };
     let mut fills = vec![-1e5, -1e4, -1e3, -100.0, -10.0, -1.0, 0.0, 1e-9];
-    if let Some(found) = run.recorded.and_then(|recorded| recorded.get(&Name::MaskedScores)) {
+    if let Some(found) = run.recorded.get(&Name::MaskedScores) {
         let blocked = mask.broadcast_as(found.shape())?.flatten_all()?.to_vec1::<u8>()?;
         let found = found.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let cells = found.into_iter().zip(blocked);

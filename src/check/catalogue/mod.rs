@@ -15,7 +15,10 @@ use std::collections::HashMap;
 
 use candle_core::Tensor;
 
+use super::candidate::{Candidate, Edits, cost};
+use super::grammar::grammar;
 use base::error::{Error, Result, near_miss};
+use base::lang;
 use config::Config;
 use program::{Change, Edit, Kind, Name, Op, Trace};
 
@@ -46,17 +49,14 @@ pub struct Way {
     edits: fn(&Situation) -> Result<Vec<Edits>>,
 }
 
-/// Edits that are made together.
-pub type Edits = Vec<Edit>;
-
 /// A run in which a mistake may have been made.
 pub struct Situation<'a> {
     /// Its setting.
     pub config: &'a Config,
     /// The run without a mistake.
     pub right: &'a Trace,
-    /// What was recorded of it, if single steps are looked at.
-    pub recorded: Option<&'a HashMap<Name, Tensor>>,
+    /// What was recorded of it.
+    pub recorded: &'a HashMap<Name, Tensor>,
 }
 
 impl Way {
@@ -81,8 +81,7 @@ impl Situation<'_> {
 
     /// The value of a step as it was recorded, or else as it should be.
     fn value(&self, name: Name) -> Option<&Tensor> {
-        let recorded = self.recorded.and_then(|recorded| recorded.get(&name));
-        recorded.or_else(|| self.right.step(name).map(|step| &step.value))
+        self.recorded.get(&name).or_else(|| self.right.step(name).map(|step| &step.value))
     }
 
     /// The names of the steps that a step reads.
@@ -133,6 +132,37 @@ fn before(at: Name, slot: usize, op: impl Into<Op>, beside: &[Name]) -> Edit {
 
 fn read(at: Name, inputs: impl Into<Vec<Name>>) -> Edit {
     Edit::new(at, Change::Read(inputs.into()))
+}
+
+/// Every mistake that can be made in a run: those with a name first, then by cost.
+pub fn candidates(situation: &Situation) -> Result<Vec<Candidate>> {
+    let mut all = known(situation)?;
+    let mut others = grammar(situation.right, &situation.config.sizes);
+    // One that has a name is told by it.
+    others.retain(|made| !all.iter().any(|known| known.edits == made.edits));
+    all.extend(others);
+    all.sort_by_key(|candidate| candidate.cost);
+    Ok(all)
+}
+
+/// The mistakes with a name.
+fn known(situation: &Situation) -> Result<Vec<Candidate>> {
+    let mut all = Vec::new();
+    for mistake in catalogue() {
+        for way in mistake.ways {
+            for edits in way.edits(situation)? {
+                let summary = lang::text(way.summary).to_owned();
+                let candidate = Candidate::new(mistake.kind, cost::KNOWN, edits, summary);
+                all.push(Candidate { id: mistake.id, ..candidate });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Where a known mistake stands in the catalogue.
+pub fn place_of(id: &str) -> Option<usize> {
+    catalogue().iter().position(|mistake| mistake.id == id)
 }
 
 /// Every known mistake, the simplest first.

@@ -1,6 +1,7 @@
 //! Mistakes of the four projections: transposed, without bias, in each other's place.
 
-use super::{Edits, Mistake, Situation, Way, before, none, omitted, one, read};
+use super::{Mistake, Situation, Way, before, none, omitted, one, read};
+use crate::candidate::Edits;
 use base::error::Result;
 use config::{Sizes, Start};
 use program::{Edit, Heads, Kind, Name, Projection, Rearrange};

@@ -1,6 +1,7 @@
 //! Mistakes of rotary positions.
 
-use super::{Edits, Mistake, Situation, Way, after, before, none, omit, omitted, one, replace};
+use super::{Mistake, Situation, Way, after, before, none, omit, omitted, one, replace};
+use crate::candidate::Edits;
 use base::error::Result;
 use program::{Edit, Kind, Name, Op, Pairing, Rotary, Rotate};
 

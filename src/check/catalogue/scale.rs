@@ -1,6 +1,7 @@
 //! Mistakes of the factor 1/√`d_k`.
 
-use super::{Edits, Mistake, Situation, Way, after, none, one, replace};
+use super::{Mistake, Situation, Way, after, none, one, replace};
+use crate::candidate::Edits;
 use base::error::Result;
 use program::{Kind, Name, Scaling};
 

@@ -1,7 +1,8 @@
 //! Mistakes of what later models added to the scores: windows, position biases, soft caps.
 
 use super::mask::by_position;
-use super::{Edits, Mistake, Situation, Way, after, none, omit, omitted, one, replace};
+use super::{Mistake, Situation, Way, after, none, omit, omitted, one, replace};
+use crate::candidate::Edits;
 use base::error::Result;
 use program::{Biasing, ByPosition, Kind, Masking, Name, Op, alibi_slopes};
 

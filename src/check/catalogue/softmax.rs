@@ -2,7 +2,8 @@
 
 use candle_core::{D, Tensor};
 
-use super::{Edits, Mistake, Situation, Way, after, none, omitted, one, replace};
+use super::{Mistake, Situation, Way, after, none, omitted, one, replace};
+use crate::candidate::Edits;
 use base::error::Result;
 use config;
 use program::{CHUNK, EmptyRow, Fill, KeepSome, Kind, Masking, Name, Weighting, chunk};
@@ -139,9 +140,8 @@ fn over(axis_from_last: usize) -> Result<Vec<Edits>> {
 
 /// Dropout by what was found, if each of its cells is 0 or the right weight times one factor above 1.
 fn dropped(run: &Situation) -> Result<Vec<Edits>> {
-    let (Some(recorded), Some(weights)) = (run.recorded, run.right.step(Name::Weights)) else {
-        return none();
-    };
+    let Some(weights) = run.right.step(Name::Weights) else { return none() };
+    let recorded = run.recorded;
     let inputs = run.inputs(Name::Weights);
     let read: Option<Vec<&Tensor>> = inputs.iter().map(|name| recorded.get(name)).collect();
     let (Some(found), Some(read)) = (recorded.get(&Name::Weights), read) else { return none() };

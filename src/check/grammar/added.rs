@@ -1,6 +1,7 @@
 //! Keys and values beside those of tokens that are not added.
 
-use super::{Grammar, cost};
+use super::Grammar;
+use crate::candidate::cost;
 use program::{Added, Change, Edit, Kind, Name};
 
 impl Grammar<'_> {

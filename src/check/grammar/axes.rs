@@ -1,6 +1,7 @@
 //! Axes that are confused: numbers that stand in other places.
 
-use super::{Grammar, after, cost};
+use super::{Grammar, after};
+use crate::candidate::cost;
 use program::{
     Along, Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Scaling, Slip, Step,
 };

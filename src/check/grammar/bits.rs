@@ -1,6 +1,7 @@
 //! Steps that are computed in fewer bits, and numbers that are kept in fewer.
 
-use super::{Grammar, after, cost};
+use super::{Grammar, after};
+use crate::candidate::cost;
 use program::{Change, Edit, Heads, Kind, Linear, Name, Op, Precision, Slip, Step};
 
 impl Grammar<'_> {

@@ -1,7 +1,8 @@
 //! Steps that read another tensor of the same shape.
 
+use super::Grammar;
 use super::numbers::of_sizes;
-use super::{Grammar, cost};
+use crate::candidate::cost;
 use program::{Change, Edit, Heads, Kind, Name, Op, Scaling, Step};
 
 impl Grammar<'_> {

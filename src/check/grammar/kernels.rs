@@ -1,6 +1,7 @@
 //! What goes wrong in loops over blocks, in buffers and in slots: mistakes of kernels and caches.
 
-use super::{Grammar, after, cost};
+use super::{Grammar, after};
+use crate::candidate::cost;
 use base::lang;
 use program::{
     Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip, Step, Stream, StreamSlip,

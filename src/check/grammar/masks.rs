@@ -3,7 +3,8 @@
 use candle_core::{Device, Tensor};
 
 use super::cells::Cells;
-use super::{Grammar, after, cost};
+use super::{Grammar, after};
+use crate::candidate::cost;
 use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step};
 
 impl Grammar<'_> {

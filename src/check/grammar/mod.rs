@@ -17,8 +17,7 @@ mod steps;
 mod twins;
 mod windows;
 
-use super::catalogue::Edits;
-use super::hypothesis::Hypothesis;
+use super::candidate::{Candidate, Edits};
 use config::Sizes;
 use program::{Change, Edit, Kind, Name, Op, Role, Step, Trace};
 
@@ -26,11 +25,11 @@ use program::{Change, Edit, Kind, Name, Op, Role, Step, Trace};
 pub struct Grammar<'a> {
     right: &'a Trace,
     sizes: &'a Sizes,
-    found: Vec<Hypothesis>,
+    found: Vec<Candidate>,
 }
 
 /// Every edit of a run that keeps its shapes.
-pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Hypothesis> {
+pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     let mut grammar = Grammar { right, sizes, found: Vec::new() };
     for step in right.steps() {
         match step.name.role() {
@@ -80,25 +79,13 @@ impl Grammar<'_> {
     /// Notes a mistake of several edits, as one of a step.
     fn add_all(&mut self, kind: Kind, cost: u32, edits: Edits, at: Name, told: impl AsRef<str>) {
         let summary = format!("{at}: {}", told.as_ref());
-        self.found.push(Hypothesis::of_kind(kind, cost, edits, summary));
+        self.found.push(Candidate::new(kind, cost, edits, summary));
     }
 
     /// The names of what a step reads.
     fn read(&self, step: &Step) -> Vec<Name> {
         self.right.read_by(step).iter().map(|read| read.name).collect()
     }
-}
-
-/// What an edit costs: the likelier a mistake, the less.
-pub mod cost {
-    /// Something is 0.
-    pub const NOTHING: u32 = 1;
-    pub const COMMON: u32 = 2;
-    pub const PLAIN: u32 = 3;
-    pub const RARE: u32 = 4;
-    /// Read off the recorded values, and so likely to fit.
-    pub const FITTED: u32 = 5;
-    pub const ODD: u32 = 6;
 }
 
 /// One more operation on a step's value.

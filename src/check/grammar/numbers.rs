@@ -1,17 +1,17 @@
 //! Numbers that are wrong: which ones people write, and what a number may come from.
 
-use super::{Grammar, cost};
-use crate::finding::Number;
-use crate::hypothesis::Hypothesis;
+use super::Grammar;
+use crate::candidate::Candidate;
+use crate::candidate::cost;
 use crate::mistakes::knobs;
 use config::Sizes;
-use program::{Change, Edit, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
+use program::{Change, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
 
 impl Grammar<'_> {
     /// The numbers of a step's operation as people write them.
     pub(super) fn numbers(&mut self, step: &Step) {
         for knob in knobs(&step.op) {
-            for value in candidates(&knob, self.sizes) {
+            for value in usual(&knob, self.sizes) {
                 self.found.extend(with_number(step.name, &knob, value, self.sizes));
             }
         }
@@ -26,7 +26,7 @@ impl Grammar<'_> {
 }
 
 /// The mistake that a step's operation has this number.
-pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<Hypothesis> {
+pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<Candidate> {
     let op = (knob.with)(found)?;
     // Places and caps are no roots of sizes.
     let reading = match knob.range {
@@ -41,15 +41,15 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<H
         value = short(knob.value),
         reading
     );
-    let number = Number { parameter: name, meant: knob.value, found };
     let is_usual = |usual: &f64| (usual - found).abs() <= 1e-9 * found.abs();
     let is_usual = !reading.is_empty() || knob.common.iter().any(is_usual);
     let cost = if is_usual { cost::COMMON } else { cost::PLAIN };
-    Some(numbered(Kind::Parameter, cost, at, Change::Replace(op), &told, number))
+    let made = Candidate::at(at, Kind::Parameter, cost, Change::Replace(op), told);
+    Some(made.with_number(name, knob.value, found))
 }
 
 /// The mistake that a step's value is multiplied by a number.
-pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
+pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
     #[allow(clippy::float_cmp, reason = "1 exactly is no factor")]
     if factor == 1.0 || !factor.is_finite() {
         return None;
@@ -64,36 +64,20 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
         ),
     };
     let change = Change::After(op, Vec::new());
-    let number = Number { parameter: "factor", meant: 1.0, found: factor };
     // Nothing is simpler than nothing.
     let cost = if factor == 0.0 { cost::NOTHING } else { cost::PLAIN };
-    Some(numbered(Kind::Inserted, cost, at, change, &told, number))
+    Some(Candidate::at(at, Kind::Inserted, cost, change, told).with_number("factor", 1.0, factor))
 }
 
 /// The mistake that a number is added to a step's value.
-pub fn shifted(at: Name, addend: f64) -> Hypothesis {
+pub fn shifted(at: Name, addend: f64) -> Candidate {
     let change = Change::After(Slip::Shift { addend }.into(), Vec::new());
     let told = tr!("{addend} is added to it", addend = short(addend));
-    let number = Number { parameter: "addend", meant: 0.0, found: addend };
-    numbered(Kind::Inserted, cost::RARE, at, change, &told, number)
-}
-
-/// A mistake of one edit that comes with a number.
-pub fn numbered(
-    kind: Kind,
-    cost: u32,
-    at: Name,
-    change: Change,
-    told: &str,
-    number: Number,
-) -> Hypothesis {
-    let edits = vec![Edit::new(at, change)];
-    let made = Hypothesis::of_kind(kind, cost, edits, format!("{at}: {told}"));
-    Hypothesis { number: Some(number), ..made }
+    Candidate::at(at, Kind::Inserted, cost::RARE, change, told).with_number("addend", 0.0, addend)
 }
 
 /// The numbers that people write where another was meant.
-fn candidates(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
+pub fn usual(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
     let mut all = knob.common.clone();
     #[allow(clippy::cast_precision_loss, reason = "bounds of places")]
     match knob.range {
@@ -147,35 +131,6 @@ pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
     }
     all.retain(|(value, _)| (value - 1.0).abs() > 1e-9);
     all
-}
-
-/// A fitted number, or the plain one that it stands for if there is one so near.
-pub fn plain(fitted: f64, knob: &Knob, sizes: &Sizes) -> f64 {
-    let near = |value: &f64| (value - fitted).abs() <= 2e-3 * value.abs();
-    let by_name = candidates(knob, sizes).into_iter().find(near);
-    by_name.or_else(|| rounded(fitted)).unwrap_or(fitted)
-}
-
-/// The number with few digits that is so near that the difference tells nothing.
-fn rounded(fitted: f64) -> Option<f64> {
-    (1..=3).find_map(|digits| {
-        let text = format!("{fitted:.*e}", digits - 1);
-        text.parse::<f64>().ok().filter(|value| (value - fitted).abs() <= 1e-4 * fitted.abs())
-    })
-}
-
-/// The numbers of one digit and of two that a fitted one may stand for, where rounding leaves no more of it.
-pub fn few_digits(fitted: f64) -> Vec<f64> {
-    let few = |digits: usize| format!("{fitted:.*e}", digits - 1).parse::<f64>().ok();
-    let few = (1..=2).filter_map(few);
-    few.filter(|value| (value - fitted).abs() <= 0.1 * fitted.abs()).collect()
-}
-
-/// The number of a config that a fitted one stands for: whole, or of few digits. One that is neither is none, as a few
-/// frequencies would fit any number.
-pub fn stated(fitted: f64) -> Option<f64> {
-    let whole = Some(fitted.round()).filter(|whole| (whole - fitted).abs() <= 1e-3 * fitted.abs());
-    whole.filter(|whole| *whole >= 1.0).or_else(|| rounded(fitted))
 }
 
 /// What a number may come from.

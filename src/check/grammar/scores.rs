@@ -1,6 +1,7 @@
 //! What becomes of scores and sinks that the right operations have no number for.
 
-use super::{Grammar, after, cost};
+use super::{Grammar, after};
+use crate::candidate::cost;
 use base::lang;
 use program::{Biasing, Cells, Change, Kind, Name, Op, ScoreSlip, SinkSlip, Slip, Step};
 

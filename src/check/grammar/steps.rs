@@ -2,7 +2,8 @@
 
 use super::applied::functions;
 use super::numbers::short;
-use super::{Grammar, after, cost};
+use super::{Grammar, after};
+use crate::candidate::cost;
 use crate::mistakes::siblings;
 use program::{
     Added, Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing,

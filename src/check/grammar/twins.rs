@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Grammar;
-use crate::hypothesis::Hypothesis;
+use crate::candidate::Candidate;
 use base::lang;
 use program::{Kind, Name};
 
@@ -35,8 +35,8 @@ impl Grammar<'_> {
             let is_at = is_kin && made.edits.iter().all(|edit| edit.at == at);
             is_at.then(|| (at, words(made, at), made))
         });
-        let at_one: Vec<(Name, String, &Hypothesis)> = at_one.collect();
-        let mut alike: HashMap<(Name, &str, &str), &Hypothesis> = HashMap::new();
+        let at_one: Vec<(Name, String, &Candidate)> = at_one.collect();
+        let mut alike: HashMap<(Name, &str, &str), &Candidate> = HashMap::new();
         for (at, told, made) in &at_one {
             alike.entry((*at, made.kind.name(), told)).or_insert(made);
         }
@@ -50,7 +50,7 @@ impl Grammar<'_> {
                 };
                 let edits = twins.iter().flat_map(|other| other.edits.clone());
                 let names: Vec<&str> = kin.iter().map(|name| name.as_str()).collect();
-                all.push(Hypothesis {
+                all.push(Candidate {
                     edits: made.edits.iter().cloned().chain(edits).collect(),
                     summary: format!("{}: {told}", lang::list(&names)),
                     // One line of code, made once.
@@ -66,7 +66,7 @@ impl Grammar<'_> {
     /// Two steps of the queries in the other order, and the same two of the keys.
     fn exchanged_twins(&mut self) {
         let of_keys = |name: Name| Name::named(&name.as_str().replacen('q', "k", 1));
-        let is_pair = |made: &&Hypothesis| match made.edits.as_slice() {
+        let is_pair = |made: &&Candidate| match made.edits.as_slice() {
             [first, second] => first.at != second.at && made.kind == Kind::Moved,
             _ => false,
         };
@@ -76,12 +76,12 @@ impl Grammar<'_> {
             let twins: Option<Vec<Name>> = made.edits.iter().map(|edit| of_keys(edit.at)).collect();
             let (Some(twins), Some(twin)) = (twins, of_keys(at)) else { continue };
             let told = words(made, at);
-            let is_it = |other: &&Hypothesis| {
+            let is_it = |other: &&Candidate| {
                 let names = other.edits.iter().map(|edit| edit.at);
                 at != twin && names.eq(twins.iter().copied()) && words(other, twin) == told
             };
             let Some(other) = self.found.iter().filter(is_pair).find(is_it) else { continue };
-            all.push(Hypothesis {
+            all.push(Candidate {
                 edits: made.edits.iter().chain(&other.edits).cloned().collect(),
                 summary: format!("{at}, {twin}: {told}"),
                 ..made.clone()
@@ -92,7 +92,7 @@ impl Grammar<'_> {
 }
 
 /// What a mistake is, without the names of its stream.
-fn words(made: &Hypothesis, at: Name) -> String {
+fn words(made: &Candidate, at: Name) -> String {
     let told = made.summary.strip_prefix(at.as_str()).unwrap_or(&made.summary);
     let told = told.strip_prefix(": ").unwrap_or(told);
     let mut words = told.to_owned();

@@ -1,7 +1,8 @@
 //! Windows and chunks that people make in the place of a sliding window.
 
+use super::Grammar;
 use super::cells::Cells;
-use super::{Grammar, cost};
+use crate::candidate::cost;
 use program::{Hides, Masking, Name, Op};
 
 impl Grammar<'_> {

@@ -1,18 +1,17 @@
-//! Blocked cells in words.
+//! How do the cells that are blocked differ from those that should be?
 
 use candle_core::Tensor;
 
-use super::evidence::Evidence;
 use base::error::Result;
 use base::lang;
-use program::unravel;
+use program::{Trace, unravel};
 
 /// How the cells that are blocked differ from those that should be: by a rule if they follow one, and else how many.
 ///
 /// # Errors
 /// If candle fails.
-pub fn told_cells(evidence: &Evidence, blocked: &Tensor) -> Result<String> {
-    let meant = match evidence.trace.mask_of_scores() {
+pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
+    let meant = match trace.mask_of_scores() {
         Some(mask) => mask.value.broadcast_as(blocked.shape())?,
         None => blocked.zeros_like()?,
     };

@@ -2,38 +2,34 @@
 
 use candle_core::{DType, Tensor};
 
-use super::evidence::Evidence;
-use super::fit::{LEAST_CELLS, MOST_PLACES, are_near, cells, ratio};
-use super::grammar::cost;
-use super::grammar::numbers::short;
-use super::hypothesis::Hypothesis;
-use super::told_cells::told_cells;
+use super::blocked::in_words;
+use crate::candidate::{Candidate, cost};
+use crate::cells::{cells, ratio};
+use crate::grammar::numbers::short;
+use crate::scope::Scope;
+use crate::thresholds::LEAST_CELLS;
 use base::error::Result;
-use base::lang;
-use program::{Along, Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
+use program::{Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
 
 /// Mistakes whose cells the recorded values show: numbers left out at random, and masks.
 ///
 /// # Errors
 /// If candle fails.
-pub fn cells_of(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
-    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let Some(found) = evidence.recorded.get(&at) else { return Ok(all) };
-    if let Some(right) = evidence.right(step)?
-        && found.dims() == right.dims()
+    let Some((recorded, expected)) = scope.pair(at) else { return Ok(all) };
+    all.extend(dropped(at, recorded, expected)?);
+    if let Some(step) = scope.trace().step(at)
+        && (at == Name::MaskedScores || at == Name::Weights)
     {
-        all.extend(dropped(at, found, &right)?);
-    }
-    if at == Name::MaskedScores || at == Name::Weights {
-        all.extend(blocked(evidence, step, found)?);
+        all.extend(blocked(scope, step, recorded)?);
     }
     Ok(all)
 }
 
 /// Dropout, if each cell is 0 or the right one times one number.
-fn dropped(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Hypothesis>> {
-    let (cells_found, cells_right) = (cells(found, None)?, cells(right, None)?);
+fn dropped(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Candidate>> {
+    let (cells_found, cells_right) = (cells(found)?, cells(right)?);
     let pairs = || cells_found.iter().zip(&cells_right).filter(|(_, right)| right.abs() > 0.0);
     let kept: Vec<(f64, f64)> =
         pairs().filter(|(found, _)| **found != 0.0).map(|(f, r)| (*f, *r)).collect();
@@ -76,7 +72,7 @@ fn dropped(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Hypothesis
         share = format!("{:.0}", 100.0 * share),
         scaled
     );
-    Ok(Some(Hypothesis::of_kind(Kind::Random, cost::RARE, vec![Edit::new(at, change)], summary)))
+    Ok(Some(Candidate::new(Kind::Random, cost::RARE, vec![Edit::new(at, change)], summary)))
 }
 
 /// Whether what is left out changes from cell to cell about as often as by chance.
@@ -114,15 +110,15 @@ fn has_empty_slice(keep: &Tensor, right: &Tensor) -> Result<bool> {
 }
 
 /// The cells that are really blocked, where they are not those of the mask.
-fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hypothesis>> {
+fn blocked(scope: &Scope, step: &Step, found: &Tensor) -> Result<Option<Candidate>> {
     let at = step.name;
-    let Some(scores) = evidence.trace.read_by(step).first().copied() else { return Ok(None) };
-    let Some(right) = evidence.recorded.get(&scores.name) else { return Ok(None) };
+    let Some(scores) = scope.trace().read_by(step).first().copied() else { return Ok(None) };
+    let Some(right) = scope.known(scores.name) else { return Ok(None) };
     if found.dims() != right.dims() {
         return Ok(None);
     }
     let own = if at == Name::MaskedScores { step.op.operation().fill() } else { None };
-    let cells_found = cells(found, None)?;
+    let cells_found = cells(found)?;
     let least = cells_found.iter().copied().fold(f64::INFINITY, f64::min);
     let (is_blocked, fill) = if at == Name::MaskedScores {
         let fill = if cells_found.contains(&f64::NEG_INFINITY) { f64::NEG_INFINITY } else { least };
@@ -139,7 +135,7 @@ fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hy
     if count == 0.0 || visible < 2.0 * rows {
         return Ok(None);
     }
-    let told = told_cells(evidence, &is_blocked)?;
+    let told = in_words(scope.trace(), &is_blocked)?;
     let block = Slip::Block(Block { cells: is_blocked, fill });
     let change = if at == Name::MaskedScores {
         Change::Become(block.into(), vec![scores.name])
@@ -152,61 +148,5 @@ fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hy
         }
         _ => String::new(),
     };
-    Ok(Some(Hypothesis::of_kind(
-        Kind::Mask,
-        cost::FITTED,
-        vec![Edit::new(at, change)],
-        format!("{at}: {told}{by}"),
-    )))
-}
-
-/// Steps whose rows, heads or features all stand somewhere else in the right value.
-pub fn moved(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
-    let mut all = Vec::new();
-    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let (Some(found), Some(value)) = (evidence.recorded.get(&at), evidence.right(step)?) else {
-        return Ok(all);
-    };
-    if found.dims() != value.dims() {
-        return Ok(all);
-    }
-    for (axis, (kind, size)) in step.axes.iter().enumerate() {
-        if !(2..=MOST_PLACES).contains(&size) {
-            continue;
-        }
-        let slices = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
-            (0..size).map(|place| cells(tensor, Some((axis, &[place])))).collect()
-        };
-        let (found, value) = (slices(found)?, slices(&value)?);
-        // A place that is where it should be stays there.
-        let from = |place: usize| {
-            let own = std::iter::once(place).chain(0..size);
-            own.into_iter().find(|other| are_near(&found[place], &value[*other], 1e-2))
-        };
-        let Some(places) = (0..size).map(from).collect::<Option<Vec<usize>>>() else { continue };
-        let moved: Vec<String> = places
-            .iter()
-            .enumerate()
-            .filter(|(place, from)| place != *from)
-            .map(|(place, from)| tr!("{place} has {from}", place, from))
-            .collect();
-        let told = match moved.len() {
-            0 => continue,
-            1..=6 => lang::list(&moved),
-            more => {
-                tr!("{moved}, and {more} more", moved = lang::list(&moved[..4]), more = more - 4)
-            }
-        };
-        let summary = tr!("{at}: places of the {kind} axis are mixed up: {told}", at, kind, told);
-        all.push(Hypothesis::of_kind(
-            Kind::Axes,
-            cost::FITTED,
-            vec![Edit::new(
-                at,
-                Change::After(Slip::Along(axis, Along::Take(places)).into(), Vec::new()),
-            )],
-            summary,
-        ));
-    }
-    Ok(all)
+    Ok(Some(Candidate::at(at, Kind::Mask, cost::FITTED, change, format!("{told}{by}"))))
 }

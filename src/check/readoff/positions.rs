@@ -4,30 +4,31 @@ use std::ops::RangeInclusive;
 
 use candle_core::Tensor;
 
-use super::evidence::Evidence;
-use super::fit::{MOST_PLACES, distance, least};
-use super::fit_frequencies::Rotation;
-use super::grammar::cost;
-use super::hypothesis::Hypothesis;
+use super::MOST_PLACES;
+use super::frequencies::Rotation;
+use crate::candidate::{Candidate, cost};
+use crate::cells::distance;
+use crate::fit::least;
+use crate::scope::Scope;
 use base::error::Result;
 use base::lang;
 use program::{Change, Edit, Kind, Name, Op, Slip, Turn};
 
 /// Rotations of which every item starts at a position of its own.
-pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
-    let Some(rotation) = Rotation::of(evidence, at) else { return Ok(all) };
+    let Some(rotation) = Rotation::of(scope, at) else { return Ok(all) };
     let Rotation { rotate, found, .. } = rotation;
     let items = found.dim(0)?;
     let own = i64::try_from(rotate.first).unwrap_or_default();
-    let reach = i64::try_from(evidence.config.sizes.keys()).unwrap_or(64).min(256);
+    let reach = i64::try_from(keys(scope)).unwrap_or(64).min(256);
     let mut firsts = Vec::new();
     for item in 0..items {
         let (heads, found) = (rotation.heads.narrow(0, item, 1)?, found.narrow(0, item, 1)?);
         let one = Rotation { heads: &heads, found: &found, ..rotation };
         firsts.extend(first_position(&one, own - reach..=own + reach)?);
     }
-    all.extend(token_positions(evidence, at, &rotation)?);
+    all.extend(token_positions(scope, at, &rotation)?);
     let meant = match &rotate.places {
         Some(places) => places.told(),
         None => own.to_string(),
@@ -40,7 +41,7 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         meant
     );
     let turn = Slip::Turn(Turn { first: firsts, own: None, ..rotate.turn() });
-    all.push(Hypothesis::of_kind(
+    all.push(Candidate::new(
         Kind::Parameter,
         cost::FITTED,
         vec![Edit::new(at, Change::Replace(turn.into()))],
@@ -50,18 +51,13 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
 }
 
 /// Rotations of which every token has a position of its own, as far as their numbers tell.
-fn token_positions(
-    evidence: &Evidence,
-    at: Name,
-    rotation: &Rotation,
-) -> Result<Option<Hypothesis>> {
+fn token_positions(scope: &Scope, at: Name, rotation: &Rotation) -> Result<Option<Candidate>> {
     let Rotation { rotate, found, .. } = *rotation;
     let tokens = found.dim(2)?;
     if tokens * found.dim(0)? > MOST_PLACES {
         return Ok(None);
     }
-    let most = i64::try_from(2 * evidence.config.sizes.keys().max(rotate.first + tokens))
-        .unwrap_or(i64::MAX);
+    let most = i64::try_from(2 * keys(scope).max(rotate.first + tokens)).unwrap_or(i64::MAX);
     let items = found.dim(0)?;
     let mut places = Vec::new();
     for item in 0..items {
@@ -88,7 +84,7 @@ fn token_positions(
     };
     let summary = tr!("{at}: the tokens' positions are {told}", at, told);
     let turn = Slip::Turn(Turn { places, ..rotate.turn() });
-    Ok(Some(Hypothesis::of_kind(
+    Ok(Some(Candidate::new(
         Kind::Parameter,
         cost::FITTED,
         vec![Edit::new(at, Change::Replace(turn.into()))],
@@ -96,11 +92,17 @@ fn token_positions(
     )))
 }
 
+/// How many keys a query has.
+fn keys(scope: &Scope) -> usize {
+    let keys = scope.trace().step(Name::Weights).map_or(0, |weights| weights.axes.last_size());
+    usize::try_from(keys).unwrap_or(usize::MAX / 2)
+}
+
 /// The first position in a range that comes nearest to recorded heads.
 fn first_position(rotation: &Rotation, range: RangeInclusive<i64>) -> Result<Option<i64>> {
     least(range, |first| {
         let turn = Turn { first: vec![first], own: None, ..rotation.rotate.turn() };
         let value = Op::from(Slip::Turn(turn)).eval(&[rotation.heads, rotation.freqs])?;
-        distance(rotation.found, &value, None)
+        distance(rotation.found, &value)
     })
 }

@@ -2,21 +2,22 @@
 
 use candle_core::{DType, Tensor};
 
-use super::evidence::Evidence;
-use super::fit::{LEAST_CELLS, MOST_PLACES, are_near, distance, least};
-use super::grammar::{cost, kernels};
-use super::hypothesis::Hypothesis;
+use super::MOST_PLACES;
+use crate::candidate::{Candidate, cost};
+use crate::cells::cells_at;
+use crate::scope::Scope;
+use crate::thresholds::MOVED;
 use base::error::Result;
 use base::lang;
-use program::{Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange};
+use program::{Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip};
 
 /// Projections by other rows of the packed weights than their own: each feature shows which row made it.
 ///
 /// # Errors
 /// If candle fails.
-pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
-    let Some(step) = evidence.trace.step(at) else { return Ok(None) };
-    let (Some(found), Some(inputs)) = (evidence.recorded.get(&at), evidence.inputs(step)) else {
+pub fn packed(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
+    let Some(step) = scope.trace().step(at) else { return Ok(None) };
+    let (Some(found), Some(inputs)) = (scope.recorded(at), scope.inputs(step)) else {
         return Ok(None);
     };
     let ([x, weight, bias @ ..], Op::Linear(Linear::Project { tokens, rows })) =
@@ -27,7 +28,7 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
     let matrices: Vec<(Name, &Tensor)> = Name::PROJECTIONS
         .iter()
         .take(3)
-        .filter_map(|(name, _)| Some((*name, evidence.recorded.get(name)?)))
+        .filter_map(|(name, _)| Some((*name, scope.known(*name)?)))
         .filter(|(_, other)| other.dim(1).ok() == weight.dim(1).ok())
         .collect();
     if matrices.is_empty() {
@@ -50,8 +51,8 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
     if own.first().is_none_or(|column| column.len() < 4) || made.len() > 8 * MOST_PLACES {
         return Ok(None);
     }
-    let own_weight = evidence.trace.read_by(step).get(1).map(|read| read.name);
-    let first = matrices.iter().take_while(|(name, _)| Some(*name) != own_weight);
+    let weight_name = scope.trace().read_by(step).get(1).map(|read| read.name);
+    let first = matrices.iter().take_while(|(name, _)| Some(*name) != weight_name);
     let first: usize = first.map(|(_, tensor)| tensor.dim(0).unwrap_or(0)).sum();
     let row_of = |(place, column): (usize, &Vec<f64>)| {
         let mut places = std::iter::once(first + place).chain(0..made.len());
@@ -63,15 +64,12 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
     else {
         return Ok(None);
     };
+    let read = scope.trace().read_by(step).get(1).copied();
     let rearrange = Rearrange {
         blocks: rows.iter().map(|row| (*row, 1)).collect(),
         view: weight.dims().to_vec(),
         order: vec![0, 1],
-        result: evidence
-            .trace
-            .read_by(step)
-            .get(1)
-            .map_or_else(Vec::new, |w| w.axes.iter().collect()),
+        result: read.map_or_else(Vec::new, |weight| weight.axes.iter().collect()),
     };
     let names: Vec<Name> = matrices.iter().map(|(name, _)| *name).collect();
     let listed: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
@@ -82,12 +80,8 @@ pub fn packed(evidence: &Evidence, at: Name) -> Result<Option<Hypothesis>> {
         rows_2 = span(first, rows.len())
     );
     let change = Change::Feed(1, Heads::Rearrange(rearrange).into(), names);
-    Ok(Some(Hypothesis::of_kind(
-        Kind::Axes,
-        cost::FITTED,
-        vec![Edit::new(at, change)],
-        tr!("{at}: its weight is {told}", at, told),
-    )))
+    let summary = tr!("{at}: its weight is {told}", at, told);
+    Ok(Some(Candidate::new(Kind::Axes, cost::FITTED, vec![Edit::new(at, change)], summary)))
 }
 
 /// `4 to 7`.
@@ -115,45 +109,56 @@ fn tell(rows: &[usize]) -> String {
     tr!("rows {shown}{more}", shown = lang::list(&shown), more)
 }
 
-/// Products that are added up to some place of the sum alone, or from one on.
-///
-/// # Errors
-/// If candle fails.
-pub fn part_of_sum(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+/// Steps whose rows, heads or features all stand somewhere else in the right value.
+pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
-    let Some(step) = evidence.trace.step(at) else { return Ok(all) };
-    let (Some(found), Some(inputs), Op::Linear(_)) =
-        (evidence.recorded.get(&at), evidence.inputs(step), &step.op)
-    else {
-        return Ok(all);
-    };
-    let dims = inputs.first().map(|first| first.dims()).unwrap_or_default();
-    let Some((size, axis)) = dims.last().map(|size| (*size, dims.len() - 1)) else {
-        return Ok(all);
-    };
-    // Beyond that the usual sizes are tried alone, which the grammar has.
-    let is_large = found.elem_count().saturating_mul(size) > 1 << 22;
-    if !(3..=MOST_PLACES).contains(&size) || found.elem_count() < LEAST_CELLS || is_large {
-        return Ok(all);
-    }
-    let made = |is_head: bool, count: usize| {
-        let (change, told) = kernels::part_of_sum(is_head, count, (axis, size));
-        Hypothesis::of_kind(
+    let Some(step) = scope.trace().step(at) else { return Ok(all) };
+    let Some((found, value)) = scope.pair(at) else { return Ok(all) };
+    for (axis, (kind, size)) in step.axes.iter().enumerate() {
+        if !(2..=MOST_PLACES).contains(&size) {
+            continue;
+        }
+        let slices = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
+            (0..size).map(|place| cells_at(tensor, axis, place)).collect()
+        };
+        let (found, value) = (slices(found)?, slices(value)?);
+        // A place that is where it should be stays there.
+        let from = |place: usize| {
+            let own = std::iter::once(place).chain(0..size);
+            own.into_iter().find(|other| are_near(&found[place], &value[*other], 1e-2))
+        };
+        let Some(places) = (0..size).map(from).collect::<Option<Vec<usize>>>() else { continue };
+        let moved: Vec<String> = places
+            .iter()
+            .enumerate()
+            .filter(|(place, from)| place != *from)
+            .map(|(place, from)| tr!("{place} has {from}", place, from))
+            .collect();
+        let told = match moved.len() {
+            0 => continue,
+            1..=6 => lang::list(&moved),
+            more => {
+                tr!("{moved}, and {more} more", moved = lang::list(&moved[..4]), more = more - 4)
+            }
+        };
+        let summary = tr!("{at}: places of the {kind} axis are mixed up: {told}", at, kind, told);
+        all.push(Candidate::new(
             Kind::Axes,
             cost::FITTED,
-            vec![Edit::new(at, change)],
-            format!("{at}: {told}"),
-        )
-    };
-    for is_head in [true, false] {
-        let best = least(1..size, |count| {
-            let value = match made(is_head, count).program(evidence.trace) {
-                Some(program) => evidence.of(&program, at)?,
-                None => None,
-            };
-            value.map_or(Ok(f64::INFINITY), |value| distance(found, &value, None))
-        })?;
-        all.extend(best.map(|count| made(is_head, count)));
+            vec![Edit::new(
+                at,
+                Change::After(Slip::Along(axis, Along::Take(places)).into(), Vec::new()),
+            )],
+            summary,
+        ));
     }
     Ok(all)
+}
+
+/// Whether two lists are one but for rounding. Sums of products are off by the size of their terms, `floor`, also where
+/// they cancel out.
+fn are_near(left: &[f64], right: &[f64], floor: f64) -> bool {
+    let near = |left: f64, right: f64| (left - right).abs() <= MOVED * (floor + right.abs());
+    // Infinite numbers have no difference.
+    left.iter().zip(right).all(|(left, right)| left.total_cmp(right).is_eq() || near(*left, *right))
 }

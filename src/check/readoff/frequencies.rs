@@ -4,11 +4,11 @@ use std::f64::consts::{PI, TAU};
 
 use candle_core::Tensor;
 
-use super::evidence::Evidence;
-use super::fit::{LEAST_CELLS, cells};
-use super::grammar::cost;
-use super::grammar::numbers::short;
-use super::hypothesis::Hypothesis;
+use crate::candidate::{Candidate, cost};
+use crate::cells::cells;
+use crate::grammar::numbers::short;
+use crate::scope::Scope;
+use crate::thresholds::LEAST_CELLS;
 use base::error::Result;
 use base::lang;
 use program::{Along, Change, Edit, Kind, Name, Op, Pairing, Rotary, Rotate, Slip};
@@ -37,11 +37,11 @@ pub struct Rotation<'e> {
 
 impl<'e> Rotation<'e> {
     /// That of a step; nothing where it is no rotation, or too little was recorded.
-    pub fn of(evidence: &'e Evidence, at: Name) -> Option<Self> {
-        let step = evidence.trace.step(at)?;
+    pub fn of(scope: &'e Scope, at: Name) -> Option<Self> {
+        let step = scope.trace().step(at)?;
         let Op::Rotary(Rotary::Rotate(rotate)) = &step.op else { return None };
-        let [heads, freqs] = evidence.inputs(step)?[..] else { return None };
-        Some(Self { rotate, found: evidence.recorded.get(&at)?, heads, freqs })
+        let [heads, freqs] = scope.inputs(step)?[..] else { return None };
+        Some(Self { rotate, found: scope.recorded(at)?, heads, freqs })
     }
 }
 
@@ -49,10 +49,10 @@ impl<'e> Rotation<'e> {
 ///
 /// # Errors
 /// If candle fails.
-pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
+pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
-    let Some(rotation) = Rotation::of(evidence, at) else { return Ok(all) };
-    let meant = cells(rotation.freqs, None)?;
+    let Some(rotation) = Rotation::of(scope, at) else { return Ok(all) };
+    let meant = cells(rotation.freqs)?;
     let mut told = Vec::new();
     for (factor, name) in FACTORS {
         let told_so = tr!("multiplied by {name}", name);
@@ -72,7 +72,7 @@ pub fn frequencies(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         for (edited, change, cost) in edits {
             let summary = tr!("{edited}: the frequencies are {told}", edited, told);
             let edits = vec![Edit::new(edited, change)];
-            all.push(Hypothesis::of_kind(Kind::Parameter, cost, edits, summary));
+            all.push(Candidate::new(Kind::Parameter, cost, edits, summary));
         }
     }
     Ok(all)
@@ -91,7 +91,7 @@ fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
     {
         return Ok(None);
     }
-    let (heads, found) = (cells(heads, None)?, cells(found, None)?);
+    let (heads, found) = (cells(heads)?, cells(found)?);
     let pairs = meant.len();
     let angle = |pair: usize, token: usize| {
         let (first, second) = match rotate.pairing {

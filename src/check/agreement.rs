@@ -1,0 +1,395 @@
+//! Do two values of a step agree, but for rounding? Every comparison of the search asks this.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use candle_core::{DType, Tensor};
+
+use super::cells::{cells, difference, largest_of_rows, over_rows};
+use super::compare::{compare, is_exact_in};
+use super::thresholds::{
+    ALLOWED, ALLOWED_ALONE, AS_LARGE, BEYOND_SCORES, DIRECTION, LEAST_CELLS, NEARER,
+    OF_LARGE_NOISE, SAME_ROUNDING, TIES,
+};
+use super::tolerance::Tolerance;
+use super::trend::{Trend, Trends};
+use base::error::Result;
+use program::{Axis, Name, Precision, Role, Step, Trace};
+
+/// What a value that is compared with a recorded one claims to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// What the run should give.
+    Expected,
+    /// What a mistake gives. Noise that is larger than all that was recorded would excuse any, and excuses none.
+    Mistake,
+    /// What is computed in fewer bits: all but where the last of these falls.
+    Rounded(Precision),
+}
+
+/// How far rounding alone takes each step of one run, and what that excuses.
+#[derive(Clone)]
+pub struct Agreement {
+    /// The noise of each step, computed from what was recorded where that is all there.
+    noise: HashMap<Name, Noise>,
+    /// The noise of each step of the whole run, from its inputs on.
+    of_run: HashMap<Name, Noise>,
+    /// What the cells of a step of a run in 16 bits may be off by in common.
+    trends: HashMap<Name, Trends>,
+    /// The 16-bit type that was recorded.
+    half: Option<Precision>,
+    /// Whether NaN among recorded values stands for what was not recorded, which agrees with everything.
+    has_gaps: bool,
+}
+
+/// The noise of a step, relative to the size of its rows, a row being what the last axis runs over. So the rounding of
+/// one huge token does not excuse what the others differ by.
+#[derive(Clone, Copy, Default)]
+struct Noise {
+    /// The largest difference of a row that rounding alone makes, divided by the row's size.
+    ratio: f64,
+    /// The size that a row is taken to have at least: that of the middle one. The noise of a small row can come from
+    /// larger numbers that cancelled.
+    least: f64,
+    /// What the noise is multiplied by.
+    allowed: f64,
+    /// What masked cells hold, if it is a number. They say nothing of a row's size.
+    fill: Option<f64>,
+}
+
+impl Agreement {
+    /// Measures the noise of a run: the difference of every step's value from what it is in f64, when it is computed as it
+    /// was recorded, in the type of the run or with every value rounded to `half`. `recorded` has what was recorded, given
+    /// tensors among it, in the type of the run; NaN in it stands for what was not recorded if it `has_gaps`.
+    pub fn measured(
+        trace: &Trace,
+        recorded: &HashMap<Name, Tensor>,
+        half: Option<DType>,
+        has_gaps: bool,
+    ) -> Result<Self> {
+        let rounded = half.map_or_else(|| Ok(HashMap::new()), |half| rounded(trace, half))?;
+        let exact = exact(trace)?;
+        let half = half.and_then(Precision::of_tensors);
+        let (noise, of_run, trends) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut this = Self { noise, of_run, trends, half, has_gaps };
+        for step in trace.steps() {
+            let Some(exact) = exact.get(&step.name) else { continue };
+            // Without a type of its own, the run is rounded as it is.
+            let rounded = rounded.get(&step.name).unwrap_or(&step.value);
+            this.add(step, exact, rounded, ALLOWED)?;
+        }
+        this.of_run.clone_from(&this.noise);
+        if let Some(half) = half {
+            this.add_single_steps(trace, recorded, half)?;
+        }
+        Ok(this)
+    }
+
+    /// The noise of steps in 16 bits that are computed from recorded values, which may have been rounded when they were
+    /// recorded.
+    fn add_single_steps(
+        &mut self,
+        trace: &Trace,
+        recorded: &HashMap<Name, Tensor>,
+        half: Precision,
+    ) -> Result<()> {
+        for step in trace.steps().iter().filter(|step| step.is_computed()) {
+            let inputs = trace.read_by(step).into_iter();
+            let inputs = inputs.map(|input| Some((input.name, recorded.get(&input.name)?)));
+            let Some(inputs) = inputs.collect::<Option<Vec<_>>>() else { continue };
+            let (mut exact, mut shaken) = (Vec::new(), Vec::new());
+            for (name, value) in inputs {
+                let is_float = value.dtype().is_float();
+                let wide = if is_float { value.to_dtype(DType::F64)? } else { value.clone() };
+                let is_setting = matches!(name.role(), Role::Setting | Role::Random);
+                let is_rounded = is_float && !is_setting;
+                shaken.push(if is_rounded {
+                    shake(&wide, half.spacing() / 2.0)?
+                } else {
+                    wide.clone()
+                });
+                exact.push(wide);
+            }
+            let eval = |inputs: &[Tensor]| step.op.eval(&inputs.iter().collect::<Vec<_>>());
+            self.add(step, &eval(&exact)?, &half.round(&eval(&shaken)?)?, ALLOWED_ALONE)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the noise of a step that is `rounded` where it would be `exact`.
+    fn add(&mut self, step: &Step, exact: &Tensor, rounded: &Tensor, allowed: f64) -> Result<()> {
+        let noise = Noise { allowed, ..Noise::of(step, exact, rounded)? };
+        if let Some(half) = self.half {
+            let adds_up = allowed > ALLOWED_ALONE;
+            // Code rounds constants too, such as the scale of the scores, by half of the spacing at most.
+            let factor = if adds_up { DIRECTION * noise.ratio } else { half.spacing() / 2.0 };
+            let is_masked = |value| noise.is_masked(value);
+            let trends = Trends::of(&step.axes, exact, rounded, factor, adds_up, is_masked)?;
+            self.trends.insert(step.name, trends);
+        }
+        self.noise.insert(step.name, noise);
+        Ok(())
+    }
+
+    /// The 16-bit type that was recorded, if one was.
+    pub fn half(&self) -> Option<Precision> {
+        self.half
+    }
+
+    /// Whether a recorded value of a step is this one, but for rounding.
+    pub fn holds(
+        &self,
+        step: Name,
+        recorded: &Tensor,
+        value: &Tensor,
+        claim: Claim,
+    ) -> Result<bool> {
+        if recorded.dims() != value.dims() {
+            return Ok(false);
+        }
+        let of_large_noise = if claim == Claim::Expected { OF_LARGE_NOISE } else { 0.0 };
+        match claim {
+            Claim::Rounded(precision) if precision != Precision::Tf32 => {
+                Ok(self.holds_within(step, recorded, value, of_large_noise)?
+                    || are_one_bit_apart(recorded, value, precision)?)
+            }
+            _ => self.holds_within(step, recorded, value, of_large_noise),
+        }
+    }
+
+    fn holds_within(
+        &self,
+        step: Name,
+        recorded: &Tensor,
+        value: &Tensor,
+        of_large_noise: f64,
+    ) -> Result<bool> {
+        let by_type = self.by_type(recorded);
+        let noise = self.noise.get(&step).copied().unwrap_or_default();
+        let allowed = noise.allowed(recorded, of_large_noise)?;
+        let has_disagreed = AtomicBool::new(false);
+        let rows = |(is_within, trend): &mut (bool, Trend), recorded: &[f64], value: &[f64]| {
+            // One row that is off decides.
+            if has_disagreed.load(Ordering::Relaxed) {
+                return;
+            }
+            let within = |tolerance: Tolerance| {
+                recorded.iter().zip(value).all(|(recorded, value)| {
+                    tolerance.excess(*recorded, *value) <= 1.0
+                        || (self.has_gaps && recorded.is_nan())
+                })
+            };
+            trend.add(recorded, value, |value| noise.is_masked(value));
+            if within(by_type) {
+                return;
+            }
+            *is_within = false;
+            let rounding = Tolerance { rtol: 0.0, atol: allowed * noise.size(value) };
+            if !within(by_type.looser(rounding)) {
+                has_disagreed.store(true, Ordering::Relaxed);
+            }
+        };
+        let all = (true, Trend::default());
+        let (is_within, trend) = over_rows(recorded, value, all, rows, |all, more| {
+            all.0 &= more.0;
+            all.1.join(&more.1);
+        })?;
+        let agrees = !has_disagreed.into_inner();
+        let is_size_alone = agrees && (is_within || trend.has_no_direction(noise.ratio));
+        match self.trends.get(&step).filter(|_| is_size_alone) {
+            Some(trends) => trends.allow(recorded, value, |value| noise.is_masked(value)),
+            None => Ok(is_size_alone),
+        }
+    }
+
+    /// The largest difference of two values of a step, in multiples of the noise of the run; nothing where it has none.
+    pub fn multiple(&self, step: Name, recorded: &Tensor, value: &Tensor) -> Result<Option<f64>> {
+        let Some(noise) = self.of_run.get(&step).filter(|noise| noise.ratio > 0.0) else {
+            return Ok(None);
+        };
+        largest_of_rows(recorded, value, |recorded, value| {
+            noise.difference(recorded, value) / (noise.ratio * noise.size(value))
+        })
+        .map(Some)
+    }
+
+    /// What numbers may differ by for their type. What the user allows says what differs, not what explains it.
+    fn by_type(&self, recorded: &Tensor) -> Tolerance {
+        let tolerance = Tolerance::of(recorded.dtype());
+        let half = self.half.and_then(Precision::dtype);
+        half.map_or(tolerance, |half| tolerance.looser(Tolerance::of(half)))
+    }
+}
+
+impl Noise {
+    fn of(step: &Step, exact: &Tensor, rounded: &Tensor) -> Result<Self> {
+        let fill = step.op.operation().fill().filter(|fill| fill.is_finite());
+        let fill = fill.map_or_else(|| lowest_score(step, exact), |fill| Ok(Some(fill)))?;
+        let mut noise = Self { fill, ..Self::default() };
+        let size = |sizes: &mut Vec<f64>, row: &[f64], _: &[f64]| sizes.push(noise.size(row));
+        let mut sizes = over_rows(exact, exact, Vec::new(), size, Vec::append)?;
+        let middle = sizes.len() / 2;
+        if !sizes.is_empty() {
+            noise.least = *sizes.select_nth_unstable_by(middle, f64::total_cmp).1;
+        }
+        noise.ratio = largest_of_rows(rounded, exact, |rounded, exact| {
+            noise.difference(rounded, exact) / noise.size(exact)
+        })?;
+        Ok(noise)
+    }
+
+    /// What the numbers of a row may be off by, relative to its size: `of_large_noise` where that is more than all that was
+    /// recorded.
+    fn allowed(&self, recorded: &Tensor, of_large_noise: f64) -> Result<f64> {
+        let allowed = self.allowed * self.ratio;
+        if allowed <= OF_LARGE_NOISE {
+            return Ok(allowed);
+        }
+        let largest = largest_of_rows(recorded, recorded, |row, _| {
+            let finite = row.iter().copied().filter(|value| value.is_finite());
+            finite.map(f64::abs).fold(0.0, f64::max)
+        })?;
+        Ok(if allowed * self.least <= largest { allowed } else { of_large_noise })
+    }
+
+    /// The largest size of a row's finite values, but for masked ones.
+    fn size(&self, row: &[f64]) -> f64 {
+        let counts = |value: &f64| value.is_finite() && !self.is_masked(*value);
+        row.iter().copied().filter(counts).map(f64::abs).fold(self.least, f64::max)
+    }
+
+    /// The largest finite difference of two rows, but for masked cells.
+    fn difference(&self, left: &[f64], right: &[f64]) -> f64 {
+        let cells = left.iter().zip(right).filter(|(_, right)| !self.is_masked(**right));
+        let differences = cells.map(|(left, right)| difference(*left, *right).abs());
+        differences.filter(|difference| difference.is_finite()).fold(0.0, f64::max)
+    }
+
+    /// Whether a value is the mask's fill, rounded or not, or lies beyond it where no score does.
+    fn is_masked(&self, value: f64) -> bool {
+        let is_beyond = |fill: f64| fill.abs() >= BEYOND_SCORES && value / fill >= 0.5;
+        self.fill.is_some_and(|fill| (value - fill).abs() <= fill.abs() / 100.0 || is_beyond(fill))
+    }
+}
+
+/// The lowest finite score, if no score is as low: it comes from a mask that is added, here or before.
+fn lowest_score(step: &Step, value: &Tensor) -> Result<Option<f64>> {
+    if step.axes.iter().last().is_none_or(|(axis, _)| axis != Axis::Key) {
+        return Ok(None);
+    }
+    let lowest = -largest_of_rows(value, value, |row, _| {
+        -row.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::min)
+    })?;
+    Ok(Some(lowest).filter(|lowest| *lowest <= -BEYOND_SCORES))
+}
+
+/// The computed values of the run in f64.
+pub fn exact(trace: &Trace) -> Result<HashMap<Name, Tensor>> {
+    rerun(trace, |value| value.to_dtype(DType::F64))
+}
+
+/// The computed values of the run, every number rounded to a 16-bit type as it is made.
+pub fn rounded(trace: &Trace, half: DType) -> Result<HashMap<Name, Tensor>> {
+    rerun(trace, |value| value.to_dtype(half)?.to_dtype(DType::F32))
+}
+
+/// The computed values of the run, each number rounded as it is made; booleans stay.
+fn rerun(
+    trace: &Trace,
+    round: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<HashMap<Name, Tensor>> {
+    let rounded = trace.run_with(|step, inputs| {
+        let value = if step.is_computed() { step.op.eval(inputs)? } else { step.value.clone() };
+        let rounded = if value.dtype().is_float() { round(&value)? } else { value.clone() };
+        if step.name != Name::RopeFreqs {
+            return Ok::<_, base::Error>(rounded);
+        }
+        // Frequencies are powers in f32, of which the last bit is not the same everywhere. Nobody keeps them in 16 bits:
+        // positions times them would be nowhere near.
+        let wide = value.to_dtype(rounded.dtype())?;
+        let is_exact = wide.dtype() == DType::F64;
+        Ok(if is_exact { wide.affine(1.0 + f64::from(f32::EPSILON), 0.0)? } else { wide })
+    })?;
+    let computed = rounded.steps().iter().filter(|step| step.is_computed());
+    Ok(computed.map(|step| (step.name, step.value.clone())).collect())
+}
+
+/// Numbers as they may have been before they were rounded to a type: each off by up to `by` of itself, equal ones alike,
+/// as the tokens of a padded sequence are.
+fn shake(value: &Tensor, by: f64) -> Result<Tensor> {
+    let shake = |value: f64| {
+        // The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+        let mut bits = value.to_bits();
+        for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9_u64), (27, 0x94d0_49bb_1331_11eb)] {
+            bits = (bits ^ (bits >> shift)).wrapping_mul(factor);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "any number between -1 and 1 does")]
+        let part = (bits ^ (bits >> 31)) as f64 / u64::MAX as f64 * 2.0 - 1.0;
+        if value.is_finite() { value * (1.0 + by * part) } else { value }
+    };
+    let cells = cells(value)?.into_iter().map(shake).collect();
+    Ok(Tensor::from_vec(cells, value.shape(), value.device())?)
+}
+
+/// Whether both are numbers of a narrow type and the same, but for sums in another order that fall on the other side of a tie.
+fn are_one_bit_apart(left: &Tensor, right: &Tensor, precision: Precision) -> Result<bool> {
+    if !is_exact_in(left, precision)? || !is_exact_in(right, precision)? {
+        return Ok(false);
+    }
+    let one_apart = compare(left, right, Tolerance { rtol: precision.spacing(), atol: 1e-5 })?;
+    let ties = compare(left, right, Tolerance { rtol: 1e-6, atol: 1e-7 })?;
+    Ok(one_apart.mismatched == 0 && ties.mismatched * TIES <= ties.count)
+}
+
+/// Whether `value` comes much nearer to what was `recorded` than the `expected` one does, where the two differ.
+pub fn is_nearer(recorded: &Tensor, value: &Tensor, expected: &Tensor) -> Result<bool> {
+    // NaN or an infinity where the expected one has a number is as far as can be.
+    let is_apart = |left: f64, right: f64| {
+        (left - right).abs().is_infinite() || left.is_nan() != right.is_nan()
+    };
+    let finite = |apart: f64| if apart.is_finite() { apart.abs() } else { 0.0 };
+    let (recorded, value, expected) = (cells(recorded)?, cells(value)?, cells(expected)?);
+    let (mut by_value, mut by_expected, mut explains_most) = (0.0, 0.0, false);
+    for ((recorded, value), expected) in recorded.into_iter().zip(value).zip(expected) {
+        if value.total_cmp(&expected).is_ne() {
+            by_value += finite(recorded - value);
+            by_expected += finite(recorded - expected);
+            explains_most |= is_apart(recorded, expected) && !is_apart(recorded, value);
+        }
+    }
+    Ok(explains_most || by_value <= NEARER * by_expected)
+}
+
+/// Whether what `recorded` is off by is what `rounded` is off by, cell by cell. A factor that all numbers share is looked at
+/// apart: rounding that cuts has one too, and so has many a mistake.
+pub fn is_same_rounding(recorded: &Tensor, expected: &Tensor, rounded: &Tensor) -> Result<bool> {
+    let number = |number: f64| if number.is_finite() { number } else { 0.0 };
+    let off = |other: &Tensor| -> Result<Vec<f64>> {
+        let apart = other.to_dtype(expected.dtype())?.sub(expected)?;
+        Ok(cells(&apart)?.into_iter().map(number).collect())
+    };
+    let dot = |left: &[f64], right: &[f64]| -> f64 {
+        left.iter().zip(right).map(|(left, right)| left * right).sum()
+    };
+    let expected: Vec<f64> = {
+        let cells = cells(expected)?;
+        cells.into_iter().map(number).collect()
+    };
+    let (recorded, rounded) = (off(recorded)?, off(rounded)?);
+    if rounded.iter().filter(|off| **off != 0.0).count() < LEAST_CELLS {
+        return Ok(false);
+    }
+    let square = dot(&expected, &expected);
+    let [factor_recorded, factor_rounded] =
+        [&recorded, &rounded].map(|off| dot(off, &expected) / square);
+    let rest = |off: &[f64], factor: f64| -> Vec<f64> {
+        off.iter().zip(&expected).map(|(off, expected)| off - factor * expected).collect()
+    };
+    let (of_recorded, of_rounded) =
+        (rest(&recorded, factor_recorded), rest(&rounded, factor_rounded));
+    let [size, size_rounded] = [&of_recorded, &of_rounded].map(|rest| dot(rest, rest).sqrt());
+    let cosine = dot(&of_recorded, &of_rounded) / (size * size_rounded);
+    let is_as_large = size * AS_LARGE >= size_rounded && size <= AS_LARGE * size_rounded;
+    let is_factor = (factor_recorded - factor_rounded).abs() <= size_rounded / square.sqrt();
+    Ok(cosine > SAME_ROUNDING && is_as_large && is_factor)
+}

@@ -1,0 +1,194 @@
+//! Which numbers of a step may be others, for the recorded values to say?
+
+use super::candidate::{Candidate, cost};
+use super::fit::Free;
+use super::grammar::kernels::part_of_sum as summed;
+use super::grammar::numbers::{scaled, shifted, short, usual, with_number};
+use super::mistakes::knobs;
+use base::lang;
+use config::Sizes;
+use program::{
+    Change, Edit, Kind, Knob, Linear, Name, Op, Range, Role, Scaling, Slip, Step, Trace, Weighting,
+    whole,
+};
+
+/// Norms of which code states one ε.
+const SHARED: &[&[Name]] = &[
+    &[Name::QNorm, Name::KNorm, Name::VNorm],
+    &[Name::QNorm, Name::KNorm],
+    &[Name::QRotNorm, Name::KRotNorm],
+    &[Name::CQNorm, Name::CKvNorm],
+];
+
+/// The numbers of a step's operation, and of the settings that it reads: for all that read these, and for the step alone.
+pub fn of_operations<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> Vec<Free<'f>> {
+    let settings = trace.read_by(step).into_iter().filter(|read| read.name.role() == Role::Setting);
+    let settings = settings.flat_map(|setting| {
+        let knobs = || knobs(&setting.op).into_iter();
+        let reader = step.name;
+        let fed = knobs().map(move |knob| {
+            let free = of_knob(setting.name, knob, sizes);
+            let with = free.with;
+            let with = move |number| fed(&with(number)?, setting.name, reader);
+            Free { with: Box::new(with), ..free }
+        });
+        fed.chain(knobs().map(|knob| of_knob(setting.name, knob, sizes)))
+    });
+    let own = knobs(&step.op).into_iter().map(|knob| of_knob(step.name, knob, sizes));
+    own.chain(settings).collect()
+}
+
+/// A factor and an addend of a step's value; factors of what it reads, where these are none of its value; and multiples of
+/// other steps that are added to it.
+pub fn of_values<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> Vec<Free<'f>> {
+    let at = step.name;
+    let linear = |meant: f64, with: Box<dyn Fn(f64) -> Option<Candidate> + 'f>| {
+        let (range, usual, is_rough) = (Range::Factor, vec![2.0, 0.5], false);
+        Free { meant, range, usual, is_rough, with }
+    };
+    let mut all = vec![
+        linear(1.0, Box::new(move |factor| scaled(at, factor, sizes))),
+        linear(0.0, Box::new(move |addend| Some(shifted(at, addend)))),
+    ];
+    let is_curved = matches!(
+        step.op,
+        Op::Weighting(Weighting::Softmax { .. })
+            | Op::Scaling(Scaling::SoftCap { .. })
+            | Op::Linear(Linear::Project { .. })
+    );
+    let read = trace.read_by(step).into_iter().enumerate().filter(|_| is_curved);
+    all.extend(read.map(|(slot, read)| Free {
+        meant: 1.0,
+        range: Range::Positive,
+        usual: vec![0.1, 0.125, 0.25, 0.5, 2.0, 4.0, 8.0, 10.0],
+        is_rough: false,
+        with: Box::new(move |factor| {
+            let what = tr!(
+                "{read}, which it reads, is multiplied by {factor}",
+                read = read.name,
+                factor = short(factor)
+            );
+            let change = Change::Before(slot, Scaling::By { factor }.into(), Vec::new());
+            let made = Candidate::at(at, Kind::Inserted, cost::RARE, change, what);
+            Some(made.with_number("factor", 1.0, factor))
+        }),
+    }));
+    all.extend(sums(trace, step).into_iter().map(|with| linear(0.0, with)));
+    all.extend(part_of_sum(trace, step));
+    all
+}
+
+/// How many products are added up, of the first or of the last.
+fn part_of_sum<'f>(trace: &'f Trace, step: &'f Step) -> Vec<Free<'f>> {
+    let inner = trace.read_by(step).first().map(|read| read.axes.shape()).unwrap_or_default();
+    let (Op::Linear(_), Some((size, rest))) = (&step.op, inner.split_last()) else {
+        return Vec::new();
+    };
+    let (size, axis, at) = (*size, rest.len(), step.name);
+    if !(3..=MOST_SUMMED).contains(&size) {
+        return Vec::new();
+    }
+    let free = |is_head: bool| Free {
+        meant: 0.0,
+        range: Range::Whole(1, i64::try_from(size).unwrap_or(i64::MAX) - 1),
+        usual: Vec::new(),
+        is_rough: false,
+        with: Box::new(move |count| {
+            let (change, what) = summed(is_head, whole(count)?, (axis, size));
+            Some(Candidate::at(at, Kind::Axes, cost::FITTED, change, what))
+        }),
+    };
+    [true, false].map(free).into()
+}
+
+/// Of longer sums the usual parts are tried alone, which the grammar has.
+const MOST_SUMMED: usize = 128;
+
+/// So many times another step is added to a step's value, or to what it reads first in its place.
+fn sums<'f>(trace: &'f Trace, step: &'f Step) -> Vec<Box<dyn Fn(f64) -> Option<Candidate> + 'f>> {
+    let at = step.name;
+    let first = trace.read_by(step).first().map(|read| read.name);
+    let bases = [None, first.filter(|first| trace.computes(*first))];
+    let bases = bases.into_iter().enumerate().filter(|(place, base)| *place == 0 || base.is_some());
+    let others = || trace.steps().iter().filter(|other| other.name != at && other.axes.count() > 1);
+    let mut all: Vec<Box<dyn Fn(f64) -> Option<Candidate> + 'f>> = Vec::new();
+    for (_, base) in bases {
+        for other in others().map(|other| other.name) {
+            all.push(Box::new(move |factor| {
+                if factor.abs() < 1e-6 {
+                    return None;
+                }
+                let op = Op::from(Slip::AddTimes { factor, addend: 0.0 });
+                let (change, what) = match base {
+                    None => (Change::After(op, vec![other]), tr!("it")),
+                    Some(first) => (Change::Become(op, vec![first, other]), first.as_str()),
+                };
+                let told = tr!(
+                    "{factor} times {other} is added to {what}",
+                    factor = short(factor),
+                    other,
+                    what
+                );
+                let made = Candidate::at(at, Kind::Inserted, cost::FITTED, change, told);
+                Some(made.with_number("factor", 0.0, factor))
+            }));
+        }
+    }
+    all
+}
+
+/// The ε of norms: of those that share one first, then of each alone.
+pub fn of_norms<'f>(trace: &'f Trace, sizes: &'f Sizes) -> Vec<Free<'f>> {
+    let has_eps = |name: &Name| trace.step(*name).is_some_and(|step| eps(step).is_some());
+    let shared =
+        SHARED.iter().filter(|names| names.iter().all(has_eps)).map(|names| names.to_vec());
+    let alone = trace.steps().iter().map(|step| vec![step.name]);
+    let norms = shared.chain(alone.filter(|names| names.iter().all(has_eps)));
+    let free = norms.filter_map(|norms| {
+        let knob = eps(trace.step(*norms.first()?)?)?;
+        let with = move |found| with_eps(trace, &norms, found, sizes);
+        let free = of_knob(Name::QNorm, knob, sizes);
+        Some(Free { is_rough: true, with: Box::new(with), ..free })
+    });
+    free.collect()
+}
+
+fn eps(step: &Step) -> Option<Knob> {
+    knobs(&step.op).into_iter().find(|knob| knob.name == "eps")
+}
+
+/// The candidate that these norms have another ε, which is as likely in whatever digits.
+fn with_eps(trace: &Trace, norms: &[Name], found: f64, sizes: &Sizes) -> Option<Candidate> {
+    let one = |name: &Name| with_number(*name, &eps(trace.step(*name)?)?, found, sizes);
+    let all = norms.iter().map(one).collect::<Option<Vec<Candidate>>>()?;
+    let first = all.first()?;
+    let names: Vec<&str> = norms.iter().map(|name| name.as_str()).collect();
+    let told = first.summary.strip_prefix(names.first()?)?;
+    Some(Candidate {
+        summary: format!("{}{told}", lang::list(&names)),
+        edits: all.iter().flat_map(|made| made.edits.clone()).collect(),
+        cost: cost::COMMON,
+        ..first.clone()
+    })
+}
+
+fn of_knob(at: Name, knob: Knob, sizes: &Sizes) -> Free<'_> {
+    Free {
+        meant: knob.value,
+        range: knob.range,
+        usual: usual(&knob, sizes),
+        is_rough: false,
+        with: Box::new(move |number| with_number(at, &knob, number, sizes)),
+    }
+}
+
+/// The same mistake at one reader of a setting alone.
+fn fed(made: &Candidate, setting: Name, reader: Name) -> Option<Candidate> {
+    let [Edit { change: Change::Replace(op), .. }] = made.edits.as_slice() else { return None };
+    Some(Candidate {
+        edits: vec![Edit::new(reader, Change::Feed(1, op.clone(), Vec::new()))],
+        summary: made.summary.replacen(setting.as_str(), reader.as_str(), 1),
+        cost: made.cost + 1,
+        ..made.clone()
+    })
+}

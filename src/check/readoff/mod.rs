@@ -1,0 +1,30 @@
+//! Which mistakes do the recorded values of a step show by themselves: cells left out, rows in other places, positions and
+//! frequencies that are not the run's?
+
+mod blocked;
+mod cells;
+mod frequencies;
+mod positions;
+mod rows;
+
+use super::candidate::Candidate;
+use super::scope::Scope;
+use base::error::Result;
+use program::Name;
+
+/// Beyond so many places of an axis they are not looked for elsewhere.
+const MOST_PLACES: usize = 128;
+
+/// The mistakes that the values of a wrong step show, whatever it is.
+pub fn of_places(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
+    let mut all = positions::candidates(scope, at)?;
+    all.extend(rows::moved(scope, at)?);
+    all.extend(frequencies::candidates(scope, at)?);
+    all.extend(rows::packed(scope, at)?);
+    Ok(all)
+}
+
+/// Numbers that are left out at random, and masks.
+pub fn of_cells(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
+    cells::candidates(scope, at)
+}

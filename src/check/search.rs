@@ -1,0 +1,344 @@
+//! Which mistakes explain the recorded steps that are wrong?
+//!
+//! Candidates are tried from cheap to dear, each in the smallest part of the run first: most fail there. What a candidate
+//! gives must hold at every recorded step that it changes, the right ones too.
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::{Duration, Instant};
+
+use rayon::prelude::*;
+
+use super::agreement::{Claim, is_nearer};
+use super::candidate::{Candidate, cost};
+use super::cells::{cells, gain, is_as_near};
+use super::finding::Finding;
+use super::scope::{Prediction, Scope};
+use super::thresholds::{LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
+use super::tolerance::Tolerance;
+use base::error::Result;
+use program::{Change, Heads, Name, Op, Program, of_pairs};
+
+/// Where all steps together have more numbers than this, a rare mistake that the smallest part does not show is not tried.
+const LARGE: u128 = 1 << 23;
+
+/// A candidate that explains wrong steps.
+pub struct Explanation {
+    pub candidate: Candidate,
+    pub steps: Vec<Name>,
+    /// How much nearer it comes to what was recorded, over all steps that it changes.
+    gain: f64,
+    /// Whether it is told beside one that costs less.
+    is_rival: bool,
+}
+
+/// The search.
+pub struct Search<'a> {
+    /// Parts of the run, the smallest first, and the whole last.
+    scopes: Vec<Scope<'a>>,
+    /// The recorded steps that are wrong.
+    wrong: Vec<Name>,
+    /// Those that are off in finite numbers, by which alone a mistake without a name is known.
+    telling: Vec<Name>,
+    explanations: Vec<Explanation>,
+    is_large: bool,
+    patience: Duration,
+}
+
+/// How long candidates would have taken that were not tried.
+pub type Untried = Option<Duration>;
+
+/// Pairs of mistakes, or how long they would have taken.
+pub type Pairs = std::result::Result<Vec<[Candidate; 2]>, Duration>;
+
+impl<'a> Search<'a> {
+    /// The search for what explains these recorded steps of a run. No set of candidates is begun that would take longer than
+    /// `patience`.
+    pub fn new(whole: Scope<'a>, wrong: &[Name], patience: Duration) -> Result<Self> {
+        let mut telling = Vec::new();
+        for step in wrong {
+            if tells(&whole, *step)? {
+                telling.push(*step);
+            }
+        }
+        let numbers: u128 = whole.trace().steps().iter().map(|step| step.axes.count()).sum();
+        let scopes = match wrong.first() {
+            Some(first) => whole.with_parts(*first)?,
+            None => vec![whole],
+        };
+        let is_large = scopes.len() > 1 && numbers > LARGE;
+        let (wrong, explanations) = (wrong.to_vec(), Vec::new());
+        Ok(Self { scopes, wrong, telling, explanations, is_large, patience })
+    }
+
+    /// The parts of the run and the whole, the smallest first.
+    pub fn scopes(&self) -> &[Scope<'a>] {
+        &self.scopes
+    }
+
+    /// The whole run.
+    pub fn whole(&self) -> &Scope<'a> {
+        &self.scopes[self.scopes.len() - 1]
+    }
+
+    /// The recorded steps that are wrong.
+    pub fn wrong(&self) -> &[Name] {
+        &self.wrong
+    }
+
+    /// Whether the run is so large that rare mistakes which a few of its rows do not show are not tried.
+    pub fn is_large(&self) -> bool {
+        self.is_large
+    }
+
+    /// The wrong steps that nothing explains yet.
+    pub fn open(&self) -> Vec<Name> {
+        let explained = |step: &&Name| self.explanations.iter().any(|one| one.steps.contains(step));
+        self.wrong.iter().filter(|step| !explained(step)).copied().collect()
+    }
+
+    /// Whether open steps are off in enough numbers to tell a mistake without a name.
+    pub fn tells(&self) -> bool {
+        self.open().iter().any(|step| self.telling.contains(step))
+    }
+
+    /// Tries candidates in order of cost, until one explains every wrong step.
+    pub fn try_by_cost(&mut self, mut candidates: Vec<Candidate>) -> Result<Untried> {
+        candidates.sort_by_key(|candidate| candidate.cost);
+        let (started, mut tried) = (Instant::now(), 0_u32);
+        for equal in candidates.chunk_by(|left, right| left.cost == right.cost) {
+            let count = u32::try_from(equal.len()).unwrap_or(u32::MAX);
+            let estimate = (started.elapsed() / tried.max(1)).saturating_mul(count);
+            if tried > 0 && estimate > self.patience {
+                return Ok(Some(estimate));
+            }
+            self.try_all(equal)?;
+            // One that explains all is simpler than several.
+            if self.explanations.iter().any(|one| one.steps.len() == self.wrong.len()) {
+                break;
+            }
+            tried = tried.saturating_add(count);
+        }
+        Ok(None)
+    }
+
+    /// Tries candidates, whatever they cost, and keeps those that explain something and contradict nothing.
+    pub fn try_all(&mut self, candidates: &[Candidate]) -> Result<bool> {
+        let segment = self.whole().segment(&self.wrong);
+        let reaching = candidates.par_iter().filter(|candidate| reaches(candidate, &segment));
+        let explanations = reaching.map(|candidate| self.explanation(candidate));
+        let explanations: Vec<Option<Explanation>> = explanations.collect::<Result<_>>()?;
+        let before = self.explanations.len();
+        self.explanations.extend(explanations.into_iter().flatten());
+        Ok(self.explanations.len() > before)
+    }
+
+    /// Tries candidates that are as likely as what explains the same steps at less cost, and are told beside it.
+    pub fn try_rivals(&mut self, candidates: &[Candidate]) -> Result<()> {
+        let before = self.explanations.len();
+        self.try_all(candidates)?;
+        self.explanations[before..].iter_mut().for_each(|one| one.is_rival = true);
+        Ok(())
+    }
+
+    /// What a candidate explains; nothing if it does not hold at all that it changes.
+    fn explanation(&self, candidate: &Candidate) -> Result<Option<Explanation>> {
+        let Some(program) = candidate.program(self.whole().trace()) else { return Ok(None) };
+        let claim = candidate.precision().map_or(Claim::Mistake, Claim::Rounded);
+        let is_rare = candidate.cost > cost::COMMON;
+        let Some((steps, prediction)) = self.sifted(&program, claim, is_rare, candidate)? else {
+            return Ok(None);
+        };
+        let is_told = candidate.is_known() || steps.iter().any(|step| self.telling.contains(step));
+        if steps.is_empty() || !is_told {
+            return Ok(None);
+        }
+        let mut sum = 0.0;
+        for name in &prediction.changed {
+            let pair = self.whole().pair(*name);
+            let Some(((recorded, expected), value)) = pair.zip(prediction.value(*name)) else {
+                return Ok(None);
+            };
+            if steps.contains(name) && !is_nearer(recorded, value, expected)? {
+                return Ok(None);
+            }
+            sum += gain(recorded, value, expected)?;
+        }
+        Ok(Some(Explanation { candidate: candidate.clone(), steps, gain: sum, is_rival: false }))
+    }
+
+    /// The wrong steps that a program gives as they were recorded, and all that it gives; nothing if it contradicts what was
+    /// recorded anywhere, which the smallest part of the run shows first.
+    fn sifted(
+        &self,
+        program: &Program,
+        claim: Claim,
+        is_rare: bool,
+        candidate: &Candidate,
+    ) -> Result<Option<(Vec<Name>, Prediction)>> {
+        let mut last = None;
+        let few_rows = self.scopes.iter().position(|scope| !scope.has_few_keys());
+        for (at, scope) in self.scopes.iter().enumerate() {
+            let Some(program) = scope.part_of(program) else {
+                let is_few_rows = few_rows == Some(at);
+                if is_rare && is_few_rows && self.is_large || !self.may_only_move(candidate)? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let Some(prediction) = scope.predict(&program, claim) else { return Ok(None) };
+            let is_wrong = |name: &&Name| self.wrong.contains(name) && scope.wrong().contains(name);
+            let steps: Vec<Name> = prediction.changed.iter().filter(is_wrong).copied().collect();
+            if steps.is_empty() && self.wrong.iter().all(|name| scope.wrong().contains(name)) {
+                return Ok(None);
+            }
+            last = Some((steps, prediction));
+        }
+        Ok(last)
+    }
+
+    /// The pairs of named mistakes that explain every wrong step together, where none does alone: the simplest first. Nothing
+    /// where that would take too long.
+    pub fn pairs(&self, named: &[Candidate], spent_each: Duration) -> Result<Pairs> {
+        let count = u32::try_from(named.len() * named.len() / 2).unwrap_or(u32::MAX);
+        let estimate = spent_each.saturating_mul(count);
+        if estimate > self.patience {
+            return Ok(Err(estimate));
+        }
+        let trace = self.whole().trace();
+        let at = |candidate: &Candidate| trace.position(self.site(candidate));
+        let placed: Vec<_> = named.iter().map(|candidate| (at(candidate), candidate)).collect();
+        let fitting = placed.par_iter().map(|(at, first)| {
+            let Some(program) = first.program(trace) else { return Ok(Vec::new()) };
+            let mut fitting = Vec::new();
+            let can_follow = |(behind, second): &&(_, &Candidate)| {
+                first.id != second.id && !first.contradicts(second) && at <= behind
+            };
+            for (_, second) in placed.iter().filter(can_follow) {
+                let Ok(both) = program.edited(&second.edits) else { continue };
+                let both = self.sifted(&both, Claim::Mistake, false, second)?;
+                if both.is_some_and(|(steps, _)| steps == self.wrong) {
+                    fitting.push([(*first).clone(), (*second).clone()]);
+                }
+            }
+            Ok(fitting)
+        });
+        let fitting: Vec<Vec<[Candidate; 2]>> = fitting.collect::<Result<_>>()?;
+        let mut pairs: Vec<[Candidate; 2]> = Vec::new();
+        for pair in fitting.into_iter().flatten() {
+            let ids = |[first, second]: &[Candidate; 2]| BTreeSet::from([first.id, second.id]);
+            if !pairs.iter().any(|known| ids(known) == ids(&pair)) {
+                pairs.push(pair);
+            }
+        }
+        Ok(Ok(pairs))
+    }
+
+    /// Whether a candidate does more than to move the numbers of a recorded step, or these are what was recorded, in whatever
+    /// places: then they have the same sums.
+    fn may_only_move(&self, candidate: &Candidate) -> Result<bool> {
+        let [edit] = candidate.edits.as_slice() else { return Ok(true) };
+        let is_moved = match &edit.change {
+            Change::After(Op::Heads(Heads::Rearrange(moved)), others) => {
+                others.is_empty() && moved.blocks.is_empty()
+            }
+            _ => false,
+        };
+        let whole = self.whole();
+        let Some((recorded, expected)) = whole.pair(edit.at).filter(|_| is_moved) else {
+            return Ok(true);
+        };
+        // Rows of weights all have the same sum; squares tell.
+        let sums = |recorded: &[f64], expected: &[f64]| {
+            let of =
+                |numbers: &[f64], of: fn(f64) -> f64| numbers.iter().copied().map(of).sum::<f64>();
+            let apart = |sum: fn(f64) -> f64| of(recorded, sum) - of(expected, sum);
+            let squares = |number: f64| number * number;
+            [
+                apart(|number| number),
+                apart(f64::abs),
+                of(expected, f64::abs),
+                apart(squares),
+                of(expected, squares),
+            ]
+        };
+        let parts = of_pairs(recorded, expected, sums)?;
+        let total = |at: usize| parts.iter().map(|sums| sums[at]).sum::<f64>();
+        let in_16_bits = whole.agreement().half().is_some();
+        let most = if in_16_bits { OF_SUMS_IN_16_BITS } else { OF_SUMS };
+        // Of NaN and infinities no sum says anything.
+        let is_near = |apart: f64, size: f64| apart.abs() <= most * size || !apart.is_finite();
+        let size = total(2);
+        Ok(is_near(total(0), size) && is_near(total(1), size) && is_near(total(3), total(4)))
+    }
+
+    /// The simplest mistakes that explain what can be explained. Others that explain the same at the same
+    /// cost stand beside them.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings: Vec<Finding> = Vec::new();
+        let mut open = self.wrong.clone();
+        let in_16_bits = self.whole().agreement().half().is_some();
+        while let Some(best) = self.simplest(&open) {
+            // Where its first step is explained already, it is told of the next.
+            let is_open = |step: &&Name| open.contains(step);
+            let site = self.site(&best.candidate);
+            let is_explained = self.wrong.contains(&site) && !open.contains(&site);
+            let next = best.steps.iter().find(is_open).filter(|_| is_explained);
+            let mut finding = best.candidate.finding(next.copied().unwrap_or(site));
+            for other in &self.explanations {
+                let (candidate, best_candidate) = (&other.candidate, &best.candidate);
+                let is_as_good = other.steps == best.steps
+                    && (other.is_rival || candidate.cost == best_candidate.cost);
+                let told = (candidate.id, candidate.summary.clone());
+                let is_new = candidate.summary != finding.summary
+                    && !finding.also.contains(&told)
+                    && !candidate.has_number_of(best_candidate, in_16_bits);
+                // Ways of one mistake are no alternatives.
+                let is_named_already = candidate.is_known()
+                    && (candidate.id == finding.id
+                        || finding.also.iter().any(|(id, _)| *id == candidate.id));
+                if is_as_good && is_new && !is_named_already {
+                    finding.also.push(told);
+                }
+            }
+            open.retain(|step| !best.steps.contains(step));
+            findings.push(finding);
+        }
+        findings.sort_by_key(|finding| self.whole().trace().position(finding.step));
+        findings
+    }
+
+    /// The first step that a candidate makes wrong by itself.
+    pub fn site(&self, candidate: &Candidate) -> Name {
+        candidate.site(self.whole().trace()).unwrap_or(Name::Output)
+    }
+
+    /// The simplest explanation of those that explain the most of some steps; of equal ones the one that comes nearest, or the
+    /// first where that makes no difference.
+    fn simplest(&self, open: &[Name]) -> Option<&Explanation> {
+        let covered =
+            |one: &Explanation| one.steps.iter().filter(|step| open.contains(step)).count();
+        let key = |one: &Explanation| (std::cmp::Reverse(covered(one)), one.candidate.cost);
+        let explaining = || self.explanations.iter().filter(|one| covered(one) > 0);
+        let best = explaining().map(key).min()?;
+        let equal = || explaining().filter(|one| key(one) == best);
+        let most = equal().map(|one| one.gain).fold(f64::NEG_INFINITY, f64::max);
+        equal().find(|one| is_as_near(one.gain, most))
+    }
+}
+
+/// Whether a candidate edits what leads to wrong steps, or what may.
+fn reaches(candidate: &Candidate, segment: &HashSet<Name>) -> bool {
+    candidate.edits.iter().any(|edit| segment.contains(&edit.at) || edit.change == Change::Exchange)
+}
+
+/// Whether a step is off in enough numbers to tell why: NaN agrees with whatever becomes NaN.
+fn tells(scope: &Scope, name: Name) -> Result<bool> {
+    let Some((recorded, expected)) = scope.pair(name) else { return Ok(false) };
+    let tolerance = Tolerance::of(recorded.dtype());
+    let (recorded, expected) = (cells(recorded)?, cells(expected)?);
+    let off = recorded.iter().zip(&expected).filter(|(recorded, expected)| {
+        let are_numbers = !recorded.is_nan() && !expected.is_nan();
+        are_numbers && tolerance.excess(**recorded, **expected) > 1.0
+    });
+    Ok(off.count() >= LEAST_TELLING.min(recorded.len()))
+}
