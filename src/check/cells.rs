@@ -100,3 +100,63 @@ pub fn largest_of_rows(
     let add = |most: &mut f64, left: &[f64], right: &[f64]| larger(most, number(left, right));
     over_rows(left, right, 0.0, add, |most, other| larger(most, *other))
 }
+
+/// Whether two tensors may hold the same numbers in other places: their sums, and those of sizes and squares, are off by no
+/// more than this part of them. Rows of weights all have the same sum; squares tell.
+pub fn have_equal_sums(left: &Tensor, right: &Tensor, part: f64) -> Result<bool> {
+    let sums = |left: &[f64], right: &[f64]| {
+        let of = |numbers: &[f64], of: fn(f64) -> f64| numbers.iter().copied().map(of).sum::<f64>();
+        let apart = |number: fn(f64) -> f64| of(left, number) - of(right, number);
+        let square = |number: f64| number * number;
+        [
+            apart(|number| number),
+            apart(f64::abs),
+            of(right, f64::abs),
+            apart(square),
+            of(right, square),
+        ]
+    };
+    let parts = of_pairs(left, right, sums)?;
+    let total = |at: usize| parts.iter().map(|sums| sums[at]).sum::<f64>();
+    // Of NaN and infinities no sum says anything.
+    let is_near = |apart: f64, size: f64| apart.abs() <= part * size || !apart.is_finite();
+    let size = total(2);
+    Ok(is_near(total(0), size) && is_near(total(1), size) && is_near(total(3), total(4)))
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::super::thresholds::{ALLOWED, OF_SUMS, OF_SUMS_IN_16_BITS};
+    use super::*;
+
+    /// Moved numbers have the same sums, however they were rounded; a thousandth more of each is told from that.
+    #[test]
+    fn sums_tell_moved_numbers_from_others() {
+        let numbers: Vec<f64> = (0..60).map(|at| f64::from(at * 37 % 60) - 21.5).collect();
+        let moved_by = |factor: f64| {
+            let moved = numbers.iter().rev().map(|number| number * factor).collect();
+            let [left, right] = [moved, numbers.clone()]
+                .map(|numbers| Tensor::from_vec(numbers, (6, 10), &Device::Cpu).expect("fits"));
+            let equal = |part| have_equal_sums(&left, &right, part).expect("numbers");
+            (equal(OF_SUMS), equal(OF_SUMS_IN_16_BITS))
+        };
+        let spacing = f64::from(f32::EPSILON);
+        assert_eq!(moved_by(1.0 + ALLOWED * spacing), (true, true));
+        assert_eq!(moved_by(1.0 + 2.0 * OF_SUMS), (false, true));
+        // The spacing of bf16.
+        assert_eq!(moved_by(1.0 + 1.0 / 256.0), (false, true));
+        assert_eq!(moved_by(1.125), (false, false));
+    }
+
+    /// Another number in one place shows in the squares of few numbers, where the sums stay.
+    #[test]
+    fn rows_with_the_same_sum_are_told_by_their_squares() {
+        let tensor = |numbers: &[f64]| Tensor::new(numbers, &Device::Cpu).expect("fits");
+        let (left, right) = (tensor(&[0.5, 0.25, 0.25]), tensor(&[0.75, 0.125, 0.125]));
+        assert!(!have_equal_sums(&left, &right, OF_SUMS).expect("numbers"));
+        let nan = tensor(&[f64::NAN, 0.0, 0.0]);
+        assert!(have_equal_sums(&nan, &right, OF_SUMS).expect("numbers"));
+    }
+}

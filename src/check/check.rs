@@ -5,16 +5,17 @@ use std::path::Path;
 
 use candle_core::Tensor;
 
-use super::brought::told_mask;
+use super::best_reading::explained;
 use super::flash::flash_errors;
+use super::found_masks::told_mask;
 use super::non_finite::NonFinite;
 use super::other_settings::{fits_under, fitting_keys, fitting_layer};
 use super::recomputed::{Recomputed, in_the_runs_type};
 use super::recorded::own_trace;
-use super::report::{Report, Status, StepReport};
+use super::report::Report;
+use super::step_report::{Status, StepReport};
 use super::streamed::same;
 use super::tolerance::Tolerances;
-use super::ways::judged;
 use base::error::Result;
 use config::{Config, Mask, Settings, Start};
 use file::{Files, Record, read_place};
@@ -97,7 +98,7 @@ fn checked_whole(
 ) -> Result<Checked> {
     let is_foreign = record.config.is_none();
     let mapped = map.apply(&mut [&mut record.entries[..]]).map_err(|error| error.in_file(path))?;
-    let found = judged(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
+    let found = explained(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
     let Recomputed {
         run,
         trace,

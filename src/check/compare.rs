@@ -222,6 +222,19 @@ mod tests {
         assert_eq!((found.left, found.right), (6.0, 7.0));
     }
 
+    /// In every type: a recorded 2 beside a recomputed 1 is off by all of it, and a 1 beside a 2 by a half.
+    #[test]
+    fn differences_are_relative_to_the_right() {
+        let (one, two) = (tensor(&[1.0], (1, 1)), tensor(&[2.0], (1, 1)));
+        let half = Tolerance { rtol: 0.5, atol: 0.0 };
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            let [one, two] = [&one, &two].map(|number| number.to_dtype(dtype).expect("converts"));
+            let found = |left, right| compare(left, right, half).expect("compares");
+            assert_eq!((found(&one, &two).mismatched, found(&one, &two).max_rel), (0, 0.5));
+            assert_eq!((found(&two, &one).mismatched, found(&two, &one).max_rel), (1, 1.0));
+        }
+    }
+
     #[test]
     fn a_nan_on_one_side_is_the_worst() {
         let left = tensor(&[1.0, f32::NAN, f32::NAN], (1, 3));

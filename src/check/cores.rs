@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::interpretation::{Interpretation, Seen, of_cells};
+use super::reading::{Draft, Reading, of_cells};
 use base::error::Result;
 use config::{End, Settings, Start};
 use file::{Entry, Record};
@@ -10,33 +10,20 @@ use foreign::{Caller, FoundMask, Match, Qkv, take_mask};
 use program::Name;
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
-pub fn cores(
-    record: &Record,
-    settings: &Settings,
-    (matches, unmatched): &Seen,
-    readings: Vec<Qkv>,
-) -> Result<Vec<Interpretation>> {
-    let mut record = record.clone();
-    let mut settings = settings.clone();
-    let has_output = settings.weights.is_some() || record.tensor(Name::WO.as_str()).is_some();
-    if !has_output {
-        settings.end.get_or_insert(End::Concat);
-    }
-    settings.end.get_or_insert_default();
-    let masks = match settings.attn_mask {
-        None => take_mask(&mut record, Caller::Core)?,
+pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
+    let has_output =
+        draft.settings.weights.is_some() || draft.record.tensor(Name::WO.as_str()).is_some();
+    draft.settings.end.get_or_insert(if has_output { End::default() } else { End::Concat });
+    let masks = match draft.settings.attn_mask {
+        None => take_mask(&mut draft.record, Caller::Core)?,
         Some(_) => Vec::new(),
     };
     let masks: Vec<Option<FoundMask>> =
         if masks.is_empty() { vec![None] } else { masks.into_iter().map(Some).collect() };
-    if settings.q.is_some() {
-        let with = |mask| {
-            let seen = (matches.clone(), unmatched.clone());
-            Interpretation::of(record.clone(), &settings, seen, mask)
-        };
-        return masks.into_iter().map(with).collect();
+    if draft.settings.q.is_some() {
+        return masks.into_iter().map(|mask| draft.clone().reading(mask)).collect();
     }
-    let readings = not_denied(readings, &record, &settings);
+    let readings = not_denied(readings, &draft.record, &draft.settings);
     // Attention to one key is none: whatever it lacks would seem right.
     let keys = |reading: &Qkv| {
         let axis = if reading.start == Start::Heads { 2 } else { 1 };
@@ -47,28 +34,26 @@ pub fn cores(
     for reading in
         readings.into_iter().filter(|reading| keys(reading) != Some(1) || most == Some(1))
     {
-        let mut record = record.clone();
+        let mut own = draft.clone();
         let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
-        record.entries.retain(|entry| !taken(&entry.name));
+        own.record.entries.retain(|entry| !taken(&entry.name));
         let entry = |(name, tensor): (Name, Tensor)| Entry::of(name.as_str(), tensor);
-        record.entries.extend(reading.tensors.into_iter().map(entry));
-        let mut settings = settings.clone();
-        settings.start = Some(reading.start);
-        settings.heads = settings.heads.or(reading.heads);
+        own.record.entries.extend(reading.tensors.into_iter().map(entry));
+        own.settings.start = Some(reading.start);
+        own.settings.heads = own.settings.heads.or(reading.heads);
         // What is a cache by its name may be all the keys.
         let (caches, others): (Vec<Match>, Vec<Match>) =
-            matches.iter().cloned().partition(|other| taken(&other.step));
-        let by_its_name = |own: &Match| {
-            let cache = caches.iter().find(|cache| cache.step == own.tensor);
-            let tensor = cache.map_or_else(|| own.tensor.clone(), |cache| cache.tensor.clone());
-            Match { tensor, ..own.clone() }
+            own.matches.into_iter().partition(|other| taken(&other.step));
+        let by_its_name = |found: &Match| {
+            let cache = caches.iter().find(|cache| cache.step == found.tensor);
+            let tensor = cache.map_or_else(|| found.tensor.clone(), |cache| cache.tensor.clone());
+            Match { tensor, ..found.clone() }
         };
-        let own = reading.matches.iter().map(by_its_name);
-        let matches: Vec<Match> = others.into_iter().chain(own).collect();
-        for mask in masks.clone() {
-            let seen = (matches.clone(), unmatched.clone());
-            match Interpretation::of(record.clone(), &settings, seen, mask) {
-                Ok(interpretation) => all.push(interpretation),
+        let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name));
+        let own = Draft { matches: matches.collect(), ..own };
+        for mask in &masks {
+            match own.clone().reading(mask.clone()) {
+                Ok(reading) => all.push(reading),
                 Err(error) => refused = refused.or(Some(error)),
             }
         }

@@ -10,9 +10,9 @@ use super::catalogue::Situation;
 use super::clues::clues;
 use super::explain::explain;
 use super::finding::{Diagnosis, Finding};
-use super::report::{Status, StepReport, mark_inherited};
 use super::rounding::{computed_in, in_fewer_bits, narrow_type, rounding};
 use super::scope::Scope;
+use super::step_report::{Status, StepReport, mark_inherited};
 use base::error::Result;
 use config::Config;
 use program::{Name, Program, Trace};
@@ -62,7 +62,7 @@ impl Case<'_> {
         }
         let (config, recorded) = (self.config, self.recorded);
         let situation = Situation { config, right: self.trace, recorded };
-        let mut diagnosis = explain(situation, self.whole()?, &wrong, patience)?;
+        let mut diagnosis = explain(situation, &whole, &wrong, patience)?;
         let mut unexplained = Vec::new();
         for step in std::mem::take(&mut diagnosis.unexplained) {
             match narrow_type(&whole, step)? {

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::report::{Report, StepReport, mark_inherited};
+use super::report::Report;
+use super::step_report::{StepReport, mark_inherited};
 use super::tolerance::Tolerances;
 use base::error::{Error, Result, bytes};
 use base::lang::Language;

@@ -21,9 +21,9 @@ use program::{Axis, Kind, Name, Range, Step, Trace};
 const LISTED: usize = 10;
 
 /// The explanation of wrong steps.
-struct Explainer<'a> {
+struct Explainer<'s, 'a> {
     situation: Situation<'a>,
-    search: Search<'a>,
+    search: Search<'s, 'a>,
     /// The wrong steps of which all that they read was recorded.
     direct: HashSet<Name>,
 }
@@ -32,7 +32,7 @@ struct Explainer<'a> {
 /// in a part of a step alone, what the recorded cells show, and pairs of mistakes with a name.
 pub fn explain(
     situation: Situation,
-    whole: Scope,
+    whole: &Scope,
     wrong: &[Name],
     patience: Duration,
 ) -> Result<Diagnosis> {
@@ -45,7 +45,7 @@ pub fn explain(
     Explainer { situation, search, direct }.explain()
 }
 
-impl Explainer<'_> {
+impl Explainer<'_, '_> {
     fn explain(mut self) -> Result<Diagnosis> {
         let all = candidates(&self.situation)?;
         let likely = self.likely(&all);
@@ -69,7 +69,7 @@ impl Explainer<'_> {
         let left_out = !unexplained.is_empty() && self.search.is_large();
         let diagnosis = Diagnosis { findings, unexplained, left_out, ..Diagnosis::default() };
         if diagnosis.unexplained.iter().any(|name| !self.direct.contains(name)) {
-            return self.with_pairs(diagnosis, all, untried, each);
+            return Ok(self.with_pairs(diagnosis, all, untried, each));
         }
         Ok(diagnosis)
     }
@@ -89,7 +89,8 @@ impl Explainer<'_> {
 
     /// Candidates with the numbers that come nearest to what was recorded.
     fn fitted(&self, wrong: &[Name], free: &[Free]) -> Result<Vec<Candidate>> {
-        let fitter = Fitter { scopes: self.search.scopes(), wrong };
+        let (whole, parts) = (self.search.whole(), self.search.parts());
+        let fitter = Fitter { whole, parts, is_large: self.search.is_large(), wrong };
         let mut all = Vec::new();
         for free in free {
             all.extend(fitter.fit(free)?.into_iter().flat_map(|number| free.candidates(number)));
@@ -181,14 +182,14 @@ impl Explainer<'_> {
         all: Vec<Candidate>,
         untried: Option<Duration>,
         each: Duration,
-    ) -> Result<Diagnosis> {
+    ) -> Diagnosis {
         let named: Vec<Candidate> = all.into_iter().filter(Candidate::is_known).collect();
         let pairs = match untried {
             Some(time) => Err(time),
-            None => self.search.pairs(&named, each)?,
+            None => self.search.pairs(&named, each),
         };
         let mut pairs = match pairs {
-            Err(time) => return Ok(Diagnosis { pairs: Pairs::TooLong(time), ..diagnosis }),
+            Err(time) => return Diagnosis { pairs: Pairs::TooLong(time), ..diagnosis },
             Ok(pairs) => pairs,
         };
         pairs.sort_by_key(|[first, second]| {
@@ -200,9 +201,9 @@ impl Explainer<'_> {
         let findings: Vec<Finding> =
             pairs.iter().take(LISTED).map(|pair| self.pair(pair)).collect();
         if findings.is_empty() {
-            return Ok(Diagnosis { pairs: tried, ..diagnosis });
+            return Diagnosis { pairs: tried, ..diagnosis };
         }
-        Ok(Diagnosis { findings, unexplained: Vec::new(), pairs: tried, ..diagnosis })
+        Diagnosis { findings, unexplained: Vec::new(), pairs: tried, ..diagnosis }
     }
 
     fn pair(&self, [first, second]: &[Candidate; 2]) -> Finding {

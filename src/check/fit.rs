@@ -72,7 +72,11 @@ const FAR: f64 = 1e3;
 
 /// The search for numbers, in the smallest of some scopes that shows a candidate.
 pub struct Fitter<'s, 'a> {
-    pub scopes: &'s [Scope<'a>],
+    pub whole: &'s Scope<'a>,
+    /// Parts of the run, the smallest first.
+    pub parts: &'s [Scope<'a>],
+    /// Whether the run is so large that a number which no part shows is not looked for.
+    pub is_large: bool,
     /// The recorded steps that are wrong.
     pub wrong: &'s [Name],
 }
@@ -101,10 +105,14 @@ impl Fitter<'_, '_> {
         Ok(best.into_iter().filter(|number| number.is_finite()).collect())
     }
 
+    /// The scopes in which a number is looked for, the smallest first.
+    fn scopes(&self) -> impl Iterator<Item = &Scope<'_>> {
+        self.parts.iter().chain(Some(self.whole).filter(|_| !self.is_large))
+    }
+
     /// The lowest and the highest number of the first wrong step: what a mask writes is one of them.
     fn extremes(&self) -> Result<Vec<f64>> {
-        let whole = self.scopes.last().zip(self.wrong.first());
-        let recorded = whole.and_then(|(whole, wrong)| whole.recorded(*wrong));
+        let recorded = self.wrong.first().and_then(|wrong| self.whole.recorded(*wrong));
         let Some(recorded) = recorded.map(cells).transpose()? else { return Ok(Vec::new()) };
         let least = recorded.iter().copied().fold(f64::INFINITY, f64::min);
         let most = recorded.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -172,14 +180,13 @@ impl Fitter<'_, '_> {
 
     /// What is left of the wrong steps that a number changes: recorded less predicted, of each cell.
     fn residual(&self, free: &Free, number: f64) -> Result<Option<Vec<f64>>> {
-        let whole = self.scopes.last().zip((free.with)(number));
-        let Some(program) = whole.and_then(|(whole, candidate)| candidate.program(whole.trace()))
-        else {
+        let candidate = (free.with)(number);
+        let program = candidate.and_then(|candidate| candidate.program(self.whole.trace()));
+        let Some(program) = program else {
             return Ok(None);
         };
         let part = |scope: &'_ Scope<'_>| scope.part_of(&program);
-        let Some((scope, program)) =
-            self.scopes.iter().find_map(|scope| Some((scope, part(scope)?)))
+        let Some((scope, program)) = self.scopes().find_map(|scope| Some((scope, part(scope)?)))
         else {
             return Ok(None);
         };

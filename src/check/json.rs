@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::finding::{Diagnosis, Finding, Pairs};
 use super::non_finite::{NonFinite, Place};
-use super::report::{Report, StepReport};
+use super::report::Report;
+use super::step_report::StepReport;
 use file::json_number;
 use program::Kind;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Tensor};
 
 use super::recomputed::{Recomputed, all_under};
+use super::report::FitsKeys;
 use super::tolerance::Tolerances;
 use base::error::Result;
 use config::Settings;
@@ -65,15 +66,6 @@ fn of_layer(flags: &Settings, prefix: &str) -> Result<Settings> {
             with_model(Settings { prefix, layer, ..(**stated).clone() })
         }
     }
-}
-
-/// A setting of seen keys under which a file is as it should be.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct FitsKeys {
-    /// The setting, as `key=value`.
-    pub setting: String,
-    /// Whether all is the same; otherwise all but the rows of padded queries.
-    pub is_same: bool,
 }
 
 /// The keys that recorded weights leave out, as the setting that says so, if the file is the same under it: those to which

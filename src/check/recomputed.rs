@@ -1,4 +1,4 @@
-//! A file's tensors beside those of its run, under each way to understand the file.
+//! How do a file's tensors compare with those of its run, under one reading of the file?
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,11 +9,12 @@ use super::agreement::Agreement;
 use super::diagnose::Case;
 use super::finding::Diagnosis;
 use super::half::half;
-use super::interpretation::{Interpretation, interpretations};
 use super::padding::{PaddedRows, Padding};
 use super::products::Lowered;
-use super::report::{Status, StepReport};
+use super::reading::Reading;
+use super::readings::readings;
 use super::scope::where_seen;
+use super::step_report::{Status, StepReport};
 use super::tolerance::Tolerances;
 use base::error::Result;
 use config::Settings;
@@ -88,7 +89,7 @@ impl Recomputed {
         self.unexplained() == 0 && findings.filter(|found| !found.is_rounding()).count() == 1
     }
 
-    /// Whether this way, in which nothing is turned, needs one mistake alone where another one turns something as well.
+    /// Whether this reading, in which nothing is turned, needs one mistake alone where another one turns something as well.
     pub fn is_plainer(&self, other: &Self) -> bool {
         other.is_turned() && other.unexplained() == self.unexplained() && self.has_one_mistake()
     }
@@ -132,26 +133,25 @@ pub fn all_under(
     tolerances: &Tolerances,
 ) -> Result<impl Iterator<Item = Recomputed>> {
     // What attention does nothing to is the same under any mask.
-    let all = interpretations(record, settings)?.into_iter().filter(|way| !way.is_trivial);
-    Ok(all.filter_map(move |mut interpretation| {
-        let run = interpretation.run().ok()?;
-        recompute(interpretation, run, tolerances, Orders::Any).ok()
+    let all = readings(record, settings)?.into_iter().filter(|reading| !reading.is_trivial);
+    Ok(all.filter_map(move |mut reading| {
+        let run = reading.run().ok()?;
+        recompute(reading, run, tolerances, Orders::Any).ok()
     }))
 }
 
-/// The file's tensors beside those of a run, under a way to understand the file, with tensors of steps' names in these
+/// The file's tensors beside those of a run, under a reading of the file, with tensors of steps' names in these
 /// `orders` of axes.
 ///
 /// # Errors
 /// If two tensors would be the same step, or candle fails.
 pub fn recompute(
-    interpretation: Interpretation,
+    reading: Reading,
     run: Run,
     tolerances: &Tolerances,
     orders: Orders,
 ) -> Result<Recomputed> {
-    let Interpretation { record, matches, mut unmatched, tokens_first, is_trivial, .. } =
-        interpretation;
+    let Reading { record, matches, mut unmatched, tokens_first, is_trivial, .. } = reading;
     let trace = run.trace()?;
     let is_read = |taken: &Match| {
         let parameter = Name::named(&taken.step).filter(|name| name.role() == Role::Parameter);

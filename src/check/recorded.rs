@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::best_reading::understood;
 use super::recomputed::in_the_runs_type;
-use super::ways::understood;
 use base::error::Result;
 use config::{Config, Settings};
 use file::{Record, read_place};

@@ -8,8 +8,8 @@ use super::agreement::{Claim, is_same_rounding};
 use super::cells::{cells, is_number, ratio};
 use super::finding::{Diagnosis, Finding};
 use super::products::Lowered;
-use super::report::StepReport;
 use super::scope::Scope;
+use super::step_report::StepReport;
 use super::thresholds::{ALLOWED, LEAST_CELLS, LEAST_TELLING, MOST_ROUNDING, USUAL};
 use base::error::Result;
 use foreign::distance;
@@ -125,8 +125,9 @@ pub fn in_fewer_bits(
         return Ok(None);
     }
     // A run of each type is made whole where the numbers that are furthest off are its numbers.
-    let part = whole.smallest_part(*step)?;
-    if part.is_some_and(|part| lowered(&part).is_ok_and(|lowered| lowered.is_none())) {
+    let parts = whole.parts(*step)?;
+    let part = parts.iter().find(|part| !part.has_few_keys());
+    if part.is_some_and(|part| lowered(part).is_ok_and(|lowered| lowered.is_none())) {
         return Ok(None);
     }
     let Some(lowered) = lowered(whole)? else { return Ok(None) };

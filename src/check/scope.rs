@@ -298,34 +298,21 @@ impl<'a> Scope<'a> {
         self.agreement.holds(name, seen.as_ref().unwrap_or(recorded), value, claim)
     }
 
-    /// The parts of this scope in which most candidates already fail, the smallest first, and itself last: the item and the
-    /// rows in which a step is furthest off, and of those the keys that they see where a mask hides most.
-    pub fn with_parts(self, step: Name) -> Result<Vec<Self>> {
-        let cuts = self.worst(step)?;
-        let (mut scopes, mut few_keys) = (vec![self], None);
-        for cut in cuts {
-            let Some(last) = scopes.last() else { break };
+    /// The parts of this scope in which most candidates already fail, the smallest first: the item and the rows in which a
+    /// step is furthest off, and of those the keys that they see where a mask hides most.
+    pub fn parts(&self, step: Name) -> Result<Vec<Self>> {
+        let (mut parts, mut few_keys): (Vec<Self>, _) = (Vec::new(), None);
+        for cut in self.worst(step)? {
+            let last = parts.last().unwrap_or(self);
             if matches!(cut, Part::Rows(_)) {
                 few_keys = last.of_few_keys(step)?;
             }
             let narrowed = last.narrowed(cut)?;
-            scopes.extend(narrowed);
+            parts.extend(narrowed);
         }
-        scopes.extend(few_keys);
-        scopes.reverse();
-        Ok(scopes)
-    }
-
-    /// The smallest of these parts that is no whole run.
-    pub fn smallest_part(&self, step: Name) -> Result<Option<Self>> {
-        let mut smallest: Option<Self> = None;
-        for cut in self.worst(step)? {
-            match smallest.as_ref().unwrap_or(self).narrowed(cut)? {
-                Some(part) => smallest = Some(part),
-                None => break,
-            }
-        }
-        Ok(smallest)
+        parts.extend(few_keys);
+        parts.reverse();
+        Ok(parts)
     }
 
     /// The item and the rows in which a step is furthest off, where there are more.
@@ -357,8 +344,7 @@ impl<'a> Scope<'a> {
         };
         let at = step.axes.iter().position(|(axis, size)| axis == Axis::Query && size >= 2 * ROWS);
         let (Some(at), &[_, _, queries, keys]) = (at, weights.dims()) else { return Ok(None) };
-        let off = self.places_off(name)?.into_iter().find(|(axis, _)| *axis == at);
-        let first = off.and_then(|(_, rows)| rows.first().copied()).unwrap_or(0);
+        let first = self.first_off(name, at)?.unwrap_or(0);
         let rows = QueryRows { first: first.min(queries - ROWS), count: ROWS };
         let seen = weights.narrow(2, rows.first, rows.count)?.to_dtype(DType::F64)?;
         let seen = seen.flatten(0, 2)?.abs()?.max(0)?.to_vec1::<f64>()?;
@@ -386,18 +372,8 @@ impl<'a> Scope<'a> {
         };
         let mut off = Vec::new();
         for (axis, (_, size)) in step.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1) {
-            let mut places = Vec::new();
-            for place in 0..size {
-                let slice = |tensor: &Tensor| tensor.narrow(axis, place, 1)?.contiguous();
-                if !self.agreement.holds(
-                    name,
-                    &slice(recorded)?,
-                    &slice(expected)?,
-                    Claim::Mistake,
-                )? {
-                    places.push(place);
-                }
-            }
+            let places = self.off_along(name, (recorded, expected), axis);
+            let places: Vec<usize> = places.collect::<Result<_>>()?;
             if !places.is_empty() && places.len() < size {
                 off.push((axis, places, size));
             }
@@ -406,6 +382,31 @@ impl<'a> Scope<'a> {
             (left.len() * of_right).cmp(&(right.len() * of_left))
         });
         Ok(off.into_iter().map(|(axis, places, _)| (axis, places)).collect())
+    }
+
+    /// The first place of an axis at which a step is wrong.
+    fn first_off(&self, name: Name, axis: usize) -> Result<Option<usize>> {
+        let Some(pair) = self.pair(name) else { return Ok(None) };
+        self.off_along(name, pair, axis).next().transpose()
+    }
+
+    /// The places of an axis at which what was recorded of a step is not what is expected, as they are asked for.
+    fn off_along(
+        &self,
+        name: Name,
+        (recorded, expected): (&Tensor, &Tensor),
+        axis: usize,
+    ) -> impl Iterator<Item = Result<usize>> {
+        let is_off = move |place: usize| -> Result<bool> {
+            let slice = |tensor: &Tensor| tensor.narrow(axis, place, 1)?.contiguous();
+            let (recorded, expected) = (slice(recorded)?, slice(expected)?);
+            Ok(!self.agreement.holds(name, &recorded, &expected, Claim::Mistake)?)
+        };
+        let count = recorded.dims().get(axis).copied().unwrap_or(0);
+        (0..count).filter_map(move |place| match is_off(place) {
+            Ok(is_off) => is_off.then_some(Ok(place)),
+            Err(error) => Some(Err(error)),
+        })
     }
 }
 

@@ -10,13 +10,13 @@ use rayon::prelude::*;
 
 use super::agreement::{Claim, is_nearer};
 use super::candidate::{Candidate, cost};
-use super::cells::{cells, gain, is_as_near};
+use super::cells::{cells, gain, have_equal_sums, is_as_near};
 use super::finding::Finding;
 use super::scope::{Prediction, Scope};
 use super::thresholds::{LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Change, Heads, Name, Op, Program, of_pairs};
+use program::{Change, Heads, Name, Op, Program};
 
 /// Where all steps together have more numbers than this, a rare mistake that the smallest part does not show is not tried.
 const LARGE: u128 = 1 << 23;
@@ -31,12 +31,26 @@ pub struct Explanation {
     is_rival: bool,
 }
 
+/// Where a candidate has to hold that some part of the run does not show, as it depends on the rest.
+#[derive(Clone, Copy)]
+enum Effort {
+    /// It is tried in larger parts, and in the whole run.
+    All,
+    /// It is tried if a few rows show it.
+    FewRows,
+    /// It is tried if every part shows it.
+    Parts,
+}
+
 /// The search.
-pub struct Search<'a> {
-    /// Parts of the run, the smallest first, and the whole last.
-    scopes: Vec<Scope<'a>>,
+pub struct Search<'s, 'a> {
+    whole: &'s Scope<'a>,
+    /// Parts of the run, the smallest first.
+    parts: Vec<Scope<'a>>,
     /// The recorded steps that are wrong.
     wrong: Vec<Name>,
+    /// Those whose numbers may be the right ones in other places.
+    moved: Vec<Name>,
     /// Those that are off in finite numbers, by which alone a mistake without a name is known.
     telling: Vec<Name>,
     explanations: Vec<Explanation>,
@@ -50,34 +64,43 @@ pub type Untried = Option<Duration>;
 /// Pairs of mistakes, or how long they would have taken.
 pub type Pairs = std::result::Result<Vec<[Candidate; 2]>, Duration>;
 
-impl<'a> Search<'a> {
+impl<'s, 'a> Search<'s, 'a> {
     /// The search for what explains these recorded steps of a run. No set of candidates is begun that would take longer than
     /// `patience`.
-    pub fn new(whole: Scope<'a>, wrong: &[Name], patience: Duration) -> Result<Self> {
-        let mut telling = Vec::new();
+    pub fn new(whole: &'s Scope<'a>, wrong: &[Name], patience: Duration) -> Result<Self> {
+        let (mut telling, mut moved) = (Vec::new(), Vec::new());
+        let in_16_bits = whole.agreement().half().is_some();
+        let of_sums = if in_16_bits { OF_SUMS_IN_16_BITS } else { OF_SUMS };
         for step in wrong {
-            if tells(&whole, *step)? {
+            if tells(whole, *step)? {
                 telling.push(*step);
+            }
+            if let Some((recorded, expected)) = whole.pair(*step)
+                && have_equal_sums(recorded, expected, of_sums)?
+            {
+                moved.push(*step);
             }
         }
         let numbers: u128 = whole.trace().steps().iter().map(|step| step.axes.count()).sum();
-        let scopes = match wrong.first() {
-            Some(first) => whole.with_parts(*first)?,
-            None => vec![whole],
-        };
-        let is_large = scopes.len() > 1 && numbers > LARGE;
+        let parts = wrong.first().map_or_else(|| Ok(Vec::new()), |first| whole.parts(*first))?;
+        let is_large = !parts.is_empty() && numbers > LARGE;
         let (wrong, explanations) = (wrong.to_vec(), Vec::new());
-        Ok(Self { scopes, wrong, telling, explanations, is_large, patience })
+        Ok(Self { whole, parts, wrong, moved, telling, explanations, is_large, patience })
     }
 
-    /// The parts of the run and the whole, the smallest first.
-    pub fn scopes(&self) -> &[Scope<'a>] {
-        &self.scopes
+    /// Parts of the run, the smallest first.
+    pub fn parts(&self) -> &[Scope<'a>] {
+        &self.parts
     }
 
     /// The whole run.
-    pub fn whole(&self) -> &Scope<'a> {
-        &self.scopes[self.scopes.len() - 1]
+    pub fn whole(&self) -> &'s Scope<'a> {
+        self.whole
+    }
+
+    /// The parts and the whole, the smallest first.
+    fn scopes(&self) -> impl Iterator<Item = &Scope<'a>> {
+        self.parts.iter().chain([self.whole])
     }
 
     /// The recorded steps that are wrong.
@@ -144,8 +167,12 @@ impl<'a> Search<'a> {
     fn explanation(&self, candidate: &Candidate) -> Result<Option<Explanation>> {
         let Some(program) = candidate.program(self.whole().trace()) else { return Ok(None) };
         let claim = candidate.precision().map_or(Claim::Mistake, Claim::Rounded);
-        let is_rare = candidate.cost > cost::COMMON;
-        let Some((steps, prediction)) = self.sifted(&program, claim, is_rare, candidate)? else {
+        let effort = match candidate.cost > cost::COMMON {
+            _ if !self.may_move(candidate) => Effort::Parts,
+            true if self.is_large => Effort::FewRows,
+            _ => Effort::All,
+        };
+        let Some((steps, prediction)) = self.sifted(&program, claim, effort) else {
             return Ok(None);
         };
         let is_told = candidate.is_known() || steps.iter().any(|step| self.telling.contains(step));
@@ -172,57 +199,56 @@ impl<'a> Search<'a> {
         &self,
         program: &Program,
         claim: Claim,
-        is_rare: bool,
-        candidate: &Candidate,
-    ) -> Result<Option<(Vec<Name>, Prediction)>> {
+        effort: Effort,
+    ) -> Option<(Vec<Name>, Prediction)> {
         let mut last = None;
-        let few_rows = self.scopes.iter().position(|scope| !scope.has_few_keys());
-        for (at, scope) in self.scopes.iter().enumerate() {
+        let few_rows = self.scopes().position(|scope| !scope.has_few_keys());
+        for (at, scope) in self.scopes().enumerate() {
             let Some(program) = scope.part_of(program) else {
-                let is_few_rows = few_rows == Some(at);
-                if is_rare && is_few_rows && self.is_large || !self.may_only_move(candidate)? {
-                    return Ok(None);
+                match effort {
+                    Effort::Parts => return None,
+                    Effort::FewRows if few_rows == Some(at) => return None,
+                    Effort::FewRows | Effort::All => continue,
                 }
-                continue;
             };
-            let Some(prediction) = scope.predict(&program, claim) else { return Ok(None) };
+            let prediction = scope.predict(&program, claim)?;
             let is_wrong = |name: &&Name| self.wrong.contains(name) && scope.wrong().contains(name);
             let steps: Vec<Name> = prediction.changed.iter().filter(is_wrong).copied().collect();
             if steps.is_empty() && self.wrong.iter().all(|name| scope.wrong().contains(name)) {
-                return Ok(None);
+                return None;
             }
             last = Some((steps, prediction));
         }
-        Ok(last)
+        last
     }
 
     /// The pairs of named mistakes that explain every wrong step together, where none does alone: the simplest first. Nothing
     /// where that would take too long.
-    pub fn pairs(&self, named: &[Candidate], spent_each: Duration) -> Result<Pairs> {
+    pub fn pairs(&self, named: &[Candidate], spent_each: Duration) -> Pairs {
         let count = u32::try_from(named.len() * named.len() / 2).unwrap_or(u32::MAX);
         let estimate = spent_each.saturating_mul(count);
         if estimate > self.patience {
-            return Ok(Err(estimate));
+            return Err(estimate);
         }
         let trace = self.whole().trace();
         let at = |candidate: &Candidate| trace.position(self.site(candidate));
         let placed: Vec<_> = named.iter().map(|candidate| (at(candidate), candidate)).collect();
         let fitting = placed.par_iter().map(|(at, first)| {
-            let Some(program) = first.program(trace) else { return Ok(Vec::new()) };
+            let Some(program) = first.program(trace) else { return Vec::new() };
             let mut fitting = Vec::new();
             let can_follow = |(behind, second): &&(_, &Candidate)| {
                 first.id != second.id && !first.contradicts(second) && at <= behind
             };
             for (_, second) in placed.iter().filter(can_follow) {
                 let Ok(both) = program.edited(&second.edits) else { continue };
-                let both = self.sifted(&both, Claim::Mistake, false, second)?;
+                let both = self.sifted(&both, Claim::Mistake, Effort::All);
                 if both.is_some_and(|(steps, _)| steps == self.wrong) {
                     fitting.push([(*first).clone(), (*second).clone()]);
                 }
             }
-            Ok(fitting)
+            fitting
         });
-        let fitting: Vec<Vec<[Candidate; 2]>> = fitting.collect::<Result<_>>()?;
+        let fitting: Vec<Vec<[Candidate; 2]>> = fitting.collect();
         let mut pairs: Vec<[Candidate; 2]> = Vec::new();
         for pair in fitting.into_iter().flatten() {
             let ids = |[first, second]: &[Candidate; 2]| BTreeSet::from([first.id, second.id]);
@@ -230,45 +256,19 @@ impl<'a> Search<'a> {
                 pairs.push(pair);
             }
         }
-        Ok(Ok(pairs))
+        Ok(pairs)
     }
 
-    /// Whether a candidate does more than to move the numbers of a recorded step, or these are what was recorded, in whatever
-    /// places: then they have the same sums.
-    fn may_only_move(&self, candidate: &Candidate) -> Result<bool> {
-        let [edit] = candidate.edits.as_slice() else { return Ok(true) };
-        let is_moved = match &edit.change {
+    /// Whether a candidate does more than to move the numbers of a recorded step, or these may have been moved.
+    fn may_move(&self, candidate: &Candidate) -> bool {
+        let [edit] = candidate.edits.as_slice() else { return true };
+        let is_move = match &edit.change {
             Change::After(Op::Heads(Heads::Rearrange(moved)), others) => {
                 others.is_empty() && moved.blocks.is_empty()
             }
             _ => false,
         };
-        let whole = self.whole();
-        let Some((recorded, expected)) = whole.pair(edit.at).filter(|_| is_moved) else {
-            return Ok(true);
-        };
-        // Rows of weights all have the same sum; squares tell.
-        let sums = |recorded: &[f64], expected: &[f64]| {
-            let of =
-                |numbers: &[f64], of: fn(f64) -> f64| numbers.iter().copied().map(of).sum::<f64>();
-            let apart = |sum: fn(f64) -> f64| of(recorded, sum) - of(expected, sum);
-            let squares = |number: f64| number * number;
-            [
-                apart(|number| number),
-                apart(f64::abs),
-                of(expected, f64::abs),
-                apart(squares),
-                of(expected, squares),
-            ]
-        };
-        let parts = of_pairs(recorded, expected, sums)?;
-        let total = |at: usize| parts.iter().map(|sums| sums[at]).sum::<f64>();
-        let in_16_bits = whole.agreement().half().is_some();
-        let most = if in_16_bits { OF_SUMS_IN_16_BITS } else { OF_SUMS };
-        // Of NaN and infinities no sum says anything.
-        let is_near = |apart: f64, size: f64| apart.abs() <= most * size || !apart.is_finite();
-        let size = total(2);
-        Ok(is_near(total(0), size) && is_near(total(1), size) && is_near(total(3), total(4)))
+        !is_move || !self.wrong.contains(&edit.at) || self.moved.contains(&edit.at)
     }
 
     /// The simplest mistakes that explain what can be explained. Others that explain the same at the same

@@ -10,9 +10,9 @@ use rayon::prelude::*;
 
 use super::compare::{Comparison, Parts, compare, is_exact_in};
 use super::half::is_of_softmax;
-use super::interpretation::interpretations;
 use super::non_finite::{first_of, is_amiss};
-use super::report::StepReport;
+use super::readings::readings;
+use super::step_report::StepReport;
 use super::tolerance::{Tolerance, Tolerances};
 use base::error::{Error, Result};
 use config::Settings;
@@ -42,9 +42,9 @@ pub fn same(
     let entries = given.map(|(at, _)| files.entry(at)).collect::<Result<Vec<_>>>()?;
     let is_half = entries.iter().any(|entry| is_half(entry.tensor.dtype()));
     let record = Record { config: Some(config), entries };
-    let mut ways = interpretations(&record, flags)?.into_iter();
-    let (Some(mut way), None) = (ways.next(), ways.next()) else { return Ok(None) };
-    let run = way.run()?;
+    let mut readings = readings(&record, flags)?.into_iter();
+    let (Some(mut reading), None) = (readings.next(), readings.next()) else { return Ok(None) };
+    let run = reading.run()?;
     let Some(recorded) = recorded(files, &names, &run)? else { return Ok(None) };
     if is_half || run.unread().next().is_some() {
         return Ok(None);

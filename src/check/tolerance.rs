@@ -149,6 +149,14 @@ mod tests {
         assert!(Tolerance::of(DType::U8).excess(1.0, 0.0) > 1.0);
     }
 
+    /// As in `assert_close(actual, expected)`, which is of what it should be: |a − b| ≤ atol + rtol · |b|.
+    #[test]
+    fn what_is_relative_is_so_to_the_right_value() {
+        let half = Tolerance { rtol: 0.5, atol: 0.0 };
+        assert!(half.excess(1.0, 2.0) <= 1.0);
+        assert!(half.excess(2.0, 1.0) > 1.0);
+    }
+
     #[test]
     fn a_step_may_have_its_own() {
         let tolerances = Tolerances {

@@ -283,21 +283,24 @@ fn fill_too_small(run: &Situation) -> Result<Vec<Edits>> {
             cells.filter(|(_, blocked)| *blocked == 1).map(|(value, _)| value).take(1).collect();
     }
     let right = run.config.masks.fill.0;
-    let mut faulty = Vec::new();
-    for fill in fills.into_iter().filter(|fill| fill.is_finite() && *fill > right) {
-        let op = Op::from(Masking::Fill { fill: Fill(fill) });
-        if leaves_weight(&op.eval(&[scores, mask])?, mask)? {
-            faulty.push(vec![replace(Name::MaskedScores, op)]);
-        }
-    }
-    Ok(faulty)
+    let least = least_with_weight(scores, mask)?;
+    let fills = fills.into_iter().filter(|fill| fill.is_finite() && *fill > right.max(least));
+    let replaced =
+        fills.map(|fill| vec![replace(Name::MaskedScores, Masking::Fill { fill: Fill(fill) })]);
+    Ok(replaced.collect())
 }
 
-/// Whether softmax gives a masked cell weight in a row that has a visible one.
-fn leaves_weight(scores: &Tensor, mask: &Tensor) -> Result<bool> {
-    let blocked = mask.broadcast_as(scores.shape())?.to_dtype(scores.dtype())?;
-    let on_masked = candle_nn::ops::softmax_last_dim(scores)?.mul(&blocked)?.sum(D::Minus1)?;
-    let some_visible = blocked.min(D::Minus1)?.eq(0.0)?.to_dtype(scores.dtype())?;
-    let most = on_masked.mul(&some_visible)?.flatten_all()?.max(0)?.to_dtype(DType::F64)?;
-    Ok(most.to_scalar::<f64>()? > 0.0)
+/// The fill up to which softmax gives masked cells no weight in any row that has a visible one.
+fn least_with_weight(scores: &Tensor, mask: &Tensor) -> Result<f64> {
+    // What the logarithm of the smallest number of the type is.
+    let least = if scores.dtype() == DType::F64 { -745.0 } else { -103.0 };
+    let (shape, lowest) = (scores.shape(), f64::NEG_INFINITY);
+    let mask = mask.broadcast_as(shape)?;
+    let none = Tensor::new(lowest, scores.device())?.to_dtype(scores.dtype())?;
+    let visible = mask.where_cond(&none.broadcast_as(shape)?, scores)?;
+    let largest = visible.max(D::Minus1)?.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let is_masked = mask.max(D::Minus1)?.flatten_all()?.to_vec1::<u8>()?;
+    let rows = largest.into_iter().zip(is_masked);
+    let rows = rows.filter(|(largest, is_masked)| largest.is_finite() && *is_masked == 1);
+    Ok(rows.map(|(largest, _)| largest + least).fold(f64::INFINITY, f64::min))
 }

@@ -1,61 +1,13 @@
-//! What a file brings beside its steps: a mask, the positions of its tokens, and which steps it has.
+//! What does a recorded file say of its mask?
 
 use candle_core::{DType, Tensor};
 
 use super::cells::cells;
 use base::error::Result;
 use config::Settings;
-use file::{Entry, Record};
-use foreign::{FoundMask, Match, Unmatched, are_booleans, last_segment, meanings};
+use file::Record;
+use foreign::{FoundMask, are_booleans};
 use program::{Name, first_number};
-use run::positions_in;
-
-/// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
-pub fn bring_steps(record: &Record, settings: &mut Settings) {
-    let has = |is_it: &dyn Fn(&Entry) -> bool| record.entries.iter().any(is_it);
-    let may_be = |entry: &Entry, name| meanings(&entry.name).contains(&name);
-    if has(&|entry| may_be(entry, Name::Lse)) {
-        settings.lse.get_or_insert(true);
-    }
-    // With an axis of heads, the weights of every head have the same names.
-    if has(&|entry| entry.tensor.rank() == 3 && may_be(entry, Name::WeightsMean)) {
-        settings.mean_weights.get_or_insert(true);
-    }
-    let is_absorbed = |entry: &Entry| {
-        let named = meanings(&entry.name);
-        named.first().is_some_and(|name| [Name::QAbsorbed, Name::LatentOutputs].contains(name))
-    };
-    let has_latent =
-        settings.kv_lora_rank.is_some() || record.tensor(Name::WDkv.as_str()).is_some();
-    if has_latent && has(&is_absorbed) {
-        settings.absorb.get_or_insert(true);
-    }
-}
-
-/// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by
-/// positions and nothing states them.
-///
-/// # Errors
-/// If they are no positions.
-pub fn take_positions(
-    record: &mut Record,
-    settings: &mut Settings,
-    matches: &mut Vec<Match>,
-) -> Result<Option<Unmatched>> {
-    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("position_ids");
-    let Some(at) = record.entries.iter().position(is_it) else { return Ok(None) };
-    let Entry { name: tensor, tensor: numbers, .. } = record.entries.remove(at);
-    let left_out = |why: &str| Ok(Some(Unmatched { tensor: tensor.clone(), why: why.to_owned() }));
-    if settings.positions.is_some() || settings.rope_offset.is_some() {
-        return left_out(tr!("the settings say the positions"));
-    }
-    if settings.rope.is_none() && settings.q_temperature.is_none() {
-        return left_out(tr!("nothing turns or scales by positions here"));
-    }
-    settings.positions = Some(positions_in(&numbers)?);
-    matches.push(Match::as_it_is("positions", &tensor).read(tr!("the tokens' own")));
-    Ok(None)
-}
 
 /// Whether the settings say what a mask of the file's would.
 pub fn replaces_mask(record: &Record, settings: &Settings) -> bool {

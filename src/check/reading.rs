@@ -1,0 +1,160 @@
+//! One way to understand a recorded file: its settings and given tensors, as it says them itself or as other code wrote
+//! them.
+
+use candle_core::Tensor;
+
+use super::found_masks::{has_nan, leaves_rows_empty};
+use base::error::{Error, Result};
+use config::{EmptyRow, Fill, Mask, Settings, Start};
+use file::{Entry, Record};
+use foreign::{self, FoundMask, Match, Unmatched, meanings};
+use program::{Name, Role};
+use run::{Run, Sources};
+
+/// What is understood of a file so far.
+#[derive(Clone)]
+pub struct Draft {
+    /// The file, its given tensors under our names.
+    pub record: Record,
+    /// The settings of its run.
+    pub settings: Settings,
+    /// What was taken as what.
+    pub matches: Vec<Match>,
+    /// What was left out.
+    pub unmatched: Vec<Unmatched>,
+}
+
+/// A way to understand a file.
+#[derive(Clone)]
+pub struct Reading {
+    /// The file, its given tensors under our names.
+    pub record: Record,
+    /// The settings of its run.
+    pub settings: Settings,
+    /// What its run is given.
+    pub sources: Sources,
+    /// What was taken as what so far.
+    pub matches: Vec<Match>,
+    /// What was left out so far.
+    pub unmatched: Vec<Unmatched>,
+    /// Whether X was turned from (`seq_len`, batch, `d_in`).
+    pub tokens_first: bool,
+    /// Whether every item of X has one token here, and nothing says so: attention does nothing then, and whatever it lacks
+    /// seems right.
+    pub is_trivial: bool,
+    /// Whether the file brings a mask under the name of an argument.
+    pub brings_mask: bool,
+}
+
+impl Draft {
+    /// The same with what the file's other tensors tell of its run.
+    ///
+    /// # Errors
+    /// If the tensors contradict the settings, or candle fails.
+    pub fn reading(self, mask: Option<FoundMask>) -> Result<Reading> {
+        let Self { record, settings, mut matches, unmatched } = self;
+        let (mut settings, mut sources) = Sources::of_record(&record, &settings)?;
+        matches.extend(sources.matches().iter().cloned());
+        if settings.mask_fill.is_none()
+            && let Some((fill, tensor)) = foreign::mask_fill(&record)
+        {
+            settings.mask_fill = Some(Fill(fill));
+            // Kernels fill with −∞ anyway.
+            if fill.is_finite() || settings.start.unwrap_or_default() == Start::Inputs {
+                let how = tr!("whose lowest is {fill}", fill = format!("{fill:e}"));
+                matches.push(Match::as_it_is("mask_fill", tensor).read(how));
+            }
+        }
+        let brings_mask = mask.is_some();
+        if let Some(FoundMask { name, mask, how }) = mask {
+            matches.push(Match::as_it_is("attn_mask", &name).read(how));
+            let says_else = settings.mask_fill.is_some() || settings.empty_rows.is_some();
+            if !says_else && leaves_rows_empty(&mask)? && !has_nan(&record)? {
+                settings.mask_fill = Some(Fill(f64::NEG_INFINITY));
+                settings.empty_rows = Some(EmptyRow::Zero);
+                let how =
+                    tr!("a query that sees no key gets zeros, as of scaled_dot_product_attention");
+                matches.push(Match::as_it_is("empty_rows", &name).read(how));
+            }
+            sources = sources.with_mask(mask);
+            settings.attn_mask = Some(name.into());
+        }
+        let (tokens_first, is_trivial) = (false, false);
+        Ok(Reading {
+            record,
+            settings,
+            sources,
+            matches,
+            unmatched,
+            tokens_first,
+            is_trivial,
+            brings_mask,
+        })
+    }
+}
+
+impl Reading {
+    /// The run, not yet started.
+    ///
+    /// # Errors
+    /// If the settings contradict the tensors, or nothing tells the number of heads.
+    pub fn run(&mut self) -> Result<Run> {
+        let settings = self.decided()?;
+        let run = Run::new(&settings, self.sources.clone())?;
+        if !self.brings_mask || !run.covers_positions()? {
+            return Ok(run);
+        }
+        let how = tr!("it blocks what the masks between positions do: it is the whole mask");
+        self.matches.push(Match::as_it_is("mask", "attn_mask").read(how));
+        let mask = Some(Mask::None);
+        let whole = Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
+        Run::new(&whole, self.sources.clone())
+    }
+
+    /// The settings, with the number of heads that the tensors tell where nothing states it.
+    fn decided(&self) -> Result<Settings> {
+        let settings = self.settings.clone();
+        let stated = settings.heads.is_some() || settings.preset.is_some();
+        let is_told = self.sources.heads().is_some() || self.sources.start().is_some();
+        if stated || self.record.config.is_some() || is_told {
+            return Ok(settings);
+        }
+        let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
+        let (&[batch, tokens, ..], &[width, ..]) = (dims(Name::X), dims(Name::WQ)) else {
+            return Ok(settings);
+        };
+        let by_size = |size: &usize| width.checked_div(*size).filter(|heads| heads * size == width);
+        let of_norm = dims(Name::WQNorm).last().and_then(by_size);
+        let queries = match settings.queries {
+            Some(queries) => queries.of(tokens)?.count,
+            None => tokens,
+        };
+        let own = dims(Name::Memory).get(1).copied().unwrap_or(tokens);
+        let added = [settings.add_bias_kv, settings.add_zero_attn]
+            .map(|is_set| usize::from(is_set == Some(true)));
+        let bias = usize::from(settings.add_bias_kv.is_none() && self.sources.has(Name::BiasK));
+        let past = dims(Name::KPast).get(2).copied().unwrap_or(0);
+        let keys = own.saturating_add(past).saturating_add(added.iter().sum::<usize>() + bias);
+        let told = || foreign::heads(&self.record, [batch, queries, keys], width);
+        let stated = settings.head_dim.as_ref().and_then(by_size);
+        let heads = stated.or(of_norm).or_else(told).ok_or_else(|| {
+            let what =
+                tr!("no tensor tells how many heads the {width} features are split into", width);
+            Error::config(what, "pass `heads=N`")
+        })?;
+        Ok(Settings { heads: Some(heads), ..settings })
+    }
+}
+
+/// The recorded scores and weights of any step, a number for every query and key, of every head and item or of all as one.
+pub fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
+    let is_of_cells = |name: Name| {
+        let row = name.row();
+        row.role == Role::Computed && row.is_of_scores()
+    };
+    record.entries.iter().filter(move |entry| {
+        let own = Name::in_files(&entry.name);
+        let mut names = own.into_iter().chain(meanings(&entry.name));
+        matches!(entry.tensor.rank(), 3 | 4) && names.any(is_of_cells)
+    })
+}

@@ -1,0 +1,259 @@
+//! Which ways are there to understand a recorded file?
+
+use candle_core::Tensor;
+
+use super::cores::cores;
+use super::found_masks::{masks_beside, replaces_mask};
+use super::module::ModuleCall;
+use super::reading::{Draft, Reading, of_cells};
+use base::error::Result;
+use config::{End, Settings, Start};
+use file::{Entry, Record};
+use foreign::{
+    Caller, Inputs, Match, Unmatched, find_inputs, find_qkv, last_segment, meanings,
+    take_arguments, take_mask,
+};
+use program::Name;
+use run::{Sources, positions_in};
+
+/// The ways to understand a file, the plain one first. One of ours says what it means; `flags` override it. Of another
+/// they say what was meant, and what they leave open is taken from the tensors. X of such a file may be (`seq_len`,
+/// batch, `d_in`), as `nn.MultiheadAttention` has it without `batch_first`.
+///
+/// # Errors
+/// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
+pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
+    let call = if record.config.is_none() { ModuleCall::of(record, flags)? } else { None };
+    let Some(ModuleCall { record: renamed, settings, matches, is_certain }) = call else {
+        return called(record, flags, Caller::Layer);
+    };
+    let as_module = called(&renamed, &settings, Caller::Module).map(|mut all| {
+        // Parameters do not tell of a key of zeros.
+        if settings.add_zero_attn.is_none() {
+            let with_zero = |reading: &Reading| {
+                let settings = Settings { add_zero_attn: Some(true), ..reading.settings.clone() };
+                Reading { settings, ..reading.clone() }
+            };
+            all.extend(all.iter().map(with_zero).collect::<Vec<_>>());
+        }
+        for reading in &mut all {
+            reading.matches.extend(matches.iter().cloned());
+        }
+        all
+    });
+    let as_core = called(record, flags, Caller::Layer);
+    match (as_module, as_core) {
+        (Ok(first), Ok(others)) if is_certain => Ok([first, others].concat()),
+        (Ok(others), Ok(first)) => Ok([first, others].concat()),
+        (Ok(only), Err(_)) => Ok(only),
+        (Err(error), Err(_)) if is_certain => Err(error),
+        (Err(_), other) => other,
+    }
+}
+
+/// The ways to understand a file whose attention was called so.
+fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Reading>> {
+    // Without a file of weights, the prefix picks a layer of this one, or nothing where it says which are its own.
+    let own = record.config.as_ref().and_then(|config| config.weights.as_ref());
+    let prefix = flags.prefix.clone().filter(|_| flags.weights.as_ref().or(own).is_some());
+    let flags_beside = Settings { prefix, ..flags.clone() };
+    if record.config.is_some() {
+        let (settings, sources) = Sources::of_record(record, &flags_beside)?;
+        return Ok(vec![Reading {
+            record: record.clone(),
+            settings,
+            sources,
+            matches: Vec::new(),
+            unmatched: Vec::new(),
+            tokens_first: false,
+            is_trivial: false,
+            brings_mask: false,
+        }]);
+    }
+    let Inputs { record, matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
+    let mut draft = Draft { record, settings: flags_beside, matches, unmatched };
+    bring_steps(&draft.record, &mut draft.settings);
+    take_positions(&mut draft)?;
+    if starts_behind_inputs(&draft.record, &draft.settings) {
+        draft.matches.extend(take_arguments(&mut draft.record, &mut draft.settings)?);
+        let qkv = match draft.settings.q {
+            Some(_) => Vec::new(),
+            None => find_qkv(&draft.record, &draft.settings)?,
+        };
+        if draft.settings.q.is_some() || !qkv.is_empty() {
+            return cores(draft, qkv);
+        }
+    }
+    if draft.settings.end.is_none() && ends_before_output(&draft.record, &draft.settings) {
+        draft.settings.end = Some(End::Concat);
+    }
+    let settings = draft.settings.clone();
+    let mut all = under_each_mask(draft, caller)?;
+    for reading in &mut all {
+        reading.settings.heads = reading.settings.heads.or(heads);
+    }
+    in_each_order(all, &settings)
+}
+
+/// The readings of a file under each mask that it may mean, the likeliest first.
+fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
+    let masks = if states_keys(&draft.settings) {
+        Vec::new()
+    } else {
+        take_mask(&mut draft.record, caller)?
+    };
+    let beside = if masks.is_empty() && replaces_mask(&draft.record, &draft.settings) {
+        masks_beside(&draft.record)?
+    } else {
+        Vec::new()
+    };
+    let chunked = masks.first().map_or(Ok(None), |mask| mask.with_chunks(draft.settings.chunk))?;
+    let mut masks = masks.into_iter();
+    let mut plain = draft.clone();
+    if !beside.is_empty() {
+        let why = tr!("the settings say which keys are seen, and it fits no better");
+        let (tensor, why) = (Name::Mask.to_string(), why.to_owned());
+        plain.unmatched.push(Unmatched { tensor, why });
+    }
+    let mut all = vec![plain.reading(masks.next())?];
+    draft.unmatched.retain(|tensor| tensor.tensor != Name::Mask.as_str());
+    for mask in masks.chain(beside) {
+        all.push(draft.clone().reading(Some(mask))?);
+    }
+    if let Some(mask) = chunked {
+        let mut reading = draft.reading(Some(mask))?;
+        reading.settings.chunk = None;
+        all.push(reading);
+    }
+    Ok(all)
+}
+
+/// Readings, and the same with X as (`seq_len`, batch, `d_in`) where nothing says that it is not. What attention does nothing
+/// to comes last.
+fn in_each_order(mut all: Vec<Reading>, settings: &Settings) -> Result<Vec<Reading>> {
+    let Some(plain) = all.first_mut() else { return Ok(all) };
+    let (record, x) = (&plain.record, plain.sources.tensor(Name::X));
+    let says_so = settings.seq_len.is_some()
+        || settings.batch.is_some()
+        || settings.past.is_some()
+        || settings.lengths.as_ref().is_some_and(|lengths| is_long(x, 0, lengths.len()))
+        || is_of_one_token(record, x)
+        || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
+    let may_turn = says_so || !is_long(x, 0, 1);
+    let is_trivial = is_long(x, 1, 1) && may_turn && !says_so;
+    if plain.sources.tensor(Name::Mask).is_some() {
+        let how = tr!("true means blocked; given as attn_mask, it means attend");
+        plain.matches.push(Match::as_it_is("mask", "mask").read(how));
+    }
+    let mut turned = Vec::new();
+    for reading in all.iter().filter(|_| may_turn) {
+        let Some((sources, seen)) = reading.sources.with_tokens_first()? else { continue };
+        let mut reading = Reading { sources, tokens_first: true, ..reading.clone() };
+        reading.matches.push(seen);
+        turned.push(reading);
+    }
+    if let Some(plain) = all.first_mut() {
+        plain.is_trivial = is_trivial && !turned.is_empty();
+    }
+    all.extend(turned);
+    all.sort_by_key(|reading| reading.is_trivial);
+    Ok(all)
+}
+
+/// Whether something states which keys are seen, beside the mask between positions.
+fn states_keys(settings: &Settings) -> bool {
+    settings.attn_mask.is_some()
+        || settings.key_mask.is_some()
+        || settings.lengths.is_some()
+        || settings.preset.is_some()
+}
+
+/// Whether a file is of a run that starts behind its inputs: it is said so, or X or the weights are missing.
+fn starts_behind_inputs(record: &Record, flags: &Settings) -> bool {
+    let has = |name: Name| record.tensor(name.as_str()).is_some();
+    match flags.start {
+        Some(start) => start != Start::Inputs,
+        None if flags.q.is_some() => true,
+        None => {
+            let has_x = flags.x.is_some() || has(Name::X);
+            !has_x || !(flags.weights.is_some() || has(Name::WQ))
+        }
+    }
+}
+
+/// Whether a file has neither the output projection's weight nor its result.
+fn ends_before_output(record: &Record, flags: &Settings) -> bool {
+    let is_output = |entry: &Entry| meanings(&entry.name) == [Name::Output];
+    let has_weight = flags.weights.is_some() || record.tensor(Name::WO.as_str()).is_some();
+    !has_weight && !record.entries.iter().any(is_output)
+}
+
+/// Whether recorded scores or weights show that X has one token for each item.
+fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
+    let Some([1, tokens, _] | [tokens, 1, _]) = x.map(Tensor::dims) else { return false };
+    let is_square = |dims: &[usize]| dims.iter().filter(|size| *size == tokens).count() >= 2;
+    let is_split = |entry: &Entry| {
+        let (dims, meanings) = (entry.tensor.dims(), meanings(&entry.name));
+        // Heads and items as two axes or as one, which is longer than that of the items, and then the token.
+        let has_one_token = match dims {
+            [_, _, 1, _] => true,
+            [both, 1, _] => both > tokens,
+            _ => false,
+        };
+        has_one_token && *tokens > 1 && meanings.iter().any(|name| name.row().is_of_heads())
+    };
+    of_cells(record).any(|entry| !is_square(entry.tensor.dims()))
+        || record.entries.iter().any(is_split)
+}
+
+/// Whether a tensor is there, and that axis of it has so many places.
+fn is_long(tensor: Option<&Tensor>, axis: usize, length: usize) -> bool {
+    tensor.is_some_and(|tensor| tensor.dims().get(axis) == Some(&length))
+}
+
+/// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
+fn bring_steps(record: &Record, settings: &mut Settings) {
+    let has = |is_it: &dyn Fn(&Entry) -> bool| record.entries.iter().any(is_it);
+    let may_be = |entry: &Entry, name| meanings(&entry.name).contains(&name);
+    if has(&|entry| may_be(entry, Name::Lse)) {
+        settings.lse.get_or_insert(true);
+    }
+    // With an axis of heads, the weights of every head have the same names.
+    if has(&|entry| entry.tensor.rank() == 3 && may_be(entry, Name::WeightsMean)) {
+        settings.mean_weights.get_or_insert(true);
+    }
+    let is_absorbed = |entry: &Entry| {
+        let named = meanings(&entry.name);
+        named.first().is_some_and(|name| [Name::QAbsorbed, Name::LatentOutputs].contains(name))
+    };
+    let has_latent =
+        settings.kv_lora_rank.is_some() || record.tensor(Name::WDkv.as_str()).is_some();
+    if has_latent && has(&is_absorbed) {
+        settings.absorb.get_or_insert(true);
+    }
+}
+
+/// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by
+/// positions and nothing states them.
+///
+/// # Errors
+/// If they are no positions.
+fn take_positions(draft: &mut Draft) -> Result<()> {
+    let Draft { record, settings, matches, unmatched } = draft;
+    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("position_ids");
+    let Some(at) = record.entries.iter().position(is_it) else { return Ok(()) };
+    let Entry { name: tensor, tensor: numbers, .. } = record.entries.remove(at);
+    let mut left_out = |why: &str| {
+        unmatched.push(Unmatched { tensor: tensor.clone(), why: why.to_owned() });
+        Ok(())
+    };
+    if settings.positions.is_some() || settings.rope_offset.is_some() {
+        return left_out(tr!("the settings say the positions"));
+    }
+    if settings.rope.is_none() && settings.q_temperature.is_none() {
+        return left_out(tr!("nothing turns or scales by positions here"));
+    }
+    settings.positions = Some(positions_in(&numbers)?);
+    matches.push(Match::as_it_is("positions", &tensor).read(tr!("the tokens' own")));
+    Ok(())
+}
