@@ -112,6 +112,11 @@ impl Error {
     }
 }
 
+/// Refuses settings: what is wrong, and what to do.
+pub fn refuse<T>(what: impl Into<Message>, fix: impl Into<Message>) -> Result<T> {
+    Err(Error::config(what, fix))
+}
+
 impl From<candle_core::Error> for Error {
     /// Keeps candle's message and drops the backtrace it appends to it.
     fn from(error: candle_core::Error) -> Self {

@@ -97,7 +97,10 @@ impl Sources {
 
     /// The parameters of a norm have an axis for the heads unless all share them.
     fn check_norms(&self, config: &Config) -> Result<()> {
-        let Some(over) = config.norm.map(|norm| norm.over) else { return Ok(()) };
+        if config.norm.is_none() {
+            return Ok(());
+        }
+        let over = config.plain.qk_norm_over;
         let (axes, other) = match over {
             NormOver::Head => (1, NormOver::PerHead),
             NormOver::PerHead | NormOver::All => (2, NormOver::Head),
