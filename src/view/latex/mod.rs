@@ -5,7 +5,7 @@ mod math;
 use std::fmt::Write;
 
 use crate::page::{Block, Grid, Head, Table, Text, Tone, verdict};
-use crate::text::{Spell, spelled};
+use crate::page::{Spell, spelled};
 use base::error::Result;
 use base::lang::Language;
 
