@@ -6,7 +6,7 @@ from typing import Any
 
 from ._arrays import as_array
 from ._binary import Error
-from ._call import UNSEEN, Call
+from ._call import Call
 from ._roles import MEMORY
 
 
