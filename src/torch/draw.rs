@@ -4,7 +4,7 @@ use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
 use base::error::{Error, Result};
-use base::memory::lacking;
+use base::memory::short_of;
 use config::{Config, DrawInputs, End, Init, Input, Settings, Sizes, Start};
 use program::{Given, Name, Projection};
 
@@ -96,14 +96,14 @@ impl Drawn<'_> {
         name.row().sizes.iter().map(|size| self.config.sizes.of(*size)).collect()
     }
 
-    /// Refuses what this machine cannot hold: what is drawn need not be of the run, which may end before.
+    /// Refuses what this process cannot hold: what is drawn need not be of the run, which may end before.
     fn has_room(&self, name: Name) -> Result<()> {
         let sizes = self.shape(name).into_iter();
         let count = sizes.fold(1, |count: u128, size| count.saturating_mul(size as u128));
         // As f32, and in the type of the run.
         let needed = count.saturating_mul(12);
-        match lacking(needed) {
-            Some(available) => Err(Error::TooLarge { needed, available }),
+        match short_of(needed) {
+            Some(left) => Err(Error::TooLarge { needed, left }),
             None => Ok(()),
         }
     }
