@@ -12,7 +12,7 @@ mod progress;
 mod refused;
 mod run;
 #[cfg(test)]
-mod texts;
+mod tests;
 mod workers;
 mod written;
 
