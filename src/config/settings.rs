@@ -72,36 +72,36 @@ pub(super) enum Recorded {
     Never,
 }
 
-/// The part of a [`Setting`] that is written down.
-#[derive(Clone, Copy)]
-struct About {
-    value: &'static str,
-    short: Option<char>,
-    aliases: &'static [&'static str],
-    default: &'static str,
-    off: &'static str,
-    is_newer: bool,
-    of: Option<&'static str>,
-    replaces: &'static [&'static str],
-    is_told: bool,
-    record: Recorded,
-}
-
-/// A setting with such a value.
-const fn takes(value: &'static str) -> About {
-    let (aliases, replaces): (&[&str], &[&str]) = (&[], &[]);
-    let (short, of) = (None, None);
-    let (default, off) = ("", "");
-    let (is_newer, is_told, record) = (false, false, Recorded::Stated);
-    About { value, short, aliases, default, off, is_newer, of, replaces, is_told, record }
+/// A setting with such a value; the table fills in what its name and its type say.
+const fn takes(value: &'static str) -> Setting {
+    Setting {
+        key: "",
+        about: "",
+        value,
+        short: None,
+        aliases: &[],
+        default: "",
+        off: "",
+        is_newer: false,
+        of: None,
+        replaces: &[],
+        is_told: false,
+        choices: &[],
+        is_list: false,
+        is_signed: false,
+        record: Recorded::Stated,
+        set: |_, _| Ok(()),
+        is_set: |_| false,
+        clear: |_| (),
+    }
 }
 
 /// A setting of later models.
-const fn newer(value: &'static str) -> About {
-    About { is_newer: true, ..takes(value) }
+const fn newer(value: &'static str) -> Setting {
+    Setting { is_newer: true, ..takes(value) }
 }
 
-impl About {
+impl Setting {
     const fn short(self, letter: char) -> Self {
         Self { short: Some(letter), ..self }
     }
@@ -164,12 +164,12 @@ macro_rules! decision {
     (type decided $of:ty) => { $of };
     (type optional $of:ty) => { Option<$of> };
     (of decided $stated:expr, $about:expr) => {{
-        const ABOUT: About = $about;
+        const ABOUT: Setting = $about;
         ABOUT.decided($stated)?
     }};
     (of optional $stated:expr, $about:expr) => { $stated.clone() };
     (record decided $value:expr, $about:expr, $settings:expr) => {{
-        const ABOUT: About = $about;
+        const ABOUT: Setting = $about;
         ABOUT.recorded_of($value, $settings)?
     }};
     (record optional $value:expr, $about:expr, $settings:expr) => { $value.clone() };
@@ -193,21 +193,10 @@ macro_rules! settings {
         impl Setting {
             /// Every setting, in the order of config files.
             #[allow(clippy::large_stack_arrays, reason = "a constant is on no stack")]
-            pub const ALL: &'static [Self] = &[$({
-                const ABOUT: About = $about;
+            pub const ALL: &'static [Self] = &[$(
                 Self {
                     key: stringify!($name),
                     about: concat!($($doc),+).trim_ascii_start(),
-                    value: ABOUT.value,
-                    short: ABOUT.short,
-                    aliases: ABOUT.aliases,
-                    default: ABOUT.default,
-                    off: ABOUT.off,
-                    is_newer: ABOUT.is_newer,
-                    of: ABOUT.of,
-                    replaces: ABOUT.replaces,
-                    is_told: ABOUT.is_told,
-                    record: ABOUT.record,
                     choices: <$of as FromText>::CHOICES,
                     is_list: <$of as FromText>::IS_LIST,
                     is_signed: <$of as FromText>::IS_SIGNED,
@@ -217,8 +206,9 @@ macro_rules! settings {
                     },
                     is_set: |settings| settings.$name.is_some(),
                     clear: |settings| settings.$name = None,
+                    ..$about
                 }
-            }),+];
+            ),+];
 
             /// The setting of that key.
             #[must_use]
