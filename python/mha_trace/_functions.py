@@ -8,6 +8,7 @@ from ._arrays import as_array
 from ._binary import Error
 from ._call import Call
 from ._roles import MEMORY
+from ._seen import UNSEEN
 
 
 def attention_call(name: str, arguments: dict[str, Any], result: Any, module: Any = None) -> Call:
