@@ -75,18 +75,9 @@ impl Sources {
             (of_v[..3] == of_k[..3], values, tr!("the items, heads and tokens of the keys")),
             (of_v[3] > 0, values, tr!("as many features in each of the keys' heads")),
         ];
-        if let Some((_, (step, tensor), needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
-            let other = if step == keys.0 { queries } else { keys };
-            let what = tr!(
-                "is {dims} where {other} is {dims_2}, and needs {needed}",
-                dims = format!("{:?}", tensor.dims()),
-                other = other.0,
-                dims_2 = format!("{:?}", other.1.dims()),
-                needed
-            );
-            let fix =
-                tr!("give q, k and v of one attention; `qkv_format` says how their axes stand");
-            return Err(Error::tensor(step, what, fix));
+        if let Some((_, tensor, needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
+            let other = if tensor.0 == keys.0 { queries } else { keys };
+            return Err(misfit(tensor, other, needed));
         }
         // Of some rows alone the number of all is stated.
         let stated = settings.seq_len.filter(|stated| {
@@ -165,6 +156,23 @@ impl Sources {
             Some(_) | None => Ok(tensor),
         }
     }
+}
+
+/// That a tensor does not fit another of queries, keys and values.
+fn misfit(
+    (step, tensor): (Name, &Tensor),
+    (other, beside): (Name, &Tensor),
+    needed: &str,
+) -> Error {
+    let what = tr!(
+        "is {dims} where {other} is {dims_2}, and needs {needed}",
+        dims = format!("{:?}", tensor.dims()),
+        other,
+        dims_2 = format!("{:?}", beside.dims()),
+        needed
+    );
+    let fix = tr!("give q, k and v of one attention; `qkv_format` says how their axes stand");
+    Error::tensor(step, what, fix)
 }
 
 fn heads_of((step, tensor): (Name, &Tensor)) -> Result<[usize; 4]> {
