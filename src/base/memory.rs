@@ -70,7 +70,7 @@ fn left_by(limits: &str, status: &str) -> Option<u64> {
         Some(number(limits, limit)?.saturating_sub(kilobytes(used)?).saturating_add(ahead))
     });
     // Large values stand at multiples of 32 MiB, with as much unused between them.
-    left.min().map(|left| left / 2)
+    left.min().map(|left| left / 5 * 2)
 }
 
 #[cfg(test)]
@@ -88,13 +88,13 @@ mod tests {
         };
         let status = "VmPeak:\t    9000 kB\nVmSize:\t    1000 kB\nVmData:\t     500 kB\nRssAnon:\t     500 kB\n";
         assert_eq!(left_by(&limits("unlimited", "unlimited"), status), None);
-        assert_eq!(left_by(&limits("unlimited", "2048000"), status), Some(512_000));
-        assert_eq!(left_by(&limits("612000", "2048000"), status), Some(50_000));
+        assert_eq!(left_by(&limits("unlimited", "2048000"), status), Some(409_600));
+        assert_eq!(left_by(&limits("612000", "2048000"), status), Some(40_000));
         assert_eq!(left_by(&limits("unlimited", "1000"), status), Some(0));
         assert_eq!(left_by("", ""), None);
         // What the allocator has taken ahead can still be used.
         let ahead = status.replace("RssAnon:\t     500", "RssAnon:\t     100");
-        assert_eq!(left_by(&limits("unlimited", "1000"), &ahead), Some(204_800));
+        assert_eq!(left_by(&limits("unlimited", "1000"), &ahead), Some(163_840));
     }
 
     #[test]
