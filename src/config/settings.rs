@@ -139,10 +139,10 @@ impl Setting {
     }
 
     /// What is stated, or the default.
-    fn decided<T: FromText + Clone>(&self, stated: &Option<T>) -> Result<T> {
+    fn decided<T: FromText + Clone>(&self, stated: Option<&T>) -> Result<T> {
         let default = if self.value.is_empty() { "false" } else { self.default };
         let usual = || T::from_text(default).map_err(Error::Compute);
-        stated.clone().map_or_else(usual, Ok)
+        stated.cloned().map_or_else(usual, Ok)
     }
 
     /// How a value stands in the settings of a record, which have those before it: not without the setting that it says
@@ -154,7 +154,7 @@ impl Setting {
     ) -> Result<Option<T>> {
         let other = self.of.and_then(Setting::named);
         let holds = other.is_none_or(|other| (other.is_set)(settings));
-        let says_more = self.record == Recorded::Always || *value != self.decided(&None)?;
+        let says_more = self.record == Recorded::Always || *value != self.decided(None)?;
         Ok(Some(value.clone()).filter(|_| holds && says_more))
     }
 }
@@ -165,7 +165,7 @@ macro_rules! decision {
     (type optional $of:ty) => { Option<$of> };
     (of decided $stated:expr, $about:expr) => {{
         const ABOUT: Setting = $about;
-        ABOUT.decided($stated)?
+        ABOUT.decided($stated.as_ref())?
     }};
     (of optional $stated:expr, $about:expr) => { $stated.clone() };
     (record decided $value:expr, $about:expr, $settings:expr) => {{

@@ -27,12 +27,11 @@ fn beside(program: &Program, step: &Step<()>, dtype: DType) -> u128 {
     let read = step.inputs.iter().filter_map(|at| program.steps().get(*at));
     let read = read.map(|step| step.bytes(dtype)).max().unwrap_or(0);
     let (copies, of) = match &step.op {
-        // The exponentials of all scores, and those beside a score that is no key's.
-        Op::Weighting(Weighting::LogSumExp) => (2, read),
+        // The exponentials of all scores; the mask as numbers, and scaled.
+        Op::Weighting(Weighting::LogSumExp | Weighting::Dropout { .. }) => (2, read),
+        // The scores beside one that is no key's.
         Op::Weighting(Weighting::Softmax { .. }) if step.inputs.len() > 1 => (2, read),
         Op::Weighting(Weighting::Softmax { empty_row: EmptyRow::Zero, .. }) => (1, read),
-        // The mask as numbers, and scaled.
-        Op::Weighting(Weighting::Dropout { .. }) => (2, read),
         // They are of f64.
         Op::Biasing(Biasing::Distances(_)) => (2, step.bytes(dtype)),
         Op::Biasing(Biasing::Relative(_)) => (1, step.bytes(dtype)),
