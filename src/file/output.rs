@@ -91,7 +91,7 @@ impl Output {
         }
     }
 
-    /// Whether it can be written while the steps are made, by [`Run::write`](run::Run::write).
+    /// Whether it can be written while the steps are made, as a run can write it.
     #[must_use]
     pub fn can_grow(&self) -> bool {
         matches!(self.writer, Writer::Steps(..))
