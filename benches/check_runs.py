@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 from attention import AXES, SCORE_AXES, get_frequencies, get_masks, head_dim, resolve
-from pytorch import Arithmetic, flag, random_past, random_settings, torch_steps
 from safetensors.torch import save_file
+from torch_runs import Arithmetic, flag, random_past, random_settings, torch_steps
 
 HALVES = {"bf16": torch.bfloat16, "f16": torch.float16}
 # what the config tells and a record may repeat

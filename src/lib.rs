@@ -35,21 +35,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The modules stand on each other in this order:
+//! The modules show what users of the library call, and what that gives and takes. They stand on each other in this
+//! order:
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`lang`] | what is said, in the reader's language |
 //! | [`error`] | what is wrong, and how to mend it |
-//! | [`program`] | steps, axes, operations, edits, and the one interpreter |
+//! | [`program`] | steps, axes, operations, and how numbers come about |
 //! | [`config`] | what is to be computed, decided and checked; every setting in one table |
 //! | [`attention()`] | the program of a config |
 //! | [`torch`] | PyTorch's generator, to the bit |
 //! | [`mod@file`] | reading and writing without loss |
-//! | [`foreign`] | other people's names, layouts, checkpoints and model configs |
+//! | [`foreign`] | other people's names, checkpoints and model configs |
 //! | [`Run`] | a config and the numbers it is given: from files, fresh or drawn |
 //! | [`mod@check`] | comparing a recorded run, and explaining what differs |
-//! | [`view`] | pages of tables, as text or JSON |
+//! | [`view`] | pages of tables, as text, JSON, HTML, Markdown or LaTeX |
 //!
 //! Without the default feature `cli` the crate is this library alone.
 
@@ -61,10 +61,91 @@ extern crate base;
 #[doc(hidden)]
 pub mod cli;
 
-pub use ::{check, config, file, foreign, program, torch, view};
+#[doc(inline)]
+pub use ::config::{Config, Settings};
+#[doc(inline)]
+pub use ::program::Trace;
+#[doc(inline)]
+pub use ::run::{Run, Sources, key_mask_rows, positions_of, to_record};
 pub use attention::{Outside, attention};
-pub use base::{Error, Result, error, lang};
+pub use base::{Error, Result};
 pub use candle_core;
-pub use config::{Config, Settings};
-pub use program::Trace;
-pub use run::{Run, Sources, key_mask_rows, positions_of, to_record};
+
+/// What is wrong, where, and how to mend it, as data; and the language that it is said in.
+pub mod error {
+    #[doc(inline)]
+    pub use base::error::{Error, Message, Part, Result};
+    #[doc(inline)]
+    pub use base::lang::Language;
+    #[doc(inline)]
+    pub use base::memory::{Left, Limit};
+}
+
+/// What computing is: steps with named axes, operations, the one interpreter, and how a number came about.
+pub mod program {
+    #[doc(inline)]
+    pub use ::program::{
+        Added, Axes, Axis, Biasing, Branch, Cell, Change, Dim, Edit, Explanation, Exponential,
+        Exponentials, Factor, Followed, Frequencies, Given, Heads, Kind, Linear, Llama3, Longrope,
+        Masking, Move, Name, NanCause, NanSource, Normed, Op, Operation, Pattern, Program,
+        Proportional, Reach, Reason, Role, Rotary, RowCell, Scaling, Size, Step, Term, Trace, Tree,
+        Turned, Value, Weighting, Working, Yarn, dropout_scale,
+    };
+}
+
+/// What is to be computed: settings as people give them, and the config that they resolve to.
+pub mod config {
+    #[doc(inline)]
+    pub use ::config::{
+        AlibiForm, AttnMaskTrue, CausalAlign, Config, DType, DrawInputs, EmptyRow, End, Feature,
+        Fill, Gate, Init, Input, Labels, Latent, Mask, Masks, Norm, NormOver, OtherNorm, Packed,
+        Packing, Pairing, Place, Plain, Positions, Preset, QkNorm, QkvFormat, Queries, QueryRows,
+        RelativeBias, RopeScaling, Rotary, Scores, SectionOrder, Seed, Segments, Setting, Settings,
+        Shift, Sizes, Start, Tokens, TorchCpu,
+    };
+}
+
+/// PyTorch's numbers: its generator, and the order in which a run draws them.
+pub mod torch {
+    #[doc(inline)]
+    pub use ::torch::{Generator, draw};
+}
+
+/// Reading and writing without loss, each format in a file of its own.
+pub mod file {
+    #[doc(inline)]
+    pub use ::file::{Bundle, Entry, Info, Output, Page, Record, read_config, write_json};
+}
+
+/// Other people's files: what their tensors are called, and what the configs of their models say.
+pub mod foreign {
+    #[doc(inline)]
+    pub use ::foreign::{Known, Match, NameMap, known, with_model};
+}
+
+/// Comparing a recorded run with what its inputs make, and explaining what differs.
+pub mod check {
+    #[doc(inline)]
+    pub use ::check::{
+        Cause, Checked, Clue, Compared, Comparison, Diagnosis, Finding, NonFinite, Number,
+        OneSided, PaddedRows, Pairs, PerStep, Place, Report, Status, StepReport, Tolerance,
+        Tolerances, check, checked, compared, diff, reports_json,
+    };
+
+    /// The known mistakes, by their names.
+    pub mod catalogue {
+        #[doc(inline)]
+        pub use ::check::catalogue::{Mistake, Way, catalogue, find};
+    }
+}
+
+/// Runs, reports and explanations for eyes: pages of blocks, and what they are written as.
+pub mod view {
+    #[doc(inline)]
+    pub use ::view::{
+        Asked, Block, Grid, Head, Palette, Sides, Style, Table, Tables, Text, Tone, View, bug_list,
+        bug_page, checked_html, compared_html, explanation, explanation_json, latex, markdown,
+        model_list, report_page, shapes_json, shapes_page, step_json, step_page, trace_html,
+        trace_page, write_text,
+    };
+}

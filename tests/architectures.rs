@@ -190,9 +190,9 @@ fn brief_configs_have_the_defaults_of_their_library() {
             assert_eq!(json!(config.masks.window), *window, "window of {what}");
             assert_eq!(json!(config.sizes.kv_heads), case["kv_heads"], "heads of {what}");
             assert_eq!(json!(config.sizes.head_dim), case["head_dim"], "size of {what}");
-            assert_eq!(json!(config.softcap), case["softcap"], "cap of {what}");
+            assert_eq!(json!(config.plain.softcap), case["softcap"], "cap of {what}");
             let scale = case["scaled_by"].as_f64().map(|by| 1.0 / by.sqrt());
-            assert_eq!(config.scale, scale, "scale of {what}");
+            assert_eq!(config.plain.scale, scale, "scale of {what}");
             let rope = config.rope.expect("rotary");
             assert_eq!(json!(rope.base), case["rope_base"], "base of {what}");
             let whole = u32::try_from(config.sizes.head_dim).expect("small");

@@ -55,7 +55,7 @@ impl Crate {
             if module.last().is_some_and(|last| last == "mod" || last == main) {
                 module.pop();
             }
-            if !["build", "main", "texts"].iter().any(|other| module == [*other]) {
+            if !["build", "main", "tests"].iter().any(|other| module == [*other]) {
                 this.files.insert(module, path);
             }
         }

@@ -189,5 +189,5 @@ fn positions_of_a_model_are_not_refused_by_its_layers_without_rotation() {
     };
     let (turned, scaled) = (of_layer(0), of_layer(1));
     assert!(turned.rope.is_some() && scaled.rope.is_none());
-    assert!(scaled.temperature.is_some() && scaled.positions.is_some());
+    assert!(scaled.plain.q_temperature.is_some() && scaled.plain.positions.is_some());
 }

@@ -3,6 +3,7 @@
 //! The `config.json` of a model, and its first layers.
 
 use mha_trace::config::Place;
+use mha_trace::foreign::with_model;
 use mha_trace::{Settings, Sources};
 use mha_trace_fuzz::{fuzz, json, run, told, written};
 

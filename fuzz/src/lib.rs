@@ -19,8 +19,7 @@ use mha_trace::{Config, Result, Run, Settings, Sources};
 pub use json::json;
 pub use memory::within_memory;
 pub use numbers::gguf;
-pub use packed::{archive, archived, npy, safetensors};
-pub use pickle::pickle_or_archive;
+pub use packed::{archive, archived, npy, pickle_or_archive, safetensors};
 pub use texts::{asked, settings_text};
 
 /// Random choices of a change.

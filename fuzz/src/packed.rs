@@ -63,6 +63,11 @@ pub fn archive(bytes: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
     Some(zipped(&members, *any(&methods, rng)?))
 }
 
+/// A pickle, or an archive that holds one, changed by what it is made of.
+pub fn pickle_or_archive(bytes: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
+    if bytes.starts_with(b"PK") { archive(bytes, rng) } else { pickle(bytes, rng) }
+}
+
 /// The records of an archive: how each begins, and how many bytes of numbers follow.
 const RECORDS: [(&[u8], usize); 3] =
     [(b"PK\x03\x04", 26), (b"PK\x01\x02", 42), (b"PK\x05\x06", 18)];

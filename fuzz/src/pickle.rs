@@ -1,13 +1,7 @@
 //! Changes of pickles by their opcodes.
 
 use super::numbers::overwrite;
-use super::packed::archive;
 use super::{Rng, any};
-
-/// A pickle, or an archive that holds one, changed by what it is made of.
-pub fn pickle_or_archive(bytes: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
-    if bytes.starts_with(b"PK") { archive(bytes, rng) } else { pickle(bytes, rng) }
-}
 
 /// A pickle with a few opcodes taken away, doubled, exchanged or changed in their argument.
 pub fn pickle(bytes: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {

@@ -1,38 +1,18 @@
-"""One call of an attention: what went in and what came out, and the file of it."""
+"""One call of an attention: the file of it, and its check."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import _files, _layer
-from ._arrays import Array, as_array
+from ._arrays import as_array
 from ._binary import Error, find_binary
 from ._commands import private_folder, report
 from ._report import Report
+from ._seen import UNSEEN, Seen
 
-# What the core's file holds, by the names of the format.
-CORE = (
-    "q_heads",
-    "k_heads",
-    "v_heads",
-    "attn_mask",
-    "scale",
-    "softcap",
-    "is_causal",
-    "sinks",
-    "scores",
-    "masked_scores",
-    "weights",
-    "head_outputs",
-    "lse",
-)
-# The function of a call of which only the module was seen.
-UNSEEN = "unseen"
 AXES = {
     "q_heads": ("batch", "head", "query", "head_dim"),
     "k_heads": ("batch", "head", "key", "head_dim"),
@@ -42,46 +22,8 @@ AXES = {
 }
 
 
-@dataclass
-class Call:
-    """One call of an attention layer or function.
-
-    ``tensors`` holds what was seen, by the names of the steps: ``x`` (batch, query, model), ``q_heads``, ``k_heads``,
-    ``v_heads`` (batch, head, token, head_dim) as the attention function got them, ``attn_mask``, ``weights``
-    (batch, head, query, key), ``head_outputs``, ``output``. ``index`` counts the calls of the same module.
-    """
-
-    path: str
-    layer: int | None
-    index: int
-    function: str
-    tensors: dict[str, Any] = field(repr=False)
-    prefix: str = ""
-    configs: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
-    positions: Any = field(default=None, repr=False)
-    dropout: float = 0.0
-    settings: dict[str, Any] = field(default_factory=dict, repr=False)
-    problem: str = ""
-    # Whether its keys came from elsewhere: it made its queries, and neither of its inputs went through its projection
-    # of keys.
-    is_borrowed: bool = False
-
-    @property
-    def name(self) -> str:
-        """What its file is called: the path of the module, and the number of the call where there are more."""
-        path = self.path.replace("/", "_") or "attention"
-        return path if self.index == 0 else f"{path}.{self.index}"
-
-    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        """A recorded tensor as a NumPy array; bf16 as float32."""
-        if name not in self.tensors:
-            raise KeyError(f"{name} was not recorded; recorded: {', '.join(self.tensors)}")
-        return as_array(self.tensors[name], name).numpy()
-
-    def array(self, name: str) -> Array | None:
-        """A recorded tensor in its own type."""
-        return as_array(self.tensors[name], name) if name in self.tensors else None
+class Call(Seen):
+    """One call of an attention layer or function: what was seen of it, in a file, and checked."""
 
     def save(self, path: Any) -> list[str]:
         """Writes a file that ``mha-trace check`` needs no flags for, where anything says what the module does; gives
@@ -112,33 +54,10 @@ class Call:
             _files.write(path, arrays, about)
         return _layer.positions_note(self, about)
 
-    def is_unknown(self) -> bool:
-        """Whether it is of a module that does its own arithmetic and belongs to no model with a config: the settings of
-        a check can say what it does."""
-        is_told = self.configs or self.settings or self.is_borrowed
-        return "x" in self.tensors and not is_told and not {"q_heads", "k_heads"} & self.tensors.keys()
-
     def _save_core(self, path: Path) -> None:
         core = self.core()
         steps = [{"name": name, "axes": AXES.get(name)} for name in core]
         _files.write(path, core, {"format": "mha-trace", "version": 1, "steps": steps})
-
-    def core(self) -> dict[str, Array]:
-        """What the attention function got and gave.
-
-        Queries, keys and values have one width in a file; where values have another one, zeros fill up what is
-        narrower, which changes no score and no output.
-        """
-        if "x" not in self.tensors:
-            found = {name: as_array(tensor, name) for name, tensor in self.tensors.items()}
-        else:
-            found = {name: as_array(self.tensors[name], name) for name in CORE if name in self.tensors}
-        if "q_heads" in found and "scale" in found:
-            widths = {name: found[name].shape[-1] for name in ("q_heads", "k_heads", "v_heads", "head_outputs")}
-            for name, width in widths.items():
-                more = [(0, 0)] * 3 + [(0, max(widths.values()) - width)]
-                found[name] = found[name].map(lambda a, more=more: np.pad(a, more))
-        return found
 
     def check(self, **settings: Any) -> Report:
         """As the ``check`` of a run, of this call alone."""

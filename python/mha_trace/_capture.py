@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from ._binary import Error
-from ._call import UNSEEN, Call
+from ._call import Call
 from ._functions import attention_call, kept, module_call, unseen_call
 from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
 from ._roles import MEMORY, PACKED, config_of, isinstance_named, layer_of, roles
+from ._seen import UNSEEN
 
 
 @dataclass

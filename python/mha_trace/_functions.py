@@ -6,8 +6,9 @@ from typing import Any
 
 from ._arrays import as_array
 from ._binary import Error
-from ._call import UNSEEN, Call
+from ._call import Call
 from ._roles import MEMORY
+from ._seen import UNSEEN
 
 
 def attention_call(name: str, arguments: dict[str, Any], result: Any, module: Any = None) -> Call:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from . import _files
 from ._arrays import Array, as_array
 from ._binary import Error
 from ._commands import run_to_file
-
-if TYPE_CHECKING:
-    from ._call import Call
+from ._seen import Seen
 
 # What has the name of its step.
 SEEN = (
@@ -46,7 +44,7 @@ KEYS = ("k_heads", "k_norm", "k_clipped", "k_rot", "k_rot_norm")
 ROWS = ("x", "mask")
 
 
-def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+def layer(call: Seen, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays of the record, and what its metadata says: what was recorded, the inputs and parameters of the
     layer, and the settings, so that the file is checked without flags.
 
@@ -78,7 +76,7 @@ def layer(call: Call, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return {step["name"]: arrays[step["name"]] for step in about["steps"]}, about
 
 
-def _is_of_others(call: Call) -> bool:
+def _is_of_others(call: Seen) -> bool:
     """Whether keys are neither of the layer's inputs nor in front of them in a cache of its past: those of a memory of
     earlier calls are in no input."""
     keys = call.array("k_heads")
@@ -87,7 +85,7 @@ def _is_of_others(call: Call) -> bool:
     return call.is_borrowed and not _is_shared(call)
 
 
-def _in_pairs(call: Call, heads: Array) -> Array:
+def _in_pairs(call: Seen, heads: Array) -> Array:
     """Turned features with the two of a pair side by side, as the run has them: models with latents may keep the first
     of all pairs in front of the second ones. Scores do not change by it."""
     config = next((config for config in call.configs if config.get("kv_lora_rank")), {})
@@ -106,7 +104,7 @@ def _is_given(step: dict[str, Any]) -> bool:
     return bool(step["formula"] == "given")
 
 
-def _with_config(call: Call, stated: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _with_config(call: Seen, stated: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The run of the first config that the binary takes: of the part of the model that the layer is in, or of all.
 
     What the layer is given does not depend on the queries, so that the last one is enough; but for biases of positions.
@@ -131,7 +129,7 @@ def _with_config(call: Call, stated: list[str], folder: Path) -> tuple[dict[str,
     raise refused or Error("error: no config of a model says what the layer is")
 
 
-def _settings(call: Call, folder: Path) -> list[str]:
+def _settings(call: Seen, folder: Path) -> list[str]:
     """The flags for what was recorded, and the files that they name."""
     x = call.array("x")
     if x is None or len(x.shape) != 3:
@@ -175,7 +173,7 @@ def _settings(call: Call, folder: Path) -> list[str]:
     return stated
 
 
-def _is_shared(call: Call) -> bool:
+def _is_shared(call: Seen) -> bool:
     """Whether the layer takes keys and values of an earlier one, as the last layers of Gemma 3n do."""
     said = ((config.get("num_kv_shared_layers"), config.get("num_hidden_layers")) for config in call.configs)
     own = next((layers - shared for shared, layers in said if shared and layers), None)
@@ -187,7 +185,7 @@ def _is_shared(call: Call) -> bool:
     )
 
 
-def _crosses(call: Call) -> bool:
+def _crosses(call: Seen) -> bool:
     return "memory" in call.tensors
 
 
@@ -198,7 +196,7 @@ def _repeats(heads: Array) -> int:
     return next((size for size in sizes if np.array_equal(heads.data[:, ::size].repeat(size, 1), heads.data)), 1)
 
 
-def _refuse_scaled_keys(call: Call, given: dict[str, Array], about: dict[str, Any]) -> None:
+def _refuse_scaled_keys(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> None:
     """Raises ``Error`` where the scale is that of the keys, in front of the cache: in runs it is that of the scores."""
     seen, last = call.array("k_heads"), [name for name in KEYS if name in given][-1:]
     factor = _scaled_before(call, given, about)
@@ -210,13 +208,13 @@ def _refuse_scaled_keys(call: Call, given: dict[str, Array], about: dict[str, An
         raise Error("error: keys are scaled before they come into the cache, which no setting says")
 
 
-def past_keys(call: Call) -> int:
+def past_keys(call: Seen) -> int:
     """How many keys stand before the call's own."""
     keys = call.array("k_heads")
     return 0 if keys is None or _crosses(call) else _filled(call, keys) - call.tensors["x"].shape[1]
 
 
-def _places(call: Call, folder: Path) -> list[str]:
+def _places(call: Seen, folder: Path) -> list[str]:
     """The positions of the tokens, where they are not simply behind those of the cache."""
     positions = _own_positions(call)
     if positions is None:
@@ -225,7 +223,7 @@ def _places(call: Call, folder: Path) -> list[str]:
     return [f"--positions={folder / 'positions.safetensors'}:positions"]
 
 
-def _own_positions(call: Call) -> np.ndarray[Any, Any] | None:
+def _own_positions(call: Seen) -> np.ndarray[Any, Any] | None:
     tokens, past = call.tensors["x"].shape[1], past_keys(call)
     if call.positions is None or call.positions.shape[-1] != tokens:
         return None
@@ -234,7 +232,7 @@ def _own_positions(call: Call) -> np.ndarray[Any, Any] | None:
     return None if np.array_equal(positions, counted) else positions
 
 
-def positions_note(call: Call, about: dict[str, Any]) -> list[str]:
+def positions_note(call: Seen, about: dict[str, Any]) -> list[str]:
     """What is to be said of positions behind a cache that do not follow it, nor are those of a padded batch: they are
     taken as what was meant, though the mistake may be the caller's."""
     if not about["config"].get("rope") or _crosses(call) or hidden_keys(call) is not None:
@@ -251,13 +249,13 @@ def positions_note(call: Call, about: dict[str, Any]) -> list[str]:
     ]
 
 
-def has_empty_slots(call: Call) -> bool:
+def has_empty_slots(call: Seen) -> bool:
     """Whether slots of a cache are not filled yet: rows of padding that see nothing spread over them, too."""
     keys = call.array("k_heads")
     return keys is not None and _filled(call, keys) < keys.shape[2]
 
 
-def _filled(call: Call, keys: Array) -> int:
+def _filled(call: Seen, keys: Array) -> int:
     """How many keys there are: slots of a cache that are not filled yet stand behind them, are zero, and nobody sees
     them."""
     hidden, unseen = hidden_keys(call), np.zeros(keys.shape[2], bool)
@@ -269,7 +267,7 @@ def _filled(call: Call, keys: Array) -> int:
     return int(np.flatnonzero(~empty).max(initial=-1)) + 1
 
 
-def hidden_keys(call: Call) -> np.ndarray[Any, Any] | None:
+def hidden_keys(call: Seen) -> np.ndarray[Any, Any] | None:
     """Which keys no query of an item sees, (batch, key), if there are any: those of padding."""
     mask = call.array("attn_mask")
     if mask is None or len(mask.shape) != 4 or call.settings:
@@ -281,7 +279,7 @@ def hidden_keys(call: Call) -> np.ndarray[Any, Any] | None:
     return hidden if hidden.any() else None
 
 
-def _seen(call: Call, given: dict[str, Array], about: dict[str, Any]) -> dict[str, Array]:
+def _seen(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> dict[str, Array]:
     """What was recorded, as the steps of the run have it."""
     tokens = call.tensors["x"].shape[1]
     shapes = {
@@ -331,7 +329,7 @@ def _is_times(factor: float, seen: Array, own: Array) -> bool:
     return abs(math.log(seen_size / own_size)) > abs(math.log(factor)) / 4
 
 
-def _scaled_before(call: Call, given: dict[str, Array], about: dict[str, Any]) -> float | None:
+def _scaled_before(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> float | None:
     """By which factor queries or keys come scaled to the attention function; None where it makes the scale of the run,
     or is not seen."""
     array = call.array("scale")

@@ -11,6 +11,9 @@ from ._binary import Error
 from ._call import Call, check_calls
 from ._report import Report
 
+# What names of files end in: a folder of such a name is not meant.
+FILES = (".json", ".npz", ".npy", ".pt", ".pth", ".bin", ".gguf", ".html", ".md", ".tex")
+
 
 class Run:
     """The calls of attention that were recorded, in order; ``run[0]`` is the first, ``run[0]["weights"]`` an array.
@@ -79,6 +82,11 @@ class Run:
                 )
             self.calls[0].save(target)
             return [target]
+        if target.suffix in FILES:
+            raise Error(
+                f"error: {target} is no .safetensors file\n"
+                f"help: recorded layers are saved as .safetensors, or in a folder: {target.with_suffix('')}"
+            )
         target.mkdir(parents=True, exist_ok=True)
         paths = [target / f"{call.name}.safetensors" for call in self.calls]
         for call, path in zip(self.calls, paths):

@@ -302,6 +302,19 @@ def test_record_function():
         mha_trace.record_function(attend, q, k, scale=1.0)
 
 
+def test_a_run_is_saved_under_names_that_say_what_is_there(tmp_path):
+    q, k, v = np.random.default_rng(1).standard_normal((3, 1, 2, 4, 8), dtype=np.float32)
+    run = mha_trace.record_function(lambda q, k, v: v, q, k, v)
+    for name in ("run.json", "run.npz", "run.html"):
+        with pytest.raises(mha_trace.Error, match=r"run\.\w+ is no \.safetensors file\nhelp: .*in a folder"):
+            run.save(tmp_path / name)
+        assert not (tmp_path / name).exists()
+    for name in ("run.safetensors", "llama-3.2"):
+        (path,) = run.save(tmp_path / name)
+        assert path.suffix == ".safetensors"
+        assert mha_trace.diff(path, run).same
+
+
 def test_the_package_knows_where_wheels_put_the_binary(monkeypatch, tmp_path):
     from mha_trace import _binary
 

@@ -17,7 +17,8 @@ pub(super) struct Others {
 impl Builder<'_> {
     /// Those that the run is given, and the learned ones.
     pub(super) fn others(&mut self, learned: Option<(usize, usize)>) -> Others {
-        let (has_past, is_shared) = (self.config.sizes.past_len > 0, self.config.shares_kv);
+        let (sizes, plain) = (&self.config.sizes, &self.config.plain);
+        let (has_past, is_shared) = (sizes.past_len > 0, plain.shared_kv.is_some());
         let past = has_past.then(|| (self.given(Name::KPast), self.given(Name::VPast)));
         let earlier = is_shared.then(|| (self.given(Name::KShared), self.given(Name::VShared)));
         Others { earlier, past, learned }
@@ -63,12 +64,12 @@ impl Builder<'_> {
         mask: Option<usize>,
     ) -> Result<usize> {
         let mut scores = self.then(Name::ScoresRaw, Linear::DotProduct, &[queries, keys])?;
-        let scale = match self.config.scale {
+        let scale = match self.config.plain.scale {
             Some(factor) => Scaling::By { factor },
             None => Scaling::Root { head_dim: self.config.sizes.head_dim },
         };
         scores = self.then(Name::Scores, scale, &[scores])?;
-        if let Some(cap) = self.config.softcap {
+        if let Some(cap) = self.config.plain.softcap {
             scores = self.then(Name::ScoresCapped, Scaling::SoftCap { cap }, &[scores])?;
         }
         if let Some(attn_bias) = attn_bias {

@@ -6,7 +6,7 @@ mod masks;
 use std::collections::HashMap;
 
 use base::error::Result;
-use config::{Config, End, Gate, Norm, NormOver, QkNorm};
+use config::{Config, End, Gate, Norm, NormOver, Plain, QkNorm};
 use program::{
     Axes, Axis, Frequencies, Heads, Linear, Map, Name, Normalize, Op, Program, QueryRows, Rotary,
     Scaling, Size, Temperature, Weighting,
@@ -23,7 +23,7 @@ pub type Outside = HashMap<Name, Vec<usize>>;
 /// If the sizes do not fit each other.
 pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let mut p = Builder { program: Program::default(), config, outside };
-    let sizes = &config.sizes;
+    let Config { sizes, plain, .. } = config;
 
     let x = p.given(Name::X);
     let memory = if sizes.is_cross { p.given(Name::Memory) } else { x };
@@ -32,18 +32,19 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let bias_kv = sizes.has_bias_kv.then(|| (p.given(Name::BiasK), p.given(Name::BiasV)));
     let latents = p.latents();
     let norm = config.norm.map(|norm| p.of_norm(norm));
-    let concat_norm = config.concat_norm_eps.map(|eps| (rms_norm(eps), p.given(Name::WConcatNorm)));
-    let gate = config.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
-    let sinks = config.sinks.then(|| p.given(Name::Sinks));
-    let table = config.relative.map(|_| p.given(Name::RelativeTable));
+    let concat_norm =
+        plain.concat_norm.map(|_| (rms_norm(plain.concat_norm_eps), p.given(Name::WConcatNorm)));
+    let gate = plain.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
+    let sinks = plain.sinks.then(|| p.given(Name::Sinks));
+    let table = plain.relative_bias.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
     let others = p.others(bias_kv);
     let mask = p.mask()?;
     let mask = p.padded(Name::MaskPadded, mask)?;
     let attn_bias = p.attn_bias(table)?;
     let attn_bias = p.padded(Name::AttnBiasPadded, attn_bias)?;
-    let dropout = if config.dropout > 0.0 {
-        let scale = Weighting::DropoutScale { p: config.dropout };
+    let dropout = if plain.dropout > 0.0 {
+        let scale = Weighting::DropoutScale { p: plain.dropout };
         Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
     } else {
         None
@@ -53,15 +54,15 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let ([mut queries, mut keys, mut values], mut shared) =
         p.projected([x, memory, memory_v], [&w_q, &w_k, &w_v], latents)?;
 
-    if let Some((norm, of_q, of_k)) = norm.as_ref().filter(|(norm, ..)| !norm.after_rope) {
-        queries = p.then(Name::QNorm, normalize(norm), &after(queries, of_q))?;
-        keys = p.then(Name::KNorm, normalize(norm), &after(keys, of_k))?;
+    if let Some((norm, of_q, of_k)) = norm.as_ref().filter(|_| !plain.qk_norm_after_rope) {
+        queries = p.then(Name::QNorm, normalize(norm, plain), &after(queries, of_q))?;
+        keys = p.then(Name::KNorm, normalize(norm, plain), &after(keys, of_k))?;
     }
-    if let Some(eps) = config.v_norm_eps {
-        values = p.then(Name::VNorm, rms_norm(eps), &[values])?;
+    if plain.v_norm.is_some() {
+        values = p.then(Name::VNorm, rms_norm(plain.v_norm_eps), &[values])?;
     }
     [queries, keys, values] = p.clipped([queries, keys, values])?;
-    if let Some(factor) = config.value_scale {
+    if let Some(factor) = plain.value_scale {
         values = p.then(Name::VScaled, Scaling::By { factor }, &[values])?;
     }
     if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
@@ -79,9 +80,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         let name = if sizes.absorbs() { Name::KLatent } else { Name::KJoined };
         keys = p.then(name, Heads::Join { is_shared_first: false }, &[keys, shared])?;
     }
-    if let Some((norm, of_q, of_k)) = norm.filter(|(norm, ..)| norm.after_rope) {
-        queries = p.then(Name::QRotNorm, normalize(&norm), &after(queries, &of_q))?;
-        keys = p.then(Name::KRotNorm, normalize(&norm), &after(keys, &of_k))?;
+    if let Some((norm, of_q, of_k)) = norm.filter(|_| plain.qk_norm_after_rope) {
+        queries = p.then(Name::QRotNorm, normalize(&norm, plain), &after(queries, &of_q))?;
+        keys = p.then(Name::KRotNorm, normalize(&norm, plain), &after(keys, &of_k))?;
     }
     if let Some(temperature) = temperature_factors(config) {
         queries = p.then(Name::QScaled, Scaling::Temperature(temperature), &[queries])?;
@@ -95,17 +96,17 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let beside: Vec<usize> = std::iter::once(scores).chain(sinks).collect();
     let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
     let mut ends = vec![config.end.step()];
-    if config.lse {
+    if plain.lse {
         p.then(Name::Lse, Weighting::LogSumExp, &beside)?;
         ends.push(Name::Lse);
     }
     if let Some((keep, scale)) = dropout {
-        let dropout = Weighting::Dropout { p: config.dropout };
+        let dropout = Weighting::Dropout { p: plain.dropout };
         weights = p.then(Name::WeightsDropped, dropout, &[weights, keep, scale])?;
         ends.extend((config.end == End::Weights).then_some(Name::WeightsDropped));
     }
 
-    if config.mean_weights {
+    if plain.mean_weights {
         p.then(Name::WeightsMean, Weighting::MeanOverHeads, &[weights])?;
         ends.push(Name::WeightsMean);
     }
@@ -133,12 +134,12 @@ struct Latents {
 }
 
 /// The norm of queries and keys.
-fn normalize(norm: &Norm) -> Scaling {
+fn normalize(norm: &Norm, plain: &Plain) -> Scaling {
     Scaling::Norm(Normalize {
         is_centred: norm.kind.is_centred(),
         eps: norm.eps,
         offset: norm.kind.offset(),
-        over_heads: norm.over == NormOver::All,
+        over_heads: plain.qk_norm_over == NormOver::All,
     })
 }
 
@@ -149,14 +150,15 @@ fn rms_norm(eps: f64) -> Scaling {
 
 /// The factors of queries from the first computed one on, by its position.
 fn temperature_factors(config: &Config) -> Option<Temperature> {
-    let own = config.temperature?;
+    let Plain { q_temperature, q_temperature_floor, q_temperature_offset, .. } = config.plain;
+    let scale = q_temperature?;
     let from = config.rope.as_ref().map_or(config.sizes.past_len, |rope| rope.offset);
     // Of a token with several it is that of time.
     let places = config.places().map(|places| places.of_section(0));
     #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
-    let floor = own.floor as f64;
+    let floor = q_temperature_floor as f64;
     let first = from + config.sizes.first_query();
-    let (scale, offset) = (own.scale, own.offset);
+    let offset = q_temperature_offset;
     Some(Temperature { scale, floor, first, places, offset, is_floored: true })
 }
 
@@ -192,7 +194,7 @@ impl Builder<'_> {
             let given = names.map(|name| {
                 let axes = self.axes(name);
                 let shape = axes.shape();
-                let is_shared = norm.over == NormOver::Head;
+                let is_shared = self.config.plain.qk_norm_over == NormOver::Head;
                 let own = if is_shared { shape.get(1..).unwrap_or(&shape) } else { &shape };
                 let axes = axes.last_of(own);
                 self.program.given(name, axes)
@@ -222,7 +224,7 @@ impl Builder<'_> {
     /// The weight (out, in) of a projection and, where there is one, its bias (out).
     fn parameters(&mut self, weight: Name, bias: Name) -> Vec<usize> {
         let weight = self.given(weight);
-        let bias = self.config.bias.then(|| self.given(bias));
+        let bias = self.config.plain.bias.then(|| self.given(bias));
         std::iter::once(weight).chain(bias).collect()
     }
 
@@ -249,7 +251,7 @@ impl Builder<'_> {
             return Ok(([queries, latent, latent], shared));
         }
         let k = self.then(Name::K, of_keys.clone(), &after(kv_source, w_k))?;
-        let v = if self.config.k_eq_v {
+        let v = if self.config.plain.k_eq_v {
             self.then(Name::V, Heads::HandOn, &[k])?
         } else {
             self.then(Name::V, of_keys.clone(), &after(v_source, w_v))?
@@ -302,7 +304,7 @@ impl Builder<'_> {
         let project = Linear::Project { tokens: Axis::Query, rows };
         let latent = self.then(Name::CQ, project, &after(x, &parameters))?;
         let norm = [latent, norm];
-        Ok((self.then(Name::CQNorm, rms_norm(self.config.latent_eps), &norm)?, None))
+        Ok((self.then(Name::CQNorm, rms_norm(self.config.plain.lora_norm_eps), &norm)?, None))
     }
 
     /// What keys and values are projected from: the memory, or its latent.
@@ -314,12 +316,12 @@ impl Builder<'_> {
         let Some((parameters, norm)) = latent else { return Ok(memory) };
         let project = Linear::Project { tokens: Axis::Key, rows: None };
         let latent = self.then(Name::CKv, project, &after(memory, &parameters))?;
-        self.then(Name::CKvNorm, rms_norm(self.config.latent_eps), &[latent, norm])
+        self.then(Name::CKvNorm, rms_norm(self.config.plain.lora_norm_eps), &[latent, norm])
     }
 
     /// Queries, keys and values within the limit, if there is one.
     fn clipped(&mut self, heads: [usize; 3]) -> Result<[usize; 3]> {
-        let Some(limit) = self.config.clip_qkv else { return Ok(heads) };
+        let Some(limit) = self.config.plain.clip_qkv else { return Ok(heads) };
         let [queries, keys, values] = heads;
         Ok([
             self.then(Name::QClipped, Scaling::Clip { limit }, &[queries])?,

@@ -4,7 +4,7 @@ use candle_core::DType;
 
 use super::Builder;
 use base::error::Result;
-use config::{Mask, RelativeBiases};
+use config::Mask;
 use program::{
     Added, AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Column, Distances, Documents,
     Hides, Masking, Name, QueryRows, Relative, Size, alibi_slopes,
@@ -74,7 +74,8 @@ impl Builder<'_> {
         let (config, sizes) = (self.config, &self.config.sizes);
         let mut parts = Vec::new();
         let (queries, keys, first) = (sizes.query_count(), sizes.keys(), sizes.first_position());
-        if let Some(form) = config.alibi {
+        if config.plain.alibi {
+            let form = config.plain.alibi_form;
             let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
             let plain = Distances::new(form.distance(), first, queries, keys);
@@ -87,8 +88,8 @@ impl Builder<'_> {
             };
             parts.push(self.setting(Name::Alibi, Biasing::Distances(alibi), &[slopes])?);
         }
-        if let Some((relative, table)) = config.relative.zip(table) {
-            let RelativeBiases { sort, max_distance } = relative;
+        if let Some((sort, table)) = config.plain.relative_bias.zip(table) {
+            let max_distance = config.plain.relative_max_distance;
             let buckets = sizes.of(Size::Buckets);
             let (is_backwards, is_linear) = (false, false);
             let relative = Biasing::Relative(Relative {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::lang;
+use crate::memory::{Left, Limit};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -41,13 +42,13 @@ pub enum Error {
         /// What to do.
         fix: Message,
     },
-    /// A run that needs more memory than the machine has free.
-    #[error("{}", too_large(*needed, *available))]
+    /// A run that needs more memory than this process can take.
+    #[error("{}", too_large(*needed, *left))]
     TooLarge {
         /// Bytes that the run needs.
         needed: u128,
-        /// Bytes that the machine can give.
-        available: u64,
+        /// What this process can still take.
+        left: Left,
     },
     /// A computation that candle refused.
     #[error("the computation failed: {0}")]
@@ -73,9 +74,14 @@ impl Error {
             Self::Config { fix, .. } | Self::Tensor { fix, .. } | Self::File { fix, .. } => {
                 fix.clone()
             }
-            Self::TooLarge { .. } => {
-                "make batch, seq_len, d_model, heads, head_dim or kv_len smaller".into()
+            Self::TooLarge { left, .. } => match left.limit {
+                Limit::Process => "allow this process more, as ulimit -v unlimited does, or make batch, seq_len, d_model, \
+                                   heads, head_dim or kv_len smaller",
+                Limit::Machine | Limit::Group => {
+                    "make batch, seq_len, d_model, heads, head_dim or kv_len smaller"
+                }
             }
+            .into(),
             Self::Compute(_) => {
                 "please report this: the sizes were checked and it should not happen".into()
             }
@@ -110,6 +116,11 @@ impl Error {
     pub fn file(path: &Path, what: impl Into<Message>, fix: impl Into<Message>) -> Self {
         Self::File { path: path.to_owned(), what: what.into(), fix: fix.into() }
     }
+}
+
+/// Refuses settings: what is wrong, and what to do.
+pub fn refuse<T>(what: impl Into<Message>, fix: impl Into<Message>) -> Result<T> {
+    Err(Error::config(what, fix))
 }
 
 impl From<candle_core::Error> for Error {
@@ -221,13 +232,20 @@ impl std::fmt::Display for Message {
     }
 }
 
-/// What a run needs beside what the machine can give.
-fn too_large(needed: u128, available: u64) -> String {
-    tr!(
-        "this run needs {needed}, and this machine has {available} free",
-        needed = bytes(needed),
-        available = bytes(u128::from(available))
-    )
+/// What a run needs beside what this process can take.
+fn too_large(needed: u128, left: Left) -> String {
+    tr!("this run needs {needed}, and {left}", needed = bytes(needed), left)
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let available = bytes(self.bytes.into());
+        f.write_str(&match self.limit {
+            Limit::Machine => tr!("this machine has {available} free", available),
+            Limit::Group => tr!("the limit of its control group leaves {available}", available),
+            Limit::Process => tr!("the limits of this process leave {available}", available),
+        })
+    }
 }
 
 /// A number of bytes as people read it, in binary units: `1.5 GiB`.
@@ -421,5 +439,13 @@ mod tests {
         assert_eq!(near_miss("Q", &["k", "q"]), Some("q"));
         assert_eq!(near_miss("", &["k", "q"]), None);
         assert_eq!(near_miss("zebra", &["simple", "causal"]), None);
+    }
+
+    #[test]
+    fn a_limit_is_told_as_what_it_is() {
+        let told = |limit| Left { bytes: 3 << 20, limit }.to_string();
+        assert_eq!(told(Limit::Machine), "this machine has 3.0 MiB free");
+        assert_eq!(told(Limit::Group), "the limit of its control group leaves 3.0 MiB");
+        assert_eq!(told(Limit::Process), "the limits of this process leave 3.0 MiB");
     }
 }

@@ -1,47 +1,76 @@
-//! What the machine can still hold.
+//! How much memory this process can still take, and what it is limited by.
 
 /// Below this no machine is in doubt, and asking it costs more than the work.
 const UNDOUBTED: u128 = 16 << 20;
 
+/// What limits the memory of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit {
+    /// What the machine has.
+    Machine,
+    /// What the control group of the process is allowed.
+    Group,
+    /// What the process is allowed, as by `ulimit -v`.
+    Process,
+}
+
+/// What a process can still take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// So many bytes.
+    pub bytes: u64,
+    /// By this limit.
+    pub limit: Limit,
+}
+
 /// The bytes that this process can still take, if these are fewer than it needs.
 pub fn lacking(needed: u128) -> Option<u64> {
+    short_of(needed).map(|left| left.bytes)
+}
+
+/// What this process can still take, if that is less than it needs.
+pub fn short_of(needed: u128) -> Option<Left> {
     if needed < UNDOUBTED {
         return None;
     }
-    let available = available();
-    (needed > u128::from(available)).then_some(available)
+    Some(left()).filter(|left| needed > u128::from(left.bytes))
 }
 
-/// Bytes that a process can still take: of the machine, of its control group or of its own limits, whichever is least. A
-/// machine that does not tell refuses nothing.
-fn available() -> u64 {
-    let own = allowed().unwrap_or(u64::MAX);
-    let Ok(mut system) = sysinfo::System::new() else { return own };
-    system.refresh_memory();
-    let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
-    system.available_memory().min(group).min(own)
+/// What this process can still take, by the lowest limit. A machine that does not tell refuses nothing.
+fn left() -> Left {
+    let of_process = allowed().map(|bytes| Left { bytes, limit: Limit::Process });
+    let system = sysinfo::System::new().ok().map(|mut system| {
+        system.refresh_memory();
+        let group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+        [(system.available_memory(), Limit::Machine), (group, Limit::Group)]
+    });
+    let of_system = system.into_iter().flatten().map(|(bytes, limit)| Left { bytes, limit });
+    let lowest = of_system.chain(of_process).min_by_key(|left| (left.bytes, left.limit));
+    lowest.unwrap_or(Left { bytes: u64::MAX, limit: Limit::Machine })
 }
 
 /// What the limits of the process leave, as Linux tells it.
 fn allowed() -> Option<u64> {
     let read = |name| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
-    left(&read("limits")?, &read("status")?)
+    left_by(&read("limits")?, &read("status")?)
 }
 
 /// The same, from the two texts.
-fn left(limits: &str, status: &str) -> Option<u64> {
+fn left_by(limits: &str, status: &str) -> Option<u64> {
     // The number behind a name at the start of a line.
     let number = |text: &str, name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
+    let kilobytes = |name| Some(number(status, name)?.saturating_mul(1024));
+    // The allocator has taken room ahead of what is asked for, which is still free.
+    let ahead = kilobytes("VmData:")?.saturating_sub(kilobytes("RssAnon:")?);
     let pairs = [("Max address space", "VmSize:"), ("Max data size", "VmData:")];
     let left = pairs.iter().filter_map(|(limit, used)| {
-        let used = number(status, used)?.saturating_mul(1024);
-        Some(number(limits, limit)?.saturating_sub(used))
+        Some(number(limits, limit)?.saturating_sub(kilobytes(used)?).saturating_add(ahead))
     });
-    // Between what is allocated some stays free.
-    left.min().map(|left| left / 3 * 2)
+    // Large values stand at multiples of 32 MiB, with as much unused between them.
+    left.min().map(|left| left / 5 * 2)
 }
 
 #[cfg(test)]
@@ -57,12 +86,15 @@ mod tests {
                  Max address space         {space}            unlimited            bytes     \n"
             )
         };
-        let status = "VmPeak:\t    9000 kB\nVmSize:\t    1000 kB\nVmData:\t     500 kB\n";
-        assert_eq!(left(&limits("unlimited", "unlimited"), status), None);
-        assert_eq!(left(&limits("unlimited", "2048000"), status), Some(682_666));
-        assert_eq!(left(&limits("612000", "2048000"), status), Some(66_666));
-        assert_eq!(left(&limits("unlimited", "1000"), status), Some(0));
-        assert_eq!(left("", ""), None);
+        let status = "VmPeak:\t    9000 kB\nVmSize:\t    1000 kB\nVmData:\t     500 kB\nRssAnon:\t     500 kB\n";
+        assert_eq!(left_by(&limits("unlimited", "unlimited"), status), None);
+        assert_eq!(left_by(&limits("unlimited", "2048000"), status), Some(409_600));
+        assert_eq!(left_by(&limits("612000", "2048000"), status), Some(40_000));
+        assert_eq!(left_by(&limits("unlimited", "1000"), status), Some(0));
+        assert_eq!(left_by("", ""), None);
+        // What the allocator has taken ahead can still be used.
+        let ahead = status.replace("RssAnon:\t     500", "RssAnon:\t     100");
+        assert_eq!(left_by(&limits("unlimited", "1000"), &ahead), Some(163_840));
     }
 
     #[test]

@@ -3,14 +3,15 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use crate::{Config, Error, Run, Trace};
-use base::error::{Message, quoted, quoted_path, shown};
+use ::run::Run;
+use base::error::{Error, Message, quoted, quoted_path, shown};
 use base::lang;
 use check::catalogue::find;
 use check::{self, OneSided, Report, Tolerances, reports_json};
+use config::Config;
 use file::{Output, recorded_in, split_path, write_json};
 use foreign::{Match, NameMap};
-use program::Program;
+use program::{Program, Trace};
 use view::walk::{Route, walk};
 use view::{
     Sides, Tables, View, bug_list, bug_page, checked_html, compared_html, explanation,
@@ -22,11 +23,11 @@ use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
     StepArgs, ToleranceArgs, ViewArgs,
 };
+use super::outcome::Outcome;
 use super::outputs::{open, open_page, refusal, write};
 use super::progress::Progress;
 use super::run::{RunArgs, flag, typed};
-use super::written::{print_plain, say};
-use super::{Outcome, print, print_json};
+use super::written::{print, print_json, print_plain, report, say};
 
 /// What the sides of a checked file are called, and those of two compared ones.
 fn of_checked() -> Sides<'static> {
@@ -296,7 +297,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         match if path.is_dir() { recorded_in(path) } else { Ok(vec![path.clone()]) } {
             Ok(recorded) => paths.extend(recorded),
             Err(error) => {
-                super::report(&error.into());
+                report(&error.into());
                 failed = true;
             }
         }
@@ -327,7 +328,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
                 reports.push(report);
             }
             Err(error) => {
-                super::report(&error.into());
+                report(&error.into());
                 failed = true;
             }
         }

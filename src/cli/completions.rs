@@ -9,7 +9,9 @@ use clap_complete::{Generator, generate};
 use clap_mangen::Man;
 
 use super::args::Shell;
-use super::{Outcome, help, print};
+use super::help;
+use super::outcome::Outcome;
+use super::written::print;
 use base::lang::{Language, text};
 use check::catalogue::catalogue;
 use program::Name;

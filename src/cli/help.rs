@@ -56,15 +56,17 @@ pub fn translated() -> Command {
 /// The same in lines of at most so many columns.
 pub fn translated_to(columns: usize) -> Command {
     let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
-    dressed(match Language::spoken() {
-        Language::En => command,
-        Language::Zh => told(command, columns),
-    })
+    dressed(if is_english() { command } else { told(command, columns) })
+}
+
+/// Whether the language in force is the one that clap itself speaks.
+fn is_english() -> bool {
+    Language::spoken() == Language::En
 }
 
 /// Shows help and ends the process: what clap itself says in it, in the language in force.
 pub fn show(error: &clap::Error) -> ! {
-    if Language::spoken() == Language::En {
+    if is_english() {
         error.exit();
     }
     let help = error.render();
@@ -106,10 +108,7 @@ pub const HELP: &str = "Print this message or the help of the given subcommand(s
 
 /// What stands before and behind the flags.
 fn dressed(command: Command) -> Command {
-    let usage = match Language::spoken() {
-        Language::En => "{usage-heading} ",
-        Language::Zh => tr!("Usage: "),
-    };
+    let usage = if is_english() { "{usage-heading} " } else { tr!("Usage: ") };
     command
         .bin_name(env!("CARGO_PKG_NAME"))
         .help_template(format!(

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use super::interruption;
 use super::run::flag;
-use crate::{Config, Error, Trace, to_record};
-use base::error::quoted_path;
+use ::run::to_record;
+use base::error::{Error, quoted_path};
+use config::Config;
 use file::{Output, Page};
+use program::Trace;
 use view::{View, latex, markdown, trace_html, trace_page};
 
 /// Opens the files to be written, of which none may be one that the run reads.

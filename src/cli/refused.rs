@@ -4,6 +4,7 @@ use std::error::Error;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::run::as_near;
 use super::written::say;
 use base::error::shown;
 use base::lang;
@@ -74,3 +75,42 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
     };
     Some((what, fix))
 }
+
+/// An error of flags, without the flag that clap thinks is meant where that is farther off than a slip of the keyboard:
+/// `--head-dims` is no `--head-outputs`. Its usage would show that flag too.
+pub fn near_only(mut error: clap::Error) -> clap::Error {
+    let texts: Vec<(ContextKind, ContextValue)> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            // What clap writes has colours; what it quotes has none.
+            ContextValue::String(text) => Some((kind, ContextValue::String(shown(text).into()))),
+            _ => None,
+        })
+        .collect();
+    for (kind, text) in texts {
+        error.insert(kind, text);
+    }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.trim_start_matches('-').to_owned()),
+        _ => None,
+    };
+    let far = text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg)).filter(
+        |(given, meant)| {
+            let slips = if given.len() < LONG { 1 } else { 2 };
+            strsim::damerau_levenshtein(given, meant) > slips
+        },
+    );
+    if far.is_some() {
+        error.remove(ContextKind::SuggestedArg);
+        error.remove(ContextKind::Usage);
+    } else if let Some((given, meant)) =
+        text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg))
+    {
+        let near = as_near(&given, &meant).join(tr!(" or "));
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
+    }
+    error
+}
+
+/// Letters from which on a flag bears two slips.
+const LONG: usize = 8;

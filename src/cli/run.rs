@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
-use crate::{Error, Result, Run, Sources, key_mask_rows, positions_of};
-use base::error::{Message, quoted};
+use ::run::{Run, Sources, key_mask_rows, positions_of};
+use base::error::{Error, Message, Result, quoted};
 use base::lang::text;
 use config::{Setting, Settings};
 use file::{read_config, read_json, split_place};

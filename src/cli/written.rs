@@ -1,14 +1,14 @@
 //! How results are written: their width, their colours, and where they go.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use base::error::Error;
+use base::error::{Error, Message, shown, shown_json};
+use file::{io_reason, is_unread};
 use view::{Block, Palette, Style, wrapped, write_text};
 
 use super::args::{Color, ReportArgs};
-use super::print;
 use super::run::flag;
 
 /// Columns of text a line, where no terminal says it.
@@ -43,6 +43,45 @@ pub fn say(text: &str) {
 
 /// What stands before the lines of a message but its first.
 const BELOW: &str = "  ";
+
+/// Says on stderr what is wrong and, on a second line, what to do.
+pub fn report(error: &anyhow::Error) {
+    let spelled = |message: Message| message.spelled(flag);
+    let (what, help) = match error.downcast_ref::<Error>() {
+        Some(error) => {
+            let help = tr!("\nhelp: {fix}", fix = shown(&spelled(error.fix())));
+            (spelled(error.what()), help)
+        }
+        None => (error.to_string(), String::new()),
+    };
+    let what = tr!("error: {what}", what = shown(&what));
+    say(&format!("{what}{help}"));
+}
+
+/// Writes results. Whoever reads them may stop early, as `head` does; that changes nothing else.
+pub fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = write(&mut out).and_then(|()| out.flush());
+    // What is still in the buffer has no reader, or no room.
+    drop(out.into_parts());
+    match result {
+        Err(error) if !is_unread(&error) => Err(unwritten(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes JSON as a terminal can show it.
+pub fn print_json(value: &serde_json::Value) -> Result<(), Error> {
+    print(|out| writeln!(out, "{}", shown_json(&format!("{value:#}"))))
+}
+
+/// Why results were not written: what came about while they were made, or where they go.
+fn unwritten(error: io::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| Error::Config {
+        what: tr!("the results cannot be written: {error}", error = io_reason(&error)).into(),
+        fix: "free some space, or send them elsewhere".into(),
+    })
+}
 
 /// Writes a page of text, without colour.
 pub fn print_plain(blocks: Vec<Block>) -> Result<(), Error> {

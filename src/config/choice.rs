@@ -1,4 +1,4 @@
-//! The values that single settings take.
+//! Which words single settings can be, and the seed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +6,21 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use program::Name;
+
+choices! {
+    /// A notebook's whole setting, under its name.
+    Preset {
+        /// Causal attention over four tokens, seed 42: the default.
+        #[default]
+        CausalWalkthrough = "causal-walkthrough",
+        /// Unmasked attention with biases, from 3 to 4 features, seed 123.
+        Simple = "simple",
+        /// Padding under −∞ with one item wholly padded: NaN rows. The notebook sets no seed.
+        FormalPadding = "formal-padding",
+        /// Padding under −∞ with a visible key in every item. The notebook sets no seed.
+        FormalPaddingWeights = "formal-padding-weights",
+    }
+}
 
 choices! {
     /// The distribution that X is drawn from.

@@ -6,18 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::check::refuse;
-use super::{SectionOrder, Sizes};
-use base::error::{Error, Result, shown};
-use program::Places;
+use base::error::shown;
+use program::{Places, SectionOrder};
 
 /// The positions of the tokens: once for all items of the batch (`0,1,2`), or of each (`0,1,2/0,0,1`); of time, height and
 /// width three such (`0,1,2;0,0,1;0,1,1`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Positions(pub Arc<Vec<Vec<Vec<usize>>>>);
-
-/// f32, in which positions are multiplied, counts no further.
-const MOST: usize = 1 << 24;
 
 impl Positions {
     /// By section, by item, by token.
@@ -35,50 +30,6 @@ impl Positions {
     pub(super) fn places(&self, sections: Vec<usize>, order: SectionOrder) -> Places {
         Places { rows: Arc::clone(&self.0), sections, order }
     }
-}
-
-/// Refuses positions that are not those of the tokens, and sections that are not those of the pairs.
-pub(super) fn check(places: &Places, sizes: &Sizes, pairs: usize) -> Result<()> {
-    let (count, sum) = (places.sections.len(), places.sections.iter().sum::<usize>());
-    if count != 0 && (count != 3 || sum != pairs) {
-        let sections: Vec<String> = places.sections.iter().map(ToString::to_string).collect();
-        let what = tr!(
-            "rope_sections {sections} are not three that make {pairs}",
-            sections = sections.join(","),
-            pairs
-        );
-        return refuse(what, "give the pairs of time, height and width, such as 16,24,24");
-    }
-    if places.rows.len() > 1 && count == 0 {
-        let what = tr!("positions are several a token, and there are no rope_sections");
-        return refuse(what, "give rope_sections, or one position a token");
-    }
-    let Sizes { batch, seq_len, .. } = *sizes;
-    let fix = tr!(
-        "give {seq_len} positions, once or for each of the {batch} batch items",
-        seq_len,
-        batch
-    );
-    for rows in places.rows.iter() {
-        if rows.len() != 1 && rows.len() != batch {
-            let what = tr!("are of {rows} items, in a batch of {batch}", rows = rows.len(), batch);
-            return Err(Error::tensor("positions", what, fix));
-        }
-        if let Some(row) = rows.iter().find(|row| row.len() != seq_len) {
-            let what =
-                tr!("are of {row} tokens where seq_len is {seq_len}", row = row.len(), seq_len);
-            return Err(Error::tensor("positions", what, fix));
-        }
-    }
-    if !matches!(places.rows.len(), 1 | 3) {
-        let what = tr!("are {rows} a token", rows = places.rows.len());
-        return Err(Error::tensor("positions", what, "give one, or those of time, height, width"));
-    }
-    if places.last() >= MOST {
-        let what = tr!("go up to {last}, beyond what f32 counts", last = places.last());
-        return Err(Error::tensor("positions", what, "give positions below 2^24"));
-    }
-    Ok(())
 }
 
 impl fmt::Display for Positions {
@@ -99,7 +50,7 @@ impl fmt::Display for Positions {
 impl FromStr for Positions {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let number = |part: &str| {
             let wrong = || {
                 let part = shown(part);
@@ -109,12 +60,12 @@ impl FromStr for Positions {
         };
         let row = |row: &str| row.split(',').map(number).collect();
         let items = |items: &str| items.split('/').map(row).collect();
-        text.split(';').map(items).collect::<std::result::Result<_, String>>().map(Self::new)
+        text.split(';').map(items).collect::<Result<_, String>>().map(Self::new)
     }
 }
 
 impl Serialize for Positions {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.as_slice() {
             [items] => match items.as_slice() {
                 [row] => row.serialize(serializer),
@@ -137,7 +88,7 @@ enum Rows {
 }
 
 impl<'de> Deserialize<'de> for Positions {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self::new(match Rows::deserialize(deserializer)? {
             Rows::Same(row) => vec![vec![row]],
             Rows::PerItem(rows) => vec![rows],

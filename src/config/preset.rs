@@ -1,22 +1,8 @@
-//! The notebooks' settings by name.
+//! What the notebooks set, by their names.
 
-use super::{Init, Input, Mask, Settings};
+use super::choice::{Init, Input, Mask, Preset, Seed};
+use super::settings::Settings;
 use program::Fill;
-
-choices! {
-    /// A notebook's whole setting, under its name.
-    Preset {
-        /// Causal attention over four tokens, seed 42: the default.
-        #[default]
-        CausalWalkthrough = "causal-walkthrough",
-        /// Unmasked attention with biases, from 3 to 4 features, seed 123.
-        Simple = "simple",
-        /// Padding under −∞ with one item wholly padded: NaN rows. The notebook sets no seed.
-        FormalPadding = "formal-padding",
-        /// Padding under −∞ with a visible key in every item. The notebook sets no seed.
-        FormalPaddingWeights = "formal-padding-weights",
-    }
-}
 
 impl Preset {
     /// What the preset sets; everything else has its default.
@@ -30,7 +16,7 @@ impl Preset {
                 d_in: Some(3),
                 d_model: Some(4),
                 heads: Some(2),
-                seed: Some(super::Seed(123)),
+                seed: Some(Seed(123)),
                 init: Some(Init::Linear),
                 bias: Some(true),
                 mask: Some(Mask::None),
@@ -67,7 +53,7 @@ mod tests {
     fn every_preset_resolves() {
         for preset in Preset::ALL {
             let settings = Settings { preset: Some(*preset), ..Settings::default() };
-            super::super::Config::resolve(&settings).expect("a preset is valid");
+            crate::Config::resolve(&settings).expect("a preset is valid");
         }
     }
 }

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::check::refuse;
-use base::error::Result;
+use base::error::{Result, refuse};
 use program::QueryRows;
 
 /// Rows of the queries, `A..B`: A is the first, B the one behind the last. Either end may be counted from the number of

@@ -1,9 +1,10 @@
 //! Rotary positions, every value decided.
 
-use super::check::refuse;
-use super::{Pairing, Place, Positions, RopeScaling, Settings, Sizes, positions};
-use base::error::{Result, quoted};
-use program::{Places, Rotate};
+use super::positions::Positions;
+use super::settings::Settings;
+use super::sizes::Sizes;
+use super::text::Place;
+use program::{Pairing, Places, RopeScaling, Rotate};
 
 /// Rotary positions of the queries and keys ("`RoFormer`", Su et al., 2021): of every head's first r features, the pairs
 /// are turned by position · frequency.
@@ -82,65 +83,15 @@ impl Rotary {
         Rotate { pairing, first, places, factor, is_backwards, is_at_end: self.at_end }
     }
 
-    pub(super) fn check(&self, sizes: &Sizes) -> Result<()> {
-        let head_dim = sizes.head_dim;
-        if let Some(places) = &self.places {
-            if self.offset > 0 {
-                let what = tr!("rope_offset is the first position, and positions are all of them");
-                return refuse(what, "leave one of the two out");
-            }
-            positions::check(places, sizes, self.dims / 2)?;
-        }
-        let &Self { base, dims, offset, attention_factor, .. } = self;
-        if let Some(path) = self.freqs.as_ref().filter(|_| dims == 0 || dims > head_dim) {
-            let what = tr!(
-                "rope_freqs {path} has {dims} frequencies for {head_dim} features",
-                path = quoted(&path.0),
-                dims = dims / 2,
-                head_dim
-            );
-            return refuse(what, "give one for every pair that is turned, at most head_dim / 2");
-        }
-        if dims > head_dim {
-            let what = tr!(
-                "rope_dims {dims} is more than the {head_dim} features of a head",
-                dims,
-                head_dim
-            );
-            return refuse(what, "give at most head_dim");
-        }
-        if self.turns_values && sizes.v_head_dim < dims {
-            let values = sizes.v_head_dim;
-            let what =
-                tr!("rope_value turns {dims} features, and values have {values}", dims, values);
-            return refuse(what, "give rope_dims of at most v_head_dim, or leave rope_value out");
-        }
-        let shared = sizes.shared_dim();
-        if shared > 0 && (dims != shared || !self.at_end) {
-            let what = tr!("rotary positions turn the {shared} features of the shared key", shared);
-            return refuse(what, "leave rope_dims and rope_at_end out, or qk_rope_head_dim");
-        }
-        if dims == 0 || dims % 2 == 1 {
-            let what = tr!("rotary positions turn pairs, and {dims} features are none", dims);
-            return refuse(what, "give an even rope_dims, at least 2");
-        }
-        if !(base > 0.0 && base.is_finite()) {
-            return refuse(
-                tr!("rope_base {base} has no powers", base),
-                "give a number above 0, such as 10000",
-            );
-        }
-        // f32, in which positions are multiplied, counts no further.
-        if offset >= 1 << 24 {
-            let what = tr!("rope_offset {offset} is beyond what f32 counts", offset);
-            return refuse(what, "give a position below 2^24");
-        }
-        match attention_factor {
-            Some(factor) if !factor.is_finite() => refuse(
-                tr!("rope_attention_factor {factor} is not a number", factor),
-                "give one, such as 1",
-            ),
-            _ => Ok(()),
+    /// The settings with these positions in them, those that others make superfluous left out.
+    pub(super) fn stated(&self, s: Settings) -> Settings {
+        Settings {
+            rope_base: Some(self.base).filter(|_| self.freqs.is_none()),
+            rope_dims: Some(self.dims),
+            rope_at_end: self.at_end.then_some(true),
+            rope_value: self.turns_values.then_some(true),
+            rope_offset: Some(self.offset).filter(|_| self.places.is_none()),
+            ..s
         }
     }
 }

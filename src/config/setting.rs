@@ -2,16 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Feature, Setting, Settings};
+use super::choice::Feature;
+use super::settings::{Recorded, Setting, Settings};
 use program::Name;
 
 impl Setting {
-    /// The setting of that key.
-    #[must_use]
-    pub fn named(key: &str) -> Option<&'static Self> {
-        Self::ALL.iter().find(|setting| setting.key == key)
-    }
-
     /// Whether the setting is a switch.
     #[must_use]
     pub fn is_switch(&self) -> bool {
@@ -34,8 +29,29 @@ impl Setting {
 }
 
 impl Settings {
+    /// These settings, and `base` wherever they are silent.
+    ///
+    /// `key_mask` and `lengths` state one thing in two ways: either replaces both of `base`'s. `without` takes away what
+    /// `base` says of a feature.
+    #[must_use]
+    pub fn over(self, mut base: Self) -> Self {
+        if self.key_mask.is_some() || self.lengths.is_some() {
+            (base.key_mask, base.lengths) = (None, None);
+        }
+        for feature in self.without.iter().flatten() {
+            base.drop_feature(*feature);
+        }
+        self.or(base)
+    }
+
+    /// Takes away what records do not have.
+    pub(super) fn drop_unrecorded(&mut self) {
+        let unrecorded = Setting::ALL.iter().filter(|setting| setting.record == Recorded::Never);
+        unrecorded.for_each(|setting| (setting.clear)(self));
+    }
+
     /// Takes away what is said of a feature.
-    pub(super) fn drop_feature(&mut self, feature: Feature) {
+    fn drop_feature(&mut self, feature: Feature) {
         let key = feature.name().replace('-', "_");
         let of = |setting: &Setting| setting.of.and_then(Setting::named);
         for setting in Setting::ALL {
@@ -67,5 +83,54 @@ impl Settings {
             keys.retain(|_, value| !value.is_null());
         }
         value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pairing, Preset, Seed};
+
+    #[test]
+    fn lengths_replace_a_key_mask_below_them() {
+        let base = Preset::FormalPadding.settings();
+        let flags = Settings { lengths: Some(vec![1, 2, 2]), ..Settings::default() };
+        let both = flags.over(base);
+        assert_eq!((both.key_mask, both.lengths), (None, Some(vec![1, 2, 2])));
+    }
+
+    #[test]
+    fn what_is_silent_has_the_base_value() {
+        let both =
+            Settings { heads: Some(4), ..Settings::default() }.over(Preset::Simple.settings());
+        assert_eq!((both.heads, both.d_in, both.seed), (Some(4), Some(3), Some(Seed(123))));
+    }
+
+    #[test]
+    fn a_feature_goes_with_all_that_is_said_of_it() {
+        let base = Settings {
+            rope: Some(Pairing::Half),
+            rope_freqs: Some("freqs.npy".into()),
+            rope_attention_factor: Some(2.0),
+            window: Some(3),
+            ..Settings::default()
+        };
+        let without = Settings { without: Some(vec![Feature::Rope]), ..Settings::default() };
+        let left = Settings { window: Some(3), ..without.clone() };
+        assert_eq!(without.over(base), left);
+    }
+
+    /// What a setting says more of, and whose file's values it replaces, are settings.
+    #[test]
+    fn settings_name_settings() {
+        for setting in Setting::ALL {
+            assert!(!setting.about.is_empty() && !setting.about.ends_with('.'), "{}", setting.key);
+            for other in setting.of.iter().chain(setting.replaces) {
+                assert!(Setting::named(other).is_some(), "{}: {other}", setting.key);
+            }
+        }
+        for feature in Feature::ALL {
+            assert!(Setting::named(&feature.name().replace('-', "_")).is_some(), "{feature}");
+        }
     }
 }

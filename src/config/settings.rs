@@ -1,4 +1,4 @@
-//! Settings as flags and config files give them. This is the one place that says what they are.
+//! Which settings there are: the one table of them, as flags and config files give them.
 
 #![allow(
     clippy::doc_markdown,
@@ -9,12 +9,17 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::text::FromText;
-use super::{
+use super::choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Place, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed,
-    Segments, Start, Tokens, TorchCpu,
+    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Seed, Start, TorchCpu,
 };
+use super::positions::Positions;
+use super::queries::Queries;
+use super::scores::Scores;
+use super::segments::Segments;
+use super::text::{FromText, Place};
+use super::tokens::Tokens;
+use base::error::{Error, Result};
 use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 
 /// What there is to know of a setting: its key, and what a user interface needs to offer it.
@@ -49,39 +54,54 @@ pub struct Setting {
     pub is_list: bool,
     /// Whether a value can begin with a minus.
     pub is_signed: bool,
+    /// How a default stands in the config of a recorded run.
+    pub(super) record: Recorded,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
     pub(super) is_set: fn(&Settings) -> bool,
     pub(super) clear: fn(&mut Settings),
 }
 
-/// The part of a [`Setting`] that is written down.
-#[derive(Clone, Copy)]
-struct About {
-    value: &'static str,
-    short: Option<char>,
-    aliases: &'static [&'static str],
-    default: &'static str,
-    off: &'static str,
-    is_newer: bool,
-    of: Option<&'static str>,
-    replaces: &'static [&'static str],
-    is_told: bool,
+/// How a setting stands in the config of a recorded run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// Where it says more than its default.
+    Stated,
+    /// With its default too.
+    Always,
+    /// Not at all: others say what it led to.
+    Never,
 }
 
-/// A setting with such a value.
-const fn takes(value: &'static str) -> About {
-    let (aliases, replaces): (&[&str], &[&str]) = (&[], &[]);
-    let (short, of) = (None, None);
-    let (default, off) = ("", "");
-    About { value, short, aliases, default, off, is_newer: false, of, replaces, is_told: false }
+/// A setting with such a value; the table fills in what its name and its type say.
+const fn takes(value: &'static str) -> Setting {
+    Setting {
+        key: "",
+        about: "",
+        value,
+        short: None,
+        aliases: &[],
+        default: "",
+        off: "",
+        is_newer: false,
+        of: None,
+        replaces: &[],
+        is_told: false,
+        choices: &[],
+        is_list: false,
+        is_signed: false,
+        record: Recorded::Stated,
+        set: |_, _| Ok(()),
+        is_set: |_| false,
+        clear: |_| (),
+    }
 }
 
 /// A setting of later models.
-const fn newer(value: &'static str) -> About {
-    About { is_newer: true, ..takes(value) }
+const fn newer(value: &'static str) -> Setting {
+    Setting { is_newer: true, ..takes(value) }
 }
 
-impl About {
+impl Setting {
     const fn short(self, letter: char) -> Self {
         Self { short: Some(letter), ..self }
     }
@@ -106,13 +126,57 @@ impl About {
         Self { is_told: true, ..self }
     }
 
+    const fn recorded(self) -> Self {
+        Self { record: Recorded::Always, ..self }
+    }
+
+    const fn unrecorded(self) -> Self {
+        Self { record: Recorded::Never, ..self }
+    }
+
     const fn replaces(self, files: &'static [&'static str]) -> Self {
         Self { replaces: files, ..self }
     }
+
+    /// What is stated, or the default.
+    fn decided<T: FromText + Clone>(&self, stated: Option<&T>) -> Result<T> {
+        let default = if self.value.is_empty() { "false" } else { self.default };
+        let usual = || T::from_text(default).map_err(Error::Compute);
+        stated.cloned().map_or_else(usual, Ok)
+    }
+
+    /// How a value stands in the settings of a record, which have those before it: not without the setting that it says
+    /// more of, and a default only if that is recorded.
+    fn recorded_of<T: FromText + Clone + PartialEq>(
+        &self,
+        value: &T,
+        settings: &Settings,
+    ) -> Result<Option<T>> {
+        let other = self.of.and_then(Setting::named);
+        let holds = other.is_none_or(|other| (other.is_set)(settings));
+        let says_more = self.record == Recorded::Always || *value != self.decided(None)?;
+        Ok(Some(value.clone()).filter(|_| holds && says_more))
+    }
+}
+
+/// What a row decides: a value, which is its default where nothing is stated; or one that may be absent.
+macro_rules! decision {
+    (type decided $of:ty) => { $of };
+    (type optional $of:ty) => { Option<$of> };
+    (of decided $stated:expr, $about:expr) => {{
+        const ABOUT: Setting = $about;
+        ABOUT.decided($stated.as_ref())?
+    }};
+    (of optional $stated:expr, $about:expr) => { $stated.clone() };
+    (record decided $value:expr, $about:expr, $settings:expr) => {{
+        const ABOUT: Setting = $about;
+        ABOUT.recorded_of($value, $settings)?
+    }};
+    (record optional $value:expr, $about:expr, $settings:expr) => { $value.clone() };
 }
 
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $name:ident: $of:ty = $about:expr;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $of:ty $(, $sort:ident)? = $about:expr;)+) => {
         /// The settings of a run, as a config file or flags state them; what is absent has its default.
         #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, expecting = "an object of settings")]
@@ -129,20 +193,10 @@ macro_rules! settings {
         impl Setting {
             /// Every setting, in the order of config files.
             #[allow(clippy::large_stack_arrays, reason = "a constant is on no stack")]
-            pub const ALL: &'static [Self] = &[$({
-                const ABOUT: About = $about;
+            pub const ALL: &'static [Self] = &[$(
                 Self {
                     key: stringify!($name),
                     about: concat!($($doc),+).trim_ascii_start(),
-                    value: ABOUT.value,
-                    short: ABOUT.short,
-                    aliases: ABOUT.aliases,
-                    default: ABOUT.default,
-                    off: ABOUT.off,
-                    is_newer: ABOUT.is_newer,
-                    of: ABOUT.of,
-                    replaces: ABOUT.replaces,
-                    is_told: ABOUT.is_told,
                     choices: <$of as FromText>::CHOICES,
                     is_list: <$of as FromText>::IS_LIST,
                     is_signed: <$of as FromText>::IS_SIGNED,
@@ -152,23 +206,43 @@ macro_rules! settings {
                     },
                     is_set: |settings| settings.$name.is_some(),
                     clear: |settings| settings.$name = None,
+                    ..$about
                 }
-            }),+];
+            ),+];
+
+            /// The setting of that key.
+            #[must_use]
+            pub fn named(key: &str) -> Option<&'static Self> {
+                Self::ALL.iter().find(|setting| setting.key == key)
+            }
+        }
+
+        /// What a setting's row alone decides; [`Settings`] says what each is.
+        #[derive(Debug, Clone, PartialEq)]
+        #[allow(clippy::struct_excessive_bools, reason = "each is a setting")]
+        pub struct Plain {
+            $($(
+                #[doc = concat!("[`Settings::", stringify!($name), "`].")]
+                pub $name: decision!(type $sort $of),
+            )?)+
+        }
+
+        impl Plain {
+            /// What is stated, and the defaults of the table.
+            pub(super) fn of(settings: &Settings) -> Result<Self> {
+                Ok(Self { $($($name: decision!(of $sort &settings.$name, $about),)?)+ })
+            }
+
+            /// States these values in the settings of a record, which have all others.
+            pub(super) fn record(&self, settings: &mut Settings) -> Result<()> {
+                $($(settings.$name = decision!(record $sort &self.$name, $about, settings);)?)+
+                Ok(())
+            }
         }
 
         impl Settings {
             /// These settings, and `base` wherever they are silent.
-            ///
-            /// `key_mask` and `lengths` state one thing in two ways: either replaces both of `base`'s. `without` takes
-            /// away what `base` says of a feature.
-            #[must_use]
-            pub fn over(self, mut base: Self) -> Self {
-                if self.key_mask.is_some() || self.lengths.is_some() {
-                    (base.key_mask, base.lengths) = (None, None);
-                }
-                for feature in self.without.iter().flatten() {
-                    base.drop_feature(*feature);
-                }
+            pub(super) fn or(self, base: Self) -> Self {
                 Self {
                     $($name: self.$name.or(base.$name),)+
                     past_len: self.past_len.or(base.past_len),
@@ -190,7 +264,7 @@ macro_rules! settings {
 
 settings! {
     /// All settings of a notebook
-    preset: Preset = takes("NAME").default("causal-walkthrough");
+    preset: Preset = takes("NAME").default("causal-walkthrough").unrecorded();
     /// Items in the batch
     batch: usize = takes("N").short('b').or(&["batch-size"]).default("1");
     /// Tokens in a sequence
@@ -215,37 +289,37 @@ settings! {
     /// Take queries to the latent of keys and values, and outputs from it, in place of keys and values from it
     absorb: bool = newer("").of("kv_lora_rank").told();
     /// Epsilon of the norms of the latents
-    lora_norm_eps: f64 = newer("X").of("kv_lora_rank").default("1e-6");
+    lora_norm_eps: f64, decided = newer("X").of("kv_lora_rank").default("1e-6").recorded();
     /// Seed of PyTorch's generator; −1 means 2^64 − 1
-    seed: Seed = takes("N").short('s').default("42");
+    seed: Seed, decided = takes("N").short('s').default("42").recorded();
     /// Draw normal numbers as PyTorch does on this processor, x86 with AVX2 or Arm; the last bits differ
-    torch_cpu: TorchCpu = takes("NAME").default("x86");
+    torch_cpu: TorchCpu, decided = takes("NAME").default("x86");
     /// Features of the input X
     d_in: usize = takes("N").default("d_model");
     /// Distribution of X: torch.randn or torch.rand
-    input: Input = takes("NAME").default("randn");
+    input: Input, decided = takes("NAME").default("randn").recorded();
     /// Draw inputs that a file gives all the same, before the weights: as a script that draws X and then loads another
-    draw_inputs: DrawInputs = newer("NAME").default("missing");
+    draw_inputs: DrawInputs, decided = newer("NAME").default("missing");
     /// Initialisation of the weights: Xavier, or nn.Linear's own
-    init: Init = takes("NAME").default("xavier-uniform");
+    init: Init, decided = takes("NAME").default("xavier-uniform").recorded();
     /// Give all four projections a bias
-    bias: bool = takes("").off("Give none of the projections a bias (the default)");
+    bias: bool, decided = takes("").off("Give none of the projections a bias (the default)").recorded();
     /// Normalise every head's queries and keys: to a root mean square of 1, or by LayerNorm; then times a weight
-    qk_norm: QkNorm = newer("NAME").told();
+    qk_norm: QkNorm, optional = newer("NAME").told();
     /// Epsilon of `qk_norm`
     qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6; 1e-5 of layer");
     /// What `qk_norm` runs over: each head (one weight for all), each head with its own weight, or all heads together
-    qk_norm_over: NormOver = newer("NAME").of("qk_norm").default("head");
+    qk_norm_over: NormOver, decided = newer("NAME").of("qk_norm").default("head");
     /// Normalise after the rotation, not before it
-    qk_norm_after_rope: bool = newer("").of("qk_norm").told();
+    qk_norm_after_rope: bool, decided = newer("").of("qk_norm").told();
     /// Normalise every head's values to a root mean square of 1, without a weight
-    v_norm: OtherNorm = newer("NAME").told();
+    v_norm: OtherNorm, optional = newer("NAME").told();
     /// Epsilon of `v_norm`
-    v_norm_eps: f64 = newer("X").of("v_norm").default("1e-6");
+    v_norm_eps: f64, decided = newer("X").of("v_norm").default("1e-6").recorded();
     /// Clip queries, keys and values to numbers from −C to C
-    clip_qkv: f64 = newer("C").told();
+    clip_qkv: f64, optional = newer("C").told();
     /// Multiply the values by S
-    value_scale: f64 = newer("S").told();
+    value_scale: f64, optional = newer("S").told();
     /// Rotary positions: pairs of features (i, i + r/2), or (2i, 2i + 1)
     rope: Pairing = newer("PAIRS").replaces(FREQUENCIES).told();
     /// Base of the rotary frequencies
@@ -261,7 +335,7 @@ settings! {
     /// Rotate by minus the angles
     rope_backwards: bool = newer("").of("rope").told();
     /// Positions of the tokens, if they do not count up: 0,0,1,2 (per item: 0,1/0,0; or a file)
-    positions: Positions = newer("N,N,…|FILE").of("rope");
+    positions: Positions, optional = newer("N,N,…|FILE").of("rope");
     /// Numbers of feature pairs rotated by time, height and width (mrope): 16,24,24
     rope_sections: Vec<usize> = newer("N,N,N").of("rope");
     /// Order of the pairs of `rope_sections`
@@ -273,28 +347,28 @@ settings! {
     /// Factor of cosine and sine with `rope_freqs`
     rope_attention_factor: f64 = newer("X").of("rope_freqs").default("1");
     /// Multiply the query at position p by 1 + S · ln(1 + ⌊p / N⌋)
-    q_temperature: f64 = newer("S").told();
+    q_temperature: f64, optional = newer("S").told();
     /// N in `q_temperature`
-    q_temperature_floor: usize = newer("N").of("q_temperature").default("8192").told();
+    q_temperature_floor: usize, decided = newer("N").of("q_temperature").default("8192").told().recorded();
     /// Added to p in `q_temperature`: 1 counts positions from 1
-    q_temperature_offset: usize = newer("N").of("q_temperature").default("0");
+    q_temperature_offset: usize, decided = newer("N").of("q_temperature").default("0");
     /// Cross attention: keys and values from a second input of N tokens
     kv_len: usize = newer("N");
     /// Features of the second input
     d_memory: usize = newer("N").of("kv_len").default("d_in");
     /// The second input (batch, kv_len, d_memory) from a file
-    memory: Place = newer("FILE[:TENSOR]").replaces(&["memory"]);
+    memory: Place, optional = newer("FILE[:TENSOR]").replaces(&["memory"]);
     /// Take the values from an input of their own, with N features
     d_memory_v: usize = newer("N").of("kv_len").default("none; values are of the keys' input");
     /// The values' own input (batch, kv_len, d_memory_v) from a file
-    memory_v: Place = newer("FILE[:TENSOR]").replaces(&["memory_v"]);
+    memory_v: Place, optional = newer("FILE[:TENSOR]").replaces(&["memory_v"]);
     /// A cache from a file: k_past and v_past (batch, kv_heads, key, head_dim), which come before the run's own keys
     /// and values
     past: Place = newer("FILE").replaces(&["past", "attn_mask"]);
     /// Keys and values of an earlier layer instead of own ones: k_shared and v_shared (batch, kv_heads, key, head_dim)
-    shared_kv: Place = newer("FILE").replaces(&["shared_kv"]).told();
+    shared_kv: Place, optional = newer("FILE").replaces(&["shared_kv"]).told();
     /// Use the projected keys (before norm and rotation) as the values too
-    k_eq_v: bool = newer("").told();
+    k_eq_v: bool, decided = newer("").told();
     /// Compute these query rows only: 2..4, or T-1..T for the last
     queries: Queries = newer("A..B").replaces(MASKS);
     /// Mask: each token sees only itself and earlier ones (causal), or all (none)
@@ -306,7 +380,7 @@ settings! {
     /// Padding: the number of valid keys per batch item: 3,2
     lengths: Vec<usize> = takes("N,N,…").or(&["seq-lens"]).replaces(MASKS);
     /// A mask broadcast to (batch, head, query, key): 0 and 1, booleans, or floats to add to the scores
-    attn_mask: Place = takes("FILE[:TENSOR]").replaces(MASKS);
+    attn_mask: Place, optional = takes("FILE[:TENSOR]").replaces(MASKS);
     /// What 1 or true means in `attn_mask`
     attn_mask_true: AttnMaskTrue = takes("NAME").default("attend").replaces(MASKS);
     /// What a masked score becomes: a number or -inf
@@ -316,47 +390,47 @@ settings! {
     /// Let a query see only the keys of its own chunk of N
     chunk: usize = newer("N").default("all").replaces(MASKS);
     /// Add linear position biases to the scores: −slope · distance, with one slope per head
-    alibi: bool = newer("").replaces(MASKS).told();
+    alibi: bool, decided = newer("").replaces(MASKS).told();
     /// How ALiBi is computed: as in the paper, or as in a model
-    alibi_form: AlibiForm = newer("NAME").of("alibi").default("paper").replaces(MASKS);
+    alibi_form: AlibiForm, decided = newer("NAME").of("alibi").default("paper").replaces(MASKS);
     /// Add learned biases of relative positions, by the layer's own table: of T5's buckets, or of places of a grid
-    relative_bias: RelativeBias = newer("NAME").replaces(MASKS).told();
+    relative_bias: RelativeBias, optional = newer("NAME").replaces(MASKS).told();
     /// Rows of the `relative_bias` table
     relative_buckets: usize = newer("N").of("relative_bias").default("32").replaces(MASKS);
     /// From this distance on, all keys are in the last bucket of the table
-    relative_max_distance: usize = newer("N").of("relative_bias").default("128").replaces(MASKS);
+    relative_max_distance: usize, decided = newer("N").of("relative_bias").default("128").replaces(MASKS).recorded();
     /// Position biases broadcast to (batch, head, query, key), added to the scaled scores
-    attn_bias: Place = newer("FILE[:TENSOR]").replaces(MASKS);
+    attn_bias: Place, optional = newer("FILE[:TENSOR]").replaces(MASKS);
     /// Multiply the dot products by S
-    scale: f64 = newer("S").default("1/√d_k").told();
+    scale: f64, optional = newer("S").default("1/√d_k").told();
     /// Cap the scores softly: C · tanh(scores / C)
-    softcap: f64 = newer("C").told();
+    softcap: f64, optional = newer("C").told();
     /// Add a learned score per head to the softmax that belongs to no key (gpt-oss)
-    sinks: bool = newer("").told();
+    sinks: bool, decided = newer("").told();
     /// Append a learned key and value, which every query sees, to those of the tokens, as nn.MultiheadAttention does
     add_bias_kv: bool = newer("").told();
     /// Append a key and a value of zeros, which every query sees, behind all others
     add_zero_attn: bool = newer("").told();
     /// Normalise the concatenated heads to a root mean square of 1, times a weight, before the output projection
-    concat_norm: OtherNorm = newer("NAME").told();
+    concat_norm: OtherNorm, optional = newer("NAME").told();
     /// Epsilon of `concat_norm`
-    concat_norm_eps: f64 = newer("X").of("concat_norm").default("1e-6");
+    concat_norm_eps: f64, decided = newer("X").of("concat_norm").default("1e-6").recorded();
     /// Multiply the concatenated heads by a function of one more projection of X, before the output projection
-    gate: Gate = newer("NAME").told();
+    gate: Gate, optional = newer("NAME").told();
     /// What softmax makes of a row of −inf: nan, as PyTorch, or zero
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training
-    dropout: f64 = takes("P").or(&["attention-dropout"]).default("0");
+    dropout: f64, decided = takes("P").or(&["attention-dropout"]).default("0").recorded();
     /// Start at X (inputs), at given q, k, v (projections, heads), or at scores
     start: Start = newer("STEP").default("inputs; what q, k and v of files are");
     /// End at the output, at the concatenated heads, at each head's output, or at the weights
     end: End = newer("STEP").default("output; heads where it starts there");
     /// Queries from a file: the run starts at them, without X and projections
-    q: Place = newer("FILE[:TENSOR]").replaces(&["q"]);
+    q: Place, optional = newer("FILE[:TENSOR]").replaces(&["q"]);
     /// Keys from a file
-    k: Place = newer("FILE[:TENSOR]").of("q").replaces(&["k"]);
+    k: Place, optional = newer("FILE[:TENSOR]").of("q").replaces(&["k"]);
     /// Values from a file
-    v: Place = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
+    v: Place, optional = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
     /// Order of axes of q, k, v in files (b batch, h head, s sequence, d head_dim, t token of packed documents)
     qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
     /// Start at dot products of queries and keys, 112,96, nested lists or a JSON file of them, and end at the weights
@@ -367,31 +441,31 @@ settings! {
     /// Lengths of the documents' keys, if they differ
     key_segments: Segments = newer("N,N,…").of("segments").default("segments").replaces(MASKS);
     /// Also compute the logarithm of the sum of exponentials of every row of scores
-    lse: bool = newer("");
+    lse: bool, decided = newer("");
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it
-    mean_weights: bool = newer("");
+    mean_weights: bool, decided = newer("");
     /// Type to compute in: f32, or f64 from the same drawn numbers
     dtype: DType = takes("NAME").default("f32");
     /// X (batch, seq_len, d_in) from a file instead of the drawn one
-    x: Place = takes("FILE[:TENSOR]").replaces(&["x"]);
+    x: Place, optional = takes("FILE[:TENSOR]").replaces(&["x"]);
     /// Weights and biases from a file, such as a checkpoint, instead of the drawn ones
-    weights: Place = takes("FILE").replaces(&["weights"]);
+    weights: Place, optional = takes("FILE").replaces(&["weights"]);
     /// The layer whose weights are taken, by the prefix of their names: layers.0.attn
     prefix: String = takes("P").of("weights").replaces(&["weights"]);
     /// How one matrix of `weights` holds queries, keys and values
-    packing: Packing = newer("NAME").default("by its name").replaces(&["weights"]);
+    packing: Packing = newer("NAME").default("by its name").replaces(&["weights"]).unrecorded();
     /// Labels of the tokens: the,cat,sat (or a JSON file of them)
-    tokens: Tokens = takes("A,B,…|FILE");
+    tokens: Tokens, optional = takes("A,B,…|FILE");
     /// Labels of the second input's tokens
-    memory_tokens: Tokens = takes("A,B,…|FILE").of("kv_len");
+    memory_tokens: Tokens, optional = takes("A,B,…|FILE").of("kv_len");
     /// The settings of a Hugging Face model, from its config.json
-    model_config: Place = takes("FILE");
+    model_config: Place = takes("FILE").unrecorded();
     /// Read the config as this family instead of the one it names (`mha-trace models` lists them)
-    model_family: String = takes("NAME").of("model_config");
+    model_family: String = takes("NAME").of("model_config").unrecorded();
     /// The layer of the model, from 0; also picks that layer in `weights`
-    layer: usize = takes("N").of("model_config");
+    layer: usize = takes("N").of("model_config").unrecorded();
     /// Ignore these features of the model's config or of `config`
-    without: Vec<Feature> = takes("NAME,…");
+    without: Vec<Feature> = takes("NAME,…").unrecorded();
 }
 
 /// Queries, keys and values.
@@ -399,51 +473,3 @@ const CORE: &[&str] = &["q", "k", "v"];
 const FREQUENCIES: &[&str] = &["rope_freqs"];
 /// Masks and position biases.
 const MASKS: &[&str] = &["attn_mask"];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_replace_a_key_mask_below_them() {
-        let base = Preset::FormalPadding.settings();
-        let flags = Settings { lengths: Some(vec![1, 2, 2]), ..Settings::default() };
-        let both = flags.over(base);
-        assert_eq!((both.key_mask, both.lengths), (None, Some(vec![1, 2, 2])));
-    }
-
-    #[test]
-    fn what_is_silent_has_the_base_value() {
-        let both =
-            Settings { heads: Some(4), ..Settings::default() }.over(Preset::Simple.settings());
-        assert_eq!((both.heads, both.d_in, both.seed), (Some(4), Some(3), Some(Seed(123))));
-    }
-
-    #[test]
-    fn a_feature_goes_with_all_that_is_said_of_it() {
-        let base = Settings {
-            rope: Some(Pairing::Half),
-            rope_freqs: Some("freqs.npy".into()),
-            rope_attention_factor: Some(2.0),
-            window: Some(3),
-            ..Settings::default()
-        };
-        let without = Settings { without: Some(vec![Feature::Rope]), ..Settings::default() };
-        let left = Settings { window: Some(3), ..without.clone() };
-        assert_eq!(without.over(base), left);
-    }
-
-    /// What a setting says more of, and whose file's values it replaces, are settings.
-    #[test]
-    fn settings_name_settings() {
-        for setting in Setting::ALL {
-            assert!(!setting.about.is_empty() && !setting.about.ends_with('.'), "{}", setting.key);
-            for other in setting.of.iter().chain(setting.replaces) {
-                assert!(Setting::named(other).is_some(), "{}: {other}", setting.key);
-            }
-        }
-        for feature in Feature::ALL {
-            assert!(Setting::named(&feature.name().replace('-', "_")).is_some(), "{feature}");
-        }
-    }
-}

@@ -1,9 +1,15 @@
 //! How long the axes of a run are.
 
-use super::tokens::file_among;
-use super::{DEFAULT_HEADS, Queries, QueryRows, Settings, Start, Tokens, check};
+use super::choice::Start;
+use super::divisors::split;
+use super::queries::Queries;
+use super::settings::Settings;
+use super::tokens::{Tokens, file_among};
 use base::error::Result;
-use program::Size;
+use program::{QueryRows, Size};
+
+/// The number of heads where nothing says it.
+pub const DEFAULT_HEADS: usize = 2;
 
 /// The number of tokens where nothing says it.
 const DEFAULT_TOKENS: usize = 4;
@@ -103,7 +109,7 @@ impl Sizes {
         let seq_len = s.seq_len.unwrap_or(DEFAULT_TOKENS);
         let head_dim = match s.head_dim {
             Some(head_dim) => head_dim,
-            None => check::split(d_model, heads)?,
+            None => split(d_model, heads)?,
         };
         // What starts behind the projections has no latents.
         let latent = s.kv_lora_rank.filter(|_| s.start.unwrap_or_default() == Start::Inputs);
@@ -156,6 +162,7 @@ impl Sizes {
             add_bias_kv: self.has_bias_kv.then_some(true),
             add_zero_attn: self.has_zero_attn.then_some(true),
             past_len: Some(self.past_len).filter(|length| *length > 0),
+            relative_buckets: self.buckets,
             queries: self.queries.map(Queries::from),
             ..s
         }

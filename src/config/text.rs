@@ -5,11 +5,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
+use super::choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Positions, Preset, QkNorm, QkvFormat, Queries, Scores, Seed, Segments,
-    Start, Tokens, TorchCpu,
+    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Seed, Start, TorchCpu,
 };
+use super::positions::Positions;
+use super::queries::Queries;
+use super::scores::Scores;
+use super::segments::Segments;
+use super::tokens::Tokens;
 use base::error::shown;
 use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
 

@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 use super::at::InFile;
 use super::record::{Entry, Record};
 use base::error::{Error, Result, bytes};
-use base::memory::lacking;
+use base::memory::short_of;
 use config::Settings;
 
 /// What is known of a tensor before it is read.
@@ -91,10 +91,8 @@ impl Tensors for Vec<Tensor> {
 
 /// Refuses to read what takes more memory than is free.
 pub(super) fn refuse_beyond_memory(path: &Path, needed: u128, fix: &str) -> Result<()> {
-    let Some(available) = lacking(needed) else { return Ok(()) };
-    let (needed, available) = (bytes(needed), bytes(available.into()));
-    let what =
-        tr!("takes {needed} to read, and this machine has {available} free", needed, available);
+    let Some(left) = short_of(needed) else { return Ok(()) };
+    let what = tr!("takes {needed} to read, and {left}", needed = bytes(needed), left);
     Err(Error::file(path, what, fix))
 }
 

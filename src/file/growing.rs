@@ -9,7 +9,7 @@ use candle_core::{DType, Tensor};
 
 use super::at::write_at;
 use super::element::{self, written_as};
-use super::output::unwritable;
+use super::input::unwritable;
 use base::error::Result;
 
 /// Where the numbers of each tensor belong.

@@ -127,6 +127,15 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Error {
     Error::file(path, what, fix)
 }
 
+/// What is wrong where a file cannot be written.
+pub fn unwritable(path: &Path, error: &io::Error) -> Error {
+    let fix = match error.kind() {
+        io::ErrorKind::NotFound => tr!("make its folder first"),
+        _ => shortage(error).unwrap_or(tr!("choose a path that can be written")),
+    };
+    Error::file(path, tr!("cannot be written: {error}", error = io_reason(error)), fix)
+}
+
 /// What to do where the system has too little of something.
 pub fn shortage(error: &io::Error) -> Option<&'static str> {
     /// Too many open files, of this process and of all.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::bundle::Info;
 use super::format::{Page, Writer, json_writer, writer};
 use super::growing::Growing;
-use super::input::{io_reason, is_unread, shortage};
+use super::input::{is_unread, unwritable};
 use super::record::Record;
 use super::staged::Staged;
 use base::error::{Error, Result};
@@ -91,7 +91,7 @@ impl Output {
         }
     }
 
-    /// Whether it can be written while the steps are made, by [`Run::write`](run::Run::write).
+    /// Whether it can be written while the steps are made, as a run can write it.
     #[must_use]
     pub fn can_grow(&self) -> bool {
         matches!(self.writer, Writer::Steps(..))
@@ -186,15 +186,6 @@ fn target(path: &Path) -> io::Result<PathBuf> {
         (Some(folder), Some(name)) => Ok(fs::canonicalize(folder)?.join(name)),
         _ => Ok(absolute),
     }
-}
-
-/// What is wrong where a file cannot be written.
-pub(super) fn unwritable(path: &Path, error: &io::Error) -> Error {
-    let fix = match error.kind() {
-        io::ErrorKind::NotFound => tr!("make its folder first"),
-        _ => shortage(error).unwrap_or(tr!("choose a path that can be written")),
-    };
-    Error::file(path, tr!("cannot be written: {error}", error = io_reason(error)), fix)
 }
 
 #[cfg(test)]

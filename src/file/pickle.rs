@@ -7,7 +7,9 @@ use std::collections::HashMap;
 
 use super::element::{DAMAGED, Fault};
 use super::input::TRUNCATED;
-use super::torch::SAVE;
+
+/// What to do about a file that holds more than tensors, or nothing like them.
+pub const SAVE: &str = "save its tensors: torch.save(model.state_dict(), path)";
 
 /// The place of a value in its [`Pickle`]. Values refer to each other by place, so that shared and circular ones
 /// cost nothing, and dropping them is not recursive.

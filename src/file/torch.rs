@@ -11,7 +11,7 @@ use super::archive::Archive;
 use super::bundle::{Bundle, Info, Tensors, refuse_beyond_memory};
 use super::element::{DAMAGED, Element, Fault, byte_length, gather, row_major};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
-use super::pickle::{Id, Pickle, Value};
+use super::pickle::{Id, Pickle, SAVE, Value};
 use base::error::{Error, Result, quoted};
 use base::memory::lacking;
 
@@ -23,9 +23,6 @@ const MAX_PICKLE: u64 = 16 << 20;
 const MAX_DEPTH: usize = 64;
 /// Bytes that the tensors may have beyond a multiple of the file's: a view can repeat a number without end.
 const MAX_REPEATED: u64 = 128 << 20;
-
-/// What to do about a file that holds more than tensors, or nothing like them.
-pub const SAVE: &str = "save its tensors: torch.save(model.state_dict(), path)";
 
 struct Torch {
     path: PathBuf,

@@ -3,9 +3,9 @@
 use candle_core::Tensor;
 
 use super::layer::{LayerReader, Names};
-use super::packed::{Part, refuse_other_size};
+use super::packed::Part;
 use base::error::{Error, Result};
-use program::{Name, Projection};
+use program::Name;
 
 /// The modules of one way to name them.
 pub struct Modules {
@@ -100,32 +100,11 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let blocks = |from: usize, count: usize| {
             (0..heads).map(|head| (head * (own + values) + from, count)).collect()
         };
-        let of_heads = [(k, blocks(0, own)), (v, blocks(own, values))];
-        let of_latent = [(of_keys, vec![(0, rank)]), (shared, vec![(rank, each)])];
-        self.split((&name, &packed), &others.1, of_heads)?;
-        self.split((&to_name, &to), &to_keys.1, of_latent)
-    }
-
-    /// The rows of a matrix, and the entries of its bias if it has one, that are of either projection.
-    fn split(
-        &mut self,
-        (name, matrix): (&str, &Tensor),
-        bias: &str,
-        parts: [(Projection, Vec<(usize, usize)>); 2],
-    ) -> Result<()> {
-        let bias = self.tensor(bias)?;
-        if let Some((name, bias)) = &bias {
-            refuse_other_size(name, bias, tr!("its weight has"), matrix.dim(0)?)?;
-        }
-        for (projection, blocks) in parts {
-            let part = Part { projection, blocks };
-            self.take(projection.0, name, part.of(matrix)?, Some(part.told(tr!("rows"))));
-            if let Some((name, bias)) = &bias {
-                let entries = part.of(&bias.flatten_all()?)?;
-                self.take(projection.1, name, entries, Some(part.told(tr!("entries"))));
-            }
-        }
-        Ok(())
+        let part = |projection, blocks| Part { projection, blocks };
+        let of_heads = [part(k, blocks(0, own)), part(v, blocks(own, values))];
+        let of_latent = [part(of_keys, vec![(0, rank)]), part(shared, vec![(rank, each)])];
+        self.split((&name, &packed), &others.1, tr!("rows"), &of_heads)?;
+        self.split((&to_name, &to), &to_keys.1, tr!("rows"), &of_latent)
     }
 }
 

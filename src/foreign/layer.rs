@@ -209,18 +209,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             Packing::Codegen => in_four(&name, rows, queries)?,
         };
         let stored = if transposed { tr!("columns") } else { tr!("rows") };
-        for part in &parts {
-            let rows = part.of(&matrix)?;
-            self.take(part.projection.0, &name, rows, Some(part.told(stored)));
-        }
-        if let Some((name, packed)) = self.tensor(bias)? {
-            let packed = packed.flatten_all()?;
-            refuse_other_size(&name, &packed, tr!("its weight has"), matrix.dim(0)?)?;
-            for part in &parts {
-                let entries = part.of(&packed)?;
-                self.take(part.projection.1, &name, entries, Some(part.told(tr!("entries"))));
-            }
-        }
+        self.split((&name, &matrix), bias, stored, &parts)?;
         self.take(Name::WO, &output_name, output, how);
         if let Some((name, bias)) = self.tensor(output_bias)? {
             self.take(Name::BO, &name, bias, None);
@@ -231,29 +220,37 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     /// Queries apart, and keys and values in one matrix, all stored as (in, out), as GPT-2's cross attention has them.
     fn keys_and_values(&mut self, queries: &Names, others: &Names) -> Result<()> {
         let [q, k, v, o] = Name::PROJECTIONS;
-        let how = || Some(tr!("transposed").to_owned());
-        for (projection, names) in [(q, queries), (o, &self.layer.output)] {
-            if let Some((name, weight)) = self.tensor(&names.0)? {
-                self.take(projection.0, &name, weight.t()?.contiguous()?, how());
-            }
-            if let Some((name, bias)) = self.tensor(&names.1)? {
-                self.take(projection.1, &name, bias, None);
-            }
-        }
+        self.separate(q, queries)?;
+        self.separate(o, &self.layer.output)?;
         let Some((name, packed)) = self.tensor(&others.0)? else { return Ok(()) };
         let packed = packed.t()?.contiguous()?;
-        let rows = packed.dim(0)?;
-        let bias = self.tensor(&others.1)?;
-        if let Some((name, bias)) = &bias {
-            refuse_other_size(name, bias, tr!("its weight has"), rows)?;
+        let half = packed.dim(0)? / 2;
+        let parts = [(k, 0), (v, half)];
+        let parts = parts.map(|(projection, from)| Part { projection, blocks: vec![(from, half)] });
+        self.split((&name, &packed), &others.1, tr!("columns"), &parts)
+    }
+
+    /// The rows of a matrix, and the entries of its bias if it has one, that are of each projection.
+    pub(super) fn split(
+        &mut self,
+        (name, matrix): (&str, &Tensor),
+        bias: &str,
+        stored: &str,
+        parts: &[Part],
+    ) -> Result<()> {
+        for part in parts {
+            self.take(part.projection.0, name, part.of(matrix)?, Some(part.told(stored)));
         }
-        for (at, projection) in [k, v].into_iter().enumerate() {
-            let part = Part { projection, blocks: vec![(at * (rows / 2), rows / 2)] };
-            self.take(projection.0, &name, part.of(&packed)?, Some(part.told(tr!("columns"))));
-            if let Some((name, bias)) = &bias {
-                let entries = part.of(&bias.flatten_all()?)?;
-                self.take(projection.1, name, entries, Some(part.told(tr!("entries"))));
-            }
+        let Some((name, bias)) = self.tensor(bias)? else { return Ok(()) };
+        refuse_other_size(&name, &bias, tr!("its weight has"), matrix.dim(0)?)?;
+        self.split_bias(&name, &bias, parts)
+    }
+
+    /// The entries of a bias that are of each projection.
+    fn split_bias(&mut self, name: &str, bias: &Tensor, parts: &[Part]) -> Result<()> {
+        let bias = bias.flatten_all()?;
+        for part in parts {
+            self.take(part.projection.1, name, part.of(&bias)?, Some(part.told(tr!("entries"))));
         }
         Ok(())
     }
@@ -268,13 +265,11 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         });
         refuse_other_size(&name, &packed, tr!("its weights have"), rows.iter().sum())?;
         let mut from = 0;
-        for (projection, rows) in inputs.into_iter().zip(rows) {
-            let part = Part { projection, blocks: vec![(from, rows)] };
+        let parts = inputs.into_iter().zip(rows).map(|(projection, rows)| {
             from += rows;
-            let entries = part.of(&packed.flatten_all()?)?;
-            self.take(projection.1, &name, entries, Some(part.told(tr!("entries"))));
-        }
-        Ok(())
+            Part { projection, blocks: vec![(from - rows, rows)] }
+        });
+        self.split_bias(&name, &packed, &parts.collect::<Vec<_>>())
     }
 
     /// Zeros for the projections that have no bias, where others have one.

@@ -95,6 +95,7 @@ fn schemes() -> Vec<Scheme> {
     let three = MODULES.iter().map(|row| scheme(row.iter().map(module).collect()));
     let packed = PACKED.iter().map(|name| scheme(vec![module(name)]));
     let cross = scheme(vec![module(&"q_attn"), module(&"c_attn")]);
+    let cross = Scheme { stored: Stored::Kernels, ..cross };
     let in_proj = scheme(vec![raw(("in_proj_weight", "in_proj_bias"))]);
     // With kdim, whose biases stay packed.
     let apart = ["q_proj_weight", "k_proj_weight", "v_proj_weight"];

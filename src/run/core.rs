@@ -1,81 +1,14 @@
-//! Runs that start at given queries, keys and values.
+//! What given queries, keys and values, or scores, say of the run that starts at them.
 
-use std::path::Path;
-
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 
 use super::masks::dims;
 use super::sources::Sources;
 use base::error::{Error, Result};
-use config::check::split;
-use config::{Config, DEFAULT_HEADS, Place, Settings, Start};
-use file::{Bundle, one_tensor};
-use foreign::{Match, arranged, meanings};
+use config::{Config, DEFAULT_HEADS, Settings, Start, split};
 use program::Name;
 
-/// The keys and values of a cache; nothing else can be meant.
-pub(super) const PAST: [(Name, Name); 2] = [(Name::KPast, Name::KPast), (Name::VPast, Name::VPast)];
-/// Those of an earlier layer, which its own dump may call by what they are there.
-pub(super) const SHARED: [(Name, Name); 2] =
-    [(Name::KShared, Name::KRot), (Name::VShared, Name::VHeads)];
-
 impl Sources {
-    /// Reads the queries, keys and values that the settings name.
-    pub(super) fn read_qkv(&mut self, settings: &Settings) -> Result<()> {
-        let places = [settings.q.as_ref(), settings.k.as_ref(), settings.v.as_ref()];
-        let format = settings.qkv_format.unwrap_or_default();
-        let mut start = settings.start.filter(|start| *start != Start::Inputs);
-        for (slot, place) in places.into_iter().enumerate() {
-            let Some(Place(text)) = place else { continue };
-            let steps = [Start::Projections, Start::Heads].map(|start| start.given()[slot]);
-            let name = ["q", "k", "v"][slot];
-            let may_be = |other: &str| meanings(other).iter().any(|step| steps.contains(step));
-            let (tensor, found) = one_tensor(text, name, may_be)?;
-            let (of, tensor) = arranged(name, &tensor, format, start)?;
-            start = Some(of);
-            let found = if found.is_empty() { text } else { &found };
-            let step = of.given()[slot];
-            self.take(step, tensor, Match::as_it_is(step.as_str(), found), text);
-        }
-        Ok(())
-    }
-
-    /// Takes the scores that the settings state.
-    pub(super) fn read_scores(&mut self, settings: &Settings) -> Result<()> {
-        let Some(scores) = &settings.scores else { return Ok(()) };
-        let fix = tr!("give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]]");
-        let wrong = |what| Error::config(tr!("scores: {what}", what), fix);
-        let (numbers, shape) = scores.numbers().map_err(wrong)?;
-        self.keep(Name::ScoresRaw, Tensor::from_vec(numbers, &shape, &Device::Cpu)?);
-        Ok(())
-    }
-
-    /// Adds keys and values that are not of the run's own tokens or layer.
-    pub(super) fn read_pair(&mut self, path: &Path, pair: [(Name, Name); 2]) -> Result<()> {
-        let bundle = Bundle::open(path)?;
-        let names = || bundle.infos().iter().map(|info| info.name.as_str());
-        for (name, heads) in pair {
-            let exact = names().find(|other| *other == name.as_str());
-            let called = |step: Name| names().find(|other| meanings(other).contains(&step));
-            let found = exact.or_else(|| called(name)).or_else(|| called(heads));
-            let past = found.map(|found| bundle.tensor(found)).transpose()?.flatten();
-            let (Some(found), Some(past)) = (found, past) else {
-                let [(keys, _), (values, _)] = pair;
-                let what = if keys == Name::KPast { tr!("a cache is") } else { tr!("they are") };
-                let fix = tr!(
-                    "{what} {keys} and {values}, each (batch, kv_heads, key, head_dim)",
-                    what,
-                    keys,
-                    values
-                );
-                return Err(Error::file(path, tr!("holds no tensor {name}", name), fix));
-            };
-            let matched = Match::as_it_is(name.as_str(), found);
-            self.take(name, past, matched, &path.to_string_lossy());
-        }
-        Ok(())
-    }
-
     /// Where the run starts by its tensors, if it is given queries.
     #[must_use]
     pub fn start(&self) -> Option<Start> {
@@ -142,18 +75,9 @@ impl Sources {
             (of_v[..3] == of_k[..3], values, tr!("the items, heads and tokens of the keys")),
             (of_v[3] > 0, values, tr!("as many features in each of the keys' heads")),
         ];
-        if let Some((_, (step, tensor), needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
-            let other = if step == keys.0 { queries } else { keys };
-            let what = tr!(
-                "is {dims} where {other} is {dims_2}, and needs {needed}",
-                dims = format!("{:?}", tensor.dims()),
-                other = other.0,
-                dims_2 = format!("{:?}", other.1.dims()),
-                needed
-            );
-            let fix =
-                tr!("give q, k and v of one attention; `qkv_format` says how their axes stand");
-            return Err(Error::tensor(step, what, fix));
+        if let Some((_, tensor, needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
+            let other = if tensor.0 == keys.0 { queries } else { keys };
+            return Err(misfit(tensor, other, needed));
         }
         // Of some rows alone the number of all is stated.
         let stated = settings.seq_len.filter(|stated| {
@@ -232,6 +156,23 @@ impl Sources {
             Some(_) | None => Ok(tensor),
         }
     }
+}
+
+/// That a tensor does not fit another of queries, keys and values.
+fn misfit(
+    (step, tensor): (Name, &Tensor),
+    (other, beside): (Name, &Tensor),
+    needed: &str,
+) -> Error {
+    let what = tr!(
+        "is {dims} where {other} is {dims_2}, and needs {needed}",
+        dims = format!("{:?}", tensor.dims()),
+        other,
+        dims_2 = format!("{:?}", beside.dims()),
+        needed
+    );
+    let fix = tr!("give q, k and v of one attention; `qkv_format` says how their axes stand");
+    Error::tensor(step, what, fix)
 }
 
 fn heads_of((step, tensor): (Name, &Tensor)) -> Result<[usize; 4]> {

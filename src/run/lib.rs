@@ -3,7 +3,9 @@
 #[macro_use]
 extern crate base;
 
+mod again;
 mod core;
+mod load;
 mod masks;
 mod memory;
 mod record;
@@ -189,7 +191,7 @@ impl Run {
 impl Sources {
     /// Refuses a bias of keys and values in the absorbed order, which makes none that it could be added to.
     fn refuse_absorbed_bias(&self, config: &Config) -> Result<()> {
-        if !config.bias || !config.sizes.absorbs() {
+        if !config.plain.bias || !config.sizes.absorbs() {
             return Ok(());
         }
         for name in [Name::BK, Name::BV] {

@@ -14,6 +14,22 @@ impl Sources {
     pub fn resolve(&self, settings: &Settings) -> Result<Config> {
         let settings = &self.of_scored_heads(settings)?;
         let sizes = self.sizes(settings)?;
+        self.refuse_other_sizes(settings, &sizes)?;
+        self.refuse_missing_latents(settings)?;
+        if settings.bias == Some(true) && sizes.bias == Some(false) {
+            let fix = tr!("pass `bias=false`, or give all four biases; zeros will do");
+            return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
+        }
+        // A model that says how positions are biased leaves the number of buckets to the table.
+        let relative_buckets = settings.relative_buckets.or(sizes.relative_buckets);
+        let settings = Settings { relative_buckets, ..settings.clone() };
+        let config = Config::resolve(&settings.over(sizes))?;
+        self.check_norms(&config)?;
+        Ok(config)
+    }
+
+    /// Refuses settings that say another size than a tensor has.
+    fn refuse_other_sizes(&self, settings: &Settings, sizes: &Settings) -> Result<()> {
         let [queries, keys, values] = match self.start() {
             Some(start) => match start.given() {
                 [queries, keys, values, ..] => [*queries, *keys, *values],
@@ -70,6 +86,11 @@ impl Sources {
                 return Err(Error::tensor(tensor.as_str(), what, fix));
             }
         }
+        Ok(())
+    }
+
+    /// Refuses weights without the projections to the latents that are set.
+    fn refuse_missing_latents(&self, settings: &Settings) -> Result<()> {
         let latents = [
             ("kv_lora_rank", settings.kv_lora_rank, Name::WDkv),
             ("q_lora_rank", settings.q_lora_rank, Name::WDq),
@@ -83,21 +104,15 @@ impl Sources {
             let fix = tr!("give it too, or leave {name} out", name);
             return Err(Error::tensor(weight, what, fix));
         }
-        if settings.bias == Some(true) && sizes.bias == Some(false) {
-            let fix = tr!("pass `bias=false`, or give all four biases; zeros will do");
-            return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
-        }
-        // A model that says how positions are biased leaves the number of buckets to the table.
-        let relative_buckets = settings.relative_buckets.or(sizes.relative_buckets);
-        let settings = Settings { relative_buckets, ..settings.clone() };
-        let config = Config::resolve(&settings.over(sizes))?;
-        self.check_norms(&config)?;
-        Ok(config)
+        Ok(())
     }
 
     /// The parameters of a norm have an axis for the heads unless all share them.
     fn check_norms(&self, config: &Config) -> Result<()> {
-        let Some(over) = config.norm.map(|norm| norm.over) else { return Ok(()) };
+        if config.norm.is_none() {
+            return Ok(());
+        }
+        let over = config.plain.qk_norm_over;
         let (axes, other) = match over {
             NormOver::Head => (1, NormOver::PerHead),
             NormOver::PerHead | NormOver::All => (2, NormOver::Head),

@@ -4,7 +4,7 @@ use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
 use base::error::{Error, Result};
-use base::memory::lacking;
+use base::memory::short_of;
 use config::{Config, DrawInputs, End, Init, Input, Settings, Sizes, Start};
 use program::{Given, Name, Projection};
 
@@ -23,7 +23,7 @@ use program::{Given, Name, Projection};
 /// If a tensor cannot be made.
 pub fn draw(config: &Config) -> Result<Given> {
     let [.., output] = Name::PROJECTIONS;
-    let generator = Generator::of_cpu(config.draws.seed.0, config.draws.torch_cpu);
+    let generator = Generator::of_cpu(config.plain.seed.0, config.plain.torch_cpu);
     let mut drawn = Drawn { generator, config, tensors: Given::new() };
     let (inputs, projections): (&[Name], Vec<Projection>) = match config.start {
         Start::Inputs if config.sizes.d_memory_v.is_some() => {
@@ -34,8 +34,8 @@ pub fn draw(config: &Config) -> Result<Given> {
         start => (start.given(), Vec::new()),
     };
     let output = Some(output).filter(|_| config.end == End::Output);
-    let gate = output.and(config.gate).map(|_| Name::GATE);
-    let are_all = config.draws.inputs == DrawInputs::All;
+    let gate = output.and(config.plain.gate).map(|_| Name::GATE);
+    let are_all = config.plain.draw_inputs == DrawInputs::All;
     let settings = Settings::from(config);
     for name in inputs.iter().filter(|name| are_all || !settings.name_file_of(**name)) {
         drawn.tokens(*name)?;
@@ -43,7 +43,7 @@ pub fn draw(config: &Config) -> Result<Given> {
     for projection in &projections {
         drawn.linear(*projection)?;
     }
-    match config.draws.init {
+    match config.plain.init {
         Init::Linear => {
             output.map_or(Ok(()), |output| drawn.linear(output))?;
             gate.map_or(Ok(()), |gate| drawn.linear(gate))?;
@@ -72,7 +72,7 @@ fn inputs(config: &Config) -> Vec<Projection> {
     let [query, key, value, _] = Name::PROJECTIONS;
     let [of_queries, of_keys, shared] = Name::LATENT;
     let Some(latent) = config.sizes.latent else {
-        return match (config.shares_kv, config.k_eq_v) {
+        return match (config.plain.shared_kv.is_some(), config.plain.k_eq_v) {
             (true, _) => vec![query],
             (false, true) => vec![query, key],
             (false, false) => vec![query, key, value],
@@ -96,14 +96,14 @@ impl Drawn<'_> {
         name.row().sizes.iter().map(|size| self.config.sizes.of(*size)).collect()
     }
 
-    /// Refuses what this machine cannot hold: what is drawn need not be of the run, which may end before.
+    /// Refuses what this process cannot hold: what is drawn need not be of the run, which may end before.
     fn has_room(&self, name: Name) -> Result<()> {
         let sizes = self.shape(name).into_iter();
         let count = sizes.fold(1, |count: u128, size| count.saturating_mul(size as u128));
         // As f32, and in the type of the run.
         let needed = count.saturating_mul(12);
-        match lacking(needed) {
-            Some(available) => Err(Error::TooLarge { needed, available }),
+        match short_of(needed) {
+            Some(left) => Err(Error::TooLarge { needed, left }),
             None => Ok(()),
         }
     }
@@ -111,7 +111,7 @@ impl Drawn<'_> {
     fn tokens(&mut self, name: Name) -> Result<()> {
         self.has_room(name)?;
         let count = self.shape(name).iter().product();
-        let values = match self.config.draws.input {
+        let values = match self.config.plain.input {
             Input::Randn => self.generator.randn(count),
             Input::Rand => self.generator.rand(count),
         };
@@ -132,7 +132,7 @@ impl Drawn<'_> {
         let (outputs, inputs) = self.features(weight);
         let values = self.generator.linear_weight(inputs, outputs);
         self.put(weight, values)?;
-        if self.config.bias {
+        if self.config.plain.bias {
             let values = self.generator.linear_bias(inputs, outputs);
             self.put(bias, values)?;
         }
@@ -159,7 +159,7 @@ impl Drawn<'_> {
 
     /// Dropout of the weights of all queries, of which the computed ones' are kept: those rows are as in a whole run.
     fn dropout_keep(&mut self) -> Result<()> {
-        let (sizes, dropout) = (&self.config.sizes, self.config.dropout);
+        let (sizes, dropout) = (&self.config.sizes, self.config.plain.dropout);
         if dropout == 0.0 {
             return Ok(());
         }

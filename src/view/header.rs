@@ -62,9 +62,9 @@ pub fn mask_line(c: &Config) -> String {
         let of_keys = of_keys.map_or_else(String::new, |keys| tr!(" (keys {keys})", keys));
         masks.push(tr!("documents {queries}{of_keys}", queries = packed.queries, of_keys));
     }
-    masks.extend(c.files.attn_mask.as_ref().map(|place| quoted(&place.0)));
+    masks.extend(c.plain.attn_mask.as_ref().map(|place| quoted(&place.0)));
     let biases =
-        c.files.attn_bias.as_ref().map(|place| tr!("biases {place}", place = quoted(&place.0)));
+        c.plain.attn_bias.as_ref().map(|place| tr!("biases {place}", place = quoted(&place.0)));
     let mask = if masks.is_empty() {
         tr!("no mask").to_owned()
     } else {
@@ -78,9 +78,9 @@ fn told(c: &Config) -> Vec<String> {
     let stated = Settings::from(c).to_json();
     let text = |setting: &Setting| match (setting.key, stated.get(setting.key)?, &c.rope) {
         ("rope", _, Some(rope)) => Some(rope_text(rope, c)),
-        ("alibi", _, _) => match c.alibi {
-            Some(form) if form != AlibiForm::default() => Some(tr!("alibi {form}", form)),
-            _ => Some("alibi".to_owned()),
+        ("alibi", _, _) => match c.plain.alibi_form {
+            AlibiForm::Paper => Some("alibi".to_owned()),
+            form => Some(tr!("alibi {form}", form)),
         },
         (key, Value::Bool(true), _) => Some(key.to_owned()),
         (key, Value::String(word), _) => Some(format!("{key} {word}")),
@@ -122,8 +122,8 @@ pub fn numbers_line(c: &Config) -> String {
         Some(place) => tr!("from {place}", place = quoted(&place.0)),
         None => otherwise.to_owned(),
     };
-    let inputs = [("x", &c.files.x)];
-    let qkv = [("q", &c.files.q), ("k", &c.files.k), ("v", &c.files.v)];
+    let inputs = [("x", &c.plain.x)];
+    let qkv = [("q", &c.plain.q), ("k", &c.plain.k), ("v", &c.plain.v)];
     let inputs = match c.start {
         Start::Inputs => &inputs[..],
         Start::Projections | Start::Heads => &qkv[..],
@@ -136,17 +136,17 @@ pub fn numbers_line(c: &Config) -> String {
     for alike in inputs.chunk_by(|(_, left), (_, right)| left == right) {
         let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
         let place = alike.first().and_then(|(_, place)| (*place).clone());
-        parts.push(format!("{} {}", lang::list(&names), from(&place, c.draws.input.name())));
+        parts.push(format!("{} {}", lang::list(&names), from(&place, c.plain.input.name())));
     }
     if c.start == Start::Inputs || c.end == End::Output {
-        let weights = from(&c.files.weights, c.draws.init.name());
-        let bias = if c.bias { tr!("with bias") } else { tr!("no bias") };
+        let weights = from(&c.plain.weights, c.plain.init.name());
+        let bias = if c.plain.bias { tr!("with bias") } else { tr!("no bias") };
         parts.push(tr!("weights {weights}, {bias}", weights, bias));
     }
-    if !is_given || c.dropout > 0.0 {
-        parts.push(tr!("seed {seed}", seed = c.draws.seed.0));
+    if !is_given || c.plain.dropout > 0.0 {
+        parts.push(tr!("seed {seed}", seed = c.plain.seed.0));
     }
-    parts.extend(Some(c.dropout).filter(|p| *p > 0.0).map(|p| tr!("dropout {p}", p)));
+    parts.extend(Some(c.plain.dropout).filter(|p| *p > 0.0).map(|p| tr!("dropout {p}", p)));
     parts.push(c.dtype.to_string());
     parts.join(" · ")
 }

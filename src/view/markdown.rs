@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::page::{Block, Grid, Head, Table, Text, verdict};
-use super::text::{Spell, spelled};
+use super::page::{Block, Grid, Head, Spell, Table, Text, spelled, verdict};
 use base::error::Result;
 
 /// A page as Markdown.

@@ -1,6 +1,14 @@
 //! What is shown, before it is text: a page is a list of blocks.
 
-use super::text::{Spell, spelled};
+use base::error::Message;
+
+/// How a setting is told: its key, and what it is to be set to, if one thing.
+pub type Spell = fn(&str, Option<&str>) -> String;
+
+/// A text with its settings as the reader would state them.
+pub fn spelled(text: &str, spell: Spell) -> String {
+    Message::from(text).spelled(spell)
+}
 
 /// A part of a page.
 #[derive(Debug, Clone, PartialEq)]

@@ -41,28 +41,7 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         Text { text: verdict.name().to_owned(), ..status(verdict) },
         tr!("{translated}, {compared}", translated, compared),
     )];
-    if let Some(config) = &report.read_as {
-        let mask = report
-            .mask_read
-            .as_ref()
-            .map_or_else(|| mask_line(config), |_| tr!("the file's mask").to_owned());
-        blocks.push(Block::Fact(tr!("read as {heads} · {mask}", heads = heads(config), mask)));
-    }
-    if let Some(mask) = &report.mask_read {
-        let note = tr!(
-            "nothing says whether that is the one that was meant; `mask` and `lengths` state it"
-        );
-        blocks.push(Block::Fact(tr!("the file's mask is {mask}; {note}", mask, note)));
-    }
-    for matched in report.matches.iter().filter(|matched| matched.chosen) {
-        blocks.push(Block::Fact(quoted(&matched.to_string())));
-    }
-    blocks.extend(not_checked(&report.unmatched).into_iter().map(Block::Fact));
-    if let Some(padded) = &report.padded_rows
-        && padded.left_out
-    {
-        blocks.push(Block::Fact(tr!("padded queries are left out: {rows}", rows = padded.rows)));
-    }
+    blocks.extend(facts(report).into_iter().map(Block::Fact));
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
     }
@@ -76,40 +55,7 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     }
     let found = report.diagnosis.iter().flat_map(diagnosis_lines);
     blocks.extend(found.map(Block::text));
-    if report.fits_unmasked {
-        let note = tr!(
-            "with `mask=none` it is the same: no mask was asked for, and causal is the default"
-        );
-        blocks.push(Block::text(note));
-    }
-    if report.fits_causal {
-        let note = tr!(
-            "with `mask=causal` it is the same: no mask was asked for, and there is none where a run starts at q, k and v"
-        );
-        blocks.push(Block::text(note));
-    }
-    if report.fits_single_tokens {
-        let items = report.read_as.as_ref().map_or(0, |config| config.sizes.batch);
-        let note = tr!(
-            "X is read as {items} items of one token each, to which attention does nothing; if it is the {items} tokens of one item, pass `seq_len={items}`: then it differs",
-            items
-        );
-        blocks.push(Block::text(note));
-    }
-    if let Some(FitsKeys { setting, is_same, .. }) = &report.fits_keys {
-        let all =
-            if *is_same { tr!("it is") } else { tr!("all but the rows of padded queries is") };
-        let note = tr!(
-            "with `{setting}` {all} the same: no query gives any weight to the other keys",
-            setting,
-            all
-        );
-        blocks.push(Block::text(note));
-    }
-    if let Some(layer) = &report.fits_layer {
-        let layer = quoted(layer);
-        blocks.push(Block::text(tr!("another layer gives these numbers: `prefix={layer}`", layer)));
-    }
+    blocks.extend(readings_that_fit(report).into_iter().map(Block::text));
     blocks.extend(report.flash.iter().flatten().map(|found| Block::text(flash_line(found))));
     if report.flash.as_ref().is_some_and(Vec::is_empty) {
         blocks.push(Block::text(tr!("flash tolerance: no output here is in bf16 or f16")));
@@ -119,6 +65,74 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     blocks.extend(start.map(|start| Block::text(quoted(&start))));
     blocks.extend(first.map(|first| Block::text(quoted(&worst_cell(report, first, sides)))));
     blocks
+}
+
+/// How the file was read.
+fn facts(report: &Report) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(config) = &report.read_as {
+        let mask = report
+            .mask_read
+            .as_ref()
+            .map_or_else(|| mask_line(config), |_| tr!("the file's mask").to_owned());
+        facts.push(tr!("read as {heads} · {mask}", heads = heads(config), mask));
+    }
+    if let Some(mask) = &report.mask_read {
+        let note = tr!(
+            "nothing says whether that is the one that was meant; `mask` and `lengths` state it"
+        );
+        facts.push(tr!("the file's mask is {mask}; {note}", mask, note));
+    }
+    for matched in report.matches.iter().filter(|matched| matched.chosen) {
+        facts.push(quoted(&matched.to_string()));
+    }
+    facts.extend(not_checked(&report.unmatched));
+    if let Some(padded) = &report.padded_rows
+        && padded.left_out
+    {
+        facts.push(tr!("padded queries are left out: {rows}", rows = padded.rows));
+    }
+    facts
+}
+
+/// What else the file would be the same as, if that was meant.
+fn readings_that_fit(report: &Report) -> Vec<String> {
+    let mut fits = Vec::new();
+    if report.fits_unmasked {
+        let note = tr!(
+            "with `mask=none` it is the same: no mask was asked for, and causal is the default"
+        );
+        fits.push(note.to_owned());
+    }
+    if report.fits_causal {
+        let note = tr!(
+            "with `mask=causal` it is the same: no mask was asked for, and there is none where a run starts at q, k and v"
+        );
+        fits.push(note.to_owned());
+    }
+    if report.fits_single_tokens {
+        let items = report.read_as.as_ref().map_or(0, |config| config.sizes.batch);
+        let note = tr!(
+            "X is read as {items} items of one token each, to which attention does nothing; if it is the {items} tokens of one item, pass `seq_len={items}`: then it differs",
+            items
+        );
+        fits.push(note);
+    }
+    if let Some(FitsKeys { setting, is_same, .. }) = &report.fits_keys {
+        let all =
+            if *is_same { tr!("it is") } else { tr!("all but the rows of padded queries is") };
+        let note = tr!(
+            "with `{setting}` {all} the same: no query gives any weight to the other keys",
+            setting,
+            all
+        );
+        fits.push(note);
+    }
+    if let Some(layer) = &report.fits_layer {
+        let layer = quoted(layer);
+        fits.push(tr!("another layer gives these numbers: `prefix={layer}`", layer));
+    }
+    fits
 }
 
 /// The tensors that were left out, those for one reason in one line.

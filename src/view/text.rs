@@ -8,10 +8,9 @@ use std::io::{self, Write};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentLineStyle, LineStyle, TableStyle};
 use unicode_width::UnicodeWidthStr;
 
-use super::page::{Block, Head, Text, Tone, verdict};
+use super::page::{Block, Head, Spell, Text, Tone, spelled, verdict};
 use super::palette::Palette;
 use super::wrap::wrapped;
-use base::error::Message;
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction('│'))
@@ -30,14 +29,6 @@ pub struct Style {
     pub colors: Option<Palette>,
     /// How a setting is told: its key, and what it is to be set to, if one thing.
     pub spell: Spell,
-}
-
-/// How a setting is told: its key, and what it is to be set to, if one thing.
-pub type Spell = fn(&str, Option<&str>) -> String;
-
-/// A text with its settings as the reader would state them.
-pub fn spelled(text: &str, spell: Spell) -> String {
-    Message::from(text).spelled(spell)
 }
 
 /// Writes blocks, one after the other.

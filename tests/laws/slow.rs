@@ -75,7 +75,7 @@ impl<'a> Slow<'a> {
         };
         let latent = self.project(features, down);
         let squares: f64 = latent.iter().map(|x| x * x).sum();
-        let root = (squares / latent.len() as f64 + self.config.latent_eps).sqrt();
+        let root = (squares / latent.len() as f64 + self.config.plain.lora_norm_eps).sqrt();
         let weight = self.numbers(norm).expect("given");
         latent.iter().zip(weight).map(|(x, w)| x / root * w).collect()
     }
@@ -106,7 +106,7 @@ impl<'a> Slow<'a> {
         let (weight, bias) =
             (one(format!("w_{name}_norm"), 1.0), one(format!("b_{name}_norm"), 0.0));
         let offset = if norm.kind == QkNorm::RmsPlusOne { 1.0 } else { 0.0 };
-        let over = if norm.over == NormOver::All { all } else { &vector };
+        let over = if self.config.plain.qk_norm_over == NormOver::All { all } else { &vector };
         let is_layer = matches!(norm.kind, QkNorm::Layer | QkNorm::LayerNoBias);
         let mean = if is_layer { over.iter().sum::<f64>() / over.len() as f64 } else { 0.0 };
         let squares = over.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
@@ -117,7 +117,7 @@ impl<'a> Slow<'a> {
     }
 
     fn clipped(&self, vector: Vec<f64>) -> Vec<f64> {
-        let limit = self.config.clip_qkv.unwrap_or(f64::INFINITY);
+        let limit = self.config.plain.clip_qkv.unwrap_or(f64::INFINITY);
         vector.into_iter().map(|x| x.max(-limit).min(limit)).collect()
     }
 
@@ -125,7 +125,7 @@ impl<'a> Slow<'a> {
     fn vector(&self, name: &str, input: &str, [item, token, head]: [usize; 3]) -> Vec<f64> {
         let all = self.project(&self.source(name, input, [item, token]), name);
         let mut vector = self.head(name, input, [item, token, head]);
-        let is_after = self.config.norm.is_some_and(|norm| norm.after_rope);
+        let is_after = self.config.plain.qk_norm_after_rope;
         if !is_after {
             vector = self.normed(vector, &all, name, head);
         }
@@ -179,7 +179,8 @@ impl<'a> Slow<'a> {
 
     fn query(&self, item: usize, token: usize, head: usize) -> Vec<f64> {
         let mut vector = self.vector("q", "x", [item, token, head]);
-        if let Some(own) = self.config.temperature {
+        let plain = &self.config.plain;
+        if let Some(scale) = plain.q_temperature {
             let past = self.config.sizes.past_len;
             let from = self.config.rope.as_ref().map_or(past, |rope| rope.offset);
             let time = Settings::from(self.config).positions.map(|all| {
@@ -187,25 +188,26 @@ impl<'a> Slow<'a> {
                 items[item % items.len()][token]
             });
             let position = time.unwrap_or(from + token);
-            let steps = (position + own.offset) / own.floor;
+            let steps = (position + plain.q_temperature_offset) / plain.q_temperature_floor;
             for x in &mut vector {
-                *x *= 1.0 + own.scale * (1.0 + steps as f64).ln();
+                *x *= 1.0 + scale * (1.0 + steps as f64).ln();
             }
         }
         vector
     }
 
     fn value_of(&self, input: &str, place: [usize; 3]) -> Vec<f64> {
-        let name = if self.config.k_eq_v { "k" } else { "v" };
+        let name = if self.config.plain.k_eq_v { "k" } else { "v" };
         let mut vector = self.head(name, input, place);
-        if let Some(eps) = self.config.v_norm_eps {
+        if self.config.plain.v_norm.is_some() {
+            let eps = self.config.plain.v_norm_eps;
             let squares: f64 = vector.iter().map(|x| x * x).sum();
             let root = (squares / vector.len() as f64 + eps).sqrt();
             for x in &mut vector {
                 *x /= root;
             }
         }
-        let scale = self.config.value_scale.unwrap_or(1.0);
+        let scale = self.config.plain.value_scale.unwrap_or(1.0);
         let scaled = self.clipped(vector).into_iter().map(|x| x * scale).collect();
         match &self.config.rope {
             Some(rope) if rope.turns_values => self.turned(scaled, place[0], place[1]),
@@ -215,7 +217,8 @@ impl<'a> Slow<'a> {
 
     /// The heads side by side, as they go into the output projection.
     fn gated(&self, mut concat: Vec<f64>, item: usize, token: usize) -> Vec<f64> {
-        if let Some(eps) = self.config.concat_norm_eps {
+        if self.config.plain.concat_norm.is_some() {
+            let eps = self.config.plain.concat_norm_eps;
             let squares: f64 = concat.iter().map(|x| x * x).sum();
             let root = (squares / concat.len() as f64 + eps).sqrt();
             let weight = self.numbers("w_concat_norm").expect("given");
@@ -223,7 +226,7 @@ impl<'a> Slow<'a> {
                 *x = *x / root * w;
             }
         }
-        if let Some(kind) = self.config.gate {
+        if let Some(kind) = self.config.plain.gate {
             let gate = self.project(self.features("x", &[item, token]), "gate");
             for (x, gate) in concat.iter_mut().zip(gate) {
                 *x *= match kind {
@@ -252,7 +255,7 @@ impl<'a> Slow<'a> {
             let of = move |at| self.features(name, &[item, head, at]).to_vec();
             (0..sizes.own_keys).map(of).collect::<Vec<_>>()
         };
-        let (keys, values) = if self.config.shares_kv {
+        let (keys, values) = if self.config.plain.shared_kv.is_some() {
             (cached("k_past").chain(shared("k_shared")).collect::<Vec<_>>(), shared("v_shared"))
         } else {
             (keys.collect(), values.collect())
@@ -295,16 +298,17 @@ impl<'a> Slow<'a> {
 
     /// A learned bias. Bucket e + j begins at a distance of e · (max / e)^(j / (n − e)).
     fn relative(&self, token: usize, head: usize, key: usize) -> f64 {
-        let Some(relative) = self.config.relative else { return 0.0 };
+        let plain = &self.config.plain;
+        let Some(sort) = plain.relative_bias else { return 0.0 };
         let Sizes { heads, past_len, buckets, .. } = self.config.sizes;
         let (query, all) = (past_len + token, buckets.expect("has a table"));
-        let is_both = relative.sort == RelativeBias::Bidirectional;
+        let is_both = sort == RelativeBias::Bidirectional;
         let count = if is_both { all / 2 } else { all };
         let apart = if is_both { query.abs_diff(key) } else { query.saturating_sub(key) };
         let exact = count / 2;
         let begins = |bucket: usize| {
             let power = (bucket - exact) as f64 / (count - exact) as f64;
-            exact as f64 * (relative.max_distance as f64 / exact as f64).powf(power)
+            exact as f64 * (plain.relative_max_distance as f64 / exact as f64).powf(power)
         };
         let far = (exact..count).filter(|bucket| apart as f64 >= begins(*bucket) * (1.0 - 1e-9));
         let bucket = if apart < exact { apart } else { far.max().expect("the first") };
@@ -313,7 +317,10 @@ impl<'a> Slow<'a> {
     }
 
     fn alibi(&self, token: usize, head: usize, key: usize) -> f64 {
-        let Some(form) = self.config.alibi else { return 0.0 };
+        if !self.config.plain.alibi {
+            return 0.0;
+        }
+        let form = self.config.plain.alibi_form;
         let heads = self.config.sizes.heads;
         let power = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
         // Heads beyond a power of two have places halfway between the others'.
@@ -359,8 +366,8 @@ impl<'a> Slow<'a> {
         let score = |(at, key): (usize, &Vec<f64>)| {
             let dot: f64 = query.iter().zip(key).map(|(q, k)| q * k).sum();
             let scaled =
-                c.scale.map_or(dot / (c.sizes.head_dim as f64).sqrt(), |scale| dot * scale);
-            let capped = c.softcap.map_or(scaled, |cap| cap * (scaled / cap).tanh());
+                c.plain.scale.map_or(dot / (c.sizes.head_dim as f64).sqrt(), |scale| dot * scale);
+            let capped = c.plain.softcap.map_or(scaled, |cap| cap * (scaled / cap).tanh());
             // Masks and biases are of tokens.
             if at >= c.sizes.keys() {
                 return capped;
@@ -372,7 +379,7 @@ impl<'a> Slow<'a> {
         let mut output = vec![0.0; c.sizes.v_head_dim];
         for (at, weight) in self.weights(&scores, head).into_iter().enumerate() {
             let keep = self.masked("dropout_keep", [item, head, row, at]);
-            let kept = keep.map_or(1.0, |keep| keep * f64::from(dropout_scale(c.dropout)));
+            let kept = keep.map_or(1.0, |keep| keep * f64::from(dropout_scale(c.plain.dropout)));
             for (feature, sum) in output.iter_mut().enumerate() {
                 *sum += weight * kept * values[at][feature];
             }

@@ -12,18 +12,49 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A language of what is printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
-pub enum Language {
+/// What there is to know of a language.
+struct Row {
+    /// What pages state as their language.
+    tag: &'static str,
+    /// What the names of its locales begin with.
+    locales: &'static [&'static str],
+    /// What stands between the items of a list.
+    comma: &'static str,
+    /// The class of documents in LaTeX that can set it.
+    latex: &'static str,
+    /// Its texts, each beside the English one; of English none.
+    texts: &'static str,
+}
+
+macro_rules! languages {
+    ($($(#[$about:meta])+ $name:ident = $row:expr;)+) => {
+        /// A language of what is printed.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+        pub enum Language { $($(#[$about])+ $name),+ }
+
+        impl Language {
+            /// Every language.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            fn row(self) -> &'static Row {
+                match self { $(Self::$name => const { &$row }),+ }
+            }
+        }
+    };
+}
+
+languages! {
     /// English
     #[default]
-    En,
+    En = Row { tag: "en", locales: &["en", "c", "posix"], comma: ", ", latex: "article", texts: "" };
     /// Chinese, in simplified characters
-    Zh,
+    Zh = Row {
+        tag: "zh-Hans", locales: &["zh"], comma: "、", latex: "ctexart", texts: include_str!("zh.po"),
+    };
 }
 
 /// The language of the process, by its place in [`Language::ALL`].
@@ -34,38 +65,36 @@ thread_local! {
     static OWN: Cell<Option<Language>> = const { Cell::new(None) };
 }
 
-static CHINESE: LazyLock<HashMap<Cow<str>, Cow<str>>> =
-    LazyLock::new(|| Language::Zh.texts().collect());
+/// The texts of a language by the English ones.
+type Texts = HashMap<Cow<'static, str>, Cow<'static, str>>;
+
+/// Those of every language, read when its first text is wanted.
+static TEXTS: [OnceLock<Texts>; Language::ALL.len()] =
+    [const { OnceLock::new() }; Language::ALL.len()];
 
 impl Language {
-    const ALL: [Self; 2] = [Self::En, Self::Zh];
-
     /// What pages state as their language.
     #[must_use]
     pub fn tag(self) -> &'static str {
-        match self {
-            Self::En => "en",
-            Self::Zh => "zh-Hans",
-        }
+        self.row().tag
+    }
+
+    /// The class of documents in LaTeX that can set it.
+    #[must_use]
+    pub fn latex_class(self) -> &'static str {
+        self.row().latex
     }
 
     /// The texts of this language, each beside the English one that it stands for.
     pub fn texts(self) -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
-        po::texts(match self {
-            Self::En => "",
-            Self::Zh => include_str!("zh.po"),
-        })
+        po::texts(self.row().texts)
     }
 
     /// The language that a locale's name begins with, such as `zh_CN.UTF-8`, if there are texts in it.
     #[must_use]
     pub fn of_locale(locale: &str) -> Option<Self> {
         let language = locale.split(['_', '-', '.', '@']).next()?.to_ascii_lowercase();
-        match language.as_str() {
-            "en" | "c" | "posix" => Some(Self::En),
-            "zh" => Some(Self::Zh),
-            _ => None,
-        }
+        Self::ALL.iter().copied().find(|own| own.row().locales.contains(&language.as_str()))
     }
 
     /// The language in force.
@@ -79,7 +108,7 @@ impl Language {
 
     /// Makes this the language of all that the process says from now on.
     pub fn speak(self) {
-        SPOKEN.store(u8::from(self == Self::Zh), Ordering::Relaxed);
+        SPOKEN.store(self as u8, Ordering::Relaxed);
     }
 
     /// What `told` says if this is the language, whatever that of the process is. What other threads say is not changed.
@@ -98,20 +127,16 @@ impl Language {
 /// A text in the language in force; itself where that has none, as for what users write.
 #[must_use]
 pub fn text(english: &str) -> &str {
-    match Language::spoken() {
-        Language::En => english,
-        Language::Zh => CHINESE.get(english).map_or(english, AsRef::as_ref),
-    }
+    let spoken = Language::spoken();
+    let texts = TEXTS.get(spoken as usize).filter(|_| spoken != Language::En);
+    let texts = texts.map(|texts| texts.get_or_init(|| spoken.texts().collect()));
+    texts.and_then(|texts| texts.get(english)).map_or(english, AsRef::as_ref)
 }
 
 /// Names beside each other: with commas between, or with what the language in force has between the items of a list.
 #[must_use]
 pub fn list<T: AsRef<str>>(names: &[T]) -> String {
-    let comma = match Language::spoken() {
-        Language::En => ", ",
-        Language::Zh => "、",
-    };
-    names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(comma)
+    names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(Language::spoken().row().comma)
 }
 
 /// A template in the language in force, with what stands for its names.

@@ -3,7 +3,7 @@
 use candle_core::DType;
 use serde_json::{Value, json};
 
-use super::exact;
+use super::terms::{exact, product};
 use crate::View;
 use crate::number::brief;
 use crate::page::Block;
@@ -113,7 +113,7 @@ impl Lines {
     }
 
     fn product(&self, term: &Term) -> String {
-        super::product(term, self.decimals)
+        product(term, self.decimals)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use super::is_apart;
 use super::reason::words;
+use super::terms::{MOST, is_apart};
 use crate::View;
 use crate::label::token;
 use crate::number::brief;
@@ -244,7 +244,7 @@ fn exponentials(
 
 /// The keys that are shown: all, or those at the edges and the one that is asked for.
 fn shown(count: usize, asked: Option<usize>, view: &View) -> BTreeSet<usize> {
-    let is_whole = view.full || count <= super::MOST;
+    let is_whole = view.full || count <= MOST;
     let is_shown = |key: &usize| {
         is_whole || *key < View::EDGE || *key + View::EDGE >= count || asked == Some(*key)
     };

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use candle_core::Tensor;
 
-use super::layout::{Found, Mistake};
+use super::layout::{Found, Mistake, Sheet};
 use super::sheet::{StepSheet, sheets};
-use super::{Sheet, Spell, spelled, texts};
+use super::{spelled, texts};
 use crate::header::{mask_line, sizes_line};
-use crate::page::{Block, verdict};
+use crate::page::{Block, Spell, verdict};
 use crate::report::{Sides, Tables, report_page};
 use base::error::{Result, quoted};
 use base::lang;

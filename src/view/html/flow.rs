@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::layout::address;
+use super::address::address;
 use super::sheet::StepSheet;
 
 const WIDTH: usize = 176;

@@ -2,15 +2,27 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::address::address;
 use super::flow::flow;
 use super::math::equation;
 use super::sheet::StepSheet;
-use super::{Sheet, texts};
+use super::texts;
 use base::error::shown;
 use base::lang::{Language, text};
 
 const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
+
+/// What stands on a page.
+pub struct Sheet {
+    pub title: String,
+    pub facts: Vec<String>,
+    /// What a comparison found.
+    pub found: Option<Found>,
+    /// What the sides of a comparison are called.
+    pub sides: Vec<String>,
+    pub steps: Vec<StepSheet>,
+}
 
 /// What a comparison found.
 pub struct Found {
@@ -29,24 +41,6 @@ pub struct Mistake {
     pub silent: &'static str,
     pub wrong: &'static str,
     pub right: &'static str,
-}
-
-/// The address of a step or a cell on the page.
-pub fn address(step: &str, cell: &[usize]) -> String {
-    let mut address = "#".to_owned();
-    for byte in step.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
-                address.push(char::from(byte));
-            }
-            // As `encodeURIComponent` writes it.
-            byte => address.extend(format!("%{byte:02X}").chars()),
-        }
-    }
-    for at in cell {
-        address.extend(format!("/{at}").chars());
-    }
-    address
 }
 
 /// The page, with its data.

@@ -4,6 +4,7 @@
 //! and a script draws the tables of the step that is looked at, from the rules that operations tell of themselves
 //! ([`Pattern`](program::Pattern)).
 
+mod address;
 mod comparison;
 mod flow;
 mod layout;
@@ -20,25 +21,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use self::layout::{Found, page};
-use self::sheet::{StepSheet, data, sheets};
+use self::layout::{Sheet, page};
+use self::sheet::{data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
-use super::text::{self, Spell};
+use super::page::{self as blocks, Spell};
 use base::error::{Result, shown_json};
 use base::lang;
 use config::Config;
 use program::Trace;
-
-/// What stands on a page.
-struct Sheet {
-    title: String,
-    facts: Vec<String>,
-    /// What a comparison found.
-    found: Option<Found>,
-    /// What the sides of a comparison are called.
-    sides: Vec<String>,
-    steps: Vec<StepSheet>,
-}
 
 impl Sheet {
     fn html(self, spell: Spell) -> Result<String> {
@@ -48,7 +38,7 @@ impl Sheet {
             "sides": self.sides,
             "decimals": sheet::DECIMALS,
             "steps": steps,
-            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, text::spelled(lang::text(said), spell))).collect::<BTreeMap<_, _>>(),
+            "texts": texts::SCRIPT.iter().map(|(key, said)| (key, blocks::spelled(lang::text(said), spell))).collect::<BTreeMap<_, _>>(),
         });
         Ok(page(&self, notice.as_deref(), &embedded(&told)).into_string())
     }
@@ -70,7 +60,7 @@ fn embedded(value: &Value) -> String {
 
 /// Messages, with their settings as the reader would state them.
 fn spelled(messages: impl IntoIterator<Item = String>, spell: Spell) -> Vec<String> {
-    messages.into_iter().map(|message| text::spelled(&message, spell)).collect()
+    messages.into_iter().map(|message| blocks::spelled(&message, spell)).collect()
 }
 
 /// A trace as a page: every step with its numbers, and of every number how it came about.

@@ -5,7 +5,7 @@ mod math;
 use std::fmt::Write;
 
 use crate::page::{Block, Grid, Head, Table, Text, Tone, verdict};
-use crate::text::{Spell, spelled};
+use crate::page::{Spell, spelled};
 use base::error::Result;
 use base::lang::Language;
 
@@ -32,10 +32,7 @@ const COLUMNS: usize = 12;
 /// # Errors
 /// The first error among the blocks.
 pub fn latex(blocks: impl Iterator<Item = Result<Block>>, spell: Spell) -> Result<String> {
-    let class = match Language::spoken() {
-        Language::En => "article",
-        Language::Zh => "ctexart",
-    };
+    let class = Language::spoken().latex_class();
     let mut page = format!("\\documentclass{{{class}}}\n{START}");
     for block in blocks {
         // What cannot be written into a text is not there.

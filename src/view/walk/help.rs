@@ -5,8 +5,7 @@ use ratatui::layout::Constraint;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block as Border, Borders, Clear, Paragraph};
 
-use super::screen::bold;
-use super::sheet::wide;
+use super::sheet::{bold, wide};
 use crate::wrapped;
 use base::lang;
 

@@ -24,7 +24,7 @@ mod unix {
     use signal_hook::iterator::Signals;
     use signal_hook::low_level::emulate_default_handler;
 
-    use super::PATIENCE;
+    use crate::walk::outside::PATIENCE;
 
     const SIGNALS: [c_int; 3] = [SIGHUP, SIGINT, SIGTERM];
 

@@ -10,8 +10,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block as Border, Borders, Paragraph, Wrap};
 
 use super::help::help;
-use super::sheet::{Sheet, Shown, Source, wide};
-use super::{Beside, Walk};
+use super::sheet::{Sheet, Shown, Source, bold, wide};
+use super::state::{Beside, Walk};
 use crate::label::{is_every, moves, shape};
 use crate::text::{self, write_text};
 use crate::trace::boolean_legend;
@@ -48,10 +48,6 @@ fn indexed(color: comfy_table::Color) -> Color {
         comfy_table::Color::AnsiValue(index) => Color::Indexed(index),
         _ => Color::Reset,
     }
-}
-
-pub(super) fn bold() -> Style {
-    Style::default().add_modifier(Modifier::BOLD)
 }
 
 fn faint() -> Style {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use candle_core::{DType, IndexOp, Tensor};
+use ratatui::style::{Modifier, Style};
 
 use crate::heat::Heat;
 use crate::label::token;
@@ -186,6 +187,11 @@ fn window(all: usize, around: usize, many: usize) -> Range<usize> {
 fn numbers(table: &Tensor, rows: &Range<usize>, columns: &Range<usize>) -> Result<Vec<Vec<f64>>> {
     let part = table.narrow(0, rows.start, rows.len())?.narrow(1, columns.start, columns.len())?;
     Ok(part.to_dtype(DType::F64)?.to_vec2()?)
+}
+
+/// How headings and what is looked at stand out.
+pub fn bold() -> Style {
+    Style::default().add_modifier(Modifier::BOLD)
 }
 
 /// How many columns of a terminal a text takes.

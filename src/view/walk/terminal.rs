@@ -7,10 +7,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::outside::{Outside, PATIENCE};
-use super::{Route, Walk};
-
-/// What Ctrl-C is read as, also while a name is typed.
-pub const LEAVE: KeyCode = KeyCode::Null;
+use super::state::{LEAVE, Route, Walk};
 
 /// Walks until somebody leaves. The terminal is as it was afterwards, also after a panic or a signal, which then ends the
 /// process.

@@ -25,7 +25,7 @@ fn read_folder(folder: &Path, texts: &mut BTreeSet<String>) {
         let is_rust = path.extension().is_some_and(|extension| extension == "rs");
         if path.is_dir() {
             read_folder(&path, texts);
-        } else if is_rust && !path.ends_with("cli/texts.rs") && !path.ends_with("build.rs") {
+        } else if is_rust && !path.ends_with("cli/tests.rs") && !path.ends_with("build.rs") {
             let source = fs::read_to_string(&path).expect("text");
             read(source.parse().expect("Rust"), false, texts);
         }
@@ -165,16 +165,23 @@ fn texts_of_tables() -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
+/// The languages that English is translated to.
+fn others() -> impl Iterator<Item = Language> {
+    Language::ALL.iter().copied().filter(|language| *language != Language::En)
+}
+
 #[test]
 fn every_text_is_translated_and_no_other_is() {
     let said = [texts_of_sources(), texts_of_help(), texts_of_tables()];
     let said: BTreeSet<String> = said.into_iter().flatten().collect();
-    let known: BTreeSet<String> =
-        Language::Zh.texts().map(|(english, _)| english.into_owned()).collect();
-    let lacking: Vec<_> = said.difference(&known).collect();
-    let unused: Vec<_> = known.difference(&said).collect();
-    assert!(lacking.is_empty(), "zh.po lacks {}:\n{lacking:#?}", lacking.len());
-    assert!(unused.is_empty(), "nothing says these of zh.po:\n{unused:#?}");
+    for language in others() {
+        let (texts, tag) = (language.texts(), language.tag());
+        let known: BTreeSet<String> = texts.map(|(english, _)| english.into_owned()).collect();
+        let lacking: Vec<_> = said.difference(&known).collect();
+        let unused: Vec<_> = known.difference(&said).collect();
+        assert!(lacking.is_empty(), "{tag} lacks {}:\n{lacking:#?}", lacking.len());
+        assert!(unused.is_empty(), "nothing says these of {tag}:\n{unused:#?}");
+    }
 }
 
 /// A template's names stand in its translation too, and all settings that it tells.
@@ -188,14 +195,16 @@ fn translations_say_all_that_their_texts_do() {
         settings
     };
     let mut known = HashMap::new();
-    for (english, chinese) in Language::Zh.texts() {
+    for (language, (english, other)) in
+        others().flat_map(|own| own.texts().map(move |of| (own, of)))
+    {
         let all = |text| names(text).map(str::to_owned).collect::<BTreeSet<_>>();
-        assert_eq!(all(&english), all(&chinese), "{english}");
-        assert_eq!(settings(&english), settings(&chinese), "{english}");
+        assert_eq!(all(&english), all(&other), "{english}");
+        assert_eq!(settings(&english), settings(&other), "{english}");
         let ends = |text: &str| (text.starts_with('\n'), text.ends_with('\n'));
-        assert_eq!(ends(&english), ends(&chinese), "{english}");
-        assert!(!chinese.is_empty(), "{english}");
-        assert!(known.insert(english, chinese).is_none(), "a text stands twice");
+        assert_eq!(ends(&english), ends(&other), "{english}");
+        assert!(!other.is_empty(), "{english}");
+        assert!(known.insert((language.tag(), english), other).is_none(), "a text stands twice");
     }
 }
 
@@ -204,6 +213,15 @@ fn templates_are_filled_in_their_own_order() {
     let (at, all) = (1, "two");
     assert_eq!(filled("{{{at}}} of {all}", &[("at", &at), ("all", &all)]), "{1} of two");
     assert_eq!(filled("{all}: {at}, {at}", &[("at", &at), ("all", &all)]), "two: 1, 1");
+}
+
+#[test]
+fn every_language_has_a_locale_and_texts_of_its_own() {
+    for language in Language::ALL {
+        let (spoken, head) = language.within(|| (Language::spoken(), tr!("head")));
+        assert_eq!((spoken, head == "head"), (*language, *language == Language::En));
+        assert_eq!(Language::of_locale(language.tag()), Some(*language));
+    }
 }
 
 #[test]

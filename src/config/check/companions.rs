@@ -1,8 +1,38 @@
-//! What is refused beside queries, keys and values, or scores, that a run is given to start at.
+//! What is refused of settings before they are resolved: what says more of another that is absent, or contradicts it.
 
-use super::check::refuse;
-use super::{Setting, Settings, Start};
-use base::error::Result;
+use crate::choice::{AttnMaskTrue, Start};
+use crate::settings::{Setting, Settings};
+use base::error::{Result, quoted, refuse};
+
+/// Refuses settings that say something of another one that is absent.
+pub fn companions(s: &Settings) -> Result<()> {
+    if s.attn_mask.is_none() && s.attn_mask_true == Some(AttnMaskTrue::Block) {
+        let what = tr!("attn_mask_true is block, and there is no attn_mask");
+        return refuse(what, "give attn_mask, or leave attn_mask_true out");
+    }
+    for setting in Setting::ALL.iter().filter(|setting| setting.is_set(s)) {
+        // Those scale queries too.
+        let is_used = setting.key == "positions" && s.q_temperature.is_some();
+        if let Some(needed) = setting.of.filter(|_| !is_used)
+            && Setting::named(needed).is_some_and(|needed| !needed.is_set(s))
+        {
+            let name = setting.key;
+            let what =
+                tr!("{name} is set, and {needed}, which it belongs to, is not", name, needed);
+            return refuse(what, tr!("give {needed}, or leave {name} out", needed, name));
+        }
+    }
+    starts(s)?;
+    if s.rope_scaling.is_some() && s.rope_freqs.is_some() {
+        let what = tr!("rope_scaling changes frequencies, and rope_freqs gives them as they are");
+        return refuse(what, "leave one of the two out");
+    }
+    if let Some(path) = &s.model_config {
+        let what = tr!("model_config {path} has not been read", path = quoted(&path.0));
+        return refuse(what, "complete the settings by it first");
+    }
+    Ok(())
+}
 
 /// What stands before given scores.
 const BEFORE_SCORES: [&str; 8] = ["x", "memory", "memory_v", "q", "k", "v", "weights", "past"];
@@ -23,7 +53,7 @@ const BESIDE_SCORES: [&str; 11] = [
 ];
 
 /// Refuses what a run that starts at what it is given does not come to.
-pub(super) fn check(s: &Settings) -> Result<()> {
+fn starts(s: &Settings) -> Result<()> {
     let is_set = |key: &&str| Setting::named(key).is_some_and(|setting| setting.is_set(s));
     if s.q.is_some() {
         if let Some(missing) = ["k", "v"].iter().find(|key| !is_set(key)) {

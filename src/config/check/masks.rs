@@ -1,0 +1,170 @@
+//! What is refused of masks, and of what else is done to scores.
+
+use crate::choice::{DType, Mask};
+use crate::config::Config;
+use crate::parts::Packed;
+use crate::segments::Segments;
+use crate::sizes::Sizes;
+use base::error::{Error, Result, quoted, refuse};
+
+/// Masks show keys, and are of as many as there are.
+pub(super) fn check(c: &Config) -> Result<()> {
+    if c.masks.causal_align.is_some() && c.masks.between == Mask::None {
+        let what = tr!("causal_align is of the causal mask, and mask is none");
+        return refuse(what, "pass `mask=causal`, or leave causal_align out");
+    }
+    scores(c)?;
+    fill(c)?;
+    key_mask(c)?;
+    lengths(c)?;
+    segments(c)
+}
+
+fn scores(c: &Config) -> Result<()> {
+    match c.masks.chunk {
+        Some(0) => return refuse("chunk 0 shows no key", "give chunk at least 1"),
+        Some(_) if c.sizes.is_cross => {
+            let what = tr!("chunk is of one sequence, and cross attention has two");
+            return refuse(what, "leave chunk out, or kv_len and memory");
+        }
+        Some(_) | None => {}
+    }
+    match (c.masks.window, c.masks.between, c.plain.softcap, c.plain.scale) {
+        (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
+        (Some(_), Mask::None, ..) if c.sizes.is_cross => refuse(
+            "window is under the causal mask, which cross attention has only if it is asked for",
+            "pass `mask=causal`, or leave window out",
+        ),
+        (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {
+            refuse(tr!("softcap {cap} caps nothing", cap), "give a number above 0, such as 50")
+        }
+        (.., Some(scale)) if !scale.is_finite() => {
+            refuse(tr!("scale {scale} is not a number", scale), "give one, such as 0.125")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn fill(c: &Config) -> Result<()> {
+    let fill = c.masks.fill.0;
+    #[allow(clippy::cast_possible_truncation, reason = "asks whether it fits")]
+    let fits = c.dtype == DType::F64 || (fill as f32).is_finite();
+    if fill == f64::NEG_INFINITY || (fill.is_finite() && fits) {
+        return Ok(());
+    }
+    let what =
+        tr!("mask_fill {fill} is not a number in {dtype}", fill = c.masks.fill, dtype = c.dtype);
+    refuse(what, "give -inf, or a number such as -1e9")
+}
+
+fn key_mask(c: &Config) -> Result<()> {
+    let Some(rows) = &c.masks.key_mask else { return Ok(()) };
+    let (batch, keys) = (c.sizes.batch, c.sizes.keys());
+    let fix = tr!(
+        "give each batch item ({batch} in all) a string of {keys} characters, 1 = attend and 0 = blocked",
+        batch,
+        keys
+    );
+    if rows.len() != batch {
+        let what = tr!("{rows} rows for a batch of {batch}", rows = rows.len(), batch);
+        return Err(Error::tensor("key_mask", what, fix));
+    }
+    for (item, row) in rows.iter().enumerate() {
+        if let Some(other) = row.chars().find(|c| !matches!(c, '0' | '1')) {
+            let what = tr!(
+                "row {item} is \"{row}\", and '{other}' is neither 0 nor 1",
+                item,
+                row = quoted(row),
+                other = quoted(&other.to_string())
+            );
+            return Err(Error::tensor("key_mask", what, fix));
+        }
+        if row.len() != keys {
+            let what = tr!(
+                "row {item} is \"{row}\", {row_2} keys where {keys_name} is {keys}",
+                item,
+                row,
+                row_2 = row.len(),
+                keys_name = keys_name(c),
+                keys
+            );
+            return Err(Error::tensor("key_mask", what, fix));
+        }
+    }
+    Ok(())
+}
+
+fn lengths(c: &Config) -> Result<()> {
+    let Some(lengths) = &c.masks.lengths else { return Ok(()) };
+    let (batch, keys) = (c.sizes.batch, c.sizes.keys());
+    let fix = tr!("give each batch item ({batch} in all) a number from 0 to {keys}", batch, keys);
+    if lengths.len() != batch {
+        let what = tr!("{lengths} numbers for a batch of {batch}", lengths = lengths.len(), batch);
+        return Err(Error::tensor("lengths", what, fix));
+    }
+    match lengths.iter().find(|length| **length > keys) {
+        Some(length) => {
+            let what = tr!(
+                "{length} is longer than {keys_name} {keys}",
+                length,
+                keys_name = keys_name(c),
+                keys
+            );
+            Err(Error::tensor("lengths", what, fix))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the number of keys is called.
+fn keys_name(c: &Config) -> &'static str {
+    match (c.sizes.is_cross, c.sizes.past_len) {
+        (true, _) => "kv_len",
+        (false, 0) => "seq_len",
+        (false, _) => tr!("the number of keys with the cache"),
+    }
+}
+
+/// Refuses documents that do not fit the run.
+fn segments(c: &Config) -> Result<()> {
+    let Some(Packed { queries, keys }) = &c.masks.segments else { return Ok(()) };
+    documents("segments", queries, &c.sizes, c.sizes.seq_len)?;
+    let name = if queries == keys { "segments" } else { "key_segments" };
+    documents(name, keys, &c.sizes, c.sizes.keys())?;
+    let count = |rows: &[Vec<usize>]| rows.iter().map(Vec::len).max();
+    if count(&queries.0) != count(&keys.0) {
+        let what =
+            tr!("documents of {keys} keys are not as many as those of {queries}", keys, queries);
+        return Err(Error::tensor(name, what, "give every document a number of keys; 0 will do"));
+    }
+    if c.masks.between == Mask::Causal && queries != keys && queries.0.len() > 1 {
+        let what =
+            tr!("queries and keys of documents differ in number, by item, under a causal mask");
+        return Err(Error::tensor(name, what, "give the mask by `attn_mask=FILE`"));
+    }
+    Ok(())
+}
+
+/// Refuses lengths that are not those of so many tokens.
+fn documents(name: &str, Segments(rows): &Segments, sizes: &Sizes, tokens: usize) -> Result<()> {
+    if rows.len() != 1 && rows.len() != sizes.batch {
+        let what =
+            tr!("{rows} rows for a batch of {batch}", rows = rows.len(), batch = sizes.batch);
+        return Err(Error::tensor(name, what, "give one for all items, or one an item: 3,2/4,1"));
+    }
+    for row in rows {
+        let sum = row.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length));
+        if sum != Some(tokens) {
+            let all = sum.map_or("more".to_owned(), |sum| sum.to_string());
+            let lengths: Vec<String> = row.iter().map(ToString::to_string).collect();
+            let what = tr!(
+                "documents of {lengths} tokens have {all} together, in a row of {tokens}",
+                lengths = lengths.join(","),
+                all,
+                tokens
+            );
+            return Err(Error::tensor(name, what, tr!("give lengths that make {tokens}", tokens)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! What is to be computed, every value decided, and what follows from that.
+
+use super::choice::{CausalAlign, DType, End, Start};
+use super::parts::{Masks, Norm, Packed};
+use super::positions::Positions;
+use super::rotary::Rotary;
+use super::settings::{Plain, Settings};
+use super::sizes::Sizes;
+use program::{EmptyRow, Name, Places, Shift};
+
+/// A run's whole setting, every value decided and checked.
+///
+/// Made from [`Settings`] by [`Config::resolve`]; as [`Settings`] again it is the `config` of a recorded trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// What single settings say, or their defaults.
+    pub plain: Plain,
+    /// How long the axes are.
+    pub sizes: Sizes,
+    /// Where the run starts.
+    pub start: Start,
+    /// Where it ends.
+    pub end: End,
+    /// The norm of every head's queries and keys.
+    pub norm: Option<Norm>,
+    /// Rotary positions.
+    pub rope: Option<Rotary>,
+    /// What hides keys from queries.
+    pub masks: Masks,
+    /// What softmax makes of a row that is −∞ throughout.
+    pub empty_rows: EmptyRow,
+    /// The type that everything is computed in.
+    pub dtype: DType,
+    /// The settings that say all this.
+    pub(super) settings: Settings,
+}
+
+impl Config {
+    /// The positions of the tokens, where they are stated.
+    pub fn places(&self) -> Option<Places> {
+        match &self.rope {
+            Some(rope) => rope.places.clone(),
+            None => self.plain.positions.as_ref().map(Positions::plain),
+        }
+    }
+
+    /// The steps that are called the output: of a run that starts at its heads, all that follow them.
+    #[must_use]
+    pub fn ends(&self) -> &'static [Name] {
+        match self.start {
+            Start::Inputs => &[Name::Output],
+            Start::Projections | Start::Heads => &[Name::Output, Name::Concat, Name::HeadOutputs],
+            Start::Scores => &[Name::WeightsDropped, Name::Weights],
+        }
+    }
+
+    /// Whether a step comes before what the run is given, or behind its end.
+    #[must_use]
+    pub fn lies_outside(&self, step: Name) -> bool {
+        let leads_to = Name::descendants(&[step]);
+        Name::descendants(&[self.end.step()]).contains(&step)
+            || self.start.given().iter().any(|given| leads_to.contains(given))
+    }
+
+    /// What the dot products are multiplied by: 1/√`d_k`, unless something else is set.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
+    pub fn scale_factor(&self) -> f64 {
+        self.plain.scale.unwrap_or_else(|| 1.0 / (self.sizes.head_dim as f64).sqrt())
+    }
+
+    /// How the causal mask is aligned: as was said; otherwise by positions, or top-left where queries and keys are of two
+    /// sequences. In packed documents it is bottom-right, as in `flash_attn_varlen_func`.
+    #[must_use]
+    pub fn align(&self) -> CausalAlign {
+        let is_apart = self.sizes.is_cross && self.masks.segments.is_none();
+        let otherwise = if is_apart { CausalAlign::TopLeft } else { CausalAlign::BottomRight };
+        self.masks.causal_align.unwrap_or(otherwise)
+    }
+
+    /// In packed rows whose documents have other numbers of keys than queries: from which computed row on the keys are how
+    /// much further on, under a causal mask of that alignment.
+    #[must_use]
+    pub fn shifts(&self, align: CausalAlign) -> Vec<Shift> {
+        let Some(Packed { queries, keys }) = &self.masks.segments else { return Vec::new() };
+        let first = i64::try_from(self.sizes.first_query()).unwrap_or(i64::MAX);
+        let shift = |((row, row_end), (key, key_end)): ((i64, i64), (i64, i64))| {
+            let by = match align {
+                CausalAlign::TopLeft => key - row,
+                CausalAlign::BottomRight => key_end - row_end,
+            };
+            Shift { row: row.saturating_sub(first), by }
+        };
+        let all: Vec<Shift> = queries.spans().into_iter().zip(keys.spans()).map(shift).collect();
+        if all.iter().all(|shift| shift.by == 0) { Vec::new() } else { all }
+    }
+
+    /// The last key that the first computed query sees under a causal mask of that alignment; below 0 where it sees none.
+    #[must_use]
+    pub fn first_seen(&self, align: CausalAlign) -> i64 {
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let first = signed(self.sizes.first_query());
+        match align {
+            // Each document has a shift of its own.
+            _ if self.masks.segments.is_some() => first,
+            CausalAlign::TopLeft => first,
+            CausalAlign::BottomRight => {
+                first + signed(self.sizes.keys()) - signed(self.sizes.seq_len)
+            }
+        }
+    }
+}
+
+impl From<&Config> for Settings {
+    /// The settings that resolve to this config.
+    fn from(config: &Config) -> Self {
+        config.settings.clone()
+    }
+}

@@ -1,0 +1,158 @@
+//! Which tensors of a record a run takes when the record is checked, or run again.
+
+use super::masks;
+use super::sources::Sources;
+use base::error::{Error, Result};
+use config::{End, Place, Settings, Start};
+use file::{Record, split_place};
+use program::{Name, Role};
+
+impl Sources {
+    /// The settings and sources that check a record: `flags` over its config, and its own given tensors but for
+    /// those that the flags replace. What its config takes from a file that the record lacks is read.
+    ///
+    /// # Errors
+    /// If such a file cannot be read; or if the record has no config to draw by, and nothing says a seed or a preset, and
+    /// it lacks what the run starts at or a weight.
+    pub fn of_record(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
+        let (settings, sources) = Self::over_record(record, flags, |_| true)?;
+        let [inputs @ .., (output, _)] = Name::PROJECTIONS;
+        let is_core = settings.start.unwrap_or_default() != Start::Inputs;
+        let mut needed = match settings.start.unwrap_or_default() {
+            Start::Inputs => {
+                // Those of keys and values are not of every run.
+                let own = match (settings.shared_kv.is_some(), settings.k_eq_v == Some(true)) {
+                    (true, _) => 1,
+                    (false, true) => 2,
+                    (false, false) => 3,
+                };
+                let weights = inputs.iter().map(|(weight, _)| *weight).take(own);
+                std::iter::once(Name::X).chain(weights).collect()
+            }
+            start => start.given().to_vec(),
+        };
+        if let (Start::Inputs, Some(_)) =
+            (settings.start.unwrap_or_default(), settings.kv_lora_rank)
+        {
+            let [(of_queries, _), (of_keys, _), (shared, _)] = Name::LATENT;
+            needed.push(of_keys);
+            needed.extend(settings.q_lora_rank.map(|_| of_queries));
+            needed.extend(settings.qk_rope_head_dim.filter(|own| *own > 0).map(|_| shared));
+        }
+        if settings.add_bias_kv == Some(true) {
+            needed.extend([Name::BiasK, Name::BiasV]);
+        }
+        needed.extend(settings.d_memory_v.map(|_| Name::MemoryV).filter(|_| !is_core));
+        needed.extend(Some(output).filter(|_| settings.end.unwrap_or_default() == End::Output));
+        // A seed, or the notebook that has one, says how what is missing is drawn.
+        let may_draw =
+            record.config.is_some() || settings.seed.is_some() || settings.preset.is_some();
+        match needed.into_iter().find(|name| !sources.has(*name)) {
+            Some(name) if !may_draw => {
+                let fix = match name {
+                    Name::X => {
+                        tr!(
+                            "record it too, or give it by `x`; or record q, k and v, to start there; or pass `seed=N`, to \
+                         draw it"
+                        )
+                    }
+                    _ => {
+                        tr!("record it too, or give it by `weights`; or pass `seed=N`, to draw it")
+                    }
+                };
+                Err(Error::tensor(name, "is neither recorded nor given", fix))
+            }
+            _ => Ok((settings, sources)),
+        }
+    }
+
+    /// The settings and sources that run a record again: `flags` over its config, what is drawn is drawn again, and
+    /// what its config takes from files is taken from the record.
+    ///
+    /// # Errors
+    /// If the flags or the config name a file that cannot be read.
+    pub fn again(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
+        let config = record.config.clone().unwrap_or_default();
+        let is_from_file = |name: Name| {
+            // There is no other place that a cache could come from.
+            name.role() == Role::Cache || config.name_file_of(name)
+        };
+        Self::over_record(record, flags, is_from_file)
+    }
+
+    fn over_record(
+        record: &Record,
+        flags: &Settings,
+        wanted: impl Fn(Name) -> bool,
+    ) -> Result<(Settings, Self)> {
+        let mut config = record.config.clone().unwrap_or_default();
+        if record.config.is_some() && config.start.is_none() {
+            // Where it starts somewhere else by a flag, it ends where it did.
+            config.end.get_or_insert_default();
+        }
+        let settings = flags.clone().over(config);
+        let start = settings.start.unwrap_or_default();
+        let own =
+            Self::recorded(record, start, |name| wanted(name) && !replaces(record, flags, name));
+        let lacks = |names: &[Name]| !names.iter().any(|name| own.has(*name));
+        // A record may have one of the two and the file be the other. One that we wrote whole needs no file.
+        let both = [Name::Mask, Name::AttnBias];
+        let is_there = |place: &Place| split_place(&place.0).0.exists();
+        let may_need = |place: &Place| match both.iter().filter(|name| own.has(**name)).count() {
+            0 => true,
+            1 => record.config.is_none() || is_there(place),
+            _ => false,
+        };
+        let to_read = Settings {
+            x: settings.x.clone().filter(|_| lacks(&[Name::X])),
+            weights: settings.weights.clone().filter(|_| lacks(&[Name::WQ])),
+            attn_mask: settings.attn_mask.clone().filter(may_need),
+            attn_bias: settings.attn_bias.clone().filter(|_| lacks(&[Name::AttnBias])),
+            memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
+            memory_v: settings.memory_v.clone().filter(|_| lacks(&[Name::MemoryV])),
+            q: settings.q.clone().filter(|_| lacks(&[Name::Q, Name::QHeads])),
+            k: settings.k.clone().filter(|_| lacks(&[Name::K, Name::KHeads])),
+            v: settings.v.clone().filter(|_| lacks(&[Name::V, Name::VHeads])),
+            scores: settings.scores.clone().filter(|_| lacks(&[Name::ScoresRaw])),
+            start: settings.start,
+            end: settings.end,
+            qkv_format: settings.qkv_format,
+            past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
+            shared_kv: settings.shared_kv.clone().filter(|_| lacks(&[Name::KShared])),
+            k_eq_v: settings.k_eq_v,
+            rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
+            prefix: settings.prefix.clone(),
+            packing: settings.packing,
+            qk_norm_over: settings.qk_norm_over,
+            heads: settings.heads,
+            head_dim: settings.head_dim,
+            kv_lora_rank: settings.kv_lora_rank,
+            ..Settings::default()
+        };
+        let mut sources = own.with(Self::load(&to_read)?);
+        // What the record holds is not taken from the file once more.
+        let name = sources.attn_mask.as_ref().map(masks::sort_of_file);
+        let is_recorded = name.is_some_and(|name| match name {
+            Name::FileMask => sources.has(Name::Mask),
+            _ => sources.has(Name::AttnBias),
+        });
+        sources.attn_mask = sources.attn_mask.filter(|_| !is_recorded);
+        Ok((settings, sources))
+    }
+}
+
+/// Whether the flags say something else of a step than the record holds.
+fn replaces(record: &Record, flags: &Settings, step: Name) -> bool {
+    let Some(file) = step.row().file else { return false };
+    if record.config.is_some() {
+        return flags.replace(file);
+    }
+    // Flags that say what was meant say nothing against frequencies, queries and rows that the file holds.
+    if step == Name::RopeFreqs {
+        return flags.rope_freqs.is_some();
+    }
+    if step.role() == Role::Computed {
+        return if step == Name::ScoresRaw { flags.scores.is_some() } else { flags.q.is_some() };
+    }
+    Settings { queries: None, ..flags.clone() }.replace(file)
+}
