@@ -61,3 +61,32 @@ fn a_broken_gguf_file_is_refused() {
     bytes.extend(&whole[24..]);
     assert_eq!(refused(bytes), "x.gguf: its header states an alignment of 0");
 }
+
+/// Tensors begin at the next multiple of the alignment behind the header ("GGUF", ggml's specification of the format), which
+/// is where the header ends if that is one.
+#[test]
+fn the_data_of_a_gguf_file_begins_at_its_alignment() {
+    let mut ends = std::collections::BTreeSet::new();
+    for length in 1..=40_usize {
+        let mut bytes = b"GGUF".to_vec();
+        bytes.extend(3_u32.to_le_bytes());
+        // One tensor and no settings: its name, its axes, its type (F32), and where it begins in the data.
+        bytes.extend([1_u64, 0].map(u64::to_le_bytes).concat());
+        bytes.extend((length as u64).to_le_bytes());
+        bytes.extend(vec![b'a'; length]);
+        bytes.extend(1_u32.to_le_bytes());
+        bytes.extend(3_u64.to_le_bytes());
+        bytes.extend(0_u32.to_le_bytes());
+        bytes.extend(0_u64.to_le_bytes());
+        ends.insert(bytes.len() % 32);
+        bytes.resize(bytes.len().next_multiple_of(32), 0xff);
+        bytes.extend([1.0_f32, 2.0, 3.0].map(f32::to_le_bytes).concat());
+        // Behind the data, so that one read too far along is no end of the file.
+        bytes.extend([0xff; 64]);
+        let read = Bundle::from_bytes(Path::new("x.gguf"), bytes).and_then(Bundle::read);
+        let entry = &read.expect("a GGUF file").entries[0];
+        let numbers = entry.tensor.to_vec1::<f32>().expect("numbers");
+        assert_eq!((entry.name.len(), numbers), (length, vec![1.0, 2.0, 3.0]));
+    }
+    assert_eq!(ends.len(), 32, "every remainder, 0 among them");
+}
