@@ -13,12 +13,11 @@ use super::fit_sums::sums;
 use super::grammar::cost;
 use super::grammar::numbers::{numbered, plain, scaled, shifted, short, with_number};
 use super::hypothesis::Hypothesis;
-use super::mistakes::knobs;
+use super::mistakes::{Knob, Range, knobs};
 use super::sieve::Sieve;
 use base::error::Result;
 use program::{
-    Change, Edit, Kind, Knob, Linear, Name, Op, Precision, Range, Role, Scaling, Step, Weighting,
-    of_pairs,
+    Change, Edit, Kind, Linear, Name, Op, Precision, Role, Scaling, Step, Weighting, of_pairs,
 };
 
 /// A fitted number must explain many more cells than it has freedoms.

@@ -121,7 +121,7 @@ fn blocked(evidence: &Evidence, step: &Step, found: &Tensor) -> Result<Option<Hy
     if found.dims() != right.dims() {
         return Ok(None);
     }
-    let own = if at == Name::MaskedScores { step.op.operation().fill() } else { None };
+    let own = if at == Name::MaskedScores { step.op.operation().facts().fill } else { None };
     let cells_found = cells(found, None)?;
     let least = cells_found.iter().copied().fold(f64::INFINITY, f64::min);
     let (is_blocked, fill) = if at == Name::MaskedScores {

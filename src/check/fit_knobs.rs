@@ -4,9 +4,10 @@ use candle_core::Tensor;
 
 use super::fit::{cells, distance, least, ratio, refined};
 use super::grammar::numbers::stated;
+use super::mistakes::{Knob, Range};
 use super::sieve::Given;
 use base::error::Result;
-use program::{Axis, Knob, Range};
+use program::Axis;
 
 /// The search for the number of a step that comes nearest to what was recorded.
 pub struct Fits<'f> {

@@ -5,11 +5,11 @@ use super::fit::{distance, least, refined};
 use super::grammar::cost;
 use super::grammar::numbers::{few_digits, with_number};
 use super::hypothesis::Hypothesis;
-use super::mistakes::knobs;
+use super::mistakes::{Knob, knobs};
 use base::error::Result;
 use base::lang;
 use config::Sizes;
-use program::{Knob, Name, Step, Trace};
+use program::{Name, Step, Trace};
 
 /// Norms of which code states one ε.
 const SHARED: &[&[Name]] = &[

@@ -39,7 +39,7 @@ pub fn positions(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
         told = lang::list(&told),
         meant
     );
-    let turn = Slip::Turn(Turn { first: firsts, own: None, ..rotate.turn() });
+    let turn = Slip::Turn(Turn::counted(rotate, firsts));
     all.push(Hypothesis::of_kind(
         Kind::Parameter,
         cost::FITTED,
@@ -87,7 +87,7 @@ fn token_positions(
         items.collect::<Vec<_>>().join("; ")
     };
     let summary = tr!("{at}: the tokens' positions are {told}", at, told);
-    let turn = Slip::Turn(Turn { places, ..rotate.turn() });
+    let turn = Slip::Turn(Turn { places, ..Turn::of(rotate.clone()) });
     Ok(Some(Hypothesis::of_kind(
         Kind::Parameter,
         cost::FITTED,
@@ -99,7 +99,7 @@ fn token_positions(
 /// The first position in a range that comes nearest to recorded heads.
 fn first_position(rotation: &Rotation, range: RangeInclusive<i64>) -> Result<Option<i64>> {
     least(range, |first| {
-        let turn = Turn { first: vec![first], own: None, ..rotation.rotate.turn() };
+        let turn = Turn::counted(rotation.rotate, vec![first]);
         let value = Op::from(Slip::Turn(turn)).eval(&[rotation.heads, rotation.freqs])?;
         distance(rotation.found, &value, None)
     })

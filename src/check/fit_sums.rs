@@ -31,7 +31,7 @@ pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             {
                 continue;
             }
-            let one = Op::from(Slip::AddTimes { factor: 1.0, addend: 0.0 });
+            let one = Op::from(Slip::SUM);
             let zeros = found.zeros_like()?;
             let Ok(spread) = one.eval(&[&zeros, times]) else { continue };
             if spread.dims() != found.dims() {
@@ -48,7 +48,7 @@ pub fn sums(evidence: &Evidence, at: Name) -> Result<Vec<Hypothesis>> {
             let addend = if addend.abs() < 1e-5 { 0.0 } else { addend };
             let factor =
                 if (factor - factor.round()).abs() < 1e-5 { factor.round() } else { factor };
-            let op = Op::from(Slip::AddTimes { factor, addend });
+            let op = Op::from(Slip::Add { factor, addend });
             let (change, what) = match name {
                 None => (Change::After(op, vec![other.name]), tr!("it")),
                 Some(first) => (Change::Become(op, vec![first, other.name]), first.as_str()),

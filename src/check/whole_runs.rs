@@ -20,10 +20,10 @@ use super::grammar::cost::{COMMON, ODD};
 use super::grammar::numbers::{plain, with_number};
 use super::hypothesis::{Hypothesis, hypotheses};
 use super::level::{Level, distance_in};
-use super::mistakes::knobs;
+use super::mistakes::{Range, knobs};
 use super::replay::{Made, Outcome, Replay};
 use base::error::Result;
-use program::{Axis, Kind, Name, Part, Range};
+use program::{Axis, Kind, Name, Part};
 
 /// How long pairs of mistakes may take, as estimated beforehand.
 pub const PATIENCE: Duration = Duration::from_secs(60);

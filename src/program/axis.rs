@@ -186,6 +186,12 @@ pub fn unravel(at: usize, dims: &[usize]) -> Vec<usize> {
     index
 }
 
+/// A whole number as an index or a count; nothing where it is none.
+pub fn whole(value: f64) -> Option<usize> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+    (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,9 @@
 //! Edits: the small changes of a program that mistakes in code amount to.
 
-use super::axis::Axes;
 use super::graph::{Program, Step};
 use super::name::Name;
 use super::op::Op;
-use super::ops::{Heads, Slip};
+use super::ops::{Heads, Rearrange, Slip};
 use super::role::Role;
 use base::error::{Error, Result};
 
@@ -218,11 +217,11 @@ impl Edited {
         let own = self.moved_inputs(step);
         let mut inputs = self.positions(names)?;
         for (input, own) in inputs.iter_mut().zip(own) {
-            let axes = |at: usize| self.program.steps().get(at).map(|step| &step.axes);
-            let (new, right) = (axes(*input), axes(own));
-            let shapes = [new, right].map(|axes| axes.map(Axes::shape));
-            if new != right && shapes[0] == shapes[1] {
-                *input = self.add(step, Slip::Instead.into(), &[own, *input], true)?;
+            let axes = |at: usize| self.program.steps().get(at).map(|step| step.axes.clone());
+            let (Some(new), Some(right)) = (axes(*input), axes(own)) else { continue };
+            if new != right && new.shape() == right.shape() {
+                let relabelled = Heads::Rearrange(Rearrange::relabelled(&right));
+                *input = self.add(step, relabelled.into(), &[*input], true)?;
             }
         }
         Ok(inputs)

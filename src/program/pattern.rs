@@ -1,9 +1,10 @@
-//! Which cells a cell is made of, for all cells of a step at once: what [`Operation::terms`](super::Operation::terms) tells
-//! of one cell, as a rule that readers can follow who have the numbers and not the operation.
+//! Which cells is a cell made of? A rule for all cells of a step, which readers can follow who have the numbers and not the
+//! operation; [`Trace::explain`](super::Trace::explain) follows it, too.
 
 use serde::{Serialize, Serializer};
 
 use super::axis::Axes;
+use super::ops::Map;
 
 /// The rule by which every cell of a value is made of cells of the inputs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,6 +56,8 @@ pub enum Multiplier {
     Read(Read),
     /// A number: its name, its value, and the cell that its name tells of, if it tells of one.
     Number(String, #[serde(serialize_with = "any_number")] f64, Option<Read>),
+    /// A number and its name for every place on an axis of the value.
+    Listed(usize, Vec<(String, f64)>),
     /// What a function makes of a cell: its name, the function, and the cell.
     Of(String, Function, Read),
     /// What the row of a cell is multiplied by in a norm: 1 / √(mean of squares + ε).
@@ -83,10 +86,11 @@ pub enum Function {
     Tanh(f64),
     /// x, or ±c where it is beyond.
     Clip(f64),
-    /// σ(x).
-    Sigmoid,
     /// x + c.
     Plus(f64),
+    /// A function without a number in it.
+    #[serde(untagged)]
+    Map(Map),
 }
 
 /// The row of the first input that a norm takes.
@@ -211,5 +215,20 @@ impl Pattern {
     /// What stands in one cell of an input.
     pub(super) fn moved(read: Read) -> Self {
         Self::Sum(vec![Products::one([read.into()])])
+    }
+
+    /// What the first input holds, and on an axis behind that, in so many places, something else.
+    pub(super) fn behind(
+        inputs: &[&Axes],
+        (axis, count): (usize, usize),
+        other: impl Into<Multiplier>,
+    ) -> Self {
+        let Some(first) = inputs.first() else { return Self::ByCell };
+        let own = first.shape().get(axis).copied().unwrap_or(0);
+        let within = |range| When::Within(axis, range);
+        Self::Sum(vec![
+            Products::one([Read::same(0, first).into()]).when(within([0, own])),
+            Products::one([other.into()]).when(within([own, own + count])),
+        ])
     }
 }

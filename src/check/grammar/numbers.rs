@@ -3,9 +3,9 @@
 use super::{Grammar, cost};
 use crate::finding::Number;
 use crate::hypothesis::Hypothesis;
-use crate::mistakes::knobs;
+use crate::mistakes::{Knob, Range, knobs};
 use config::Sizes;
-use program::{Change, Edit, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
+use program::{Change, Edit, Kind, Name, Op, Scaling, Slip, Step};
 
 impl Grammar<'_> {
     /// The numbers of a step's operation as people write them.
@@ -72,7 +72,7 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Hypothesis> {
 
 /// The mistake that a number is added to a step's value.
 pub fn shifted(at: Name, addend: f64) -> Hypothesis {
-    let change = Change::After(Slip::Shift { addend }.into(), Vec::new());
+    let change = Change::After(Slip::Add { factor: 1.0, addend }.into(), Vec::new());
     let told = tr!("{addend} is added to it", addend = short(addend));
     let number = Number { parameter: "addend", meant: 0.0, found: addend };
     numbered(Kind::Inserted, cost::RARE, at, change, &told, number)

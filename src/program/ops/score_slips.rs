@@ -4,11 +4,12 @@ use candle_core::{D, Tensor};
 
 use super::alibi::{Distance, Distances, alibi_slopes};
 use super::bias::Biasing;
-use super::mask::broadcasts;
-use super::scaling::number;
+use super::mask::{broadcasts, filled};
 use crate::axis::{Axis, Dim};
-use crate::op::{Misread, Operation};
-use crate::slips::Kind;
+use crate::kind::Kind;
+use crate::misread::Misread;
+use crate::operation::Operation;
+use crate::part::Part;
 use base::error::Result;
 
 /// What only faulty code makes of scores. Each keeps their shape.
@@ -75,9 +76,7 @@ impl ScoreSlip {
                     Cells::Zero => mask.eq(0.0)?,
                     Cells::NotZero => mask.ne(0.0)?,
                 };
-                let shape = scores.shape();
-                let fill = number(*fill, scores)?.broadcast_as(shape)?;
-                is_filled.broadcast_as(shape)?.where_cond(&fill, scores)?
+                filled(scores, &is_filled, *fill)?
             }
             (Self::Identity, []) => {
                 let keys = scores.dim(D::Minus1)?;
@@ -104,13 +103,14 @@ impl ScoreSlip {
             }
     }
 
-    pub(super) fn formula(&self, scores: &str) -> String {
-        match self {
-            Self::Cap { outer, inner } => format!("{outer} · tanh({inner} · {scores})"),
-            Self::Alibi { .. } => format!("{scores} − slope · |query − key|"),
-            Self::FillWhere(_, fill) => format!("{fill} in some cells of {scores}"),
-            Self::Identity => format!("the identity in place of {scores}"),
-            Self::Sinks(_) => format!("weights of {scores}"),
+    /// The same of a part of the run; nothing where that depends on the rest.
+    pub(super) fn narrowed(&self, part: Part) -> Option<Self> {
+        match (self, part) {
+            (Self::Alibi { first }, Part::Rows(rows)) => {
+                Some(Self::Alibi { first: first + rows.first })
+            }
+            (Self::Sinks(SinkSlip::OverQueries) | Self::Identity, Part::Rows(_)) => None,
+            _ => Some(self.clone()),
         }
     }
 }

@@ -6,23 +6,20 @@ use super::along::taken;
 use super::pairing::Pairing;
 use super::places::Places;
 use super::precision::Precision;
-use crate::narrow::Part;
+use super::rotate::Rotate;
+use crate::part::{Part, of_item};
 use base::error::Result;
 
 /// A rotation, every part of which can be wrong by itself.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each can be wrong by itself")]
 pub struct Turn {
-    /// Which features belong together.
-    pub partners: Pairing,
+    /// The rotation otherwise. Its pairing says which features belong together.
+    pub right: Rotate,
     /// Which features have which frequency.
     pub angles: Pairing,
     /// The position of the first token: of all items, or of each.
     pub first: Vec<i64>,
-    /// What cosines and sines are multiplied by.
-    pub factor: f64,
-    /// Whether it turns the other way.
-    pub is_backwards: bool,
     /// Whether sine and cosine change places.
     pub is_exchanged: bool,
     /// Positions grow by this from token to token.
@@ -31,16 +28,12 @@ pub struct Turn {
     pub is_by_head: bool,
     /// Whether neither partner has a minus sign.
     pub is_unsigned: bool,
-    /// Whether the last features of a head are turned, not the first.
-    pub is_at_end: bool,
     /// Whether it is made in place: the second partner is turned by the first one as that has become.
     pub is_in_place: bool,
     /// What is computed in fewer bits.
     pub rounded: Option<(Stage, Precision)>,
     /// The positions of the tokens, where they do not grow one by one: of all items, or of each.
     pub places: Vec<Vec<i64>>,
-    /// The positions that the run is given, where it is given any.
-    pub own: Option<Places>,
 }
 
 /// A stage of a rotation.
@@ -57,32 +50,48 @@ pub enum Stage {
 }
 
 impl Turn {
+    /// A rotation as it is.
+    #[must_use]
+    pub fn of(right: Rotate) -> Self {
+        Self {
+            angles: right.pairing,
+            first: vec![i64::try_from(right.first).unwrap_or(i64::MAX)],
+            right,
+            is_exchanged: false,
+            step: 1.0,
+            is_by_head: false,
+            is_unsigned: false,
+            is_in_place: false,
+            rounded: None,
+            places: Vec::new(),
+        }
+    }
+
+    /// One whose positions count up from these first ones, of all items or of each, whatever the run is given.
+    #[must_use]
+    pub fn counted(right: &Rotate, first: Vec<i64>) -> Self {
+        Self { first, ..Self::of(Rotate { places: None, ..right.clone() }) }
+    }
+
+    /// The same of a part of the run.
     pub(super) fn narrowed(&self, part: Part) -> Self {
-        let mut turn = self.clone();
+        let mut turn = Self { right: self.right.narrowed(part), ..self.clone() };
         match part {
-            Part::Item(item) if turn.first.len() > 1 => {
-                turn.first = turn.first.get(item).copied().into_iter().collect();
+            Part::Item(item) => {
+                turn.first = of_item(&turn.first, item);
+                turn.places = of_item(&turn.places, item);
             }
             Part::Rows(rows) if !turn.is_by_head => {
                 #[allow(clippy::cast_possible_truncation, reason = "a step of −1, 0 or 1")]
                 let by = turn.step as i64 * i64::try_from(rows.first).unwrap_or_default();
                 turn.first.iter_mut().for_each(|first| *first += by);
             }
-            Part::Item(_) | Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. } => {}
+            Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. } => {}
         }
-        if let (Part::Item(item), Some(own)) = (part, &turn.own) {
-            turn.own = Some(own.of_item(item));
-        }
-        match part {
-            Part::Item(item) if turn.places.len() > 1 => {
-                turn.places = turn.places.get(item).cloned().into_iter().collect();
-            }
-            Part::Item(_) | Part::Tokens { .. } => {}
-            Part::Rows(_) | Part::Keys(_) => {
-                let (first, count) = part.places();
-                for places in &mut turn.places {
-                    *places = places.iter().copied().skip(first).take(count).collect();
-                }
+        if let Part::Rows(_) | Part::Keys(_) = part {
+            let (first, count) = part.places();
+            for places in &mut turn.places {
+                *places = places.iter().copied().skip(first).take(count).collect();
             }
         }
         turn
@@ -97,14 +106,14 @@ impl Turn {
             Pairing::Half => (feature % pairs, feature < pairs),
             Pairing::Interleaved => (feature / 2, feature.is_multiple_of(2)),
         };
-        let partner = |feature: usize| match self.partners {
+        let partner = |feature: usize| match self.right.pairing {
             Pairing::Half => (feature + pairs) % (2 * pairs),
             Pairing::Interleaved => feature ^ 1,
         };
         let is_narrow = heads.dtype() == DType::F32;
         let (mut own, mut other) = (Vec::new(), Vec::new());
         let (rows, columns) = if self.is_by_head { (head_count, 1) } else { (1, tokens) };
-        let given = self.own.as_ref().filter(|_| self.places.is_empty());
+        let given = self.right.places.as_ref().filter(|_| self.places.is_empty());
         let items = self.first.len().max(self.places.len()).max(given.map_or(1, Places::items));
         for item in 0..items {
             let first = self.first.get(item).or(self.first.first()).copied().unwrap_or_default();
@@ -127,12 +136,12 @@ impl Turn {
                     let angle = if is_narrow { f64::from(angle as f32) } else { angle };
                     let (sin, cos) = self.round(Stage::Angles, angle).sin_cos();
                     let (sin, cos) = if self.is_exchanged { (cos, sin) } else { (sin, cos) };
-                    let is_minus =
-                        !self.is_unsigned && place(self.partners, feature).1 != self.is_backwards;
+                    let is_minus = !self.is_unsigned
+                        && place(self.right.pairing, feature).1 != self.right.is_backwards;
                     let (sin, cos) =
                         (self.round(Stage::Tables, sin), self.round(Stage::Tables, cos));
-                    own.push(cos * self.factor);
-                    other.push(if is_minus { -sin } else { sin } * self.factor);
+                    own.push(cos * self.right.factor);
+                    other.push(if is_minus { -sin } else { sin } * self.right.factor);
                 }
             }
         }
@@ -141,7 +150,7 @@ impl Turn {
             Tensor::from_vec(numbers, shape, heads.device())?.to_dtype(heads.dtype())
         };
         let rest = head_dim - 2 * pairs;
-        let start = if self.is_at_end { rest } else { 0 };
+        let start = if self.right.is_at_end { rest } else { 0 };
         let part = heads.narrow(3, start, 2 * pairs)?.contiguous()?;
         let partners = taken(&part, 3, &(0..2 * pairs).map(partner).collect::<Vec<_>>())?;
         let (own, other) = (part.broadcast_mul(&table(own)?)?, table(other)?);
@@ -150,20 +159,15 @@ impl Turn {
             let all: Vec<usize> = (0..2 * pairs).collect();
             let becomes: Vec<usize> = all.iter().map(|feature| partner(*feature)).collect();
             let again = own.add(&taken(&turned, 3, &becomes)?.broadcast_mul(&other)?)?;
-            let from = |at: &usize| if place(self.partners, *at).1 { *at } else { 2 * pairs + at };
+            let from =
+                |at: &usize| if place(self.right.pairing, *at).1 { *at } else { 2 * pairs + at };
             let from: Vec<usize> = all.iter().map(from).collect();
             turned = taken(&Tensor::cat(&[turned, again], 3)?, 3, &from)?;
         }
-        if self.is_at_end {
+        if self.right.is_at_end {
             return Ok(Tensor::cat(&[heads.narrow(3, 0, rest)?.contiguous()?, turned], 3)?);
         }
         Ok(Tensor::cat(&[turned, heads.narrow(3, 2 * pairs, rest)?.contiguous()?], 3)?)
-    }
-
-    /// Whether it counts the positions in another way than one by one along the tokens.
-    #[allow(clippy::float_cmp, reason = "1 exactly")]
-    pub(super) fn counts(&self) -> bool {
-        self.step != 1.0 || self.is_by_head
     }
 
     /// A number of a stage in the bits that it is computed in.
