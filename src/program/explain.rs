@@ -218,6 +218,15 @@ impl<V> Program<V> {
         }
     }
 
+    /// The step's formula, with the names of the steps it reads: `scores_raw / √d_k`.
+    #[must_use]
+    pub fn formula(&self, step: &Step<V>) -> String {
+        let names: Vec<&str> = self.read_by(step).iter().map(|read| read.name.as_str()).collect();
+        let own = step.op.operation().formula(&names).ok();
+        let formula = own.or_else(|| self.pattern(step).formula(&names));
+        formula.unwrap_or_else(|| format!("{:?}", step.op))
+    }
+
     /// The error for a step that this run does not have.
     pub fn no_step(&self, name: &str) -> Error {
         let names: Vec<&str> = self.steps().iter().map(|step| step.name.as_str()).collect();

@@ -114,13 +114,6 @@ impl<V> Program<V> {
         step.inputs.iter().filter_map(|at| self.steps.get(*at)).collect()
     }
 
-    /// The step's formula, with the names of the steps it reads.
-    #[must_use]
-    pub fn formula(&self, step: &Step<V>) -> String {
-        let names: Vec<&str> = self.read_by(step).iter().map(|read| read.name.as_str()).collect();
-        step.op.formula(&names)
-    }
-
     /// Which steps the step at a position reads, directly or through others.
     #[must_use]
     pub fn ancestors(&self, at: usize) -> Vec<bool> {

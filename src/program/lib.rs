@@ -3,6 +3,9 @@
 #[macro_use]
 extern crate base;
 
+#[macro_use]
+mod tables;
+
 mod axis;
 mod blocked;
 mod called;

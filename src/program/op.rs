@@ -126,12 +126,6 @@ impl Op {
         })
     }
 
-    /// The formula with the names of the tensors in it: `scores_raw / √d_k`.
-    #[must_use]
-    pub fn formula(&self, names: &[&str]) -> String {
-        self.operation().formula(names).unwrap_or_else(|Misread| format!("{self:?}"))
-    }
-
     /// The moves that the operation is made of, and the axes after each, as [`Heads::moves`] has them.
     #[must_use]
     pub fn moves(&self, input: &Axes) -> Vec<(Move, Axes)> {

@@ -29,10 +29,11 @@ pub trait Operation: Debug {
     /// If the inputs do not fit.
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread>;
 
-    /// The formula with the names of the inputs in it: `scores_raw / √d_k`.
+    /// The formula with the names of the inputs in it, where [`Operation::pattern`] does not say it as well: `scores_raw / √d_k`.
     ///
     /// # Errors
-    /// If there are too many or too few inputs, or where only faulty code has the operation, which no page shows.
+    /// Where it does, where there are too many or too few inputs, or where only faulty code has the operation, which no page
+    /// shows.
     fn formula(&self, _names: &[&str]) -> Result<String, Misread> {
         Err(Misread)
     }

@@ -205,6 +205,27 @@ impl Products {
         Self { count, when: None, factors: vec![left.into(), right.into()] }
     }
 
+    /// The formula, where it is plain: of numbers, functions of numbers, or two matrices.
+    fn formula<'a>(&self, name: impl Fn(&Read) -> Option<&'a str>) -> Option<String> {
+        let factor = |factor: &Multiplier| match factor {
+            Multiplier::Read(read) => name(read).map(str::to_owned),
+            Multiplier::Number(_, value, None) => Some(value.to_string()),
+            Multiplier::Of(told, _, read) => Some(told.replace("{}", name(read)?)),
+            _ => None,
+        };
+        let factors = self.factors.iter().map(factor).collect::<Option<Vec<_>>>()?;
+        let product = factors.join(" · ");
+        match (self.count, &self.when, self.factors.as_slice()) {
+            (1, None, _) => Some(product),
+            // What is added up are numbers of rows.
+            (_, None, [Multiplier::Read(left), Multiplier::Read(right)]) => {
+                let is_row = left.at.last() == right.at.last();
+                Some(if is_row { format!("{product}ᵀ") } else { product })
+            }
+            _ => None,
+        }
+    }
+
     /// The same, of some cells.
     pub(super) fn when(self, when: When) -> Self {
         Self { when: Some(when), ..self }
@@ -230,5 +251,20 @@ impl Pattern {
             Products::one([Read::same(0, first).into()]).when(within([0, own])),
             Products::one([other.into()]).when(within([own, own + count])),
         ])
+    }
+
+    /// The formula with the names of the inputs in it, where it is plain.
+    pub(super) fn formula(&self, names: &[&str]) -> Option<String> {
+        let name = |read: &Read| names.get(read.input).copied();
+        Some(match self {
+            Self::Sum(products) => {
+                let products = products.iter().map(|products| products.formula(name));
+                products.collect::<Option<Vec<_>>>()?.join(" + ")
+            }
+            Self::Any(reads) => {
+                reads.iter().map(name).collect::<Option<Vec<_>>>()?.join(tr!(" or "))
+            }
+            Self::ByCell | Self::Softmax { .. } | Self::LogSumExp => return None,
+        })
     }
 }

@@ -10,43 +10,37 @@ use super::op::Op;
 use super::rows::Chain;
 use base::error::{Error, Result};
 
-/// Gets the numbers of a run as they are made, each once.
+/// Gets the numbers of a run as they are made, each once, as far as it takes them.
 pub trait Receiver: Sync {
     /// Says that a step is about to be computed, whose value is then there as a whole.
     ///
     /// # Errors
     /// If there is no room for its value, which ends the run.
-    fn before(&self, step: &Step<()>) -> Result<()>;
+    fn before(&self, _step: &Step<()>) -> Result<()> {
+        Ok(())
+    }
 
     /// Takes the value of a step.
     ///
     /// # Errors
     /// If it cannot be taken, which ends the run.
-    fn whole(&self, step: &Step<()>, value: &Tensor) -> Result<()>;
+    fn whole(&self, _step: &Step<()>, _value: &Tensor) -> Result<()> {
+        Ok(())
+    }
 
     /// Takes some numbers of a step of f32, from the one at `first` on, in row-major order. Several threads call it.
     ///
     /// # Errors
     /// As [`Receiver::whole`].
-    fn rows(&self, step: &Step<()>, first: usize, numbers: &[f32]) -> Result<()>;
+    fn rows(&self, _step: &Step<()>, _first: usize, _numbers: &[f32]) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// Gets nothing, as the values are kept.
+/// Takes nothing, as the values are kept.
 struct Nobody;
 
-impl Receiver for Nobody {
-    fn before(&self, _: &Step<()>) -> Result<()> {
-        Ok(())
-    }
-
-    fn whole(&self, _: &Step<()>, _: &Tensor) -> Result<()> {
-        Ok(())
-    }
-
-    fn rows(&self, _: &Step<()>, _: usize, _: &[f32]) -> Result<()> {
-        Ok(())
-    }
-}
+impl Receiver for Nobody {}
 
 impl Program {
     /// Runs every step. What follows from the settings can be given in place of that.
@@ -217,10 +211,6 @@ mod tests {
     }
 
     impl Receiver for Kept {
-        fn before(&self, _: &Step<()>) -> Result<()> {
-            Ok(())
-        }
-
         fn whole(&self, step: &Step<()>, value: &Tensor) -> Result<()> {
             let numbers = value.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
             self.keep(step, 0, numbers);
@@ -307,12 +297,6 @@ mod tests {
     fn what_fails_to_be_taken_ends_the_run() {
         struct Full;
         impl Receiver for Full {
-            fn before(&self, _: &Step<()>) -> Result<()> {
-                Ok(())
-            }
-            fn whole(&self, _: &Step<()>, _: &Tensor) -> Result<()> {
-                Ok(())
-            }
             fn rows(&self, step: &Step<()>, _: usize, _: &[f32]) -> Result<()> {
                 Err(Error::tensor(step.name, "is not taken", "make room"))
             }

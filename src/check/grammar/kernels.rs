@@ -1,7 +1,6 @@
 //! What goes wrong in loops over blocks, in buffers and in slots: mistakes of kernels and caches.
 
 use super::{Grammar, after, cost};
-use base::lang;
 use program::{
     Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip, Step, Stream, StreamSlip,
     Weighting,
@@ -44,7 +43,7 @@ impl Grammar<'_> {
         blocks.push(halves);
         blocks.sort_unstable();
         blocks.dedup();
-        for (slip, told) in StreamSlip::ALL.map(|(slip, told)| (slip, lang::text(told))) {
+        for (slip, told) in StreamSlip::ALL.map(|slip| (slip, slip.told())) {
             // Without a rest there is nothing to go wrong with it.
             let is_of_rest = matches!(slip, StreamSlip::FullBlocks | StreamSlip::Padded);
             let fits = |block: &usize| {

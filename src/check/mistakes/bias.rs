@@ -14,10 +14,7 @@ pub fn knobs(own: &Biasing) -> Vec<Knob> {
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
             let first = own.first as f64;
             vec![Knob::new(own, (name, first), range, &[0.0], |own, first| {
-                whole(first).is_some_and(|first| {
-                    own.first = first;
-                    true
-                })
+                whole(first).map(|first| own.first = first).is_some()
             })]
         }
         Biasing::Slopes { slopes } => {

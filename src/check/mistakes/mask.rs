@@ -34,10 +34,7 @@ fn of_positions(own: &ByPosition) -> Knob {
     let common = [number - 1.0, number + 1.0, number * 2.0, number / 2.0];
     Knob::new(own, (name, number), Range::Whole(1, bound + 1), &common, move |own, number| {
         let number = whole(number).filter(|number| *number > 0);
-        number.is_some_and(|number| {
-            own.hides = with(number);
-            true
-        })
+        number.map(|number| own.hides = with(number)).is_some()
     })
 }
 

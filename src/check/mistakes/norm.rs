@@ -48,10 +48,17 @@ pub fn siblings(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
             ],
         ));
     }
+    all.extend(by_deviation(own));
+    all.extend(over_others(own, inputs));
+    all
+}
+
+/// The other norm with the ε that it adds unless another is stated, and norms by standard deviations.
+fn by_deviation(own: &Norm) -> Vec<Sibling> {
+    let mut all = Vec::new();
     let mut replaced = |other: Norm, told: String| {
         all.push(Sibling::new(other, Kind::Replaced, told));
     };
-    // ε is what each adds unless another number is stated.
     let (eps, usual_name, name) = if own.is_centred {
         (1e-6, tr!("the RMS norm (ε 1e-6)"), "LayerNorm")
     } else {
@@ -72,7 +79,6 @@ pub fn siblings(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
             }
         }
     }
-    all.extend(over_others(own, inputs));
     all
 }
 

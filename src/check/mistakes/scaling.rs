@@ -48,10 +48,7 @@ fn of_temperature(own: &Temperature) -> Vec<Knob> {
     let last = i64::try_from(first).unwrap_or(i64::MAX).saturating_add(32);
     let first = positions::first(own, (first, 0, last), |own, first| {
         own.offset = 0;
-        whole(first).is_some_and(|first| {
-            own.first = first;
-            true
-        })
+        whole(first).map(|first| own.first = first).is_some()
     });
     // Given positions have no first.
     [scale, floor].into_iter().chain(own.places.is_none().then_some(first)).collect()

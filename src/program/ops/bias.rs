@@ -118,7 +118,7 @@ impl Operation for Biasing {
                 if own.factor == 1.0 { product } else { format!("{product} · {}", own.factor) }
             }
             Self::Relative(own) => own.formula(read::<1, _>(names)?[0]),
-            Self::Sum { .. } | Self::Add => names.join(" + "),
+            Self::Sum { .. } | Self::Add => return Err(Misread),
         })
     }
 

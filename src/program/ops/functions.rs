@@ -5,92 +5,52 @@ use serde::Serialize;
 
 use base::error::Result;
 
-/// A function of every number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Map {
-    /// max(x, 0).
-    Relu,
-    /// x · Φ(x).
-    Gelu,
-    /// x · σ(x).
-    Silu,
-    /// tanh(x).
-    Tanh,
-    /// σ(x).
-    Sigmoid,
-    /// exp(x).
-    Exp,
-    /// −x.
-    Negative,
-    /// |x|.
-    Absolute,
-    /// x².
-    Square,
-    /// ln(1 + exp(x)).
-    Softplus,
-    /// x, and exp(x) − 1 below 0.
-    Elu,
-    /// x / (1 + |x|).
-    Softsign,
-    /// ln(x).
-    Log,
+/// What a function makes of every number of a tensor.
+type Function = fn(&Tensor) -> candle_core::Result<Tensor>;
+
+table! {
+    /// A function of every number.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    Map: (&'static str, Function) {
+        /// max(x, 0).
+        Relu => ("ReLU", Tensor::relu),
+        /// x · Φ(x).
+        Gelu => ("GELU", Tensor::gelu_erf),
+        /// x · σ(x).
+        Silu => ("SiLU", Tensor::silu),
+        /// tanh(x).
+        Tanh => ("tanh", Tensor::tanh),
+        /// σ(x).
+        Sigmoid => ("sigmoid", candle_nn::ops::sigmoid),
+        /// exp(x).
+        Exp => ("exp", Tensor::exp),
+        /// −x.
+        Negative => (tr!("a minus sign"), Tensor::neg),
+        /// |x|.
+        Absolute => (tr!("an absolute value"), Tensor::abs),
+        /// x².
+        Square => (tr!("a square"), Tensor::sqr),
+        /// ln(1 + exp(x)).
+        Softplus => ("softplus", |x| x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?),
+        /// x, and exp(x) − 1 below 0.
+        Elu => ("ELU", |x| x.elu(1.0)),
+        /// x / (1 + |x|).
+        Softsign => ("softsign", |x| x.broadcast_div(&(x.abs()? + 1.0)?)),
+        /// ln(x).
+        Log => (tr!("a logarithm"), Tensor::log),
+    }
 }
 
 impl Map {
-    /// Every function.
-    pub const ALL: [Self; 13] = [
-        Self::Relu,
-        Self::Gelu,
-        Self::Silu,
-        Self::Tanh,
-        Self::Sigmoid,
-        Self::Exp,
-        Self::Negative,
-        Self::Absolute,
-        Self::Square,
-        Self::Softplus,
-        Self::Elu,
-        Self::Softsign,
-        Self::Log,
-    ];
-
     /// What people call it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Relu => "ReLU",
-            Self::Gelu => "GELU",
-            Self::Silu => "SiLU",
-            Self::Tanh => "tanh",
-            Self::Sigmoid => "sigmoid",
-            Self::Exp => "exp",
-            Self::Negative => tr!("a minus sign"),
-            Self::Absolute => tr!("an absolute value"),
-            Self::Square => tr!("a square"),
-            Self::Softplus => "softplus",
-            Self::Elu => "ELU",
-            Self::Softsign => "softsign",
-            Self::Log => tr!("a logarithm"),
-        }
+        self.row().0
     }
 
     pub(super) fn value(self, x: &Tensor) -> candle_core::Result<Tensor> {
-        match self {
-            Self::Relu => x.relu(),
-            Self::Gelu => x.gelu_erf(),
-            Self::Silu => x.silu(),
-            Self::Tanh => x.tanh(),
-            Self::Sigmoid => candle_nn::ops::sigmoid(x),
-            Self::Exp => x.exp(),
-            Self::Negative => x.neg(),
-            Self::Absolute => x.abs(),
-            Self::Square => x.sqr(),
-            Self::Softplus => x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?,
-            Self::Elu => x.elu(1.0),
-            Self::Softsign => x.broadcast_div(&(x.abs()? + 1.0)?),
-            Self::Log => x.log(),
-        }
+        self.row().1(x)
     }
 
     /// That of one number.

@@ -160,8 +160,7 @@ impl Operation for Heads {
                 )
             }
             Self::Merge => tr!("{first} side by side", first),
-            Self::HandOn => (*first).to_owned(),
-            Self::Sum | Self::Rearrange(_) => return Err(Misread),
+            Self::HandOn | Self::Sum | Self::Rearrange(_) => return Err(Misread),
         })
     }
 

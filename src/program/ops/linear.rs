@@ -129,10 +129,9 @@ impl Operation for Linear {
             Self::Project { rows: Some(QueryRows { first, count }), .. } => {
                 format!("{left}[{first}..{}] · {right}ᵀ", first + count)
             }
-            Self::Project { .. } | Self::DotProduct => format!("{left} · {right}ᵀ"),
-            Self::WeightedSum => format!("{left} · {right}"),
             Self::Absorb => tr!("{left} · {right}, head by head", left, right),
             Self::Expand => tr!("{left} · {right}ᵀ, head by head", left, right),
+            Self::Project { .. } | Self::DotProduct | Self::WeightedSum => return Err(Misread),
         };
         Ok([&[product.as_str()], bias].concat().join(" + "))
     }

@@ -102,7 +102,7 @@ impl Operation for Masking {
             Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) => {
                 self.mask().ok_or(Misread)?.formula()
             }
-            Self::AnyOf => names.join(tr!(" or ")),
+            Self::AnyOf => return Err(Misread),
             Self::Not => tr!("not {names}", names = names.join(", ")),
             Self::Fill { fill } => {
                 let [scores, mask] = read(names)?;

@@ -74,20 +74,27 @@ impl Rotate {
     }
 
     pub(super) fn value(&self, heads: &Tensor, freqs: &Tensor) -> candle_core::Result<Tensor> {
-        let (tokens, head_dim) = (heads.dim(2)?, heads.dim(3)?);
-        let turned = 2 * freqs.dim(0)?;
-        let angles = self.angles(tokens, freqs)?;
+        let angles = self.angles(heads.dim(2)?, freqs)?;
         let cos = angles.cos()?.affine(self.factor, 0.0)?;
         let by = if self.is_backwards { -self.factor } else { self.factor };
         let sin = angles.sin()?.affine(by, 0.0)?;
-        let rest = head_dim - turned;
+        self.beside_rest(heads, 2 * freqs.dim(0)?, |part| match self.pairing {
+            Pairing::Half => rope(part, &cos, &sin),
+            Pairing::Interleaved => rope_i(part, &cos, &sin),
+        })
+    }
+
+    /// What becomes of the features that are turned, so many of every head, beside those that stay.
+    pub(super) fn beside_rest(
+        &self,
+        heads: &Tensor,
+        turned: usize,
+        turn: impl FnOnce(&Tensor) -> candle_core::Result<Tensor>,
+    ) -> candle_core::Result<Tensor> {
+        let rest = heads.dim(3)? - turned;
         let (start, of_rest) = if self.is_at_end { (rest, 0) } else { (0, turned) };
-        let part = heads.narrow(3, start, turned)?.contiguous()?;
-        let part = match self.pairing {
-            Pairing::Half => rope(&part, &cos, &sin)?,
-            Pairing::Interleaved => rope_i(&part, &cos, &sin)?,
-        };
-        if turned == head_dim {
+        let part = turn(&heads.narrow(3, start, turned)?.contiguous()?)?;
+        if rest == 0 {
             return Ok(part);
         }
         let rest = heads.narrow(3, of_rest, rest)?.contiguous()?;
@@ -108,13 +115,9 @@ impl Rotate {
                 .collect();
             Place::listed(3, list)
         };
-        let is_first = |d: usize| match self.pairing {
-            Pairing::Half => d < pairs,
-            Pairing::Interleaved => d.is_multiple_of(2),
-        };
-        let apart = if self.pairing == Pairing::Half { pairs } else { 1 };
-        let partner = |d: usize| start + if is_first(d) { d + apart } else { d - apart };
-        let pair = |d: usize| if self.pairing == Pairing::Half { d % pairs } else { d / 2 };
+        let is_first = |d: usize| self.pairing.pair(d, pairs).1;
+        let partner = |d: usize| start + self.pairing.partner(d, pairs);
+        let pair = |d: usize| self.pairing.pair(d, pairs).0;
         let items = self.places.as_ref().map_or(1, Places::items);
         let is_sectioned = self.places.as_ref().is_some_and(Places::is_sectioned);
         let listed = if is_sectioned { pairs } else { 1 };

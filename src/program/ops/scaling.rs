@@ -100,15 +100,14 @@ impl Operation for Scaling {
 
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
         let [x, others @ ..] = names else { return Err(Misread) };
-        Ok(match self {
-            Self::Norm(norm) => norm.formula(x, others),
-            Self::Root { .. } => format!("{x} / √d_k"),
-            Self::By { factor } => format!("{x} · {factor}"),
-            Self::SoftCap { cap } => format!("{cap} · tanh({x} / {cap})"),
-            Self::Clip { limit } => tr!("{x} within ±{limit}", x, limit),
-            Self::Gate { map } => format!("{x} · {}({})", map.name(), read::<1, _>(others)?[0]),
-            Self::Temperature(temperature) => temperature.formula(x),
-        })
+        match self {
+            Self::Norm(norm) => Ok(norm.formula(x, others)),
+            Self::Root { .. } => Ok(format!("{x} / √d_k")),
+            Self::Temperature(temperature) => Ok(temperature.formula(x)),
+            Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. } | Self::Gate { .. } => {
+                Err(Misread)
+            }
+        }
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {

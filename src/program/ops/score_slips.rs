@@ -11,6 +11,7 @@ use crate::misread::Misread;
 use crate::operation::Operation;
 use crate::part::Part;
 use base::error::Result;
+use base::lang;
 
 /// What only faulty code makes of scores. Each keeps their shape.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,17 +47,20 @@ pub enum Cells {
     NotZero,
 }
 
-/// What goes wrong with sinks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SinkSlip {
-    /// They stand behind the keys, and the first column is dropped, not the last.
-    FirstDropped,
-    /// Their absolute value is added to the sum, not their exponential.
-    Raw,
-    /// There is one for every query, as many as heads.
-    OverQueries,
-    /// They are kept out of the maximum that is subtracted, and added as exp(sink) as they are.
-    Unshifted,
+table! {
+    /// What goes wrong with sinks, with the kind of mistake and a clause that tells it.
+    SinkSlip: (Kind, &'static str) {
+        /// The last column is kept, not the first.
+        FirstDropped =>
+            (Kind::Axes, "the sink stands behind the keys, and the first column is dropped"),
+        /// Their absolute value is added to the sum.
+        Raw => (Kind::Replaced, "the sink itself is added to softmax's sum, not its exponential"),
+        /// As many as heads.
+        OverQueries => (Kind::Axes, "there is a sink for every query, not for every head"),
+        /// They are added as exp(sink) as they are.
+        Unshifted =>
+            (Kind::Replaced, "the maximum of the scores is not subtracted from the sink"),
+    }
 }
 
 impl ScoreSlip {
@@ -116,25 +120,12 @@ impl ScoreSlip {
 }
 
 impl SinkSlip {
-    /// Every way, with its kind and a clause that tells it.
-    pub const ALL: [(Self, Kind, &'static str); 4] = [
-        (
-            Self::FirstDropped,
-            Kind::Axes,
-            "the sink stands behind the keys, and the first column is dropped",
-        ),
-        (
-            Self::Raw,
-            Kind::Replaced,
-            "the sink itself is added to softmax's sum, not its exponential",
-        ),
-        (Self::OverQueries, Kind::Axes, "there is a sink for every query, not for every head"),
-        (
-            Self::Unshifted,
-            Kind::Replaced,
-            "the maximum of the scores is not subtracted from the sink",
-        ),
-    ];
+    /// The kind of mistake that it is, and a clause that tells it.
+    #[must_use]
+    pub fn told(self) -> (Kind, &'static str) {
+        let (kind, told) = self.row();
+        (kind, lang::text(told))
+    }
 
     fn value(self, scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
         let (batch, heads, queries, keys) = scores.dims4()?;
