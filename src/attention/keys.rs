@@ -39,13 +39,13 @@ impl Builder<'_> {
             values = self.then(Name::VCached, Heads::Append, &[v_past, values])?;
         }
         if let Some((bias_k, bias_v)) = bias_kv {
-            let learned = Added::Learned { is_first: false };
+            let learned = Added::Learned;
             keys = self.then(Name::KWithBias, learned.clone(), &[keys, bias_k])?;
             values = self.then(Name::VWithBias, learned, &[values, bias_v])?;
         }
         if sizes.has_zero_attn {
-            keys = self.then(Name::KWithZero, Added::Zeros { is_first: false }, &[keys])?;
-            values = self.then(Name::VWithZero, Added::Zeros { is_first: false }, &[values])?;
+            keys = self.then(Name::KWithZero, Added::Zeros, &[keys])?;
+            values = self.then(Name::VWithZero, Added::Zeros, &[values])?;
         }
         let own = if sizes.absorbs() { 1 } else { sizes.kv_heads };
         if own < sizes.heads {

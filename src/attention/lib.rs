@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use base::error::Result;
 use config::{Config, End, Gate, Norm, NormOver, Plain, QkNorm};
 use program::{
-    Axes, Axis, Frequencies, Heads, Linear, Map, Name, Normalize, Op, Program, QueryRows, Rotary,
+    Axes, Axis, Frequencies, Heads, Linear, Map, Name, OVER_HEADS, Op, Program, QueryRows, Rotary,
     Scaling, Size, Temperature, Weighting,
 };
 
@@ -78,7 +78,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     }
     if let Some(shared) = shared {
         let name = if sizes.absorbs() { Name::KLatent } else { Name::KJoined };
-        keys = p.then(name, Heads::Join { is_shared_first: false }, &[keys, shared])?;
+        keys = p.then(name, Heads::Join, &[keys, shared])?;
     }
     if let Some((norm, of_q, of_k)) = norm.filter(|_| plain.qk_norm_after_rope) {
         queries = p.then(Name::QRotNorm, normalize(&norm, plain), &after(queries, &of_q))?;
@@ -135,17 +135,14 @@ struct Latents {
 
 /// The norm of queries and keys.
 fn normalize(norm: &Norm, plain: &Plain) -> Scaling {
-    Scaling::Norm(Normalize {
-        is_centred: norm.kind.is_centred(),
-        eps: norm.eps,
-        offset: norm.kind.offset(),
-        over_heads: plain.qk_norm_over == NormOver::All,
-    })
+    let (is_centred, offset) = (norm.kind.is_centred(), norm.kind.offset());
+    let over = if plain.qk_norm_over == NormOver::All { OVER_HEADS.to_vec() } else { vec![1] };
+    Scaling::Norm(program::Norm { is_centred, offset, over, ..program::Norm::rms(norm.eps) })
 }
 
 /// An RMS norm of rows.
 fn rms_norm(eps: f64) -> Scaling {
-    Scaling::Norm(Normalize { is_centred: false, eps, offset: 0.0, over_heads: false })
+    Scaling::Norm(program::Norm::rms(eps))
 }
 
 /// The factors of queries from the first computed one on, by its position.

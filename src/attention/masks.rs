@@ -6,8 +6,8 @@ use super::Builder;
 use base::error::Result;
 use config::Mask;
 use program::{
-    Added, AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Column, Distances, Documents,
-    Hides, Masking, Name, QueryRows, Relative, Size, alibi_slopes,
+    Added, AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents, Hides,
+    Masking, Name, QueryRows, Relative, Size, alibi_slopes,
 };
 
 impl Builder<'_> {
@@ -62,7 +62,7 @@ impl Builder<'_> {
     pub(super) fn padded(&mut self, name: Name, mask: Option<usize>) -> Result<Option<usize>> {
         let (keys, count) = (self.config.sizes.keys(), self.config.sizes.added_keys());
         let Some(mask) = mask.filter(|_| count > 0) else { return Ok(mask) };
-        let columns = Added::Columns { keys, count, column: Column::Seen };
+        let columns = Added::Columns { keys, count, is_blocked: false };
         self.then(name, columns, &[mask]).map(Some)
     }
 

@@ -223,7 +223,7 @@ impl Agreement {
 
 impl Noise {
     fn of(step: &Step, exact: &Tensor, rounded: &Tensor) -> Result<Self> {
-        let fill = step.op.operation().fill().filter(|fill| fill.is_finite());
+        let fill = step.op.operation().facts().fill.filter(|fill| fill.is_finite());
         let fill = fill.map_or_else(|| lowest_score(step, exact), |fill| Ok(Some(fill)))?;
         let mut noise = Self { fill, ..Self::default() };
         let size = |sizes: &mut Vec<f64>, row: &[f64], _: &[f64]| sizes.push(noise.size(row));

@@ -9,13 +9,14 @@ use super::compare::compare;
 use super::finding::{Diagnosis, Finding, Pairs};
 use super::fit::{Fitter, Free};
 use super::free;
+use super::mistakes::Range;
 use super::readoff;
 use super::scope::Scope;
 use super::search::Search;
 use super::thresholds::LEAST_CELLS;
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Axis, Kind, Name, Range, Step, Trace};
+use program::{Axis, Kind, Name, Step, Trace};
 
 /// How many pairs are listed where more fit.
 const LISTED: usize = 10;

@@ -2,9 +2,10 @@
 
 use super::candidate::Candidate;
 use super::cells::{cells, is_number};
+use super::mistakes::Range;
 use super::scope::Scope;
 use base::error::Result;
-use program::{Name, Range};
+use program::Name;
 
 /// A number that a candidate leaves open.
 pub struct Free<'f> {

@@ -4,12 +4,11 @@ use super::candidate::{Candidate, cost};
 use super::fit::Free;
 use super::grammar::kernels::part_of_sum as summed;
 use super::grammar::numbers::{scaled, shifted, short, usual, with_number};
-use super::mistakes::knobs;
+use super::mistakes::{Knob, Range, knobs};
 use base::lang;
 use config::Sizes;
 use program::{
-    Change, Edit, Kind, Knob, Linear, Name, Op, Range, Role, Scaling, Slip, Step, Trace, Weighting,
-    whole,
+    Change, Edit, Kind, Linear, Name, Op, Role, Scaling, Slip, Step, Trace, Weighting, whole,
 };
 
 /// Norms of which code states one ε.
@@ -118,7 +117,7 @@ fn sums<'f>(trace: &'f Trace, step: &'f Step) -> Vec<Box<dyn Fn(f64) -> Option<C
                 if factor.abs() < 1e-6 {
                     return None;
                 }
-                let op = Op::from(Slip::AddTimes { factor, addend: 0.0 });
+                let op = Op::from(Slip::Add { factor, addend: 0.0 });
                 let (change, what) = match base {
                     None => (Change::After(op, vec![other]), tr!("it")),
                     Some(first) => (Change::Become(op, vec![first, other]), first.as_str()),

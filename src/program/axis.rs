@@ -2,68 +2,39 @@
 
 use std::fmt;
 
-/// What one dimension of a tensor runs over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Axis {
-    /// Items of the batch, B.
-    Batch,
-    /// Attention heads, H.
-    Head,
-    /// Positions that ask, T.
-    Query,
-    /// Positions that are attended to, S; as many as queries in self-attention.
-    Key,
-    /// Features of a projection, `d_model`.
-    Model,
-    /// Features of one head, `d_k`.
-    HeadDim,
-    /// Features of X, `d_in`.
-    Input,
-    /// Rows of a table of relative position biases.
-    Bucket,
+table! {
+    /// What one dimension of a tensor runs over.
+    Axis: (&'static str, &'static str, &'static str) {
+        /// Items of the batch, B.
+        Batch => ("batch", tr!("batch"), "B"),
+        /// Attention heads, H.
+        Head => ("head", tr!("head"), "H"),
+        /// Positions that ask, T.
+        Query => ("query", tr!("query"), "T"),
+        /// Positions that are attended to, S; as many as queries in self-attention, so that formulas say T.
+        Key => ("key", tr!("key"), "T"),
+        /// Features of a projection, `d_model`.
+        Model => ("model", tr!("model"), "d_model"),
+        /// Features of one head, `d_k`.
+        HeadDim => ("head_dim", tr!("head_dim"), "d_k"),
+        /// Features of X, `d_in`.
+        Input => ("input", tr!("input"), "d_in"),
+        /// Rows of a table of relative position biases.
+        Bucket => ("bucket", tr!("bucket"), "buckets"),
+    }
 }
 
 impl Axis {
-    /// Every axis.
-    pub const ALL: [Self; 8] = [
-        Self::Batch,
-        Self::Head,
-        Self::Query,
-        Self::Key,
-        Self::Model,
-        Self::HeadDim,
-        Self::Input,
-        Self::Bucket,
-    ];
-
     /// The name in files, tables and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Batch => "batch",
-            Self::Head => "head",
-            Self::Query => "query",
-            Self::Key => "key",
-            Self::Model => "model",
-            Self::HeadDim => "head_dim",
-            Self::Input => "input",
-            Self::Bucket => "bucket",
-        }
+        self.row().0
     }
 
     /// What it is called where nobody need type it: the name, or what the language in force has for it.
     #[must_use]
     pub fn told(self) -> &'static str {
-        match self {
-            Self::Batch => tr!("batch"),
-            Self::Head => tr!("head"),
-            Self::Query => tr!("query"),
-            Self::Key => tr!("key"),
-            Self::Model => tr!("model"),
-            Self::HeadDim => tr!("head_dim"),
-            Self::Input => tr!("input"),
-            Self::Bucket => tr!("bucket"),
-        }
+        self.row().1
     }
 
     /// The axis of that name.
@@ -72,18 +43,10 @@ impl Axis {
         Self::ALL.into_iter().find(|axis| axis.name() == name)
     }
 
-    /// The letter that formulas use. Queries and keys share T where they are one sequence.
+    /// The letter that formulas use.
     #[must_use]
     pub fn symbol(self) -> &'static str {
-        match self {
-            Self::Batch => "B",
-            Self::Head => "H",
-            Self::Query | Self::Key => "T",
-            Self::Model => "d_model",
-            Self::HeadDim => "d_k",
-            Self::Input => "d_in",
-            Self::Bucket => "buckets",
-        }
+        self.row().2
     }
 }
 
@@ -184,6 +147,12 @@ pub fn unravel(at: usize, dims: &[usize]) -> Vec<usize> {
         .collect();
     index.reverse();
     index
+}
+
+/// A whole number as an index or a count; nothing where it is none.
+pub fn whole(value: f64) -> Option<usize> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+    (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as usize)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Edits: the small changes of a program that mistakes in code amount to.
 
-use super::axis::Axes;
 use super::graph::{Program, Step};
 use super::name::Name;
 use super::op::Op;
-use super::ops::{Heads, Slip};
+use super::ops::{Heads, Rearrange, Slip};
 use super::role::Role;
 use base::error::{Error, Result};
 
@@ -166,50 +165,34 @@ impl Edited {
     fn changed(&mut self, step: &Step<()>, change: &Change, is_inserted: bool) -> Result<usize> {
         let mut inputs = self.moved_inputs(step);
         let op = step.op.clone();
-        match change {
-            Change::Replace(op) => self.add(step, op.clone(), &inputs, is_inserted),
+        let (op, inputs) = match change {
+            Change::Replace(op) => (op.clone(), inputs),
             Change::Omit => {
                 inputs.truncate(1);
-                self.add(step, Heads::HandOn.into(), &inputs, is_inserted)
+                (Heads::HandOn.into(), inputs)
             }
-            Change::Read(names) => {
-                let inputs = self.relabelled(step, names)?;
-                self.add(step, op, &inputs, is_inserted)
+            Change::Read(names) => (op, self.relabelled(step, names)?),
+            Change::Become(op, names) => (op.clone(), self.positions(names)?),
+            Change::Before(slot, made, names) | Change::Feed(slot, made, names) => {
+                let misread = || misfit(step, tr!("reads no such step"));
+                let input = inputs.get_mut(*slot).ok_or_else(misread)?;
+                let own = matches!(change, Change::Before(..)).then_some(*input);
+                let read: Vec<usize> = own.into_iter().chain(self.positions(names)?).collect();
+                *input = self.add(step, made.clone(), &read, true)?;
+                (op, inputs)
             }
-            Change::Become(op, names) => {
-                let inputs = self.positions(names)?;
-                self.add(step, op.clone(), &inputs, is_inserted)
-            }
-            Change::Feed(slot, fed, names) => {
-                let names = self.positions(names)?;
-                let Some(input) = inputs.get_mut(*slot) else {
-                    return Err(misfit(step, tr!("reads no such step")));
-                };
-                *input = self.add(step, fed.clone(), &names, true)?;
-                self.add(step, op, &inputs, is_inserted)
+            Change::After(after, beside) => {
+                let own = self.add(step, op, &inputs, false)?;
+                (after.clone(), [vec![own], self.positions(beside)?].concat())
             }
             Change::Confined(change, axis, places) => {
                 let right = self.add(step, op, &inputs, true)?;
                 let wrong = self.changed(step, change, true)?;
-                let only = Slip::Only { axis: *axis, places: places.clone() };
-                self.add(step, only.into(), &[right, wrong], is_inserted)
+                (Slip::Only { axis: *axis, places: places.clone() }.into(), vec![right, wrong])
             }
-            Change::Exchange => Err(misfit(step, tr!("is not exchanged so"))),
-            Change::After(after, beside) => {
-                let own = self.add(step, op, &inputs, false)?;
-                let all = [vec![own], self.positions(beside)?].concat();
-                self.add(step, after.clone(), &all, true)
-            }
-            Change::Before(slot, before, beside) => {
-                let beside = self.positions(beside)?;
-                let Some(input) = inputs.get_mut(*slot) else {
-                    return Err(misfit(step, tr!("reads no such step")));
-                };
-                let all = [vec![*input], beside].concat();
-                *input = self.add(step, before.clone(), &all, true)?;
-                self.add(step, op, &inputs, is_inserted)
-            }
-        }
+            Change::Exchange => return Err(misfit(step, tr!("is not exchanged so"))),
+        };
+        self.add(step, op, &inputs, is_inserted || matches!(change, Change::After(..)))
     }
 
     /// The positions of steps that a step reads in place of its own; one of the same shape passes for the one it stands
@@ -218,11 +201,11 @@ impl Edited {
         let own = self.moved_inputs(step);
         let mut inputs = self.positions(names)?;
         for (input, own) in inputs.iter_mut().zip(own) {
-            let axes = |at: usize| self.program.steps().get(at).map(|step| &step.axes);
-            let (new, right) = (axes(*input), axes(own));
-            let shapes = [new, right].map(|axes| axes.map(Axes::shape));
-            if new != right && shapes[0] == shapes[1] {
-                *input = self.add(step, Slip::Instead.into(), &[own, *input], true)?;
+            let axes = |at: usize| self.program.steps().get(at).map(|step| step.axes.clone());
+            let (Some(new), Some(right)) = (axes(*input), axes(own)) else { continue };
+            if new != right && new.shape() == right.shape() {
+                let relabelled = Heads::Rearrange(Rearrange::relabelled(&right));
+                *input = self.add(step, relabelled.into(), &[*input], true)?;
             }
         }
         Ok(inputs)

@@ -1,9 +1,14 @@
-//! How the numbers of a trace came about.
+//! How did the numbers of a trace come about?
 
+use super::axis::Axes;
 use super::cell::Cell;
 use super::graph::{Program, Step, Trace};
+use super::misread::Misread;
 use super::name::Name;
-use super::op::{Misread, Op};
+use super::op::Op;
+use super::ops::Weighting;
+use super::pattern::Pattern;
+use super::pattern_terms::Worked;
 use super::role::{BlockedCells, Role};
 use super::terms::{Reason, Term, Value, broadcast};
 use super::working::{Exponential, Exponentials, Working};
@@ -67,7 +72,7 @@ impl Trace {
     /// If there is no such step, or no such cell in it.
     pub fn explain(&self, cell: &Cell) -> Result<Explanation<'_>> {
         let (step, value) = self.cell(cell)?;
-        let (terms, working) = self.worked_out(step, &cell.index)?;
+        let (terms, working) = self.worked_out(step, &self.pattern(step), &cell.index)?;
         let row = match &working {
             Working::Softmax(row) => self.row(step, row)?,
             _ => Vec::new(),
@@ -102,10 +107,27 @@ impl Trace {
         Ok((step, value_of(step).at(&cell.index)?.value))
     }
 
-    pub(super) fn worked_out(&self, step: &Step, index: &[usize]) -> Result<(Vec<Term>, Working)> {
+    /// How the number in a cell of a step of this pattern is worked out.
+    pub(super) fn worked_out(
+        &self,
+        step: &Step,
+        pattern: &Pattern,
+        cell: &[usize],
+    ) -> Result<Worked> {
         let inputs: Vec<Value> = self.read_by(step).into_iter().map(value_of).collect();
-        let operation = step.op.operation();
-        Ok((operation.terms(&inputs, index)?, operation.working(&inputs, index)?))
+        if step.name.row().is_boolean {
+            return Ok((Vec::new(), Working::Plain));
+        }
+        let (terms, working) = pattern.worked_out(&inputs, cell)?;
+        Ok(match (&step.op, terms.as_slice(), inputs.as_slice()) {
+            (op, [], _) => (op.operation().terms(&inputs, cell)?, working),
+            (Op::Heads(heads), _, [input]) => (terms, heads.moved(input.tensor.dims(), cell)),
+            (Op::Weighting(Weighting::Dropout { p }), [Term(factors)], _) => {
+                let is_kept = factors.get(1).is_some_and(|keep| keep.value != 0.0);
+                (terms, Working::Dropped { is_kept, p: *p })
+            }
+            _ => (terms, working),
+        })
     }
 
     /// What there is to say of every key in a row that softmax reads.
@@ -140,7 +162,9 @@ impl Trace {
                 reasons.push(Reason::Given(step.name));
                 return Ok(());
             }
-            reasons.extend(step.op.operation().reason(cell));
+            if let Op::Masking(mask) = &step.op {
+                reasons.extend(mask.reason(cell));
+            }
         } else if row.blocked == BlockedCells::Unknown || !row.is_of_scores() {
             return Ok(());
         } else if row.role == Role::Setting && step.op == Op::Given {
@@ -163,7 +187,7 @@ impl Trace {
 
     /// Where the NaN in a cell comes from: of the cells that it is worked out from, the first that is NaN, and so on.
     fn nan_source(&self, step: &Step, index: &[usize]) -> Result<NanSource> {
-        let (terms, working) = self.worked_out(step, index)?;
+        let (terms, working) = self.worked_out(step, &self.pattern(step), index)?;
         let factors = terms.iter().flat_map(|term| &term.0);
         // A factor that is made of a cell can be NaN where the cell is not.
         let mut cells = factors.chain(working.reads()).filter_map(|factor| factor.cell.as_ref());
@@ -183,6 +207,26 @@ impl Trace {
 }
 
 impl<V> Program<V> {
+    /// The rule by which the cells of a step are made of those that it reads. Masks have none but for what joins others:
+    /// they are told by their reasons.
+    #[must_use]
+    pub fn pattern(&self, step: &Step<V>) -> Pattern {
+        let axes: Vec<&Axes> = self.read_by(step).into_iter().map(|read| &read.axes).collect();
+        match step.op.operation().pattern(&axes) {
+            Pattern::Sum(_) if step.name.row().is_boolean => Pattern::ByCell,
+            pattern => pattern,
+        }
+    }
+
+    /// The step's formula, with the names of the steps it reads: `scores_raw / √d_k`.
+    #[must_use]
+    pub fn formula(&self, step: &Step<V>) -> String {
+        let names: Vec<&str> = self.read_by(step).iter().map(|read| read.name.as_str()).collect();
+        let own = step.op.operation().formula(&names).ok();
+        let formula = own.or_else(|| self.pattern(step).formula(&names));
+        formula.unwrap_or_else(|| format!("{:?}", step.op))
+    }
+
     /// The error for a step that this run does not have.
     pub fn no_step(&self, name: &str) -> Error {
         let names: Vec<&str> = self.steps().iter().map(|step| step.name.as_str()).collect();

@@ -6,9 +6,8 @@ use candle_core::{DType, Tensor};
 
 use super::axis::Axes;
 use super::name::Name;
-use super::op::{Misread, Op};
+use super::op::Op;
 use super::role::Role;
-use super::rows::Chain;
 use base::error::{Error, Result};
 
 /// Tensors by step: what a program is given from outside.
@@ -115,13 +114,6 @@ impl<V> Program<V> {
         step.inputs.iter().filter_map(|at| self.steps.get(*at)).collect()
     }
 
-    /// The step's formula, with the names of the steps it reads.
-    #[must_use]
-    pub fn formula(&self, step: &Step<V>) -> String {
-        let names: Vec<&str> = self.read_by(step).iter().map(|read| read.name.as_str()).collect();
-        step.op.formula(&names)
-    }
-
     /// Which steps the step at a position reads, directly or through others.
     #[must_use]
     pub fn ancestors(&self, at: usize) -> Vec<bool> {
@@ -180,21 +172,10 @@ impl<V> Program<V> {
         started.only(&needed)
     }
 
-    /// The steps for which this is true, of which none reads another.
+    /// The steps for which this is true, and all that they read.
     fn only(&self, needed: &[bool]) -> Program {
-        let mut moved = vec![0; self.steps.len()];
-        let mut part = Program::default();
-        for (place, step) in self.steps.iter().enumerate() {
-            if needed.get(place) == Some(&true) {
-                let moved_to = |at: &usize| moved.get(*at).copied().unwrap_or_default();
-                let inputs = step.inputs.iter().map(moved_to).collect();
-                if let Some(moved) = moved.get_mut(place) {
-                    *moved = part.steps.len();
-                }
-                part.steps.push(Step { inputs, ..step.with(()) });
-            }
-        }
-        part
+        let places = (0..self.steps.len()).filter(|at| needed.get(*at) == Some(&true));
+        self.unrun().in_order(&places.collect::<Vec<_>>())
     }
 
     /// Gives every step a value, in order of execution: `value` gets the step and the values of what it reads. This is
@@ -206,25 +187,16 @@ impl<V> Program<V> {
         &self,
         mut value: impl FnMut(&Step<V>, &[&W]) -> std::result::Result<W, E>,
     ) -> std::result::Result<Program<W>, E> {
-        self.run_from(|step, done| Ok((value(step, &read_of(step, done))?, Vec::new())))
-    }
-
-    /// The same, where the values of several steps can be given at once: `values` gets the step, and those that have a
-    /// value; it gives the step's, and those of steps behind it.
-    fn run_from<W, E>(
-        &self,
-        mut values: impl FnMut(&Step<V>, &[Step<W>]) -> std::result::Result<(W, Vec<W>), E>,
-    ) -> std::result::Result<Program<W>, E> {
         let mut steps: Vec<Step<W>> = Vec::with_capacity(self.steps.len());
-        while let Some([step, behind @ ..]) = self.steps.get(steps.len()..) {
-            let (value, others) = values(step, &steps)?;
+        for step in &self.steps {
+            let read = step.inputs.iter().filter_map(|at| steps.get(*at));
+            let value = value(step, &read.map(|read| &read.value).collect::<Vec<_>>())?;
             steps.push(step.with(value));
-            steps.extend(behind.iter().zip(others).map(|(step, value)| step.with(value)));
         }
         Ok(Program { steps })
     }
 
-    /// The same steps in another order, given by their positions, in which every step still stands behind what it reads.
+    /// Steps in another order, given by their positions, in which every step still stands behind what it reads.
     #[must_use]
     pub(super) fn in_order(&self, order: &[usize]) -> Self
     where
@@ -280,68 +252,9 @@ impl Program {
         self.steps.last_mut()
     }
 
-    /// Runs every step. What follows from the settings can be given in place of that.
-    ///
-    /// # Errors
-    /// If a given tensor is missing or has another shape than its axes, or candle fails.
-    pub fn run(&self, given: &Given) -> Result<Trace> {
-        self.run_from(|step, done| {
-            let given = given.get(&step.name).filter(|_| !step.is_computed() && !step.is_inserted);
-            if let Some(tensor) = given {
-                return Ok((outside(step, tensor)?, Vec::new()));
-            }
-            if step.op == Op::Given {
-                return Err(not_given(step));
-            }
-            let steps = self.steps.get(done.len()..).unwrap_or_default();
-            let value = |at: usize| done.get(at).map(|step| &step.value);
-            let Some(chain) = Chain::of(done.len(), steps, value) else {
-                return Ok((step.op.eval(&read_of(step, done))?, Vec::new()));
-            };
-            let values = chain.computed(|_| true, &|_, _, _| Ok(()))?;
-            let mut values = values.into_iter().flatten();
-            let first = values.next().ok_or(Misread)?;
-            Ok((first, values.collect()))
-        })
-    }
-
     /// Bytes that all values take together.
     #[must_use]
     pub fn bytes(&self, dtype: DType) -> u128 {
         self.steps.iter().fold(0, |sum, step| sum.saturating_add(step.bytes(dtype)))
-    }
-}
-
-/// The values that a step reads.
-fn read_of<'a, V, W>(step: &Step<V>, done: &'a [Step<W>]) -> Vec<&'a W> {
-    step.inputs.iter().filter_map(|at| done.get(*at)).map(|read| &read.value).collect()
-}
-
-/// That a step has no value, and is not one that is computed.
-pub(super) fn not_given(step: &Step<()>) -> Error {
-    Error::tensor(step.name, "is not given", "give a tensor of that name")
-}
-
-/// What is given for a step, if it has the step's shape.
-pub(super) fn outside(step: &Step<()>, tensor: &Tensor) -> Result<Tensor> {
-    if tensor.dims() != step.axes.shape() {
-        let what = tr!(
-            "is {dims}, and this run needs {axes}",
-            dims = format!("{:?}", tensor.dims()),
-            axes = step.axes
-        );
-        return Err(Error::tensor(step.name, what, "give a tensor of that shape"));
-    }
-    Ok(tensor.contiguous()?)
-}
-
-impl Trace {
-    /// The step's value, computed again from the values it reads; of what comes from outside, that.
-    ///
-    /// # Errors
-    /// If candle fails.
-    pub fn replay(&self, step: &Step) -> Result<Tensor> {
-        let inputs: Vec<&Tensor> = self.read_by(step).iter().map(|read| &read.value).collect();
-        if step.op == Op::Given { Ok(step.value.clone()) } else { step.op.eval(&inputs) }
     }
 }

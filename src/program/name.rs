@@ -14,7 +14,7 @@ use super::row::Row;
 use base::lang;
 
 macro_rules! steps {
-    ($($variant:ident = $name:literal, $title:literal, $row:expr;)+) => {
+    ($($variant:ident = $name:literal, $title:literal, $row:expr $(, reads [$($read:ident),+])?;)+) => {
         /// The name of a step.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Name { $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)+ }
@@ -30,6 +30,13 @@ macro_rules! steps {
                         const ROW: Row = $row.named($name, $title);
                         &ROW
                     })+
+                }
+            }
+
+            /// The steps that it can read; a run has some of them.
+            fn reads(self) -> &'static [Self] {
+                match self {
+                    $(Self::$variant => &[$($(Self::$read),+)?],)+
                 }
             }
         }
@@ -110,149 +117,168 @@ steps! {
     DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, OF_TOKENS).boolean().inner().by("`segments=N,N`");
     FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, OF_TOKENS).boolean().inner().file("attn_mask");
     Mask = "mask", "which keys a query may not see",
-        Row::new(Setting, OF_TOKENS).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask")
-            .made_of(&[Name::CausalMask, Name::WindowMask, Name::ChunkMask, Name::KeyMask, Name::LengthMask, Name::DocumentMask, Name::FileMask]);
+        Row::new(Setting, OF_TOKENS).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask"),
+        reads [CausalMask, WindowMask, ChunkMask, KeyMask, LengthMask, DocumentMask, FileMask];
     AlibiSlopes = "alibi_slopes", "slopes of the heads' position biases", Row::new(Setting, &[Heads]).inner().by("`alibi`");
-    Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`")
-        .made_of(&[Name::AlibiSlopes]);
-    RelativeBias = "relative_bias", "biases of relative positions", Row::new(Setting, &[Heads, Queries, Keys]).inner().by(RELATIVE)
-        .made_of(&[Name::RelativeTable]);
+    Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`"), reads [AlibiSlopes];
+    RelativeBias = "relative_bias", "biases of relative positions", Row::new(Setting, &[Heads, Queries, Keys]).inner().by(RELATIVE),
+        reads [RelativeTable];
     GivenBias = "bias_given", "the file's position biases", Row::new(Setting, OF_TOKENS).blocked().inner().file("attn_bias");
     FileBias = "bias_file", "the file's float mask", Row::new(Setting, OF_TOKENS).blocked().inner().file("attn_mask");
     AttnBias = "attn_bias", "position biases or float mask",
         Row::new(Setting, OF_TOKENS).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`").file("attn_mask")
-            .made_of(&[Name::Alibi, Name::RelativeBias, Name::GivenBias, Name::FileBias])
-            .called(&[known(&["relative_position_bias", "rel_pos_bias", "relative_attention_bias"])]);
+            .called(&[known(&["relative_position_bias", "rel_pos_bias", "relative_attention_bias"])]),
+        reads [Alibi, RelativeBias, GivenBias, FileBias];
     MaskPadded = "mask_padded", "which keys a query may not see, added ones among them",
-        Row::new(Setting, SCORES).boolean().inner().by(ADDED).made_of(&[Name::Mask]);
+        Row::new(Setting, SCORES).boolean().inner().by(ADDED), reads [Mask];
     AttnBiasPadded = "attn_bias_padded", "position biases or float mask, with those of added keys",
-        Row::new(Setting, SCORES).blocked().inner().by(ADDED).made_of(&[Name::AttnBias]);
+        Row::new(Setting, SCORES).blocked().inner().by(ADDED), reads [AttnBias];
     DropoutKeep = "dropout_keep", "weights that dropout keeps", Row::new(Random, SCORES).boolean().by("`dropout=P`");
     DropoutScale = "dropout_scale", "what kept weights are multiplied by", Row::new(Setting, &[]).inner().by("`dropout=P`");
-    CQ = "c_q", "latent of the queries", Row::computed(&[Batch, Queries, QueryLatent], &[Name::X, Name::WDq, Name::BDq]).by("`q_lora_rank=N`")
-        .called(&[known(&["c_q", "q_a", "q_a_proj", "q_latent", "compressed_q"])]);
+    CQ = "c_q", "latent of the queries", Row::computed(&[Batch, Queries, QueryLatent]).by("`q_lora_rank=N`")
+        .called(&[known(&["c_q", "q_a", "q_a_proj", "q_latent", "compressed_q"])]), reads [X, WDq, BDq];
     CQNorm = "c_q_norm", "latent of the queries, normalised",
-        Row::computed(&[Batch, Queries, QueryLatent], &[Name::WCqNorm, Name::CQ]).by("`q_lora_rank=N`").called(&[known(&["c_q_norm", "q_a_norm", "q_a_layernorm"])]);
-    CKv = "c_kv", "latent of keys and values", Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::X, Name::Memory, Name::WDkv, Name::BDkv]).by("`kv_lora_rank=N`")
-        .called(&[known(C_KV)]);
+        Row::computed(&[Batch, Queries, QueryLatent]).by("`q_lora_rank=N`").called(&[known(&["c_q_norm", "q_a_norm", "q_a_layernorm"])]),
+        reads [WCqNorm, CQ];
+    CKv = "c_kv", "latent of keys and values", Row::computed(&[Batch, OwnKeys, KeyLatent]).by("`kv_lora_rank=N`")
+        .called(&[known(C_KV)]), reads [X, Memory, WDkv, BDkv];
     CKvNorm = "c_kv_norm", "latent of keys and values, normalised",
-        Row::computed(&[Batch, OwnKeys, KeyLatent], &[Name::WCkvNorm, Name::CKv]).by("`kv_lora_rank=N`").called(&[known(&["c_kv_norm", "kv_a_norm", "kv_a_layernorm"]), known(&["kv_cache"]), ranked(C_KV, 1)]);
-    Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth], &[Name::X, Name::WQ, Name::BQ, Name::CQNorm]).file("q").called(&[known(QUERY)]);
-    K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth], &[Name::X, Name::Memory, Name::WK, Name::BK, Name::CKvNorm]).file("k").called(&[known(KEY)]);
-    V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth], &[Name::X, Name::Memory, Name::MemoryV, Name::K, Name::WV, Name::BV, Name::CKvNorm]).file("v").called(&[known(VALUE)]);
-    KR = "k_r", "key that all heads share", Row::computed(&[Batch, OwnKeys, SharedWidth], &[Name::X, Name::Memory, Name::WKr, Name::BKr]).by("`qk_rope_head_dim=N`")
-        .called(&[known(&["k_r", "k_pe"])]);
+        Row::computed(&[Batch, OwnKeys, KeyLatent]).by("`kv_lora_rank=N`").called(&[known(&["c_kv_norm", "kv_a_norm", "kv_a_layernorm"]), known(&["kv_cache"]), ranked(C_KV, 1)]),
+        reads [WCkvNorm, CKv];
+    Q = "q", "queries", Row::computed(&[Batch, Queries, QueryWidth]).file("q").called(&[known(QUERY)]), reads [X, WQ, BQ, CQNorm];
+    K = "k", "keys", Row::computed(&[Batch, OwnKeys, KeyWidth]).file("k").called(&[known(KEY)]), reads [X, Memory, WK, BK, CKvNorm];
+    V = "v", "values", Row::computed(&[Batch, OwnKeys, ValueWidth]).file("v").called(&[known(VALUE)]), reads [X, Memory, MemoryV, K, WV, BV, CKvNorm];
+    KR = "k_r", "key that all heads share", Row::computed(&[Batch, OwnKeys, SharedWidth]).by("`qk_rope_head_dim=N`")
+        .called(&[known(&["k_r", "k_pe"])]), reads [X, Memory, WKr, BKr];
     QHeads = "q_heads", "queries, split into heads",
-        Row::computed(OF_QUERIES, &[Name::Q]).file("q").called(&[known(&["q_heads", "q_split", "q_state", "query_heads", "qh"]), ranked(QUERY, 1)]);
+        Row::computed(OF_QUERIES).file("q").called(&[known(&["q_heads", "q_split", "q_state", "query_heads", "qh"]), ranked(QUERY, 1)]), reads [Q];
     KHeads = "k_heads", "keys, split into heads",
-        Row::computed(OF_OWN_KEYS, &[Name::K]).file("k").called(&[known(&["k_heads", "k_split", "k_state", "key_heads", "kh"]), ranked(KEY, 1)]);
+        Row::computed(OF_OWN_KEYS).file("k").called(&[known(&["k_heads", "k_split", "k_state", "key_heads", "kh"]), ranked(KEY, 1)]), reads [K];
     VHeads = "v_heads", "values, split into heads",
-        Row::computed(OF_VALUES, &[Name::V]).file("v").called(&[known(&["v_heads", "v_split", "v_state", "value_heads", "vh"]), ranked(VALUE, 1)]);
+        Row::computed(OF_VALUES).file("v").called(&[known(&["v_heads", "v_split", "v_state", "value_heads", "vh"]), ranked(VALUE, 1)]), reads [V];
     KRHeads = "k_r_heads", "shared key, as one head",
-        Row::computed(OF_SHARED_KEYS, &[Name::KR]).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_heads"]), ranked(&["k_r", "k_pe"], 1)]);
+        Row::computed(OF_SHARED_KEYS).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_heads"]), ranked(&["k_r", "k_pe"], 1)]), reads [KR];
     QNorm = "q_norm", "queries, every head normalised",
-        Row::computed(OF_QUERIES, &[Name::QHeads, Name::WQNorm, Name::BQNorm]).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]);
+        Row::computed(OF_QUERIES).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]), reads [QHeads, WQNorm, BQNorm];
     KNorm = "k_norm", "keys, every head normalised",
-        Row::computed(OF_KEYS, &[Name::KHeads, Name::WKNorm, Name::BKNorm]).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]);
+        Row::computed(OF_KEYS).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]), reads [KHeads, WKNorm, BKNorm];
     VNorm = "v_norm", "values, every head normalised",
-        Row::computed(OF_VALUES, &[Name::VHeads]).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]);
+        Row::computed(OF_VALUES).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]), reads [VHeads];
     QClipped = "q_clipped", "queries, none beyond a limit",
-        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm]).by("`clip_qkv=C`").called(&[known(&["q_clipped", "q_clamped"]), ranked(QUERY, 4)]);
+        Row::computed(OF_QUERIES).by("`clip_qkv=C`").called(&[known(&["q_clipped", "q_clamped"]), ranked(QUERY, 4)]), reads [QHeads, QNorm];
     KClipped = "k_clipped", "keys, none beyond a limit",
-        Row::computed(OF_OWN_KEYS, &[Name::KHeads, Name::KNorm]).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]);
+        Row::computed(OF_OWN_KEYS).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]), reads [KHeads, KNorm];
     VClipped = "v_clipped", "values, none beyond a limit",
-        Row::computed(OF_VALUES, &[Name::VHeads, Name::VNorm]).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]);
+        Row::computed(OF_VALUES).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]), reads [VHeads, VNorm];
     VScaled = "v_scaled", "values times a factor",
-        Row::computed(OF_VALUES, &[Name::VHeads, Name::VNorm, Name::VClipped]).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]);
+        Row::computed(OF_VALUES).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]), reads [VHeads, VNorm, VClipped];
     QRot = "q_rot", "queries, turned by their positions",
-        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]);
+        Row::computed(OF_QUERIES).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]),
+        reads [QHeads, QNorm, QClipped, RopeFreqs];
     KRot = "k_rot", "keys, turned by their positions",
-        Row::computed(OF_KEYS, &[Name::KHeads, Name::KNorm, Name::KClipped, Name::RopeFreqs]).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]);
+        Row::computed(OF_KEYS).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]), reads [KHeads, KNorm, KClipped, RopeFreqs];
     KRRot = "k_r_rot", "shared key, turned by its positions",
-        Row::computed(OF_SHARED_KEYS, &[Name::RopeFreqs, Name::KRHeads]).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_rot", "pe_cache"]), ranked(&["k_r", "k_pe"], 2)]);
+        Row::computed(OF_SHARED_KEYS).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_rot", "pe_cache"]), ranked(&["k_r", "k_pe"], 2)]),
+        reads [RopeFreqs, KRHeads];
     CHeads = "c_heads", "latent of keys and values, as one head",
-        Row::computed(&[Batch, One, OwnKeys, LatentDim], &[Name::CKvNorm]).by("`absorb`").called(&[known(&["c_heads", "latent_heads"]), ranked(C_KV, 2)]);
+        Row::computed(&[Batch, One, OwnKeys, LatentDim]).by("`absorb`").called(&[known(&["c_heads", "latent_heads"]), ranked(C_KV, 2)]),
+        reads [CKvNorm];
     KLatent = "k_latent", "latent as a key, and behind it the shared key",
-        Row::computed(&[Batch, One, OwnKeys, ScoreDim], &[Name::CHeads, Name::KRHeads, Name::KRRot]).by("`absorb`").called(&[known(&["k_latent"]), ranked(KEY, 11)]);
+        Row::computed(&[Batch, One, OwnKeys, ScoreDim]).by("`absorb`").called(&[known(&["k_latent"]), ranked(KEY, 11)]),
+        reads [CHeads, KRHeads, KRRot];
     KJoined = "k_joined", "keys of the heads, and behind each the shared key",
-        Row::computed(OF_KEYS, &[Name::KHeads, Name::KClipped, Name::KRHeads, Name::KRRot]).by("`qk_rope_head_dim=N`")
-            .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]);
+        Row::computed(OF_KEYS).by("`qk_rope_head_dim=N`")
+            .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]), reads [KHeads, KClipped, KRHeads, KRRot];
     VRot = "v_rot", "values, turned by their positions",
-        Row::computed(OF_VALUES, &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::RopeFreqs]).by("`rope_value`")
-            .called(&[known(&["v_rot", "rotated_v"]), ranked(VALUE, 9)]);
+        Row::computed(OF_VALUES).by("`rope_value`")
+            .called(&[known(&["v_rot", "rotated_v"]), ranked(VALUE, 9)]), reads [VHeads, VNorm, VClipped, VScaled, RopeFreqs];
     QRotNorm = "q_rot_norm", "queries, every head normalised after its rotation",
-        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QClipped, Name::QRot, Name::WQNorm, Name::BQNorm]).by("`qk_norm_after_rope`")
-            .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]);
+        Row::computed(OF_QUERIES).by("`qk_norm_after_rope`")
+            .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]), reads [QHeads, QClipped, QRot, WQNorm, BQNorm];
     KRotNorm = "k_rot_norm", "keys, every head normalised after its rotation",
-        Row::computed(OF_KEYS, &[Name::KHeads, Name::KClipped, Name::KRot, Name::WKNorm, Name::BKNorm]).by("`qk_norm_after_rope`")
-            .called(&[known(&["k_rot_norm"]), ranked(KEY, 7)]);
+        Row::computed(OF_KEYS).by("`qk_norm_after_rope`")
+            .called(&[known(&["k_rot_norm"]), ranked(KEY, 7)]), reads [KHeads, KClipped, KRot, WKNorm, BKNorm];
     QScaled = "q_scaled", "queries times a factor of their positions",
-        Row::computed(OF_QUERIES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm]).by("`q_temperature=S`")
-            .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]);
+        Row::computed(OF_QUERIES).by("`q_temperature=S`")
+            .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]), reads [QHeads, QNorm, QClipped, QRot, QRotNorm];
     QAbsorbed = "q_absorbed", "queries, taken to the latent of keys",
-        Row::computed(&[Batch, Heads, Queries, LatentDim], &[Name::WK, Name::QHeads, Name::QRot, Name::QScaled]).by("`absorb`")
-            .called(&[known(&["q_absorbed", "q_nope_absorbed", "absorbed_q", "ql_nope", "q_nope_out"])]);
+        Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
+            .called(&[known(&["q_absorbed", "q_nope_absorbed", "absorbed_q", "ql_nope", "q_nope_out"])]), reads [WK, QHeads, QRot, QScaled];
     QJoined = "q_joined", "queries in the latent, and behind them their turned features",
-        Row::computed(&[Batch, Heads, Queries, ScoreDim], &[Name::QHeads, Name::QRot, Name::QScaled, Name::QAbsorbed]).by("`absorb`")
-            .called(&[known(&["q_joined"]), ranked(QUERY, 7)]);
+        Row::computed(&[Batch, Heads, Queries, ScoreDim]).by("`absorb`")
+            .called(&[known(&["q_joined"]), ranked(QUERY, 7)]), reads [QHeads, QRot, QScaled, QAbsorbed];
     KCached = "k_cached", "keys behind those of the cache",
-        Row::computed(&[Batch, KeyHeads, Keys, HeadDim], &[Name::KPast, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared]).by(CACHE).called(&[ranked(KEY, 4)]);
+        Row::computed(&[Batch, KeyHeads, Keys, HeadDim]).by(CACHE).called(&[ranked(KEY, 4)]),
+        reads [KPast, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared];
     VCached = "v_cached", "values behind those of the cache",
-        Row::computed(&[Batch, KeyHeads, Keys, ValueDim], &[Name::VPast, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared]).by(CACHE).called(&[ranked(VALUE, 2)]);
+        Row::computed(&[Batch, KeyHeads, Keys, ValueDim]).by(CACHE).called(&[ranked(VALUE, 2)]),
+        reads [VPast, VHeads, VNorm, VClipped, VScaled, VRot, VShared];
     KWithBias = "k_with_bias", "keys, and behind them the learned one",
-        Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim], &[Name::BiasK, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]);
+        Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]),
+        reads [BiasK, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached];
     VWithBias = "v_with_bias", "values, and behind them the learned one",
-        Row::computed(&[Batch, KeyHeads, BiasedKeys, ValueDim], &[Name::BiasV, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]);
+        Row::computed(&[Batch, KeyHeads, BiasedKeys, ValueDim]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]),
+        reads [BiasV, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached];
     KWithZero = "k_with_zero", "keys, and behind them one of zeros",
-        Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim], &[Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]);
+        Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]),
+        reads [KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias];
     VWithZero = "v_with_zero", "values, and behind them one of zeros",
-        Row::computed(&[Batch, KeyHeads, AllKeys, ValueDim], &[Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]);
+        Row::computed(&[Batch, KeyHeads, AllKeys, ValueDim]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]),
+        reads [VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias];
     KRepeated = "k_repeated", "keys, a head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, ScoreDim], &[Name::CHeads, Name::KLatent, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero]).by("`kv_heads=N`")
-            .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]);
+        Row::computed(&[Batch, Heads, AllKeys, ScoreDim]).by("`kv_heads=N`")
+            .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]),
+        reads [CHeads, KLatent, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero];
     VRepeated = "v_repeated", "values, a head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, WeightedDim], &[Name::CHeads, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero]).by("`kv_heads=N`")
-            .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]);
+        Row::computed(&[Batch, Heads, AllKeys, WeightedDim]).by("`kv_heads=N`")
+            .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]),
+        reads [CHeads, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero];
     ScoresRaw = "scores_raw", "dot products of queries and keys",
-        Row::computed(SCORES, &[Name::QHeads, Name::QNorm, Name::QClipped, Name::QRot, Name::QRotNorm, Name::QScaled, Name::QAbsorbed, Name::QJoined,
-            Name::CHeads, Name::KLatent, Name::KHeads, Name::KNorm, Name::KClipped, Name::KRot, Name::KJoined, Name::KRotNorm, Name::KShared, Name::KCached, Name::KWithBias, Name::KWithZero, Name::KRepeated]).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]);
+        Row::computed(SCORES).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]),
+        reads [QHeads, QNorm, QClipped, QRot, QRotNorm, QScaled, QAbsorbed, QJoined, CHeads, KLatent, KHeads, KNorm, KClipped,
+            KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero, KRepeated];
     Scores = "scores", "scaled scores",
-        Row::computed(SCORES, &[Name::ScoresRaw]).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]);
-    ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES, &[Name::Scores]).by("`softcap=C`");
+        Row::computed(SCORES).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]), reads [ScoresRaw];
+    ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES).by("`softcap=C`"), reads [Scores];
     ScoresBiased = "scores_biased", "scores plus position biases or a float mask",
-        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::AttnBias, Name::AttnBiasPadded]).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`")
-            .called(&[ranked(LOGITS, 1), ranked(HOOKED, 1), ranked(MASKED, 1)]);
+        Row::computed(SCORES).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`")
+            .called(&[ranked(LOGITS, 1), ranked(HOOKED, 1), ranked(MASKED, 1)]), reads [Scores, ScoresCapped, AttnBias, AttnBiasPadded];
     MaskedScores = "masked_scores", "scores after the mask",
-        Row::computed(SCORES, &[Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::Mask, Name::MaskPadded]).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
-            .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]);
-    Weights = "weights", "attention weights", Row::computed(SCORES, &[Name::Sinks, Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores]).weightless().called(&[known(WEIGHTS)]);
+        Row::computed(SCORES).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
+            .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]), reads [Scores, ScoresCapped, ScoresBiased, Mask, MaskPadded];
+    Weights = "weights", "attention weights", Row::computed(SCORES).weightless().called(&[known(WEIGHTS)]),
+        reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
     Lse = "lse", "log of the rows' sums of exponentials",
-        Row::computed(&[Batch, Heads, Queries], &[Name::Sinks, Name::Scores, Name::ScoresCapped, Name::ScoresBiased, Name::MaskedScores])
-            .by("`lse`").called(&[known(LSE)]);
+        Row::computed(&[Batch, Heads, Queries])
+            .by("`lse`").called(&[known(LSE)]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
     WeightsDropped = "weights_dropped", "attention weights after dropout",
-        Row::computed(SCORES, &[Name::Weights, Name::DropoutKeep, Name::DropoutScale]).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]);
+        Row::computed(SCORES).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]), reads [Weights, DropoutKeep, DropoutScale];
     WeightsMean = "weights_mean", "mean of the weights over the heads",
-        Row::computed(&[Batch, Queries, Keys], &[Name::Weights, Name::WeightsDropped]).weightless().by("`mean_weights`")
-            .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]);
+        Row::computed(&[Batch, Queries, Keys]).weightless().by("`mean_weights`")
+            .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]),
+        reads [Weights, WeightsDropped];
     LatentOutputs = "latent_outputs", "latents, weighted for every head",
-        Row::computed(&[Batch, Heads, Queries, LatentDim], &[Name::CHeads, Name::VRepeated, Name::Weights, Name::WeightsDropped]).by("`absorb`")
-            .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]);
+        Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
+            .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]), reads [CHeads, VRepeated, Weights, WeightsDropped];
     HeadOutputs = "head_outputs", "output of every head",
-        Row::computed(&[Batch, Heads, Queries, ValueDim], &[Name::WV, Name::LatentOutputs, Name::Weights, Name::WeightsDropped, Name::VHeads, Name::VNorm, Name::VClipped, Name::VScaled, Name::VRot, Name::VShared, Name::VCached, Name::VWithBias, Name::VWithZero, Name::VRepeated]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]);
+        Row::computed(&[Batch, Heads, Queries, ValueDim]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]),
+        reads [WV, LatentOutputs, Weights, WeightsDropped, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
+            VWithZero, VRepeated];
     Concat = "concat", "heads side by side",
-        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::HeadOutputs])
-            .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]);
+        Row::computed(&[Batch, Queries, ConcatWidth])
+            .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]), reads [HeadOutputs];
     ConcatNorm = "concat_norm", "heads side by side, normalised",
-        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::Concat, Name::WConcatNorm]).by("`concat_norm=rms`")
-            .called(&[known(&["concat_norm", "attn_sub_norm"]), ranked(ATTN_OUTPUT, 3)]);
+        Row::computed(&[Batch, Queries, ConcatWidth]).by("`concat_norm=rms`")
+            .called(&[known(&["concat_norm", "attn_sub_norm"]), ranked(ATTN_OUTPUT, 3)]), reads [Concat, WConcatNorm];
     Gate = "gate", "gate of the heads' outputs",
-        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::X, Name::WGate, Name::BGate]).by("`gate=sigmoid`")
-            .called(&[known(&["gate", "gate_proj", "gate_score", "gate_states"])]);
+        Row::computed(&[Batch, Queries, ConcatWidth]).by("`gate=sigmoid`")
+            .called(&[known(&["gate", "gate_proj", "gate_score", "gate_states"])]), reads [X, WGate, BGate];
     ConcatGated = "concat_gated", "heads side by side, times what the gate lets through",
-        Row::computed(&[Batch, Queries, ConcatWidth], &[Name::Concat, Name::ConcatNorm, Name::Gate]).by("`gate=sigmoid`")
-            .called(&[known(&["concat_gated", "gated"]), ranked(ATTN_OUTPUT, 4)]);
+        Row::computed(&[Batch, Queries, ConcatWidth]).by("`gate=sigmoid`")
+            .called(&[known(&["concat_gated", "gated"]), ranked(ATTN_OUTPUT, 4)]), reads [Concat, ConcatNorm, Gate];
     Output = "output", "output projection",
-        Row::computed(&[Batch, Queries, Size::Model], &[Name::Concat, Name::ConcatNorm, Name::ConcatGated, Name::WO, Name::BO]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]);
+        Row::computed(&[Batch, Queries, Size::Model]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]),
+        reads [Concat, ConcatNorm, ConcatGated, WO, BO];
 }
 
 /// Which of the two it is, a table does not say.
@@ -329,7 +355,7 @@ impl Name {
         let mut reached = HashSet::new();
         // A step reads only such as stand before it.
         for name in Self::ALL {
-            if name.row().reads.iter().any(|read| from.contains(read) || reached.contains(read)) {
+            if name.reads().iter().any(|read| from.contains(read) || reached.contains(read)) {
                 reached.insert(*name);
             }
         }
@@ -400,7 +426,7 @@ mod tests {
     #[test]
     fn a_step_reads_such_as_stand_before_it() {
         for name in Name::ALL {
-            assert!(name.row().reads.iter().all(|read| read < name), "{name}");
+            assert!(name.reads().iter().all(|read| read < name), "{name}");
         }
     }
 

@@ -1,142 +1,17 @@
-//! The operations that a trace is made of: a closed list, each with its value, axes, formula, terms and cost.
-
-use std::fmt::Debug;
+//! Which operations are there? A closed list of families, each of which answers the questions of [`Operation`].
 
 use candle_core::Tensor;
 
 use super::axis::{Axes, Dim};
-use super::narrow::{Narrowed, Part};
-use super::ops::{Added, Biasing, Heads, Linear, Masking, Rotary, Scaling, Slip, Weighting};
-use super::pattern::Pattern;
-use super::rows::{self, Rows};
-use super::slips::{Knob, Sibling};
-use super::terms::{Reason, Term, Value};
-use super::working::{Move, Working};
+use super::misread::Misread;
+use super::operation::{Operation, by_rows};
+use super::ops::{
+    Added, Biasing, BlockedKeys, ByPosition, Distances, Frequencies, Heads, Linear, Masking, Norm,
+    Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh, Weighting,
+};
+use super::part::Part;
+use super::working::Move;
 use base::error::{Error, Result};
-
-/// What an operation is: everything that there is to know of it, in one place.
-///
-/// The functions get what the operation reads in order. They may be asked with inputs that do not fit, of which
-/// [`Operation::axes`] says so; the others are [`Misread`] then.
-pub trait Operation: Debug {
-    /// The value for these inputs.
-    ///
-    /// # Errors
-    /// If candle fails, as it does for inputs that do not fit.
-    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor>;
-
-    /// How rows of the value follow from the same rows of the first input, which is of this shape: in place of
-    /// [`Operation::value`], for f32. Nothing where they do not, or the inputs do not fit.
-    fn rows<'a>(&'a self, _read: &[usize], _others: &[&'a Tensor]) -> Option<Rows<'a>> {
-        None
-    }
-
-    /// The axes of the value.
-    ///
-    /// # Errors
-    /// If the inputs do not fit.
-    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread>;
-
-    /// The formula with the names of the inputs in it: `scores_raw / √d_k`.
-    ///
-    /// # Errors
-    /// If there are too many or too few inputs.
-    fn formula(&self, names: &[&str]) -> Result<String, Misread>;
-
-    /// The terms whose sum is the value at a cell.
-    ///
-    /// # Errors
-    /// If there is no such cell.
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>>;
-
-    /// What [`Operation::terms`] tells of one cell, as a rule for all of them.
-    fn pattern(&self, _inputs: &[&Axes]) -> Pattern {
-        Pattern::ByCell
-    }
-
-    /// What it works out on the way to a cell, which the terms alone do not show.
-    ///
-    /// # Errors
-    /// If there is no such cell.
-    fn working(&self, _inputs: &[Value], _cell: &[usize]) -> Result<Working> {
-        Ok(Working::Plain)
-    }
-
-    /// Floating-point operations: a multiply-add counts 2, softmax 5 an element (maximum, subtraction, exponential, sum,
-    /// division), a norm 4, a rotation 3, a soft cap 3, moving and selecting numbers nothing.
-    fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128;
-
-    /// Why a cell of a boolean value is true; nothing where it is not, or where the operation only hands on what others
-    /// say.
-    fn reason(&self, _cell: &[usize]) -> Option<Reason> {
-        None
-    }
-
-    /// What a blocked cell becomes, if the operation writes into blocked cells.
-    fn fill(&self) -> Option<f64> {
-        None
-    }
-
-    /// A number of the formula that is worth telling beside it: its name, what it is made of, its value.
-    fn constant(&self) -> Option<(&'static str, String, f64)> {
-        None
-    }
-
-    /// The moves by which code makes the value of its input, one after the other, and the axes after each; nothing where it
-    /// does more than to move numbers, or moves them at once.
-    fn moves(&self, _input: &Axes) -> Vec<(Move, Axes)> {
-        Vec::new()
-    }
-
-    /// The operation for a part of the run alone, whose inputs have these axes; `whole` are those of the whole value.
-    fn narrowed(&self, _part: Part, _inputs: &[&Axes], _whole: &Axes) -> Narrowed {
-        Narrowed::Same
-    }
-
-    /// The numbers in it that code can have wrong.
-    fn knobs(&self) -> Vec<Knob> {
-        Vec::new()
-    }
-
-    /// What people write in its place, for inputs of these axes.
-    fn siblings(&self, _inputs: &[&Axes]) -> Vec<Sibling> {
-        Vec::new()
-    }
-
-    /// Whether the numbers of a row are shares of 1.
-    fn is_share(&self) -> bool {
-        false
-    }
-
-    /// The least and the most that a value can be, where that is known beforehand.
-    fn range(&self) -> Option<(f64, f64)> {
-        None
-    }
-}
-
-/// Inputs that do not fit an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Misread;
-
-impl From<Misread> for Error {
-    fn from(_: Misread) -> Self {
-        Self::tensor(
-            "operation",
-            "cannot be computed from these tensors",
-            "read the inputs that the operation's page names",
-        )
-    }
-}
-
-/// The index of a cell of so many axes.
-pub(super) fn at<const N: usize>(cell: &[usize]) -> Result<[usize; N], Misread> {
-    cell.try_into().map_err(|_| Misread)
-}
-
-/// The inputs of an operation that reads so many.
-pub(super) fn read<const N: usize, T: Copy>(inputs: &[T]) -> Result<[T; N], Misread> {
-    inputs.try_into().map_err(|_| Misread)
-}
 
 /// One step's operation, by its family. The formulas are those of "Attention Is All You Need" (Vaswani et al., 2017),
 /// section 3.2, unless an operation names another source.
@@ -181,10 +56,46 @@ macro_rules! families {
                     $(Self::$family(operation) => operation,)+
                 }
             }
+
+            /// The operation for a part of the run, as [`Operation::narrowed`] has it.
+            pub(super) fn narrowed(
+                &self,
+                part: Part,
+                inputs: &[&Axes],
+                whole: &Axes,
+            ) -> Option<Self> {
+                match self {
+                    Self::Given => Some(Self::Given),
+                    $(Self::$family(own) => own.narrowed(part, inputs, whole).map(Self::$family),)+
+                }
+            }
         }
     };
 }
 families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Slip }
+
+/// Operations that stand within a family.
+macro_rules! within {
+    ($($family:ident::$variant:ident($operation:ident)),+) => {
+        $(impl From<$operation> for Op {
+            fn from(operation: $operation) -> Self {
+                $family::$variant(operation).into()
+            }
+        })+
+    };
+}
+within! {
+    Scaling::Norm(Norm),
+    Scaling::Temperature(Temperature),
+    Rotary::Frequencies(Frequencies),
+    Rotary::Rotate(Rotate),
+    Masking::ByPosition(ByPosition),
+    Masking::Keys(BlockedKeys),
+    Biasing::Distances(Distances),
+    Biasing::Relative(Relative),
+    Slip::Turn(Turn),
+    Slip::Weigh(Weigh)
+}
 
 impl Op {
     /// The operation's value for these inputs. Replaying a trace's steps gives their values again; f64 inputs
@@ -194,7 +105,7 @@ impl Op {
     /// If the number of inputs is not the operation's, or candle refuses them: check with [`Op::axes`] first.
     pub fn eval(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let operation = self.operation();
-        rows::alone(operation, inputs).map_or_else(|| operation.value(inputs), Ok)
+        by_rows(operation, inputs).map_or_else(|| operation.value(inputs), Ok)
     }
 
     /// The axes of the value, from those of the inputs.
@@ -215,10 +126,10 @@ impl Op {
         })
     }
 
-    /// The formula with the names of the tensors in it: `scores_raw / √d_k`.
+    /// The moves that the operation is made of, and the axes after each, as [`Heads::moves`] has them.
     #[must_use]
-    pub fn formula(&self, names: &[&str]) -> String {
-        self.operation().formula(names).unwrap_or_else(|Misread| format!("{self:?}"))
+    pub fn moves(&self, input: &Axes) -> Vec<(Move, Axes)> {
+        if let Self::Heads(heads) = self { heads.moves(input) } else { Vec::new() }
     }
 
     /// Floating-point operations of the step, as [`Operation::flops`] counts them.
@@ -243,13 +154,5 @@ impl Operation for Outside {
 
     fn formula(&self, _: &[&str]) -> Result<String, Misread> {
         Ok("given".to_owned())
-    }
-
-    fn terms(&self, _: &[Value], _: &[usize]) -> Result<Vec<Term>> {
-        Ok(Vec::new())
-    }
-
-    fn flops(&self, _: &[&Axes], _: &Axes) -> u128 {
-        0
     }
 }

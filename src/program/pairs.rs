@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
-use super::op::Misread;
+use super::misread::Misread;
 use base::error::Result;
 
 /// So many numbers are looked at together, so that large tensors are not copied whole.

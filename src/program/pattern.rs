@@ -1,9 +1,10 @@
-//! Which cells a cell is made of, for all cells of a step at once: what [`Operation::terms`](super::Operation::terms) tells
-//! of one cell, as a rule that readers can follow who have the numbers and not the operation.
+//! Which cells is a cell made of? A rule for all cells of a step, which readers can follow who have the numbers and not the
+//! operation; [`Trace::explain`](super::Trace::explain) follows it, too.
 
 use serde::{Serialize, Serializer};
 
 use super::axis::Axes;
+use super::ops::Map;
 
 /// The rule by which every cell of a value is made of cells of the inputs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,6 +56,8 @@ pub enum Multiplier {
     Read(Read),
     /// A number: its name, its value, and the cell that its name tells of, if it tells of one.
     Number(String, #[serde(serialize_with = "any_number")] f64, Option<Read>),
+    /// A number and its name for every place on an axis of the value.
+    Listed(usize, Vec<(String, f64)>),
     /// What a function makes of a cell: its name, the function, and the cell.
     Of(String, Function, Read),
     /// What the row of a cell is multiplied by in a norm: 1 / √(mean of squares + ε).
@@ -83,10 +86,11 @@ pub enum Function {
     Tanh(f64),
     /// x, or ±c where it is beyond.
     Clip(f64),
-    /// σ(x).
-    Sigmoid,
     /// x + c.
     Plus(f64),
+    /// A function without a number in it.
+    #[serde(untagged)]
+    Map(Map),
 }
 
 /// The row of the first input that a norm takes.
@@ -201,6 +205,27 @@ impl Products {
         Self { count, when: None, factors: vec![left.into(), right.into()] }
     }
 
+    /// The formula, where it is plain: of numbers, functions of numbers, or two matrices.
+    fn formula<'a>(&self, name: impl Fn(&Read) -> Option<&'a str>) -> Option<String> {
+        let factor = |factor: &Multiplier| match factor {
+            Multiplier::Read(read) => name(read).map(str::to_owned),
+            Multiplier::Number(_, value, None) => Some(value.to_string()),
+            Multiplier::Of(told, _, read) => Some(told.replace("{}", name(read)?)),
+            _ => None,
+        };
+        let factors = self.factors.iter().map(factor).collect::<Option<Vec<_>>>()?;
+        let product = factors.join(" · ");
+        match (self.count, &self.when, self.factors.as_slice()) {
+            (1, None, _) => Some(product),
+            // What is added up are numbers of rows.
+            (_, None, [Multiplier::Read(left), Multiplier::Read(right)]) => {
+                let is_row = left.at.last() == right.at.last();
+                Some(if is_row { format!("{product}ᵀ") } else { product })
+            }
+            _ => None,
+        }
+    }
+
     /// The same, of some cells.
     pub(super) fn when(self, when: When) -> Self {
         Self { when: Some(when), ..self }
@@ -211,5 +236,35 @@ impl Pattern {
     /// What stands in one cell of an input.
     pub(super) fn moved(read: Read) -> Self {
         Self::Sum(vec![Products::one([read.into()])])
+    }
+
+    /// What the first input holds, and on an axis behind that, in so many places, something else.
+    pub(super) fn behind(
+        inputs: &[&Axes],
+        (axis, count): (usize, usize),
+        other: impl Into<Multiplier>,
+    ) -> Self {
+        let Some(first) = inputs.first() else { return Self::ByCell };
+        let own = first.shape().get(axis).copied().unwrap_or(0);
+        let within = |range| When::Within(axis, range);
+        Self::Sum(vec![
+            Products::one([Read::same(0, first).into()]).when(within([0, own])),
+            Products::one([other.into()]).when(within([own, own + count])),
+        ])
+    }
+
+    /// The formula with the names of the inputs in it, where it is plain.
+    pub(super) fn formula(&self, names: &[&str]) -> Option<String> {
+        let name = |read: &Read| names.get(read.input).copied();
+        Some(match self {
+            Self::Sum(products) => {
+                let products = products.iter().map(|products| products.formula(name));
+                products.collect::<Option<Vec<_>>>()?.join(" + ")
+            }
+            Self::Any(reads) => {
+                reads.iter().map(name).collect::<Option<Vec<_>>>()?.join(tr!(" or "))
+            }
+            Self::ByCell | Self::Softmax { .. } | Self::LogSumExp => return None,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! What a step is to a run, which sizes it has, and what a mask makes of it.
 
-use super::axis::Axis;
+use super::axis::Axis::{self, Batch, Bucket, Head, HeadDim, Input, Key, Model, Query};
 
 /// What a step is to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,109 +19,83 @@ pub enum Role {
     Computed,
 }
 
-/// A length that every run has, and that the axes of its steps are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
-    /// Items of the batch, B.
-    Batch,
-    /// Tokens of X, T.
-    Tokens,
-    /// Query rows that are computed.
-    Queries,
-    /// Keys that the run projects itself.
-    OwnKeys,
-    /// Keys of the cache, P.
-    PastKeys,
-    /// The keys of tokens, S.
-    Keys,
-    /// The same, and the learned one.
-    BiasedKeys,
-    /// All keys that have a score: of tokens, and those that are added to them.
-    AllKeys,
-    /// Features of X, `d_in`.
-    Input,
-    /// Features of the second input, `d_memory`.
-    Memory,
-    /// Features of the model, `d_model`.
-    Model,
-    /// Features that queries are projected from: those of their latent, where they have one, or of X.
-    QueryInput,
-    /// Features that keys and values are projected from: those of their latent, where they have one, or of the input.
-    KeyInput,
-    /// Features that values are projected from: the same, or those of their own input, `d_memory_v`.
-    ValueInput,
-    /// Features of the latent of queries.
-    QueryLatent,
-    /// Features of the latent of keys and values, `d_c`.
-    KeyLatent,
-    /// Features of all query heads, H · `d_k`.
-    QueryWidth,
-    /// Features of all key heads as they are projected, `H_kv` · (`d_k` − `d_r`).
-    KeyWidth,
-    /// Features of all value heads, `H_kv` · `d_v`.
-    ValueWidth,
-    /// Features of the heads side by side, H · `d_v`.
-    ConcatWidth,
-    /// Features of the keys that all heads share, before they are a head, `d_r`.
-    SharedWidth,
-    /// Query heads, H.
-    Heads,
-    /// Key heads, `H_kv`.
-    KeyHeads,
-    /// One head, which all others share.
-    One,
-    /// Features of a head's queries and keys, `d_k`.
-    HeadDim,
-    /// Features of a head's keys of its own, `d_k` − `d_r`.
-    KeyDim,
-    /// Features of keys that all heads share, `d_r`.
-    SharedDim,
-    /// Features of the latent of keys and values as a head, `d_c`.
-    LatentDim,
-    /// Features of queries and keys at their dot product: `d_k`, or of absorbed ones `d_c` + `d_r`.
-    ScoreDim,
-    /// Features of what is weighted: `d_v`, or of absorbed values `d_c`.
-    WeightedDim,
-    /// Features of a head's values, `d_v`.
-    ValueDim,
-    /// Pairs of features that are turned, r / 2.
-    Pairs,
-    /// Rows of a table of relative position biases.
-    Buckets,
+table! {
+    /// A length that every run has, and that the axes of its steps are made of, with the axis that has it.
+    Size: Axis {
+        /// Items of the batch, B.
+        Batch => Batch,
+        /// Tokens of X, T.
+        Tokens => Query,
+        /// Query rows that are computed.
+        Queries => Query,
+        /// Keys that the run projects itself.
+        OwnKeys => Key,
+        /// Keys of the cache, P.
+        PastKeys => Key,
+        /// The keys of tokens, S.
+        Keys => Key,
+        /// The same, and the learned one.
+        BiasedKeys => Key,
+        /// All keys that have a score: of tokens, and those that are added to them.
+        AllKeys => Key,
+        /// Features of X, `d_in`.
+        Input => Input,
+        /// Features of the second input, `d_memory`.
+        Memory => Input,
+        /// Features of the model, `d_model`.
+        Model => Model,
+        /// Features that queries are projected from: those of their latent, where they have one, or of X.
+        QueryInput => Input,
+        /// Features that keys and values are projected from: those of their latent, where they have one, or of the input.
+        KeyInput => Input,
+        /// Features that values are projected from: the same, or those of their own input, `d_memory_v`.
+        ValueInput => Input,
+        /// Features of the latent of queries.
+        QueryLatent => Model,
+        /// Features of the latent of keys and values, `d_c`.
+        KeyLatent => Model,
+        /// Features of all query heads, H · `d_k`.
+        QueryWidth => Model,
+        /// Features of all key heads as they are projected, `H_kv` · (`d_k` − `d_r`).
+        KeyWidth => Model,
+        /// Features of all value heads, `H_kv` · `d_v`.
+        ValueWidth => Model,
+        /// Features of the heads side by side, H · `d_v`.
+        ConcatWidth => Model,
+        /// Features of the keys that all heads share, before they are a head, `d_r`.
+        SharedWidth => Model,
+        /// Query heads, H.
+        Heads => Head,
+        /// Key heads, `H_kv`.
+        KeyHeads => Head,
+        /// One head, which all others share.
+        One => Head,
+        /// Features of a head's queries and keys, `d_k`.
+        HeadDim => HeadDim,
+        /// Features of a head's keys of its own, `d_k` − `d_r`.
+        KeyDim => HeadDim,
+        /// Features of keys that all heads share, `d_r`.
+        SharedDim => HeadDim,
+        /// Features of the latent of keys and values as a head, `d_c`.
+        LatentDim => HeadDim,
+        /// Features of queries and keys at their dot product: `d_k`, or of absorbed ones `d_c` + `d_r`.
+        ScoreDim => HeadDim,
+        /// Features of what is weighted: `d_v`, or of absorbed values `d_c`.
+        WeightedDim => HeadDim,
+        /// Features of a head's values, `d_v`.
+        ValueDim => HeadDim,
+        /// Pairs of features that are turned, r / 2.
+        Pairs => HeadDim,
+        /// Rows of a table of relative position biases.
+        Buckets => Bucket,
+    }
 }
 
 impl Size {
     /// The axis that has this length.
     #[must_use]
     pub fn axis(self) -> Axis {
-        match self {
-            Self::Batch => Axis::Batch,
-            Self::Tokens | Self::Queries => Axis::Query,
-            Self::OwnKeys | Self::PastKeys | Self::Keys | Self::BiasedKeys | Self::AllKeys => {
-                Axis::Key
-            }
-            Self::Input | Self::Memory | Self::QueryInput | Self::KeyInput | Self::ValueInput => {
-                Axis::Input
-            }
-            Self::Model
-            | Self::QueryLatent
-            | Self::KeyLatent
-            | Self::QueryWidth
-            | Self::KeyWidth
-            | Self::ValueWidth
-            | Self::ConcatWidth
-            | Self::SharedWidth => Axis::Model,
-            Self::Heads | Self::KeyHeads | Self::One => Axis::Head,
-            Self::HeadDim
-            | Self::KeyDim
-            | Self::SharedDim
-            | Self::LatentDim
-            | Self::ScoreDim
-            | Self::WeightedDim
-            | Self::ValueDim
-            | Self::Pairs => Axis::HeadDim,
-            Self::Buckets => Axis::Bucket,
-        }
+        self.row()
     }
 }
 

@@ -1,7 +1,6 @@
 //! What there is to know of a step by its name alone: a row of the table of steps.
 
 use super::called::Called;
-use super::name::Name;
 use super::role::{BlockedCells, Role, Size};
 
 /// All that there is to know of a step by its name.
@@ -34,8 +33,6 @@ pub struct Row {
     pub stored: &'static [&'static str],
     /// What all its numbers are in a fresh model, if that draws none.
     pub fresh: Option<f64>,
-    /// The steps that it can read; a run has some of them.
-    pub reads: &'static [Name],
 }
 
 impl Row {
@@ -54,12 +51,11 @@ impl Row {
             called: &[],
             stored: &[],
             fresh: None,
-            reads: &[],
         }
     }
 
-    pub(super) const fn computed(sizes: &'static [Size], reads: &'static [Name]) -> Self {
-        Self { reads, ..Self::new(Role::Computed, sizes) }
+    pub(super) const fn computed(sizes: &'static [Size]) -> Self {
+        Self::new(Role::Computed, sizes)
     }
 
     pub(super) const fn stored(self, names: &'static [&'static str], fresh: f64) -> Self {
@@ -68,10 +64,6 @@ impl Row {
 
     pub(super) const fn drawn(self, names: &'static [&'static str]) -> Self {
         Self { stored: names, ..self }
-    }
-
-    pub(super) const fn made_of(self, reads: &'static [Name]) -> Self {
-        Self { reads, ..self }
     }
 
     pub(super) const fn named(self, name: &'static str, title: &'static str) -> Self {

@@ -7,8 +7,6 @@ use std::ops::{Deref, Range};
 use candle_core::{Device, Shape, Storage, Tensor, WithDType};
 use rayon::prelude::*;
 
-use super::graph::Step;
-use super::op::{Misread, Operation};
 use super::raw::make_ready;
 use base::error::Result;
 
@@ -139,9 +137,11 @@ impl<'a, T: WithDType> Beside<'a, T> {
     }
 }
 
-/// Steps that follow from each other row by row, with what the first of them reads.
+/// Values that follow from each other row by row, and what the first of them is made of.
 pub(super) struct Chain<'a> {
-    read: &'a Tensor,
+    read: Numbers<'a, f32>,
+    /// The shape of the last value so far.
+    shape: Vec<usize>,
     steps: Vec<Rows<'a>>,
 }
 
@@ -149,30 +149,23 @@ pub(super) struct Chain<'a> {
 type Receive<'r> = dyn Fn(usize, usize, &[f32]) -> Result<()> + Sync + 'r;
 
 impl<'a> Chain<'a> {
-    /// A step, which stands at this place, and those behind it that follow from it row by row; `value` gives what was
-    /// computed before. Nothing where its own rows do not follow from those of what it reads first.
-    pub(super) fn of(
-        at: usize,
-        steps: &'a [Step<()>],
-        value: impl Fn(usize) -> Option<&'a Tensor>,
-    ) -> Option<Self> {
-        let read = value(*steps.first()?.inputs.first()?)?;
-        let mut shape = read.dims().to_vec();
-        let mut chain = Vec::new();
-        for step in steps {
-            let [first, others @ ..] = step.inputs.as_slice() else { break };
-            let follows = chain.is_empty() || *first + 1 == at + chain.len();
-            let others: Option<Vec<&Tensor>> = others.iter().map(|at| value(*at)).collect();
-            let others = others.filter(|_| follows && step.is_computed());
-            let Some(rows) = others.and_then(|others| step.op.operation().rows(&shape, &others))
-            else {
-                break;
-            };
-            *shape.last_mut()? = rows.columns;
-            chain.push(rows);
+    /// One that begins with a tensor; nothing where that has no rows of f32.
+    pub(super) fn of(read: &'a Tensor) -> Option<Self> {
+        read.dims().last()?;
+        Some(Self { read: Numbers::of(read)?, shape: read.dims().to_vec(), steps: Vec::new() })
+    }
+
+    /// Goes on with what follows row by row.
+    pub(super) fn add(&mut self, rows: Rows<'a>) {
+        if let Some(columns) = self.shape.last_mut() {
+            *columns = rows.columns;
         }
-        let is_f32 = Numbers::<f32>::of(read).is_some();
-        (is_f32 && !chain.is_empty()).then_some(Self { read, steps: chain })
+        self.steps.push(rows);
+    }
+
+    /// The shape of the last value.
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.shape
     }
 
     /// How many steps it has.
@@ -189,14 +182,11 @@ impl<'a> Chain<'a> {
         is_kept: impl Fn(usize) -> bool,
         receive: &Receive,
     ) -> Result<Vec<Option<Tensor>>> {
-        let steps = &self.steps;
-        let (Some((columns, leading)), Some(numbers)) =
-            (self.read.dims().split_last(), Numbers::<f32>::of(self.read))
-        else {
-            return Err(Misread.into());
-        };
-        let count = numbers.len() / columns;
-        let most = steps.iter().map(|step| step.columns).fold(*columns, usize::max);
+        let Self { read: numbers, shape, steps } = self;
+        let leading = shape.split_last().map_or(&[][..], |(_, leading)| leading);
+        let count = leading.iter().product::<usize>();
+        let columns = numbers.len() / count.max(1);
+        let most = steps.iter().map(|step| step.columns).fold(columns, usize::max);
         let mut values: Vec<Option<Vec<f32>>> = steps
             .iter()
             .enumerate()
@@ -254,15 +244,6 @@ impl<'a> Chain<'a> {
 /// Some rows of a chain: which they are, those that are read, and where those of each step belong that are kept.
 type Piece<'p> = (Range<usize>, &'p [f32], Vec<Option<&'p mut [f32]>>);
 
-/// The value of an operation by its rows, if these follow from those of what it reads first.
-pub(super) fn alone(operation: &dyn Operation, inputs: &[&Tensor]) -> Option<Tensor> {
-    let (read, others) = inputs.split_first()?;
-    let rows = operation.rows(read.dims(), others)?;
-    Numbers::<f32>::of(read)?;
-    let chain = Chain { read, steps: vec![rows] };
-    chain.computed(|_| true, &|_, _, _| Ok(())).ok()?.pop()?
-}
-
 /// Rows in pieces of about so many: of some rows of one matrix, or of several whole ones. They depend on the sizes alone, so
 /// that no number depends on how many threads there are.
 fn pieces_of(count: usize, of_matrix: usize, most: usize) -> Vec<Range<usize>> {
@@ -283,7 +264,10 @@ mod tests {
 
     use super::*;
     use crate::Axis::{self, Batch, Head, HeadDim, Key, Query};
-    use crate::{Axes, EmptyRow, Fill, Given, Linear, Masking, Name, Program, Scaling, Weighting};
+    use crate::operation::by_rows as alone;
+    use crate::{
+        Axes, EmptyRow, Fill, Given, Linear, Masking, Name, Operation, Program, Scaling, Weighting,
+    };
 
     fn numbers(shape: &[usize]) -> Tensor {
         let count: usize = shape.iter().product();
@@ -405,7 +389,7 @@ mod tests {
                 .collect();
             let trace = program.run(&given).expect("runs");
             let value = |at: usize| trace.steps().get(at).map(|step| &step.value);
-            let chain = Chain::of(4, &program.steps()[4..], value).expect("f32");
+            let chain = program.chain(4, value).expect("f32");
             assert_eq!(chain.len(), 5, "all at once");
             for step in trace.steps().iter().filter(|step| step.is_computed()) {
                 let again = trace.replay(step).expect("runs");

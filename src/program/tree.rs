@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use super::cell::Cell;
 use super::graph::Trace;
+use super::name::Name;
+use super::pattern::Pattern;
 use super::terms::Term;
 use base::error::Result;
 
@@ -60,7 +62,8 @@ impl Trace {
     /// If there is no such step, or no such cell in it.
     pub fn follow(&self, cell: &Cell, reach: Reach) -> Result<Followed> {
         let (is_deeper, is_larger) = (false, false);
-        let mut walk = Walk { trace: self, reach, seen: HashMap::new(), is_deeper, is_larger };
+        let (seen, patterns) = (HashMap::new(), HashMap::new());
+        let mut walk = Walk { trace: self, reach, seen, patterns, is_deeper, is_larger };
         let tree = walk.tree(cell, reach.depth)?;
         Ok(Followed { tree, is_deeper: walk.is_deeper, is_larger: walk.is_larger })
     }
@@ -71,6 +74,8 @@ struct Walk<'a> {
     reach: Reach,
     /// The cells that were followed, and how far.
     seen: HashMap<Cell, usize>,
+    /// The rules of the steps that were met.
+    patterns: HashMap<Name, Pattern>,
     is_deeper: bool,
     is_larger: bool,
 }
@@ -84,7 +89,9 @@ impl Walk<'_> {
         self.is_deeper |= depth == 0;
         if !is_above && depth > 0 && self.seen.len() < self.reach.numbers {
             self.seen.insert(cell.clone(), depth);
-            let (mut terms, _) = self.trace.worked_out(step, &cell.index)?;
+            let pattern = self.patterns.entry(step.name);
+            let pattern = pattern.or_insert_with(|| self.trace.pattern(step));
+            let (mut terms, _) = self.trace.worked_out(step, pattern, &cell.index)?;
             let size = |term: &Term| term.value().abs();
             // NaN counts as the largest.
             terms.sort_by(|left, right| size(right).total_cmp(&size(left)));

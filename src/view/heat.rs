@@ -21,11 +21,11 @@ impl Heat {
         if !Self::is_of(step) {
             return Ok(None);
         }
-        let operation = step.op.operation();
-        if let Some((low, high)) = operation.range() {
+        let facts = step.op.operation().facts();
+        if let Some((low, high)) = facts.range {
             return Ok(Some(Self { low, high }));
         }
-        let masked = operation.fill().map_or(f64::NEG_INFINITY, |fill| fill / 2.0);
+        let masked = facts.fill.map_or(f64::NEG_INFINITY, |fill| fill / 2.0);
         let values = values.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let seen = || values.iter().copied().filter(|value| value.is_finite() && *value > masked);
         let heat = Self {

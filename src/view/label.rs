@@ -22,13 +22,13 @@ pub fn is_every(config: &Config, step: Name, (axis, size): Dim) -> bool {
 
 /// The number in a step's formula, and what it is made of: `scale = 1 / √head_dim = 0.500`.
 pub fn constant<V>(step: &Step<V>, decimals: usize) -> Option<String> {
-    let (name, of, value) = step.op.operation().constant()?;
+    let (name, of, value) = step.op.operation().facts().constant?;
     Some(format!("{name} = {of} = {}", number(value, decimals)))
 }
 
 /// What stands in the cells that a step fills; nothing where it is to be rounded as numbers are.
 pub fn fill<V>(step: &Step<V>) -> Option<String> {
-    let fill = step.op.operation().fill().map(|fill| Fill(fill).to_string());
+    let fill = step.op.operation().facts().fill.map(|fill| Fill(fill).to_string());
     fill.filter(|fill| fill.len() <= LONGEST_FILL)
 }
 
@@ -103,7 +103,7 @@ fn named(
 /// head_dim 4)`.
 pub fn moves<V>(program: &Program<V>, step: &Step<V>) -> Vec<String> {
     let Some(input) = program.read_by(step).into_iter().next() else { return Vec::new() };
-    let moves = step.op.operation().moves(&input.axes).into_iter().enumerate();
+    let moves = step.op.moves(&input.axes).into_iter().enumerate();
     moves
         .map(|(at, (how, to))| {
             let how = match how {

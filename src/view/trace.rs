@@ -151,7 +151,7 @@ impl Page<'_> {
         };
         let item = step.axes.item(at);
         let heat = self.view.heatmap.then(|| Heat::of(step, &values)).transpose()?.flatten();
-        let sums = step.op.operation().is_share();
+        let sums = step.op.operation().facts().is_share;
         let label = |at: &Option<usize>| match column {
             Some(column) => self.place(step, column, item, *at),
             None => step.name.to_string(),

@@ -36,7 +36,7 @@ fn adds_up(tree: &Tree) -> Result<(), TestCaseError> {
 /// The moves of a step make its value, to the bit.
 fn moves_make_it(trace: &Trace, step: &Step) -> Result<(), TestCaseError> {
     let Some(input) = trace.read_by(step).into_iter().next() else { return Ok(()) };
-    let all = step.op.operation().moves(&input.axes);
+    let all = step.op.moves(&input.axes);
     let mut tensor = input.value.clone();
     for (how, axes) in &all {
         let next = match how {

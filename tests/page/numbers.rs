@@ -36,6 +36,9 @@ fn runs() -> Vec<(Config, Trace)> {
         json!({"past": CACHED, "x": format!("{CACHED}:x"), "weights": CACHED, "rope": "half", "heads": 4, "kv_heads": 2,
                "batch": null, "seq_len": null, "d_model": null, "d_in": null, "bias": null}),
         json!({"segments": [[2, 3], [4, 1]], "scale": 0.3, "chunk": 2}),
+        json!({"add_bias_kv": true, "add_zero_attn": true, "d_model": 18, "gate": "softplus", "alibi": true, "rope": "half",
+               "rope_dims": 2, "rope_scaling": {"type": "linear", "factor": 2.0}, "q_temperature": 0.2,
+               "q_temperature_floor": 2, "positions": [[0, 1, 5, 6, 7], [2, 3, 4, 8, 9]]}),
     ];
     let run = |own: Value| {
         let mut all = sizes.clone();

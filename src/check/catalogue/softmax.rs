@@ -6,7 +6,7 @@ use super::{Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
 use config;
-use program::{CHUNK, EmptyRow, Fill, KeepSome, Kind, Masking, Name, Weighting, chunk};
+use program::{CHUNK, EmptyRow, Fill, KeepSome, Kind, Masking, Name, Weigh, Weighting, chunk};
 
 const EMPTY: &str = "It shows only where every key of a query is masked.";
 const CHOOSE: &str = "choose one convention: `empty_rows` and `mask_fill` say which";
@@ -135,7 +135,7 @@ fn filled(run: &Situation, fills: &[f64]) -> Result<Vec<Edits>> {
 }
 
 fn over(axis_from_last: usize) -> Result<Vec<Edits>> {
-    one([replace(Name::Weights, Weighting::Softmax { empty_row: EmptyRow::Nan, axis_from_last })])
+    one([replace(Name::Weights, Weigh::Over(vec![axis_from_last]))])
 }
 
 /// Dropout by what was found, if each of its cells is 0 or the right weight times one factor above 1.

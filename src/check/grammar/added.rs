@@ -2,7 +2,8 @@
 
 use super::Grammar;
 use crate::candidate::cost;
-use program::{Added, Change, Edit, Kind, Name};
+use candle_core::{Device, Tensor};
+use program::{Block, Change, Edit, Kind, Name, Slip};
 
 impl Grammar<'_> {
     /// What is as if there were no learned key, none of zeros, or neither: none of them has a score.
@@ -39,7 +40,11 @@ impl Grammar<'_> {
         for (_, at, from, count, told) in
             all.into_iter().filter(|(is_there, _, _, count, _)| *is_there && is_new(*count))
         {
-            let hidden = Change::Before(0, Added::Hide { from, count }.into(), Vec::new());
+            let hidden = (0..sizes.keys() + sizes.added_keys())
+                .map(|key| u8::from((from..from + count).contains(&key)));
+            let Ok(cells) = Tensor::from_iter(hidden, &Device::Cpu) else { continue };
+            let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
+            let hidden = Change::Before(0, block.into(), Vec::new());
             let edits = vec![Edit::new(Name::Weights, hidden)];
             self.add_all(Kind::Omitted, cost::COMMON, edits, at, told);
         }

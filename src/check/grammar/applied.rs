@@ -13,7 +13,7 @@ pub fn functions() -> Vec<(Op, String)> {
         (tr!("LayerNorm (ε 1e-6)"), Norm { is_centred: true, ..Norm::rms(1e-6) }),
         (tr!("an L2 norm"), Norm { is_mean: false, ..Norm::rms(0.0) }),
     ];
-    let norms = norms.into_iter().map(|(name, norm)| (Slip::Norm(norm).into(), name.to_owned()));
+    let norms = norms.into_iter().map(|(name, norm)| (norm.into(), name.to_owned()));
     let clips = [1.0, 2.0, 5.0, 10.0, 30.0, 50.0].into_iter();
     let clips =
         clips.map(|limit| (Scaling::Clip { limit }.into(), tr!("clipping at ±{limit}", limit)));

@@ -2,7 +2,6 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use base::lang;
 use program::{
     Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip, Step, Stream, StreamSlip,
     Weighting,
@@ -45,7 +44,7 @@ impl Grammar<'_> {
         blocks.push(halves);
         blocks.sort_unstable();
         blocks.dedup();
-        for (slip, told) in StreamSlip::ALL.map(|(slip, told)| (slip, lang::text(told))) {
+        for (slip, told) in StreamSlip::ALL.map(|slip| (slip, slip.told())) {
             // Without a rest there is nothing to go wrong with it.
             let is_of_rest = matches!(slip, StreamSlip::FullBlocks | StreamSlip::Padded);
             let fits = |block: &usize| {

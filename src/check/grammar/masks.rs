@@ -12,7 +12,7 @@ impl Grammar<'_> {
         let Some(weights) = self.right.step(Name::Weights) else { return };
         let (at, scores, fill) = match self.right.step(Name::MaskedScores) {
             Some(step) => {
-                (step, self.right.read_by(step).first().copied(), step.op.operation().fill())
+                (step, self.right.read_by(step).first().copied(), step.op.operation().facts().fill)
             }
             None => (weights, self.right.read_by(weights).first().copied(), None),
         };
@@ -75,7 +75,7 @@ impl Grammar<'_> {
                 if self.right.step(mask).is_none() {
                     continue;
                 }
-                let add = Slip::AddTimes { factor, addend };
+                let add = Slip::Add { factor, addend };
                 let change = Change::Become(add.into(), vec![scores, mask]);
                 let told = told.replacen("the mask", mask.as_str(), 1);
                 self.add(Kind::Mask, cost::COMMON, step.name, change, told);

@@ -1,11 +1,10 @@
 //! Numbers that are wrong: which ones people write, and what a number may come from.
 
 use super::Grammar;
-use crate::candidate::Candidate;
-use crate::candidate::cost;
-use crate::mistakes::knobs;
+use crate::candidate::{Candidate, cost};
+use crate::mistakes::{Knob, Range, knobs};
 use config::Sizes;
-use program::{Change, Kind, Knob, Name, Op, Range, Scaling, Slip, Step};
+use program::{Change, Kind, Name, Op, Scaling, Slip, Step};
 
 impl Grammar<'_> {
     /// The numbers of a step's operation as people write them.
@@ -71,7 +70,7 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
 
 /// The mistake that a number is added to a step's value.
 pub fn shifted(at: Name, addend: f64) -> Candidate {
-    let change = Change::After(Slip::Shift { addend }.into(), Vec::new());
+    let change = Change::After(Slip::Add { factor: 1.0, addend }.into(), Vec::new());
     let told = tr!("{addend} is added to it", addend = short(addend));
     Candidate::at(at, Kind::Inserted, cost::RARE, change, told).with_number("addend", 0.0, addend)
 }

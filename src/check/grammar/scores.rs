@@ -2,7 +2,6 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use base::lang;
 use program::{Biasing, Cells, Change, Kind, Name, Op, ScoreSlip, SinkSlip, Slip, Step};
 
 impl Grammar<'_> {
@@ -45,8 +44,8 @@ impl Grammar<'_> {
             }
         }
         if read.contains(&Name::Sinks) {
-            for (slip, kind, told) in SinkSlip::ALL {
-                let told = lang::text(told);
+            for slip in SinkSlip::ALL {
+                let (kind, told) = slip.told();
                 let change = Change::Replace(Slip::Scores(ScoreSlip::Sinks(slip)).into());
                 self.add(kind, cost::PLAIN, step.name, change, told);
             }

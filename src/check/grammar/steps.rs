@@ -6,8 +6,8 @@ use super::{Grammar, after};
 use crate::candidate::cost;
 use crate::mistakes::siblings;
 use program::{
-    Added, Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing,
-    Rearrange, Role, Rotary, Rotate, Scaling, ScoreSlip, Slip, Step, Weigh, Weighting,
+    Change, Edit, EmptyRow, Heads, Kind, Linear, Map, Masking, Name, Norm, Op, Pairing, Rearrange,
+    Role, Rotary, Rotate, Scaling, ScoreSlip, Slip, Step, Weigh, Weighting,
 };
 
 impl Grammar<'_> {
@@ -42,7 +42,7 @@ impl Grammar<'_> {
         }
         if let ([x, weight, bias @ ..], Op::Scaling(Scaling::Norm(norm))) = (&read[..], &step.op) {
             let own = |read: Vec<Name>, offset: f64| {
-                Change::Become(Slip::Norm(Norm { offset, ..norm.slip() }).into(), read)
+                Change::Become(Norm { offset, ..norm.clone() }.into(), read)
             };
             let all = match bias {
                 [bias] => tr!(
@@ -58,7 +58,7 @@ impl Grammar<'_> {
                 let change = own(vec![*x, *weight], norm.offset);
                 self.add(Kind::Omitted, cost::COMMON, step.name, change, told);
                 let told = tr!("the norm's weight, {weight}, is not used", weight);
-                let biased = after(Slip::Sum, &[*bias]);
+                let biased = after(Slip::SUM, &[*bias]);
                 let edits = [own(vec![*x], 0.0), biased].map(|change| Edit::new(step.name, change));
                 self.add_all(Kind::Omitted, cost::COMMON, edits.into(), step.name, told);
             }
@@ -77,7 +77,7 @@ impl Grammar<'_> {
         let change = after(step.op.clone(), beside);
         self.add(Kind::Repeated, cost::COMMON, step.name, change, tr!("the step is made twice"));
         if let ([_, _, bias], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) {
-            let twice = after(Slip::Sum, &[*bias]);
+            let twice = after(Slip::SUM, &[*bias]);
             self.add(Kind::Repeated, cost::PLAIN, step.name, twice, tr!("the bias is added twice"));
         }
     }
@@ -102,16 +102,7 @@ impl Grammar<'_> {
         let read = self.right.read_by(step);
         let axes: Vec<_> = read.iter().map(|read| &read.axes).collect();
         for sibling in siblings(&step.op, &axes) {
-            let change = match &sibling.op {
-                // They read what comes first alone.
-                Op::Slip(Slip::Weigh(_) | Slip::Map(_) | Slip::Scores(ScoreSlip::Cap { .. }))
-                | Op::Added(Added::Zeros { .. }) => {
-                    let first = read.first().map(|read| read.name).into_iter().collect();
-                    Change::Become(sibling.op.clone(), first)
-                }
-                op => Change::Replace(op.clone()),
-            };
-            self.add(sibling.kind, cost::COMMON, step.name, change, sibling.told);
+            self.add(sibling.kind, cost::COMMON, step.name, sibling.change, sibling.told);
         }
     }
 
@@ -146,7 +137,7 @@ impl Grammar<'_> {
         }
         for other in self.same_shape(step) {
             let told = tr!("{other} is added to it", other);
-            self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::Sum, &[other]), told);
+            self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::SUM, &[other]), told);
             let told = tr!("it is multiplied by {other}", other);
             self.add(Kind::Inserted, cost::ODD, step.name, after(Slip::Product, &[other]), told);
         }
@@ -165,7 +156,7 @@ impl Grammar<'_> {
             let fits = self.right.step(bias).is_some_and(|_| !own.contains(&bias));
             if fits {
                 let told = tr!("{bias} is added to it", bias);
-                self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::Sum, &[bias]), told);
+                self.add(Kind::Inserted, cost::RARE, step.name, after(Slip::SUM, &[bias]), told);
             }
         }
         self.of_others(step);
@@ -243,7 +234,7 @@ impl Grammar<'_> {
                 );
             }
             if name == Name::Sinks {
-                let twice = Slip::Shift { addend: std::f64::consts::LN_2 }.into();
+                let twice = Slip::Add { factor: 1.0, addend: std::f64::consts::LN_2 }.into();
                 let change = Change::Before(slot, twice, Vec::new());
                 self.add(
                     Kind::Repeated,
@@ -267,7 +258,7 @@ impl Grammar<'_> {
             }
         }
         if let Op::Linear(Linear::DotProduct) = step.op {
-            let norm = || Slip::Norm(Norm { is_mean: false, ..Norm::rms(0.0) }).into();
+            let norm = || Norm { is_mean: false, ..Norm::rms(0.0) }.into();
             let edits =
                 (0..2).map(|slot| Edit::new(step.name, Change::Before(slot, norm(), Vec::new())));
             let told = tr!(
@@ -330,7 +321,7 @@ impl Grammar<'_> {
             .map(|other| (other.name, own.get(2) == Some(&other.name)))
             .collect();
         for (other, is_own_bias) in others {
-            let add = Change::Before(slot, Slip::Sum.into(), vec![other]);
+            let add = Change::Before(slot, Slip::SUM.into(), vec![other]);
             let told = tr!("{other} is added to {name}, which it reads", other, name);
             if is_own_bias {
                 let without = Change::Read(own.iter().copied().take(2).collect());

@@ -1,13 +1,134 @@
 //! What can code get wrong within one operation: its numbers, and what people write in its place?
 
-use program::{Axes, Knob, Op, Sibling};
+mod added;
+mod bias;
+mod mask;
+mod norm;
+mod positions;
+mod rotary;
+mod scaling;
+mod weights;
+
+use base::lang;
+use program::{Axes, Change, Kind, Linear, Op, Slip};
 
 /// The numbers of an operation that code can have wrong.
 pub fn knobs(op: &Op) -> Vec<Knob> {
-    op.operation().knobs()
+    match op {
+        Op::Scaling(own) => scaling::knobs(own),
+        Op::Rotary(own) => rotary::knobs(own),
+        Op::Masking(own) => mask::knobs(own),
+        Op::Biasing(own) => bias::knobs(own),
+        Op::Weighting(own) => weights::knobs(own),
+        Op::Given | Op::Linear(_) | Op::Heads(_) | Op::Added(_) | Op::Slip(_) => Vec::new(),
+    }
 }
 
 /// What people write in the place of an operation, for inputs of these axes.
 pub fn siblings(op: &Op, inputs: &[&Axes]) -> Vec<Sibling> {
-    op.operation().siblings(inputs)
+    match op {
+        Op::Linear(own) => of_linear(own),
+        Op::Heads(own) => added::of_heads(own, inputs),
+        Op::Added(own) => added::siblings(own, inputs),
+        Op::Scaling(own) => scaling::siblings(own, inputs),
+        Op::Rotary(own) => rotary::siblings(own),
+        Op::Masking(own) => mask::siblings(own),
+        Op::Biasing(own) => bias::siblings(own),
+        Op::Weighting(own) => weights::siblings(own, inputs),
+        Op::Given | Op::Slip(_) => Vec::new(),
+    }
+}
+
+fn of_linear(own: &Linear) -> Vec<Sibling> {
+    match own {
+        Linear::DotProduct => {
+            let told = tr!("the negative squared distance in place of the dot product");
+            vec![Sibling::new(Slip::SquaredDistance, Kind::Replaced, told)]
+        }
+        Linear::Project { .. } | Linear::WeightedSum | Linear::Absorb | Linear::Expand => {
+            Vec::new()
+        }
+    }
+}
+
+/// A number of an operation that code can have wrong.
+pub struct Knob {
+    /// What it is called.
+    pub name: &'static str,
+    /// The number as it is meant.
+    pub value: f64,
+    /// Which numbers it can be.
+    pub range: Range,
+    /// Numbers that people write there.
+    pub common: Vec<f64>,
+    /// The operation with another number; nothing where that makes no sense.
+    pub with: Box<dyn Fn(f64) -> Option<Op>>,
+}
+
+/// Which numbers an operation's number can be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Range {
+    /// Any; the value grows in proportion to it.
+    Factor,
+    /// Any; it stands in cells of the value as it is.
+    Cell,
+    /// Above 0.
+    Positive,
+    /// Above 0, and one that configs state: whole, or of few digits.
+    Stated,
+    /// Whole numbers within these bounds.
+    Whole(i64, i64),
+}
+
+impl Knob {
+    /// A number of an operation, which `set` changes, and says whether the operation makes sense then.
+    fn new<T: Clone + Into<Op> + 'static>(
+        own: &T,
+        (name, value): (&'static str, f64),
+        range: Range,
+        common: &[f64],
+        set: impl Fn(&mut T, f64) -> bool + 'static,
+    ) -> Self {
+        let own = own.clone();
+        let with = move |value| {
+            let mut other = own.clone();
+            set(&mut other, value).then(|| other.into())
+        };
+        Self { name, value, range, common: common.to_vec(), with: Box::new(with) }
+    }
+}
+
+/// What people write in the place of an operation.
+pub struct Sibling {
+    /// The change of the step.
+    pub change: Change,
+    /// What kind of mistake it is.
+    pub kind: Kind,
+    /// What the code does then: a clause that goes on behind the step's name and a colon.
+    pub told: String,
+}
+
+impl Sibling {
+    /// Another operation.
+    fn new(op: impl Into<Op>, kind: Kind, told: impl Into<String>) -> Self {
+        Self { change: Change::Replace(op.into()), kind, told: told.into() }
+    }
+
+    /// One more operation, on its value.
+    fn after(op: impl Into<Op>, kind: Kind, told: impl Into<String>) -> Self {
+        Self { change: Change::After(op.into(), Vec::new()), kind, told: told.into() }
+    }
+}
+
+/// What changes one thing in an operation, with the clause that tells it.
+type Other<'a, T> = (&'a str, fn(&mut T));
+
+/// Operations of which each differs in one thing.
+fn others<T: Clone + Into<Op>>(own: &T, kind: Kind, rows: &[Other<T>]) -> Vec<Sibling> {
+    let other = |(told, change): &Other<T>| {
+        let mut other = own.clone();
+        change(&mut other);
+        Sibling::new(other, kind, lang::text(told))
+    };
+    rows.iter().map(other).collect()
 }

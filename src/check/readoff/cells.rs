@@ -117,7 +117,7 @@ fn blocked(scope: &Scope, step: &Step, found: &Tensor) -> Result<Option<Candidat
     if found.dims() != right.dims() {
         return Ok(None);
     }
-    let own = if at == Name::MaskedScores { step.op.operation().fill() } else { None };
+    let own = if at == Name::MaskedScores { step.op.operation().facts().fill } else { None };
     let cells_found = cells(found)?;
     let least = cells_found.iter().copied().fold(f64::INFINITY, f64::min);
     let (is_blocked, fill) = if at == Name::MaskedScores {

@@ -40,7 +40,7 @@ pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
         told = lang::list(&told),
         meant
     );
-    let turn = Slip::Turn(Turn { first: firsts, own: None, ..rotate.turn() });
+    let turn = Slip::Turn(Turn::counted(rotate, firsts));
     all.push(Candidate::new(
         Kind::Parameter,
         cost::FITTED,
@@ -83,7 +83,7 @@ fn token_positions(scope: &Scope, at: Name, rotation: &Rotation) -> Result<Optio
         items.collect::<Vec<_>>().join("; ")
     };
     let summary = tr!("{at}: the tokens' positions are {told}", at, told);
-    let turn = Slip::Turn(Turn { places, ..rotate.turn() });
+    let turn = Slip::Turn(Turn { places, ..Turn::of(rotate.clone()) });
     Ok(Some(Candidate::new(
         Kind::Parameter,
         cost::FITTED,
@@ -101,7 +101,7 @@ fn keys(scope: &Scope) -> usize {
 /// The first position in a range that comes nearest to recorded heads.
 fn first_position(rotation: &Rotation, range: RangeInclusive<i64>) -> Result<Option<i64>> {
     least(range, |first| {
-        let turn = Turn { first: vec![first], own: None, ..rotation.rotate.turn() };
+        let turn = Turn::counted(rotation.rotate, vec![first]);
         let value = Op::from(Slip::Turn(turn)).eval(&[rotation.heads, rotation.freqs])?;
         distance(rotation.found, &value)
     })

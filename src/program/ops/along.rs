@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use crate::axis::Dim;
-use crate::narrow::Part;
+use crate::part::Part;
 
 /// What becomes of the places of one axis.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,18 +53,6 @@ impl Along {
             Self::Take(places) => places.len() == *size && places.iter().all(|place| place < size),
             Self::Each(factors) => factors.len() == *size,
             Self::Zero(_) | Self::Slide | Self::Reduce { .. } | Self::Accumulate => true,
-        }
-    }
-
-    pub(super) fn formula(&self, x: &str) -> String {
-        match self {
-            Self::Take(places) => format!("{x} at {places:?}"),
-            Self::Zero(places) => format!("{x}, 0 at {places:?}"),
-            Self::Slide => format!("{x}, one place later"),
-            Self::Reduce { is_mean: true } => format!("mean of {x}"),
-            Self::Reduce { is_mean: false } => format!("sum of {x}"),
-            Self::Accumulate => format!("running sum of {x}"),
-            Self::Each(factors) => format!("{x} · {factors:?}"),
         }
     }
 

@@ -12,7 +12,8 @@ use std::f64::consts::{PI, TAU};
 
 use candle_core::DType;
 
-use super::rope_scaling::{Llama3, Longrope, RopeScaling, Yarn};
+use super::rope_scaling::{Llama3, RopeScaling, Yarn};
+use crate::pattern::{Multiplier, Pattern, Products};
 use base::error::{Error, Result};
 
 /// (pairs): the frequencies of a run's rotary positions.
@@ -49,9 +50,21 @@ pub struct Frequencies {
 }
 
 impl Frequencies {
-    /// The powers of the base, unscaled.
-    pub(super) fn powers(&self) -> impl Iterator<Item = f32> {
-        inverses(self.dims, self.base as f32)
+    /// Every frequency: a power of the base, and what the scaling makes of that.
+    pub(super) fn pattern(&self) -> Pattern {
+        let Ok(numbers) = self.numbers() else { return Pattern::ByCell };
+        let Self { dims, base, scaling, .. } = self;
+        let powers: Vec<f64> = inverses(*dims, *base as f32).map(f64::from).collect();
+        let named = powers.iter().enumerate();
+        let named = named.map(|(pair, power)| (format!("{base}^(−{} / {dims})", 2 * pair), *power));
+        let mut factors = vec![Multiplier::Listed(0, named.collect())];
+        factors.extend(scaling.as_ref().map(|scaling| {
+            let name = tr!("{kind} scaling", kind = scaling.kind());
+            let scaled = numbers.iter().zip(&powers);
+            let scaled = scaled.map(|(number, power)| (name.clone(), f64::from(*number) / power));
+            Multiplier::Listed(0, scaled.collect())
+        }));
+        Pattern::Sum(vec![Products::one(factors)])
     }
 
     /// The numbers, in the 32 bits that they are computed in.
@@ -108,87 +121,6 @@ impl Frequencies {
             return Err(Error::config(what, "give a base above 1, such as 10000"));
         }
         Ok(values)
-    }
-}
-
-/// A number of a scaling: its name, its value, and the scaling with another one.
-type ScalingNumber = (&'static str, f64, fn(&RopeScaling, f64) -> RopeScaling);
-
-/// Changes one number of a scaling.
-macro_rules! numbers_of {
-    ($own:expr, $variant:ident, $($field:ident),+) => {
-        vec![$((
-            stringify!($field),
-            $own.$field as f64,
-            (|scaling: &RopeScaling, value: f64| match scaling {
-                RopeScaling::$variant(own) => {
-                    let mut own = own.clone();
-                    own.$field = value as _;
-                    RopeScaling::$variant(own)
-                }
-                other => other.clone(),
-            }) as fn(&RopeScaling, f64) -> RopeScaling,
-        )),+]
-    };
-}
-
-impl Frequencies {
-    /// The numbers of the scaling that code can have wrong.
-    pub(super) fn scaling_numbers(&self) -> Vec<ScalingNumber> {
-        match &self.scaling {
-            // Of `longrope` the one list or the other is taken.
-            None | Some(RopeScaling::Default | RopeScaling::Longrope(_)) => Vec::new(),
-            Some(RopeScaling::Linear { factor }) => {
-                vec![("factor", *factor, |_, factor| RopeScaling::Linear { factor })]
-            }
-            Some(RopeScaling::Dynamic { factor, .. }) => {
-                vec![("factor", *factor, |scaling, factor| match scaling {
-                    RopeScaling::Dynamic { max_position_embeddings, .. } => RopeScaling::Dynamic {
-                        factor,
-                        max_position_embeddings: *max_position_embeddings,
-                    },
-                    other => other.clone(),
-                })]
-            }
-            Some(RopeScaling::Llama3(own)) => numbers_of!(
-                own,
-                Llama3,
-                factor,
-                original_max_position_embeddings,
-                low_freq_factor,
-                high_freq_factor
-            ),
-            Some(RopeScaling::Yarn(own)) => numbers_of!(
-                own,
-                Yarn,
-                factor,
-                original_max_position_embeddings,
-                beta_fast,
-                beta_slow
-            ),
-            Some(RopeScaling::Proportional(own)) => {
-                numbers_of!(own, Proportional, partial_rotary_factor, factor)
-            }
-        }
-    }
-
-    /// The same with the other list of factors, and what is said of it; of proportional frequencies, with those of the part
-    /// that turns.
-    pub(super) fn exchanged(&self) -> Option<(Self, String)> {
-        match &self.scaling {
-            Some(RopeScaling::Longrope(own)) => {
-                let is_long = own.is_long(self.positions);
-                let (right, wrong) =
-                    if is_long { (tr!("long"), tr!("short")) } else { (tr!("short"), tr!("long")) };
-                let (short_factor, long_factor) =
-                    (own.long_factor.clone(), own.short_factor.clone());
-                let other = Longrope { short_factor, long_factor, ..own.clone() };
-                let scaling = Some(RopeScaling::Longrope(other));
-                let told = tr!("the {wrong} factors are taken, not the {right} ones", wrong, right);
-                Some((Self { scaling, ..self.clone() }, told))
-            }
-            _ => None,
-        }
     }
 }
 

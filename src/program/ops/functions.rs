@@ -1,181 +1,62 @@
-//! Functions and norms that are applied where they do not belong, and what stands where softmax should.
+//! Functions of single numbers, and what stands where softmax should.
 
-use candle_core::{D, Tensor};
+use candle_core::{D, Device, Tensor};
+use serde::Serialize;
 
-use super::norm::of_heads;
+use base::error::Result;
 
-/// A function of every number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Map {
-    /// max(x, 0).
-    Relu,
-    /// x · Φ(x).
-    Gelu,
-    /// x · σ(x).
-    Silu,
-    /// tanh(x).
-    Tanh,
-    /// σ(x).
-    Sigmoid,
-    /// exp(x).
-    Exp,
-    /// −x.
-    Negative,
-    /// |x|.
-    Absolute,
-    /// x².
-    Square,
-    /// ln(1 + exp(x)).
-    Softplus,
-    /// x, and exp(x) − 1 below 0.
-    Elu,
-    /// x / (1 + |x|).
-    Softsign,
-    /// ln(x).
-    Log,
+/// What a function makes of every number of a tensor.
+type Function = fn(&Tensor) -> candle_core::Result<Tensor>;
+
+table! {
+    /// A function of every number.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    Map: (&'static str, Function) {
+        /// max(x, 0).
+        Relu => ("ReLU", Tensor::relu),
+        /// x · Φ(x).
+        Gelu => ("GELU", Tensor::gelu_erf),
+        /// x · σ(x).
+        Silu => ("SiLU", Tensor::silu),
+        /// tanh(x).
+        Tanh => ("tanh", Tensor::tanh),
+        /// σ(x).
+        Sigmoid => ("sigmoid", candle_nn::ops::sigmoid),
+        /// exp(x).
+        Exp => ("exp", Tensor::exp),
+        /// −x.
+        Negative => (tr!("a minus sign"), Tensor::neg),
+        /// |x|.
+        Absolute => (tr!("an absolute value"), Tensor::abs),
+        /// x².
+        Square => (tr!("a square"), Tensor::sqr),
+        /// ln(1 + exp(x)).
+        Softplus => ("softplus", |x| x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?),
+        /// x, and exp(x) − 1 below 0.
+        Elu => ("ELU", |x| x.elu(1.0)),
+        /// x / (1 + |x|).
+        Softsign => ("softsign", |x| x.broadcast_div(&(x.abs()? + 1.0)?)),
+        /// ln(x).
+        Log => (tr!("a logarithm"), Tensor::log),
+    }
 }
 
 impl Map {
-    /// Every function.
-    pub const ALL: [Self; 13] = [
-        Self::Relu,
-        Self::Gelu,
-        Self::Silu,
-        Self::Tanh,
-        Self::Sigmoid,
-        Self::Exp,
-        Self::Negative,
-        Self::Absolute,
-        Self::Square,
-        Self::Softplus,
-        Self::Elu,
-        Self::Softsign,
-        Self::Log,
-    ];
-
     /// What people call it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Relu => "ReLU",
-            Self::Gelu => "GELU",
-            Self::Silu => "SiLU",
-            Self::Tanh => "tanh",
-            Self::Sigmoid => "sigmoid",
-            Self::Exp => "exp",
-            Self::Negative => tr!("a minus sign"),
-            Self::Absolute => tr!("an absolute value"),
-            Self::Square => tr!("a square"),
-            Self::Softplus => "softplus",
-            Self::Elu => "ELU",
-            Self::Softsign => "softsign",
-            Self::Log => tr!("a logarithm"),
-        }
+        self.row().0
     }
 
     pub(super) fn value(self, x: &Tensor) -> candle_core::Result<Tensor> {
-        match self {
-            Self::Relu => x.relu(),
-            Self::Gelu => x.gelu_erf(),
-            Self::Silu => x.silu(),
-            Self::Tanh => x.tanh(),
-            Self::Sigmoid => candle_nn::ops::sigmoid(x),
-            Self::Exp => x.exp(),
-            Self::Negative => x.neg(),
-            Self::Absolute => x.abs(),
-            Self::Square => x.sqr(),
-            Self::Softplus => x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?,
-            Self::Elu => x.elu(1.0),
-            Self::Softsign => x.broadcast_div(&(x.abs()? + 1.0)?),
-            Self::Log => x.log(),
-        }
-    }
-}
-
-/// A norm over some axes.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::struct_excessive_bools, reason = "each can be wrong by itself")]
-pub struct Norm {
-    /// Whether the mean is subtracted first.
-    pub is_centred: bool,
-    /// Whether squares are averaged; else they are added up, as the L2 norm does.
-    pub is_mean: bool,
-    /// What is added to the mean of the squares.
-    pub eps: f64,
-    /// Whether ε is added to the root, not below it.
-    pub is_eps_outside: bool,
-    /// The axes that one norm runs over, counted from the last.
-    pub over: Vec<usize>,
-    /// What is added to the weight.
-    pub offset: f64,
-    /// What the mean of the squares is raised to: ½ for the root.
-    pub power: f64,
-    /// Which squares are averaged.
-    pub squares: Squares,
-}
-
-/// Which squares a norm averages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Squares {
-    /// Those of the numbers that it divides.
-    Own,
-    /// Those of the numbers before the mean was subtracted.
-    Raw,
-    /// Those of the numbers less their mean.
-    Variance,
-    /// The same, divided by their number less 1, as `torch.std` does.
-    Unbiased,
-}
-
-impl Norm {
-    /// x / √(mean(x²) + ε) over the last axis.
-    #[must_use]
-    pub fn rms(eps: f64) -> Self {
-        let over = vec![1];
-        Self {
-            is_centred: false,
-            is_mean: true,
-            eps,
-            is_eps_outside: false,
-            over,
-            offset: 0.0,
-            power: 0.5,
-            squares: Squares::Own,
-        }
+        self.row().1(x)
     }
 
-    pub(super) fn value(&self, x: &Tensor, others: &[&Tensor]) -> candle_core::Result<Tensor> {
-        let axes: Vec<usize> =
-            self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect();
-        let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
-        let raw = x;
-        let x = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
-        let count: usize = axes.iter().map(|axis| x.dims().get(*axis).unwrap_or(&1)).product();
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-        let count = count as f64;
-        let mut squares = mean(&match self.squares {
-            Squares::Own => x.sqr()?,
-            Squares::Raw => raw.sqr()?,
-            Squares::Variance | Squares::Unbiased => raw.broadcast_sub(&mean(raw)?)?.sqr()?,
-        })?;
-        if !self.is_mean {
-            squares = (squares * count)?;
-        } else if self.squares == Squares::Unbiased {
-            squares = (squares * (count / (count - 1.0)))?;
-        }
-        let root = if self.is_eps_outside {
-            (squares.powf(self.power)? + self.eps)?
-        } else {
-            (squares + self.eps)?.powf(self.power)?
-        };
-        let mut normed = x.broadcast_div(&root)?;
-        if let [weight, ..] = others {
-            normed = normed.broadcast_mul(&of_heads(weight)?.affine(1.0, self.offset)?)?;
-        }
-        match others {
-            [_, bias] => normed.broadcast_add(&of_heads(bias)?),
-            _ => Ok(normed),
-        }
+    /// That of one number.
+    pub(crate) fn of(self, x: f64) -> Result<f64> {
+        let value = self.value(&Tensor::new(&[x], &Device::Cpu)?)?.to_vec1::<f64>()?;
+        Ok(value.first().copied().unwrap_or(f64::NAN))
     }
 }
 
@@ -184,8 +65,8 @@ impl Norm {
 pub enum Weigh {
     /// Softmax over several axes together, counted from the last.
     Over(Vec<usize>),
-    /// 2^s / Σ 2^s.
-    BaseTwo,
+    /// Softmax of the scores times a number: ln 2 for base 2.
+    OfTimes(f64),
     /// The logarithm of softmax.
     Log,
     /// exp(s) / (n + Σ exp(s)).
@@ -200,8 +81,6 @@ pub enum Weigh {
     Linear,
     /// 1 for the largest score of a row, 0 elsewhere.
     Largest,
-    /// softmax(−s).
-    Negative,
     /// The scores of a row over their largest.
     ByLargest,
     /// A function of the scores, over its sum.
@@ -215,6 +94,7 @@ pub enum Weigh {
 impl Weigh {
     pub(super) fn value(&self, scores: &Tensor) -> candle_core::Result<Tensor> {
         let softmax = candle_nn::ops::softmax_last_dim;
+        let share = |all: &Tensor| all.broadcast_div(&all.sum_keepdim(D::Minus1)?);
         let largest = scores.max_keepdim(D::Minus1)?;
         let shifted = || scores.broadcast_sub(&largest);
         match self {
@@ -227,7 +107,7 @@ impl Weigh {
                 let sum = axes.iter().try_fold(exp.clone(), |x, axis| x.sum_keepdim(*axis))?;
                 exp.broadcast_div(&sum)
             }
-            Self::BaseTwo => softmax(&(scores * std::f64::consts::LN_2)?),
+            Self::OfTimes(factor) => softmax(&(scores * *factor)?),
             Self::Log => candle_nn::ops::log_softmax(scores, D::Minus1),
             Self::Plus(more) => {
                 let exp = shifted()?.exp()?;
@@ -247,19 +127,12 @@ impl Weigh {
                 map.value(scores)? / keys
             }
             Self::Unnormalised => shifted()?.exp(),
-            Self::Linear => scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?),
+            Self::Linear => share(scores),
             Self::Largest => scores.broadcast_eq(&largest)?.to_dtype(scores.dtype()),
-            Self::Negative => softmax(&scores.neg()?),
             Self::ByLargest => scores.broadcast_div(&largest),
-            Self::Share(map) => {
-                let shares = map.value(scores)?;
-                shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)
-            }
+            Self::Share(map) => share(&map.value(scores)?),
             Self::LessLargest => shifted(),
-            Self::Equal => {
-                let seen = scores.gt(-1e8)?.to_dtype(scores.dtype())?;
-                seen.broadcast_div(&seen.sum_keepdim(D::Minus1)?)
-            }
+            Self::Equal => share(&scores.gt(-1e8)?.to_dtype(scores.dtype())?),
         }
     }
 }

@@ -1,14 +1,13 @@
 //! Numbers that move: features split into heads, heads shared, a cache put before them, heads side by side.
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use crate::axis::Axis::{Batch, Head, HeadDim, Key, Model};
-use crate::axis::{Axes, Dim, unravel};
-use crate::narrow::{Narrowed, Part};
-use crate::op::{Misread, Operation, at, read};
-use crate::pattern::{Pattern, Place, Products, Read, When};
-use crate::slips::{Kind, Sibling};
-use crate::terms::{Term, Value};
+use crate::axis::{Axes, Dim};
+use crate::misread::{Misread, read};
+use crate::operation::Operation;
+use crate::part::Part;
+use crate::pattern::{Pattern, Place, Read};
 use crate::working::{Move, Working};
 use base::error::Result;
 
@@ -30,10 +29,7 @@ pub enum Heads {
     /// The keys or values of a cache, and behind them the run's own.
     Append,
     /// The features of every head, and behind them those of the one head that all share ("DeepSeek-V2", 2024, equation 17).
-    Join {
-        /// Whether the shared ones stand first, as they should not.
-        is_shared_first: bool,
-    },
+    Join,
     /// The features of every head, and behind them the last ones of the same head of another: the turned features of queries
     /// behind those that are taken to the latent.
     Extend {
@@ -81,13 +77,11 @@ impl Operation for Heads {
                 first.unsqueeze(2)?.broadcast_as(shape)?.contiguous()?.flatten(1, 2)?
             }
             Self::Append => Tensor::cat(&read::<2, _>(inputs)?, 2)?,
-            Self::Join { is_shared_first } => {
+            Self::Join => {
                 let [own, shared] = read(inputs)?;
                 let (batch, heads, tokens, _) = own.dims4()?;
                 let shared = shared.broadcast_as((batch, heads, tokens, shared.dim(3)?))?;
-                let parts = [own, &shared.contiguous()?];
-                let parts = if *is_shared_first { [parts[1], parts[0]] } else { parts };
-                Tensor::cat(&parts, 3)?
+                Tensor::cat(&[own, &shared.contiguous()?], 3)?
             }
             Self::Extend { features } => {
                 let [own, other] = read(inputs)?;
@@ -115,7 +109,7 @@ impl Operation for Heads {
                 vec![*b, *h, (Key, past.saturating_add(*own)), *d]
             }
             (
-                Self::Join { .. },
+                Self::Join,
                 [[b, h @ (Head, _), t, (HeadDim, own)], [s_b, (Head, 1), s_t, (HeadDim, shared)]],
             ) if (b, t) == (s_b, s_t) => vec![*b, *h, *t, (HeadDim, own.saturating_add(*shared))],
             (
@@ -133,7 +127,7 @@ impl Operation for Heads {
                 Self::Split { .. }
                 | Self::Repeat { .. }
                 | Self::Append
-                | Self::Join { .. }
+                | Self::Join
                 | Self::Extend { .. }
                 | Self::Merge
                 | Self::Sum
@@ -150,17 +144,11 @@ impl Operation for Heads {
         Ok(match self {
             Self::Split { heads: 1 } => tr!("{first} as one head", first),
             Self::Split { heads } => tr!("{first} split into {heads} heads", first, heads),
-            Self::Repeat { times, is_tiled: false } => {
-                tr!("{times} times every head of {first}", first, times)
-            }
-            Self::Repeat { times, is_tiled: true } => {
-                tr!("{times} times all heads of {first}", first, times)
-            }
+            Self::Repeat { times, .. } => tr!("{times} times every head of {first}", first, times),
             Self::Append => names.join(", then "),
-            Self::Join { is_shared_first } => {
+            Self::Join => {
                 let [own, shared] = read(names)?;
-                let (one, other) = if *is_shared_first { (shared, own) } else { (own, shared) };
-                tr!("{one}, and behind it {other}, in every head", one, other)
+                tr!("{one}, and behind it {other}, in every head", one = own, other = shared)
             }
             Self::Extend { features } => {
                 let [own, other] = read(names)?;
@@ -172,44 +160,8 @@ impl Operation for Heads {
                 )
             }
             Self::Merge => tr!("{first} side by side", first),
-            Self::Sum => tr!("the heads of {first} added up", first),
-            Self::HandOn => (*first).to_owned(),
-            Self::Rearrange(Rearrange { result, .. }) => {
-                let axes: Vec<&str> = result.iter().map(|(axis, _)| axis.name()).collect();
-                format!("{} read as ({})", names.join(" and "), axes.join(", "))
-            }
+            Self::HandOn | Self::Sum | Self::Rearrange(_) => return Err(Misread),
         })
-    }
-
-    /// The cell that the number comes from: that of the inputs which ends there if they hold their places.
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        if let (Self::Sum, [heads, ..]) = (self, inputs) {
-            let ([b, t, model], head_dim) = (at(cell)?, heads.tensor.dim(3)?);
-            let term = |head| Ok(Term(vec![heads.at(&[b, head, t, model % head_dim])?]));
-            return (0..heads.tensor.dim(1)?).map(term).collect();
-        }
-        let (mut places, mut start) = (Vec::new(), 0_u32);
-        for input in inputs {
-            let count = u32::try_from(input.tensor.elem_count()).map_err(|_| Misread)?;
-            let end = start.checked_add(count).ok_or(Misread)?;
-            let place = Tensor::arange(start, end, input.tensor.device())?;
-            places.push(place.to_dtype(DType::F64)?.reshape(input.tensor.shape())?);
-            start = end;
-        }
-        let mut from = self.value(&places.iter().collect::<Vec<_>>())?;
-        for at in cell {
-            from = from.get(*at)?;
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place")]
-        let mut from = from.to_scalar::<f64>()? as usize;
-        for input in inputs {
-            let count = input.tensor.elem_count();
-            if from < count {
-                return Ok(vec![Term(vec![input.at(&unravel(from, input.tensor.dims()))?])]);
-            }
-            from -= count;
-        }
-        Err(Misread.into())
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {
@@ -217,17 +169,6 @@ impl Operation for Heads {
             inputs.get(input).and_then(|axes| axes.shape().get(axis).copied()).unwrap_or(0)
         };
         let [batch, second, third, fourth] = [0, 1, 2, 3].map(Place::on);
-        // The places of one input, and behind them those of the other, on an axis.
-        let behind = |axis: usize, first: (usize, usize), other: Read| {
-            let (input, count) = first;
-            let whole = count + size(other.input, axis);
-            let of_first = Read::of(input, [0, 1, 2, 3].map(Place::on));
-            let within = |range| When::Within(axis, range);
-            Pattern::Sum(vec![
-                Products::one([of_first.into()]).when(within([0, count])),
-                Products::one([other.into()]).when(within([count, whole])),
-            ])
-        };
         match self {
             Self::Split { heads } => {
                 let head_dim = size(0, 2) / heads;
@@ -242,17 +183,18 @@ impl Operation for Heads {
             }
             Self::Append => {
                 let past = size(0, 2);
-                behind(2, (0, past), Read::of(1, [batch, second, third.back(past), fourth]))
+                let own = Read::of(1, [batch, second, third.back(past), fourth]);
+                Pattern::behind(inputs, (2, size(1, 2)), own)
             }
-            Self::Join { is_shared_first: false } => {
-                let own = size(0, 3);
-                let shared = [batch, Place::fixed(), third, fourth.back(own)];
-                behind(3, (0, own), Read::of(1, shared))
+            Self::Join => {
+                let shared = [batch, Place::fixed(), third, fourth.back(size(0, 3))];
+                Pattern::behind(inputs, (3, size(1, 3)), Read::of(1, shared))
             }
             Self::Extend { features } => {
                 let (own, other) = (size(0, 3), size(1, 3));
                 let from = fourth.back(own).moved(other.saturating_sub(*features));
-                behind(3, (0, own), Read::of(1, [batch, second, third, from]))
+                let other = Read::of(1, [batch, second, third, from]);
+                Pattern::behind(inputs, (3, *features), other)
             }
             Self::Merge => {
                 let (heads, head_dim) = (size(0, 1), size(0, 3));
@@ -268,34 +210,28 @@ impl Operation for Heads {
                 inputs.first().map_or(Pattern::ByCell, |axes| Pattern::moved(Read::same(0, axes)))
             }
             // What only faulty code does.
-            Self::Join { is_shared_first: true } | Self::Sum | Self::Rearrange(_) => {
-                Pattern::ByCell
-            }
+            Self::Sum | Self::Rearrange(_) => Pattern::ByCell,
         }
     }
 
-    fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
-        let Self::Join { is_shared_first: false } = self else { return Vec::new() };
-        let told = tr!("the features that all heads share stand before those of each head");
-        vec![Sibling::new(Self::Join { is_shared_first: true }, Kind::Axes, told)]
+    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
+        let Self::Rearrange(own) = self else { return Some(self.clone()) };
+        let read = inputs.first()?;
+        let is_there = read.iter().any(|(axis, _)| axis == part.axis());
+        match part.position_in(inputs, whole) {
+            Some(at) => own.narrowed(part, at, read).map(Self::Rearrange),
+            // What is read has another axis in the place of the part's.
+            None if part.position(whole).is_some() && !is_there => None,
+            None => Some(self.clone()),
+        }
     }
+}
 
-    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
-        let moved =
-            |head, head_dim, own, is_split| Working::Moved { head, head_dim, own, is_split };
-        Ok(match (self, inputs, cell) {
-            (Self::Split { heads }, [whole], [_, head, _, own]) if *heads > 1 => {
-                moved(*head, whole.tensor.dim(2)? / heads, *own, true)
-            }
-            (Self::Merge, [heads], [_, _, feature]) if heads.tensor.dim(1)? > 1 => {
-                let head_dim = heads.tensor.dim(3)?.max(1);
-                moved(feature / head_dim, head_dim, feature % head_dim, false)
-            }
-            _ => Working::Plain,
-        })
-    }
-
-    fn moves(&self, input: &Axes) -> Vec<(Move, Axes)> {
+impl Heads {
+    /// The moves by which code makes the value of its input, one after the other, and the axes after each; nothing where it
+    /// does more than to move numbers, or moves them at once.
+    #[must_use]
+    pub fn moves(&self, input: &Axes) -> Vec<(Move, Axes)> {
         let dims: Vec<Dim> = input.iter().collect();
         match (self, dims.as_slice()) {
             (Self::Split { heads }, [b, t, (Model, d)]) if *heads > 0 => {
@@ -313,39 +249,28 @@ impl Operation for Heads {
         }
     }
 
-    fn flops(&self, inputs: &[&Axes], _: &Axes) -> u128 {
-        let adds = *self == Self::Sum;
-        inputs.first().filter(|_| adds).map_or(0, |heads| heads.count())
-    }
-
-    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
-        let Self::Rearrange(own) = self else { return Narrowed::Same };
-        let Some(at) = part.position_in(inputs, whole) else { return Narrowed::Same };
-        // The places stay where they are only as an axis of the view that no order moves.
-        let size = own.result.get(at).map(|(_, size)| size);
-        let stays = own.order.get(at) == Some(&at) && own.view.get(at) == size;
-        let before = |shape: &[usize]| shape.iter().take(at).product::<usize>();
-        let sizes: Vec<usize> = own.result.iter().map(|(_, size)| *size).collect();
-        let is_first = own.order.iter().take(at).all(|from| *from < at);
-        let read = inputs.first().map_or_else(Vec::new, |read| read.shape());
-        let of_input =
-            inputs.first().and_then(|read| read.iter().position(|(axis, _)| axis == part.axis()));
-        let is_read =
-            of_input.is_some_and(|at| read.iter().take(at).product::<usize>() == before(&own.view));
-        let is_same = is_read && before(&own.view) == before(&sizes);
-        if !own.blocks.is_empty() || !stays || !is_first || !is_same {
-            return Narrowed::Mixed;
-        }
-        let mut narrow = own.clone();
-        if let (Some(view), Some((_, size))) = (narrow.view.get_mut(at), narrow.result.get_mut(at))
-        {
-            (*view, *size) = (part.places().1, part.places().1);
-        }
-        Narrowed::To(Self::Rearrange(narrow).into())
+    /// From where in an input of this shape a feature came to its cell.
+    pub(crate) fn moved(&self, input: &[usize], cell: &[usize]) -> Working {
+        let (head, head_dim, own, is_split) = match (self, input, cell) {
+            (Self::Split { heads: heads @ 2.. }, [_, _, width], [_, head, _, own]) => {
+                (*head, width / heads, *own, true)
+            }
+            (Self::Merge, [_, heads, _, head_dim], [_, _, feature]) if *heads > 1 => {
+                (feature / head_dim.max(&1), *head_dim, feature % head_dim.max(&1), false)
+            }
+            _ => return Working::Plain,
+        };
+        Working::Moved { head, head_dim, own, is_split }
     }
 }
 
 impl Rearrange {
+    /// The same numbers in the same places, on axes of other names.
+    pub(crate) fn relabelled(axes: &Axes) -> Self {
+        let (view, result) = (axes.shape(), axes.iter().collect());
+        Self { blocks: Vec::new(), order: (0..view.len()).collect(), view, result }
+    }
+
     fn value(&self, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
         let all = match inputs {
             [only] => (*only).clone(),
@@ -372,5 +297,25 @@ impl Rearrange {
             && taken == self.view.iter().product::<usize>()
             && taken == count(&self.result);
         if fits { Ok(self.result.clone()) } else { Err(Misread) }
+    }
+
+    /// The same for a part of the run, which is cut at this axis of the result.
+    fn narrowed(&self, part: Part, at: usize, read: &Axes) -> Option<Self> {
+        // The places stay where they are only as an axis of the view that no order moves.
+        let size = self.result.get(at).map(|(_, size)| size);
+        let stays = self.order.get(at) == Some(&at) && self.view.get(at) == size;
+        let before = |shape: &[usize], at: usize| shape.iter().take(at).product::<usize>();
+        let sizes: Vec<usize> = self.result.iter().map(|(_, size)| *size).collect();
+        let is_first = self.order.iter().take(at).all(|from| *from < at);
+        let of_input = read.iter().position(|(axis, _)| axis == part.axis())?;
+        let outer = before(&self.view, at);
+        let is_same = before(&read.shape(), of_input) == outer && outer == before(&sizes, at);
+        if !self.blocks.is_empty() || !stays || !is_first || !is_same {
+            return None;
+        }
+        let mut narrow = self.clone();
+        (*narrow.view.get_mut(at)?, narrow.result.get_mut(at)?.1) =
+            (part.places().1, part.places().1);
+        Some(narrow)
     }
 }

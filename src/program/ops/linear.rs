@@ -2,16 +2,14 @@
 
 use candle_core::{Device, Tensor};
 
-use super::slip::Slip;
 use crate::axis::Axis::{Head, HeadDim, Key, Model, Query};
 use crate::axis::{Axes, Axis, Dim};
-use crate::narrow::{Narrowed, Part};
-use crate::op::{Misread, Operation, at};
+use crate::misread::Misread;
+use crate::operation::Operation;
+use crate::part::{Part, QueryRows};
 use crate::pattern::{Pattern, Place, Products, Read};
 use crate::rows::{Numbers, Rows};
-use crate::slips::{Kind, Sibling};
 use crate::small::{FEW, multiply};
-use crate::terms::{Term, Value};
 use base::error::Result;
 
 /// Matrix products.
@@ -35,15 +33,6 @@ pub enum Linear {
     /// Every head, times that head's rows of a weight transposed: what is weighted of the latent becomes values. Reads
     /// (batch, head, query, latent) and W (heads · features, latent).
     Expand,
-}
-
-/// Rows that are computed of the queries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueryRows {
-    /// The first row.
-    pub first: usize,
-    /// How many rows.
-    pub count: usize,
 }
 
 impl Operation for Linear {
@@ -140,44 +129,11 @@ impl Operation for Linear {
             Self::Project { rows: Some(QueryRows { first, count }), .. } => {
                 format!("{left}[{first}..{}] · {right}ᵀ", first + count)
             }
-            Self::Project { .. } | Self::DotProduct => format!("{left} · {right}ᵀ"),
-            Self::WeightedSum => format!("{left} · {right}"),
             Self::Absorb => tr!("{left} · {right}, head by head", left, right),
             Self::Expand => tr!("{left} · {right}ᵀ, head by head", left, right),
+            Self::Project { .. } | Self::DotProduct | Self::WeightedSum => return Err(Misread),
         };
         Ok([&[product.as_str()], bias].concat().join(" + "))
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
-        let inner = 0..*left.tensor.dims().last().unwrap_or(&0);
-        let term = |own: &[usize], other: &[usize]| Ok(Term(vec![left.at(own)?, right.at(other)?]));
-        match self {
-            Self::Project { rows, .. } => {
-                let [b, t, o] = at(cell)?;
-                let t = t + rows.map_or(0, |rows| rows.first);
-                let bias = bias.iter().map(|bias| Ok(Term(vec![bias.at(&[o])?])));
-                inner.map(|i| term(&[b, t, i], &[o, i])).chain(bias).collect()
-            }
-            Self::DotProduct => {
-                let [b, h, query, key] = at(cell)?;
-                inner.map(|i| term(&[b, h, query, i], &[b, h, key, i])).collect()
-            }
-            Self::WeightedSum => {
-                let [b, h, query, d] = at(cell)?;
-                inner.map(|key| term(&[b, h, query, key], &[b, h, key, d])).collect()
-            }
-            Self::Absorb => {
-                let [b, h, query, latent] = at(cell)?;
-                let own = right.tensor.dim(0)? / left.tensor.dim(1)?.max(1);
-                (0..own).map(|i| term(&[b, h, query, i], &[h * own + i, latent])).collect()
-            }
-            Self::Expand => {
-                let [b, h, query, d] = at(cell)?;
-                let own = right.tensor.dim(0)? / left.tensor.dim(1)?.max(1);
-                inner.map(|i| term(&[b, h, query, i], &[h * own + d, i])).collect()
-            }
-        }
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {
@@ -201,36 +157,19 @@ impl Operation for Linear {
         Pattern::Sum(std::iter::once(products).chain(bias).collect())
     }
 
-    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
-        let (Self::Project { tokens: axis @ (Query | Key), rows }, Part::Rows(_) | Part::Keys(_)) =
-            (self, part)
-        else {
-            return Narrowed::Same;
+    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
+        let (Self::Project { tokens, rows }, Part::Rows(_) | Part::Keys(_)) = (self, part) else {
+            return Some(self.clone());
         };
-        if *axis != part.axis() {
-            return Narrowed::Same;
-        }
         let (first, count) = part.places();
         let read = inputs.first().and_then(|x| x.iter().nth(1)).map(|(_, tokens)| tokens);
         let all = whole.iter().nth(1).map(|(_, rows)| rows);
         // What reads rows reads those of the part alone.
-        if read == Some(count) && all != Some(count) {
-            return Narrowed::Same;
+        if *tokens != part.axis() || (read == Some(count) && all != Some(count)) {
+            return Some(self.clone());
         }
         let first = rows.map_or(0, |rows| rows.first) + first;
-        let rows = Some(QueryRows { first, count });
-        Narrowed::To(Self::Project { tokens: *axis, rows }.into())
-    }
-
-    fn siblings(&self, _: &[&Axes]) -> Vec<Sibling> {
-        match self {
-            Self::DotProduct => vec![Sibling::new(
-                Slip::SquaredDistance,
-                Kind::Replaced,
-                tr!("the negative squared distance in place of the dot product"),
-            )],
-            Self::Project { .. } | Self::WeightedSum | Self::Absorb | Self::Expand => Vec::new(),
-        }
+        Some(Self::Project { tokens: *tokens, rows: Some(QueryRows { first, count }) })
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {

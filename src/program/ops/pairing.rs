@@ -10,3 +10,21 @@ choices! {
         Interleaved = "interleaved",
     }
 }
+
+impl Pairing {
+    /// The pair of a feature, of so many pairs, and whether it is the first of its two.
+    pub(super) fn pair(self, feature: usize, pairs: usize) -> (usize, bool) {
+        match self {
+            Self::Half => (feature % pairs, feature < pairs),
+            Self::Interleaved => (feature / 2, feature.is_multiple_of(2)),
+        }
+    }
+
+    /// The other feature of its pair.
+    pub(super) fn partner(self, feature: usize, pairs: usize) -> usize {
+        match self {
+            Self::Half => (feature + pairs) % (2 * pairs),
+            Self::Interleaved => feature ^ 1,
+        }
+    }
+}

@@ -70,7 +70,8 @@ impl Places {
     }
 
     /// Those of one item.
-    pub(super) fn of_item(&self, item: usize) -> Self {
+    #[must_use]
+    pub fn of_item(&self, item: usize) -> Self {
         if self.items() < 2 {
             return self.clone();
         }
@@ -82,16 +83,6 @@ impl Places {
     pub fn of_section(&self, section: usize) -> Self {
         let rows = self.rows.get(section).cloned().into_iter().collect();
         Self { rows: Arc::new(rows), ..self.clone() }
-    }
-
-    /// What code takes for them by mistake, and what it does then: for the place of a token in its row stands nothing.
-    pub(super) fn mistaken(&self) -> Vec<(Option<Self>, &'static str)> {
-        let told = tr!("the positions count the tokens: 0, 1, 2 …, not those that are given");
-        let mut all = vec![(None, told)];
-        if self.items() > 1 {
-            all.push((Some(self.of_item(0)), tr!("every item has the positions of the first")));
-        }
-        all
     }
 
     /// What a page says of them.

@@ -1,5 +1,9 @@
 //! Which keys a query may not see by its position.
 
+use super::hidden::Mask;
+use crate::axis::Axis::{Key, Query};
+use crate::axis::Dim;
+use crate::part::Part;
 use crate::terms::Reason;
 
 /// Which keys are hidden from a query at a position.
@@ -43,13 +47,13 @@ pub struct Shift {
 
 impl ByPosition {
     /// The last key that a row sees.
-    pub(super) fn position(&self, row: usize) -> i64 {
+    fn position(&self, row: usize) -> i64 {
         let row = i64::try_from(row).unwrap_or(i64::MAX);
         let shift = self.shifts.iter().rev().find(|shift| shift.row <= row);
         row.saturating_add(self.first).saturating_add(shift.map_or(0, |shift| shift.by))
     }
 
-    pub(super) fn hides(&self, position: i64, key: i64) -> bool {
+    fn hides(&self, position: i64, key: i64) -> bool {
         match self.hides {
             Hides::Future => key > position,
             Hides::Past => key < position,
@@ -65,7 +69,59 @@ impl ByPosition {
         }
     }
 
-    pub(super) fn reason(&self, query: usize, key: usize) -> Option<Reason> {
+    /// The same of a part of the run.
+    pub(super) fn narrowed(&self, part: Part) -> Self {
+        let mut own = self.clone();
+        match part {
+            Part::Rows(rows) => {
+                let from = i64::try_from(rows.first).unwrap_or(i64::MAX);
+                own.first = own.first.saturating_add(from);
+                own.queries = rows.count;
+                for shift in &mut own.shifts {
+                    shift.row = shift.row.saturating_sub(from);
+                }
+            }
+            Part::Keys(keys) => own.keys = keys,
+            Part::Item(_) | Part::Tokens { .. } => {}
+        }
+        own
+    }
+}
+
+impl Mask for ByPosition {
+    fn axes(&self) -> Vec<Dim> {
+        vec![(Query, self.queries), (Key, self.keys)]
+    }
+
+    fn cells(&self) -> Vec<u8> {
+        let mut cells = Vec::with_capacity(self.queries.saturating_mul(self.keys));
+        for position in (0..self.queries).map(|row| self.position(row)) {
+            let hides = |key| u8::from(self.hides(position, key));
+            cells.extend((0_i64..).take(self.keys).map(hides));
+        }
+        cells
+    }
+
+    fn formula(&self) -> String {
+        let first = self.first;
+        let position = match first {
+            0 => "query".to_owned(),
+            first if first < 0 => format!("query − {}", first.unsigned_abs()),
+            first => format!("query + {first}"),
+        };
+        match self.hides {
+            Hides::Future => format!("key > {position}"),
+            Hides::Past => format!("key < {position}"),
+            Hides::BeforeWindow(window) => format!("{position} − key ≥ {window}"),
+            Hides::OutsideWindow(window) => format!("|{position} − key| ≥ {window}"),
+            Hides::OtherChunk(chunk) => {
+                let query = if first == 0 { position } else { format!("({position})") };
+                format!("⌊key / {chunk}⌋ ≠ ⌊{query} / {chunk}⌋")
+            }
+        }
+    }
+
+    fn reason(&self, _: usize, query: usize, key: usize) -> Option<Reason> {
         let reason = match self.hides {
             Hides::Future => Reason::LaterKey { query, key },
             Hides::Past => Reason::EarlierKey { query, key },

@@ -2,66 +2,48 @@
 
 use candle_core::{DType, Tensor};
 
-/// A type with fewer bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// 8 bits of significand.
-    Bf16,
-    /// 11 bits of significand, nothing beyond 65504.
-    F16,
-    /// 11 bits of significand, in the range of f32: what tensor cores read.
-    Tf32,
-    /// The same, with the other bits cut off, not rounded.
-    CutTf32,
-    /// 4 bits of significand in 8, nothing beyond 448 ("FP8 Formats for Deep Learning", Micikevicius et al., 2022).
-    E4m3,
-    /// 3 bits of significand in 8, nothing beyond 57344.
-    E5m2,
+table! {
+    /// A type with fewer bits, the coarsest first: its name, the type that tensors can have, if they can, and the bits behind
+    /// the leading one.
+    Precision: (&'static str, Option<DType>, i32) {
+        /// 3 bits of significand in 8, nothing beyond 57344.
+        E5m2 => ("fp8 (e5m2)", None, 2),
+        /// 4 bits of significand in 8, nothing beyond 448 ("FP8 Formats for Deep Learning", Micikevicius et al., 2022).
+        E4m3 => ("fp8 (e4m3)", None, 3),
+        /// 8 bits of significand.
+        Bf16 => ("bf16", Some(DType::BF16), 7),
+        /// 11 bits of significand, nothing beyond 65504.
+        F16 => ("f16", Some(DType::F16), 10),
+        /// 11 bits of significand, in the range of f32: what tensor cores read.
+        Tf32 => ("TF32", None, 10),
+        /// The same, with the other bits cut off, not rounded.
+        CutTf32 => (tr!("TF32 (cut, not rounded)"), None, 10),
+    }
 }
 
 impl Precision {
-    /// Every type, the coarsest first.
-    pub const ALL: [Self; 6] =
-        [Self::E5m2, Self::E4m3, Self::Bf16, Self::F16, Self::Tf32, Self::CutTf32];
-
     /// The name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-            Self::Tf32 => "TF32",
-            Self::CutTf32 => tr!("TF32 (cut, not rounded)"),
-            Self::E4m3 => "fp8 (e4m3)",
-            Self::E5m2 => "fp8 (e5m2)",
-        }
+        self.row().0
     }
 
     /// The type that tensors can have, if they can.
     #[must_use]
     pub fn dtype(self) -> Option<DType> {
-        match self {
-            Self::Bf16 => Some(DType::BF16),
-            Self::F16 => Some(DType::F16),
-            Self::Tf32 | Self::CutTf32 | Self::E4m3 | Self::E5m2 => None,
-        }
+        self.row().1
+    }
+
+    /// The largest relative difference of a number and the next.
+    #[must_use]
+    pub fn spacing(self) -> f64 {
+        f64::from(-self.row().2).exp2()
     }
 
     /// That of tensors in a 16-bit type.
     #[must_use]
     pub fn of_tensors(dtype: DType) -> Option<Self> {
         Self::ALL.into_iter().find(|precision| precision.dtype() == Some(dtype))
-    }
-
-    /// The largest relative difference of a number and the next.
-    #[must_use]
-    pub fn spacing(self) -> f64 {
-        match self {
-            Self::E5m2 => 1.0 / 4.0,
-            Self::E4m3 => 1.0 / 8.0,
-            Self::Bf16 => 1.0 / 128.0,
-            Self::F16 | Self::Tf32 | Self::CutTf32 => 1.0 / 1024.0,
-        }
     }
 
     /// A number, rounded to it.
@@ -75,8 +57,8 @@ impl Precision {
             Self::F16 => half::f16::from_f64(value).to_f64(),
             Self::Tf32 => f64::from(tf32(value as f32)),
             Self::CutTf32 => f64::from(f32::from_bits((value as f32).to_bits() & !0x1fff)),
-            Self::E4m3 => eight_bits(value, 3, -6, 448.0),
-            Self::E5m2 => eight_bits(value, 2, -14, 57_344.0),
+            Self::E4m3 => eight_bits(value, self.row().2, -6, 448.0),
+            Self::E5m2 => eight_bits(value, self.row().2, -14, 57_344.0),
         }
     }
 

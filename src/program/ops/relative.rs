@@ -1,7 +1,6 @@
 //! Learned biases of relative positions: which row of a table a query and a key read.
 
-use crate::op::{Misread, Op};
-use crate::slips::{Knob, Range, whole};
+use crate::misread::Misread;
 
 choices! {
     /// What the rows of a table of relative position biases are of.
@@ -117,73 +116,12 @@ impl Relative {
         )
     }
 
-    pub(super) fn knobs(&self, as_op: fn(Self) -> Op) -> Vec<Knob> {
-        if self.sort == RelativeBias::Grid {
-            return Vec::new();
-        }
-        let knob = |name, value: usize, least: i64, set: fn(&mut Self, usize)| {
-            let own = self.clone();
-            #[allow(clippy::cast_precision_loss, reason = "counts are below 2^52")]
-            let value = value as f64;
-            Knob {
-                name,
-                value,
-                range: Range::Whole(least, 512),
-                common: vec![8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 256.0, value + 1.0, value - 1.0],
-                with: Box::new(move |value| {
-                    let mut other = own.clone();
-                    set(&mut other, whole(value)?);
-                    let exact = other.exact();
-                    let is_one = exact > 0 && other.max_distance > exact;
-                    is_one.then(|| as_op(other))
-                }),
-            }
-        };
-        vec![
-            knob("relative_max_distance", self.max_distance, 2, |own, to| own.max_distance = to),
-            knob("relative_buckets", self.buckets, 4, |own, to| own.buckets = own.buckets.min(to)),
-            knob(tr!("position of the first query"), self.first, 0, |own, to| own.first = to),
-        ]
-    }
-
     /// How many distances have a bucket of their own.
-    fn exact(&self) -> usize {
+    #[must_use]
+    pub fn exact(&self) -> usize {
         match self.sort {
             RelativeBias::Bidirectional => self.buckets / 4,
             RelativeBias::OneSided | RelativeBias::Grid => self.buckets / 2,
-        }
-    }
-
-    /// What people write in its place, and what is said of it.
-    pub(super) fn others(&self) -> Vec<(Self, &'static str)> {
-        let of = |other: Self, told: &'static str| (other, told);
-        let exchanged = of(
-            Self { is_backwards: !self.is_backwards, ..self.clone() },
-            tr!("query and key change places: it goes by query − key, not by key − query"),
-        );
-        let linear = || {
-            let told = tr!("every distance has a bucket of its own, up to the last: no logarithm");
-            of(Self { is_linear: true, ..self.clone() }, told)
-        };
-        let sorted = |sort, told: &'static str| of(Self { sort, ..self.clone() }, told);
-        match self.sort {
-            RelativeBias::Bidirectional => vec![
-                exchanged,
-                linear(),
-                sorted(
-                    RelativeBias::OneSided,
-                    tr!("the buckets are one-sided: later keys count as 0 away"),
-                ),
-            ],
-            RelativeBias::OneSided => vec![
-                exchanged,
-                linear(),
-                sorted(
-                    RelativeBias::Bidirectional,
-                    tr!("the buckets are bidirectional: half of them are kept for later keys"),
-                ),
-            ],
-            RelativeBias::Grid => vec![exchanged],
         }
     }
 

@@ -1,6 +1,6 @@
 //! How a checkpoint's config changes the frequencies of rotary positions.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a checkpoint's config states as `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5): how the
 /// frequencies of the rotary position embedding are changed, so that a model sees farther than it was trained to.
@@ -58,7 +58,7 @@ pub enum RopeScaling {
 }
 
 /// The keys of [`RopeScaling::Proportional`], as Gemma 4 has it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proportional {
     /// The part of the pairs that turn.
     pub partial_rotary_factor: f64,
@@ -67,7 +67,7 @@ pub struct Proportional {
 }
 
 /// The keys of [`RopeScaling::Longrope`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Longrope {
     /// What each frequency is divided by in runs of up to L positions.
     pub short_factor: Vec<f64>,
@@ -90,7 +90,8 @@ pub struct Longrope {
 
 impl Longrope {
     /// Whether a run of so many positions is long.
-    pub(super) fn is_long(&self, positions: usize) -> bool {
+    #[must_use]
+    pub fn is_long(&self, positions: usize) -> bool {
         positions > self.original_max_position_embeddings
     }
 
@@ -106,7 +107,7 @@ impl Longrope {
 }
 
 /// The keys of [`RopeScaling::Llama3`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Llama3 {
     /// What low frequencies are divided by.
     pub factor: f64,
@@ -119,7 +120,7 @@ pub struct Llama3 {
 }
 
 /// The keys of [`RopeScaling::Yarn`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Yarn {
     /// What low frequencies are divided by: s, in the paper.
     pub factor: f64,

@@ -1,17 +1,13 @@
 //! The rotation of pairs of features.
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use candle_nn::rotary_emb::{rope, rope_i};
 
 use super::pairing::Pairing;
-use super::places::{Places, SectionOrder};
-use super::turn::Turn;
+use super::places::Places;
 use crate::axis::Axes;
-use crate::op::at;
+use crate::part::Part;
 use crate::pattern::{self, Multiplier, Pattern, Place, Products, Read, When};
-use crate::terms::{Term, Value, factor};
-use crate::working::Turned;
-use base::error::Result;
 
 /// The pair i of every head's features is turned by position · `θ_i` ("`RoFormer`", Su et al., 2021, equation 34). Reads
 /// heads (batch, head, token, `head_dim`) and θ (one per pair); features beyond the pairs stay.
@@ -32,52 +28,15 @@ pub struct Rotate {
 }
 
 impl Rotate {
-    /// The same, with every part of it open to mistakes.
-    #[must_use]
-    pub fn turn(&self) -> Turn {
-        Turn {
-            partners: self.pairing,
-            angles: self.pairing,
-            first: vec![i64::try_from(self.first).unwrap_or(i64::MAX)],
-            factor: self.factor,
-            is_backwards: self.is_backwards,
-            is_exchanged: false,
-            step: 1.0,
-            is_by_head: false,
-            is_unsigned: false,
-            is_at_end: self.is_at_end,
-            is_in_place: false,
-            rounded: None,
-            places: Vec::new(),
-            own: self.places.clone(),
+    /// The same of a part of the run.
+    pub(super) fn narrowed(&self, part: Part) -> Self {
+        let mut own = self.clone();
+        match part {
+            Part::Rows(rows) => own.first += rows.first,
+            Part::Item(item) => own.places = own.places.map(|places| places.of_item(item)),
+            Part::Keys(_) | Part::Tokens { .. } => {}
         }
-    }
-
-    /// Rotations that take given positions for others.
-    pub(super) fn other_places(&self, places: &Places) -> Vec<(Self, String)> {
-        let of =
-            |places: Option<Places>, told: &str| (Self { places, ..self.clone() }, told.to_owned());
-        let mut all: Vec<_> =
-            places.mistaken().into_iter().map(|(places, told)| of(places, told)).collect();
-        if places.is_sectioned() {
-            let names = ["time", "height", "width"];
-            for (section, name) in names.into_iter().enumerate() {
-                let told = tr!("every pair is turned by the position of {name}: no sections", name);
-                all.push(of(Some(places.of_section(section)), &told));
-            }
-            let order = match places.order {
-                SectionOrder::Chunked => SectionOrder::Interleaved,
-                SectionOrder::Interleaved => SectionOrder::Chunked,
-            };
-            let told =
-                tr!("the sections are {order}, not {order_2}", order, order_2 = places.order);
-            all.push(of(Some(Places { order, ..places.clone() }), &told));
-            let mut rows = places.rows.to_vec();
-            rows.swap(1, 2);
-            let exchanged = Places { rows: rows.into(), ..places.clone() };
-            all.push(of(Some(exchanged), tr!("height and width change places")));
-        }
-        all
+        own
     }
 
     /// The position by which a pair of a token's features is turned.
@@ -115,74 +74,34 @@ impl Rotate {
     }
 
     pub(super) fn value(&self, heads: &Tensor, freqs: &Tensor) -> candle_core::Result<Tensor> {
-        let (tokens, head_dim) = (heads.dim(2)?, heads.dim(3)?);
-        let turned = 2 * freqs.dim(0)?;
-        let angles = self.angles(tokens, freqs)?;
+        let angles = self.angles(heads.dim(2)?, freqs)?;
         let cos = angles.cos()?.affine(self.factor, 0.0)?;
         let by = if self.is_backwards { -self.factor } else { self.factor };
         let sin = angles.sin()?.affine(by, 0.0)?;
-        let rest = head_dim - turned;
+        self.beside_rest(heads, 2 * freqs.dim(0)?, |part| match self.pairing {
+            Pairing::Half => rope(part, &cos, &sin),
+            Pairing::Interleaved => rope_i(part, &cos, &sin),
+        })
+    }
+
+    /// What becomes of the features that are turned, so many of every head, beside those that stay.
+    pub(super) fn beside_rest(
+        &self,
+        heads: &Tensor,
+        turned: usize,
+        turn: impl FnOnce(&Tensor) -> candle_core::Result<Tensor>,
+    ) -> candle_core::Result<Tensor> {
+        let rest = heads.dim(3)? - turned;
         let (start, of_rest) = if self.is_at_end { (rest, 0) } else { (0, turned) };
-        let part = heads.narrow(3, start, turned)?.contiguous()?;
-        let part = match self.pairing {
-            Pairing::Half => rope(&part, &cos, &sin)?,
-            Pairing::Interleaved => rope_i(&part, &cos, &sin)?,
-        };
-        if turned == head_dim {
+        let part = turn(&heads.narrow(3, start, turned)?.contiguous()?)?;
+        if rest == 0 {
             return Ok(part);
         }
         let rest = heads.narrow(3, of_rest, rest)?.contiguous()?;
         if self.is_at_end { Tensor::cat(&[rest, part], 3) } else { Tensor::cat(&[part, rest], 3) }
     }
 
-    /// The rotation of the pair that a feature belongs to; nothing for one that stays.
-    pub(super) fn turned(
-        &self,
-        heads: &Value,
-        freqs: &Value,
-        cell: &[usize],
-    ) -> Result<Option<Turned>> {
-        let ([b, _, t, d], pairs) = (at(cell)?, freqs.tensor.dim(0)?);
-        let rest = heads.tensor.dim(3)? - 2 * pairs;
-        let start = if self.is_at_end { rest } else { 0 };
-        let Some(d) = d.checked_sub(start).filter(|d| *d < 2 * pairs) else { return Ok(None) };
-        let (pair, first, second) = match self.pairing {
-            Pairing::Half => (d % pairs, d % pairs, d % pairs + pairs),
-            Pairing::Interleaved => (d / 2, d - d % 2, d - d % 2 + 1),
-        };
-        let features = [start + first, start + second];
-        let frequency = freqs.at(&[pair])?;
-        let position = self.position(b, t, pair);
-        #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
-        let angle = position as f64 * frequency.value;
-        // As it is multiplied: in the type of the run.
-        let is_narrow = freqs.tensor.dtype() == DType::F32;
-        #[allow(clippy::cast_possible_truncation, reason = "the product is rounded so")]
-        let angle = if is_narrow { f64::from(angle as f32) } else { angle };
-        Ok(Some(Turned { pair, features, position, frequency, angle, factor: self.own_factor() }))
-    }
-
     /// A turned feature: itself times the cosine, and its partner times the sine, of the pair's angle.
-    pub(super) fn terms(&self, heads: &Value, freqs: &Value, cell: &[usize]) -> Result<Vec<Term>> {
-        let [b, h, t, d] = at(cell)?;
-        let Some(turned) = self.turned(heads, freqs, cell)? else {
-            return Ok(vec![Term(vec![heads.at(cell)?])]);
-        };
-        let Turned { features: [first, second], position, frequency, angle, factor: by, .. } =
-            turned;
-        let partner = if d == first { second } else { first };
-        let name = format!("{position} · {}", frequency.name);
-        let is_negative = (d == first) != self.is_backwards;
-        let (sign, minus) = if is_negative { (-1.0, "−") } else { (1.0, "") };
-        let of_own = factor(format!("cos({name})"), angle.cos()).made_of(&frequency);
-        let of_other =
-            factor(format!("{minus}sin({name})"), sign * angle.sin()).made_of(&frequency);
-        let by = by.map(|by| factor(tr!("attention factor"), by));
-        let terms = [[heads.at(cell)?, of_own], [heads.at(&[b, h, t, partner])?, of_other]];
-        Ok(terms.map(|factors| Term(factors.into_iter().chain(by.clone()).collect())).into())
-    }
-
-    /// The rule of [`Rotate::terms`].
     pub(super) fn pattern(&self, heads: &Axes, freqs: &Axes) -> Pattern {
         let (&[_, _, tokens, head_dim], &[pairs]) = (&*heads.shape(), &*freqs.shape()) else {
             return Pattern::ByCell;
@@ -196,13 +115,9 @@ impl Rotate {
                 .collect();
             Place::listed(3, list)
         };
-        let is_first = |d: usize| match self.pairing {
-            Pairing::Half => d < pairs,
-            Pairing::Interleaved => d.is_multiple_of(2),
-        };
-        let apart = if self.pairing == Pairing::Half { pairs } else { 1 };
-        let partner = |d: usize| start + if is_first(d) { d + apart } else { d - apart };
-        let pair = |d: usize| if self.pairing == Pairing::Half { d % pairs } else { d / 2 };
+        let is_first = |d: usize| self.pairing.pair(d, pairs).1;
+        let partner = |d: usize| start + self.pairing.partner(d, pairs);
+        let pair = |d: usize| self.pairing.pair(d, pairs).0;
         let items = self.places.as_ref().map_or(1, Places::items);
         let is_sectioned = self.places.as_ref().is_some_and(Places::is_sectioned);
         let listed = if is_sectioned { pairs } else { 1 };

@@ -3,25 +3,21 @@
 use candle_core::Tensor;
 
 use super::functions::Map;
-use super::norm::Normalize;
-use super::score_slips::ScoreSlip;
-use super::slip::Slip;
+use super::norm::Norm;
 use super::temperature::Temperature;
 use crate::axis::{Axes, Dim};
-use crate::narrow::{Narrowed, Part};
-use crate::op::{Misread, Op, Operation};
+use crate::misread::{Misread, read};
+use crate::operation::{Facts, Operation};
+use crate::part::Part;
 use crate::pattern::{Function, Multiplier, Pattern, Products, Read};
 use crate::rows::Rows;
-use crate::slips::{Kind, Knob, Range, Sibling};
-use crate::terms::{Term, Value, factor};
-use crate::working::Working;
 use base::error::Result;
 
 /// Numbers that are scaled, each or by rows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scaling {
     /// A norm.
-    Norm(Normalize),
+    Norm(Norm),
     /// Scores / √`d_k`.
     Root {
         /// The features of a head, `d_k`.
@@ -55,18 +51,17 @@ pub enum Scaling {
 impl Operation for Scaling {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
-        Ok(match (self, others) {
-            (Self::Norm(norm), _) => norm.value(x, others)?,
-            (Self::Root { head_dim }, _) => x.broadcast_div(&number(root(*head_dim), x)?)?,
-            (Self::By { factor }, _) => x.broadcast_mul(&number(*factor, x)?)?,
-            (Self::SoftCap { cap }, _) => {
+        Ok(match self {
+            Self::Norm(norm) => norm.value(x, others)?,
+            Self::Root { head_dim } => x.broadcast_div(&number(root(*head_dim), x)?)?,
+            Self::By { factor } => x.broadcast_mul(&number(*factor, x)?)?,
+            Self::SoftCap { cap } => {
                 let cap = number(*cap, x)?;
                 x.broadcast_div(&cap)?.tanh()?.broadcast_mul(&cap)?
             }
-            (Self::Clip { limit }, _) => x.clamp(-*limit, *limit)?,
-            (Self::Gate { map }, [gate]) => x.mul(&map.value(gate)?)?,
-            (Self::Gate { .. }, _) => return Err(Misread.into()),
-            (Self::Temperature(temperature), _) => temperature.value(x)?,
+            Self::Clip { limit } => x.clamp(-*limit, *limit)?,
+            Self::Gate { map } => x.mul(&map.value(read::<1, _>(others)?[0])?)?,
+            Self::Temperature(temperature) => temperature.value(x)?,
         })
     }
 
@@ -90,74 +85,29 @@ impl Operation for Scaling {
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        let [x, others @ ..] = inputs else { return Err(Misread) };
         let sizes = |dims: &[Dim]| dims.iter().map(|(_, size)| *size).collect::<Vec<_>>();
-        match (self, inputs) {
-            (Self::Norm(norm), [x, others @ ..]) => norm.axes(x, others),
-            (Self::Gate { .. }, [x, gate]) if sizes(x) == sizes(gate) => Ok(x.to_vec()),
-            (Self::Temperature(_), [x]) if x.len() == 4 => Ok(x.to_vec()),
-            (
-                Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. },
-                [x],
-            ) => Ok(x.to_vec()),
-            (
-                Self::Norm(_)
-                | Self::Root { .. }
-                | Self::By { .. }
-                | Self::SoftCap { .. }
-                | Self::Clip { .. }
-                | Self::Gate { .. }
-                | Self::Temperature(_),
-                _,
-            ) => Err(Misread),
-        }
+        let fits = match self {
+            Self::Norm(norm) => return norm.axes(x, others),
+            Self::Gate { .. } => others.len() == 1 && others.iter().all(|o| sizes(o) == sizes(x)),
+            Self::Temperature(_) => others.is_empty() && x.len() == 4,
+            Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. } => {
+                others.is_empty()
+            }
+        };
+        if fits { Ok(x.to_vec()) } else { Err(Misread) }
     }
 
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
         let [x, others @ ..] = names else { return Err(Misread) };
-        Ok(match self {
-            Self::Norm(norm) => norm.formula(x, others),
-            Self::Root { .. } => format!("{x} / √d_k"),
-            Self::By { factor } => format!("{x} · {factor}"),
-            Self::SoftCap { cap } => format!("{cap} · tanh({x} / {cap})"),
-            Self::Clip { limit } => tr!("{x} within ±{limit}", x, limit),
-            Self::Gate { map } => {
-                let gate = others.first().ok_or(Misread)?;
-                format!("{x} · {}({gate})", map.name())
+        match self {
+            Self::Norm(norm) => Ok(norm.formula(x, others)),
+            Self::Root { .. } => Ok(format!("{x} / √d_k")),
+            Self::Temperature(temperature) => Ok(temperature.formula(x)),
+            Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. } | Self::Gate { .. } => {
+                Err(Misread)
             }
-            Self::Temperature(temperature) => temperature.formula(x),
-        })
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        let [x, others @ ..] = inputs else { return Err(Misread.into()) };
-        if let Self::Norm(norm) = self {
-            return norm.terms(x, others, cell);
         }
-        let own = x.at(cell)?;
-        Ok(vec![Term(match self {
-            Self::Norm(_) => return Err(Misread.into()),
-            Self::Root { head_dim } => {
-                vec![own, factor(format!("1 / √{head_dim}"), root(*head_dim).recip())]
-            }
-            Self::By { factor: by } => vec![own, factor("scale", *by)],
-            Self::SoftCap { cap } => {
-                let name = format!("tanh({} / {cap})", own.name);
-                vec![factor("softcap", *cap), factor(name, (own.value / cap).tanh()).made_of(&own)]
-            }
-            Self::Clip { limit } if own.value.abs() > *limit => {
-                let name = tr!("{own} within ±{limit}", own = own.name, limit);
-                vec![factor(name, own.value.clamp(-*limit, *limit)).made_of(&own)]
-            }
-            Self::Clip { .. } => vec![own],
-            Self::Gate { map } => {
-                let gate = others.first().ok_or(Misread)?.at(cell)?;
-                let through = map.value(&Tensor::new(&[gate.value], x.tensor.device())?)?;
-                let through = through.to_vec1::<f64>()?.first().copied().unwrap_or(f64::NAN);
-                let name = format!("{}({})", map.name(), gate.name);
-                vec![own, factor(name, through).made_of(&gate)]
-            }
-            Self::Temperature(temperature) => vec![own, temperature.factor_at(cell)?],
-        })])
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {
@@ -173,23 +123,16 @@ impl Operation for Scaling {
                 Multiplier::Of(format!("tanh({{}} / {cap})"), Function::Tanh(*cap), own()),
             ],
             Self::Clip { limit } => {
-                vec![Multiplier::Of(format!("{{}} within ±{limit}"), Function::Clip(*limit), own())]
+                let name = tr!("{own} within ±{limit}", own = "{}", limit);
+                vec![Multiplier::Of(name, Function::Clip(*limit), own())]
             }
-            Self::Gate { map: Map::Sigmoid } => {
-                let gate = Read { input: 1, ..own() };
-                let name = format!("{}({{}})", Map::Sigmoid.name());
-                vec![own().into(), Multiplier::Of(name, Function::Sigmoid, gate)]
+            Self::Gate { map } => {
+                let (name, gate) = (format!("{}({{}})", map.name()), Read { input: 1, ..own() });
+                vec![own().into(), Multiplier::Of(name, Function::Map(*map), gate)]
             }
-            Self::Gate { .. } | Self::Temperature(_) => return Pattern::ByCell,
+            Self::Temperature(temperature) => return temperature.pattern(x),
         };
         Pattern::Sum(vec![Products::one(factors)])
-    }
-
-    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
-        match (self, inputs) {
-            (Self::Norm(norm), [x, ..]) => Ok(Working::Normed(norm.normed(x, cell)?)),
-            _ => Ok(Working::Plain),
-        }
     }
 
     fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
@@ -201,112 +144,26 @@ impl Operation for Scaling {
         })
     }
 
-    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
-        match (self, part, part.position(whole)) {
-            (Self::Temperature(own), _, Some(_)) => {
-                Narrowed::To(Self::Temperature(own.narrowed(part)).into())
+    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
+        match self {
+            Self::Temperature(own) if part.position(whole).is_some() => {
+                Some(Self::Temperature(own.narrowed(part)))
             }
-            _ => Narrowed::Same,
+            Self::Norm(norm) if !norm.is_within(part, inputs, whole) => None,
+            Self::Norm(_)
+            | Self::Root { .. }
+            | Self::By { .. }
+            | Self::SoftCap { .. }
+            | Self::Clip { .. }
+            | Self::Gate { .. }
+            | Self::Temperature(_) => Some(self.clone()),
         }
     }
 
-    fn knobs(&self) -> Vec<Knob> {
-        match self {
-            Self::Norm(norm) => norm.knobs(),
-            Self::Root { .. } | Self::By { .. } => vec![Knob {
-                name: "scale",
-                value: match self {
-                    Self::Root { head_dim } => root(*head_dim).recip(),
-                    Self::By { factor } => *factor,
-                    _ => 1.0,
-                },
-                range: Range::Factor,
-                common: vec![1.0],
-                with: Box::new(|factor| Some(Self::By { factor }.into())),
-            }],
-            Self::SoftCap { cap } => vec![Knob {
-                name: "softcap",
-                value: *cap,
-                range: Range::Positive,
-                common: vec![1.0, 5.0, 10.0, 20.0, 30.0, 50.0, 100.0],
-                with: Box::new(|cap| (cap > 0.0).then(|| Self::SoftCap { cap }.into())),
-            }],
-            Self::Clip { limit } => vec![Knob {
-                name: "clip",
-                value: *limit,
-                range: Range::Positive,
-                common: Vec::new(),
-                with: Box::new(|limit| (limit > 0.0).then(|| Self::Clip { limit }.into())),
-            }],
-            Self::Gate { .. } => Vec::new(),
-            Self::Temperature(temperature) => temperature.knobs(),
-        }
-    }
-
-    fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
-        let replaced = |op: Op, told: &str| Sibling::new(op, Kind::Replaced, told);
-        match self {
-            Self::Norm(norm) => norm.siblings(inputs),
-            Self::SoftCap { cap } => {
-                let cap = *cap;
-                let part = |outer: f64, inner: f64, told: &str| {
-                    let slip = Slip::Scores(ScoreSlip::Cap { outer, inner });
-                    Sibling::new(slip, Kind::Omitted, told)
-                };
-                vec![
-                    replaced(
-                        Self::Clip { limit: cap }.into(),
-                        tr!("the scores are clipped at the cap, without tanh"),
-                    ),
-                    replaced(
-                        Slip::Map(Map::Tanh).into(),
-                        tr!("tanh of the scores, without the cap"),
-                    ),
-                    part(1.0, cap.recip(), tr!("tanh is not multiplied by the cap")),
-                    part(cap, 1.0, tr!("the scores are not divided by the cap before tanh")),
-                ]
-            }
-            Self::Clip { limit } => {
-                let limit = *limit;
-                let bound = |above, told: &str| {
-                    Sibling::new(Slip::Bound { limit, above }, Kind::Omitted, told)
-                };
-                vec![
-                    replaced(
-                        Self::SoftCap { cap: limit }.into(),
-                        tr!("the numbers are capped softly, by tanh, not clipped"),
-                    ),
-                    bound(true, tr!("the numbers are clipped from above alone")),
-                    bound(false, tr!("the numbers are clipped from below alone")),
-                ]
-            }
-            Self::Gate { map } => {
-                let maps = Map::ALL.into_iter().filter(|other| other != map);
-                let told = |other: Map| {
-                    tr!(
-                        "the gate goes through {other}, not through {value}",
-                        other = other.name(),
-                        value = map.name()
-                    )
-                };
-                let gate = |map| replaced(Self::Gate { map }.into(), &told(map));
-                let bare = Sibling::new(
-                    Slip::Product,
-                    Kind::Omitted,
-                    tr!("the gate does not go through {value}", value = map.name()),
-                );
-                maps.map(gate).chain([bare]).collect()
-            }
-            Self::Temperature(temperature) => temperature.siblings(),
-            Self::Root { .. } | Self::By { .. } => Vec::new(),
-        }
-    }
-
-    fn constant(&self) -> Option<(&'static str, String, f64)> {
-        match self {
-            Self::Root { head_dim } => Some(("√d_k", format!("√{head_dim}"), root(*head_dim))),
-            _ => None,
-        }
+    fn facts(&self) -> Facts {
+        let Self::Root { head_dim } = self else { return Facts::default() };
+        let constant = ("√d_k", format!("√{head_dim}"), root(*head_dim));
+        Facts { constant: Some(constant), ..Facts::default() }
     }
 }
 

@@ -4,12 +4,14 @@ use candle_core::{D, Tensor};
 
 use super::alibi::{Distance, Distances, alibi_slopes};
 use super::bias::Biasing;
-use super::mask::broadcasts;
-use super::scaling::number;
+use super::mask::{broadcasts, filled};
 use crate::axis::{Axis, Dim};
-use crate::op::{Misread, Operation};
-use crate::slips::Kind;
+use crate::kind::Kind;
+use crate::misread::Misread;
+use crate::operation::Operation;
+use crate::part::Part;
 use base::error::Result;
+use base::lang;
 
 /// What only faulty code makes of scores. Each keeps their shape.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,17 +47,20 @@ pub enum Cells {
     NotZero,
 }
 
-/// What goes wrong with sinks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SinkSlip {
-    /// They stand behind the keys, and the first column is dropped, not the last.
-    FirstDropped,
-    /// Their absolute value is added to the sum, not their exponential.
-    Raw,
-    /// There is one for every query, as many as heads.
-    OverQueries,
-    /// They are kept out of the maximum that is subtracted, and added as exp(sink) as they are.
-    Unshifted,
+table! {
+    /// What goes wrong with sinks, with the kind of mistake and a clause that tells it.
+    SinkSlip: (Kind, &'static str) {
+        /// The last column is kept, not the first.
+        FirstDropped =>
+            (Kind::Axes, "the sink stands behind the keys, and the first column is dropped"),
+        /// Their absolute value is added to the sum.
+        Raw => (Kind::Replaced, "the sink itself is added to softmax's sum, not its exponential"),
+        /// As many as heads.
+        OverQueries => (Kind::Axes, "there is a sink for every query, not for every head"),
+        /// They are added as exp(sink) as they are.
+        Unshifted =>
+            (Kind::Replaced, "the maximum of the scores is not subtracted from the sink"),
+    }
 }
 
 impl ScoreSlip {
@@ -75,9 +80,7 @@ impl ScoreSlip {
                     Cells::Zero => mask.eq(0.0)?,
                     Cells::NotZero => mask.ne(0.0)?,
                 };
-                let shape = scores.shape();
-                let fill = number(*fill, scores)?.broadcast_as(shape)?;
-                is_filled.broadcast_as(shape)?.where_cond(&fill, scores)?
+                filled(scores, &is_filled, *fill)?
             }
             (Self::Identity, []) => {
                 let keys = scores.dim(D::Minus1)?;
@@ -104,37 +107,25 @@ impl ScoreSlip {
             }
     }
 
-    pub(super) fn formula(&self, scores: &str) -> String {
-        match self {
-            Self::Cap { outer, inner } => format!("{outer} · tanh({inner} · {scores})"),
-            Self::Alibi { .. } => format!("{scores} − slope · |query − key|"),
-            Self::FillWhere(_, fill) => format!("{fill} in some cells of {scores}"),
-            Self::Identity => format!("the identity in place of {scores}"),
-            Self::Sinks(_) => format!("weights of {scores}"),
+    /// The same of a part of the run; nothing where that depends on the rest.
+    pub(super) fn narrowed(&self, part: Part) -> Option<Self> {
+        match (self, part) {
+            (Self::Alibi { first }, Part::Rows(rows)) => {
+                Some(Self::Alibi { first: first + rows.first })
+            }
+            (Self::Sinks(SinkSlip::OverQueries) | Self::Identity, Part::Rows(_)) => None,
+            _ => Some(self.clone()),
         }
     }
 }
 
 impl SinkSlip {
-    /// Every way, with its kind and a clause that tells it.
-    pub const ALL: [(Self, Kind, &'static str); 4] = [
-        (
-            Self::FirstDropped,
-            Kind::Axes,
-            "the sink stands behind the keys, and the first column is dropped",
-        ),
-        (
-            Self::Raw,
-            Kind::Replaced,
-            "the sink itself is added to softmax's sum, not its exponential",
-        ),
-        (Self::OverQueries, Kind::Axes, "there is a sink for every query, not for every head"),
-        (
-            Self::Unshifted,
-            Kind::Replaced,
-            "the maximum of the scores is not subtracted from the sink",
-        ),
-    ];
+    /// The kind of mistake that it is, and a clause that tells it.
+    #[must_use]
+    pub fn told(self) -> (Kind, &'static str) {
+        let (kind, told) = self.row();
+        (kind, lang::text(told))
+    }
 
     fn value(self, scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
         let (batch, heads, queries, keys) = scores.dims4()?;

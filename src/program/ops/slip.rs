@@ -1,22 +1,22 @@
 //! What faulty code computes and right code never does. No run has these steps; edits put them in.
 
-use candle_core::{D, Tensor};
+use candle_core::{D, DType, Tensor};
 
 use super::along::{Along, taken};
-use super::functions::{Map, Norm, Weigh, sinusoid};
+use super::frequencies::Frequencies;
+use super::functions::{Map, Weigh, sinusoid};
 use super::linear::Linear;
-use super::mask::broadcasts;
+use super::mask::filled;
 use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
-use super::scaling::number;
-use super::score_slips::{ScoreSlip, SinkSlip};
+use super::score_slips::ScoreSlip;
 use super::stream::Stream;
 use super::turn::Turn;
 use crate::axis::{Axes, Dim};
-use crate::narrow::{Narrowed, Part};
-use crate::op::{Misread, Operation};
-use crate::terms::{Term, Value};
+use crate::misread::{Misread, read};
+use crate::operation::Operation;
+use crate::part::Part;
 use base::error::Result;
 
 /// A computation that only faulty code makes. Each keeps the shape of what it reads first.
@@ -31,21 +31,17 @@ pub enum Slip {
         /// Whether it bounds them from above; else −limit does from below.
         above: bool,
     },
-    /// A norm; reads perhaps a weight and a bias beside the numbers.
-    Norm(Norm),
     /// Every number rounded to a type with fewer bits.
     Round(Precision),
-    /// All inputs added up.
-    Sum,
-    /// The first input times the second.
-    Product,
-    /// The first input, so many times the second, and a number.
-    AddTimes {
-        /// What the second is multiplied by.
+    /// The first input, so many times each other, and a number.
+    Add {
+        /// What the others are multiplied by.
         factor: f64,
         /// What is added to all.
         addend: f64,
     },
+    /// The first input times the second.
+    Product,
     /// The places of an axis, counted from the first, change.
     Along(usize, Along),
     /// The weighted sum over blocks of keys, whose shape it has; of scores alone, the weights that it comes to.
@@ -81,16 +77,12 @@ pub enum Slip {
     },
     /// Scores of which these cells become a number.
     Block(Block),
-    /// A number is added to every other.
-    Shift {
-        /// It.
-        addend: f64,
-    },
-    /// The second input in the shape of the first.
-    Instead,
 }
 
 impl Slip {
+    /// All inputs added up.
+    pub const SUM: Self = Self::Add { factor: 1.0, addend: 0.0 };
+
     /// The type that numbers are rounded to.
     #[must_use]
     pub fn precision(&self) -> Option<Precision> {
@@ -120,87 +112,59 @@ impl PartialEq for Block {
 impl Operation for Slip {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
-        Ok(match (self, others) {
-            (Self::Map(map), _) => map.value(x)?,
-            (Self::Bound { limit, above: true }, _) => x.minimum(*limit)?,
-            (Self::Bound { limit, above: false }, _) => x.maximum(-*limit)?,
-            (Self::Norm(norm), _) => norm.value(x, others)?,
-            (Self::Round(precision), _) => precision.round(x)?,
-            (Self::Sum, _) => others
-                .iter()
-                .try_fold((*x).clone(), |sum, other| sum.broadcast_add(&spread(&sum, other)?))?,
-            (Self::Product, [other]) => {
+        Ok(match self {
+            Self::Map(map) => map.value(x)?,
+            Self::Bound { limit, above: true } => x.minimum(*limit)?,
+            Self::Bound { limit, above: false } => x.maximum(-*limit)?,
+            Self::Round(precision) => precision.round(x)?,
+            Self::Add { addend, .. } if others.is_empty() => x.affine(1.0, *addend)?,
+            Self::Add { factor, addend } => {
+                others.iter().try_fold((*x).clone(), |sum, other| {
+                    let other = other.to_dtype(x.dtype())?.affine(*factor, *addend)?;
+                    sum.broadcast_add(&spread(x, &other)?)
+                })?
+            }
+            Self::Product => {
+                let [other] = read(others)?;
                 x.broadcast_mul(&spread(x, &other.to_dtype(x.dtype())?)?)?
             }
-            (Self::AddTimes { factor, addend }, [other]) => {
-                let other = other.to_dtype(x.dtype())?.affine(*factor, *addend)?;
-                x.broadcast_add(&spread(x, &other)?)?
-            }
-            (Self::Along(axis, along), _) => along.value(x, *axis)?,
-            (Self::Stream(stream), []) => stream.weights(x)?,
-            (Self::Stream(stream), [values]) => stream.value(x, values)?,
-            (Self::SquaredDistance, [keys]) => squared_distance(x, keys)?,
-            (Self::Rope(pairing), _) => {
-                let (pairing, places, is_backwards) = (*pairing, None, false);
-                let (first, factor, is_at_end) = (0, 1.0, false);
+            Self::Along(axis, along) => along.value(x, *axis)?,
+            Self::Stream(stream) => match others {
+                [values] => stream.value(x, values)?,
+                _ => stream.weights(x)?,
+            },
+            Self::SquaredDistance => squared_distance(x, read::<1, _>(others)?[0])?,
+            Self::Rope(pairing) => {
+                let (first, places, factor) = (0, None, 1.0);
+                let (pairing, is_backwards, is_at_end) = (*pairing, false, false);
                 let rotate = Rotate { pairing, first, places, factor, is_backwards, is_at_end };
-                rotate.turn().value(x, &usual_frequencies(x)?)?
+                Turn::of(rotate).value(x, &usual_frequencies(x)?)?
             }
-            (Self::Quantise { bits, is_by_row }, _) => quantised(x, *bits, *is_by_row)?,
-            (Self::Sinusoid { is_in_halves }, _) => {
-                x.broadcast_add(&sinusoid(x, *is_in_halves)?)?
-            }
-            (Self::Turn(turn), [freqs]) => turn.value(x, freqs)?,
-            (Self::Weigh(weigh), _) => weigh.value(x)?,
-            (Self::Scores(slip), _) => slip.value(x, others)?,
-            (Self::Only { axis, places }, [other]) => {
-                let size = *x.dims().get(*axis).ok_or(Misread)?;
-                let both = Tensor::cat(&[*x, *other], *axis)?;
+            Self::Quantise { bits, is_by_row } => quantised(x, *bits, *is_by_row)?,
+            Self::Sinusoid { is_in_halves } => x.broadcast_add(&sinusoid(x, *is_in_halves)?)?,
+            Self::Turn(turn) => turn.value(x, read::<1, _>(others)?[0])?,
+            Self::Weigh(weigh) => weigh.value(x)?,
+            Self::Scores(slip) => slip.value(x, others)?,
+            Self::Only { axis, places } => {
+                let ([other], size) = (read(others)?, x.dim(*axis)?);
+                let both = Tensor::cat(&[*x, other], *axis)?;
                 let from = |at| if places.contains(&at) { size + at } else { at };
                 taken(&both, *axis, &(0..size).map(from).collect::<Vec<_>>())?
             }
-            (Self::Block(block), _) => {
-                let (fill, shape) = (number(block.fill, x)?, x.shape());
-                let cells = block.cells.broadcast_as(shape)?;
-                cells.where_cond(&fill.broadcast_as(shape)?, x)?
-            }
-            (Self::Shift { addend }, _) => x.affine(1.0, *addend)?,
-            (Self::Instead, [other]) => other.contiguous()?.reshape(x.shape())?,
-            (
-                Self::Product
-                | Self::AddTimes { .. }
-                | Self::Turn(_)
-                | Self::Only { .. }
-                | Self::Stream(_)
-                | Self::SquaredDistance
-                | Self::Instead,
-                _,
-            ) => return Err(Misread.into()),
+            Self::Block(block) => filled(x, &block.cells, block.fill)?,
         })
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         let [x, others @ ..] = inputs else { return Err(Misread) };
-        let sizes = |dims: &[Dim]| dims.iter().map(|(_, size)| *size).collect::<Vec<_>>();
         let size = |axis: &usize| x.get(*axis).map(|(_, size)| *size);
+        let are_spread = || others.iter().all(|other| fits_last(x, other) || fits_heads(x, other));
         let fits = match self {
-            Self::Map(_)
-            | Self::Bound { .. }
-            | Self::Round(_)
-            | Self::Weigh(_)
-            | Self::Quantise { .. }
-            | Self::Shift { .. } => others.is_empty(),
-            Self::Norm(norm) => {
-                norm.over.iter().all(|at| (1..=x.len()).contains(at))
-                    && others.iter().all(|other| fits_last(x, other) || is_of_heads(x, other))
-            }
-            Self::Sum => others.iter().all(|other| fits_last(x, other) || fits_heads(x, other)),
-            Self::Product | Self::AddTimes { .. } => {
-                others.len() == 1
-                    && others
-                        .iter()
-                        .all(|m| broadcasts(m, x) || fits_last(x, m) || fits_heads(x, m))
-            }
+            Self::Bound { .. } | Self::Round(_) | Self::Quantise { .. } => others.is_empty(),
+            // They read what comes first alone.
+            Self::Map(_) | Self::Weigh(_) => true,
+            Self::Add { .. } => are_spread(),
+            Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
             Self::Scores(slip) => slip.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
@@ -213,8 +177,7 @@ impl Operation for Slip {
                 x.len() == 4 && pairs.zip(size(&3)).is_some_and(|(pairs, d)| 2 * pairs <= d)
             }
             Self::Only { axis, places } => {
-                others.len() == 1
-                    && others.iter().all(|other| other == x)
+                others == [*x]
                     && size(axis).is_some_and(|size| places.iter().all(|place| *place < size))
             }
             Self::Block(block) => {
@@ -224,91 +187,36 @@ impl Operation for Slip {
                     && cells.len() <= x.len()
                     && pairs.all(|(own, (_, size))| own == size || *own == 1)
             }
-            Self::Instead => others.len() == 1 && others.iter().all(|o| sizes(o) == sizes(x)),
         };
         if fits { Ok(x.to_vec()) } else { Err(Misread) }
     }
 
-    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
-        let all = names.join(", ");
-        Ok(match self {
-            Self::Map(map) => format!("{} of {all}", map.name()),
-            Self::Bound { limit, above: true } => format!("min({all}, {limit})"),
-            Self::Bound { limit, .. } => format!("max({all}, −{limit})"),
-            Self::Norm(_) => format!("norm of {all}"),
-            Self::Round(precision) => format!("{all} in {}", precision.name()),
-            Self::Sum => names.join(" + "),
-            Self::Product => names.join(" · "),
-            Self::AddTimes { factor, .. } => names.join(&format!(" + {factor} · ")),
-            Self::Along(_, along) => along.formula(&all),
-            Self::Stream(Stream { block, .. }) => format!("{all} in blocks of {block} keys"),
-            Self::SquaredDistance => format!("−|{}|²", names.join(" − ")),
-            Self::Rope(_) => format!("{all}, turned by positions"),
-            Self::Quantise { bits, .. } => format!("{all} in {bits} bits"),
-            Self::Sinusoid { .. } => format!("{all} + sinusoidal positions"),
-            Self::Turn(_) => format!("{all}, turned"),
-            Self::Weigh(_) => format!("weights of {all}"),
-            Self::Scores(slip) => slip.formula(names.first().copied().unwrap_or_default()),
-            Self::Only { places, .. } => format!("{all} at {places:?}"),
-            Self::Block(Block { fill, .. }) => format!("{fill} in some cells of {all}"),
-            Self::Shift { addend } => format!("{all} + {addend}"),
-            Self::Instead => names.last().copied().unwrap_or_default().to_owned(),
-        })
-    }
-
-    /// None: only faulty code has such steps, and no run of it is explained cell by cell.
-    fn terms(&self, _: &[Value], _: &[usize]) -> Result<Vec<Term>> {
-        Ok(Vec::new())
-    }
-
-    fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
-        output.count()
-    }
-
-    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Narrowed {
-        let Some(at) = part.position_in(inputs, whole) else { return Narrowed::Same };
+    fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
+        let Some(at) = part.position_in(inputs, whole) else { return Some(self.clone()) };
         let from_last = whole.rank() - at;
         match self {
-            Self::Along(axis, along) if *axis == at => match along.narrowed(part) {
-                Some(along) => Narrowed::To(Self::Along(*axis, along).into()),
-                None => Narrowed::Mixed,
-            },
-            Self::Quantise { is_by_row, .. } if !is_by_row || from_last == 1 => Narrowed::Mixed,
-            Self::Sinusoid { .. } | Self::Rope(_) if matches!(part, Part::Rows(_)) => {
-                Narrowed::Mixed
+            Self::Along(axis, along) if *axis == at => {
+                along.narrowed(part).map(|along| Self::Along(*axis, along))
             }
-            Self::Norm(norm) if norm.over.contains(&from_last) => Narrowed::Mixed,
-            Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => Narrowed::Mixed,
+            Self::Quantise { is_by_row, .. } if !is_by_row || from_last == 1 => None,
+            Self::Sinusoid { .. } | Self::Rope(_) if matches!(part, Part::Rows(_)) => None,
+            Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
             Self::Only { axis, places } if *axis == at => {
-                Narrowed::To(Self::Only { axis: *axis, places: part.left(places) }.into())
+                Some(Self::Only { axis: *axis, places: part.left(places) })
             }
-            Self::Turn(turn) => Narrowed::To(Self::Turn(turn.narrowed(part)).into()),
-            Self::Scores(slip) => match (slip, part) {
-                (ScoreSlip::Alibi { first }, Part::Rows(rows)) => {
-                    let first = first + rows.first;
-                    Narrowed::To(Self::Scores(ScoreSlip::Alibi { first }).into())
-                }
-                (ScoreSlip::Sinks(SinkSlip::OverQueries) | ScoreSlip::Identity, Part::Rows(_)) => {
-                    Narrowed::Mixed
-                }
-                _ => Narrowed::Same,
-            },
+            Self::Turn(turn) => Some(Self::Turn(turn.narrowed(part))),
+            Self::Scores(slip) => slip.narrowed(part).map(Self::Scores),
             Self::Block(block) => {
                 // Its cells have the last axes of the scores.
                 let own = (at + block.cells.rank()).checked_sub(whole.rank());
-                match own.map(|own| part.of(&block.cells, own)) {
-                    Some(Ok(cells)) => Narrowed::To(Self::Block(Block { cells, ..*block }).into()),
-                    Some(Err(_)) => Narrowed::Mixed,
-                    None => Narrowed::Same,
-                }
+                let cells = own.map_or(Ok(block.cells.clone()), |own| part.of(&block.cells, own));
+                Some(Self::Block(Block { cells: cells.ok()?, ..*block }))
             }
             Self::Map(_)
             | Self::Bound { .. }
-            | Self::Norm(_)
             | Self::Round(_)
-            | Self::Sum
+            | Self::Add { .. }
             | Self::Product
-            | Self::AddTimes { .. }
             | Self::Along(..)
             | Self::Stream(_)
             | Self::SquaredDistance
@@ -316,9 +224,7 @@ impl Operation for Slip {
             | Self::Quantise { .. }
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
-            | Self::Only { .. }
-            | Self::Shift { .. }
-            | Self::Instead => Narrowed::Same,
+            | Self::Only { .. } => Some(self.clone()),
         }
     }
 }
@@ -333,14 +239,6 @@ fn fits_last(x: &[Dim], other: &[Dim]) -> bool {
 fn fits_heads(x: &[Dim], other: &[Dim]) -> bool {
     match (x, other) {
         ([_, (_, heads), _, (_, head_dim)], [(_, all)]) => heads * head_dim == *all,
-        _ => false,
-    }
-}
-
-/// Whether a parameter has a number for every feature of every head, on axes of their own.
-fn is_of_heads(x: &[Dim], other: &[Dim]) -> bool {
-    match (x, other) {
-        ([_, heads, _, head_dim], [own, of_each]) => heads == own && head_dim == of_each,
         _ => false,
     }
 }
@@ -363,19 +261,11 @@ fn squared_distance(queries: &Tensor, keys: &Tensor) -> candle_core::Result<Tens
     products.broadcast_sub(&own)?.broadcast_sub(&others)
 }
 
-/// 10000^(−2i / d) for every pair i of the d features ("`RoFormer`", Su et al., 2021, section 3.2.2).
-#[allow(clippy::cast_precision_loss, reason = "features of a head are few")]
-fn usual_frequencies(heads: &Tensor) -> candle_core::Result<Tensor> {
-    let features = heads.dim(D::Minus1)?;
-    let frequency = |pair: usize| 10_000_f64.powf(-2.0 * pair as f64 / features as f64);
-    let all: Vec<f32> = (0..features / 2)
-        .map(|pair| {
-            #[allow(clippy::cast_possible_truncation, reason = "models have them in f32")]
-            let narrow = frequency(pair) as f32;
-            narrow
-        })
-        .collect();
-    Tensor::new(all, heads.device())
+/// Those of all features of these heads, with the base of the paper.
+fn usual_frequencies(heads: &Tensor) -> Result<Tensor> {
+    let (dims, base, scaling) = (heads.dim(D::Minus1)?, 10_000.0, None);
+    let usual = Frequencies { dims, base, scaling, positions: 0, dtype: DType::F32 };
+    Ok(Tensor::new(usual.numbers()?, heads.device())?)
 }
 
 /// Numbers in so many bits, by the largest of a row or of all.

@@ -1,5 +1,6 @@
 //! Softmax and the weighted sum in one pass over blocks of keys, as kernels have them, and what goes wrong there.
 
+use base::lang;
 use candle_core::{D, Tensor};
 
 /// The weighted sum over blocks of keys, with a running maximum and a running sum ("Online normalizer calculation for
@@ -13,51 +14,40 @@ pub struct Stream {
     pub slip: StreamSlip,
 }
 
-/// What goes wrong in a pass over blocks of keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamSlip {
-    /// What was added up so far is not rescaled when the maximum grows.
-    Output,
-    /// The sum of the exponentials so far is not.
-    Sum,
-    /// Neither is.
-    Both,
-    /// Both are rescaled by the inverse.
-    Inverse,
-    /// What was added up so far is rescaled by the inverse.
-    InverseOutput,
-    /// The result is not divided by the sum.
-    Undivided,
-    /// Every block is divided by its own sum, and the blocks are averaged.
-    Averaged,
-    /// Every block is divided by its own sum, and the blocks are added up.
-    Added,
-    /// The last block stands for all.
-    Last,
-    /// Keys behind the last full block are left out.
-    FullBlocks,
-    /// Zeros that fill the last block up count as scores.
-    Padded,
+table! {
+    /// What goes wrong in a pass over blocks of keys, with a clause that tells it.
+    StreamSlip: &'static str {
+        /// What was added up so far is not rescaled.
+        Output => "what was added up is not rescaled when the running maximum grows",
+        /// The sum of the exponentials so far is not.
+        Sum => "the running sum is not rescaled when the running maximum grows",
+        /// Neither is.
+        Both => "nothing is rescaled when the running maximum grows",
+        /// Both are rescaled by the inverse.
+        Inverse => "the rescaling has the wrong sign: exp(new − old), not exp(old − new)",
+        /// What was added up so far is.
+        InverseOutput => "what was added up is rescaled by exp(new − old), not exp(old − new)",
+        /// The result is not divided.
+        Undivided => "the result is not divided by the running sum",
+        /// Every block is divided by its own sum.
+        Averaged => "every block has its own softmax, and the blocks are averaged",
+        /// The same, and they are added up.
+        Added => "every block has its own softmax, and the blocks are added up",
+        /// The last block stands for all.
+        Last => "the last block stands in for all: what came before is overwritten",
+        /// The rest is left out.
+        FullBlocks => "the keys behind the last full block are left out",
+        /// The rest is filled up.
+        Padded => "the zeros that fill up the last block count as scores",
+    }
 }
 
 impl StreamSlip {
-    /// Every way, with a clause that tells it.
-    pub const ALL: [(Self, &'static str); 11] = [
-        (Self::Output, "what was added up is not rescaled when the running maximum grows"),
-        (Self::Sum, "the running sum is not rescaled when the running maximum grows"),
-        (Self::Both, "nothing is rescaled when the running maximum grows"),
-        (Self::Inverse, "the rescaling has the wrong sign: exp(new − old), not exp(old − new)"),
-        (
-            Self::InverseOutput,
-            "what was added up is rescaled by exp(new − old), not exp(old − new)",
-        ),
-        (Self::Undivided, "the result is not divided by the running sum"),
-        (Self::Averaged, "every block has its own softmax, and the blocks are averaged"),
-        (Self::Added, "every block has its own softmax, and the blocks are added up"),
-        (Self::Last, "the last block stands in for all: what came before is overwritten"),
-        (Self::FullBlocks, "the keys behind the last full block are left out"),
-        (Self::Padded, "the zeros that fill up the last block count as scores"),
-    ];
+    /// A clause that tells it.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        lang::text(self.row())
+    }
 }
 
 impl Stream {
@@ -145,10 +135,10 @@ mod tests {
             let apart = (found - &right).and_then(|apart| apart.abs()?.max_all());
             apart.and_then(|apart| apart.to_scalar::<f64>()).expect("a number")
         };
-        for (slip, told) in StreamSlip::ALL {
+        for slip in StreamSlip::ALL {
             let is_between = slip != StreamSlip::Undivided;
-            assert_eq!(distance(slip, 6) < 1e-12, is_between, "{told}");
-            assert!(distance(slip, 4) > 1e-3, "{told}");
+            assert_eq!(distance(slip, 6) < 1e-12, is_between, "{slip:?}");
+            assert!(distance(slip, 4) > 1e-3, "{slip:?}");
         }
     }
 }

@@ -3,11 +3,9 @@
 use candle_core::Tensor;
 
 use super::places::Places;
-use super::scaling::Scaling;
-use crate::narrow::Part;
-use crate::op::Misread;
-use crate::slips::{Kind, Knob, Range, Sibling, whole};
-use crate::terms::{Factor, factor};
+use crate::axis::Axes;
+use crate::part::Part;
+use crate::pattern::{Multiplier, Pattern, Products, Read, When};
 use base::error::Result;
 
 /// x · (1 + S · ln(1 + ⌊p / N⌋)) at position p, by which long contexts keep sharp weights ("Scalable-Softmax Is Superior
@@ -35,6 +33,11 @@ impl Temperature {
         self.places.as_ref().map_or(at, |places| places.at(item, at, 0)) + self.offset
     }
 
+    /// How many items have factors of their own; 1 where all have the same.
+    fn items(&self) -> usize {
+        self.places.as_ref().map_or(1, Places::items)
+    }
+
     /// The factor of an item's row.
     #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
     fn of_row(&self, item: usize, row: usize) -> f64 {
@@ -45,7 +48,7 @@ impl Temperature {
 
     pub(super) fn value(&self, x: &Tensor) -> Result<Tensor> {
         let rows = x.dims4()?.2;
-        let items = self.places.as_ref().map_or(1, Places::items);
+        let items = self.items();
         let of_item = |item| (0..rows).map(move |row| self.of_row(item, row));
         let factors: Vec<f64> = (0..items).flat_map(of_item).collect();
         let factors = Tensor::from_vec(factors, (items, 1, rows, 1), x.device())?;
@@ -63,11 +66,20 @@ impl Temperature {
         tr!("{x} · (1 + {scale} · ln(1 + ⌊position / {floor}⌋)), {from}", x, scale, floor, from)
     }
 
-    pub(super) fn factor_at(&self, cell: &[usize]) -> Result<Factor> {
-        let [item, _, row, _] = *cell else { return Err(Misread.into()) };
+    pub(super) fn pattern(&self, x: &Axes) -> Pattern {
+        let &[_, _, rows, _] = &*x.shape() else { return Pattern::ByCell };
         let Self { scale, floor, .. } = self;
-        let name = format!("1 + {scale} · ln(1 + ⌊{} / {floor}⌋)", self.position(item, row));
-        Ok(factor(name, self.of_row(item, row)))
+        let items = self.items();
+        let of_item = |item| {
+            let factor = |row| {
+                let at = self.position(item, row);
+                (format!("1 + {scale} · ln(1 + ⌊{at} / {floor}⌋)"), self.of_row(item, row))
+            };
+            let factors = Multiplier::Listed(2, (0..rows).map(factor).collect());
+            let product = Products::one([Read::same(0, x).into(), factors]);
+            if items == 1 { product } else { product.when(When::Within(0, [item, item + 1])) }
+        };
+        Pattern::Sum((0..items).map(of_item).collect())
     }
 
     pub(super) fn narrowed(&self, part: Part) -> Self {
@@ -79,57 +91,5 @@ impl Temperature {
             }
             Part::Keys(_) | Part::Tokens { .. } => self.clone(),
         }
-    }
-
-    pub(super) fn knobs(&self) -> Vec<Knob> {
-        let with = |other: Self| Some(Scaling::Temperature(other).into());
-        let (of_scale, of_floor, of_first) = (self.clone(), self.clone(), self.clone());
-        let mut knobs = vec![
-            Knob {
-                name: "q_temperature",
-                value: self.scale,
-                range: Range::Stated,
-                common: vec![0.1, 1.0],
-                with: Box::new(move |scale| with(Self { scale, ..of_scale.clone() })),
-            },
-            Knob {
-                name: "q_temperature_floor",
-                value: self.floor,
-                range: Range::Stated,
-                common: Vec::new(),
-                with: Box::new(move |floor| {
-                    let other = || Self { floor, ..of_floor.clone() };
-                    (floor > 0.0).then(other).and_then(with)
-                }),
-            },
-        ];
-        // Given positions have no first.
-        if self.places.is_none() {
-            let own = self.first + self.offset;
-            #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
-            let first = own as f64;
-            let last = i64::try_from(own).unwrap_or(i64::MAX).saturating_add(32);
-            knobs.push(Knob {
-                name: tr!("first position"),
-                value: first,
-                range: Range::Whole(0, last),
-                common: vec![0.0, first + 1.0, first - 1.0],
-                with: Box::new(move |first| {
-                    with(Self { first: whole(first)?, offset: 0, ..of_first.clone() })
-                }),
-            });
-        }
-        knobs
-    }
-
-    pub(super) fn siblings(&self) -> Vec<Sibling> {
-        let of = |other: Self, told: &str| {
-            Sibling::new(Scaling::Temperature(other), Kind::Replaced, told)
-        };
-        let told = tr!("the quotient of position and q_temperature_floor is not rounded down");
-        let mut all = vec![of(Self { is_floored: false, ..self.clone() }, told)];
-        let mistaken = self.places.iter().flat_map(Places::mistaken);
-        all.extend(mistaken.map(|(places, told)| of(Self { places, ..self.clone() }, told)));
-        all
     }
 }

@@ -6,23 +6,20 @@ use super::along::taken;
 use super::pairing::Pairing;
 use super::places::Places;
 use super::precision::Precision;
-use crate::narrow::Part;
+use super::rotate::Rotate;
+use crate::part::{Part, of_item};
 use base::error::Result;
 
 /// A rotation, every part of which can be wrong by itself.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each can be wrong by itself")]
 pub struct Turn {
-    /// Which features belong together.
-    pub partners: Pairing,
+    /// The rotation otherwise. Its pairing says which features belong together.
+    pub right: Rotate,
     /// Which features have which frequency.
     pub angles: Pairing,
     /// The position of the first token: of all items, or of each.
     pub first: Vec<i64>,
-    /// What cosines and sines are multiplied by.
-    pub factor: f64,
-    /// Whether it turns the other way.
-    pub is_backwards: bool,
     /// Whether sine and cosine change places.
     pub is_exchanged: bool,
     /// Positions grow by this from token to token.
@@ -31,16 +28,12 @@ pub struct Turn {
     pub is_by_head: bool,
     /// Whether neither partner has a minus sign.
     pub is_unsigned: bool,
-    /// Whether the last features of a head are turned, not the first.
-    pub is_at_end: bool,
     /// Whether it is made in place: the second partner is turned by the first one as that has become.
     pub is_in_place: bool,
     /// What is computed in fewer bits.
     pub rounded: Option<(Stage, Precision)>,
     /// The positions of the tokens, where they do not grow one by one: of all items, or of each.
     pub places: Vec<Vec<i64>>,
-    /// The positions that the run is given, where it is given any.
-    pub own: Option<Places>,
 }
 
 /// A stage of a rotation.
@@ -57,82 +50,94 @@ pub enum Stage {
 }
 
 impl Turn {
+    /// A rotation as it is.
+    #[must_use]
+    pub fn of(right: Rotate) -> Self {
+        Self {
+            angles: right.pairing,
+            first: vec![i64::try_from(right.first).unwrap_or(i64::MAX)],
+            right,
+            is_exchanged: false,
+            step: 1.0,
+            is_by_head: false,
+            is_unsigned: false,
+            is_in_place: false,
+            rounded: None,
+            places: Vec::new(),
+        }
+    }
+
+    /// One whose positions count up from these first ones, of all items or of each, whatever the run is given.
+    #[must_use]
+    pub fn counted(right: &Rotate, first: Vec<i64>) -> Self {
+        Self { first, ..Self::of(Rotate { places: None, ..right.clone() }) }
+    }
+
+    /// The same of a part of the run.
     pub(super) fn narrowed(&self, part: Part) -> Self {
-        let mut turn = self.clone();
+        let mut turn = Self { right: self.right.narrowed(part), ..self.clone() };
         match part {
-            Part::Item(item) if turn.first.len() > 1 => {
-                turn.first = turn.first.get(item).copied().into_iter().collect();
+            Part::Item(item) => {
+                turn.first = of_item(&turn.first, item);
+                turn.places = of_item(&turn.places, item);
             }
             Part::Rows(rows) if !turn.is_by_head => {
                 #[allow(clippy::cast_possible_truncation, reason = "a step of −1, 0 or 1")]
                 let by = turn.step as i64 * i64::try_from(rows.first).unwrap_or_default();
                 turn.first.iter_mut().for_each(|first| *first += by);
             }
-            Part::Item(_) | Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. } => {}
+            Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. } => {}
         }
-        if let (Part::Item(item), Some(own)) = (part, &turn.own) {
-            turn.own = Some(own.of_item(item));
-        }
-        match part {
-            Part::Item(item) if turn.places.len() > 1 => {
-                turn.places = turn.places.get(item).cloned().into_iter().collect();
-            }
-            Part::Item(_) | Part::Tokens { .. } => {}
-            Part::Rows(_) | Part::Keys(_) => {
-                let (first, count) = part.places();
-                for places in &mut turn.places {
-                    *places = places.iter().copied().skip(first).take(count).collect();
-                }
+        if let Part::Rows(_) | Part::Keys(_) = part {
+            let (first, count) = part.places();
+            for places in &mut turn.places {
+                *places = places.iter().copied().skip(first).take(count).collect();
             }
         }
         turn
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
     pub(super) fn value(&self, heads: &Tensor, freqs: &Tensor) -> Result<Tensor> {
-        let (_, head_count, tokens, head_dim) = heads.dims4()?;
         let pairs = freqs.dim(0)?;
+        let is_first = |feature: usize| self.right.pairing.pair(feature, pairs).1;
+        let partner = |feature: usize| self.right.pairing.partner(feature, pairs);
+        let [cos, sin] = self.tables(heads, freqs)?;
+        let value = self.right.beside_rest(heads, 2 * pairs, |part| {
+            let all: Vec<usize> = (0..2 * pairs).collect();
+            let partners: Vec<usize> = all.iter().map(|feature| partner(*feature)).collect();
+            let own = part.broadcast_mul(&cos)?;
+            let turned = own.add(&taken(part, 3, &partners)?.broadcast_mul(&sin)?)?;
+            if !self.is_in_place {
+                return Ok(turned);
+            }
+            let again = own.add(&taken(&turned, 3, &partners)?.broadcast_mul(&sin)?)?;
+            let from = |at: &usize| if is_first(*at) { *at } else { 2 * pairs + at };
+            let from: Vec<usize> = all.iter().map(from).collect();
+            taken(&Tensor::cat(&[turned, again], 3)?, 3, &from)
+        });
+        Ok(value?)
+    }
+
+    /// What every feature is multiplied by, and its partner.
+    fn tables(&self, heads: &Tensor, freqs: &Tensor) -> Result<[Tensor; 2]> {
+        let (_, head_count, tokens, _) = heads.dims4()?;
         let freqs = freqs.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-        let place = |pairing: Pairing, feature: usize| match pairing {
-            Pairing::Half => (feature % pairs, feature < pairs),
-            Pairing::Interleaved => (feature / 2, feature.is_multiple_of(2)),
-        };
-        let partner = |feature: usize| match self.partners {
-            Pairing::Half => (feature + pairs) % (2 * pairs),
-            Pairing::Interleaved => feature ^ 1,
-        };
-        let is_narrow = heads.dtype() == DType::F32;
+        let (pairs, is_narrow) = (freqs.len(), heads.dtype() == DType::F32);
         let (mut own, mut other) = (Vec::new(), Vec::new());
         let (rows, columns) = if self.is_by_head { (head_count, 1) } else { (1, tokens) };
-        let given = self.own.as_ref().filter(|_| self.places.is_empty());
-        let items = self.first.len().max(self.places.len()).max(given.map_or(1, Places::items));
+        let of_run = self.right.places.as_ref().map_or(1, Places::items);
+        let items = self.first.len().max(self.places.len()).max(of_run);
         for item in 0..items {
-            let first = self.first.get(item).or(self.first.first()).copied().unwrap_or_default();
-            let places = self.places.get(item).or(self.places.first());
             for at in 0..rows * columns {
-                let stated = places.and_then(|places| places.get(at));
-                let stated = stated.map_or(first as f64 + at as f64 * self.step, |at| *at as f64);
                 for feature in 0..2 * pairs {
-                    let pair = place(self.angles, feature).0;
-                    let of_run = given.map(|own| {
-                        let token = usize::try_from(first).unwrap_or_default() + at;
-                        own.at(item, token, pair) as f64
-                    });
-                    let position = self.round(Stage::Positions, of_run.unwrap_or(stated));
-                    let frequency = freqs.get(pair).copied();
-                    let frequency = self.round(Stage::Whole, frequency.unwrap_or_default());
-                    let angle = self.round(Stage::Whole, position) * frequency;
-                    let angle = self.round(Stage::Whole, angle);
-                    #[allow(clippy::cast_possible_truncation, reason = "as it is multiplied")]
-                    let angle = if is_narrow { f64::from(angle as f32) } else { angle };
-                    let (sin, cos) = self.round(Stage::Angles, angle).sin_cos();
-                    let (sin, cos) = if self.is_exchanged { (cos, sin) } else { (sin, cos) };
-                    let is_minus =
-                        !self.is_unsigned && place(self.partners, feature).1 != self.is_backwards;
-                    let (sin, cos) =
-                        (self.round(Stage::Tables, sin), self.round(Stage::Tables, cos));
-                    own.push(cos * self.factor);
-                    other.push(if is_minus { -sin } else { sin } * self.factor);
+                    let pair = self.angles.pair(feature, pairs).0;
+                    let frequency = freqs.get(pair).copied().unwrap_or_default();
+                    let position = self.position(item, at, pair);
+                    let (cos, sin) = self.cos_sin(position, frequency, is_narrow);
+                    let is_first = self.right.pairing.pair(feature, pairs).1;
+                    let is_minus = !self.is_unsigned && is_first != self.right.is_backwards;
+                    own.push(cos * self.right.factor);
+                    other.push(if is_minus { -sin } else { sin } * self.right.factor);
                 }
             }
         }
@@ -140,30 +145,35 @@ impl Turn {
         let table = |numbers: Vec<f64>| {
             Tensor::from_vec(numbers, shape, heads.device())?.to_dtype(heads.dtype())
         };
-        let rest = head_dim - 2 * pairs;
-        let start = if self.is_at_end { rest } else { 0 };
-        let part = heads.narrow(3, start, 2 * pairs)?.contiguous()?;
-        let partners = taken(&part, 3, &(0..2 * pairs).map(partner).collect::<Vec<_>>())?;
-        let (own, other) = (part.broadcast_mul(&table(own)?)?, table(other)?);
-        let mut turned = own.add(&partners.broadcast_mul(&other)?)?;
-        if self.is_in_place {
-            let all: Vec<usize> = (0..2 * pairs).collect();
-            let becomes: Vec<usize> = all.iter().map(|feature| partner(*feature)).collect();
-            let again = own.add(&taken(&turned, 3, &becomes)?.broadcast_mul(&other)?)?;
-            let from = |at: &usize| if place(self.partners, *at).1 { *at } else { 2 * pairs + at };
-            let from: Vec<usize> = all.iter().map(from).collect();
-            turned = taken(&Tensor::cat(&[turned, again], 3)?, 3, &from)?;
-        }
-        if self.is_at_end {
-            return Ok(Tensor::cat(&[heads.narrow(3, 0, rest)?.contiguous()?, turned], 3)?);
-        }
-        Ok(Tensor::cat(&[turned, heads.narrow(3, 2 * pairs, rest)?.contiguous()?], 3)?)
+        Ok([table(own)?, table(other)?])
     }
 
-    /// Whether it counts the positions in another way than one by one along the tokens.
-    #[allow(clippy::float_cmp, reason = "1 exactly")]
-    pub(super) fn counts(&self) -> bool {
-        self.step != 1.0 || self.is_by_head
+    /// The position by which a pair of a token's features is turned.
+    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
+    fn position(&self, item: usize, at: usize, pair: usize) -> f64 {
+        let first = self.first.get(item).or(self.first.first()).copied().unwrap_or_default();
+        let places = self.places.get(item).or(self.places.first());
+        match (places, &self.right.places) {
+            (None, Some(own)) => {
+                own.at(item, usize::try_from(first).unwrap_or_default() + at, pair) as f64
+            }
+            (places, _) => {
+                let stated = places.and_then(|places| places.get(at));
+                stated.map_or(first as f64 + at as f64 * self.step, |at| *at as f64)
+            }
+        }
+    }
+
+    /// The cosine and the sine of an angle, in the bits that each stage is computed in.
+    fn cos_sin(&self, position: f64, frequency: f64, is_narrow: bool) -> (f64, f64) {
+        let whole = |number| self.round(Stage::Whole, number);
+        let position = self.round(Stage::Positions, position);
+        let angle = whole(whole(position) * whole(frequency));
+        #[allow(clippy::cast_possible_truncation, reason = "as it is multiplied")]
+        let angle = if is_narrow { f64::from(angle as f32) } else { angle };
+        let (sin, cos) = self.round(Stage::Angles, angle).sin_cos();
+        let (sin, cos) = if self.is_exchanged { (cos, sin) } else { (sin, cos) };
+        (self.round(Stage::Tables, cos), self.round(Stage::Tables, sin))
     }
 
     /// A number of a stage in the bits that it is computed in.

@@ -1,21 +1,16 @@
-//! From scores to weights: softmax, dropout, and what faulty code makes of them.
+//! From scores to weights: softmax and dropout.
 
 use candle_core::{D, DType, Device, Tensor};
 
 use super::loops;
 use super::mask::broadcasts;
-use super::weight_pattern::pattern;
-use super::weight_slips::{knobs, siblings};
 use crate::axis::{Axes, Axis, Dim};
-use crate::narrow::{Narrowed, Part};
-use crate::op::{Misread, Operation};
-use crate::pattern::Pattern;
+use crate::misread::{Misread, read};
+use crate::operation::{Facts, Operation};
+use crate::part::Part;
+use crate::pattern::{Multiplier, Pattern, Place, Products, Read};
 use crate::rows::Rows;
-use crate::slips::{Knob, Sibling};
-use crate::terms::{Term, Value, factor};
-use crate::working::{Exponential, Exponentials, Working};
 use base::error::Result;
-use base::lang;
 
 choices! {
     /// What softmax makes of a row that is −∞ throughout.
@@ -36,8 +31,6 @@ pub enum Weighting {
     Softmax {
         /// What a row that is −∞ throughout becomes.
         empty_row: EmptyRow,
-        /// The axis that is summed over, counted from the last: 1 for the keys, as it should be.
-        axis_from_last: usize,
     },
     /// log Σ exp(s) over the keys of every row, as kernels keep it for the backward pass ("`FlashAttention`", Dao et al.,
     /// 2022, algorithm 1: L = m + log ℓ). Reads what softmax reads. −∞ where all scores are.
@@ -95,21 +88,22 @@ impl Weighting {
     /// Softmax over the keys.
     #[must_use]
     pub fn softmax(empty_row: EmptyRow) -> Self {
-        Self::Softmax { empty_row, axis_from_last: 1 }
+        Self::Softmax { empty_row }
     }
 }
 
 impl Operation for Weighting {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        Ok(match (self, inputs) {
-            (Self::Softmax { empty_row, axis_from_last }, [scores, sinks @ ..]) => {
-                let weights = match (axis_from_last, sinks) {
-                    (1, [sinks]) => beside_sinks(scores, sinks)?,
-                    (1, _) => candle_nn::ops::softmax_last_dim(scores)?,
-                    (other, _) => {
-                        let axis = scores.rank().checked_sub(*other).ok_or(Misread)?;
-                        candle_nn::ops::softmax(scores, axis)?
-                    }
+        Ok(match self {
+            Self::Softmax { empty_row } => {
+                let [scores, sinks @ ..] = inputs else { return Err(Misread.into()) };
+                let all = beside(scores, sinks)?;
+                let weights = candle_nn::ops::softmax_last_dim(&all)?;
+                let keys = scores.dim(D::Minus1)?;
+                let weights = if sinks.is_empty() {
+                    weights
+                } else {
+                    weights.narrow(D::Minus1, 0, keys)?.contiguous()?
                 };
                 match empty_row {
                     EmptyRow::Nan => weights,
@@ -119,82 +113,69 @@ impl Operation for Weighting {
                     }
                 }
             }
-            (Self::LogSumExp, [scores, sinks @ ..]) => {
-                let scores = match sinks {
-                    [sinks, ..] => &with_sinks(scores, sinks)?,
-                    [] => scores,
-                };
+            Self::LogSumExp => {
+                let [scores, sinks @ ..] = inputs else { return Err(Misread.into()) };
+                let scores = beside(scores, sinks)?;
                 // Of −∞ alone the largest is −∞ too, and what is subtracted must be a number.
                 let largest = scores.max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
                 let sum = scores.broadcast_sub(&largest)?.exp()?.sum_keepdim(D::Minus1)?;
                 (sum.log()? + largest)?.squeeze(D::Minus1)?
             }
-            (Self::MeanOverHeads, [weights]) => weights.mean(1)?,
-            (Self::ZeroEmptyRows, [weights, mask]) => zero(weights, &mask.min_keepdim(D::Minus1)?)?,
-            (Self::DropoutScale { p }, []) => Tensor::new(dropout_scale(*p), &Device::Cpu)?,
-            (Self::Dropout { .. }, [weights, keep, scale]) => {
+            Self::MeanOverHeads => read::<1, _>(inputs)?[0].mean(1)?,
+            Self::ZeroEmptyRows => {
+                let [weights, mask] = read(inputs)?;
+                zero(weights, &mask.min_keepdim(D::Minus1)?)?
+            }
+            Self::DropoutScale { p } => Tensor::new(dropout_scale(*p), &Device::Cpu)?,
+            Self::Dropout { .. } => {
+                let [weights, keep, scale] = read(inputs)?;
                 kept(weights, keep, scale.to_dtype(DType::F64)?.to_scalar::<f64>()?)?
             }
-            (Self::KeepSome(KeepSome { keep, factor }), [weights]) => kept(weights, keep, *factor)?,
-            (
-                Self::Softmax { .. }
-                | Self::LogSumExp
-                | Self::MeanOverHeads
-                | Self::ZeroEmptyRows
-                | Self::DropoutScale { .. }
-                | Self::Dropout { .. }
-                | Self::KeepSome(_),
-                _,
-            ) => return Err(Misread.into()),
+            Self::KeepSome(own) => kept(read::<1, _>(inputs)?[0], &own.keep, own.factor)?,
         })
     }
 
     fn rows<'a>(&'a self, read: &[usize], others: &[&'a Tensor]) -> Option<Rows<'a>> {
-        match (self, others) {
-            (Self::Softmax { empty_row: EmptyRow::Nan, axis_from_last: 1 }, []) => {
-                Some(loops::softmax(*read.last()?))
-            }
-            _ => None,
-        }
+        let is_plain = *self == Self::softmax(EmptyRow::Nan) && others.is_empty();
+        if is_plain { Some(loops::softmax(*read.last()?)) } else { None }
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
-        if let (Self::MeanOverHeads, [[batch, (Axis::Head, _), rows @ ..]]) = (self, inputs) {
-            return Ok([&[*batch], rows].concat());
-        }
-        let (fits, axes): (bool, &[Dim]) = match (self, inputs) {
-            (Self::DropoutScale { .. }, []) => (true, &[]),
-            (Self::Softmax { .. } | Self::LogSumExp, [scores, others @ ..]) => {
-                let heads = scores.iter().filter(|(axis, _)| *axis == Axis::Head);
-                let is_one_a_head = |sinks: &&[Dim]| sinks.iter().eq(heads.clone());
-                let axes = match (self, scores) {
-                    (Self::LogSumExp, [rows @ .., _]) => rows,
-                    _ => scores,
-                };
-                (others.len() <= 1 && others.iter().all(is_one_a_head), axes)
-            }
-            (Self::ZeroEmptyRows, [weights, others @ ..]) => {
-                (others.len() == 1 && others.iter().all(|mask| broadcasts(mask, weights)), weights)
-            }
-            (Self::Dropout { .. }, [weights, others @ ..]) => (others == [*weights, &[]], weights),
-            (Self::KeepSome(KeepSome { keep, .. }), [weights, ..]) => {
-                (weights.iter().map(|(_, size)| size).eq(keep.dims()), weights)
-            }
-            (Self::DropoutScale { .. } | Self::MeanOverHeads, _) | (_, []) => (false, &[]),
+        let [first, others @ ..] = inputs else {
+            let is_single = matches!(self, Self::DropoutScale { .. });
+            return if is_single { Ok(Vec::new()) } else { Err(Misread) };
         };
-        if fits { Ok(axes.to_vec()) } else { Err(Misread) }
+        let heads = || first.iter().filter(|(axis, _)| *axis == Axis::Head);
+        let are_sinks = others.len() <= 1 && others.iter().all(|own| own.iter().eq(heads()));
+        let fits = match self {
+            Self::Softmax { .. } => are_sinks,
+            Self::LogSumExp => {
+                let [rows @ .., _] = first else { return Err(Misread) };
+                return if are_sinks { Ok(rows.to_vec()) } else { Err(Misread) };
+            }
+            Self::MeanOverHeads => {
+                let ([batch, (Axis::Head, _), rows @ ..], []) = (first, others) else {
+                    return Err(Misread);
+                };
+                return Ok([&[*batch], rows].concat());
+            }
+            Self::ZeroEmptyRows => {
+                others.len() == 1 && others.iter().all(|mask| broadcasts(mask, first))
+            }
+            Self::Dropout { .. } => others == [*first, &[]],
+            Self::KeepSome(own) => first.iter().map(|(_, size)| size).eq(own.keep.dims()),
+            Self::DropoutScale { .. } => false,
+        };
+        if fits { Ok(first.to_vec()) } else { Err(Misread) }
     }
 
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
         let [first, second] = [0, 1].map(|at| names.get(at).copied().unwrap_or_default());
         Ok(match self {
-            Self::Softmax { axis_from_last, .. } => {
-                let over = ["keys", "queries", "heads"].get(axis_from_last - 1);
+            Self::Softmax { .. } => {
                 let sinks =
                     if names.len() == 2 { tr!(" and {second}", second) } else { String::new() };
-                let over = over.unwrap_or(&"batch items");
-                let over = lang::text(over);
-                tr!("softmax({first}) over {over}{sinks}", first, over, sinks)
+                tr!("softmax({first}) over {over}{sinks}", first, over = tr!("keys"), sinks)
             }
             Self::LogSumExp if names.len() == 2 => {
                 tr!("log Σ exp({first}) over keys and {second}", first, second)
@@ -206,75 +187,37 @@ impl Operation for Weighting {
             }
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
             Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
-            Self::KeepSome(KeepSome { factor, .. }) => {
-                tr!("some of {first} · {factor}, the others 0", first, factor)
-            }
+            Self::KeepSome(_) => return Err(Misread),
         })
-    }
-
-    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
-        if let (Self::MeanOverHeads, [weights], [item, rest @ ..]) = (self, inputs, cell) {
-            let heads = weights.tensor.dims().get(1).copied().unwrap_or_default();
-            #[allow(clippy::cast_precision_loss, reason = "heads are few")]
-            let share = factor(tr!("1 / heads"), (heads as f64).recip());
-            let of_head = |head| weights.at(&[&[*item, head], rest].concat());
-            let term = |head| Ok(Term(vec![of_head(head)?, share.clone()]));
-            return (0..heads).map(term).collect();
-        }
-        if let (Self::LogSumExp, [scores, sinks @ ..]) = (self, inputs) {
-            let row = Exponentials::of(scores, sinks.first(), cell)?;
-            if row.largest == f64::NEG_INFINITY {
-                return Ok(vec![Term(vec![factor(tr!("-inf, as every score is"), row.largest)])]);
-            }
-            let log =
-                factor(tr!("log Σ exp(s − max) over {over}", over = row.over()), row.sum.ln());
-            let largest =
-                factor(tr!("max of the row of {scores}", scores = scores.name), row.largest);
-            return Ok(vec![Term(vec![largest]), Term(vec![log])]);
-        }
-        let own = || inputs.first().ok_or(Misread)?.at(cell);
-        Ok(vec![Term(match (self, inputs, cell) {
-            (Self::Softmax { empty_row, .. }, [scores, sinks @ ..], [row @ .., key]) => {
-                let row = Exponentials::of(scores, sinks.first(), row)?;
-                if *empty_row == EmptyRow::Zero && row.is_empty() {
-                    return Ok(vec![Term(vec![factor(tr!("0, as every key is blocked"), 0.0)])]);
-                }
-                let Exponential { score, exp, .. } = row.keys.get(*key).ok_or(Misread)?;
-                let exp =
-                    factor(tr!("exp({score} − max)", score = score.name), *exp).made_of(score);
-                let name = tr!("1 / Σ exp(s − max) over {over}", over = row.over());
-                vec![exp, factor(name, row.sum.recip())]
-            }
-            (Self::DropoutScale { p }, ..) => vec![factor("1 / (1 − p)", dropout_scale(*p).into())],
-            (Self::Dropout { .. }, [_, keep, scale], _) => {
-                vec![own()?, keep.at(cell)?, factor("1 / (1 − p)", scale.at(&[])?.value)]
-            }
-            (Self::KeepSome(KeepSome { factor: by, .. }), ..) => vec![own()?, factor("kept", *by)],
-            (Self::ZeroEmptyRows, ..) => vec![own()?],
-            (
-                Self::Softmax { .. } | Self::LogSumExp | Self::MeanOverHeads | Self::Dropout { .. },
-                ..,
-            ) => {
-                return Err(Misread.into());
-            }
-        })])
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {
-        pattern(self, inputs)
-    }
-
-    fn working(&self, inputs: &[Value], cell: &[usize]) -> Result<Working> {
-        Ok(match (self, inputs, cell) {
-            (Self::Softmax { axis_from_last: 1, .. }, [scores, sinks @ ..], [row @ .., _])
-            | (Self::LogSumExp, [scores, sinks @ ..], row) => {
-                Working::Softmax(Exponentials::of(scores, sinks.first(), row)?)
+        let number = |name: &str, value: f64| Multiplier::Number(name.to_owned(), value, None);
+        let scale = |p: f64| number("1 / (1 − p)", dropout_scale(p).into());
+        let own = |input| inputs.first().map(|first| Read::same(input, first));
+        let sum = |factors: Option<Vec<Multiplier>>| {
+            let product = factors.map(|factors| Pattern::Sum(vec![Products::one(factors)]));
+            product.unwrap_or(Pattern::ByCell)
+        };
+        match self {
+            Self::Softmax { empty_row } => Pattern::Softmax { zero: *empty_row == EmptyRow::Zero },
+            Self::LogSumExp => Pattern::LogSumExp,
+            Self::MeanOverHeads => {
+                let heads = inputs.first().and_then(|axes| axes.shape().get(1).copied());
+                let heads = heads.unwrap_or_default();
+                let of_head = Read::of(0, [0, 3, 1, 2].map(Place::on));
+                #[allow(clippy::cast_precision_loss, reason = "heads are few")]
+                let share = number(tr!("1 / heads"), (heads as f64).recip());
+                Pattern::Sum(vec![Products::many(heads, of_head, share)])
             }
-            (Self::Dropout { p }, [_, keep, _], _) => {
-                Working::Dropped { is_kept: keep.at(cell)?.value != 0.0, p: *p }
+            Self::DropoutScale { p } => sum(Some(vec![scale(*p)])),
+            Self::Dropout { p } => {
+                let both = own(0).zip(own(1));
+                sum(both.map(|(own, keep)| vec![own.into(), keep.into(), scale(*p)]))
             }
-            _ => Working::Plain,
-        })
+            Self::ZeroEmptyRows => sum(own(0).map(|own| vec![own.into()])),
+            Self::KeepSome(_) => Pattern::ByCell,
+        }
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
@@ -293,71 +236,36 @@ impl Operation for Weighting {
         })
     }
 
-    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Narrowed {
-        match (self, part.position(whole)) {
-            (Self::Softmax { axis_from_last, .. }, Some(at))
-                if whole.rank().checked_sub(*axis_from_last) == Some(at) =>
-            {
-                Narrowed::Mixed
-            }
-            (Self::KeepSome(KeepSome { keep, factor }), Some(at)) => match part.of(keep, at) {
-                Ok(keep) => Narrowed::To(Self::KeepSome(KeepSome { keep, factor: *factor }).into()),
-                Err(_) => Narrowed::Mixed,
-            },
-            (
-                Self::Softmax { .. }
-                | Self::LogSumExp
-                | Self::MeanOverHeads
-                | Self::ZeroEmptyRows
-                | Self::DropoutScale { .. }
-                | Self::Dropout { .. }
-                | Self::KeepSome(_),
-                _,
-            ) => Narrowed::Same,
-        }
-    }
-
-    fn siblings(&self, inputs: &[&Axes]) -> Vec<Sibling> {
-        siblings(self, inputs)
-    }
-
-    fn knobs(&self) -> Vec<Knob> {
-        knobs(self)
-    }
-
-    fn is_share(&self) -> bool {
+    fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Option<Self> {
+        let at = part.position(whole);
         match self {
-            Self::Softmax { .. } => true,
-            Self::LogSumExp
+            Self::Softmax { .. } if at.is_some_and(|at| at + 1 == whole.rank()) => None,
+            Self::KeepSome(own) => {
+                let keep = at.map_or(Ok(own.keep.clone()), |at| part.of(&own.keep, at));
+                Some(Self::KeepSome(KeepSome { keep: keep.ok()?, factor: own.factor }))
+            }
+            Self::Softmax { .. }
+            | Self::LogSumExp
             | Self::MeanOverHeads
             | Self::ZeroEmptyRows
             | Self::DropoutScale { .. }
-            | Self::Dropout { .. }
-            | Self::KeepSome(_) => false,
+            | Self::Dropout { .. } => Some(self.clone()),
         }
     }
 
-    fn range(&self) -> Option<(f64, f64)> {
-        match self {
-            Self::LogSumExp | Self::DropoutScale { .. } => None,
-            Self::Softmax { .. }
-            | Self::MeanOverHeads
-            | Self::ZeroEmptyRows
-            | Self::Dropout { .. }
-            | Self::KeepSome(_) => Some((0.0, 1.0)),
+    fn facts(&self) -> Facts {
+        let has_range = !matches!(self, Self::LogSumExp | Self::DropoutScale { .. });
+        Facts {
+            range: has_range.then_some((0.0, 1.0)),
+            is_share: matches!(self, Self::Softmax { .. }),
+            ..Facts::default()
         }
     }
 }
 
-/// Softmax over the keys and a sink, which is dropped.
-fn beside_sinks(scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
-    let keys = scores.dim(D::Minus1)?;
-    let all = with_sinks(scores, sinks)?;
-    candle_nn::ops::softmax_last_dim(&all)?.narrow(3, 0, keys)?.contiguous()
-}
-
-/// Scores of keys and, behind them, of no key.
-fn with_sinks(scores: &Tensor, sinks: &Tensor) -> candle_core::Result<Tensor> {
+/// Scores of keys and, behind them, of no key, where there are sinks.
+fn beside(scores: &Tensor, sinks: &[&Tensor]) -> candle_core::Result<Tensor> {
+    let [sinks, ..] = sinks else { return Ok(scores.clone()) };
     let (batch, heads, queries, _) = scores.dims4()?;
     let sinks = sinks.reshape((1, heads, 1, 1))?.broadcast_as((batch, heads, queries, 1))?;
     Tensor::cat(&[scores, &sinks.contiguous()?], 3)

@@ -21,7 +21,7 @@ pub fn step_page<V>(
     let name = step.name;
     let say = |text: String| Block::Prose(1, text);
     let mut blocks = vec![Block::Title(format!("{name} · {}", name.title()))];
-    blocks.push(match (&step.op, step.op.operation().constant()) {
+    blocks.push(match (&step.op, step.op.operation().facts().constant) {
         (Op::Given, _) => {
             say(tr!("given: it comes from outside, and is computed from nothing").to_owned())
         }

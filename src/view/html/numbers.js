@@ -3,7 +3,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STEPS = DATA.steps;
 const DIFFERENCE = 2;
-const { abs, floor, fround, max, min } = Math;
+const { abs, exp, floor, fround, max, min } = Math;
 const { isFinite, isInteger, isNaN } = Number;
 
 /** A text with values in the place of names in braces. */

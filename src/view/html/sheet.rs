@@ -230,10 +230,10 @@ fn sheet<V>(
     sides: Vec<Option<Tensor>>,
 ) -> Result<StepSheet> {
     let row = step.name.row();
-    let operation = step.op.operation();
+    let facts = step.op.operation().facts();
     let read = program.read_by(step);
     let axes: Vec<&Axes> = read.iter().map(|step| &step.axes).collect();
-    let pattern = (step.op != Op::Given).then(|| operation.pattern(&axes));
+    let pattern = (step.op != Op::Given).then(|| program.pattern(step));
     let cells = match (&pattern, trace) {
         (Some(Pattern::ByCell), Some(trace)) if !row.is_boolean => cells(trace, step)?,
         _ => None,
@@ -279,8 +279,8 @@ fn sheet<V>(
             cells,
             blocked: blocked.collect(),
             fill: fill(step).zip(mask),
-            range: operation.range(),
-            is_share: operation.is_share(),
+            range: facts.range,
+            is_share: facts.is_share,
             flags,
             is_given: step.op == Op::Given,
             head: head_axis(step.axes.iter().map(|(axis, _)| axis == Axis::Head)),

@@ -3,7 +3,8 @@
 const FUNCTIONS = {
   tanh: (x, by) => Math.tanh(x / by),
   clip: (x, by) => min(max(x, -by), by),
-  sigmoid: x => 1 / (1 + Math.exp(-x)),
+  sigmoid: x => 1 / (1 + exp(-x)),
+  softplus: x => Math.log1p(exp(x)),
   plus: (x, by) => x + by,
 };
 
@@ -48,7 +49,7 @@ function exponentials(step, lead, side) {
   const largest = all.reduce((max, { value }) => (value > max ? value : max), -Infinity);
   for (const key of all) {
     key.less = key.value - largest;
-    key.exp = Math.exp(key.less);
+    key.exp = exp(key.less);
   }
   return { keys, sink, all, largest, sum: total(all.map(key => key.exp)) };
 }
@@ -61,16 +62,20 @@ function turned(step, turn, index, side) {
   const product = position * frequency.value;
   const angle = frequency.step.dtype === "f64" ? product : fround(product);
   const sign = turn.signs[index[3]];
-  const name = `${sign < 0 ? "−" : ""}${turn.sine ? "sin" : "cos"}(${position} · ${frequency.name})`;
-  return { ...frequency, name, value: turn.sine ? sign * Math.sin(angle) : Math.cos(angle) };
+  const kind = turn.sine ? "sin" : "cos";
+  const name = `${sign < 0 ? "−" : ""}${kind}(${position} · ${frequency.name})`;
+  return { ...frequency, name, value: sign * Math[kind](angle) };
 }
 
 /** A factor of a product. */
 function factorOf(step, factor, index, side) {
-  const [[kind, told]] = Object.entries(factor);
+  let [[kind, told]] = Object.entries(factor);
   switch (kind) {
     case "read":
       return readCell(step, told, index, side);
+    case "listed":
+      told = told[1][index[told[0]]];
+    // As a number is told.
     case "number": {
       const [name, value, about] = told;
       return { name: about ? name.replace("{}", readCell(step, about, index, side).name) : name, value: Number(value) };
@@ -145,8 +150,8 @@ function explain(step, index, side) {
       told.terms = [[{ name: say("zero"), value: 0 }]];
     } else {
       const key = row.keys[index.at(-1)];
-      const exp = { ...key, name: say("expOf", { score: key.name }), value: key.exp };
-      told.terms = [[exp, { name: say("shareOf", { over }), value: 1 / row.sum }]];
+      const share = { name: say("shareOf", { over }), value: 1 / row.sum };
+      told.terms = [[{ ...key, name: say("expOf", { score: key.name }), value: key.exp }, share]];
     }
   }
   return told;

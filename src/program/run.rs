@@ -1,34 +1,59 @@
-//! Runs of which no value is kept longer than something reads it: what is wanted of it is handed over as it is made.
+//! How is a program run? Every value is kept, or else no longer than something reads it: what is wanted of it is handed
+//! over then as it is made.
 
 use candle_core::Tensor;
 
-use super::graph::{Given, Program, Step, not_given, outside};
+use super::graph::{Given, Program, Step, Trace};
+use super::misread::Misread;
+use super::name::Name;
 use super::op::Op;
 use super::rows::Chain;
-use base::error::Result;
+use base::error::{Error, Result};
 
-/// Gets the numbers of a run as they are made, each once.
+/// Gets the numbers of a run as they are made, each once, as far as it takes them.
 pub trait Receiver: Sync {
     /// Says that a step is about to be computed, whose value is then there as a whole.
     ///
     /// # Errors
     /// If there is no room for its value, which ends the run.
-    fn before(&self, step: &Step<()>) -> Result<()>;
+    fn before(&self, _step: &Step<()>) -> Result<()> {
+        Ok(())
+    }
 
     /// Takes the value of a step.
     ///
     /// # Errors
     /// If it cannot be taken, which ends the run.
-    fn whole(&self, step: &Step<()>, value: &Tensor) -> Result<()>;
+    fn whole(&self, _step: &Step<()>, _value: &Tensor) -> Result<()> {
+        Ok(())
+    }
 
     /// Takes some numbers of a step of f32, from the one at `first` on, in row-major order. Several threads call it.
     ///
     /// # Errors
     /// As [`Receiver::whole`].
-    fn rows(&self, step: &Step<()>, first: usize, numbers: &[f32]) -> Result<()>;
+    fn rows(&self, _step: &Step<()>, _first: usize, _numbers: &[f32]) -> Result<()> {
+        Ok(())
+    }
 }
 
+/// Takes nothing, as the values are kept.
+struct Nobody;
+
+impl Receiver for Nobody {}
+
 impl Program {
+    /// Runs every step. What follows from the settings can be given in place of that.
+    ///
+    /// # Errors
+    /// If a given tensor is missing or has another shape than its axes, or candle fails.
+    pub fn run(&self, given: &Given) -> Result<Trace> {
+        let is_kept = vec![usize::MAX; self.steps().len()];
+        let values = self.values(|name| given.get(&name).cloned(), &is_kept, &Nobody)?;
+        let mut values = values.into_iter().flatten();
+        self.run_with(|_, _| values.next().ok_or_else(|| Misread.into()))
+    }
+
     /// Runs every step, to the same bits as [`Program::run`]. A value is dropped behind the last step that reads it; values
     /// of steps that follow from each other row by row are never there as a whole.
     ///
@@ -36,23 +61,33 @@ impl Program {
     /// If a given tensor is missing or has another shape than its axes, if `receiver` fails, or if candle fails.
     pub fn stream(&self, mut given: Given, receiver: &dyn Receiver) -> Result<()> {
         let last = self.last_readers();
+        self.values(|name| given.remove(&name), &last, receiver).map(drop)
+    }
+
+    /// The values of all steps that are still there at the end, when each was dropped behind the step at its `last` place.
+    fn values(
+        &self,
+        mut given: impl FnMut(Name) -> Option<Tensor>,
+        last: &[usize],
+        receiver: &dyn Receiver,
+    ) -> Result<Vec<Option<Tensor>>> {
         let mut values: Vec<Option<Tensor>> = Vec::with_capacity(self.steps().len());
         while let Some(step) = self.steps().get(values.len()) {
-            let own = given.remove(&step.name).filter(|_| !step.is_computed() && !step.is_inserted);
-            let made = match own {
+            let is_given = !step.is_computed() && !step.is_inserted;
+            let made = match is_given.then(|| given(step.name)).flatten() {
                 Some(own) => {
                     let own = outside(step, &own)?;
                     receiver.whole(step, &own)?;
                     vec![Some(own)]
                 }
-                None => self.next(step, &values, &last, receiver)?,
+                None => self.next(step, &values, last, receiver)?,
             };
             values.extend(made);
             let done = values.len();
-            let is_over = values.iter_mut().zip(&last).filter(|(_, last)| **last < done);
+            let is_over = values.iter_mut().zip(last).filter(|(_, last)| **last < done);
             is_over.for_each(|(value, _)| *value = None);
         }
-        Ok(())
+        Ok(values)
     }
 
     /// The value of the step behind those that have had one, and of those that follow from it row by row: nothing of what
@@ -66,7 +101,7 @@ impl Program {
     ) -> Result<Vec<Option<Tensor>>> {
         let at = values.len();
         let known = |at: usize| values.get(at).and_then(Option::as_ref);
-        if let Some(chain) = Chain::of(at, self.steps().get(at..).unwrap_or_default(), known) {
+        if let Some(chain) = self.chain(at, known) {
             let end = at + chain.len();
             let is_read = |of: usize| last.get(at + of).is_some_and(|last| *last >= end);
             for (of, step) in self.steps().iter().skip(at).take(chain.len()).enumerate() {
@@ -80,13 +115,34 @@ impl Program {
             });
         }
         if step.op == Op::Given {
-            return Err(not_given(step));
+            return Err(Error::tensor(step.name, "is not given", "give a tensor of that name"));
         }
         receiver.before(step)?;
         let read: Vec<&Tensor> = step.inputs.iter().filter_map(|at| known(*at)).collect();
         let value = step.op.eval(&read)?;
         receiver.whole(step, &value)?;
         Ok(vec![Some(value)])
+    }
+
+    /// The step at a place, and those behind it that follow from it row by row; `value` gives what was computed before.
+    /// Nothing where its own rows do not follow from those of what it reads first.
+    pub(super) fn chain<'a>(
+        &'a self,
+        at: usize,
+        value: impl Fn(usize) -> Option<&'a Tensor>,
+    ) -> Option<Chain<'a>> {
+        let steps = self.steps().get(at..)?;
+        let mut chain = Chain::of(value(*steps.first()?.inputs.first()?)?)?;
+        for step in steps {
+            let [first, others @ ..] = step.inputs.as_slice() else { break };
+            let follows = chain.len() == 0 || *first + 1 == at + chain.len();
+            let others: Option<Vec<&Tensor>> = others.iter().map(|at| value(*at)).collect();
+            let others = others.filter(|_| follows && step.is_computed());
+            let rows = others.and_then(|others| step.op.operation().rows(chain.shape(), &others));
+            let Some(rows) = rows else { break };
+            chain.add(rows);
+        }
+        (chain.len() > 0).then_some(chain)
     }
 
     /// For every step the last one that reads it; itself where none does.
@@ -101,6 +157,30 @@ impl Program {
         }
         last
     }
+}
+
+impl Trace {
+    /// The step's value, computed again from the values it reads; of what comes from outside, that.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn replay(&self, step: &Step) -> Result<Tensor> {
+        let inputs: Vec<&Tensor> = self.read_by(step).iter().map(|read| &read.value).collect();
+        if step.op == Op::Given { Ok(step.value.clone()) } else { step.op.eval(&inputs) }
+    }
+}
+
+/// What is given for a step, if it has the step's shape.
+fn outside(step: &Step<()>, tensor: &Tensor) -> Result<Tensor> {
+    if tensor.dims() != step.axes.shape() {
+        let what = tr!(
+            "is {dims}, and this run needs {axes}",
+            dims = format!("{:?}", tensor.dims()),
+            axes = step.axes
+        );
+        return Err(Error::tensor(step.name, what, "give a tensor of that shape"));
+    }
+    Ok(tensor.contiguous()?)
 }
 
 #[cfg(test)]
@@ -131,10 +211,6 @@ mod tests {
     }
 
     impl Receiver for Kept {
-        fn before(&self, _: &Step<()>) -> Result<()> {
-            Ok(())
-        }
-
         fn whole(&self, step: &Step<()>, value: &Tensor) -> Result<()> {
             let numbers = value.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
             self.keep(step, 0, numbers);
@@ -221,14 +297,8 @@ mod tests {
     fn what_fails_to_be_taken_ends_the_run() {
         struct Full;
         impl Receiver for Full {
-            fn before(&self, _: &Step<()>) -> Result<()> {
-                Ok(())
-            }
-            fn whole(&self, _: &Step<()>, _: &Tensor) -> Result<()> {
-                Ok(())
-            }
             fn rows(&self, step: &Step<()>, _: usize, _: &[f32]) -> Result<()> {
-                Err(not_given(step))
+                Err(Error::tensor(step.name, "is not taken", "make room"))
             }
         }
         let (program, given) = program();

@@ -1,6 +1,4 @@
-//! What code can get wrong in one operation: its numbers, and what people write in its place.
-
-use super::op::Op;
+//! Which kinds of edits are there that mistakes amount to?
 
 choices! {
     /// The kinds of edits.
@@ -57,56 +55,4 @@ impl Kind {
             Self::Random => tr!("numbers left out at random: dropout on the values"),
         }
     }
-}
-
-/// A number of an operation that code can have wrong.
-pub struct Knob {
-    /// What it is called.
-    pub name: &'static str,
-    /// The number as it is meant.
-    pub value: f64,
-    /// Which numbers it can be.
-    pub range: Range,
-    /// Numbers that people write there.
-    pub common: Vec<f64>,
-    /// The operation with another number; nothing where that makes no sense.
-    pub with: Box<dyn Fn(f64) -> Option<Op>>,
-}
-
-/// Which numbers an operation's number can be.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Range {
-    /// Any; the value grows in proportion to it.
-    Factor,
-    /// Any; it stands in cells of the value as it is.
-    Cell,
-    /// Above 0.
-    Positive,
-    /// Above 0, and one that configs state: whole, or of few digits.
-    Stated,
-    /// Whole numbers within these bounds.
-    Whole(i64, i64),
-}
-
-/// An operation that people write in the place of another.
-pub struct Sibling {
-    /// It.
-    pub op: Op,
-    /// What kind of mistake it is.
-    pub kind: Kind,
-    /// What the code does then: a clause that goes on behind the step's name and a colon.
-    pub told: String,
-}
-
-impl Sibling {
-    /// A sibling of an operation.
-    pub(super) fn new(op: impl Into<Op>, kind: Kind, told: impl Into<String>) -> Self {
-        Self { op: op.into(), kind, told: told.into() }
-    }
-}
-
-/// A whole number as an index or a count; nothing where it is none.
-pub fn whole(value: f64) -> Option<usize> {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
-    (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as usize)
 }

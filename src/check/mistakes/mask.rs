@@ -1,0 +1,117 @@
+//! What do people get wrong in masks?
+
+use super::{Knob, Range, Sibling};
+use program::{Blocked, BlockedKeys, ByPosition, Fill, Kind, Masking, whole};
+
+pub fn knobs(own: &Masking) -> Vec<Knob> {
+    match own {
+        Masking::ByPosition(mask) => vec![of_positions(mask)],
+        Masking::Fill { fill } => {
+            let common = [0.0, -1.0, -10.0, -100.0, -1e3, -1e4, 1e9, f64::INFINITY];
+            vec![Knob::new(own, ("fill", fill.0), Range::Cell, &common, |own, fill| {
+                *own = Masking::Fill { fill: Fill(fill) };
+                true
+            })]
+        }
+        Masking::Keys(_) | Masking::Documents(_) | Masking::AnyOf | Masking::Not => Vec::new(),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
+fn of_positions(own: &ByPosition) -> Knob {
+    let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
+    let Some((name, number, with)) = own.hides.number() else {
+        let first = own.first as f64;
+        let (name, common) = ((tr!("mask offset"), first), [first + 1.0, first - 1.0]);
+        return Knob::new(own, name, Range::Whole(-bound, bound), &common, |own, first| {
+            #[allow(clippy::cast_possible_truncation, reason = "a whole number")]
+            let first = first as i64;
+            own.first = first;
+            true
+        });
+    };
+    let number = number as f64;
+    let common = [number - 1.0, number + 1.0, number * 2.0, number / 2.0];
+    Knob::new(own, (name, number), Range::Whole(1, bound + 1), &common, move |own, number| {
+        let number = whole(number).filter(|number| *number > 0);
+        number.map(|number| own.hides = with(number)).is_some()
+    })
+}
+
+pub fn siblings(own: &Masking) -> Vec<Sibling> {
+    match own {
+        Masking::Keys(own) => other_keys(own)
+            .into_iter()
+            .map(|(by, told)| Sibling::new(BlockedKeys { by, ..own.clone() }, Kind::Mask, told))
+            .collect(),
+        Masking::ByPosition(_)
+        | Masking::Documents(_)
+        | Masking::AnyOf
+        | Masking::Not
+        | Masking::Fill { .. } => Vec::new(),
+    }
+}
+
+/// Other keys that people block, and what their code does then.
+fn other_keys(own: &BlockedKeys) -> Vec<(Blocked, &'static str)> {
+    let inverted = tr!("the padding mask is inverted: it blocks the tokens");
+    match &own.by {
+        Blocked::Lengths(lengths) => {
+            let with = |of: &dyn Fn(usize) -> usize| {
+                Blocked::Lengths(lengths.iter().map(|length| of(*length)).collect())
+            };
+            let rows = |of: &dyn Fn(usize, usize) -> bool| {
+                let cell = |length, key| if of(length, key) { '1' } else { '0' };
+                let row = |length: &usize| (0..own.keys).map(|key| cell(*length, key)).collect();
+                Blocked::Rows(lengths.iter().map(row).collect())
+            };
+            let on_left = rows(&|length, key| key >= own.keys.saturating_sub(length));
+            let mut all = vec![
+                (with(&|length| length + 1), tr!("every item has one key too many")),
+                (with(&|length| length.saturating_sub(1)), tr!("every item has one key too few")),
+                (on_left, tr!("padding is blocked on the left, and it is on the right")),
+                (rows(&|length, key| key >= length), inverted),
+            ];
+            let told = tr!("items have each other's lengths");
+            all.extend(turned(lengths).map(|other| (Blocked::Lengths(other), told)));
+            let first = lengths.first().copied().unwrap_or_default();
+            let most = lengths.iter().copied().max().unwrap_or_default();
+            all.push((with(&|_| first), tr!("all items have the length of the first")));
+            all.push((with(&|_| most), tr!("all items have the longest item's length")));
+            all
+        }
+        Blocked::Rows(rows) => {
+            let each = |of: fn(Vec<char>) -> Vec<char>| {
+                let row = |row: &String| of(row.chars().collect()).into_iter().collect();
+                Blocked::Rows(rows.iter().map(row).collect())
+            };
+            let flipped = each(|row| {
+                row.into_iter().map(|cell| if cell == '0' { '1' } else { '0' }).collect()
+            });
+            let shifted = each(|mut row| {
+                row.rotate_right(1);
+                row
+            });
+            let mut all = vec![
+                (flipped, inverted),
+                (
+                    each(|row| row.into_iter().rev().collect()),
+                    tr!("the padding mask is the wrong way round"),
+                ),
+                (shifted, tr!("the padding mask is one key too far")),
+            ];
+            let told = tr!("items have each other's padding");
+            all.extend(turned(rows).map(|other| (Blocked::Rows(other), told)));
+            all
+        }
+    }
+}
+
+/// What there is of each item, given to another.
+fn turned<T: Clone>(all: &[T]) -> impl Iterator<Item = Vec<T>> {
+    (1..all.len()).map(|by| {
+        let mut turned = all.to_vec();
+        turned.rotate_left(by);
+        turned
+    })
+}

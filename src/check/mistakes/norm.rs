@@ -1,0 +1,109 @@
+//! What do people write in the place of a norm?
+
+use super::{Knob, Range, Sibling, others};
+use program::{Axes, Kind, Norm, Squares};
+
+pub fn knobs(own: &Norm) -> Vec<Knob> {
+    let powers = (1..10).map(|power| 0.1_f64.powi(power));
+    let common: Vec<f64> = [0.0, 1e-12].into_iter().chain(powers).collect();
+    vec![Knob::new(own, ("eps", own.eps), Range::Positive, &common, |own, eps| {
+        own.eps = eps;
+        true
+    })]
+}
+
+pub fn siblings(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
+    let other = if own.is_centred {
+        "the RMS norm, which leaves the mean as it is, in place of LayerNorm"
+    } else {
+        "LayerNorm, which subtracts the mean, in place of the RMS norm"
+    };
+    let mut all = others(
+        own,
+        Kind::Replaced,
+        &[
+            (other, |own| own.is_centred ^= true),
+            ("the L2 norm, the root of the sum of squares, in place of their mean", |own| {
+                own.is_mean = false;
+            }),
+            ("the mean is subtracted, and the squares are those of the numbers before", |own| {
+                (own.is_centred, own.squares) = (true, Squares::Raw);
+            }),
+            ("the root of the mean square is forgotten", |own| own.power = 1.0),
+            ("ε is added to the root, not below it", |own| own.is_eps_outside = true),
+        ],
+    );
+    if inputs.len() > 1 {
+        let weight = if own.offset == 0.0 {
+            "the weight is 1 + w in place of w"
+        } else {
+            "the weight is w in place of 1 + w"
+        };
+        all.extend(others(
+            own,
+            Kind::Replaced,
+            &[
+                (weight, |own| own.offset = 1.0 - own.offset),
+                ("the weight is w − 1 in place of w", |own| own.offset = -1.0),
+            ],
+        ));
+    }
+    all.extend(by_deviation(own));
+    all.extend(over_others(own, inputs));
+    all
+}
+
+/// The other norm with the ε that it adds unless another is stated, and norms by standard deviations.
+fn by_deviation(own: &Norm) -> Vec<Sibling> {
+    let mut all = Vec::new();
+    let mut replaced = |other: Norm, told: String| {
+        all.push(Sibling::new(other, Kind::Replaced, told));
+    };
+    let (eps, usual_name, name) = if own.is_centred {
+        (1e-6, tr!("the RMS norm (ε 1e-6)"), "LayerNorm")
+    } else {
+        (1e-5, tr!("LayerNorm (ε 1e-5)"), tr!("the RMS norm"))
+    };
+    let usual = Norm { is_centred: !own.is_centred, eps, ..own.clone() };
+    replaced(usual, tr!("{usual_name} in place of {name}", usual_name, name));
+    for (squares, which) in
+        [(Squares::Variance, tr!("biased")), (Squares::Unbiased, tr!("unbiased"))]
+    {
+        for (is_eps_outside, place) in [(false, tr!("below")), (true, tr!("beside"))] {
+            let by = tr!("by the {which} standard deviation, ε {place} the root", which, place);
+            let other = Norm { is_eps_outside, squares, ..own.clone() };
+            replaced(other.clone(), tr!("it divides {by}", by));
+            if !own.is_centred {
+                let told = tr!("LayerNorm, which divides {by}, in place of the RMS norm", by);
+                replaced(Norm { is_centred: true, ..other }, told);
+            }
+        }
+    }
+    all
+}
+
+/// The norm over other axes.
+fn over_others(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
+    let over = |over: Vec<usize>, told: String| {
+        Sibling::new(Norm { over, ..own.clone() }, Kind::Axes, told)
+    };
+    if own.is_over_heads() {
+        let told = tr!("the norm runs over the features of a head, not over those of all heads");
+        return vec![over(vec![1], told.to_owned())];
+    }
+    let rank = inputs.first().map_or(0, |axes| axes.rank());
+    let (axes, whose): (&[(usize, &str)], _) = match rank {
+        4 => {
+            (&[(2, tr!("tokens")), (3, tr!("heads")), (4, tr!("items"))], tr!("a head's features"))
+        }
+        _ => (&[(2, tr!("tokens")), (3, tr!("items"))], tr!("the features")),
+    };
+    let fits = axes.iter().filter(|(at, _)| *at <= rank);
+    fits.flat_map(|(at, name)| {
+        [
+            over(vec![*at], tr!("the norm runs over the {name}, not over {whose}", name, whose)),
+            over(vec![1, *at], tr!("the norm runs over features and {name} together", name)),
+        ]
+    })
+    .collect()
+}

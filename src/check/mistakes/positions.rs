@@ -1,0 +1,55 @@
+//! What do people get wrong in the positions of tokens?
+
+use super::{Knob, Range, Sibling};
+use program::{Kind, Op, Places, SectionOrder};
+
+/// The position of the first token, which is one of those from a least to a most.
+pub fn first<T: Clone + Into<Op> + 'static>(
+    own: &T,
+    (first, least, most): (usize, i64, i64),
+    set: impl Fn(&mut T, f64) -> bool + 'static,
+) -> Knob {
+    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
+    let value = first as f64;
+    let common = [0.0, value + 1.0, value - 1.0];
+    let name = (tr!("first position"), value);
+    Knob::new(own, name, Range::Whole(least, most), &common, set)
+}
+
+/// What code takes for given positions by mistake: for the place of a token in its row stands nothing.
+pub fn mistaken<T: Into<Op>>(places: &Places, of: impl Fn(Option<Places>) -> T) -> Vec<Sibling> {
+    let other = |places, told: &str| Sibling::new(of(places), Kind::Replaced, told);
+    let told = tr!("the positions count the tokens: 0, 1, 2 …, not those that are given");
+    let mut all = vec![other(None, told)];
+    if places.items() > 1 {
+        let told = tr!("every item has the positions of the first");
+        all.push(other(Some(places.of_item(0)), told));
+    }
+    all
+}
+
+/// The same, and what becomes of several positions of a token.
+pub fn exchanged<T: Into<Op>>(places: &Places, of: impl Fn(Option<Places>) -> T) -> Vec<Sibling> {
+    let mut all = mistaken(places, &of);
+    if !places.is_sectioned() {
+        return all;
+    }
+    let mut add = |places: Places, told: &str| {
+        all.push(Sibling::new(of(Some(places)), Kind::Replaced, told));
+    };
+    for (section, name) in ["time", "height", "width"].into_iter().enumerate() {
+        let told = tr!("every pair is turned by the position of {name}: no sections", name);
+        add(places.of_section(section), &told);
+    }
+    let order = match places.order {
+        SectionOrder::Chunked => SectionOrder::Interleaved,
+        SectionOrder::Interleaved => SectionOrder::Chunked,
+    };
+    let told = tr!("the sections are {order}, not {order_2}", order, order_2 = places.order);
+    add(Places { order, ..places.clone() }, &told);
+    let mut rows = places.rows.to_vec();
+    rows.swap(1, 2);
+    let exchanged = Places { rows: rows.into(), ..places.clone() };
+    add(exchanged, tr!("height and width change places"));
+    all
+}

@@ -1,0 +1,105 @@
+//! What do people get wrong where numbers are scaled?
+
+use super::{Knob, Range, Sibling, norm, others, positions};
+use program::{Axes, Kind, Map, Scaling, ScoreSlip, Slip, Temperature, whole};
+
+pub fn knobs(own: &Scaling) -> Vec<Knob> {
+    let scale = |value: f64| {
+        vec![Knob::new(own, ("scale", value), Range::Factor, &[1.0], |own, factor| {
+            *own = Scaling::By { factor };
+            true
+        })]
+    };
+    match own {
+        Scaling::Norm(norm) => norm::knobs(norm),
+        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
+        Scaling::Root { head_dim } => scale((*head_dim as f64).sqrt().recip()),
+        Scaling::By { factor } => scale(*factor),
+        Scaling::SoftCap { cap } => {
+            let common = [1.0, 5.0, 10.0, 20.0, 30.0, 50.0, 100.0];
+            vec![Knob::new(own, ("softcap", *cap), Range::Positive, &common, |own, cap| {
+                *own = Scaling::SoftCap { cap };
+                cap > 0.0
+            })]
+        }
+        Scaling::Clip { limit } => {
+            vec![Knob::new(own, ("clip", *limit), Range::Positive, &[], |own, limit| {
+                *own = Scaling::Clip { limit };
+                limit > 0.0
+            })]
+        }
+        Scaling::Gate { .. } => Vec::new(),
+        Scaling::Temperature(temperature) => of_temperature(temperature),
+    }
+}
+
+fn of_temperature(own: &Temperature) -> Vec<Knob> {
+    let scale = ("q_temperature", own.scale);
+    let scale = Knob::new(own, scale, Range::Stated, &[0.1, 1.0], |own, scale| {
+        own.scale = scale;
+        true
+    });
+    let floor = ("q_temperature_floor", own.floor);
+    let floor = Knob::new(own, floor, Range::Stated, &[], |own, floor| {
+        own.floor = floor;
+        floor > 0.0
+    });
+    let first = own.first + own.offset;
+    let last = i64::try_from(first).unwrap_or(i64::MAX).saturating_add(32);
+    let first = positions::first(own, (first, 0, last), |own, first| {
+        own.offset = 0;
+        whole(first).map(|first| own.first = first).is_some()
+    });
+    // Given positions have no first.
+    [scale, floor].into_iter().chain(own.places.is_none().then_some(first)).collect()
+}
+
+pub fn siblings(own: &Scaling, inputs: &[&Axes]) -> Vec<Sibling> {
+    match own {
+        Scaling::Norm(norm) => norm::siblings(norm, inputs),
+        Scaling::SoftCap { cap } => {
+            let limit = *cap;
+            let clipped = tr!("the scores are clipped at the cap, without tanh");
+            let bare = tr!("tanh of the scores, without the cap");
+            let part = |outer: f64, inner: f64, told: &str| {
+                Sibling::new(Slip::Scores(ScoreSlip::Cap { outer, inner }), Kind::Omitted, told)
+            };
+            vec![
+                Sibling::new(Scaling::Clip { limit }, Kind::Replaced, clipped),
+                Sibling::new(Slip::Map(Map::Tanh), Kind::Replaced, bare),
+                part(1.0, cap.recip(), tr!("tanh is not multiplied by the cap")),
+                part(*cap, 1.0, tr!("the scores are not divided by the cap before tanh")),
+            ]
+        }
+        Scaling::Clip { limit } => {
+            let (limit, cap) = (*limit, *limit);
+            let soft = tr!("the numbers are capped softly, by tanh, not clipped");
+            let bound =
+                |above, told: &str| Sibling::new(Slip::Bound { limit, above }, Kind::Omitted, told);
+            vec![
+                Sibling::new(Scaling::SoftCap { cap }, Kind::Replaced, soft),
+                bound(true, tr!("the numbers are clipped from above alone")),
+                bound(false, tr!("the numbers are clipped from below alone")),
+            ]
+        }
+        Scaling::Gate { map } => {
+            let value = map.name();
+            let gate = |map: Map| {
+                let other = map.name();
+                let told = tr!("the gate goes through {other}, not through {value}", other, value);
+                Sibling::new(Scaling::Gate { map }, Kind::Replaced, told)
+            };
+            let told = tr!("the gate does not go through {value}", value);
+            let bare = Sibling::new(Slip::Product, Kind::Omitted, told);
+            Map::ALL.into_iter().filter(|other| other != map).map(gate).chain([bare]).collect()
+        }
+        Scaling::Temperature(own) => {
+            let told = "the quotient of position and q_temperature_floor is not rounded down";
+            let mut all = others(own, Kind::Replaced, &[(told, |own| own.is_floored = false)]);
+            let with = |places| Temperature { places, ..own.clone() };
+            all.extend(own.places.iter().flat_map(|places| positions::mistaken(places, with)));
+            all
+        }
+        Scaling::Root { .. } | Scaling::By { .. } => Vec::new(),
+    }
+}

@@ -1,0 +1,20 @@
+//! Enums of which there is a row to know of each variant.
+
+/// An enum, the list of its variants, and the row of each.
+macro_rules! table {
+    ($(#[$about:meta])* $name:ident: $row:ty { $($(#[$own:meta])* $variant:ident => $value:expr,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$own])* $variant),+ }
+
+        impl $name {
+            /// Every one.
+            pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
+
+            #[allow(clippy::match_same_arms, reason = "a row of each")]
+            fn row(self) -> $row {
+                match self { $(Self::$variant => $value),+ }
+            }
+        }
+    };
+}
