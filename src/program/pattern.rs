@@ -215,14 +215,17 @@ impl Products {
         };
         let factors = self.factors.iter().map(factor).collect::<Option<Vec<_>>>()?;
         let product = factors.join(" · ");
-        match (self.count, &self.when, self.factors.as_slice()) {
-            (1, None, _) => Some(product),
-            // What is added up are numbers of rows.
-            (_, None, [Multiplier::Read(left), Multiplier::Read(right)]) => {
-                let is_row = left.at.last() == right.at.last();
-                Some(if is_row { format!("{product}ᵀ") } else { product })
+        match self.factors.as_slice() {
+            _ if self.when.is_some() => None,
+            [Multiplier::Read(left), Multiplier::Read(right)] => {
+                // Matrices have each an axis that the other has not, and sums are along rows where both end in one axis.
+                let differ =
+                    |one: &Read, other: &Read| one.at.iter().any(|at| !other.at.contains(at));
+                let is_sum = differ(left, right) && differ(right, left);
+                let is_of_rows = is_sum && left.at.last() == right.at.last();
+                Some(if is_of_rows { format!("{product}ᵀ") } else { product })
             }
-            _ => None,
+            _ => Some(product).filter(|_| self.count == 1),
         }
     }
 
