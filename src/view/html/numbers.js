@@ -5,6 +5,7 @@ const STEPS = DATA.steps;
 const DIFFERENCE = 2;
 const { abs, exp, floor, fround, max, min } = Math;
 const { isFinite, isInteger, isNaN } = Number;
+const { assign, entries, is } = Object;
 
 /** A text with values in the place of names in braces. */
 const filled = (text, values) => text.replace(/\{(\w+)\}/g, (_, key) => values[key]);
@@ -48,7 +49,7 @@ function valueAt(step, index, side) {
   if (side === DIFFERENCE && step.sides.length > 1) {
     const [left, right] = [valueAt(step, index, 0), valueAt(step, index, 1)];
     if (left == null || right == null) return;
-    return Object.is(left, right) ? 0 : left - right;
+    return is(left, right) ? 0 : left - right;
   }
   let flat = 0;
   for (let axis = 0; axis < index.length; axis++) {
@@ -84,7 +85,7 @@ function number(value, decimals = DATA.decimals) {
   const longer = value.toFixed(decimals + 1);
   const isEven = isInteger(value * 2 ** (decimals + 1)) && /[02468]\.?5$/.test(longer);
   const text = isEven ? longer.slice(0, -1) : value.toFixed(decimals);
-  return Object.is(value, -0) ? "-" + text : text;
+  return is(value, -0) ? "-" + text : text;
 }
 
 /** The same, but a large number of few digits with these alone: -1e9. */
@@ -97,7 +98,7 @@ function shortest(value, dtype) {
   let digits = dtype === "f64" ? 17 : 1;
   while (digits < 10 && fround(value.toPrecision(digits)) !== value) digits++;
   const least = digits < 10 ? Number(value.toPrecision(digits)) : value;
-  return Object.is(value, -0) ? "-0" : shorter(value, scientific(String(least)), least);
+  return is(value, -0) ? "-0" : shorter(value, scientific(String(least)), least);
 }
 
 /** A text of a number, or the digits that tell a large one in fewer signs: -1e9. */

@@ -37,7 +37,7 @@ function follow() {
   const step = STEPS[at];
   const index = places.map(Number);
   if (state.at !== at) state.window = [0, 0];
-  Object.assign(state, { at, pin: undefined });
+  assign(state, { at, pin: undefined });
   if (
     index.length <= step.axes.length &&
     index.every((place, axis) => isInteger(place) && place >= 0 && place < step.axes[axis].size)
@@ -287,12 +287,12 @@ function move(by) {
 }
 
 function pick(change) {
-  Object.assign(state, change);
+  assign(state, change);
   go(state.at);
 }
 const pickHead = at => at >= 0 && at < here().kept[here().head] && pick({ head: at * shared(here()) });
 function look(change) {
-  Object.assign(state, change);
+  assign(state, change);
   show();
 }
 const turn = view => look({ view: state.view === view ? "table" : view });

@@ -69,7 +69,7 @@ function turned(step, turn, index, side) {
 
 /** A factor of a product. */
 function factorOf(step, factor, index, side) {
-  let [[kind, told]] = Object.entries(factor);
+  let [[kind, told]] = entries(factor);
   switch (kind) {
     case "read":
       return readCell(step, told, index, side);
@@ -83,7 +83,7 @@ function factorOf(step, factor, index, side) {
     case "of": {
       const [name, made, read] = told;
       const cell = readCell(step, read, index, side);
-      const [key, by] = typeof made === "string" ? [made] : Object.entries(made)[0];
+      const [key, by] = typeof made === "string" ? [made] : entries(made)[0];
       const isPlain = key === "clip" && abs(cell.value) <= by;
       const value = cell.value == null ? undefined : FUNCTIONS[key](cell.value, by);
       return { ...cell, name: isPlain ? cell.name : name.replace("{}", cell.name), value };

@@ -65,7 +65,7 @@ function working(told) {
 function apart(value, sum, ...parts) {
   const size = max(...[value, sum, ...parts].map(abs));
   if (isFinite(value - sum)) return abs(sum - value) > max(6e-8, 0.01 * size);
-  return !Object.is(value, sum);
+  return !is(value, sum);
 }
 
 /** Where a NaN comes from. */
