@@ -15,6 +15,9 @@ use run::Run;
 /// How long candidates may take, as estimated beforehand.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The same under a reading that is less likely than one that was looked into.
+const PATIENCE_LATER: Duration = Duration::from_secs(2);
+
 /// The readings of a file that are to be explained.
 struct Likely {
     likeliest: Vec<Recomputed>,
@@ -190,7 +193,11 @@ fn best(readings: Likely, tolerances: &Tolerances) -> Result<Recomputed> {
             break;
         }
         // Where all is explained, another reading may still need nothing but rounding.
-        let patience = if is_explained || is_plain { Duration::ZERO } else { PATIENCE };
+        let patience = match best {
+            _ if is_explained || is_plain => Duration::ZERO,
+            Some(_) => PATIENCE_LATER,
+            None => PATIENCE,
+        };
         let judged = reading.judge(tolerances, patience)?;
         // One that needs nothing but rounding is the one that was meant.
         if judged.is_same() {
