@@ -34,6 +34,13 @@ class Finding:
     step: str | None = None
     id: str | None = None
     kind: str | None = None
+    also: tuple[tuple[str, str], ...] = ()
+    """Other mistakes that give the same numbers here: their ids and what they are."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a mistake that has a name: ``id``."""
+        return self.id is not None and self.kind not in (None, "noise", self.id)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,8 +100,9 @@ class Report:
             parts.append(_table([_step(file["path"], step) for step in file["steps"]]))
             for found in file["diagnosis"]:
                 one = _finding(file["path"], found)
-                name = f"known mistake <b>{escape(one.id)}</b>: " if one.id else ""
-                parts.append(f"<p>{name}{escape(one.summary)}, at {escape(one.step or '')}</p>")
+                name = f"known mistake <b>{escape(one.id or '')}</b>: " if one.is_known else ""
+                others = [f"<br>or, with the same numbers here, {escape(': '.join(other))}" for other in one.also]
+                parts.append(f"<p>{name}{escape(one.summary)}, at {escape(one.step or '')}{''.join(others)}</p>")
         parts += [f"<p>{escape(clue.step or '')}: {escape(clue.summary)}</p>" for clue in self.clues]
         parts += [f"<p>{escape(note)}</p>" for note in self.notes]
         return "\n".join(parts)
@@ -146,4 +154,5 @@ def _step(file: str, step: dict[str, Any]) -> Step:
 
 
 def _finding(file: str, found: dict[str, Any]) -> Finding:
-    return Finding(file, found["summary"], found.get("step"), found.get("id"), found.get("kind"))
+    also = tuple(zip(found.get("also", ()), found.get("also_summaries", ())))
+    return Finding(file, found["summary"], found.get("step"), found.get("id"), found.get("kind"), also)

@@ -21,8 +21,8 @@ pub struct Finding {
     pub part: Option<(Axis, Vec<usize>)>,
     /// The step that is read in place of the right one.
     pub instead: Option<Name>,
-    /// Other mistakes that give the same numbers here: their ids and what they are.
-    pub also: Vec<(&'static str, String)>,
+    /// Other mistakes that give the same numbers here.
+    pub also: Vec<Finding>,
     /// The second mistake, where only the two together give the numbers.
     pub with: Option<Box<Finding>>,
     /// Of rounding: the largest difference at a recorded step, in multiples of what rounding alone made of that step

@@ -81,8 +81,8 @@ fn finding(found: &Finding) -> Vec<Value> {
             value["instead"] = json!(instead);
         }
         if !found.also.is_empty() {
-            let ids: Vec<&str> = found.also.iter().map(|(id, _)| *id).collect();
-            let summaries: Vec<&str> = found.also.iter().map(|(_, told)| told.as_str()).collect();
+            let ids: Vec<&str> = found.also.iter().map(|also| also.id).collect();
+            let summaries: Vec<&str> = found.also.iter().map(|also| &*also.summary).collect();
             value["also"] = json!(ids);
             value["also_summaries"] = json!(summaries);
         }

@@ -4,6 +4,7 @@
 //! gives must hold at every recorded step that it changes, the right ones too.
 
 use std::collections::{BTreeSet, HashSet};
+use std::iter;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
@@ -288,16 +289,15 @@ impl<'s, 'a> Search<'s, 'a> {
                 let (candidate, best_candidate) = (&other.candidate, &best.candidate);
                 let is_as_good = other.steps == best.steps
                     && (other.is_rival || candidate.cost == best_candidate.cost);
-                let told = (candidate.id, candidate.summary.clone());
-                let is_new = candidate.summary != finding.summary
-                    && !finding.also.contains(&told)
+                let mut told = iter::once(&finding).chain(&finding.also);
+                let is_new = told.all(|told| told.summary != candidate.summary)
                     && !candidate.has_number_of(best_candidate, in_16_bits);
                 // Ways of one mistake are no alternatives.
                 let is_named_already = candidate.is_known()
                     && (candidate.id == finding.id
-                        || finding.also.iter().any(|(id, _)| *id == candidate.id));
+                        || finding.also.iter().any(|also| also.id == candidate.id));
                 if is_as_good && is_new && !is_named_already {
-                    finding.also.push(told);
+                    finding.also.push(candidate.finding(self.site(candidate)));
                 }
             }
             open.retain(|step| !best.steps.contains(step));

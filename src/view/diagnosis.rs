@@ -49,11 +49,7 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
 
 fn finding(found: &Finding) -> String {
     let Finding { id, step, summary, with, factor, .. } = found;
-    let others = found.also.iter();
-    let others =
-        others.map(|(_, summary)| tr!("\n  or, with the same numbers here: {summary}", summary));
-    let also: Vec<String> = others.take(MOST_OTHERS).collect();
-    let also = also.concat();
+    let also: String = found.also.iter().take(MOST_OTHERS).map(alternative).collect();
     match (with, factor) {
         (Some(other), _) => {
             let Finding { id: other_id, step: other_step, summary: other_summary, .. } = &**other;
@@ -80,6 +76,16 @@ fn finding(found: &Finding) -> String {
             tr!("known mistake {id}, at {step}: {summary}{also}", id, step, summary, also)
         }
         (None, None) => tr!("{id}, at {summary}{also}", id, summary, also),
+    }
+}
+
+/// Another mistake with the same numbers, on a line of its own.
+fn alternative(found: &Finding) -> String {
+    let Finding { id, summary, .. } = found;
+    if found.is_known() {
+        tr!("\n  or, with the same numbers here, {id}: {summary}", id, summary)
+    } else {
+        tr!("\n  or, with the same numbers here: {summary}", summary)
     }
 }
 
