@@ -40,7 +40,7 @@ fn findings(report: &Report) -> &[Finding] {
 
 /// The mistake of a finding, and those that give the same numbers.
 fn ids(finding: &Finding) -> BTreeSet<&'static str> {
-    finding.also.iter().map(|(id, _)| *id).chain([finding.id]).collect()
+    finding.also.iter().map(|also| also.id).chain([finding.id]).collect()
 }
 
 fn named(report: &Report) -> BTreeSet<&'static str> {
