@@ -55,7 +55,7 @@ pub use json::reports_json;
 pub use non_finite::{Cause, NonFinite, Place};
 pub use padding::PaddedRows;
 pub use recorded::{Recorded, recorded};
-pub use report::{FitsKeys, Report};
+pub use report::{FitsKeys, Report, Verdict};
 pub use step_report::{Status, StepReport};
 pub use thresholds::ALLOWED;
 pub use tolerance::{PerStep, Tolerance, Tolerances};

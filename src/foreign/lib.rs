@@ -8,6 +8,7 @@ mod arguments;
 mod axis_order;
 mod beside;
 mod chunks;
+mod gradients;
 mod hints;
 mod inputs;
 mod latent;
@@ -22,6 +23,7 @@ mod steps;
 
 pub use arguments::{Caller, FoundMask, are_booleans, take_arguments, take_mask};
 pub use axis_order::AxisOrder;
+pub use gradients::{gradient_of, take_gradients};
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
 pub use inputs::{Inputs, find_inputs, with_batch};
