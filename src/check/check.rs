@@ -19,7 +19,7 @@ use super::tolerance::Tolerances;
 use base::error::Result;
 use config::{Config, Mask, Settings, Start};
 use file::{Files, Record, read_place};
-use foreign::{NameMap, Unmatched, take_gradients};
+use foreign::{NameMap, is_gradient};
 use program::{Name, Op, Trace};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
@@ -98,7 +98,6 @@ fn checked_whole(
 ) -> Result<Checked> {
     let is_foreign = record.config.is_none();
     let mapped = map.apply(&mut [&mut record.entries[..]]).map_err(|error| error.in_file(path))?;
-    let gradients = if is_foreign { take_gradients(&mut record) } else { Vec::new() };
     let found = explained(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
     let Recomputed {
         run,
@@ -106,7 +105,7 @@ fn checked_whole(
         named,
         mut steps,
         matches,
-        mut unmatched,
+        unmatched,
         is_trivial,
         padded_rows,
         diagnosis,
@@ -150,9 +149,9 @@ fn checked_whole(
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
     let mask_read = mask_read.map(|mask| told_mask(&mask.value)).transpose()?;
     let matches = mapped.into_iter().chain(matches).chain(named.matches).collect();
-    unmatched.extend(gradients.iter().map(|gradient| Unmatched::gradient(&gradient.name)));
+    let is_unchecked = unmatched.iter().any(|tensor| is_gradient(&tensor.tensor));
     let report = Report {
-        has_unchecked_gradients: !gradients.is_empty() && !tolerances.ignores_gradients,
+        has_unchecked_gradients: is_unchecked && !tolerances.ignores_gradients,
         labels: run.config().labels(),
         diagnosis,
         non_finite,

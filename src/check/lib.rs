@@ -21,6 +21,7 @@ mod fit;
 mod flash;
 mod found_masks;
 mod free;
+mod gradients;
 mod grammar;
 mod half;
 mod json;
