@@ -129,7 +129,7 @@ pub mod check {
     pub use ::check::{
         Cause, Checked, Clue, Compared, Comparison, Diagnosis, Finding, NonFinite, Number,
         OneSided, PaddedRows, Pairs, PerStep, Place, Report, Status, StepReport, Tolerance,
-        Tolerances, check, checked, compared, diff, reports_json,
+        Tolerances, Verdict, check, checked, compared, diff, reports_json,
     };
 
     /// The known mistakes, by their names.

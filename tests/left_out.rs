@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
-use mha_trace::check::{OneSided, Report, Tolerances, check, diff};
+use mha_trace::check::{OneSided, Report, Tolerances, Verdict, check, diff};
 use mha_trace::file::Record;
 use mha_trace::foreign::NameMap;
 use mha_trace::{Run, Settings, Sources};
@@ -94,6 +94,22 @@ fn steps_that_the_prefix_hides_are_told() {
     let report = dump.with("trace.output", zeros(output.dims())).check();
     assert!(!report.is_same(), "{report:?}");
     assert_eq!(left_out(&report).last().expect("told").0, "trace.output");
+}
+
+#[test]
+fn gradients_that_were_not_checked_are_not_the_same() {
+    let dump = Dump::new("");
+    let (output, weight) = (dump.golden("output"), dump.golden("w_q"));
+    let dump = dump.with("output", output).with("grad_attn_bias", zeros(&[3, 3]));
+    let dump = dump.with("q_proj.weight.grad", weight);
+    let report = dump.check();
+    assert_eq!(report.verdict(), Verdict::Unchecked, "{report:?}");
+    let names: Vec<&str> = left_out(&report).iter().map(|(name, _)| *name).collect();
+    assert!(names.contains(&"grad_attn_bias"), "{names:?}");
+    let path = dump.file("dump.safetensors");
+    let tolerances = Tolerances { ignores_gradients: true, ..Tolerances::default() };
+    let report = check(&path, &dump.flags, &NameMap::default(), &tolerances).expect("checks");
+    assert!(report.is_same(), "{report:?}");
 }
 
 #[test]

@@ -13,9 +13,10 @@ use mha_trace::program::Name;
 use common::transcript::{has_the_last_digits, here};
 
 /// The pages that show commands; each begins with what its reader can do.
-const FOR_READERS: [&str; 8] = [
+const FOR_READERS: [&str; 9] = [
     "README.md",
     "README.zh-CN.md",
+    "docs/backward.md",
     "docs/checking.md",
     "docs/formats.md",
     "docs/learning.md",
@@ -175,6 +176,8 @@ fn every_setting_and_step_can_be_looked_up() {
     }
     let steps = Name::ALL.iter().map(|step| step.as_str());
     for step in steps.filter(|step| Name::in_files(step).is_some()) {
+        // Gradients are called by what they are of.
+        let step = step.strip_prefix("d_").filter(|own| Name::named(own).is_some()).unwrap_or(step);
         if !formats.contains(&format!("`{step}`")) {
             missing.push(format!("the step {step}"));
         }

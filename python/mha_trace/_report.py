@@ -59,8 +59,10 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """``same``, or ``differs``."""
-        return "same" if self.same else "differs"
+        """``same``, ``differs``, or ``unchecked``: all the same but for gradients that were not checked."""
+        if self.same:
+            return "same"
+        return "unchecked" if {file["verdict"] for file in self.files} <= {"same", "unchecked"} else "differs"
 
     @property
     def files(self) -> list[dict[str, Any]]:

@@ -123,7 +123,12 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     concat = p.gated(concat, concat_norm, x, gate)?;
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
     p.then(Name::Output, to_model, &after(concat, &w_o))?;
-    Ok(p.program.between(config.start.given(), &ends))
+    let program = p.program.between(config.start.given(), &ends);
+    if !plain.backward {
+        return Ok(program);
+    }
+    let wanted = plain.wrt.iter().flatten().filter_map(|name| Name::in_files(name));
+    program.backward(config.end.step(), &wanted.collect::<Vec<_>>())
 }
 
 /// What latents are made by: their projections and, behind these, the weights of their norms.

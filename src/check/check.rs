@@ -19,7 +19,7 @@ use super::tolerance::Tolerances;
 use base::error::Result;
 use config::{Config, Mask, Settings, Start};
 use file::{Files, Record, read_place};
-use foreign::NameMap;
+use foreign::{NameMap, is_gradient};
 use program::{Name, Op, Trace};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
@@ -149,7 +149,9 @@ fn checked_whole(
     let mask_read = trace.step(Name::Mask).filter(|mask| is_foreign && mask.op == Op::Given);
     let mask_read = mask_read.map(|mask| told_mask(&mask.value)).transpose()?;
     let matches = mapped.into_iter().chain(matches).chain(named.matches).collect();
+    let is_unchecked = unmatched.iter().any(|tensor| is_gradient(&tensor.tensor));
     let report = Report {
+        has_unchecked_gradients: is_unchecked && !tolerances.ignores_gradients,
         labels: run.config().labels(),
         diagnosis,
         non_finite,

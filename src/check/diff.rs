@@ -207,8 +207,8 @@ impl Pair {
         let places: Vec<usize> = places.map(|(at, _)| at).collect();
         let entries = places.into_iter().map(|at| self.left.entry(at)).collect::<Result<_>>()?;
         let record = Record { config: None, entries };
-        let start = settings.start.unwrap_or_default();
-        let config = Sources::recorded(&record, start, |_| true).resolve(&settings);
+        let config = Sources::recorded(&record, settings.start.unwrap_or_default(), |_| true)
+            .resolve(&settings);
         Ok(config.ok().and_then(|config| config.labels()))
     }
 }

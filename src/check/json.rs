@@ -24,7 +24,7 @@ impl Serialize for Report {
         let findings: Vec<Value> = diagnosis.findings.iter().flat_map(finding).collect();
         let mut keys = serializer.serialize_map(None)?;
         keys.serialize_entry("path", &self.path)?;
-        keys.serialize_entry("verdict", if self.is_same() { "same" } else { "differs" })?;
+        keys.serialize_entry("verdict", self.verdict().name())?;
         keys.serialize_entry("compared", &self.compared())?;
         let first = self.first_divergence().map(|step| &step.name);
         keys.serialize_entry("first_divergence", &first)?;

@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::cores::cores;
 use super::found_masks::{masks_beside, replaces_mask};
+use super::gradients::with_gradients;
 use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
 use base::error::Result;
@@ -11,7 +12,7 @@ use config::{End, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, Inputs, Match, Unmatched, find_inputs, find_qkv, last_segment, meanings,
-    take_arguments, take_mask,
+    take_arguments, take_gradients, take_mask,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -23,6 +24,18 @@ use run::{Sources, positions_in};
 /// # Errors
 /// If the flags name a file that cannot be read, X or a weight is missing, or a layer must be picked.
 pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
+    let mut forward = record.clone();
+    let is_foreign = record.config.is_none();
+    let gradients = if is_foreign { take_gradients(&mut forward) } else { Vec::new() };
+    let all = of_forward(&forward, flags)?;
+    if gradients.is_empty() {
+        return Ok(all);
+    }
+    Ok(all.into_iter().flat_map(|reading| with_gradients(reading, &gradients, flags)).collect())
+}
+
+/// The same of a file without gradients.
+fn of_forward(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     let call = if record.config.is_none() { ModuleCall::of(record, flags)? } else { None };
     let Some(ModuleCall { record: renamed, settings, matches, is_certain }) = call else {
         return called(record, flags, Caller::Layer);

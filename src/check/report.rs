@@ -47,10 +47,45 @@ pub struct Report {
     pub padded_rows: Option<PaddedRows>,
     /// The tensors of a foreign file that are no step, and why.
     pub unmatched: Vec<Unmatched>,
+    /// Whether the file has gradients that were not checked, and nobody said that these do not matter.
+    pub has_unchecked_gradients: bool,
     /// What gives these numbers; `None` where nothing was to be explained.
     pub diagnosis: Option<Diagnosis>,
     /// Where the recorded values first are NaN or infinite and should not be; `diff` does not look for it.
     pub non_finite: Option<NonFinite>,
+}
+
+/// What a comparison comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every step is the same.
+    Same,
+    /// A step differs, or one side lacks it.
+    Differs,
+    /// Every step is the same, and there are gradients that were not compared.
+    Unchecked,
+}
+
+impl Verdict {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Differs => "differs",
+            Self::Unchecked => "unchecked",
+        }
+    }
+
+    /// The name in the language in force.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Same => tr!("same"),
+            Self::Differs => tr!("differs"),
+            Self::Unchecked => tr!("unchecked"),
+        }
+    }
 }
 
 /// A setting of seen keys under which a file is as it should be.
@@ -90,6 +125,7 @@ impl Report {
             matches: Vec::new(),
             padded_rows: None,
             unmatched: Vec::new(),
+            has_unchecked_gradients: false,
         };
         if report.compared() == 0 {
             let fix = tr!(
@@ -101,10 +137,20 @@ impl Report {
         Ok(report)
     }
 
-    /// Whether both sides have every step, and none differs.
+    /// Whether both sides have every step, none differs, and no gradient was left unchecked.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        self.steps.iter().all(|step| step.status == Status::Same)
+        self.verdict() == Verdict::Same
+    }
+
+    /// What the comparison comes to.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        match self.steps.iter().all(|step| step.status == Status::Same) {
+            true if self.has_unchecked_gradients => Verdict::Unchecked,
+            true => Verdict::Same,
+            false => Verdict::Differs,
+        }
     }
 
     /// The steps that one side alone has.

@@ -35,8 +35,8 @@ pub fn same(
     let Some(config) = files.config().filter(|_| !asks_for_more && !says_else).cloned() else {
         return Ok(None);
     };
-    let start = config.start.unwrap_or_default();
-    let is_given = |name: Name| name.is_given() || start.given().contains(&name);
+    let starts = config.given_steps();
+    let is_given = |name: Name| name.is_given() || starts.contains(&name);
     let names: Vec<_> = files.infos().iter().map(|info| Name::in_files(&info.name)).collect();
     let given = names.iter().enumerate().filter(|(_, name)| name.is_some_and(is_given));
     let entries = given.map(|(at, _)| files.entry(at)).collect::<Result<Vec<_>>>()?;

@@ -62,6 +62,8 @@ pub struct Tolerances {
     pub noise_counts: bool,
     /// Whether the rows of padded queries are left out.
     pub ignores_padding: bool,
+    /// Whether gradients that are not checked do not matter.
+    pub ignores_gradients: bool,
     /// Whether files in 16-bit types are also held to the tolerance of `FlashAttention`'s tests.
     pub flash: bool,
 }

@@ -123,6 +123,9 @@ pub struct CheckArgs {
     /// Ignore the rows of padded queries
     #[arg(long)]
     pub ignore_padding: bool,
+    /// Do not mind gradients that were not checked: without this the verdict is never same beside them
+    #[arg(long)]
+    pub ignore_gradients: bool,
     /// Also hold bf16 and f16 outputs to FlashAttention's own tolerance: an error against f64 of at most twice
     /// PyTorch's
     #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]

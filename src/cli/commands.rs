@@ -297,6 +297,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let tolerances = Tolerances {
         noise_counts: args.fail_on_noise,
         ignores_padding: args.ignore_padding,
+        ignores_gradients: args.ignore_gradients,
         flash: args.flash_tolerance,
         ..args.tolerances.tolerances()
     };

@@ -149,14 +149,19 @@ fn texts_of_help() -> BTreeSet<String> {
 
 /// The words of tables, which need not read as prose.
 fn texts_of_tables() -> BTreeSet<String> {
-    let of_steps = || Name::ALL.iter().flat_map(|name| [name.title(), name.why()]).collect();
-    let of_steps: Vec<&str> = Language::En.within(of_steps);
+    // The title of a gradient is made of its step's.
+    let titled = |name: &&Name| !matches!(name, Name::Gradient(_));
+    let of_steps = || {
+        let titles = Name::ALL.iter().filter(titled).map(|name| name.title().into_owned());
+        titles.chain(Name::ALL.iter().map(|name| name.why().to_owned())).collect()
+    };
+    let of_steps: Vec<String> = Language::En.within(of_steps);
     let mistakes = catalogue().into_iter().flat_map(|mistake| {
         let lines = mistake.ways.iter().flat_map(|way| [way.wrong, way.right]);
         let remarks = lines.filter(|line| line.contains("  # "));
         mistake.ways.iter().map(|way| way.summary).chain(remarks).chain([mistake.silent])
     });
-    let words = of_steps.into_iter().chain(mistakes).chain(view::page_texts());
+    let words = of_steps.iter().map(String::as_str).chain(mistakes).chain(view::page_texts());
     let words = words.chain(file::REASONS.map(|(_, reason)| reason)).chain([
         "queries",
         "heads",

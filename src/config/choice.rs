@@ -267,6 +267,17 @@ choices! {
 }
 
 impl End {
+    /// Where runs end that start there, if nothing else is said.
+    #[must_use]
+    pub fn of(start: Start) -> Self {
+        match start {
+            Start::Inputs => Self::Output,
+            Start::Projections => Self::Concat,
+            Start::Heads => Self::Heads,
+            Start::Scores => Self::Weights,
+        }
+    }
+
     /// The step.
     #[must_use]
     pub fn step(self) -> Name {

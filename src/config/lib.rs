@@ -8,6 +8,7 @@ mod choice;
 mod config;
 mod divisors;
 mod labels;
+mod loss;
 mod parts;
 mod positions;
 mod preset;
@@ -29,6 +30,7 @@ pub use choice::{
 pub use config::Config;
 pub use divisors::split;
 pub use labels::Labels;
+pub use loss::OutputGradient;
 pub use parts::{Masks, Norm, Packed};
 pub use positions::Positions;
 pub use queries::Queries;

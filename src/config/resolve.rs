@@ -27,12 +27,7 @@ impl Config {
         let mut config = Self {
             plain: Plain::of(&s)?,
             start,
-            end: s.end.unwrap_or(match start {
-                Start::Inputs => End::Output,
-                Start::Projections => End::Concat,
-                Start::Heads => End::Heads,
-                Start::Scores => End::Weights,
-            }),
+            end: s.end.unwrap_or(End::of(start)),
             norm: s.qk_norm.map(|kind| Norm {
                 kind,
                 eps: s.qk_norm_eps.unwrap_or(if kind.is_centred() { 1e-5 } else { 1e-6 }),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::choice::Feature;
+use super::choice::{End, Feature};
 use super::settings::{Recorded, Setting, Settings};
 use program::Name;
 
@@ -60,6 +60,20 @@ impl Settings {
                 (setting.clear)(self);
             }
         }
+    }
+
+    /// The gradient that a backward pass starts from, if there is one.
+    #[must_use]
+    pub fn first_gradient(&self) -> Option<Name> {
+        let end = self.end.unwrap_or(End::of(self.start.unwrap_or_default()));
+        self.backward.unwrap_or_default().then(|| end.step().gradient())
+    }
+
+    /// The computed steps that a run is given: those that it starts at, forward and backward.
+    #[must_use]
+    pub fn given_steps(&self) -> Vec<Name> {
+        let start = self.start.unwrap_or_default().given().iter().copied();
+        start.chain(self.first_gradient()).collect()
     }
 
     /// Whether a file is stated that the tensor of that step comes from.

@@ -13,6 +13,7 @@ use super::choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
     OtherNorm, Packing, Preset, QkNorm, QkvFormat, Seed, Start, TorchCpu,
 };
+use super::loss::OutputGradient;
 use super::positions::Positions;
 use super::queries::Queries;
 use super::scores::Scores;
@@ -448,6 +449,12 @@ settings! {
     lse: bool, decided = newer("");
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it
     mean_weights: bool, decided = newer("");
+    /// Also compute gradients: of inputs and parameters, and of every step on the way back to them
+    backward: bool, decided = newer("").told();
+    /// The gradient of the output that `backward` starts from: ones (that of its sum), normal numbers, or of a file
+    d_output: OutputGradient, decided = newer("ones|randn|FILE").of("backward").default("ones").replaces(&["d_output"]).told();
+    /// Compute the gradients of these inputs, parameters or steps alone, and those on the way to them: x,w_q
+    wrt: Vec<String>, optional = newer("NAME,…").of("backward").default("all");
     /// Type to compute in: f32, or f64 from the same drawn numbers
     dtype: DType = takes("NAME").default("f32");
     /// X (batch, seq_len, d_in) from a file instead of the drawn one

@@ -28,7 +28,7 @@ pub use inputs::{Inputs, find_inputs, with_batch};
 pub use layout::{has_layer, layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, known, with_model};
-pub use names::{asked, last_segment, meanings};
+pub use names::{asked, gradient_of, is_gradient, last_segment, meanings, take_gradients};
 pub use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};

@@ -1,5 +1,6 @@
 //! The names that people's code gives to the steps.
 
+use file::{Entry, Record};
 use program::Name;
 
 /// What stands behind a name's last dot.
@@ -19,6 +20,11 @@ pub fn meanings(name: &str) -> Vec<Name> {
         let called = step.row().called.iter().find(|called| called.names.contains(&last.as_str()));
         called.map(|called| (called.rank, *step))
     };
+    if let Some(own) = gradient_of(&last) {
+        // What kernels call o is their output.
+        let own = if own == "o" { "output" } else { &own };
+        return meanings(own).into_iter().map(Name::gradient).collect();
+    }
     let mut steps: Vec<(u8, Name)> = Name::ALL.iter().filter_map(rank).collect();
     steps.sort_unstable();
     steps.into_iter().map(|(_, step)| step).collect()
@@ -60,6 +66,39 @@ fn of_cache(name: &str) -> Option<Name> {
 
 /// The modules that caches stand in.
 const CACHES: [&str; 4] = ["past_key_values", "past_key_value", "cache", "kv_cache"];
+
+/// What stands before the name of a tensor in that of its gradient, and what behind it.
+const BEFORE: [&str; 4] = ["gradient_", "grad_", "d_", "d"];
+const BEHIND: [&str; 4] = [".gradient", ".grad", "_gradient", "_grad"];
+
+/// The tensor of which a name says that it is the gradient: `q` of `dq`, `d_q`, `grad_q` and `q.grad`. What begins with d
+/// alone is one only where the rest is called as a step is.
+#[must_use]
+pub fn gradient_of(name: &str) -> Option<String> {
+    if let Some(own) = BEHIND.iter().find_map(|mark| name.strip_suffix(mark)) {
+        return Some(own.to_owned());
+    }
+    let last = last_segment(name);
+    let path = name.strip_suffix(last).unwrap_or_default();
+    let lower = last.to_ascii_lowercase();
+    let mark = BEFORE.iter().find(|mark| {
+        let Some(own) = lower.strip_prefix(**mark) else { return false };
+        (mark.len() > 2 && !own.is_empty()) || !asked(own).is_empty() || own == "o"
+    })?;
+    Some(format!("{path}{}", last.get(mark.len()..)?))
+}
+
+/// Whether a name is that of a gradient, or of what kernels keep for gradients.
+#[must_use]
+pub fn is_gradient(name: &str) -> bool {
+    gradient_of(name).is_some() || meanings(name).contains(&Name::Delta)
+}
+
+/// Takes the gradients out of a file that other code wrote: what is one number is none.
+pub fn take_gradients(record: &mut Record) -> Vec<Entry> {
+    let is_gradient = |entry: &mut Entry| entry.tensor.elem_count() > 1 && is_gradient(&entry.name);
+    record.entries.extract_if(.., is_gradient).collect()
+}
 
 #[cfg(test)]
 mod tests {
@@ -186,6 +225,30 @@ mod tests {
             for (name, step) in *names {
                 assert!(meanings(name).contains(step), "{name} of {code}: {:?}", meanings(name));
             }
+        }
+    }
+
+    #[test]
+    fn gradients_are_known_by_their_names() {
+        let gradients = [
+            ("dq", "q"),
+            ("dQ", "Q"),
+            ("d_q", "q"),
+            ("grad_query", "query"),
+            ("q.grad", "q"),
+            ("layers.0.q_proj.weight.grad", "layers.0.q_proj.weight"),
+            ("attn.dO", "attn.O"),
+            ("dout", "out"),
+            ("d_scores", "scores"),
+            ("grad_anything", "anything"),
+            ("w_q_grad", "w_q"),
+        ];
+        for (name, own) in gradients {
+            assert_eq!(gradient_of(name).as_deref(), Some(own), "{name}");
+        }
+        let others = ["d_model", "dots", "dropout_keep", "dim", "decay", "d", "grad_", "delta"];
+        for name in others {
+            assert_eq!(gradient_of(name), None, "{name}");
         }
     }
 }

@@ -244,6 +244,12 @@ impl Unmatched {
         Self { tensor, why: tr!("no step of this run reads it").to_owned() }
     }
 
+    /// A gradient, of which no run was made.
+    #[must_use]
+    pub fn gradient(name: &str) -> Self {
+        Self { tensor: name.to_owned(), why: tr!("gradients are not computed here").to_owned() }
+    }
+
     /// Whether its name is one that people give to that step.
     #[must_use]
     pub fn may_be(&self, step: Name) -> bool {

@@ -71,7 +71,30 @@ impl<V> Program<V> {
     /// have failed.
     pub fn edited(&self, edits: &[Edit]) -> Result<Program> {
         let unchanged = self.unrun();
-        edits.iter().try_fold(unchanged, |program, edit| program.edited_once(edit))
+        let make = |program: Program, edits: &[&Edit]| {
+            edits.iter().try_fold(program, |program, edit| program.edited_once(edit))
+        };
+        let is_of_gradient =
+            |edit: &&Edit| matches!(edit.at, Name::Gradient(_) | Name::Delta | Name::Within);
+        let (backward, forward): (Vec<&Edit>, Vec<&Edit>) = edits.iter().partition(is_of_gradient);
+        let first = self.steps().iter().position(|step| matches!(step.name, Name::Gradient(_)));
+        let Some(first) = first.filter(|_| !forward.is_empty()) else {
+            return make(unchanged, &edits.iter().collect::<Vec<_>>());
+        };
+        // Autograd follows what the forward pass does, wrong as it is, as far as that is known here.
+        let alone = make(unchanged.before(first), &forward)?;
+        let derived = self.steps().get(first).and_then(|step| {
+            let Name::Gradient(of) = step.name else { return None };
+            let gradients = self.steps().iter().skip(first).filter_map(|step| match step.name {
+                Name::Gradient(own) => Some(own.step()),
+                _ => None,
+            });
+            let given =
+                gradients.filter(|name| alone.step(*name).is_some_and(|own| own.op == Op::Given));
+            alone.backward(of.step(), &given.collect::<Vec<_>>()).ok()
+        });
+        let edited = derived.map_or_else(|| make(unchanged, &forward), Ok)?;
+        make(edited, &backward)
     }
 }
 

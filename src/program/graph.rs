@@ -248,6 +248,11 @@ impl Program {
         self.steps.len() - 1
     }
 
+    /// The steps before a place.
+    pub(super) fn before(&self, place: usize) -> Self {
+        Self { steps: self.steps.iter().take(place).cloned().collect() }
+    }
+
     pub(super) fn last_mut(&mut self) -> Option<&mut Step<()>> {
         self.steps.last_mut()
     }

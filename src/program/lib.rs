@@ -6,7 +6,9 @@ extern crate base;
 #[macro_use]
 mod tables;
 
+mod adjoint;
 mod axis;
+mod backward;
 mod blocked;
 mod called;
 mod cell;
@@ -38,6 +40,7 @@ mod tree;
 mod why;
 mod working;
 
+pub use adjoint::{Adjoint, Operand};
 pub use axis::{Axes, Axis, Dim};
 pub use axis::{unravel, whole};
 pub use blocked::{Became, EmptyRows};
@@ -47,7 +50,7 @@ pub use explain::{Explanation, NanCause, NanSource, RowCell};
 pub use graph::{Given, Program, Step, Trace};
 pub use kind::Kind;
 pub use misread::Misread;
-pub use name::{Name, Projection};
+pub use name::{Forward, Name, Projection};
 pub use op::Op;
 pub use operation::{Facts, Operation};
 pub use ops::*;

@@ -1,5 +1,6 @@
 //! The steps that there can be: one row each, with all that there is to know of it by its name alone.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
@@ -17,11 +18,47 @@ macro_rules! steps {
     ($($variant:ident = $name:literal, $title:literal, $row:expr $(, reads [$($read:ident),+])?;)+) => {
         /// The name of a step.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Name { $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)+ }
+        pub enum Name {
+            $(#[doc = concat!("`", $name, "`: ", $title, ".")] $variant,)+
+            /// The gradient of a step.
+            Gradient(Forward),
+        }
+
+        /// The name of a step of the forward pass.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Forward { $(#[doc = concat!("`", $name, "`.")] $variant,)+ }
+
+        impl Forward {
+            /// The step.
+            #[must_use]
+            pub fn step(self) -> Name {
+                match self { $(Self::$variant => Name::$variant,)+ }
+            }
+
+            /// What there is to know of its gradient.
+            fn row(self) -> &'static Row {
+                match self {
+                    $(Self::$variant => {
+                        const ROW: Row = $row.gradient().named(concat!("d_", $name), $title);
+                        &ROW
+                    })+
+                }
+            }
+        }
 
         impl Name {
-            /// Every name there is.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            /// Every name there is, those of gradients behind the others.
+            pub const ALL: &'static [Self] =
+                &[$(Self::$variant,)+ $(Self::Gradient(Forward::$variant)),+];
+
+            /// The name of the step's gradient.
+            #[must_use]
+            pub fn gradient(self) -> Self {
+                match self {
+                    $(Self::$variant => Self::Gradient(Forward::$variant),)+
+                    Self::Gradient(_) => self,
+                }
+            }
 
             /// What there is to know of the step.
             pub fn row(self) -> &'static Row {
@@ -30,6 +67,7 @@ macro_rules! steps {
                         const ROW: Row = $row.named($name, $title);
                         &ROW
                     })+
+                    Self::Gradient(own) => own.row(),
                 }
             }
 
@@ -37,6 +75,7 @@ macro_rules! steps {
             fn reads(self) -> &'static [Self] {
                 match self {
                     $(Self::$variant => &[$($(Self::$read),+)?],)+
+                    Self::Gradient(_) => &[],
                 }
             }
         }
@@ -295,6 +334,9 @@ steps! {
     Output = "output", "output projection",
         Row::computed(&[Batch, Queries, Size::Model]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]),
         reads [Concat, ConcatNorm, ConcatGated, WO, BO];
+    Delta = "delta", "for every row of weights the sum of its numbers times their gradients",
+        Row::computed(&[Batch, Heads, Queries]).by("`backward`").called(&[known(&["delta", "softmax_d", "dpsum"])]), reads [Weights];
+    Within = "within", "a gradient on the way", Row::computed(&[]).inner();
 }
 
 /// Which of the two it is, a table does not say.
@@ -362,8 +404,12 @@ impl Name {
 
     /// What it is, in a few words.
     #[must_use]
-    pub fn title(self) -> &'static str {
-        lang::text(self.row().title)
+    pub fn title(self) -> Cow<'static, str> {
+        let own = lang::text(self.row().title);
+        match self {
+            Self::Gradient(_) => tr!("gradient: {title}", title = own).into(),
+            _ => own.into(),
+        }
     }
 
     /// What the step is to a run.
@@ -379,6 +425,18 @@ impl Name {
         // A step reads only such as stand before it.
         for name in Self::ALL {
             if name.reads().iter().any(|read| from.contains(read) || reached.contains(read)) {
+                reached.insert(*name);
+            }
+        }
+        // The gradient of a step follows from those of what reads it, and from what these read beside it.
+        for name in Self::ALL.iter().rev() {
+            let Self::Gradient(own) = name else { continue };
+            let is_of = |other: &Self| from.contains(other) || reached.contains(other);
+            let mut readers =
+                Self::ALL.iter().filter(|reader| reader.reads().contains(&own.step()));
+            if readers.any(|reader| {
+                [*reader, reader.gradient(), Self::Delta].iter().chain(reader.reads()).any(is_of)
+            }) {
                 reached.insert(*name);
             }
         }

@@ -2,12 +2,14 @@
 
 use candle_core::Tensor;
 
+use super::adjoint::Adjoint;
 use super::axis::{Axes, Dim};
 use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
-    Added, Biasing, BlockedKeys, ByPosition, Differential, Distances, Frequencies, Heads, Linear,
-    Masking, Norm, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh, Weighting,
+    Added, Biasing, BlockedKeys, ByPosition, Differential, Distances, Frequencies, Gradient, Heads,
+    Linear, Masking, Norm, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh,
+    Weighting,
 };
 use super::part::Part;
 use super::working::Move;
@@ -35,6 +37,8 @@ pub enum Op {
     Biasing(Biasing),
     /// Weights, from scores or from other weights.
     Weighting(Weighting),
+    /// A step of a gradient.
+    Gradient(Gradient),
     /// What only faulty code computes.
     Slip(Slip),
 }
@@ -72,7 +76,7 @@ macro_rules! families {
         }
     };
 }
-families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Slip }
+families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Gradient, Slip }
 
 /// Operations that stand within a family.
 macro_rules! within {
@@ -155,5 +159,9 @@ impl Operation for Outside {
 
     fn formula(&self, _: &[&str]) -> Result<String, Misread> {
         Ok("given".to_owned())
+    }
+
+    fn adjoint(&self, _: usize, _: &[&Axes], _: &Axes) -> Adjoint {
+        Adjoint::Nothing
     }
 }

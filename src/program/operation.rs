@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use candle_core::Tensor;
 
+use super::adjoint::Adjoint;
 use super::axis::{Axes, Dim};
 use super::misread::Misread;
 use super::part::Part;
@@ -71,6 +72,9 @@ pub trait Operation: Debug {
     {
         Some(self.clone())
     }
+
+    /// What the gradient of the input at that place is made of; `value` are the axes of the value.
+    fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint;
 
     /// What is known of its numbers beforehand.
     fn facts(&self) -> Facts {

@@ -212,6 +212,26 @@ impl Products {
         Self { count, when: None, factors: vec![left.into(), right.into()] }
     }
 
+    /// The same of inputs that stand so many places further on.
+    pub(super) fn further(mut self, by: usize) -> Self {
+        if let Some(When::Is(read, _)) = &mut self.when {
+            read.input += by;
+        }
+        for factor in &mut self.factors {
+            match factor {
+                Multiplier::Read(read)
+                | Multiplier::Of(_, _, read)
+                | Multiplier::Number(_, _, Some(read)) => read.input += by,
+                Multiplier::Turn(turning) => turning.frequency.input += by,
+                Multiplier::Number(_, _, None)
+                | Multiplier::Listed(..)
+                | Multiplier::Root(..)
+                | Multiplier::Mean(..) => {}
+            }
+        }
+        self
+    }
+
     /// The formula, where it is plain: of numbers, functions of numbers, or two matrices.
     fn formula<'a>(&self, name: impl Fn(&Read) -> Option<&'a str>) -> Option<String> {
         let factor = |factor: &Multiplier| match factor {

@@ -58,6 +58,24 @@ impl Row {
         Self::new(Role::Computed, sizes)
     }
 
+    /// That of the step's gradient.
+    pub(super) const fn gradient(self) -> Self {
+        let is_of_no_number = self.is_boolean || matches!(self.role, Role::Random);
+        Self {
+            role: Role::Computed,
+            is_boolean: false,
+            blocked: BlockedCells::Unknown,
+            is_detail: self.is_inner || is_of_no_number,
+            is_inner: self.is_inner || is_of_no_number,
+            brought_by: "`backward`",
+            file: Some("d_output"),
+            called: &[],
+            stored: &[],
+            fresh: None,
+            ..self
+        }
+    }
+
     pub(super) const fn stored(self, names: &'static [&'static str], fresh: f64) -> Self {
         Self { stored: names, fresh: Some(fresh), ..self }
     }

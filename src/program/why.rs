@@ -1,6 +1,7 @@
 //! Why are there steps? A sentence or two for each, as one who teaches attention would say it.
 
 use super::name::Name;
+use super::role::Role;
 use base::lang;
 
 macro_rules! reasons {
@@ -11,6 +12,7 @@ macro_rules! reasons {
             pub fn why(self) -> &'static str {
                 lang::text(match self {
                     $($(Self::$name)|+ => $why,)+
+                    Self::Gradient(own) => of_gradient(own.step()),
                 })
             }
         }
@@ -108,4 +110,34 @@ reasons! {
     ConcatGated => "What the gate closes does not pass, so that a head can also add nothing.";
     Output =>
         "So far each head has its own features. The projection mixes what they found. Its width is that of each token from here on, usually the model's; a narrower one would be a bottleneck. The block around attention then adds x to this output. That residual connection keeps what the token was before, and lets gradients pass unchanged; it needs an output as wide as x. It is not part of attention, so it is no step here.";
+    Delta =>
+        "The weights of a row sum to 1, so that none can grow alone. Delta is what all of them would gain together, which softmax takes back. Kernels get it as the sum of output · d_output, the same number.";
+    Within => "A step of a gradient that has no name of its own.";
+}
+
+/// Why there is the gradient of a step.
+fn of_gradient(step: Name) -> &'static str {
+    match (step, step.role()) {
+        (Name::Output, _) => {
+            "How the loss changes with each number of the output. The loss gives it, and all other gradients follow from it."
+        }
+        (Name::Weights, _) => {
+            "How the loss changes with each weight: the more a value points along the gradient of the head's output, the more."
+        }
+        (Name::Scores | Name::MaskedScores | Name::ScoresBiased | Name::ScoresCapped, _) => {
+            "How the loss changes with each score: what softmax leaves of the weights' gradients. Those of a row sum to 0, and blocked keys have none."
+        }
+        (Name::KRepeated | Name::VRepeated, _) => {
+            "Every query head gives its own gradient to the key head that it shares. They are added up."
+        }
+        (_, Role::Parameter) => {
+            "What training takes off the parameter, times the learning rate: the sum over all tokens of all items, as they share it."
+        }
+        (_, Role::Input) => {
+            "What the layer before gets: how the loss changes with each number of its output."
+        }
+        (_, Role::Cache | Role::Random | Role::Setting | Role::Computed) => {
+            "How the loss changes with each number of the step: what the steps that read it give back, added up."
+        }
+    }
 }

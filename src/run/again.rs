@@ -3,7 +3,7 @@
 use super::masks;
 use super::sources::Sources;
 use base::error::{Error, Result};
-use config::{End, Place, Settings, Start};
+use config::{End, OutputGradient, Place, Settings, Start};
 use file::{Record, split_place};
 use program::{Name, Role};
 
@@ -74,8 +74,10 @@ impl Sources {
     pub fn again(record: &Record, flags: &Settings) -> Result<(Settings, Self)> {
         let config = record.config.clone().unwrap_or_default();
         let is_from_file = |name: Name| {
-            // There is no other place that a cache could come from.
-            name.role() == Role::Cache || config.name_file_of(name)
+            // There is no other place that a cache could come from, and gradients that are drawn are drawn again.
+            let is_made = matches!(name, Name::Gradient(_))
+                && !matches!(config.d_output, Some(OutputGradient::File(_)));
+            name.role() == Role::Cache || (config.name_file_of(name) && !is_made)
         };
         Self::over_record(record, flags, is_from_file)
     }
@@ -103,6 +105,7 @@ impl Sources {
             1 => record.config.is_none() || is_there(place),
             _ => false,
         };
+        let first_gradient: Vec<Name> = settings.first_gradient().into_iter().collect();
         let to_read = Settings {
             x: settings.x.clone().filter(|_| lacks(&[Name::X])),
             weights: settings.weights.clone().filter(|_| lacks(&[Name::WQ])),
@@ -116,6 +119,8 @@ impl Sources {
             scores: settings.scores.clone().filter(|_| lacks(&[Name::ScoresRaw])),
             start: settings.start,
             end: settings.end,
+            backward: settings.backward,
+            d_output: settings.d_output.clone().filter(|_| lacks(&first_gradient)),
             qkv_format: settings.qkv_format,
             past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
             shared_kv: settings.shared_kv.clone().filter(|_| lacks(&[Name::KShared])),

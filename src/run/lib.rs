@@ -24,7 +24,7 @@ use candle_core::{DType, Device, Tensor};
 
 use attention::attention;
 use base::error::{Error, Result};
-use config::{Config, Settings};
+use config::{Config, OutputGradient, Settings};
 use foreign::{Match, are_booleans};
 use program::{Given, Name, Op, Program, Role, Step, Trace, first_number, of_pairs};
 
@@ -115,15 +115,24 @@ impl Run {
     /// If what is given does not fit.
     pub fn draws(&self) -> Result<bool> {
         let own = self.sources.given(&self.config)?;
-        Ok(self.program.steps().iter().any(|step| Self::is_drawn(step, &own)))
+        Ok(self.program.steps().iter().any(|step| self.is_drawn(step, &own)))
     }
 
     /// Whether a step is drawn, where that is given: it is neither that, nor has its like one fresh number, nor follows
     /// from the settings.
-    fn is_drawn(step: &Step<()>, own: &Given) -> bool {
-        let (is_kept, row) = (own.contains_key(&step.name), step.name.row());
+    fn is_drawn(&self, step: &Step<()>, own: &Given) -> bool {
+        let is_kept = own.contains_key(&step.name);
         let is_made = matches!(step.name.role(), Role::Cache | Role::Setting);
-        step.op == Op::Given && !is_kept && row.fresh.is_none() && !is_made
+        step.op == Op::Given && !is_kept && self.fresh(step.name).is_none() && !is_made
+    }
+
+    /// What all numbers of a step are that is neither given nor drawn: of a fresh model, or of the output's sum.
+    fn fresh(&self, name: Name) -> Option<f64> {
+        let is_of_sum = self.config.plain.d_output == OutputGradient::Ones;
+        match name {
+            Name::Gradient(_) => is_of_sum.then_some(1.0),
+            _ => name.row().fresh,
+        }
     }
 
     /// Whether the mask of a file blocks all that the run's own masks between positions do: then it is the whole mask, as
@@ -172,7 +181,7 @@ impl Run {
         let own = self.sources.given(&self.config)?;
         let mut given = Given::new();
         for step in self.program.steps().iter().filter(|step| step.op == Op::Given) {
-            if let Some(number) = step.name.row().fresh
+            if let Some(number) = self.fresh(step.name)
                 && !own.contains_key(&step.name)
             {
                 let fresh = Tensor::full(number, step.axes.shape(), &Device::Cpu)?;
@@ -180,7 +189,7 @@ impl Run {
             }
         }
         // Queries, keys and values that the run starts at are drawn as its input is.
-        if self.program.steps().iter().any(|step| Self::is_drawn(step, &own)) {
+        if self.program.steps().iter().any(|step| self.is_drawn(step, &own)) {
             given.extend(torch::draw(&self.config)?);
         }
         given.extend(own);

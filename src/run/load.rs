@@ -6,7 +6,7 @@ use candle_core::{Device, Tensor};
 
 use super::sources::Sources;
 use base::error::{Error, Result};
-use config::{Place, Settings, Start};
+use config::{OutputGradient, Place, Settings, Start};
 use file::{Bundle, one_tensor, split_place};
 use foreign::{Match, arranged, meanings, read_weights, with_batch};
 use program::Name;
@@ -55,6 +55,12 @@ impl Sources {
         }
         if let Some(biases) = sources.read(Name::GivenBias, settings.attn_bias.as_ref())? {
             sources.tensors.insert(Name::GivenBias, biases);
+        }
+        if let (Some(OutputGradient::File(place)), Some(name)) =
+            (&settings.d_output, settings.first_gradient())
+            && let Some(gradient) = sources.read(name, Some(place))?
+        {
+            sources.tensors.insert(name, gradient);
         }
         sources.attn_mask = sources.read(Name::FileMask, settings.attn_mask.as_ref())?;
         Ok(sources)

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::masks::{self, check_shape, zeros_and_ones};
 use attention::Outside;
 use base::error::Result;
-use config::{Config, Start};
+use config::{Config, End, Start};
 use file::{Record, split_place};
 use foreign::Match;
 use program::{Given, Name, Program, Role};
@@ -37,7 +37,7 @@ impl Sources {
     }
 
     /// Takes a tensor as a step, from the settings.
-    pub(super) fn keep(&mut self, step: Name, tensor: Tensor) {
+    pub fn keep(&mut self, step: Name, tensor: Tensor) {
         self.tensors.insert(step, tensor);
     }
 
@@ -111,10 +111,13 @@ impl Sources {
         Ok(Some((turned, seen)))
     }
 
-    /// The given tensors of a recorded trace that are `wanted`, of a run that starts there.
+    /// The given tensors of a recorded trace that are `wanted`, of a run that starts there; and the gradients of ends, of
+    /// which a backward pass starts from one.
     #[must_use]
     pub fn recorded(record: &Record, start: Start, wanted: impl Fn(Name) -> bool) -> Self {
-        let is_given = |name: &Name| name.is_given() || start.given().contains(name);
+        let is_first = |name: &Name| End::ALL.iter().any(|end| end.step().gradient() == *name);
+        let is_given =
+            |name: &Name| name.is_given() || start.given().contains(name) || is_first(name);
         let given = record.entries.iter().filter_map(|entry| {
             let name =
                 Name::in_files(&entry.name).filter(|name| is_given(name) && wanted(*name))?;

@@ -5,8 +5,8 @@ use candle_core::{Device, Tensor};
 use super::generator::Generator;
 use base::error::{Error, Result};
 use base::memory::short_of;
-use config::{Config, DrawInputs, End, Init, Input, Settings, Sizes, Start};
-use program::{Given, Name, Projection};
+use config::{Config, DrawInputs, End, Init, Input, OutputGradient, Settings, Sizes, Start};
+use program::{Given, Name, Projection, Size};
 
 /// Draws X (batch, `seq_len`, `d_in`), in cross attention the memory (batch, `kv_len`, `d_memory`), the weights (out, in)
 /// and biases (out) of the four projections and, with dropout, the keep-mask (batch, heads, query, key), bit for bit as
@@ -64,6 +64,7 @@ pub fn draw(config: &Config) -> Result<Given> {
             }
         }
     }
+    drawn.output_gradient()?;
     Ok(drawn.tensors)
 }
 
@@ -172,6 +173,29 @@ impl Drawn<'_> {
             keep = keep.narrow(2, rows.first, rows.count)?.contiguous()?;
         }
         self.tensors.insert(Name::DropoutKeep, keep);
+        Ok(())
+    }
+
+    /// The gradient that a backward pass starts from, of all queries, of which the computed ones' is kept.
+    fn output_gradient(&mut self) -> Result<()> {
+        let first = Settings::from(self.config).first_gradient();
+        let Some(name) = first.filter(|_| self.config.plain.d_output == OutputGradient::Randn)
+        else {
+            return Ok(());
+        };
+        self.has_room(name)?;
+        let sizes = &self.config.sizes;
+        let at = name.row().sizes.iter().position(|size| *size == Size::Queries);
+        let mut shape = self.shape(name);
+        if let Some(rows) = at.and_then(|at| shape.get_mut(at)) {
+            *rows = sizes.seq_len;
+        }
+        let numbers = self.generator.randn(shape.iter().product());
+        let mut all = Tensor::from_vec(numbers, shape, &Device::Cpu)?;
+        if let Some((rows, at)) = sizes.queries.zip(at) {
+            all = all.narrow(at, rows.first, rows.count)?.contiguous()?;
+        }
+        self.tensors.insert(name, all.to_dtype(self.config.dtype.into())?);
         Ok(())
     }
 

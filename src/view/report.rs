@@ -7,7 +7,7 @@ use super::number::{magnitude, pair};
 use super::page::{Block, Table, Text, Tone};
 use base::error::{quoted, shown};
 use base::lang;
-use check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport};
+use check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport, Verdict};
 use config::{Config, Queries, Start};
 use foreign::Unmatched;
 
@@ -33,17 +33,23 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         1 => tr!("1 step compared").to_owned(),
         compared => tr!("{compared} steps compared", compared),
     };
-    let verdict = if report.is_same() { Status::Same } else { Status::Differs };
+    let verdict = report.verdict();
     let (name, told) = (verdict.name(), verdict.told());
     let translated = if told == name { String::new() } else { tr!(" ({told})", told) };
     let mut blocks = vec![Block::Verdict(
         shown(&report.path).into_owned(),
-        Text { text: verdict.name().to_owned(), ..status(verdict) },
+        Text::toned(verdict.name(), tone(verdict)),
         tr!("{translated}, {compared}", translated, compared),
     )];
     blocks.extend(facts(report).into_iter().map(Block::Fact));
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
+    }
+    if verdict == Verdict::Unchecked {
+        let note = tr!(
+            "the forward pass is the same, and the gradients were not checked: `ignore_gradients` says that they do not matter"
+        );
+        blocks.push(Block::text(note));
     }
     let first = report.first_divergence();
     blocks.extend(first.map(|first| Block::text(quoted(&divergence(report, first)))));
@@ -220,6 +226,14 @@ fn heads(config: &Config) -> String {
     }
     parts.extend(c.queries.map(|rows| tr!("queries {rows}", rows = Queries::from(rows))));
     parts.join(" · ")
+}
+
+fn tone(verdict: Verdict) -> Tone {
+    match verdict {
+        Verdict::Same => Tone::Good,
+        Verdict::Differs => Tone::Bad,
+        Verdict::Unchecked => Tone::Inherited,
+    }
 }
 
 /// The word for a status, in its tone.

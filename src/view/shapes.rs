@@ -162,7 +162,7 @@ fn table(header: &[&str], rows: Vec<Vec<Text>>, wraps: usize) -> Table {
 fn meanings(rows: &[Row]) -> Table {
     let cells = |row: &Row| {
         let name = row.step.name;
-        let texts = [name.as_str(), name.title(), &row.symbols, &times(&row.step.axes)];
+        let texts = [name.as_str(), &name.title(), &row.symbols, &times(&row.step.axes)];
         texts.map(Text::from).to_vec()
     };
     table(

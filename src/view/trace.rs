@@ -75,7 +75,7 @@ impl Page<'_> {
         });
         let head = Head {
             name: step.name.to_string(),
-            title: step.name.title().to_owned(),
+            title: step.name.title().into_owned(),
             formula: formula.map(|formula| (formula, constant(step, self.view.decimals))),
             moves: moves(&self.trace, step),
             shape: shape(&self.trace, step),

@@ -1,5 +1,6 @@
 //! The crate against PyTorch: recorded runs, printed notebooks and generator draws in `fixtures/`.
 
+mod backward;
 #[path = "../common/mod.rs"]
 mod common;
 mod generator;

@@ -114,7 +114,7 @@ fn first_unequal_bits(ours: &Tensor, theirs: &Tensor) -> Option<usize> {
     bits(ours).into_iter().zip(bits(theirs)).position(|(ours, theirs)| ours != theirs)
 }
 
-fn first_beyond_tolerance(ours: &Tensor, theirs: &Tensor) -> Option<usize> {
+pub fn first_beyond_tolerance(ours: &Tensor, theirs: &Tensor) -> Option<usize> {
     // `torch.testing.assert_close`'s defaults.
     let (relative, absolute) = match ours.dtype() {
         DType::F64 => (1e-7, 1e-7),

@@ -5,6 +5,7 @@ mod attention;
 mod common;
 mod core;
 mod files;
+mod gradients;
 mod modern;
 mod order;
 mod reading;

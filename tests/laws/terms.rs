@@ -59,7 +59,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_terms_of_a_cell_sum_to_its_value(case in cases(), place in 0.0..1.0_f64) {
+    fn the_terms_of_a_cell_sum_to_its_value(case in cases(), place in 0.0..1.0_f64, backward in any::<bool>()) {
+        let mut case = case;
+        case.settings.backward = Some(backward);
         let trace = case.trace();
         for step in trace.steps().iter().filter(|step| step.axes.rank() > 0) {
             moves_make_it(&trace, step)?;

@@ -2,6 +2,7 @@
 //!
 //! All of them keep every shape valid, so nothing but the numbers tells.
 
+mod gradients;
 mod heads;
 mod kernel;
 mod mask;
@@ -177,6 +178,7 @@ pub fn catalogue() -> Vec<&'static Mistake> {
         heads::ALL,
         projection::ALL,
         kernel::ALL,
+        gradients::ALL,
     ];
     groups.into_iter().flatten().collect()
 }

@@ -12,7 +12,8 @@ use super::choice::{End, Start};
 use super::config::Config;
 use super::divisors::would_divide;
 use super::sizes::Sizes;
-use base::error::{Result, refuse};
+use base::error::{Result, quoted, refuse};
+use program::Name;
 
 /// Refuses sizes that are none, and what contradicts them or each other.
 pub(crate) fn check(c: &Config) -> Result<()> {
@@ -61,6 +62,11 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     if !(0.0..=1.0).contains(&c.plain.dropout) {
         let what = tr!("dropout {dropout} is not a probability", dropout = c.plain.dropout);
         return refuse(what, "give a number from 0 to 1");
+    }
+    let wrt = c.plain.wrt.iter().flatten();
+    if let Some(name) = wrt.clone().find(|name| Name::in_files(name).is_none()) {
+        let what = tr!("wrt: no step is called {name}", name = quoted(name));
+        return refuse(what, "name inputs, parameters or steps, as x,w_q");
     }
     latents::check(c)?;
     latents::beside(c)?;

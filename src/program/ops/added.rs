@@ -2,7 +2,10 @@
 
 use candle_core::Tensor;
 
+use super::collect::Collect;
+use super::gradient::Gradient;
 use super::scaling::number;
+use crate::adjoint::Adjoint;
 use crate::axis::Axis::{Key, Model};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
@@ -87,6 +90,35 @@ impl Operation for Added {
                 tr!("{first}, then {columns} of zeros", first, columns)
             }
         })
+    }
+
+    fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
+        let Some(own) = inputs.get(input) else { return Adjoint::Nothing };
+        let whole: Vec<Dim> = value.iter().collect();
+        let [leading @ .., (_, all)] = whole.as_slice() else { return Adjoint::Nothing };
+        let collect = |slice, view: Vec<Dim>, over| {
+            let axes = own.iter().collect();
+            Adjoint::on_gradient(Gradient::Collect(Collect {
+                slice: Some(slice),
+                view,
+                over,
+                axes,
+            }))
+        };
+        match (self, input) {
+            (Self::Learned | Self::Zeros, 0) => Adjoint::of_slice(value, (2, 0), own),
+            (Self::Learned, _) => {
+                let mut view = whole.clone();
+                let last = view.get_mut(2).map(|dim| std::mem::replace(&mut dim.1, 1));
+                collect((2, last.unwrap_or(1).saturating_sub(1)), view, vec![0])
+            }
+            (Self::Zeros, _) => Adjoint::Nothing,
+            (Self::Columns { keys, .. }, _) => {
+                let is_spread = own.last_size() == 1 && *all > 1;
+                let over = if is_spread { vec![leading.len()] } else { Vec::new() };
+                collect((leading.len(), 0), [leading, &[(Key, *keys)]].concat(), over)
+            }
+        }
     }
 
     fn pattern(&self, inputs: &[&Axes]) -> Pattern {

@@ -3,8 +3,10 @@
 use candle_core::{DType, Device, Tensor};
 
 use super::alibi::{Distance, Distances};
+use super::gradient::Gradient;
 use super::mask::{broadcasts, joined};
 use super::relative::Relative;
+use crate::adjoint::Adjoint;
 use crate::axis::Axis::{Bucket, Head, Key, Query};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, at, read};
@@ -162,6 +164,18 @@ impl Operation for Biasing {
             Self::Slopes { .. } | Self::Sum { .. } | Self::Add => return Ok(Vec::new()),
         };
         Ok(vec![Term(factors)])
+    }
+
+    fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
+        let Some(own) = inputs.get(input) else { return Adjoint::Nothing };
+        match self {
+            Self::Slopes { .. } | Self::Distances(_) => Adjoint::Nothing,
+            Self::Relative(relative) => {
+                let (relative, axes) = (relative.clone(), own.iter().collect());
+                Adjoint::on_gradient(Gradient::Table { relative, axes })
+            }
+            Self::Sum { .. } | Self::Add => Adjoint::of_broadcast(own, value),
+        }
     }
 
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {

@@ -2,6 +2,9 @@
 
 use candle_core::Tensor;
 
+use super::collect::Collect;
+use super::gradient::Gradient;
+use crate::adjoint::{Adjoint, dims};
 use crate::axis::Axis::{Batch, Head, HeadDim, Key, Model};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
@@ -214,6 +217,45 @@ impl Operation for Heads {
         }
     }
 
+    fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
+        let Some(own) = inputs.get(input) else { return Adjoint::Nothing };
+        let first = inputs.first().map(|axes| axes.shape()).unwrap_or_default();
+        let size = |at: usize| first.get(at).copied().unwrap_or_default();
+        let collect = |slice, view: Vec<Dim>, over: usize| {
+            let (over, axes) = (vec![over], own.iter().collect());
+            Adjoint::on_gradient(Gradient::Collect(Collect { slice, view, over, axes }))
+        };
+        match (self, input) {
+            (Self::Split { .. }, _) => Adjoint::on_gradient(Self::Merge),
+            (Self::Merge, _) => Adjoint::on_gradient(Self::Split { heads: size(1) }),
+            (Self::Repeat { times, is_tiled }, _) => {
+                let over = if *is_tiled { 1 } else { 2 };
+                let mut view = dims(inputs, 0);
+                view.insert(over.min(view.len()), (Head, *times));
+                collect(None, view, over)
+            }
+            (Self::Append, 0) => Adjoint::of_slice(value, (2, 0), own),
+            (Self::Append, _) => Adjoint::of_slice(value, (2, size(2)), own),
+            (Self::Join | Self::Extend { .. }, 0) => Adjoint::of_slice(value, (3, 0), own),
+            (Self::Join, _) => {
+                let mut view = dims(inputs, 1);
+                view.splice(1..2, [(Head, size(1))]);
+                collect(Some((3, size(3))), view, 1)
+            }
+            (Self::HandOn, 0) => Adjoint::on_gradient(Self::HandOn),
+            (Self::HandOn, _) => Adjoint::Nothing,
+            (Self::Extend { features }, _) => {
+                let before = own.shape().last().map_or(0, |all| all.saturating_sub(*features));
+                let axes = dims(inputs, 1);
+                Adjoint::on_gradient(Gradient::Back { from: size(3), before, axes })
+            }
+            (Self::Rearrange(made), 0) if made.blocks.is_empty() && inputs.len() == 1 => {
+                Adjoint::on_gradient(Self::Rearrange(made.back(own)))
+            }
+            (Self::Sum | Self::Rearrange(_), _) => Adjoint::Unknown,
+        }
+    }
+
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
         let Self::Rearrange(own) = self else { return Some(self.clone()) };
         let read = inputs.first()?;
@@ -269,6 +311,18 @@ impl Rearrange {
     pub(crate) fn relabelled(axes: &Axes) -> Self {
         let (view, result) = (axes.shape(), axes.iter().collect());
         Self { blocks: Vec::new(), order: (0..view.len()).collect(), view, result }
+    }
+
+    /// The way back of one that takes all of one input with these axes.
+    fn back(&self, input: &Axes) -> Self {
+        let view = self.order.iter().filter_map(|at| self.view.get(*at).copied()).collect();
+        let mut order = vec![0; self.order.len()];
+        for (to, from) in self.order.iter().enumerate() {
+            if let Some(place) = order.get_mut(*from) {
+                *place = to;
+            }
+        }
+        Self { blocks: Vec::new(), view, order, result: input.iter().collect() }
     }
 
     fn value(&self, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {

@@ -2,6 +2,9 @@
 
 use candle_core::{Device, Tensor};
 
+use super::gradient::Gradient;
+use crate::adjoint::Operand::{Gradient as Of, Input};
+use crate::adjoint::{Adjoint, dims};
 use crate::axis::Axis::{Head, HeadDim, Key, Model, Query};
 use crate::axis::{Axes, Axis, Dim};
 use crate::misread::Misread;
@@ -157,6 +160,27 @@ impl Operation for Linear {
         Pattern::Sum(std::iter::once(products).chain(bias).collect())
     }
 
+    fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
+        let axes = dims(inputs, input);
+        match (self, input) {
+            (Self::Project { rows, .. }, 0) => {
+                Adjoint::of(Gradient::Input { rows: *rows, axes }, [Of, Input(1)])
+            }
+            (Self::Project { rows, .. }, 1) => {
+                Adjoint::of(Gradient::Weight { rows: *rows, axes }, [Of, Input(0)])
+            }
+            (Self::Project { .. }, _) => Adjoint::of_broadcast(&Axes::new(axes), value),
+            (Self::DotProduct, 0) => Adjoint::of(Self::WeightedSum, [Of, Input(1)]),
+            (Self::DotProduct, _) => Adjoint::of(Gradient::Transposed, [Of, Input(0)]),
+            (Self::WeightedSum, 0) => Adjoint::of(Self::DotProduct, [Of, Input(1)]),
+            (Self::WeightedSum, _) => Adjoint::of(Gradient::Transposed, [Input(0), Of]),
+            (Self::Absorb, 0) => Adjoint::of(Gradient::Expand { axes }, [Of, Input(1)]),
+            (Self::Absorb, _) => Adjoint::of(Gradient::OfHeads { axes }, [Input(0), Of]),
+            (Self::Expand, 0) => Adjoint::of(Self::Absorb, [Of, Input(1)]),
+            (Self::Expand, _) => Adjoint::of(Gradient::OfHeads { axes }, [Of, Input(0)]),
+        }
+    }
+
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
         let (Self::Project { tokens, rows }, Part::Rows(_) | Part::Keys(_)) = (self, part) else {
             return Some(self.clone());
@@ -245,7 +269,7 @@ fn spread(weight: &Tensor, heads: &Tensor) -> candle_core::Result<Tensor> {
 
 /// left · right, or left · rightᵀ, in which a sum of zeros is +0 as in PyTorch: candle leaves −0 where one or two products are
 /// added.
-fn product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Result<Tensor> {
+pub(super) fn product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Result<Tensor> {
     if let Some(product) = small_product(left, right, is_transposed) {
         return product;
     }

@@ -8,6 +8,7 @@ use super::fill::Fill;
 use super::hidden::Mask;
 use super::position::ByPosition;
 use super::scaling::number;
+use crate::adjoint::{Adjoint, Operand};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
 use crate::operation::{Facts, Operation};
@@ -131,6 +132,24 @@ impl Operation for Masking {
             Self::AnyOf => Pattern::Any(inputs.iter().enumerate().map(broadcast).collect()),
             // They are told by their reasons.
             Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) | Self::Not => Pattern::ByCell,
+        }
+    }
+
+    fn adjoint(&self, input: usize, _: &[&Axes], _: &Axes) -> Adjoint {
+        match (self, input) {
+            (Self::Fill { .. }, 0) => {
+                let zero = Self::Fill { fill: Fill(0.0) };
+                Adjoint::of(zero, [Operand::Gradient, Operand::Input(1)])
+            }
+            (
+                Self::Fill { .. }
+                | Self::ByPosition(_)
+                | Self::Keys(_)
+                | Self::Documents(_)
+                | Self::AnyOf
+                | Self::Not,
+                _,
+            ) => Adjoint::Nothing,
         }
     }
 

@@ -2,6 +2,10 @@
 
 use candle_core::Tensor;
 
+use super::collect::Collect;
+use super::gradient::Gradient;
+use crate::adjoint::Operand::{Gradient as Of, Input};
+use crate::adjoint::{Adjoint, dims};
 use crate::axis::Axis::{Head, HeadDim};
 use crate::axis::{Axes, Dim};
 use crate::misread::Misread;
@@ -32,6 +36,20 @@ pub struct Norm {
     pub power: f64,
     /// Which squares are averaged.
     pub squares: Squares,
+}
+
+/// What the gradient of a norm's input is made of.
+pub(super) struct Parts {
+    /// The gradient of the normed numbers, g.
+    pub given: Tensor,
+    /// The normed numbers, n.
+    pub normed: Tensor,
+    /// The mean of g · n.
+    pub along: Tensor,
+    /// The mean of g, where the mean of x was subtracted.
+    pub mean: Option<Tensor>,
+    /// What x was divided by.
+    pub root: Tensor,
 }
 
 /// Which squares a norm averages.
@@ -123,6 +141,83 @@ impl Norm {
         }
     }
 
+    /// Whether it is as norms should be.
+    fn is_right(&self) -> bool {
+        let Self { is_centred, eps, offset, ref over, .. } = *self;
+        *self == Self { is_centred, offset, over: over.clone(), ..Self::rms(eps) }
+    }
+
+    pub(super) fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
+        let axes = dims(inputs, input);
+        match input {
+            _ if !self.is_right() => Adjoint::Unknown,
+            0 if inputs.len() > 1 => {
+                Adjoint::of(Gradient::Norm(self.clone()), [Of, Input(0), Input(1)])
+            }
+            0 => Adjoint::of(Gradient::Norm(self.clone()), [Of, Input(0)]),
+            1 => {
+                let norm = self.clone();
+                Adjoint::of(Gradient::NormWeight { norm, axes }, [Of, Input(0)])
+            }
+            _ if axes.len() == 1 => Adjoint::of_broadcast(&Axes::new(axes), value),
+            _ => {
+                let (slice, view, over) = (None, value.iter().collect(), vec![0, 2]);
+                Adjoint::on_gradient(Gradient::Collect(Collect { slice, view, over, axes }))
+            }
+        }
+    }
+
+    /// The gradient of x for that of its norm, d: of every row with g = d · (weight + offset) and its normed numbers n,
+    /// (g − n · mean(g · n)) / root, and less the mean of g where the mean of x was subtracted.
+    pub(super) fn gradient(&self, d: &Tensor, x: &Tensor, weight: &[&Tensor]) -> Result<Tensor> {
+        let Parts { given, normed, along, mean, root } = self.gradient_parts(d, x, weight)?;
+        let less = given.sub(&normed.broadcast_mul(&along)?)?;
+        let less = mean.map_or(Ok(less.clone()), |mean| less.broadcast_sub(&mean))?;
+        Ok(less.broadcast_div(&root)?)
+    }
+
+    pub(super) fn gradient_parts(
+        &self,
+        d: &Tensor,
+        x: &Tensor,
+        weight: &[&Tensor],
+    ) -> Result<Parts> {
+        let axes: Vec<usize> =
+            self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect();
+        let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
+        let own = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
+        let root = (mean(&own.sqr()?)? + self.eps)?.sqrt()?;
+        let normed = own.broadcast_div(&root)?;
+        let given = match weight {
+            [weight, ..] => d.broadcast_mul(&(of_heads(weight)? + self.offset)?)?,
+            [] => d.clone(),
+        };
+        let along = mean(&given.mul(&normed)?)?;
+        let mean = if self.is_centred { Some(mean(&given)?) } else { None };
+        Ok(Parts { given, normed, along, mean, root })
+    }
+
+    pub(super) fn gradient_formula(&self, names: &[&str]) -> String {
+        let [d, x, weight @ ..] = names else { return String::new() };
+        let given = weight.first().map_or_else(
+            || (*d).to_owned(),
+            |weight| match self.offset {
+                0.0 => format!("{d} · {weight}"),
+                offset => format!("{d} · ({offset} + {weight})"),
+            },
+        );
+        let over = if self.is_over_heads() { tr!(" over all heads") } else { "" };
+        let centred = if self.is_centred { format!(" − mean(g{over})") } else { String::new() };
+        let normed = self.formula(x, &[]);
+        tr!(
+            "(g − n · mean(g · n{over}){centred}) / root, g = {given}, n = {normed}",
+            over,
+            centred,
+            given,
+            normed
+        )
+    }
+
     pub(super) fn formula(&self, x: &str, others: &[&str]) -> String {
         let over = if self.is_over_heads() { tr!(" over all heads") } else { "" };
         let (own, squares) = if self.is_centred {
@@ -143,8 +238,7 @@ impl Norm {
     pub(super) fn pattern(&self, inputs: &[&Axes]) -> Pattern {
         let [x, others @ ..] = inputs else { return Pattern::ByCell };
         let Self { is_centred: centred, eps, offset, .. } = *self;
-        let right = Self { is_centred: centred, offset, over: self.over.clone(), ..Self::rms(eps) };
-        if *self != right {
+        if !self.is_right() {
             return Pattern::ByCell;
         }
         let row = Row { over_heads: self.is_over_heads(), centred, eps };

@@ -1,6 +1,9 @@
 //! Learned biases of relative positions: which row of a table a query and a key read.
 
+use candle_core::{DType, Tensor};
+
 use crate::misread::Misread;
+use base::error::Result;
 
 choices! {
     /// What the rows of a table of relative position biases are of.
@@ -92,6 +95,23 @@ impl Relative {
         let ((row, column), (key_row, key_column)) = (place(query), place(key));
         let between = |one: usize, other: usize| (one + side).saturating_sub(other + 1);
         (between(row, key_row) * (2 * side - 1) + between(column, key_column)).min(last)
+    }
+
+    /// The gradient of a table of this shape (bucket, head) for that of the biases (head, query, key).
+    pub(super) fn gradient(&self, d: &Tensor, shape: &[usize]) -> Result<Tensor> {
+        let [buckets, heads] = *shape else { return Err(Misread.into()) };
+        let numbers = d.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
+        let mut table = vec![0.0; buckets * heads];
+        let pairs = (0..heads).flat_map(|head| {
+            let of_head = move |query| (0..self.keys).map(move |key| (head, query, key));
+            (0..self.queries).flat_map(of_head)
+        });
+        for ((head, query, key), number) in pairs.zip(numbers) {
+            if let Some(sum) = table.get_mut(self.row(query, key) * heads + head) {
+                *sum += number;
+            }
+        }
+        Ok(Tensor::from_vec(table, shape, d.device())?.to_dtype(d.dtype())?)
     }
 
     pub(super) fn formula(&self, table: &str) -> String {

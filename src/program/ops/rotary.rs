@@ -5,6 +5,7 @@ use candle_core::{Device, Tensor};
 use super::frequencies::Frequencies;
 use super::pairing::Pairing;
 use super::rotate::Rotate;
+use crate::adjoint::{Adjoint, Operand};
 use crate::axis::Axis::HeadDim;
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
@@ -102,6 +103,16 @@ impl Operation for Rotary {
                 rows.saturating_mul(6 * freqs.last_size())
             }
             (Self::Frequencies(_) | Self::Rotate(_), _) => 0,
+        }
+    }
+
+    fn adjoint(&self, input: usize, _: &[&Axes], _: &Axes) -> Adjoint {
+        match (self, input) {
+            (Self::Rotate(own), 0) => {
+                let back = Rotate { is_backwards: !own.is_backwards, ..own.clone() };
+                Adjoint::of(Self::Rotate(back), [Operand::Gradient, Operand::Input(1)])
+            }
+            (Self::Rotate(_) | Self::Frequencies(_), _) => Adjoint::Nothing,
         }
     }
 

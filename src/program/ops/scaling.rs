@@ -3,8 +3,11 @@
 use candle_core::Tensor;
 
 use super::functions::Map;
+use super::gradient::Gradient;
 use super::norm::Norm;
 use super::temperature::Temperature;
+use crate::adjoint::Adjoint;
+use crate::adjoint::Operand::{self, Gradient as Of, Input};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
 use crate::operation::{Facts, Operation};
@@ -142,6 +145,26 @@ impl Operation for Scaling {
             Self::SoftCap { .. } => 3,
             Self::Gate { .. } => 2,
         })
+    }
+
+    fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
+        match (self, input) {
+            (Self::Norm(norm), _) => norm.adjoint(input, inputs, value),
+            (Self::Root { .. } | Self::By { .. } | Self::Temperature(_), _) => {
+                Adjoint::on_gradient(self.clone())
+            }
+            (Self::SoftCap { cap }, _) => {
+                Adjoint::of(Gradient::SoftCap { cap: *cap }, [Of, Operand::Value])
+            }
+            (Self::Clip { limit }, _) => {
+                Adjoint::of(Gradient::Clip { limit: *limit }, [Of, Input(0)])
+            }
+            (Self::Gate { .. }, 0) => Adjoint::of(self.clone(), [Of, Input(1)]),
+            (Self::Gate { map: map @ (Map::Sigmoid | Map::Softplus) }, _) => {
+                Adjoint::of(Gradient::Gate { map: *map }, [Of, Input(0), Input(1)])
+            }
+            (Self::Gate { .. }, _) => Adjoint::Unknown,
+        }
     }
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {

@@ -13,6 +13,8 @@ use super::rotate::Rotate;
 use super::score_slips::ScoreSlip;
 use super::stream::Stream;
 use super::turn::Turn;
+use super::weights::Weighting;
+use crate::adjoint::Adjoint;
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
 use crate::operation::Operation;
@@ -66,6 +68,8 @@ pub enum Slip {
     Turn(Turn),
     /// What stands where softmax should.
     Weigh(Weigh),
+    /// exp(s − lse) of the first scores, with the log-sum-exp of the second: weights that are computed anew.
+    Anew,
     /// What else becomes of scores.
     Scores(ScoreSlip),
     /// The second input at these places of an axis, and the first elsewhere.
@@ -144,6 +148,11 @@ impl Operation for Slip {
             Self::Sinusoid { is_in_halves } => x.broadcast_add(&sinusoid(x, *is_in_halves)?)?,
             Self::Turn(turn) => turn.value(x, read::<1, _>(others)?[0])?,
             Self::Weigh(weigh) => weigh.value(x)?,
+            Self::Anew => {
+                let [masked] = read(others)?;
+                let lse = Weighting::LogSumExp.value(&[masked])?.unsqueeze(D::Minus1)?;
+                x.broadcast_sub(&lse)?.exp()?
+            }
             Self::Scores(slip) => slip.value(x, others)?,
             Self::Only { axis, places } => {
                 let ([other], size) = (read(others)?, x.dim(*axis)?);
@@ -166,6 +175,7 @@ impl Operation for Slip {
             Self::Add { .. } => are_spread(),
             Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
+            Self::Anew => others == [*x],
             Self::Scores(slip) => slip.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
             Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
@@ -189,6 +199,10 @@ impl Operation for Slip {
             }
         };
         if fits { Ok(x.to_vec()) } else { Err(Misread) }
+    }
+
+    fn adjoint(&self, _: usize, _: &[&Axes], _: &Axes) -> Adjoint {
+        Adjoint::Unknown
     }
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
@@ -224,6 +238,7 @@ impl Operation for Slip {
             | Self::Quantise { .. }
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
+            | Self::Anew
             | Self::Only { .. } => Some(self.clone()),
         }
     }

@@ -3,8 +3,10 @@
 use candle_core::{D, DType, Device, Tensor};
 
 use super::differential::Differential;
+use super::gradient::Gradient;
 use super::loops;
 use super::mask::broadcasts;
+use crate::adjoint::{Adjoint, Operand};
 use crate::axis::{Axes, Axis, Dim};
 use crate::misread::{Misread, read};
 use crate::operation::{Facts, Operation};
@@ -247,6 +249,31 @@ impl Operation for Weighting {
             Self::DropoutScale { .. } => 2,
             Self::Dropout { .. } | Self::KeepSome(_) => 1,
         })
+    }
+
+    fn adjoint(&self, input: usize, _: &[&Axes], _: &Axes) -> Adjoint {
+        match (self, input) {
+            (Self::Softmax { .. }, 0) => {
+                let reads = [Operand::Value, Operand::Gradient, Operand::Delta];
+                Adjoint::of(Gradient::Softmax, reads)
+            }
+            (Self::Softmax { .. }, _) => {
+                let reads = [Operand::Input(0), Operand::Input(1), Operand::Delta];
+                Adjoint::of(Gradient::Sinks, reads)
+            }
+            (Self::ZeroEmptyRows, 0) => {
+                Adjoint::of(self.clone(), [Operand::Gradient, Operand::Input(1)])
+            }
+            (Self::Dropout { .. }, 0) => {
+                let reads = [Operand::Gradient, Operand::Input(1), Operand::Input(2)];
+                Adjoint::of(self.clone(), reads)
+            }
+            (Self::KeepSome(_), _) => Adjoint::on_gradient(self.clone()),
+            (Self::LogSumExp | Self::MeanOverHeads | Self::Differential(_), _) => Adjoint::Unknown,
+            (Self::ZeroEmptyRows | Self::Dropout { .. } | Self::DropoutScale { .. }, _) => {
+                Adjoint::Nothing
+            }
+        }
     }
 
     fn narrowed(&self, part: Part, _: &[&Axes], whole: &Axes) -> Option<Self> {

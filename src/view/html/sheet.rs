@@ -1,5 +1,7 @@
 //! What a page says of every step, derived from programs and their values.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use candle_core::{DType, Tensor};
@@ -26,7 +28,7 @@ const MOST_CELLS: usize = 1000;
 /// What a page says of a step.
 pub struct StepSheet {
     pub name: String,
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     pub formula: Option<String>,
     pub constant: Option<String>,
     pub moves: Vec<String>,
@@ -132,7 +134,7 @@ impl StepSheet {
         };
         Self {
             name: name.to_owned(),
-            title: Name::in_files(name).map_or("", Name::title),
+            title: Name::in_files(name).map_or_else(Cow::default, Name::title),
             formula: formula.map(str::to_owned),
             constant: None,
             moves: Vec::new(),

@@ -1,0 +1,117 @@
+//! The gradients that a file of other code holds: of which steps they are, under a reading of its forward pass.
+
+use super::reading::Reading;
+use base::error::Result;
+use config::{End, OutputGradient, Settings, Start};
+use file::{Entry, Record};
+use foreign::{AxisOrder, Match, Unmatched, find_inputs, gradient_of, last_segment, meanings};
+use program::{Name, Role};
+
+/// A reading of a file with its gradients, which a backward pass is to give: one for each order in which the axes of the
+/// output's gradient may stand. Where the file has none of the output, and no flag says which it is, the forward pass alone.
+pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -> Vec<Reading> {
+    let (firsts, others): (Vec<&Entry>, Vec<&Entry>) =
+        gradients.iter().partition(|entry| is_of_end(entry, &reading.settings));
+    let mut readings = Vec::new();
+    let firsts: Vec<Option<&Entry>> = match firsts.as_slice() {
+        [] if flags.backward == Some(true) => vec![None],
+        firsts => firsts.iter().copied().map(Some).collect(),
+    };
+    for first in firsts {
+        let beside = gradients.iter().filter(|entry| is_of_end(entry, &reading.settings));
+        let beside = beside.filter(|entry| first.is_some_and(|first| first.name != entry.name));
+        let others = others.iter().copied().chain(beside);
+        for mut own in under_each_order(&reading, first) {
+            own.record.entries.extend(named(others.clone(), flags));
+            readings.push(own);
+        }
+    }
+    if readings.is_empty() {
+        let left_out = gradients.iter().map(|entry| Unmatched::gradient(&entry.name));
+        let mut alone = reading;
+        alone.unmatched.extend(left_out);
+        readings.push(alone);
+    }
+    readings
+}
+
+/// Whether it may be the gradient of what the run ends at.
+fn is_of_end(entry: &Entry, settings: &Settings) -> bool {
+    let start = settings.start.unwrap_or_default();
+    let end = settings.end.unwrap_or(End::of(start)).step();
+    let means = meanings_of(entry);
+    // Kernels call what they end at the output.
+    means.contains(&end) || (end != Name::Output && means.first() == Some(&Name::Output))
+}
+
+/// The steps of which it may be the gradient.
+fn meanings_of(entry: &Entry) -> Vec<Name> {
+    let means = meanings(&format!("d_{}", gradient_of(&entry.name).unwrap_or_default()));
+    let of = |name: Name| if let Name::Gradient(own) = name { own.step() } else { name };
+    means.into_iter().map(of).collect()
+}
+
+/// The reading with a backward pass that starts from this gradient, in each order that its lengths allow.
+fn under_each_order(reading: &Reading, first: Option<&Entry>) -> Vec<Reading> {
+    let mut own = reading.clone();
+    own.settings.backward = Some(true);
+    let Some(first) = first else { return Some(own).filter(runs).into_iter().collect() };
+    // The gradient of heads that are not side by side tells that the run ends at them.
+    if own.settings.start == Some(Start::Heads) && own.settings.end == Some(End::Concat) {
+        let is_of_heads = first.tensor.rank() == 4;
+        own.settings.end = Some(if is_of_heads { End::Heads } else { End::Concat });
+    }
+    own.settings.d_output = Some(OutputGradient::Ones);
+    let axes = own.clone().run().ok().and_then(|run| {
+        let name = own.settings.first_gradient()?;
+        run.program().step(name).map(|step| (name, step.axes.clone()))
+    });
+    let Some((name, axes)) = axes else { return Vec::new() };
+    let orders = AxisOrder::all(&axes, first.tensor.dims()).into_iter();
+    let with = |order: AxisOrder| -> Result<Reading> {
+        let mut own = own.clone();
+        let tensor = order.apply(&first.tensor)?;
+        own.sources.keep(name, tensor.clone());
+        own.record.entries.push(Entry::of(name.as_str(), tensor));
+        let taken = Match::as_it_is(name.as_str(), &first.name);
+        own.matches.push(if order.is_plain() {
+            taken
+        } else {
+            taken.read(tr!("axes {order}", order))
+        });
+        Ok(own)
+    };
+    orders.filter_map(|order| with(order).ok()).collect()
+}
+
+/// Whether a run can be made of it.
+fn runs(reading: &Reading) -> bool {
+    reading.clone().run().is_ok()
+}
+
+/// The gradients under the names that those of steps have; those of parameters are packed and laid out as these are.
+fn named<'e>(gradients: impl Iterator<Item = &'e Entry>, flags: &Settings) -> Vec<Entry> {
+    let (mut all, mut parameters) = (Vec::new(), Vec::new());
+    for entry in gradients {
+        let Some(own) = gradient_of(&entry.name) else {
+            all.push(Entry { name: Name::Delta.to_string(), ..entry.clone() });
+            continue;
+        };
+        let last = last_segment(&own);
+        let is_step = Name::in_files(last).is_some() || !meanings_of(entry).is_empty();
+        let name = if is_step { format!("d_{}", last.to_ascii_lowercase()) } else { own };
+        let entry = Entry { name, ..entry.clone() };
+        if is_step { all.push(entry) } else { parameters.push(entry) }
+    }
+    let record = Record { config: None, entries: parameters.clone() };
+    let found = find_inputs(record, flags).map(|inputs| inputs.record.entries);
+    for entry in found.unwrap_or(parameters) {
+        let step = Name::named(&entry.name).filter(|name| name.role() == Role::Parameter);
+        let name = match step {
+            Some(step) => step.gradient().to_string(),
+            None => format!("{}.grad", entry.name),
+        };
+        all.push(Entry { name, ..entry });
+    }
+    all
+}

@@ -1,0 +1,510 @@
+//! What gradients are made of where no operation of the forward pass does it.
+
+use candle_core::{D, Tensor};
+
+use super::collect::Collect;
+use super::functions::Map;
+use super::linear::{Linear, product};
+use super::norm::Norm;
+use super::relative::Relative;
+use crate::adjoint::Adjoint;
+use crate::axis::Axis::{Key, Query};
+use crate::axis::{Axes, Dim};
+use crate::misread::{Misread, read};
+use crate::op::Op;
+use crate::operation::Operation;
+use crate::part::{Part, QueryRows};
+use crate::pattern::{Multiplier, Pattern, Place, Products, Read, When};
+use crate::terms::{Term, Value};
+use base::error::Result;
+
+/// Steps of gradients. `d` is the gradient of what was computed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Gradient {
+    /// d · W: of the input of a projection. Reads d (batch, token, out) and W (out, in).
+    Input {
+        /// The rows that were projected, if not all were: the others have none.
+        rows: Option<QueryRows>,
+        /// The axes of the input.
+        axes: Vec<Dim>,
+    },
+    /// dᵀ · x, added up over the tokens of all items: of the weight of a projection. Reads d (batch, token, out) and x
+    /// (batch, token, in).
+    Weight {
+        /// The rows that were projected, if not all were.
+        rows: Option<QueryRows>,
+        /// The axes of the weight.
+        axes: Vec<Dim>,
+    },
+    /// Aᵀ · B of every head: of the keys or values in a product. Reads A (batch, head, query, key) and B (batch, head, query,
+    /// `head_dim`).
+    Transposed,
+    /// Aᵀ · B of every head, added up over the items: of the rows that the head has of a weight. Reads A (batch, head, query,
+    /// `head_dim`), of which the first features count, and B (batch, head, query, latent).
+    OfHeads {
+        /// The axes of the weight (heads · features, latent).
+        axes: Vec<Dim>,
+    },
+    /// Sums of numbers, or of products of two.
+    Collect(Collect),
+    /// d · Wᵀ, head by head, and zeros behind: of the heads whose first features met a weight. Reads d (batch, head, query,
+    /// latent) and W (heads · features, latent).
+    Expand {
+        /// The axes of the heads.
+        axes: Vec<Dim>,
+    },
+    /// The features of every head from a place on, behind zeros: of heads whose last features stand behind others.
+    Back {
+        /// The place.
+        from: usize,
+        /// How many zeros.
+        before: usize,
+        /// The axes of the result.
+        axes: Vec<Dim>,
+    },
+    /// P · (d − delta): of the scores that softmax makes weights of ("`FlashAttention`", Dao et al., 2022, appendix B.2).
+    /// Reads P, d and delta, for every row of P the sum of P · d.
+    Softmax,
+    /// −Σ `p_sink` · delta over all rows of a head, where `p_sink` is the sink's share of the row. Reads scores, sinks, delta.
+    Sinks,
+    /// d · (1 − (y / C)²): of the scores of a soft cap. Reads d and the capped scores y.
+    SoftCap {
+        /// C.
+        cap: f64,
+    },
+    /// d where x is within ±C, 0 elsewhere. Reads d and x.
+    Clip {
+        /// C.
+        limit: f64,
+    },
+    /// d · x · f′(gate). Reads d, x and the gate.
+    Gate {
+        /// f.
+        map: Map,
+    },
+    /// Of the input of a norm. Reads d, x, and the weight if there is one.
+    Norm(Norm),
+    /// Of the weight of a norm: the sum of d · x / root over all rows that have it. Reads d and x.
+    NormWeight {
+        /// The norm.
+        norm: Norm,
+        /// The axes of the weight.
+        axes: Vec<Dim>,
+    },
+    /// Of a table of relative positions: the sum over all pairs of a bucket. Reads d (head, query, key).
+    Table {
+        /// Which pairs are in which bucket.
+        relative: Relative,
+        /// The axes of the table.
+        axes: Vec<Dim>,
+    },
+    /// What several steps give back to what they all read, added up: so many inputs are read by each.
+    Total(Vec<(Op, usize)>),
+}
+
+/// Some rows of the second axis, or all.
+fn rows_of(x: &Tensor, rows: Option<QueryRows>) -> candle_core::Result<Tensor> {
+    rows.map_or_else(|| Ok(x.clone()), |rows| x.narrow(1, rows.first, rows.count)?.contiguous())
+}
+
+/// So many inputs for each of several operations.
+fn shares<'a, T>(
+    parts: &'a [(Op, usize)],
+    all: &'a [T],
+) -> impl Iterator<Item = (&'a Op, &'a [T])> {
+    let mut rest = all;
+    parts.iter().map(move |(op, count)| {
+        let (own, others) = rest.split_at(*count.min(&rest.len()));
+        rest = others;
+        (op, own)
+    })
+}
+
+fn sizes(dims: &[Dim]) -> Vec<usize> {
+    dims.iter().map(|(_, size)| *size).collect()
+}
+
+impl Operation for Gradient {
+    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Ok(match self {
+            Self::Input { rows, axes } => {
+                let [d, weight] = read(inputs)?;
+                let (batch, tokens, out) = d.dims3()?;
+                let made = product(&d.reshape((batch * tokens, out))?, weight, false)?;
+                let made = made.reshape((batch, tokens, weight.dim(1)?))?;
+                let all = axes.get(1).map_or(tokens, |(_, all)| *all);
+                match rows {
+                    Some(rows) => made.pad_with_zeros(1, rows.first, all - rows.first - tokens)?,
+                    None => made,
+                }
+            }
+            Self::Weight { rows, .. } => {
+                let [d, x] = read(inputs)?;
+                let [d, x] = [d.clone(), rows_of(x, *rows)?];
+                product(&d.flatten(0, 1)?.t()?.contiguous()?, &x.flatten(0, 1)?, false)?
+            }
+            Self::Transposed => {
+                let [left, right] = read(inputs)?;
+                product(&left.transpose(2, 3)?.contiguous()?, right, false)?
+            }
+            Self::OfHeads { axes } => {
+                let [left, right] = read(inputs)?;
+                let own = axes.first().map_or(0, |(_, rows)| *rows) / left.dim(1)?.max(1);
+                let left = left.narrow(3, 0, own)?.transpose(2, 3)?.contiguous()?;
+                product(&left, right, false)?.sum(0)?.reshape(sizes(axes))?
+            }
+            Self::Collect(collect) => collect.value(inputs)?,
+            Self::Expand { axes } => {
+                let made = Linear::Expand.value(inputs)?;
+                let all = axes.last().map_or(0, |(_, all)| *all);
+                made.pad_with_zeros(3, 0, all.saturating_sub(made.dim(3)?))?
+            }
+            Self::Back { from, before, .. } => {
+                let [d] = read(inputs)?;
+                let own = d.narrow(3, *from, d.dim(3)?.saturating_sub(*from))?;
+                own.contiguous()?.pad_with_zeros(3, *before, 0)?
+            }
+            Self::Softmax => {
+                let [weights, d, delta] = read(inputs)?;
+                weights.mul(&d.broadcast_sub(&delta.unsqueeze(D::Minus1)?)?)?
+            }
+            Self::Sinks => {
+                let [scores, sinks, delta] = read(inputs)?;
+                let share = sink_shares(scores, sinks)?;
+                share.mul(delta)?.neg()?.sum(2)?.sum(0)?
+            }
+            Self::SoftCap { cap } => {
+                let [d, capped] = read(inputs)?;
+                d.mul(&(capped / *cap)?.sqr()?.affine(-1.0, 1.0)?)?
+            }
+            Self::Clip { limit } => {
+                let [d, x] = read(inputs)?;
+                x.abs()?.le(*limit)?.where_cond(d, &d.zeros_like()?)?
+            }
+            Self::Gate { map } => {
+                let [d, x, gate] = read(inputs)?;
+                d.mul(x)?.mul(&slope(*map, gate)?)?
+            }
+            Self::Norm(norm) => {
+                let [d, x, weight @ ..] = inputs else { return Err(Misread.into()) };
+                norm.gradient(d, x, weight)?
+            }
+            Self::NormWeight { norm, axes } => {
+                let [d, x] = read(inputs)?;
+                let own = d.mul(&norm.value(x, &[])?)?;
+                let rank = own.rank();
+                let is_kept = |at: &usize| at + 1 == rank || (axes.len() == 2 && *at == 1);
+                let over = (0..rank).filter(|at| !is_kept(at)).collect::<Vec<_>>();
+                own.sum_keepdim(over)?.reshape(sizes(axes))?
+            }
+            Self::Table { relative, axes } => {
+                let [d] = read(inputs)?;
+                relative.gradient(d, &sizes(axes))?
+            }
+            Self::Total(parts) => {
+                let mut sum: Option<Tensor> = None;
+                for (op, own) in shares(parts, inputs) {
+                    let next = op.operation().value(own)?;
+                    sum = Some(sum.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
+                }
+                sum.ok_or(Misread)?
+            }
+        })
+    }
+
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        match (self, inputs) {
+            (Self::Input { axes, .. }, [[b, _, o], [w_o, w_i]])
+                if o.1 == w_o.1 && axes.len() == 3 && axes[0] == *b && axes[2].1 == w_i.1 =>
+            {
+                Ok(axes.clone())
+            }
+            (Self::Weight { rows, axes }, [[b, t, o], [x_b, x_t, i]])
+                if b == x_b && are_rows(*rows, t.1, x_t.1) && sizes(axes) == [o.1, i.1] =>
+            {
+                Ok(axes.clone())
+            }
+            (Self::Transposed, [[b, h, (Query, q), s @ (Key, _)], [o_b, o_h, (Query, o_q), d]])
+                if (b, h, q) == (o_b, o_h, o_q) =>
+            {
+                Ok(vec![*b, *h, *s, *d])
+            }
+            (Self::OfHeads { axes }, [[b, (_, heads), q, d], [o_b, (_, others), o_q, latent]])
+                if (b, heads, q) == (o_b, others, o_q)
+                    && axes.len() == 2
+                    && axes[1].1 == latent.1
+                    && axes[0].1.is_multiple_of(*heads)
+                    && axes[0].1 / heads <= d.1 =>
+            {
+                Ok(axes.clone())
+            }
+            (Self::Collect(collect), _) => collect.axes(inputs),
+            (Self::Expand { axes }, _) => {
+                let made = Linear::Expand.axes(inputs)?;
+                let fits = |((own, size), (other, all)): (&Dim, &Dim)| own == other && size <= all;
+                let is_same = axes.len() == 4 && made[..3] == axes[..3];
+                let fits = is_same && made.last().zip(axes.last()).is_some_and(fits);
+                fits.then(|| axes.clone()).ok_or(Misread)
+            }
+            (Self::Back { from, before, axes }, [[b, h, t, (own, size)]]) => {
+                let made = [*b, *h, *t, (*own, before + size.checked_sub(*from).ok_or(Misread)?)];
+                if made == axes.as_slice() { Ok(axes.clone()) } else { Err(Misread) }
+            }
+            (Self::Softmax, [weights, d, rows])
+                if weights == d && weights.starts_with(rows) && rows.len() + 1 == d.len() =>
+            {
+                Ok(weights.to_vec())
+            }
+            (Self::Sinks, [[b, h, q, _], [own], [d_b, d_h, d_q]])
+                if (b, h, q, h) == (d_b, d_h, d_q, own) =>
+            {
+                Ok(vec![*own])
+            }
+            (Self::SoftCap { .. } | Self::Clip { .. }, [d, x]) if d == x => Ok(d.to_vec()),
+            (Self::Gate { .. }, [d, x, gate]) if sizes(d) == sizes(x) && d.len() == gate.len() => {
+                Ok(gate.to_vec())
+            }
+            (Self::Norm(norm), [d, x, weight @ ..]) if d == x => norm.axes(x, weight),
+            (Self::NormWeight { norm, axes }, [d, x]) if d == x => {
+                norm.axes(x, &[axes]).map(|_| axes.clone())
+            }
+            (Self::Table { relative, axes }, [[heads, (_, queries), (_, keys)]])
+                if axes.get(1) == Some(heads)
+                    && (*queries, *keys) == (relative.queries, relative.keys) =>
+            {
+                Ok(axes.clone())
+            }
+            (Self::Total(parts), _)
+                if parts.iter().map(|(_, n)| n).sum::<usize>() == inputs.len() =>
+            {
+                let each = shares(parts, inputs).map(|(op, own)| op.operation().axes(own));
+                let each = each.collect::<Result<Vec<_>, _>>()?;
+                let first = each.first().ok_or(Misread)?.clone();
+                each.iter().all(|axes| *axes == first).then_some(first).ok_or(Misread)
+            }
+            _ => Err(Misread),
+        }
+    }
+
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        let [first, others @ ..] = names else { return Err(Misread) };
+        let second = others.first().copied().unwrap_or_default();
+        Ok(match self {
+            Self::Weight { rows: None, .. } | Self::Transposed => format!("{first}ᵀ · {second}"),
+            Self::Weight { rows: Some(QueryRows { first: from, count }), .. } => {
+                format!("{first}ᵀ · {second}[{from}..{}]", from + count)
+            }
+            Self::Input { rows: None, .. } => format!("{first} · {second}"),
+            Self::Input { rows: Some(QueryRows { first: from, count }), .. } => {
+                let end = from + count;
+                tr!("{first} · {second} in rows {from} to {end}, else 0", first, second, from, end)
+            }
+            Self::OfHeads { .. } => tr!("{first}ᵀ · {second}, head by head", first, second),
+            Self::Collect(collect) => collect.formula(names),
+            Self::Expand { .. } => tr!("{first} · {second}ᵀ, head by head", first, second),
+            Self::Back { from, .. } => {
+                tr!("{first} from feature {from} on, behind zeros", first, from)
+            }
+            Self::Softmax => {
+                let [weights, d, delta] = read(names)?;
+                format!("{weights} · ({d} − {delta})")
+            }
+            Self::Sinks => {
+                let [_, sinks, delta] = read(names)?;
+                tr!("−Σ share of {sinks} · {delta} over queries", sinks, delta)
+            }
+            Self::SoftCap { cap } => format!("{first} · (1 − ({second} / {cap})²)"),
+            Self::Clip { limit } => {
+                tr!("{first} where {second} is within ±{limit}, else 0", first, second, limit)
+            }
+            Self::Gate { map } => {
+                let [d, x, gate] = read(names)?;
+                format!("{d} · {x} · {}′({gate})", map.name())
+            }
+            Self::Norm(norm) => norm.gradient_formula(names),
+            Self::NormWeight { norm, .. } => {
+                let normed = norm.formula(second, &[]);
+                tr!("Σ {first} · {normed} over rows", first, normed)
+            }
+            Self::Table { .. } => tr!("Σ {first} over the pairs of each bucket", first),
+            Self::Total(parts) => {
+                let each = shares(parts, names).map(|(op, own)| {
+                    op.operation().formula(own).unwrap_or_else(|_| own.join(" · "))
+                });
+                each.collect::<Vec<_>>().join(" + ")
+            }
+        })
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let size = |input: usize, axis: usize| {
+            inputs.get(input).and_then(|axes| axes.shape().get(axis).copied()).unwrap_or(0)
+        };
+        let on = |axes: &[usize]| axes.iter().copied().map(Place::on).collect::<Vec<_>>();
+        let sum = |products: Products| Pattern::Sum(vec![products]);
+        let minus = || Multiplier::Number("−1".to_owned(), -1.0, None);
+        let own = |input| inputs.first().map(|first| Read::same(input, first));
+        match self {
+            Self::Input { rows, axes } => {
+                let (count, all) = (size(0, 1), axes.get(1).map_or(0, |(_, all)| *all));
+                let first = rows.map_or(0, |rows| rows.first);
+                let d = Read::of(0, [Place::on(0), Place::on(1).back(first), Place::on(3)]);
+                let made = Products::many(size(0, 2), d, Read::of(1, on(&[3, 2])));
+                match rows {
+                    None => sum(made),
+                    Some(_) => beside_zeros(made, (1, first, count, all)),
+                }
+            }
+            Self::OfHeads { axes } => {
+                let (items, heads, tokens) = (size(0, 0), size(0, 1).max(1), size(0, 2));
+                let rows = axes.first().map_or(0, |(_, rows)| *rows);
+                let own = (rows / heads).max(1);
+                let of = |part: &dyn Fn(usize) -> usize| Place::listed(0, (0..rows).map(part));
+                let of_pair =
+                    |part: &dyn Fn(usize) -> usize| Place::listed(2, (0..items * tokens).map(part));
+                let (item, token) = (|| of_pair(&|at| at / tokens), || of_pair(&|at| at % tokens));
+                let head = || of(&|row| row / own);
+                let left = Read::of(0, [item(), head(), token(), of(&|row| row % own)]);
+                let right = Read::of(1, [item(), head(), token(), Place::on(1)]);
+                sum(Products::many(items * tokens, left, right))
+            }
+            Self::Expand { axes } => {
+                let (heads, rows) = (size(0, 1).max(1), size(1, 0));
+                let (own, all) = (rows / heads, axes.last().map_or(0, |(_, all)| *all));
+                let head = Place::listed(1, (0..heads).map(|head| head * own));
+                let weight = Read::of(1, [head.and(Place::on(3)), Place::on(4)]);
+                let made = Products::many(size(0, 3), Read::of(0, on(&[0, 1, 2, 4])), weight);
+                beside_zeros(made, (3, 0, own, all))
+            }
+            Self::Back { from, before, .. } => {
+                let place = Place::on(3).back(*before).moved(*from);
+                let d = Read::of(0, [Place::on(0), Place::on(1), Place::on(2), place]);
+                let count = size(0, 3).saturating_sub(*from);
+                beside_zeros(Products::one([d.into()]), (3, *before, count, before + count))
+            }
+            Self::Weight { rows, .. } => {
+                let (items, tokens) = (size(0, 0), size(0, 1));
+                let part = |of: fn(usize, usize) -> usize| {
+                    Place::listed(2, (0..items * tokens).map(|at| of(at, tokens)))
+                };
+                let (item, token) = (|| part(|at, of| at / of), part(|at, of| at % of));
+                let x_token = token.clone().moved(rows.map_or(0, |rows| rows.first));
+                let d = Read::of(0, [item(), token, Place::on(0)]);
+                let x = Read::of(1, [item(), x_token, Place::on(1)]);
+                sum(Products::many(items * tokens, d, x))
+            }
+            Self::Transposed => {
+                let (left, right) =
+                    (Read::of(0, on(&[0, 1, 4, 2])), Read::of(1, on(&[0, 1, 4, 3])));
+                sum(Products::many(size(0, 2), left, right))
+            }
+            Self::Collect(collect) => collect.pattern(inputs),
+            Self::Softmax => own(0).zip(own(1)).map_or(Pattern::ByCell, |(weights, d)| {
+                let rank = weights.at.len();
+                let delta =
+                    Read::of(2, (0..rank.saturating_sub(1)).map(Place::on).collect::<Vec<_>>());
+                Pattern::Sum(vec![
+                    Products::one([weights.clone().into(), d.into()]),
+                    Products::one([minus(), weights.into(), delta.into()]),
+                ])
+            }),
+            Self::SoftCap { cap } => own(0).zip(own(1)).map_or(Pattern::ByCell, |(d, capped)| {
+                let by = Multiplier::Number(format!("−1 / {cap}²"), -1.0 / (cap * cap), None);
+                let square = [d.clone().into(), capped.clone().into(), capped.into(), by];
+                Pattern::Sum(vec![Products::one([d.into()]), Products::one(square)])
+            }),
+            Self::Total(parts) => {
+                let mut products = Vec::new();
+                let mut first = 0;
+                for (op, own) in shares(parts, inputs) {
+                    let Pattern::Sum(each) = op.operation().pattern(own) else {
+                        return Pattern::ByCell;
+                    };
+                    products.extend(each.into_iter().map(|product| product.further(first)));
+                    first += own.len();
+                }
+                Pattern::Sum(products)
+            }
+            Self::Sinks
+            | Self::Clip { .. }
+            | Self::Gate { .. }
+            | Self::Norm(_)
+            | Self::NormWeight { .. }
+            | Self::Table { .. } => Pattern::ByCell,
+        }
+    }
+
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        self.by_cell(inputs, cell)
+    }
+
+    fn adjoint(&self, _: usize, _: &[&Axes], _: &Axes) -> Adjoint {
+        Adjoint::Unknown
+    }
+
+    fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
+        let numbers = |at: usize| inputs.get(at).map_or(0, |axes| axes.count());
+        let last = |at: usize| inputs.get(at).map_or(0, |axes| axes.last_size());
+        match self {
+            Self::Input { .. } | Self::Weight { .. } | Self::Transposed | Self::OfHeads { .. } => {
+                numbers(0).saturating_mul(2 * last(1))
+            }
+            Self::Collect(_) => numbers(0).saturating_mul(inputs.len() as u128),
+            Self::Back { .. } => 0,
+            Self::Expand { .. } => Linear::Expand.flops(inputs, output),
+            Self::Softmax => output.count().saturating_mul(2),
+            Self::Sinks => numbers(0).saturating_mul(5),
+            Self::SoftCap { .. } | Self::Gate { .. } => output.count().saturating_mul(4),
+            Self::Clip { .. } | Self::Table { .. } => numbers(0),
+            Self::Norm(_) => output.count().saturating_mul(8),
+            Self::NormWeight { .. } => numbers(0).saturating_mul(6),
+            Self::Total(parts) => {
+                let each = shares(parts, inputs).map(|(op, own)| op.flops(own, output));
+                let sums = output.count().saturating_mul(parts.len().saturating_sub(1) as u128);
+                each.fold(sums, u128::saturating_add)
+            }
+        }
+    }
+
+    /// What is added up is of all parts of the run.
+    fn narrowed(&self, _: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
+        None
+    }
+}
+
+/// Products at so many places of an axis from the first of these on, of all, and zeros elsewhere.
+fn beside_zeros(
+    made: Products,
+    (axis, first, count, all): (usize, usize, usize, usize),
+) -> Pattern {
+    let within = |from, to| When::Within(axis, [from, to]);
+    let zero = || Products::one([Multiplier::Number("0".to_owned(), 0.0, None)]);
+    let end = first + count;
+    let zeros = [zero().when(within(0, first)), zero().when(within(end, all))];
+    Pattern::Sum([made.when(within(first, end))].into_iter().chain(zeros).collect())
+}
+
+/// The share that a sink has of every row of its head: (batch, head, query).
+fn sink_shares(scores: &Tensor, sinks: &Tensor) -> Result<Tensor> {
+    let heads = scores.dim(1)?;
+    let sinks = sinks.reshape((1, heads, 1, 1))?;
+    let largest = scores.max_keepdim(D::Minus1)?;
+    let largest = largest.broadcast_maximum(&sinks)?;
+    let own = sinks.broadcast_sub(&largest)?.exp()?;
+    let others = scores.broadcast_sub(&largest)?.exp()?.sum_keepdim(D::Minus1)?;
+    Ok(own.div(&(&own + others)?)?.squeeze(D::Minus1)?)
+}
+
+/// The derivative of a gate's function.
+pub(super) fn slope(map: Map, gate: &Tensor) -> candle_core::Result<Tensor> {
+    let share = candle_nn::ops::sigmoid(gate)?;
+    match map {
+        Map::Softplus => Ok(share),
+        _ => share.mul(&share.affine(-1.0, 1.0)?),
+    }
+}
+
+/// Whether so many rows are those that were taken of all.
+fn are_rows(rows: Option<QueryRows>, count: usize, all: usize) -> bool {
+    rows.map_or(count == all, |rows| rows.count == count && rows.first + count <= all)
+}
