@@ -8,7 +8,8 @@ use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
     Added, Biasing, BlockedKeys, ByPosition, Distances, Frequencies, Gradient, Heads, Linear,
-    Masking, Norm, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh, Weighting,
+    Masking, Norm, Product, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh,
+    Weighting,
 };
 use super::part::Part;
 use super::working::Move;
@@ -96,6 +97,7 @@ within! {
     Masking::Keys(BlockedKeys),
     Biasing::Distances(Distances),
     Biasing::Relative(Relative),
+    Gradient::Product(Product),
     Slip::Turn(Turn),
     Slip::Weigh(Weigh)
 }
