@@ -12,6 +12,7 @@ from ._call import Call
 from ._commands import check, diff, trace
 from ._function import record_function
 from ._goldens import assert_same
+from ._gradients import check_gradients
 from ._record import record
 from ._report import Finding, Report, Step
 from ._run import Run
@@ -27,6 +28,7 @@ __all__ = [
     "Steps",
     "assert_same",
     "check",
+    "check_gradients",
     "diff",
     "find_binary",
     "record",

@@ -15,6 +15,7 @@ use foreign::{Match, Unmatched};
 
 /// The comparison of a file with its recomputed self, or with another file.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is found by itself")]
 pub struct Report {
     /// The file; of `diff`, the left one.
     pub path: String,

@@ -53,6 +53,7 @@ impl Tolerance {
 
 /// Tolerances that a user sets: for all steps, and for single ones.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct Tolerances {
     /// Relative ones.
     pub rtol: PerStep,

@@ -152,8 +152,8 @@ fn texts_of_tables() -> BTreeSet<String> {
     // The title of a gradient is made of its step's.
     let titled = |name: &&Name| !matches!(name, Name::Gradient(_));
     let of_steps = || {
-        let titles = Name::ALL.iter().filter(titled).map(|name| name.title().into_owned());
-        titles.chain(Name::ALL.iter().map(|name| name.why().to_owned())).collect()
+        let all = Name::ALL.iter().filter(titled).map(|name| name.title().into_owned());
+        all.chain(Name::ALL.iter().map(|name| name.why().to_owned())).collect()
     };
     let of_steps: Vec<String> = Language::En.within(of_steps);
     let mistakes = catalogue().into_iter().flat_map(|mistake| {

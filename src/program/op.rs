@@ -8,8 +8,8 @@ use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
     Added, Biasing, BlockedKeys, ByPosition, Differential, Distances, Frequencies, Gradient, Heads,
-    Linear, Masking, Norm, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh,
-    Weighting,
+    Linear, Masking, Norm, Product, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn,
+    Weigh, Weighting,
 };
 use super::part::Part;
 use super::working::Move;
@@ -98,6 +98,7 @@ within! {
     Biasing::Distances(Distances),
     Biasing::Relative(Relative),
     Weighting::Differential(Differential),
+    Gradient::Product(Product),
     Slip::Turn(Turn),
     Slip::Weigh(Weigh)
 }

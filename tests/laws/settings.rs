@@ -45,9 +45,6 @@ fn case(key: &str) -> (Value, Value) {
         "segments" => (json!({}), json!([1, 3])),
         "key_segments" => (json!({"segments": [1, 3]}), json!([2, 2])),
         "lse" | "mean_weights" => (with(json!({}), key, json!(true)), json!(false)),
-        "backward" => (json!({"backward": true}), json!(false)),
-        "d_output" => (json!({"backward": true}), json!("randn")),
-        "wrt" => (json!({"backward": true}), json!(["x"])),
         "batch" | "d_memory" => (cross, json!(3)),
         "seq_len" | "kv_len" | "d_memory_v" => (cross, json!(5)),
         "d_model" | "d_in" => (json!({}), json!(16)),
@@ -129,6 +126,9 @@ fn case(key: &str) -> (Value, Value) {
 fn of_others(key: &str) -> (Value, Value) {
     let temperature = json!({"q_temperature": 0.1, "q_temperature_floor": 2});
     match key {
+        "backward" => (json!({"backward": true}), json!(false)),
+        "d_output" => (json!({"backward": true}), json!("randn")),
+        "wrt" => (json!({"backward": true}), json!(["x"])),
         "qk_norm_after_rope" => {
             (json!({"d_model": 12, "rope": "half", "qk_norm": "layer"}), json!(true))
         }

@@ -2,6 +2,7 @@
 //!
 //! All of them keep every shape valid, so nothing but the numbers tells.
 
+mod backward;
 mod gradients;
 mod heads;
 mod kernel;

@@ -44,12 +44,8 @@ impl Gradient {
                 rows.map(term).collect()
             }
             Self::Table { relative, .. } => bucket(relative, read(inputs)?, at(cell)?),
-            Self::Input { .. }
-            | Self::Weight { .. }
-            | Self::Transposed
-            | Self::OfHeads { .. }
+            Self::Product(_)
             | Self::Collect(_)
-            | Self::Expand { .. }
             | Self::Back { .. }
             | Self::Softmax
             | Self::SoftCap { .. }

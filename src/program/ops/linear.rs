@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
-use super::gradient::Gradient;
+use super::product::Product;
 use crate::adjoint::Operand::{Gradient as Of, Input};
 use crate::adjoint::{Adjoint, dims};
 use crate::axis::Axis::{Head, HeadDim, Key, Model, Query};
@@ -164,20 +164,20 @@ impl Operation for Linear {
         let axes = dims(inputs, input);
         match (self, input) {
             (Self::Project { rows, .. }, 0) => {
-                Adjoint::of(Gradient::Input { rows: *rows, axes }, [Of, Input(1)])
+                Adjoint::of(Product::Input { rows: *rows, axes }, [Of, Input(1)])
             }
             (Self::Project { rows, .. }, 1) => {
-                Adjoint::of(Gradient::Weight { rows: *rows, axes }, [Of, Input(0)])
+                Adjoint::of(Product::Weight { rows: *rows, axes }, [Of, Input(0)])
             }
             (Self::Project { .. }, _) => Adjoint::of_broadcast(&Axes::new(axes), value),
             (Self::DotProduct, 0) => Adjoint::of(Self::WeightedSum, [Of, Input(1)]),
-            (Self::DotProduct, _) => Adjoint::of(Gradient::Transposed, [Of, Input(0)]),
+            (Self::DotProduct, _) => Adjoint::of(Product::Transposed, [Of, Input(0)]),
             (Self::WeightedSum, 0) => Adjoint::of(Self::DotProduct, [Of, Input(1)]),
-            (Self::WeightedSum, _) => Adjoint::of(Gradient::Transposed, [Input(0), Of]),
-            (Self::Absorb, 0) => Adjoint::of(Gradient::Expand { axes }, [Of, Input(1)]),
-            (Self::Absorb, _) => Adjoint::of(Gradient::OfHeads { axes }, [Input(0), Of]),
+            (Self::WeightedSum, _) => Adjoint::of(Product::Transposed, [Input(0), Of]),
+            (Self::Absorb, 0) => Adjoint::of(Product::Expand { axes }, [Of, Input(1)]),
+            (Self::Absorb, _) => Adjoint::of(Product::OfHeads { axes }, [Input(0), Of]),
             (Self::Expand, 0) => Adjoint::of(Self::Absorb, [Of, Input(1)]),
-            (Self::Expand, _) => Adjoint::of(Gradient::OfHeads { axes }, [Of, Input(0)]),
+            (Self::Expand, _) => Adjoint::of(Product::OfHeads { axes }, [Of, Input(0)]),
         }
     }
 
