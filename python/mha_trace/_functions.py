@@ -44,8 +44,8 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     tensors["scale"] = _scalar(scale)
     if arguments.get("softcap") is not None:
         tensors["softcap"] = _scalar(arguments["softcap"])
-    if is_causal:
-        tensors["is_causal"] = _scalar(1.0)
+    if is_causal or mask is None:
+        tensors["is_causal"] = _scalar(bool(is_causal))
     if hasattr(arguments.get("s_aux"), "detach"):
         tensors["sinks"] = kept(arguments["s_aux"]).flatten()
     if hasattr(weights, "detach") and not ("sinks" in tensors and _sum_to_one(weights)):

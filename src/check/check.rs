@@ -109,6 +109,7 @@ fn checked_whole(
         is_trivial,
         padded_rows,
         diagnosis,
+        contradictions,
         ..
     } = found;
     let is_of_run = |name: &str| {
@@ -151,6 +152,7 @@ fn checked_whole(
     let matches = mapped.into_iter().chain(matches).chain(named.matches).collect();
     let report = Report {
         labels: run.config().labels(),
+        contradictions,
         diagnosis,
         non_finite,
         read_as,

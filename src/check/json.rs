@@ -21,7 +21,9 @@ impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let nothing = Diagnosis::default();
         let diagnosis = self.diagnosis.as_ref().unwrap_or(&nothing);
-        let findings: Vec<Value> = diagnosis.findings.iter().flat_map(finding).collect();
+        let contradictions = self.contradictions.iter().map(|found| json!(found));
+        let findings = diagnosis.findings.iter().flat_map(finding);
+        let findings: Vec<Value> = contradictions.chain(findings).collect();
         let mut keys = serializer.serialize_map(None)?;
         keys.serialize_entry("path", &self.path)?;
         keys.serialize_entry("verdict", if self.is_same() { "same" } else { "differs" })?;

@@ -3,11 +3,12 @@
 
 use candle_core::Tensor;
 
+use super::contradiction::Contradiction;
 use super::found_masks::{has_nan, leaves_rows_empty};
 use base::error::{Error, Result};
 use config::{EmptyRow, Fill, Mask, Settings, Start};
 use file::{Entry, Record};
-use foreign::{self, FoundMask, Match, Unmatched, meanings};
+use foreign::{self, Evidence, FoundMask, Match, Unmatched, meanings};
 use program::{Name, Role};
 use run::{Run, Sources};
 
@@ -22,6 +23,8 @@ pub struct Draft {
     pub matches: Vec<Match>,
     /// What was left out.
     pub unmatched: Vec<Unmatched>,
+    /// What the file says of settings that are stated.
+    pub evidence: Vec<Evidence>,
 }
 
 /// A way to understand a file.
@@ -42,8 +45,14 @@ pub struct Reading {
     /// Whether every item of X has one token here, and nothing says so: attention does nothing then, and whatever it lacks
     /// seems right.
     pub is_trivial: bool,
-    /// Whether the file brings a mask under the name of an argument.
+    /// Whether the file brings a mask under the name of an argument, which is in the run.
     pub brings_mask: bool,
+    /// The mask that the file brings.
+    pub mask: Option<FoundMask>,
+    /// What the file says of settings that are stated.
+    pub evidence: Vec<Evidence>,
+    /// Where this reading goes by what was recorded, and not by what was stated.
+    pub contradictions: Vec<Contradiction>,
 }
 
 impl Draft {
@@ -52,7 +61,7 @@ impl Draft {
     /// # Errors
     /// If the tensors contradict the settings, or candle fails.
     pub fn reading(self, mask: Option<FoundMask>) -> Result<Reading> {
-        let Self { record, settings, mut matches, unmatched } = self;
+        let Self { record, settings, mut matches, unmatched, evidence } = self;
         let (mut settings, mut sources) = Sources::of_record(&record, &settings)?;
         matches.extend(sources.matches().iter().cloned());
         if settings.mask_fill.is_none()
@@ -66,6 +75,7 @@ impl Draft {
             }
         }
         let brings_mask = mask.is_some();
+        let found = mask.clone();
         if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
             let says_else = settings.mask_fill.is_some() || settings.empty_rows.is_some();
@@ -89,11 +99,53 @@ impl Draft {
             tokens_first,
             is_trivial,
             brings_mask,
+            mask: found,
+            evidence,
+            contradictions: Vec::new(),
         })
     }
 }
 
 impl Reading {
+    /// The same without the mask that the file brings.
+    #[must_use]
+    pub fn without_mask(self) -> Self {
+        let settings = Settings { attn_mask: None, attn_mask_true: None, ..self.settings };
+        let matches = self.matches.into_iter().filter(|taken| taken.step != "attn_mask").collect();
+        let sources = self.sources.without_mask();
+        Self { settings, sources, matches, brings_mask: false, ..self }
+    }
+
+    /// The same with the mask that the file brings as all that says which keys are seen.
+    #[must_use]
+    pub fn under_its_mask(self) -> Self {
+        let Some(FoundMask { name, mask, how }) = self.mask.clone() else { return self };
+        let mut whole = self.without_mask();
+        whole.matches.push(Match::as_it_is("mask", &name).read(how));
+        whole.sources = whole.sources.with_mask(mask);
+        let settings = Settings {
+            mask: Some(Mask::Recorded),
+            attn_mask: Some(name.into()),
+            causal_align: None,
+            window: None,
+            chunk: None,
+            key_mask: None,
+            lengths: None,
+            segments: None,
+            key_segments: None,
+            ..whole.settings
+        };
+        Self { settings, ..whole }
+    }
+
+    /// The run of these settings as they are.
+    ///
+    /// # Errors
+    /// If the settings contradict the tensors, or nothing tells the number of heads.
+    pub fn run_as_it_is(&self) -> Result<Run> {
+        Run::new(&self.decided()?, self.sources.clone())
+    }
+
     /// The run, not yet started.
     ///
     /// # Errors

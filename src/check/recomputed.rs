@@ -6,6 +6,7 @@ use std::time::Duration;
 use candle_core::Tensor;
 
 use super::agreement::Agreement;
+use super::contradiction::Contradiction;
 use super::diagnose::Case;
 use super::finding::Diagnosis;
 use super::half::half;
@@ -39,6 +40,8 @@ pub struct Recomputed {
     padding: Option<Padding>,
     pub padded_rows: Option<PaddedRows>,
     pub diagnosis: Option<Diagnosis>,
+    /// Where this goes by what was recorded, and not by what was stated.
+    pub contradictions: Vec<Contradiction>,
 }
 
 impl Recomputed {
@@ -151,7 +154,9 @@ pub fn recompute(
     tolerances: &Tolerances,
     orders: Orders,
 ) -> Result<Recomputed> {
-    let Reading { record, matches, mut unmatched, tokens_first, is_trivial, .. } = reading;
+    let Reading {
+        record, matches, mut unmatched, tokens_first, is_trivial, contradictions, ..
+    } = reading;
     let trace = run.trace()?;
     let is_read = |taken: &Match| {
         let parameter = Name::named(&taken.step).filter(|name| name.role() == Role::Parameter);
@@ -210,6 +215,7 @@ pub fn recompute(
         padding,
         padded_rows,
         diagnosis: None,
+        contradictions,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use super::contradiction::Contradiction;
 use super::finding::Diagnosis;
 use super::flash::FlashError;
 use super::non_finite::NonFinite;
@@ -20,6 +21,8 @@ pub struct Report {
     pub path: String,
     /// The steps in order of execution.
     pub steps: Vec<StepReport>,
+    /// What was recorded and contradicts what was stated, where the numbers follow what was recorded.
+    pub contradictions: Vec<Contradiction>,
     /// What the tokens are called, where a config says it.
     pub labels: Option<Labels>,
     /// The setting that a foreign file was read under; `None` for a file that says its own.
@@ -76,6 +79,7 @@ impl Report {
         let report = Self {
             path: path.display().to_string(),
             steps,
+            contradictions: Vec::new(),
             labels: None,
             diagnosis: None,
             non_finite: None,
@@ -101,10 +105,10 @@ impl Report {
         Ok(report)
     }
 
-    /// Whether both sides have every step, and none differs.
+    /// Whether both sides have every step, none differs, and what was recorded is what was stated.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        self.steps.iter().all(|step| step.status == Status::Same)
+        self.contradictions.is_empty() && self.steps.iter().all(|step| step.status == Status::Same)
     }
 
     /// The steps that one side alone has.

@@ -88,11 +88,7 @@ fn listed<T: ToString>(numbers: &[T]) -> String {
 pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Vec<Match>> {
     let mut matches = Vec::new();
     for argument in ARGUMENTS {
-        let is_named =
-            |name: &str| argument.names.contains(&last_segment(name).to_ascii_lowercase().as_str());
-        let Some(at) = record.entries.iter().position(|entry| is_named(&entry.name)) else {
-            continue;
-        };
+        let Some(at) = position(record, argument) else { continue };
         let entry = record.entries.remove(at);
         let setting = Setting::named(argument.key);
         let Some(setting) = setting.filter(|setting| !setting.is_set(settings)) else { continue };
@@ -121,6 +117,89 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         settings.key_segments = None;
     }
     Ok(matches)
+}
+
+/// What a file says of a setting beside what is stated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// The setting that says the same.
+    pub key: &'static str,
+    /// The tensor that says it.
+    pub tensor: String,
+    /// What it says, as the setting's text; empty for none.
+    pub text: String,
+    /// How far a number is off that was rounded to the tensor's type.
+    pub precision: f64,
+}
+
+impl Evidence {
+    /// What a tensor of a file says.
+    #[must_use]
+    pub fn of(key: &'static str, entry: &Entry, text: String) -> Self {
+        let precision = match entry.tensor.dtype() {
+            DType::F64 => 1e-9,
+            DType::F16 => 1e-3,
+            DType::BF16 => 1e-2,
+            _ => 1e-6,
+        };
+        Self { key, tensor: entry.name.clone(), text, precision }
+    }
+
+    /// States what was recorded in place of what was stated; whether that can be.
+    pub fn apply(&self, settings: &mut Settings) -> bool {
+        let others: &[&str] = match self.key {
+            "positions" => &["rope_offset"],
+            "lengths" => &["key_mask"],
+            _ => &[],
+        };
+        for key in others.iter().chain([&self.key]) {
+            if let Some(setting) = Setting::named(key) {
+                setting.clear(settings);
+            }
+        }
+        let setting = Setting::named(self.key).filter(|_| !self.text.is_empty());
+        setting.is_none_or(|setting| setting.set(settings, &self.text).is_ok())
+    }
+}
+
+/// Takes those arguments out of a file whose settings are stated, as what it says beside them.
+///
+/// # Errors
+/// If candle fails.
+pub fn take_evidence(
+    record: &mut Record,
+    is_stated: impl Fn(&Setting) -> bool,
+) -> Result<Vec<Evidence>> {
+    let mut found = Vec::new();
+    for argument in ARGUMENTS {
+        let is_named = Setting::named(argument.key).is_some_and(&is_stated);
+        let Some(at) = position(record, argument).filter(|_| is_named) else { continue };
+        let Some(entry) = record.entries.get(at) else { continue };
+        let Some(text) = (argument.text)(&numbers(&entry.tensor)?) else { continue };
+        found.push(Evidence::of(argument.key, entry, text));
+        record.entries.remove(at);
+    }
+    Ok(found)
+}
+
+/// Whether a tensor of that name says a setting, or which keys are seen, and is no step.
+#[must_use]
+pub fn says_a_setting(name: &str) -> bool {
+    let last = last_segment(name).to_ascii_lowercase();
+    let is_step = Name::in_files(name).is_some();
+    let mut arguments = ARGUMENTS.iter().flat_map(|argument| argument.names);
+    let mut masks = MASKS.iter().map(|(name, ..)| name);
+    let is_it = |known: &&str| **known == last;
+    !is_step && (last == "position_ids" || arguments.any(|n| is_it(&n)) || masks.any(|n| is_it(&n)))
+}
+
+/// Where a file has an argument that has no name of a step.
+fn position(record: &Record, argument: &Argument) -> Option<usize> {
+    let is_named = |entry: &Entry| {
+        let name = last_segment(&entry.name).to_ascii_lowercase();
+        argument.names.contains(&name.as_str())
+    };
+    record.entries.iter().position(is_named)
 }
 
 /// A mask that a file has under the name of an argument, as `attn_mask` takes it.

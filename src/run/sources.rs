@@ -90,6 +90,12 @@ impl Sources {
         Self { attn_mask: Some(mask), ..self }
     }
 
+    /// The same without any mask of a file or of a record.
+    #[must_use]
+    pub fn without_mask(&self) -> Self {
+        Self { attn_mask: None, ..self.without(Name::Mask) }
+    }
+
     /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`), and memory likewise; nothing
     /// where that is the same.
     ///

@@ -41,6 +41,11 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         Text { text: verdict.name().to_owned(), ..status(verdict) },
         tr!("{translated}, {compared}", translated, compared),
     )];
+    let against = report
+        .contradictions
+        .iter()
+        .map(|found| tr!("contradiction: {summary}", summary = found.summary));
+    blocks.extend(against.map(Block::text));
     blocks.extend(facts(report).into_iter().map(Block::Fact));
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
