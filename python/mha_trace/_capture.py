@@ -294,6 +294,7 @@ class Capture:
             call.is_borrowed = "memory" not in frame.kept and _borrows(frame)
             if "output" in call.tensors:
                 call.parameters = self.parameters.of(frame.path)
+                call.own_numbers, call.differences = self.parameters.facts(frame.path, frame.module)
         for outer in self.stack:
             outer.holds_calls = outer.holds_calls or bool(frame.calls)
 

@@ -93,6 +93,9 @@ def _beside(call: Seen, scale: Array | None, about: dict[str, Any]) -> dict[str,
             found["attn_mask"] = mask.map(lambda a: a[..., :keys])
     if scale is not None:
         found["scale"] = scale
+    needs = {"inv_freq": "rope", "qk_norm_eps": "qk_norm"}
+    numbers = {name: value for name, value in call.own_numbers.items() if about["config"].get(needs[name])}
+    found.update({name: as_array(value) for name, value in numbers.items()})
     positions = None if _crosses(call) or call.positions_are_own else _own_positions(call)
     if positions is not None and about["config"].get("rope") and not about["config"].get("positions"):
         found["position_ids"] = as_array(positions)

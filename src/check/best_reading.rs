@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::contradiction::{as_recorded, hides_more};
+use super::endings::other_endings;
 use super::reading::Reading;
 use super::readings::readings;
 use super::recomputed::{Recomputed, recompute};
@@ -130,13 +131,14 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
     let mut left: VecDeque<Reading> = readings(record, flags)?.into();
     while let Some(mut reading) = left.pop_front() {
         // What was stated is not the file's mask where that hides more.
-        if reading.brings_mask && hides_more(&reading)? {
+        if reading.brings_mask() && hides_more(&reading)? {
             reading = reading.without_mask();
         }
         // The settings can tell that a reading is not meant, as those of so many items do.
         let run = match reading.run() {
             Ok(run) => run,
             Err(error) => {
+                left.extend(as_recorded(&reading, None)?);
                 refused = refused.or(Some(error));
                 continue;
             }
@@ -149,13 +151,18 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
                 if !recomputed.contradictions.is_empty()
                     && found.iter().any(|other: &Tried| other.recomputed.is_same()) => {}
             // One that leaves tensors aside may be the same for not having understood them.
-            Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
+            Ok(recomputed)
+                if recomputed.is_same()
+                    && (recomputed.unmatched.is_empty() || reading.is_tentative) =>
+            {
                 let likeliest = vec![recomputed];
                 return Ok(Likely { likeliest, plain: Vec::new(), trivial: Vec::new() });
             }
             Ok(recomputed) if recomputed.is_trivial => trivial.push(recomputed),
+            Ok(_) if reading.is_tentative => {}
             Ok(recomputed) => {
-                left.extend(as_recorded(&reading, &recomputed.run)?);
+                left.extend(other_endings(&reading)?);
+                left.extend(as_recorded(&reading, Some(&recomputed))?);
                 found.push(Tried { reading, recomputed, apart: Vec::new() });
             }
             Err(error) if found.is_empty() => return Err(error),

@@ -7,9 +7,11 @@ use candle_core::Tensor;
 use serde::ser::{Serialize, Serializer};
 use serde_json::json;
 
+use super::cells::cells;
 use super::found_masks::told_mask;
 use super::mask_pair::{Conflict, Masks};
 use super::reading::Reading;
+use super::recomputed::Recomputed;
 use base::error::{Result, quoted};
 use config::{Config, Mask, Positions, Setting};
 use foreign::{Evidence, FoundMask};
@@ -89,15 +91,16 @@ const CLAIMS: &[Claim] = &[
         key: "positions",
         step: Name::QRot,
         stated: |c| {
-            let rows = match c.places() {
-                Some(places) => places.rows.to_vec(),
-                None => {
-                    let first = c.rope.as_ref()?.offset;
-                    vec![vec![(first..).take(c.sizes.seq_len).collect()]]
-                }
-            };
+            let counted = |first: usize| vec![vec![(first..).take(c.sizes.seq_len).collect()]];
+            let first = c.rope.as_ref().map(|rope| counted(rope.offset));
+            let rows = c.places().map(|places| places.rows.to_vec()).or(first)?;
             Some(once(&Positions::new(rows)))
         },
+    },
+    Claim {
+        key: "qk_norm_eps",
+        step: Name::QNorm,
+        stated: |c| c.norm.as_ref().map(|norm| norm.eps.to_string()),
     },
     Claim { key: "heads", step: Name::QHeads, stated: |c| Some(c.sizes.heads.to_string()) },
 ];
@@ -120,20 +123,31 @@ fn listed<T: ToString>(numbers: &[T]) -> String {
 
 impl Claim {
     /// What is to be said where this was recorded, and something else stated.
-    fn against(&self, evidence: &Evidence, config: &Config) -> Option<Contradiction> {
+    fn against(
+        &self,
+        evidence: &Evidence,
+        reading: &Reading,
+        run: Option<&Run>,
+    ) -> Option<Contradiction> {
+        let stated = match run {
+            Some(run) => (self.stated)(run.config()),
+            // Without the right sizes there is no run.
+            None if self.key == "heads" => reading.settings.heads.map(|heads| heads.to_string()),
+            None => return None,
+        };
         let recorded = match evidence.text.parse::<Positions>() {
             _ if evidence.text.is_empty() => "none".to_owned(),
             Ok(positions) if self.key == "positions" => once(&positions),
             _ => evidence.text.clone(),
         };
-        let stated = (self.stated)(config).unwrap_or_else(|| "none".to_owned());
+        let stated = stated.unwrap_or_else(|| "none".to_owned());
         if is_alike(&stated, &recorded, evidence.precision) {
             return None;
         }
         let (key, tensor) = (self.key, &evidence.tensor);
         let (stated, recorded) = (shortened(&stated), shortened(&recorded));
         let summary = tr!(
-            "{key} was stated as {stated}, and {tensor} was recorded as {recorded}",
+            "{key} was stated as {stated}; recorded is {recorded}, in {tensor}",
             key,
             stated,
             tensor = quoted(tensor),
@@ -168,18 +182,23 @@ fn shortened(text: &str) -> String {
 ///
 /// # Errors
 /// If candle fails.
-pub fn as_recorded(reading: &Reading, run: &Run) -> Result<Option<Reading>> {
+pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Option<Reading>> {
     let mut other = reading.clone();
     if !reading.contradictions.is_empty() {
         return Ok(None);
     }
+    let run = found.map(|found| &found.run);
     let is_open = reading.settings.mask == Some(Mask::Recorded);
-    for evidence in reading.evidence.iter().filter(|said| is_stated(reading, said.key)) {
+    let heads = reading.recorded_heads()?.map(Evidence::of_heads);
+    for evidence in reading.evidence.iter().chain(&heads) {
+        if !is_stated(reading, evidence.key) {
+            continue;
+        }
         let is_of_mask = evidence.key == "mask";
         let claim = CLAIMS.iter().find(|claim| claim.key == evidence.key);
         // A mask that the file brings says it all.
         let Some(claim) = claim.filter(|_| !is_of_mask || reading.mask.is_none()) else { continue };
-        let Some(found) = claim.against(evidence, run.config()) else { continue };
+        let Some(found) = claim.against(evidence, reading, run) else { continue };
         if evidence.apply(&mut other.settings) {
             other.contradictions.extend(Some(found).filter(|_| !is_of_mask || !is_open));
         }
@@ -187,8 +206,47 @@ pub fn as_recorded(reading: &Reading, run: &Run) -> Result<Option<Reading>> {
     if let Some(found) = by_mask(reading)? {
         other = under_its_mask(other, found);
     }
-    let is_other = other.settings != reading.settings;
+    let stated = found.and_then(|found| found.trace.step(Name::RopeFreqs));
+    if let (Some(stated), Some(entry)) = (stated, &reading.freqs)
+        && let Some(found) = by_frequencies(&cells(&stated.value)?, &cells(&entry.tensor)?)
+    {
+        other.sources = other.sources.replaced(Name::RopeFreqs, entry.tensor.clone());
+        other.contradictions.push(found);
+    }
+    let is_other = other.settings != reading.settings || !other.contradictions.is_empty();
     Ok(Some(other).filter(|_| is_other))
+}
+
+/// What a module's own rotary frequencies say against those that follow from the settings.
+fn by_frequencies(stated: &[f64], recorded: &[f64]) -> Option<Contradiction> {
+    let near = |(l, r): (&f64, &f64)| (l - r).abs() <= 1e-5 * l.abs().max(r.abs());
+    if stated.len() != recorded.len() || stated.iter().zip(recorded).all(near) {
+        return None;
+    }
+    let (stated, recorded) = (told_frequencies(stated), told_frequencies(recorded));
+    let summary = tr!(
+        "the rotary frequencies were stated as {stated}; recorded is {recorded}, in inv_freq",
+        stated,
+        recorded
+    );
+    Some(Contradiction { setting: "rope", step: Name::RopeFreqs, stated, recorded, summary })
+}
+
+/// Frequencies as the powers of their base, if they are that.
+#[allow(clippy::cast_precision_loss, reason = "a head has few features")]
+fn told_frequencies(freqs: &[f64]) -> String {
+    const TOLD: usize = 4;
+    let count = freqs.len() as f64;
+    let base = freqs.get(1).map(|second| second.powf(-count));
+    let power = |at: usize, base: f64| base.powf(-(at as f64) / count);
+    let near = |at: usize, base: f64| (power(at, base) / freqs[at] - 1.0).abs() < 1e-4;
+    if let Some(base) = base.filter(|base| (0..freqs.len()).all(|at| near(at, *base))) {
+        let rounded = base.round();
+        let is_whole = (rounded / base - 1.0).abs() < 1e-5;
+        return tr!("those of base {base}", base = if is_whole { rounded } else { base });
+    }
+    let first: Vec<String> = freqs.iter().take(TOLD).map(|freq| format!("{freq:.4}")).collect();
+    tr!("{first} …", first = first.join(", "))
 }
 
 /// Whether something states a setting; a file that says its run states all.
@@ -230,7 +288,7 @@ fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
         false => tr!("it hides keys that were to be seen"),
     };
     let summary = tr!(
-        "the mask was stated as {stated}, and {name} was recorded as {recorded}: {how}, the first is key {key} of query {query}",
+        "the mask was stated as {stated}; recorded is {recorded}, in {name}: {how}, the first is key {key} of query {query}",
         stated,
         name = quoted(&mask.name),
         recorded,
@@ -278,7 +336,8 @@ struct AgainstMask {
 /// # Errors
 /// If candle fails.
 pub fn hides_more(reading: &Reading) -> Result<bool> {
-    Ok(by_mask(reading)?.is_some_and(|found| found.only_hides))
+    let is_open = reading.settings.mask == Some(Mask::Recorded);
+    Ok(!is_open && by_mask(reading)?.is_some_and(|found| found.only_hides))
 }
 
 /// A reading under the mask of its file, and what that says against what was stated.

@@ -52,11 +52,12 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
         .all(|item| item.chunks(keys).all(|row| Some(row) == item.chunks(keys).next()));
     let blocked = cells.iter().filter(|cell| **cell).count();
     if by_rows {
-        return Ok(tr!(
+        let of_keys = tr!(
             "one of keys alone, the same for every query ({blocked} of {cells} cells)",
             blocked,
             cells = cells.len()
-        ));
+        );
+        return Ok(lengths(&cells, queries, keys).unwrap_or(of_keys));
     }
     let (shown, hidden) = without_padding(&cells, queries, keys);
     if hidden > 0
@@ -71,6 +72,20 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
     ))
 }
 
+/// A mask that shows the first keys of every item, in words.
+fn lengths(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
+    let length = |item: &[bool]| {
+        let row = item.get(..keys)?;
+        let length = row.iter().take_while(|cell| !**cell).count();
+        row.iter().skip(length).all(|cell| *cell).then(|| length.to_string())
+    };
+    let all: Option<Vec<String>> = cells.chunks((queries * keys).max(1)).map(length).collect();
+    all.map(|all| tr!("lengths {lengths}", lengths = all.join(",")))
+}
+
+/// Which keys a query may not see.
+type Blocks<'b> = &'b dyn Fn(usize, usize) -> bool;
+
 /// A mask of the usual forms, in words.
 fn usual(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
     // Behind a cache the last query sees the last key.
@@ -79,7 +94,7 @@ fn usual(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
         let expected = |at: usize| is_blocked(at / keys % queries, at % keys);
         cells.iter().enumerate().all(|(at, cell)| *cell == expected(at))
     };
-    let known: [(&str, &dyn Fn(usize, usize) -> bool); 7] = [
+    let known: [(&str, Blocks); 7] = [
         (tr!("none: it blocks nothing"), &|_, _| false),
         ("causal", &|query, key| key > seen(query)),
         (tr!("causal and strict: no token sees itself"), &|query, key| key >= seen(query)),

@@ -16,6 +16,7 @@ mod contradiction;
 mod cores;
 mod diagnose;
 mod diff;
+mod endings;
 mod explain;
 mod finding;
 mod fit;

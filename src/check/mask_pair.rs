@@ -75,7 +75,7 @@ impl Masks {
 
     /// Whether a key stands after a query.
     pub fn is_future(&self, query: usize, key: usize) -> bool {
-        key > self.first + query
+        self.is_of_queries && key > self.first + query
     }
 
     /// Where the recorded mask contradicts the stated one. The rows of padding count in neither, nor those in which one of

@@ -45,14 +45,16 @@ pub struct Reading {
     /// Whether every item of X has one token here, and nothing says so: attention does nothing then, and whatever it lacks
     /// seems right.
     pub is_trivial: bool,
-    /// Whether the file brings a mask under the name of an argument, which is in the run.
-    pub brings_mask: bool,
     /// The mask that the file brings.
     pub mask: Option<FoundMask>,
     /// What the file says of settings that are stated.
     pub evidence: Vec<Evidence>,
+    /// The frequencies that the file says a module had.
+    pub freqs: Option<Entry>,
     /// Where this reading goes by what was recorded, and not by what was stated.
     pub contradictions: Vec<Contradiction>,
+    /// Whether it is meant only if nothing is wrong in it.
+    pub is_tentative: bool,
 }
 
 impl Draft {
@@ -74,7 +76,6 @@ impl Draft {
                 matches.push(Match::as_it_is("mask_fill", tensor).read(how));
             }
         }
-        let brings_mask = mask.is_some();
         let found = mask.clone();
         if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
@@ -98,22 +99,28 @@ impl Draft {
             unmatched,
             tokens_first,
             is_trivial,
-            brings_mask,
             mask: found,
             evidence,
+            freqs: None,
             contradictions: Vec::new(),
+            is_tentative: false,
         })
     }
 }
 
 impl Reading {
+    /// Whether the file brings a mask under the name of an argument, which is in the run.
+    pub fn brings_mask(&self) -> bool {
+        self.mask.is_some() && self.settings.attn_mask.is_some()
+    }
+
     /// The same without the mask that the file brings.
     #[must_use]
     pub fn without_mask(self) -> Self {
         let settings = Settings { attn_mask: None, attn_mask_true: None, ..self.settings };
         let matches = self.matches.into_iter().filter(|taken| taken.step != "attn_mask").collect();
         let sources = self.sources.without_mask();
-        Self { settings, sources, matches, brings_mask: false, ..self }
+        Self { settings, sources, matches, ..self }
     }
 
     /// The same with the mask that the file brings as all that says which keys are seen.
@@ -153,7 +160,7 @@ impl Reading {
     pub fn run(&mut self) -> Result<Run> {
         let settings = self.decided()?;
         let run = Run::new(&settings, self.sources.clone())?;
-        if !self.brings_mask || !run.covers_positions()? {
+        if !self.brings_mask() || !run.covers_positions()? {
             return Ok(run);
         }
         let how = tr!("it blocks what the masks between positions do: it is the whole mask");
@@ -161,6 +168,41 @@ impl Reading {
         let mask = Some(Mask::None);
         let whole = Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
         Run::new(&whole, self.sources.clone())
+    }
+
+    /// The number of heads that recorded tensors have.
+    ///
+    /// # Errors
+    /// If the settings pick no such queries.
+    pub fn recorded_heads(&self) -> Result<Option<usize>> {
+        if self.sources.start() == Some(Start::Heads) {
+            let queries = self.sources.tensor(Name::QHeads).map(Tensor::dims);
+            return Ok(queries.and_then(|dims| dims.get(1).copied()));
+        }
+        self.heads_of_scores()
+    }
+
+    /// The number of heads of recorded scores and weights.
+    fn heads_of_scores(&self) -> Result<Option<usize>> {
+        let settings = &self.settings;
+        let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
+        let ((&[batch, tokens, ..], &[width, ..], _) | (_, _, &[batch, tokens, width])) =
+            (dims(Name::X), dims(Name::WQ), dims(Name::Q))
+        else {
+            return Ok(None);
+        };
+        let queries = match settings.queries {
+            Some(queries) => queries.of(tokens)?.count,
+            None => tokens,
+        };
+        let own = [Name::Memory, Name::K].into_iter().find_map(|name| dims(name).get(1).copied());
+        let own = own.unwrap_or(tokens);
+        let added = [settings.add_bias_kv, settings.add_zero_attn]
+            .map(|is_set| usize::from(is_set == Some(true)));
+        let bias = usize::from(settings.add_bias_kv.is_none() && self.sources.has(Name::BiasK));
+        let past = dims(Name::KPast).get(2).copied().unwrap_or(0);
+        let keys = own.saturating_add(past).saturating_add(added.iter().sum::<usize>() + bias);
+        Ok(foreign::heads(&self.record, [batch, queries, keys], width))
     }
 
     /// The settings, with the number of heads that the tensors tell where nothing states it.
@@ -172,24 +214,12 @@ impl Reading {
             return Ok(settings);
         }
         let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
-        let (&[batch, tokens, ..], &[width, ..]) = (dims(Name::X), dims(Name::WQ)) else {
-            return Ok(settings);
-        };
+        let &[width, ..] = dims(Name::WQ) else { return Ok(settings) };
         let by_size = |size: &usize| width.checked_div(*size).filter(|heads| heads * size == width);
         let of_norm = dims(Name::WQNorm).last().and_then(by_size);
-        let queries = match settings.queries {
-            Some(queries) => queries.of(tokens)?.count,
-            None => tokens,
-        };
-        let own = dims(Name::Memory).get(1).copied().unwrap_or(tokens);
-        let added = [settings.add_bias_kv, settings.add_zero_attn]
-            .map(|is_set| usize::from(is_set == Some(true)));
-        let bias = usize::from(settings.add_bias_kv.is_none() && self.sources.has(Name::BiasK));
-        let past = dims(Name::KPast).get(2).copied().unwrap_or(0);
-        let keys = own.saturating_add(past).saturating_add(added.iter().sum::<usize>() + bias);
-        let told = || foreign::heads(&self.record, [batch, queries, keys], width);
         let stated = settings.head_dim.as_ref().and_then(by_size);
-        let heads = stated.or(of_norm).or_else(told).ok_or_else(|| {
+        let told = self.heads_of_scores()?;
+        let heads = stated.or(of_norm).or(told).ok_or_else(|| {
             let what =
                 tr!("no tensor tells how many heads the {width} features are split into", width);
             Error::config(what, "pass `heads=N`")

@@ -79,6 +79,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     }
     if draft.settings.end.is_none() && ends_before_output(&draft.record, &draft.settings) {
         draft.settings.end = Some(End::Concat);
+        draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
     let mut all = under_each_mask(draft, caller)?;
@@ -96,6 +97,9 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     if let Some(entry) = positions.map(|at| record.entries.remove(at)) {
         evidence.push(Evidence::of(POSITIONS, &entry, positions_in(&entry.tensor)?.to_string()));
     }
+    let is_of_module = |entry: &Entry| last_segment(&entry.name) == "inv_freq";
+    let freqs = record.entries.iter().position(is_of_module);
+    let freqs = freqs.map(|at| record.entries.remove(at));
     let mask = take_mask(&mut record, Caller::Core)?.into_iter().next();
     let (settings, sources) = Sources::of_record(&record, flags)?;
     Ok(Reading {
@@ -106,10 +110,11 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
         unmatched: Vec::new(),
         tokens_first: false,
         is_trivial: false,
-        brings_mask: false,
         mask,
         evidence,
+        freqs,
         contradictions: Vec::new(),
+        is_tentative: false,
     })
 }
 
@@ -208,11 +213,24 @@ fn starts_behind_inputs(record: &Record, flags: &Settings) -> bool {
     }
 }
 
-/// Whether a file has neither the output projection's weight nor its result.
+/// Whether a file lacks the output projection's weight.
 fn ends_before_output(record: &Record, flags: &Settings) -> bool {
+    let may_draw = flags.seed.is_some() || flags.preset.is_some();
     let is_output = |entry: &Entry| meanings(&entry.name) == [Name::Output];
     let has_weight = flags.weights.is_some() || record.tensor(Name::WO.as_str()).is_some();
-    !has_weight && !record.entries.iter().any(is_output)
+    !(has_weight || may_draw && record.entries.iter().any(is_output))
+}
+
+/// Takes the output of a module without an output projection as the heads side by side.
+fn output_as_heads(record: &mut Record) -> Option<Match> {
+    if record.tensor(Name::Concat.as_str()).is_some() {
+        return None;
+    }
+    let is_output = |entry: &&mut Entry| meanings(&entry.name) == [Name::Output];
+    let entry = record.entries.iter_mut().find(is_output)?;
+    let name = std::mem::replace(&mut entry.name, Name::Concat.to_string());
+    let how = tr!("of a module that has no output projection");
+    Some(Match::as_it_is(Name::Concat, name).read(how))
 }
 
 /// Whether recorded scores or weights show that X has one token for each item.

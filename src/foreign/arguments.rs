@@ -36,6 +36,11 @@ const ARGUMENTS: &[Argument] = &[
         },
     },
     Argument {
+        key: "qk_norm_eps",
+        names: &["qk_norm_eps"],
+        text: |numbers| single(numbers).map(|eps| eps.to_string()),
+    },
+    Argument {
         key: "mask",
         names: &["is_causal", "causal"],
         text: |numbers| match single(numbers)? {
@@ -145,6 +150,13 @@ impl Evidence {
         Self { key, tensor: entry.name.clone(), text, precision }
     }
 
+    /// What the recorded heads say of their number.
+    #[must_use]
+    pub fn of_heads(heads: usize) -> Self {
+        let tensor = tr!("the heads, scores or weights").to_owned();
+        Self { key: "heads", tensor, text: heads.to_string(), precision: 0.0 }
+    }
+
     /// States what was recorded in place of what was stated; whether that can be.
     pub fn apply(&self, settings: &mut Settings) -> bool {
         let others: &[&str] = match self.key {
@@ -189,8 +201,11 @@ pub fn says_a_setting(name: &str) -> bool {
     let is_step = Name::in_files(name).is_some();
     let mut arguments = ARGUMENTS.iter().flat_map(|argument| argument.names);
     let mut masks = MASKS.iter().map(|(name, ..)| name);
-    let is_it = |known: &&str| **known == last;
-    !is_step && (last == "position_ids" || arguments.any(|n| is_it(&n)) || masks.any(|n| is_it(&n)))
+    let is_it = |known: &&str| *known == last;
+    !is_step
+        && (["position_ids", "inv_freq"].contains(&&*last)
+            || arguments.any(&is_it)
+            || masks.any(is_it))
 }
 
 /// Where a file has an argument that has no name of a step.
@@ -223,8 +238,10 @@ const MASKS: &[(&str, Keys, Meaning)] = &[
     ("key_padding_mask", Keys::Either, Meaning::Ignore),
     ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
     ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
-    // Of 0 and 1 it is the step of that name.
+    // Of 0 and 1 they are the step of that name.
     ("mask", Keys::Either, Meaning::Added),
+    ("extended_attention_mask", Keys::Own, Meaning::Added),
+    ("causal_mask", Keys::Own, Meaning::Added),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
