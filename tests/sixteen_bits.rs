@@ -107,7 +107,7 @@ fn the_eps_that_norms_share_is_told() {
 fn another_eps_is_told_beside_a_mistake_with_a_name() {
     let report = report_of("bf16.eps-q", Some(QkNorm::Rms), |_| true);
     let also = findings(&report).iter().flat_map(|found| &found.also);
-    let told: Vec<&str> = also.map(|(_, summary)| summary.as_str()).collect();
+    let told: Vec<&str> = also.map(|also| also.summary.as_str()).collect();
     assert!(told.contains(&"q_norm: eps is 0.1 where 1e-6 was meant"), "{report:?}");
 }
 

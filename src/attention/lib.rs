@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use base::error::Result;
 use config::{Config, End, Gate, Norm, NormOver, Plain, QkNorm};
 use program::{
-    Axes, Axis, Frequencies, Heads, Linear, Map, Name, OVER_HEADS, Op, Program, QueryRows, Rotary,
-    Scaling, Size, Temperature, Weighting,
+    Axes, Axis, Differential, Frequencies, Heads, Linear, Map, Name, OVER_HEADS, Op, Program,
+    QueryRows, Rotary, Scaling, Size, Temperature, Weighting,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -35,6 +35,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let concat_norm =
         plain.concat_norm.map(|_| (rms_norm(plain.concat_norm_eps), p.given(Name::WConcatNorm)));
     let gate = plain.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
+    let differential = plain
+        .lambda_init
+        .map(|init| (init, Name::LAMBDA.map(|name| p.given(name)), p.given(Name::WHeadNorm)));
     let sinks = plain.sinks.then(|| p.given(Name::Sinks));
     let table = plain.relative_bias.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
@@ -111,13 +114,25 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         ends.push(Name::WeightsMean);
     }
 
-    let head_outputs = match of_latent[1].filter(|_| sizes.absorbs()) {
+    if let Some((init, vectors, _)) = differential {
+        let lambda = p.then(Name::Lambda, Differential::Lambda { init, slip: None }, &vectors)?;
+        weights =
+            p.then(Name::WeightsDiff, Differential::Weights { slip: None }, &[weights, lambda])?;
+    }
+
+    let mut head_outputs = match of_latent[1].filter(|_| sizes.absorbs()) {
         Some(w_v) => {
             let of_latent = p.then(Name::LatentOutputs, Linear::WeightedSum, &[weights, values])?;
             p.then(Name::HeadOutputs, Linear::Expand, &[of_latent, w_v])?
         }
         None => p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?,
     };
+    if let Some((init, _, weight)) = differential {
+        let norm = rms_norm(plain.head_norm_eps);
+        head_outputs = p.then(Name::HeadNorm, norm, &[head_outputs, weight])?;
+        let scale = Scaling::By { factor: 1.0 - init };
+        head_outputs = p.then(Name::HeadScaled, scale, &[head_outputs])?;
+    }
     let mut concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
     concat = p.gated(concat, concat_norm, x, gate)?;
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
@@ -256,7 +271,7 @@ impl Builder<'_> {
 
         let queries = self.then(Name::QHeads, split(sizes.heads), &[q])?;
         let keys = self.then(Name::KHeads, split(sizes.kv_heads), &[k])?;
-        let values = self.then(Name::VHeads, split(sizes.kv_heads), &[v])?;
+        let values = self.then(Name::VHeads, split(sizes.value_heads()), &[v])?;
         let shared = self.shared_key(memory, latents.shared)?;
         Ok(([queries, keys, values], shared))
     }

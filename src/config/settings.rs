@@ -405,6 +405,10 @@ settings! {
     scale: f64, optional = newer("S").default("1/√d_k").told();
     /// Cap the scores softly: C · tanh(scores / C)
     softcap: f64, optional = newer("C").told();
+    /// Differential attention: of each pair of heads, subtract λ times the second's weights from the first's; X is λ_init
+    lambda_init: f64, optional = newer("X").told();
+    /// Epsilon of the norm of every head's output, which `lambda_init` brings
+    head_norm_eps: f64, decided = newer("X").of("lambda_init").default("1e-5").recorded();
     /// Add a learned score per head to the softmax that belongs to no key (gpt-oss)
     sinks: bool, decided = newer("").told();
     /// Append a learned key and value, which every query sees, to those of the tokens, as nn.MultiheadAttention does

@@ -35,6 +35,8 @@ pub struct Sizes {
     pub v_head_dim: usize,
     /// The latents that queries, keys and values are projected from, where the run computes any.
     pub latent: Option<Latent>,
+    /// Whether heads make pairs that have one value head, as differential attention has them.
+    pub is_differential: bool,
     /// Whether keys and values are of a second input: then attention is cross attention.
     pub is_cross: bool,
     /// The number of keys that the run projects itself: of the second input, or of X.
@@ -118,6 +120,7 @@ impl Sizes {
             Latent { queries: s.q_lora_rank, keys, shared, absorbs: s.absorb.unwrap_or(false) }
         });
         let shared = latent.map(|latent| latent.shared).filter(|shared| *shared > 0);
+        let is_differential = s.lambda_init.is_some();
         Ok(Self {
             batch: s.batch.unwrap_or(1),
             seq_len,
@@ -126,7 +129,8 @@ impl Sizes {
             heads,
             kv_heads: s.kv_heads.unwrap_or(heads),
             head_dim,
-            v_head_dim: s.v_head_dim.unwrap_or(head_dim),
+            v_head_dim: s.v_head_dim.unwrap_or(usual_v_head_dim(head_dim, is_differential)),
+            is_differential,
             latent,
             is_cross: s.kv_len.is_some(),
             own_keys: s.kv_len.unwrap_or(seq_len),
@@ -143,6 +147,7 @@ impl Sizes {
 
     /// The settings with these sizes in them, those that others make superfluous left out.
     pub(super) fn stated(&self, s: Settings) -> Settings {
+        let usual = usual_v_head_dim(self.head_dim, self.is_differential);
         Settings {
             batch: Some(self.batch),
             seq_len: Some(self.seq_len),
@@ -151,7 +156,7 @@ impl Sizes {
             kv_heads: Some(self.kv_heads).filter(|kv_heads| *kv_heads != self.heads),
             head_dim: Some(self.head_dim)
                 .filter(|_| self.query_width() != self.d_model || s.scores.is_some()),
-            v_head_dim: Some(self.v_head_dim).filter(|v_head_dim| *v_head_dim != self.head_dim),
+            v_head_dim: Some(self.v_head_dim).filter(|v_head_dim| *v_head_dim != usual),
             q_lora_rank: self.latent.and_then(|latent| latent.queries),
             kv_lora_rank: self.latent.map(|latent| latent.keys),
             qk_rope_head_dim: self.latent.map(|latent| latent.shared).filter(|shared| *shared > 0),
@@ -190,11 +195,13 @@ impl Sizes {
             Size::KeyLatent => self.latent.map_or(0, |own| own.keys),
             Size::QueryWidth => self.query_width(),
             Size::KeyWidth => self.kv_heads * self.key_dim(),
-            Size::ValueWidth => self.kv_heads * self.v_head_dim,
-            Size::ConcatWidth => self.heads * self.v_head_dim,
+            Size::ValueWidth => self.value_heads() * self.v_head_dim,
+            Size::ConcatWidth => self.of(Size::OutputHeads) * self.v_head_dim,
             Size::SharedWidth | Size::SharedDim => self.shared_dim(),
             Size::Heads => self.heads,
             Size::KeyHeads => self.kv_heads,
+            Size::ValueHeads => self.value_heads(),
+            Size::OutputHeads => self.paired(self.heads),
             Size::One => 1,
             Size::LatentDim => self.of(Size::KeyLatent),
             Size::ScoreDim if self.absorbs() => self.of(Size::KeyLatent) + self.shared_dim(),
@@ -255,16 +262,24 @@ impl Sizes {
             }
             Size::KeyWidth if self.shared_dim() > 0 => "H·(d_k−d_r)",
             Size::KeyWidth if self.kv_heads < self.heads => "H_kv·d_k",
-            Size::ValueWidth if self.v_head_dim == self.head_dim && self.shared_dim() == 0 => {
+            Size::ValueWidth
+                if self.of(size) == self.of(Size::KeyWidth) && self.shared_dim() == 0 =>
+            {
                 self.symbol(Size::KeyWidth)
             }
+            Size::ConcatWidth if self.of(size) == self.query_width() => {
+                self.symbol(Size::QueryWidth)
+            }
+            Size::ValueWidth if self.is_differential && self.kv_heads < self.heads => "H_kv/2·d_v",
             Size::ValueWidth if self.kv_heads < self.heads => "H_kv·d_v",
-            Size::ConcatWidth if self.v_head_dim == self.head_dim => self.symbol(Size::QueryWidth),
+            Size::ValueWidth | Size::ConcatWidth if self.is_differential => "H/2·d_v",
             Size::ValueWidth | Size::ConcatWidth => "H·d_v",
             Size::QueryWidth | Size::KeyWidth if self.query_width() != self.d_model => "H·d_k",
             Size::Model | Size::QueryWidth | Size::KeyWidth => "d_model",
-            Size::KeyHeads if self.kv_heads < self.heads => "H_kv",
-            Size::Heads | Size::KeyHeads => "H",
+            Size::ValueHeads if self.is_differential && self.kv_heads < self.heads => "H_kv/2",
+            Size::ValueHeads | Size::OutputHeads if self.is_differential => "H/2",
+            Size::KeyHeads | Size::ValueHeads if self.kv_heads < self.heads => "H_kv",
+            Size::Heads | Size::KeyHeads | Size::ValueHeads | Size::OutputHeads => "H",
             Size::One => "1",
             Size::KeyDim if self.shared_dim() > 0 => "d_k−d_r",
             Size::ValueDim if self.v_head_dim != self.head_dim => "d_v",
@@ -322,6 +337,17 @@ impl Sizes {
         self.latent.map_or(0, |latent| latent.shared)
     }
 
+    /// Heads of the values: those of the keys, or one for each pair of them.
+    #[must_use]
+    pub fn value_heads(&self) -> usize {
+        self.paired(self.kv_heads)
+    }
+
+    /// As many heads, or one for each pair of them.
+    fn paired(&self, heads: usize) -> usize {
+        if self.is_differential { heads / 2 } else { heads }
+    }
+
     /// Whether queries are taken to the latent of keys and values.
     #[must_use]
     pub fn absorbs(&self) -> bool {
@@ -339,6 +365,11 @@ impl Sizes {
     pub fn shared(&self) -> usize {
         self.heads / self.kv_heads.max(1)
     }
+}
+
+/// The features of a head's values where nothing says it: those of its queries, or of both queries of a pair.
+fn usual_v_head_dim(head_dim: usize, is_differential: bool) -> usize {
+    if is_differential { head_dim.saturating_mul(2) } else { head_dim }
 }
 
 #[cfg(test)]

@@ -46,9 +46,9 @@ macro_rules! steps {
 use Role::{Cache, Input, Parameter, Random, Setting};
 use Size::{
     AllKeys, Batch, BiasedKeys, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput, KeyLatent,
-    KeyWidth, Keys, LatentDim, One, OwnKeys, Pairs, PastKeys, Queries, QueryInput, QueryLatent,
-    QueryWidth, ScoreDim, SharedDim, SharedWidth, Tokens, ValueDim, ValueInput, ValueWidth,
-    WeightedDim,
+    KeyWidth, Keys, LatentDim, One, OutputHeads, OwnKeys, Pairs, PastKeys, Queries, QueryInput,
+    QueryLatent, QueryWidth, ScoreDim, SharedDim, SharedWidth, Tokens, ValueDim, ValueHeads,
+    ValueInput, ValueWidth, WeightedDim,
 };
 
 const SCORES: &[Size] = &[Batch, Heads, Queries, AllKeys];
@@ -58,7 +58,8 @@ const OF_QUERIES: &[Size] = &[Batch, Heads, Queries, HeadDim];
 const OF_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, HeadDim];
 const OF_OWN_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, KeyDim];
 const OF_SHARED_KEYS: &[Size] = &[Batch, One, OwnKeys, SharedDim];
-const OF_VALUES: &[Size] = &[Batch, KeyHeads, OwnKeys, ValueDim];
+const OF_VALUES: &[Size] = &[Batch, ValueHeads, OwnKeys, ValueDim];
+const OF_OUTPUTS: &[Size] = &[Batch, OutputHeads, Queries, ValueDim];
 
 steps! {
     X = "x", "input", Row::new(Input, &[Batch, Tokens, Size::Input]).file("x").called(INPUT);
@@ -97,6 +98,12 @@ steps! {
     WGate = "w_gate", "weight of the gate's projection", weight(&[ConcatWidth, Size::Input]).by("`gate=sigmoid`")
         .drawn(&["gate_proj.weight", "g_proj.weight"]);
     BGate = "b_gate", "bias of the gate's projection", bias(&[ConcatWidth]).drawn(&["gate_proj.bias", "g_proj.bias"]);
+    LambdaQ1 = "lambda_q1", "first vector of λ's first exponent", lambda(&["lambda_q1"]);
+    LambdaK1 = "lambda_k1", "second vector of λ's first exponent", lambda(&["lambda_k1"]);
+    LambdaQ2 = "lambda_q2", "first vector of λ's second exponent", lambda(&["lambda_q2"]);
+    LambdaK2 = "lambda_k2", "second vector of λ's second exponent", lambda(&["lambda_k2"]);
+    WHeadNorm = "w_head_norm", "weight of the norm of every head's output", weight(&[ValueDim]).by("`lambda_init=X`")
+        .stored(&["subln.weight"], 1.0);
     Sinks = "sinks", "scores that are no key's, one per head",
         weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink", "attention_sink_bias", "softmax_offset"], 0.0);
     RelativeTable = "relative_bias_table", "biases of relative positions, by bucket",
@@ -106,9 +113,9 @@ steps! {
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past(&[Batch, KeyHeads, PastKeys, HeadDim]).called(K_PAST);
-    VPast = "v_past", "values of the cache", past(&[Batch, KeyHeads, PastKeys, ValueDim]).called(V_PAST);
+    VPast = "v_past", "values of the cache", past(&[Batch, ValueHeads, PastKeys, ValueDim]).called(V_PAST);
     KShared = "k_shared", "keys of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, HeadDim]).called(&[known(&["k_shared", "shared_key", "shared_keys"])]);
-    VShared = "v_shared", "values of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, ValueDim]).called(&[known(&["v_shared", "shared_value", "shared_values"])]);
+    VShared = "v_shared", "values of an earlier layer", shared(OF_VALUES).called(&[known(&["v_shared", "shared_value", "shared_values"])]);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
@@ -211,26 +218,26 @@ steps! {
         Row::computed(&[Batch, KeyHeads, Keys, HeadDim]).by(CACHE).called(&[ranked(KEY, 4)]),
         reads [KPast, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared];
     VCached = "v_cached", "values behind those of the cache",
-        Row::computed(&[Batch, KeyHeads, Keys, ValueDim]).by(CACHE).called(&[ranked(VALUE, 2)]),
+        Row::computed(&[Batch, ValueHeads, Keys, ValueDim]).by(CACHE).called(&[ranked(VALUE, 2)]),
         reads [VPast, VHeads, VNorm, VClipped, VScaled, VRot, VShared];
     KWithBias = "k_with_bias", "keys, and behind them the learned one",
         Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]),
         reads [BiasK, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached];
     VWithBias = "v_with_bias", "values, and behind them the learned one",
-        Row::computed(&[Batch, KeyHeads, BiasedKeys, ValueDim]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]),
+        Row::computed(&[Batch, ValueHeads, BiasedKeys, ValueDim]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]),
         reads [BiasV, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached];
     KWithZero = "k_with_zero", "keys, and behind them one of zeros",
         Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]),
         reads [KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias];
     VWithZero = "v_with_zero", "values, and behind them one of zeros",
-        Row::computed(&[Batch, KeyHeads, AllKeys, ValueDim]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]),
+        Row::computed(&[Batch, ValueHeads, AllKeys, ValueDim]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]),
         reads [VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias];
     KRepeated = "k_repeated", "keys, a head for every query head",
         Row::computed(&[Batch, Heads, AllKeys, ScoreDim]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]),
         reads [CHeads, KLatent, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero];
     VRepeated = "v_repeated", "values, a head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, WeightedDim]).by("`kv_heads=N`")
+        Row::computed(&[Batch, OutputHeads, AllKeys, WeightedDim]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]),
         reads [CHeads, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero];
     ScoresRaw = "scores_raw", "dot products of queries and keys",
@@ -257,16 +264,25 @@ steps! {
         Row::computed(&[Batch, Queries, Keys]).weightless().by("`mean_weights`")
             .called(&[known(&["weights_mean", "mean_weights", "average_weights", "averaged_weights"]), ranked(WEIGHTS, 2)]),
         reads [Weights, WeightsDropped];
+    Lambda = "lambda", "λ, by which the second weights of a pair of heads are multiplied",
+        Row::computed(&[]).by("`lambda_init=X`").called(&[known(&["lambda", "lambda_full"])]), reads [LambdaQ1, LambdaK1, LambdaQ2, LambdaK2];
+    WeightsDiff = "weights_diff", "differences of the weights of each pair of heads",
+        Row::computed(&[Batch, OutputHeads, Queries, AllKeys]).weightless().by("`lambda_init=X`")
+            .called(&[known(&["weights_diff", "diff_weights", "attn_diff"]), ranked(WEIGHTS, 3)]), reads [Weights, WeightsDropped, Lambda];
     LatentOutputs = "latent_outputs", "latents, weighted for every head",
         Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
             .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]), reads [CHeads, VRepeated, Weights, WeightsDropped];
     HeadOutputs = "head_outputs", "output of every head",
-        Row::computed(&[Batch, Heads, Queries, ValueDim]).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]),
-        reads [WV, LatentOutputs, Weights, WeightsDropped, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
+        Row::computed(OF_OUTPUTS).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]),
+        reads [WV, LatentOutputs, Weights, WeightsDropped, WeightsDiff, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
             VWithZero, VRepeated];
+    HeadNorm = "head_norm", "output of every head, normalised",
+        Row::computed(OF_OUTPUTS).by("`lambda_init=X`").called(&[known(&["head_norm", "subln"]), ranked(HEADS, 2)]), reads [HeadOutputs, WHeadNorm];
+    HeadScaled = "head_scaled", "normalised output of every head, times 1 − λ_init",
+        Row::computed(OF_OUTPUTS).by("`lambda_init=X`").called(&[known(&["head_scaled"]), ranked(HEADS, 3)]), reads [HeadNorm];
     Concat = "concat", "heads side by side",
         Row::computed(&[Batch, Queries, ConcatWidth])
-            .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]), reads [HeadOutputs];
+            .called(&[known(CONCAT), ranked(HEADS, 1), ranked(CONTEXT, 1), ranked(ATTN_OUTPUT, 1)]), reads [HeadOutputs, HeadScaled];
     ConcatNorm = "concat_norm", "heads side by side, normalised",
         Row::computed(&[Batch, Queries, ConcatWidth]).by("`concat_norm=rms`")
             .called(&[known(&["concat_norm", "attn_sub_norm"]), ranked(ATTN_OUTPUT, 3)]), reads [Concat, WConcatNorm];
@@ -295,6 +311,10 @@ const fn bias(sizes: &'static [Size]) -> Row {
     weight(sizes).by("`bias`")
 }
 
+const fn lambda(names: &'static [&'static str]) -> Row {
+    weight(&[HeadDim]).by("`lambda_init=X`").stored(names, 0.0)
+}
+
 const fn shared(sizes: &'static [Size]) -> Row {
     Row::new(Cache, sizes).by("`shared_kv=FILE`").file("shared_kv")
 }
@@ -318,6 +338,9 @@ impl Name {
 
     /// The parameters of the gate's projection.
     pub const GATE: Projection = (Self::WGate, Self::BGate);
+
+    /// The vectors that λ of differential attention is made of.
+    pub const LAMBDA: [Self; 4] = [Self::LambdaQ1, Self::LambdaK1, Self::LambdaQ2, Self::LambdaK2];
 
     /// The name in files, tables and flags.
     #[must_use]

@@ -6,8 +6,8 @@ use super::axis::{Axes, Dim};
 use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
-    Added, Biasing, BlockedKeys, ByPosition, Distances, Frequencies, Heads, Linear, Masking, Norm,
-    Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh, Weighting,
+    Added, Biasing, BlockedKeys, ByPosition, Differential, Distances, Frequencies, Heads, Linear,
+    Masking, Norm, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn, Weigh, Weighting,
 };
 use super::part::Part;
 use super::working::Move;
@@ -93,6 +93,7 @@ within! {
     Masking::Keys(BlockedKeys),
     Biasing::Distances(Distances),
     Biasing::Relative(Relative),
+    Weighting::Differential(Differential),
     Slip::Turn(Turn),
     Slip::Weigh(Weigh)
 }

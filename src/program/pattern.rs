@@ -78,6 +78,13 @@ fn any_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Er
     }
 }
 
+/// A number, as f32 where f64 has a tail of digits: 1 − 0.8 is 0.2.
+#[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]
+fn in_few_digits(value: f64) -> String {
+    let digits = value.to_string();
+    if digits.len() > 12 { (value as f32).to_string() } else { digits }
+}
+
 /// A function of one number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -209,7 +216,7 @@ impl Products {
     fn formula<'a>(&self, name: impl Fn(&Read) -> Option<&'a str>) -> Option<String> {
         let factor = |factor: &Multiplier| match factor {
             Multiplier::Read(read) => name(read).map(str::to_owned),
-            Multiplier::Number(_, value, None) => Some(value.to_string()),
+            Multiplier::Number(_, value, None) => Some(in_few_digits(*value)),
             Multiplier::Of(told, _, read) => Some(told.replace("{}", name(read)?)),
             _ => None,
         };

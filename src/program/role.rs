@@ -68,6 +68,10 @@ table! {
         Heads => Head,
         /// Key heads, `H_kv`.
         KeyHeads => Head,
+        /// Value heads: as many as key heads, or in differential attention one for each pair of them.
+        ValueHeads => Head,
+        /// Heads that have an output: as many as query heads, or one for each pair of them.
+        OutputHeads => Head,
         /// One head, which all others share.
         One => Head,
         /// Features of a head's queries and keys, `d_k`.

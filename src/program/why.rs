@@ -44,6 +44,12 @@ reasons! {
     WQNorm | WKNorm | WConcatNorm | WCqNorm | WCkvNorm => "Learned: the norm gives all features the same size, and this gives each its own back.";
     BQNorm | BKNorm => "Learned: it moves each feature after the norm.";
     WGate => "Learned: it tells from a token which features of its output should pass.";
+    LambdaQ1 | LambdaK1 | LambdaQ2 | LambdaK2 | Lambda =>
+        "Learned: λ says how much of the second weights is subtracted. It is exp(q₁ · k₁) − exp(q₂ · k₂) + λ_init, so that training starts at λ_init.";
+    WeightsDiff => "Both heads of a pair give some weight to tokens that do not matter. Where they agree it cancels, and what is left points to what does.";
+    WHeadNorm => "Learned: it gives each feature of a head's output its own size after the norm. All heads share it.";
+    HeadNorm => "After the subtraction heads differ much in size. The norm brings each to one.";
+    HeadScaled => "The factor 1 − λ_init gives gradients the size that they have in a usual Transformer.";
     Sinks => "The weights of a row sum to 1, so that a head must look somewhere. A sink takes the weight that no key deserves.";
     RelativeTable => "Learned: how much each head likes a key at each distance.";
     RopeFreqs => "Each pair of features turns at its own speed: the fast ones tell neighbours apart, the slow ones see far.";

@@ -55,13 +55,16 @@ impl Sources {
         };
         let of_k = of_keys(keys)?;
         let [_, kv_heads, own_keys, _] = of_k;
-        // Values have as many heads as keys, and perhaps other features.
+        // Values have as many heads as keys, or one for each pair of them, and perhaps other features.
+        let pair = if settings.lambda_init.is_some() { 2 } else { 1 };
+        let value_heads = kv_heads / pair;
         let of_v = match start {
             Start::Heads => heads_of(values)?,
             Start::Inputs | Start::Projections | Start::Scores => {
                 let [batch, tokens, width] = projected(values)?;
-                let each = width.checked_div(kv_heads).filter(|each| each * kv_heads == width);
-                [batch, kv_heads, tokens, each.unwrap_or(0)]
+                let each =
+                    width.checked_div(value_heads).filter(|each| each * value_heads == width);
+                [batch, value_heads, tokens, each.unwrap_or(0)]
             }
         };
         let fits = [
@@ -72,7 +75,11 @@ impl Sources {
                 keys,
                 tr!("heads that divide those of queries"),
             ),
-            (of_v[..3] == of_k[..3], values, tr!("the items, heads and tokens of the keys")),
+            (
+                of_v[..3] == [of_k[0], value_heads, own_keys],
+                values,
+                tr!("the items, heads and tokens of the keys"),
+            ),
             (of_v[3] > 0, values, tr!("as many features in each of the keys' heads")),
         ];
         if let Some((_, tensor, needed)) = fits.into_iter().find(|(fits, ..)| !fits) {

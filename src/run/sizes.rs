@@ -262,7 +262,8 @@ impl Sources {
             let of_values = self.tensor(Name::WV).and_then(|w_v| w_v.dims().get(1).copied());
             let is_apart = |width: &usize| *width != memory_width || known.d_memory_v.is_some();
             sizes.d_memory_v = of_values.filter(|width| known.kv_len.is_some() && is_apart(width));
-            sizes.v_head_dim = self.value_size(rows / own)?;
+            let pair = if known.lambda_init.is_some() { 2 } else { 1 };
+            sizes.v_head_dim = self.value_size(rows / own / pair)?;
         }
         Ok(sizes)
     }
@@ -310,8 +311,8 @@ fn bring(step: Name, sizes: &mut Settings) -> Result<()> {
         brought.parts().iter().filter(|part| matches!(part, Part::Setting(..))).count() == 1;
     if let ([_, Part::Setting(key, value), ..], false) =
         (&brought.parts()[..], row.stored.is_empty() || !is_one)
-        // A size is read off the shape.
-        && *value != Some("N")
+        // A size is read off the shape, and a number is to be stated.
+        && !matches!(value, Some("N" | "X"))
         && let Some(setting) = Setting::named(key)
     {
         let set = setting.set(sizes, value.unwrap_or("true"));

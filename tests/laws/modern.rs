@@ -107,7 +107,8 @@ proptest! {
     ) {
         case.unshare();
         let is_shared = case.settings.qk_norm_over.is_none_or(|over| over == NormOver::Head);
-        if multi_query && !case.has("k_past") && is_shared && case.settings.absorb.is_none() {
+        let is_free = case.settings.absorb.is_none() && case.settings.lambda_init.is_none();
+        if multi_query && !case.has("k_past") && is_shared && is_free {
             case.settings.kv_heads = Some(1);
         }
         let silent = case.trace();
@@ -124,10 +125,11 @@ proptest! {
         let &Sizes { heads, kv_heads, head_dim, v_head_dim, latent, .. } = &run.config().sizes;
         let own = head_dim - latent.map_or(0, |latent| latent.shared);
         let group = |head: usize| head / (heads / kv_heads);
-        let features = |size: usize| (0..heads).flat_map(move |head| (0..size).map(move |at| group(head) * size + at));
+        let value_heads = if case.settings.lambda_init.is_some() { heads / 2 } else { heads };
+        let features = |count: usize, size: usize| (0..count).flat_map(move |head| (0..size).map(move |at| group(head) * size + at));
         let repeated = |step: &Step| entry(step.name.as_str(), match step.name.as_str() {
-            "w_k" | "b_k" | "bias_k" => pick(&step.value, 0, features(own)),
-            "w_v" | "b_v" | "bias_v" => pick(&step.value, 0, features(v_head_dim)),
+            "w_k" | "b_k" | "bias_k" => pick(&step.value, 0, features(heads, own)),
+            "w_v" | "b_v" | "bias_v" => pick(&step.value, 0, features(value_heads, v_head_dim)),
             "w_k_norm" | "b_k_norm" if step.value.rank() == 2 => pick(&step.value, 0, (0..heads).map(group)),
             "k_past" | "v_past" | "k_shared" | "v_shared" => pick(&step.value, 1, (0..heads).map(group)),
             _ => step.value.clone(),

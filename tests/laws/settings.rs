@@ -150,6 +150,8 @@ fn of_others(key: &str) -> (Value, Value) {
         "q_lora_rank" | "qk_rope_head_dim" => (json!({"kv_lora_rank": 3}), json!(2)),
         "absorb" => (json!({"kv_lora_rank": 3}), json!(true)),
         "lora_norm_eps" => (json!({"kv_lora_rank": 3}), json!(0.5)),
+        "lambda_init" => (json!({}), json!(0.5)),
+        "head_norm_eps" => (json!({"lambda_init": 0.5}), json!(0.5)),
         "v_norm_eps" => (json!({"v_norm": "rms"}), json!(0.5)),
         "concat_norm_eps" => (json!({"concat_norm": "rms"}), json!(0.5)),
         "q_temperature" => (temperature, json!(0.7)),

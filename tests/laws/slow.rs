@@ -238,7 +238,7 @@ impl<'a> Slow<'a> {
         concat
     }
 
-    /// The keys of a key head, those of the cache first, and its values.
+    /// The keys of a key head, those of the cache first, and the values of a value head: there are as many or fewer.
     fn keys_and_values(&self, item: usize, head: usize) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
         let sizes = &self.config.sizes;
         let input = if sizes.is_cross { "memory" } else { "x" };
@@ -250,6 +250,7 @@ impl<'a> Slow<'a> {
         let tokens = 0..self.config.sizes.own_keys;
         let key = |token| self.vector("k", input, [item, token, head]);
         let keys = cached("k_past").chain(tokens.clone().map(key));
+        let tokens = if head < self.pairs(sizes.kv_heads) { tokens } else { 0..0 };
         let values = tokens.map(|token| self.value_of(of_values, [item, token, head]));
         let shared = |name| {
             let of = move |at| self.features(name, &[item, head, at]).to_vec();
@@ -261,7 +262,8 @@ impl<'a> Slow<'a> {
             (keys.collect(), values.collect())
         };
         let added = |name, size: usize| {
-            let learned = self.numbers(name).map(|all| all[head * size..][..size].to_vec());
+            let of_head = |all: &[f64]| Some(all.get(head * size..)?.get(..size)?.to_vec());
+            let learned = self.numbers(name).and_then(of_head);
             learned.into_iter().chain(sizes.has_zero_attn.then(|| vec![0.0; size]))
         };
         let keys = keys.into_iter().chain(added("bias_k", sizes.head_dim));
@@ -355,12 +357,13 @@ impl<'a> Slow<'a> {
         scores.iter().map(|score| (score - largest).exp() / sum).collect()
     }
 
-    /// The output of a head for the computed query `row`, which is of `token`.
-    fn head_output(
-        &self,
-        [item, head, row, token]: [usize; 4],
-        (keys, values): &(Vec<Vec<f64>>, Vec<Vec<f64>>),
-    ) -> Vec<f64> {
+    /// As many heads, or half as many where two of them make one.
+    fn pairs(&self, heads: usize) -> usize {
+        if self.config.plain.lambda_init.is_some() { heads / 2 } else { heads }
+    }
+
+    /// The weights of a head for the computed query `row`, which is of `token`, after dropout.
+    fn dropped(&self, [item, head, row, token]: [usize; 4], keys: &[Vec<f64>]) -> Vec<f64> {
         let c = self.config;
         let query = self.query(item, token, head);
         let score = |(at, key): (usize, &Vec<f64>)| {
@@ -376,15 +379,36 @@ impl<'a> Slow<'a> {
             if self.is_blocked(item, token, at) { c.masks.fill.0 } else { biased }
         };
         let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
-        let mut output = vec![0.0; c.sizes.v_head_dim];
-        for (at, weight) in self.weights(&scores, head).into_iter().enumerate() {
+        let kept = |(at, weight)| {
             let keep = self.masked("dropout_keep", [item, head, row, at]);
-            let kept = keep.map_or(1.0, |keep| keep * f64::from(dropout_scale(c.plain.dropout)));
-            for (feature, sum) in output.iter_mut().enumerate() {
-                *sum += weight * kept * values[at][feature];
+            keep.map_or(weight, |keep| weight * (keep * f64::from(dropout_scale(c.plain.dropout))))
+        };
+        self.weights(&scores, head).into_iter().enumerate().map(kept).collect()
+    }
+
+    /// λ of differential attention.
+    fn lambda(&self, init: f64) -> f64 {
+        let vector = |name| self.numbers(name).expect("given");
+        let exponential = |q, k| {
+            let products = vector(q).iter().zip(vector(k)).map(|(q, k)| q * k);
+            products.sum::<f64>().exp()
+        };
+        exponential("lambda_q1", "lambda_k1") - exponential("lambda_q2", "lambda_k2") + init
+    }
+
+    /// A head's output of these weights; of pairs normalised and scaled.
+    fn head_output(&self, weights: &[f64], values: &[Vec<f64>]) -> Vec<f64> {
+        let mut output = vec![0.0; self.config.sizes.v_head_dim];
+        for (weight, value) in weights.iter().zip(values) {
+            for (sum, value) in output.iter_mut().zip(value) {
+                *sum += weight * value;
             }
         }
-        output
+        let Some(init) = self.config.plain.lambda_init else { return output };
+        let squares: f64 = output.iter().map(|x| x * x).sum();
+        let root = (squares / output.len() as f64 + self.config.plain.head_norm_eps).sqrt();
+        let weight = self.numbers("w_head_norm").expect("given");
+        output.iter().zip(weight).map(|(x, w)| x / root * w * (1.0 - init)).collect()
     }
 
     fn output(&self) -> Vec<f64> {
@@ -395,11 +419,20 @@ impl<'a> Slow<'a> {
             let groups: Vec<_> =
                 (0..kv_heads).map(|head| self.keys_and_values(item, head)).collect();
             for (row, token) in tokens.clone().enumerate() {
+                let shared = heads / kv_heads;
+                let weights =
+                    |head| self.dropped([item, head, row, token], &groups[head / shared].0);
                 let of_head = |head: usize| {
-                    let group = &groups[head / (heads / kv_heads)];
-                    self.head_output([item, head, row, token], group)
+                    let weights = match self.config.plain.lambda_init {
+                        None => weights(head),
+                        Some(init) => {
+                            let both = weights(2 * head).into_iter().zip(weights(2 * head + 1));
+                            both.map(|(one, other)| one - self.lambda(init) * other).collect()
+                        }
+                    };
+                    self.head_output(&weights, &groups[head / shared].1)
                 };
-                let concat: Vec<f64> = (0..heads).flat_map(of_head).collect();
+                let concat: Vec<f64> = (0..self.pairs(heads)).flat_map(of_head).collect();
                 output.extend(self.project(&self.gated(concat, item, token), "o"));
             }
         }

@@ -152,7 +152,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
         let parts = (choices(), masks(&sizes), scores(sizes.keys()));
         let given = (
             norms(&sizes),
-            sinks(sizes.heads),
+            (sinks(sizes.heads), differential(&sizes)),
             rotation(&sizes),
             (past(&sizes), relative(sizes.heads), latent(&sizes)),
             beside(&sizes),
@@ -164,7 +164,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
                 let (masks, attn_bias) = masks;
                 let (
                     (norm, norms),
-                    (sink, sinks),
+                    ((sink, sinks), pairs),
                     (rope, freqs),
                     others,
                     (beside, more),
@@ -200,11 +200,19 @@ pub fn cases() -> impl Strategy<Value = Case> {
                 let (mut latent, of_latent) = latent.unwrap_or_default();
                 latent.absorb = latent.absorb.filter(|_| past.is_empty());
                 let shared = shared.unwrap_or_default();
-                let given = [norms, sinks, freqs, past, table, more, of_latent, shared].concat();
+                // Values are then of other heads than keys.
+                let (pairs, vectors) = pairs
+                    .filter(|_| is_plain && settings.v_head_dim.is_none())
+                    .filter(|_| past.is_empty() && shared.is_empty())
+                    .filter(|_| settings.k_eq_v.is_none())
+                    .unwrap_or_default();
+                let given =
+                    [norms, sinks, freqs, past, table, more, of_latent, shared, vectors].concat();
                 settings.rope_at_end = settings
                     .rope_at_end
                     .filter(|_| latent.qk_rope_head_dim.is_none_or(|shared| shared == 0));
-                Case { settings: latent.over(relative).over(settings), given, attn_bias }
+                let settings = latent.over(relative).over(pairs).over(settings);
+                Case { settings, given, attn_bias }
             },
         )
     })
@@ -259,6 +267,21 @@ fn sinks(heads: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
         let Some(sinks) = sinks else { return Default::default() };
         let settings = Settings { sinks: Some(true), ..Settings::default() };
         (settings, vec![entry("sinks", &sinks, &[heads])])
+    })
+}
+
+/// Pairs of heads whose weights are subtracted, where heads can be paired.
+fn differential(sizes: &Sizes) -> impl Strategy<Value = Option<(Settings, Vec<Entry>)>> + use<> {
+    let is_paired = sizes.heads % 2 == 0 && sizes.kv_heads % 2 == 0;
+    let head_dim = sizes.head_dim;
+    let own = (0.05..0.95_f64, vec(-1.0..1.0_f32, 4 * head_dim), weighted(0.3, 1e-6..0.5_f64));
+    weighted(0.4, own).prop_map(move |own| {
+        let (lambda_init, vectors, head_norm_eps) = own.filter(|_| is_paired)?;
+        let names = ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"].into_iter();
+        let vectors = names.zip(vectors.chunks(head_dim));
+        let entries = vectors.map(|(name, vector)| entry(name, vector, &[head_dim])).collect();
+        let lambda_init = Some(lambda_init);
+        Some((Settings { lambda_init, head_norm_eps, ..Settings::default() }, entries))
     })
 }
 

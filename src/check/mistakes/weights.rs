@@ -2,7 +2,7 @@
 
 use super::{Knob, Range, Sibling};
 use base::lang;
-use program::{Axes, Kind, Map, Slip, Weigh, Weighting};
+use program::{Axes, Differential, Kind, LambdaSlip, Map, PairSlip, Slip, Weigh, Weighting};
 
 pub fn knobs(own: &Weighting) -> Vec<Knob> {
     match own {
@@ -21,7 +21,15 @@ pub fn knobs(own: &Weighting) -> Vec<Knob> {
                 true
             })]
         }
+        Weighting::Differential(own @ Differential::Lambda { init, slip }) => {
+            let (about, slip) = ((tr!("λ_init"), *init), *slip);
+            vec![Knob::new(own, about, Range::Stated, &[0.2, 0.5, 0.8], move |own, init| {
+                *own = Differential::Lambda { init, slip };
+                true
+            })]
+        }
         Weighting::LogSumExp
+        | Weighting::Differential(Differential::Weights { .. })
         | Weighting::ZeroEmptyRows
         | Weighting::Dropout { .. }
         | Weighting::MeanOverHeads
@@ -44,11 +52,33 @@ pub fn siblings(own: &Weighting, inputs: &[&Axes]) -> Vec<Sibling> {
             ]
         }
         Weighting::Softmax { .. } => of_softmax(inputs),
+        Weighting::Differential(own) => of_differential(*own),
         Weighting::LogSumExp
         | Weighting::ZeroEmptyRows
         | Weighting::Dropout { .. }
         | Weighting::MeanOverHeads
         | Weighting::KeepSome(_) => Vec::new(),
+    }
+}
+
+fn of_differential(own: Differential) -> Vec<Sibling> {
+    match own {
+        Differential::Lambda { init, .. } => {
+            let without = Differential::Lambda { init: 0.0, slip: None };
+            let other = |slip: &LambdaSlip| {
+                let other = Differential::Lambda { init, slip: Some(*slip) };
+                Sibling::new(other, Kind::Replaced, slip.told())
+            };
+            let without = Sibling::new(without, Kind::Omitted, tr!("λ_init is not added"));
+            LambdaSlip::ALL.iter().map(other).chain([without]).collect()
+        }
+        Differential::Weights { .. } => {
+            let other = |slip: &PairSlip| {
+                let other = Differential::Weights { slip: Some(*slip) };
+                Sibling::new(other, Kind::Replaced, slip.told())
+            };
+            PairSlip::ALL.iter().map(other).collect()
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub fn companions(s: &Settings) -> Result<()> {
 const BEFORE_SCORES: [&str; 8] = ["x", "memory", "memory_v", "q", "k", "v", "weights", "past"];
 
 /// What a run that starts at its scores does not come to.
-const BESIDE_SCORES: [&str; 11] = [
+const BESIDE_SCORES: [&str; 12] = [
     "add_bias_kv",
     "add_zero_attn",
     "rope",
@@ -50,6 +50,7 @@ const BESIDE_SCORES: [&str; 11] = [
     "gate",
     "concat_norm",
     "kv_lora_rank",
+    "lambda_init",
 ];
 
 /// Refuses what a run that starts at what it is given does not come to.

@@ -51,6 +51,13 @@ pub(crate) fn check(c: &Config) -> Result<()> {
             tr!("{fix}: try kv_heads {heads}", fix, heads = would_divide(*kv_heads, *heads)),
         );
     }
+    if c.sizes.is_differential
+        && let Some((name, odd)) =
+            [("heads", heads), ("kv_heads", kv_heads)].iter().find(|(_, size)| **size % 2 == 1)
+    {
+        let what = tr!("{name} is {odd}, and lambda_init makes pairs of heads", name, odd);
+        return refuse(what, tr!("give an even number: twice what the paper calls heads"));
+    }
     if !(0.0..=1.0).contains(&c.plain.dropout) {
         let what = tr!("dropout {dropout} is not a probability", dropout = c.plain.dropout);
         return refuse(what, "give a number from 0 to 1");

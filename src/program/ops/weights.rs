@@ -2,6 +2,7 @@
 
 use candle_core::{D, DType, Device, Tensor};
 
+use super::differential::Differential;
 use super::loops;
 use super::mask::broadcasts;
 use crate::axis::{Axes, Axis, Dim};
@@ -10,6 +11,7 @@ use crate::operation::{Facts, Operation};
 use crate::part::Part;
 use crate::pattern::{Multiplier, Pattern, Place, Products, Read};
 use crate::rows::Rows;
+use crate::terms::{Term, Value};
 use base::error::Result;
 
 choices! {
@@ -53,6 +55,8 @@ pub enum Weighting {
     },
     /// The mean over the heads, as `nn.MultiheadAttention` returns weights (`average_attn_weights`). Reads weights.
     MeanOverHeads,
+    /// λ, and the weights of pairs of heads subtracted.
+    Differential(Differential),
     /// Weights · a factor where they are kept, and 0 elsewhere: dropout of which the draw is known from its result.
     KeepSome(KeepSome),
 }
@@ -131,6 +135,7 @@ impl Operation for Weighting {
                 let [weights, keep, scale] = read(inputs)?;
                 kept(weights, keep, scale.to_dtype(DType::F64)?.to_scalar::<f64>()?)?
             }
+            Self::Differential(own) => own.value(inputs)?,
             Self::KeepSome(own) => kept(read::<1, _>(inputs)?[0], &own.keep, own.factor)?,
         })
     }
@@ -148,6 +153,7 @@ impl Operation for Weighting {
         let heads = || first.iter().filter(|(axis, _)| *axis == Axis::Head);
         let are_sinks = others.len() <= 1 && others.iter().all(|own| own.iter().eq(heads()));
         let fits = match self {
+            Self::Differential(own) => return own.axes(inputs),
             Self::Softmax { .. } => are_sinks,
             Self::LogSumExp => {
                 let [rows @ .., _] = first else { return Err(Misread) };
@@ -187,6 +193,7 @@ impl Operation for Weighting {
             }
             Self::DropoutScale { p } => format!("1 / (1 − {p})"),
             Self::Dropout { p } => format!("{first} · {second} / (1 − {p})"),
+            Self::Differential(own) => own.formula(names)?,
             Self::KeepSome(_) => return Err(Misread),
         })
     }
@@ -216,12 +223,18 @@ impl Operation for Weighting {
                 sum(both.map(|(own, keep)| vec![own.into(), keep.into(), scale(*p)]))
             }
             Self::ZeroEmptyRows => sum(own(0).map(|own| vec![own.into()])),
+            Self::Differential(own) => own.pattern(inputs),
             Self::KeepSome(_) => Pattern::ByCell,
         }
     }
 
+    fn terms(&self, inputs: &[Value], _: &[usize]) -> Result<Vec<Term>> {
+        if let Self::Differential(own) = self { own.terms(inputs) } else { Ok(Vec::new()) }
+    }
+
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         output.count().saturating_mul(match self {
+            Self::Differential(own) => return own.flops(inputs, output),
             Self::Softmax { .. } => 5,
             // The maximum, its subtraction, the exponential and the sum for every score, and the logarithm.
             Self::LogSumExp => 4 * inputs.first().map_or(0, |scores| scores.last_size()) + 2,
@@ -249,12 +262,14 @@ impl Operation for Weighting {
             | Self::MeanOverHeads
             | Self::ZeroEmptyRows
             | Self::DropoutScale { .. }
+            | Self::Differential(_)
             | Self::Dropout { .. } => Some(self.clone()),
         }
     }
 
     fn facts(&self) -> Facts {
-        let has_range = !matches!(self, Self::LogSumExp | Self::DropoutScale { .. });
+        let has_range =
+            !matches!(self, Self::LogSumExp | Self::DropoutScale { .. } | Self::Differential(_));
         Facts {
             range: has_range.then_some((0.0, 1.0)),
             is_share: matches!(self, Self::Softmax { .. }),
