@@ -4,10 +4,9 @@
 //! the record, that is what is wrong, and not a step of the code.
 
 use candle_core::Tensor;
-use serde::ser::{Serialize, Serializer};
-use serde_json::json;
 
 use super::cells::cells;
+use super::finding::Contradiction;
 use super::found_masks::told_mask;
 use super::mask_pair::{Conflict, Masks};
 use super::reading::Reading;
@@ -17,39 +16,6 @@ use config::{Config, Mask, Positions, Setting};
 use foreign::{Evidence, FoundMask};
 use program::Name;
 use run::Run;
-
-/// What was recorded, against what was stated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contradiction {
-    /// The setting that states it.
-    pub setting: &'static str,
-    /// The first step that it makes another.
-    pub step: Name,
-    /// What was stated.
-    pub stated: String,
-    /// What was recorded.
-    pub recorded: String,
-    /// Both in a sentence.
-    pub summary: String,
-}
-
-/// The kind of such a finding, and its id.
-const CONTRADICTION: &str = "contradiction";
-
-impl Serialize for Contradiction {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        json!({
-            "id": CONTRADICTION,
-            "step": self.step,
-            "summary": self.summary,
-            "kind": CONTRADICTION,
-            "parameter": self.setting,
-            "meant": self.stated,
-            "found": self.recorded,
-        })
-        .serialize(serializer)
-    }
-}
 
 /// What states that a kernel's arguments or positions are, and the first step that they are of.
 struct Claim {

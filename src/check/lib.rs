@@ -50,9 +50,8 @@ mod trend;
 
 pub use check::{Checked, check, checked};
 pub use compare::Comparison;
-pub use contradiction::Contradiction;
 pub use diff::{Compared, OneSided, compared, diff};
-pub use finding::{Clue, Diagnosis, Finding, Number, Pairs};
+pub use finding::{Clue, Contradiction, Diagnosis, Finding, Number, Pairs};
 pub use flash::ALLOWED_FACTOR;
 pub use flash::FlashError;
 pub use json::reports_json;

@@ -3,7 +3,7 @@
 
 use candle_core::Tensor;
 
-use super::contradiction::Contradiction;
+use super::finding::Contradiction;
 use super::found_masks::{has_nan, leaves_rows_empty};
 use base::error::{Error, Result};
 use config::{EmptyRow, Fill, Mask, Settings, Start};

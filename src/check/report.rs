@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::contradiction::Contradiction;
-use super::finding::Diagnosis;
+use super::finding::{Contradiction, Diagnosis};
 use super::flash::FlashError;
 use super::non_finite::NonFinite;
 use super::padding::PaddedRows;

@@ -6,11 +6,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use candle_core::{D, DType, Tensor};
+use candle_core::{DType, Tensor};
 
 use super::agreement::{Agreement, Claim};
 use super::compare::compare;
-use super::thresholds::WEIGHTLESS;
 use super::tolerance::Tolerance;
 use base::error::{Error, Result};
 use program::{Axis, Name, Op, Part, Program, QueryRows, Role, Step, Trace};
@@ -453,8 +452,7 @@ fn what_hides<V>(steps: &[Step<V>]) -> Vec<(&Op, Vec<Name>)> {
     hiding
 }
 
-/// Scores before the mask, with other ones in the cells that it blocks: nothing reads those. Behind it they have other ones
-/// where both are so low that their weight is 0: which fill that is makes no difference. Nothing for other steps.
+/// Scores before the mask, with other ones in the cells that it blocks: nothing reads those. Nothing for other steps.
 pub fn where_seen(
     trace: &Trace,
     name: Name,
@@ -462,23 +460,12 @@ pub fn where_seen(
     value: &Tensor,
 ) -> Result<Option<Tensor>> {
     let is_before = trace.position(name) < trace.position(Name::MaskedScores);
-    let counts = is_before || name == Name::MaskedScores;
-    let mask = trace.mask_of_scores().filter(|_| name.row().is_of_scores() && counts);
-    let Some(mask) = mask.filter(|_| recorded.dims() == value.dims()) else { return Ok(None) };
-    let blocked = mask.value.broadcast_as(value.shape())?;
-    let unread = if is_before { blocked } else { without_weight(&blocked, recorded, value)? };
-    let value = value.to_dtype(recorded.dtype())?;
-    Ok(Some(unread.where_cond(&value, recorded)?))
-}
-
-/// The blocked cells that have no weight on either side, as they are so far below the largest score that is seen in their row.
-fn without_weight(blocked: &Tensor, recorded: &Tensor, value: &Tensor) -> Result<Tensor> {
-    let mut unread = blocked.to_dtype(DType::U8)?;
-    for side in [recorded, value] {
-        let side = side.to_dtype(DType::F64)?;
-        let lowest = Tensor::full(f64::NEG_INFINITY, side.shape(), side.device())?;
-        let seen = blocked.where_cond(&lowest, &side)?.max_keepdim(D::Minus1)?;
-        unread = (unread * side.broadcast_le(&(seen - WEIGHTLESS)?)?)?;
+    let mask = trace.mask_of_scores().filter(|_| name.row().is_of_scores() && is_before);
+    match mask {
+        Some(mask) if recorded.dims() == value.dims() => {
+            let value = value.to_dtype(recorded.dtype())?;
+            Ok(Some(mask.value.broadcast_as(value.shape())?.where_cond(&value, recorded)?))
+        }
+        Some(_) | None => Ok(None),
     }
-    Ok(unread)
 }
