@@ -1,4 +1,4 @@
-//! What may be wrong: a program that is a small edit away from the right one, and what to say of it.
+//! What may be wrong? A program that is a small edit away from the right one, and what to say of it.
 
 use super::finding::{Finding, Number};
 use base::lang;

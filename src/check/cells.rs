@@ -1,4 +1,4 @@
-//! The numbers of tensors: how far two lists are apart, and what factor lies between them.
+//! How far are two lists of numbers apart, and what factor lies between them?
 
 use candle_core::{DType, Tensor};
 

@@ -1,4 +1,4 @@
-//! `check` recomputes a recorded file from its own numbers.
+//! Is a recorded file what its own numbers give? `check` recomputes it.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What can be said where nothing explains the numbers: where they are off, and how.
+//! What can be said where nothing explains the numbers? Where they are off, and how.
 
 use candle_core::Tensor;
 use rayon::prelude::*;

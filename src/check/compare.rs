@@ -1,4 +1,4 @@
-//! Two tensors of one shape, element by element.
+//! How far are two tensors of one shape apart, element by element?
 
 use std::sync::{Mutex, PoisonError};
 

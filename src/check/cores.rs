@@ -1,4 +1,4 @@
-//! The ways to understand a file that holds queries, keys and values in place of X and weights.
+//! In which ways can a file be understood that holds queries, keys and values in place of X and weights?
 
 use candle_core::Tensor;
 

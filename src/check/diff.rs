@@ -1,4 +1,4 @@
-//! `diff` compares two files.
+//! How do two files differ?
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::step_report::{StepReport, mark_inherited};
 use super::tolerance::Tolerances;
 use base::error::{Error, Result, bytes};
 use base::lang::Language;
-use base::memory::lacking;
+use base::memory::short_of;
 use config::Labels;
 use file::{Entry, Files, Info, Record, split_path};
 use foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
@@ -217,10 +217,8 @@ impl Pair {
 /// their difference.
 fn refuse_beyond_memory(path: &Path, count: usize) -> Result<()> {
     let needed = (count as u128).saturating_mul(3 * 8);
-    let Some(available) = lacking(needed) else { return Ok(()) };
-    let (needed, available) = (bytes(needed), bytes(available.into()));
-    let what =
-        tr!("takes {needed} to compare, and this machine has {available} free", needed, available);
+    let Some(left) = short_of(needed) else { return Ok(()) };
+    let what = tr!("takes {needed} to compare, and {left}", needed = bytes(needed), left);
     Err(Error::file(
         path,
         what,

@@ -1,4 +1,4 @@
-//! What a diagnosis says: mistakes, rounding, and what can be said where nothing explains the numbers.
+//! What does a diagnosis say? Mistakes, rounding, and what can be said where nothing explains the numbers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The tolerance of `FlashAttention`'s own tests: a kernel may be off by twice as much as PyTorch in the same type.
+//! What do `FlashAttention`'s own tests allow? A kernel may be off by twice as much as PyTorch in the same type.
 
 use candle_core::{DType, Tensor};
 use serde::Serialize;

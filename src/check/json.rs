@@ -1,4 +1,4 @@
-//! Reports as JSON objects.
+//! How are reports written as JSON?
 
 use candle_core::DType;
 use serde::ser::{Serialize, SerializeMap, Serializer};

@@ -1,4 +1,4 @@
-//! Files that hold a call of `nn.MultiheadAttention`: its `query`, `key` and `value` are inputs, not yet projected.
+//! Does a file hold a call of `nn.MultiheadAttention`? Its `query`, `key` and `value` are inputs, not yet projected.
 
 use candle_core::{DType, Tensor};
 

@@ -1,4 +1,4 @@
-//! Where NaN and infinities start, and why.
+//! Where do NaN and infinities start, and why?
 
 use candle_core::{D, DType, IndexOp, Storage, Tensor, WithDType};
 

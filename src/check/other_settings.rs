@@ -1,4 +1,4 @@
-//! Settings beside those that were meant, under which a file is the same.
+//! Under which other settings would a file be the same?
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The rows of padded queries, whose numbers nothing reads.
+//! Which rows are of padded queries, whose numbers nothing reads?
 
 use std::collections::HashMap;
 

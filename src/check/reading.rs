@@ -1,5 +1,5 @@
-//! One way to understand a recorded file: its settings and given tensors, as it says them itself or as other code wrote
-//! them.
+//! What is one way to understand a recorded file? Its settings and given tensors, as it says them itself or as other code
+//! wrote them.
 
 use candle_core::Tensor;
 

@@ -1,4 +1,4 @@
-//! A recorded file as a trace: its own numbers wherever it has them.
+//! What is a recorded file as a trace? It has the file's own numbers wherever there are any.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! How far two values may be apart and still agree.
+//! How far may two values be apart and still agree, as the user states it?
 
 use std::collections::HashMap;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What the differences of two values have in common, where rounding has nothing in common.
+//! What do the differences of two values have in common? Those of rounding have nothing.
 
 use candle_core::Tensor;
 

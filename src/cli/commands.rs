@@ -86,6 +86,15 @@ fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
         );
         warnings.push(ones.to_owned());
     }
+    for (name, label) in run.config().phrases() {
+        let labels = label.split_whitespace().collect::<Vec<_>>().join(",");
+        warnings.push(tr!(
+            "{name}: {label} is one label; labels have commas between them: {labels}",
+            name,
+            label = quoted(label),
+            labels = quoted(&labels)
+        ));
+    }
     let unread: Vec<&str> = run.unread().collect();
     if !unread.is_empty() {
         warnings.push(tr!(

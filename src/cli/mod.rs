@@ -13,6 +13,7 @@ mod refused;
 mod run;
 #[cfg(test)]
 mod tests;
+mod typed;
 mod workers;
 mod written;
 
@@ -29,7 +30,7 @@ use outcome::Outcome;
 /// different, 2 could not.
 #[must_use]
 pub fn main() -> ExitCode {
-    let (args, stated) = language::taken(std::env::args_os());
+    let (args, stated) = language::taken(typed::plain(std::env::args_os()).into_iter());
     stated.unwrap_or_else(language::of_process).speak();
     let matches = help::command().try_get_matches_from(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {

@@ -1,13 +1,17 @@
 //! Refused flags: what is wrong, and on a second line what to do, as of all errors.
 
 use std::error::Error;
+use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, CommandFactory};
 
-use super::run::as_near;
+use super::args::Cli;
+use super::run::{as_near, typed};
 use super::written::say;
-use base::error::shown;
+use base::error::{near_miss, shown};
 use base::lang;
+use program::Name;
 
 /// Says why flags are refused, or shows the help that they ask for, and ends the process.
 pub fn exit(error: &clap::Error) -> ! {
@@ -27,7 +31,10 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
     let flag = text(ContextKind::InvalidArg);
     let near =
         [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
-    let near = near.into_iter().find_map(text).map(|near| tr!("did you mean {near}?", near));
+    let near = near.into_iter().find_map(text);
+    let command = text(ContextKind::InvalidSubcommand);
+    let meant = command.as_deref().and_then(|word| meant_by(word, near.is_some()));
+    let near = meant.or(near).map(|near| tr!("did you mean {near}?", near));
     let valid = text(ContextKind::ValidValue).filter(|valid| !valid.is_empty());
     let fix = near.or_else(|| valid.map(|values| tr!("the values are {values}", values)));
     let is_of_words = match error.kind() {
@@ -42,6 +49,8 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
     let usage = usage.as_deref().and_then(|usage| usage.strip_prefix("Usage: "));
     let usage = usage.map(|usage| usage.replace("[OPTIONS]", tr!("[OPTIONS]")));
     let fix = fix.or_else(|| usage.map(|usage| tr!("the command is {usage}", usage)));
+    let about = flag.as_deref().filter(|_| error.kind() == ErrorKind::ValueValidation);
+    let fix = fix.or_else(|| command.is_some().then(commands).or_else(|| about_flag(about?)));
     let fix = fix.unwrap_or_else(|| tr!("--help lists every flag.").to_owned());
     let value = text(ContextKind::InvalidValue);
     let what = match (error.kind(), flag, value) {
@@ -52,8 +61,7 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
             tr!("there is no place for {word} here", word)
         }
         (ErrorKind::InvalidSubcommand, ..) => {
-            let name = text(ContextKind::InvalidSubcommand)?;
-            tr!("there is no command {name}", name)
+            tr!("there is no command {name}", name = command?)
         }
         (ErrorKind::InvalidValue, Some(flag), Some(value)) if value.is_empty() => {
             tr!("{flag} needs a value", flag)
@@ -74,6 +82,46 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
         _ => return None,
     };
     Some((what, fix))
+}
+
+/// What a word stands for that is no command: a step, a flag without its hyphens, or a file. Where a command is near, no more
+/// than a step or flag of that very name.
+fn meant_by(word: &str, is_near: bool) -> Option<String> {
+    if Name::in_files(word).is_some() {
+        return Some(format!("--steps {word}"));
+    }
+    let name = word.replace('_', "-");
+    let has_name = |flag: &Arg| {
+        flag.get_long() == Some(&*name)
+            || flag.get_all_aliases().is_some_and(|aliases| aliases.contains(&&*name))
+    };
+    if Cli::command().get_arguments().any(has_name) {
+        return Some(format!("--{name}"));
+    }
+    if is_near {
+        return None;
+    }
+    if Path::new(word).exists() {
+        return Some(format!("{} check {}", env!("CARGO_PKG_NAME"), typed(word)));
+    }
+    let steps: Vec<&str> = Name::ALL.iter().map(|step| step.as_str()).collect();
+    near_miss(word, &steps).map(|step| format!("--steps {step}"))
+}
+
+/// The commands that there are.
+fn commands() -> String {
+    let all = Cli::command();
+    let names: Vec<&str> = all.get_subcommands().map(clap::Command::get_name).collect();
+    tr!("the commands are {names}; without one, attention is run", names = lang::list(&names))
+}
+
+/// What a flag is for.
+fn about_flag(flag: &str) -> Option<String> {
+    let mut command = Cli::command();
+    command.build();
+    let of_commands = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    let arg = command.get_arguments().chain(of_commands).find(|arg| arg.to_string() == flag)?;
+    Some(format!("{flag}: {}", lang::text(&arg.get_help()?.to_string())))
 }
 
 /// An error of flags, without the flag that clap thinks is meant where that is farther off than a slip of the keyboard:

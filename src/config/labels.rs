@@ -1,6 +1,7 @@
 //! What the places on the axes of a run's steps are called.
 
 use super::config::Config;
+use super::tokens::Tokens;
 use base::error::shown;
 use program::{Name, Role};
 
@@ -14,6 +15,18 @@ impl Config {
     pub fn labels(&self) -> Option<Labels> {
         let any = self.plain.tokens.is_some() || self.plain.memory_tokens.is_some();
         any.then(|| Labels(self.clone()))
+    }
+
+    /// Single labels of several words, which were perhaps meant as one label a word: their setting, and what they are.
+    pub fn phrases(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [("tokens", &self.plain.tokens), ("memory_tokens", &self.plain.memory_tokens)];
+        all.into_iter().filter_map(|(name, tokens)| match tokens {
+            Some(Tokens::Same(labels)) => match labels.as_slice() {
+                [label] if label.split_whitespace().count() > 1 => Some((name, label.as_str())),
+                _ => None,
+            },
+            Some(Tokens::PerItem(_)) | None => None,
+        })
     }
 }
 
@@ -57,7 +70,7 @@ fn visible(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Settings, Tokens};
+    use crate::Settings;
 
     fn labels(settings: &Settings) -> Labels {
         Config::resolve(settings).expect("valid").labels().expect("has labels")

@@ -99,7 +99,11 @@ impl FromText for Tokens {
         if text.trim_start().starts_with('[') {
             return serde_json::from_str(text).map_err(|error| error.to_string());
         }
-        Ok(Self::Same(text.split(',').map(str::to_owned).collect()))
+        // Full-width commas separate labels where there are no others; a token may be one.
+        let is_apart = |by: char| text.split(by).all(|label| !label.trim().is_empty());
+        let by = [',', '，', '、'].into_iter().find(|by| text.contains(*by));
+        let by = by.filter(|by| *by == ',' || is_apart(*by)).unwrap_or(',');
+        Ok(Self::Same(text.split(by).map(str::to_owned).collect()))
     }
 }
 

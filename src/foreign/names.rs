@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_last_segment_tells_in_any_case() {
-        let weights = [Name::Weights, Name::WeightsDropped, Name::WeightsMean];
+        let weights = [Name::Weights, Name::WeightsDropped, Name::WeightsMean, Name::WeightsDiff];
         assert_eq!(meanings("blocks.0.attn.hook_pattern"), weights);
         let all = [Name::Q, Name::QHeads, Name::QNorm, Name::QRot, Name::QClipped, Name::QRotNorm];
         assert_eq!(meanings("Query"), [&all[..], &[Name::QScaled, Name::QJoined]].concat());

@@ -13,7 +13,7 @@ use super::role::{BlockedCells, Role};
 use super::terms::{Reason, Term, Value, broadcast};
 use super::working::{Exponential, Exponentials, Working};
 use base::error::{Error, Result, near_miss, shown};
-use base::lang;
+use base::lang::{self, Language};
 
 /// How the number in a cell came about.
 #[derive(Debug)]
@@ -233,7 +233,8 @@ impl<V> Program<V> {
         let shown_names = self.steps().iter().filter(|step| !step.name.row().is_inner);
         let listed: Vec<&str> = shown_names.map(|step| step.name.as_str()).collect();
         let missing = Name::named(name).filter(|name| !name.row().brought_by.is_empty());
-        let fix = match (missing, near_miss(name, &names)) {
+        let near = near_miss(name, &names).or_else(|| self.step_about(name));
+        let fix = match (missing, near) {
             (Some(missing), _) => {
                 tr!("it comes with {brought_by}", brought_by = missing.row().brought_by)
             }
@@ -241,6 +242,23 @@ impl<V> Program<V> {
             (None, None) => tr!("this run has {listed}", listed = lang::list(&listed)),
         };
         Error::config(tr!("this run has no step {shown}", shown = shown(name)), fix)
+    }
+
+    /// The step that a word tells of, as `softmax` or `attention weights`: the function of its formula, or else a part of its
+    /// title in any language, of which the shortest counts.
+    fn step_about(&self, word: &str) -> Option<&'static str> {
+        let word = &word.to_lowercase();
+        let steps = || self.steps().iter().filter(|step| !step.name.row().is_inner);
+        let is_function = |step: &&Step<V>| self.formula(step).starts_with(&format!("{word}("));
+        let titles = |step: &Step<V>| {
+            let name = step.name;
+            Language::ALL.iter().map(move |language| language.within(|| name.title()))
+        };
+        let titled = steps().flat_map(|step| titles(step).map(move |title| (title, step)));
+        let titled = titled.filter(|(title, _)| title.to_lowercase().contains(word));
+        let titled = titled.filter(|_| word.chars().count() > 1);
+        let titled = titled.min_by_key(|(title, _)| title.len()).map(|(_, step)| step);
+        steps().find(is_function).or(titled).map(|step| step.name.as_str())
     }
 }
 

@@ -87,6 +87,9 @@ fn named(
     index: &[usize],
     is_every: impl Fn(Dim) -> bool,
 ) -> String {
+    if index.is_empty() {
+        return tr!("its only number").to_owned();
+    }
     let item = axes.item(index);
     let place = |((axis, size), at): (Dim, &usize)| {
         let told = axis.told();

@@ -1,4 +1,4 @@
-//! Mistakes in splitting features into heads and putting the heads side by side.
+//! Which mistakes are known in splitting features into heads and putting the heads side by side?
 
 use super::{Mistake, Situation, Way, none, one, replace};
 use crate::candidate::Edits;

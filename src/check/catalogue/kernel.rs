@@ -1,4 +1,4 @@
-//! Mistakes of kernels: what they keep of a row, and packed documents.
+//! Which mistakes of kernels are known: in what they keep of a row, and in packed documents?
 
 use super::{Mistake, Situation, Way, after, before, none, omit, one, read, replace};
 use crate::candidate::Edits;

@@ -1,4 +1,4 @@
-//! Mistakes of the mask: which cells are blocked, when, and with what.
+//! Which mistakes of the mask are known: which cells are blocked, when, and with what?
 
 use candle_core::{D, DType, Tensor};
 

@@ -1,4 +1,4 @@
-//! The mistakes that people really ship in attention code: each an edit of the program, with its words.
+//! Which mistakes do people really ship in attention code? Each is an edit of the program, with its words.
 //!
 //! All of them keep every shape valid, so nothing but the numbers tells.
 

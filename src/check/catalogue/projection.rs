@@ -1,4 +1,4 @@
-//! Mistakes of the four projections: transposed, without bias, in each other's place.
+//! Which mistakes of the four projections are known: transposed, without bias, in each other's place?
 
 use super::{Mistake, Situation, Way, before, none, omitted, one, read};
 use crate::candidate::Edits;

@@ -1,4 +1,4 @@
-//! Mistakes of rotary positions.
+//! Which mistakes of rotary positions are known?
 
 use super::{Mistake, Situation, Way, after, before, none, omit, omitted, one, replace};
 use crate::candidate::Edits;

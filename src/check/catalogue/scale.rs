@@ -1,4 +1,4 @@
-//! Mistakes of the factor 1/√`d_k`.
+//! Which mistakes of the factor 1/√`d_k` are known?
 
 use super::{Mistake, Situation, Way, after, none, one, replace};
 use crate::candidate::Edits;

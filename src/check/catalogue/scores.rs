@@ -1,4 +1,4 @@
-//! Mistakes of what later models added to the scores: windows, position biases, soft caps.
+//! Which mistakes are known of what later models added to the scores: windows, position biases, soft caps?
 
 use super::mask::by_position;
 use super::{Mistake, Situation, Way, after, none, omit, omitted, one, replace};

@@ -1,4 +1,4 @@
-//! Mistakes of the softmax, and other conventions for rows without a visible key.
+//! Which mistakes of the softmax are known, and which other conventions for rows without a visible key?
 
 use candle_core::{D, Tensor};
 

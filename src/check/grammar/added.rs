@@ -1,4 +1,4 @@
-//! Keys and values beside those of tokens that are not added.
+//! What if keys and values beside those of tokens are not added?
 
 use super::Grammar;
 use crate::candidate::cost;

@@ -1,4 +1,4 @@
-//! What is applied where it does not belong: functions, norms, clipping, factors.
+//! What may be applied where it does not belong: functions, norms, clipping, factors?
 
 use program::{Map, Norm, Op, Scaling, ScoreSlip, Slip};
 

@@ -1,4 +1,4 @@
-//! Axes that are confused: numbers that stand in other places.
+//! Which axes can be confused, so that numbers stand in other places?
 
 use super::{Grammar, after};
 use crate::candidate::cost;

@@ -1,4 +1,4 @@
-//! Steps that are computed in fewer bits, and numbers that are kept in fewer.
+//! Which steps may be computed in fewer bits, and which numbers kept in fewer?
 
 use super::{Grammar, after};
 use crate::candidate::cost;

@@ -1,4 +1,4 @@
-//! The cells of masks.
+//! Which cells does a mask have?
 
 use candle_core::{Device, Tensor};
 

@@ -1,4 +1,4 @@
-//! Steps that read another tensor of the same shape.
+//! Which steps may read another tensor of the same shape?
 
 use super::Grammar;
 use super::numbers::of_sizes;

@@ -1,4 +1,4 @@
-//! What goes wrong in loops over blocks, in buffers and in slots: mistakes of kernels and caches.
+//! What goes wrong in loops over blocks, in buffers and in slots, in kernels and caches?
 
 use super::{Grammar, after};
 use crate::candidate::cost;

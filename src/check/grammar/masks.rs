@@ -1,4 +1,4 @@
-//! Other cells that are blocked, and other ways to block them.
+//! Which other cells may be blocked, and in which other ways?
 
 use candle_core::{Device, Tensor};
 

@@ -1,4 +1,4 @@
-//! The mistakes that follow from a program: every small edit that someone could make without a shape failing.
+//! Which mistakes follow from a program? Every small edit that someone could make without a shape failing.
 //!
 //! Nothing here is a list of stories. Operations say which of their numbers can be wrong and what people write in their
 //! place; the steps, their inputs and their axes give the rest.

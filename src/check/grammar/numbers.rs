@@ -1,4 +1,4 @@
-//! Numbers that are wrong: which ones people write, and what a number may come from.
+//! Which numbers do people write in the place of the right one, and what may a number come from?
 
 use super::Grammar;
 use crate::candidate::{Candidate, cost};

@@ -1,4 +1,4 @@
-//! What becomes of scores and sinks that the right operations have no number for.
+//! What becomes of scores and sinks that the right operations have no number for?
 
 use super::{Grammar, after};
 use crate::candidate::cost;

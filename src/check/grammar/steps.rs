@@ -1,4 +1,4 @@
-//! Steps that are left out, made twice, exchanged, replaced, rounded, or that do not belong there.
+//! Which steps can be left out, made twice, exchanged, replaced, rounded, or put in where they do not belong?
 
 use super::applied::functions;
 use super::numbers::short;

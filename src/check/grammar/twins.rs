@@ -1,4 +1,4 @@
-//! The same mistake at queries, keys and values.
+//! Which mistakes are the same at queries, keys and values?
 
 use std::collections::HashMap;
 

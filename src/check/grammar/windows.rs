@@ -1,4 +1,4 @@
-//! Windows and chunks that people make in the place of a sliding window.
+//! Which windows and chunks do people make in the place of a sliding window?
 
 use super::Grammar;
 use super::cells::Cells;

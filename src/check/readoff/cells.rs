@@ -1,4 +1,4 @@
-//! Cells that are read off the recorded values: numbers left out at random, masks, places that are mixed up.
+//! Which cells do the recorded values show to be wrong: numbers left out at random, masks, places that are mixed up?
 
 use candle_core::{DType, Tensor};
 

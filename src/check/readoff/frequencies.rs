@@ -1,4 +1,4 @@
-//! Rotary frequencies that are read off the recorded rotations.
+//! Which rotary frequencies do the recorded rotations show?
 
 use std::f64::consts::{PI, TAU};
 

@@ -1,4 +1,4 @@
-//! Positions that are read off the recorded rotations.
+//! Which positions do the recorded rotations show?
 
 use std::ops::RangeInclusive;
 

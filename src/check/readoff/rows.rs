@@ -1,4 +1,4 @@
-//! Parts of matrices that are read off the recorded values: rows of packed weights, and sums that end early.
+//! Which parts of matrices do the recorded values show: rows of packed weights, and sums that end early?
 
 use candle_core::{DType, Tensor};
 

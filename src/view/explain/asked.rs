@@ -1,5 +1,6 @@
 //! What is asked to be explained: a step, or a cell by numbers, names and labels.
 
+use std::iter;
 use std::str::FromStr;
 
 use crate::label::{broadcast_to, token};
@@ -35,7 +36,8 @@ impl FromStr for Asked {
                 text = shown(text)
             )
         };
-        let text = text.trim();
+        let text = with_brackets(text.trim());
+        let text = text.as_str();
         let is_name = |name: &str| {
             !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         };
@@ -60,11 +62,28 @@ impl FromStr for Asked {
             // Of a number alone.
             Some("") => Some(Vec::new()),
             Some(places) => {
-                Some(places.split(',').map(place).collect::<Option<_>>().ok_or_else(wrong)?)
+                Some(pieces(places).map(place).collect::<Option<_>>().ok_or_else(wrong)?)
             }
         };
         Ok(Self { step: step.to_owned(), places })
     }
+}
+
+/// A cell with the brackets that cells have, where it has others, or none at its end.
+fn with_brackets(text: &str) -> String {
+    let Some((step, places)) = text.split_once(['[', '(', '［', '（', '【']) else {
+        return text.to_owned();
+    };
+    let places = places.trim_end_matches([']', ')', '］', '）', '】']);
+    format!("{step}[{places}]")
+}
+
+/// The places between the brackets: with commas between them, or full-width ones, or spaces.
+fn pieces(places: &str) -> impl Iterator<Item = &str> {
+    let apart =
+        |by: char| places.contains(by) && places.split(by).all(|place| !place.trim().is_empty());
+    let by = [',', '，', '、', ' '].into_iter().find(|by| apart(*by)).unwrap_or(',');
+    places.split(by)
 }
 
 impl Asked {
@@ -117,7 +136,10 @@ fn by_position<V>(
         };
         let what =
             tr!("has {rank} axes, {axes}, and {numbers} given", rank, axes = step.axes, numbers);
-        let first = Cell { step: step.name.to_string(), index: vec![0; rank] };
+        // As far as they are given.
+        let given = places.iter().map(|place| place.at.parse().unwrap_or(0));
+        let index = given.chain(iter::repeat(0)).take(rank).collect();
+        let first = Cell { step: step.name.to_string(), index };
         let fix = tr!(
             "give one an axis, counted from 0, as {first}; or name those that count, as {step}",
             first,
@@ -155,21 +177,22 @@ fn by_name<V>(
             return Err(Error::tensor(step.name, what, "give one an axis"));
         }
     }
-    let mut index = Vec::new();
+    let (mut index, mut missing) = (Vec::new(), None);
     for ((axis, own), (_, size)) in step.axes.iter().zip(whole.iter()) {
         let place = places.iter().find(|place| place.axis.as_deref() == Some(axis.name()));
         index.push(match place {
             Some(place) => number((step, whole), (axis, size), &place.at, &index, labels)?,
-            None if own == 1 => 0,
             None => {
-                let what =
-                    tr!("has {size} places on the axis {axis}, and none is given", size, axis);
-                let fix = tr!("give one, as {axis}=0: they are 0 to {size}", axis, size = size - 1);
-                return Err(Error::tensor(step.name, what, fix));
+                missing = missing.or(Some((axis, size)).filter(|_| own != 1));
+                0
             }
         });
     }
-    Ok(index)
+    // What is given is looked at first.
+    let Some((axis, size)) = missing else { return Ok(index) };
+    let what = tr!("has {size} places on the axis {axis}, and none is given", size, axis);
+    let fix = tr!("give one, as {axis}=0: they are 0 to {size}", axis, size = size - 1);
+    Err(Error::tensor(step.name, what, fix))
 }
 
 /// A cell by the names of those axes that have more than one place.
@@ -268,12 +291,23 @@ mod tests {
     #[test]
     fn what_is_no_step_and_no_cell_is_refused() {
         for text in
-            ["", "[0]", "scores[0", "scores[a,]", "scores[=]", "scores[head=]", "run.json", "a b"]
+            ["", "[0]", "scores[a,]", "scores[,]", "scores[=]", "scores[head=]", "run.json", "a b"]
         {
             assert!(text.parse::<Asked>().is_err(), "{text}");
         }
         for text in ["scores", "scores[0,1]", " scores[ 0, 1 ] ", "scores[head=1,key=cat]"] {
             assert!(text.parse::<Asked>().is_ok(), "{text}");
         }
+        let meant = "scores[0,1,2]".parse::<Asked>();
+        for text in [
+            "scores[0,1,2",
+            "scores(0,1,2)",
+            "scores（0，1，2）",
+            "scores［0、1、2］",
+            "scores[0 1 2]",
+        ] {
+            assert_eq!(text.parse::<Asked>(), meant, "{text}");
+        }
+        assert_ne!("scores[key=，]".parse::<Asked>(), "scores[key=]".parse());
     }
 }
