@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use mha_trace::Settings;
-use mha_trace::check::{Contradiction, Report, Tolerances, check};
+use mha_trace::check::{Contradiction, OneSided, Report, Tolerances, check, diff};
 use mha_trace::config::Mask;
+use mha_trace::file::{Output, Record};
 use mha_trace::foreign::NameMap;
 
 fn checked(file: &str, flags: &Settings) -> Report {
@@ -81,4 +82,28 @@ fn a_record_that_the_numbers_do_not_follow_is_no_finding() {
     let without = checked(file, &Settings { mask: Some(Mask::None), ..Settings::default() });
     assert!(without.contradictions.is_empty(), "nothing was recorded: {without:?}");
     assert!(without.first_divergence().is_some(), "{without:?}");
+}
+
+/// Two files of one run, in one of which a step is wrong: it is named there, though `diff` compares them as they are.
+#[test]
+fn a_difference_of_two_files_is_named_where_one_states_its_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let right = root.join("golden/kv-heads.safetensors");
+    let mut record = Record::read(&right).expect("readable");
+    let scores = record.entries.iter_mut().find(|entry| entry.name == "scores").expect("recorded");
+    scores.tensor = (&scores.tensor * 2.0).expect("made");
+    let wrong = folder.path().join("wrong.safetensors");
+    Output::create(&wrong).expect("made").write(&record).expect("written");
+    for sides in [[&wrong, &right], [&right, &wrong]] {
+        let (map, tolerances) = (NameMap::default(), Tolerances::default());
+        let report =
+            diff(sides[0], sides[1], &map, &tolerances, OneSided::default()).expect("read");
+        assert_eq!(report.diagnosed, Some(wrong.display().to_string()), "{report:?}");
+        let findings = &report.diagnosis.as_ref().expect("named").findings;
+        let first = findings.first().expect("one at least");
+        let number = first.number.as_ref().expect("a number is off");
+        assert_eq!((first.step.as_str(), number.parameter), ("scores", "scale"), "{findings:?}");
+        assert!((number.found / number.meant - 2.0).abs() < 1e-6, "{findings:?}");
+    }
 }

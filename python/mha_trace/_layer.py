@@ -254,9 +254,10 @@ def _places(call: Seen, folder: Path) -> list[str]:
 def _are_meant(call: Seen) -> bool:
     """Whether positions are those that the model makes, of the tokens of a padded batch, or of documents one behind
     the other that do not see each other: what the caller said may be wrong."""
-    if call.positions_are_own or hidden_keys(call) is not None:
-        return True
     positions = np.asarray(call.positions)
+    # Those of images have three numbers each.
+    if call.positions_are_own or hidden_keys(call) is not None or positions.ndim > 2:
+        return True
     starts = np.flatnonzero(positions.reshape(-1, positions.shape[-1])[0] == 0)
     mask = call.array("attn_mask")
     if mask is None or len(starts) < 2 or mask.shape[-2] != positions.shape[-1]:

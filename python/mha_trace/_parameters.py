@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 TABLE = "relative_position_bias_table"
@@ -83,13 +84,13 @@ def differences(block: Any) -> list[str]:
     """What a block of transformers holds in another way than a new one of its config: numbers, and which parameters."""
     import torch
 
-    config = getattr(block, "config", None)
-    if config is None:
+    names = list(inspect.signature(type(block)).parameters)
+    # What it was made with is known where it holds all of it.
+    if "config" not in names or not all(hasattr(block, name) for name in names):
         return []
-    layer = {} if getattr(block, "layer_idx", None) is None else {"layer_idx": block.layer_idx}
     try:
         with torch.device("meta"):
-            new = type(block)(config, **layer)
+            new = type(block)(**{name: getattr(block, name) for name in names})
     except Exception:
         return []  # It is made in another way.
     found = []

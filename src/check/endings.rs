@@ -15,6 +15,9 @@ use program::Name;
 /// # Errors
 /// If candle fails.
 pub fn other_endings(reading: &Reading) -> Result<Vec<Reading>> {
+    if reading.is_tentative {
+        return Ok(Vec::new());
+    }
     if reading.record.config.is_some() || reading.settings.end.is_some() {
         return Ok(Vec::new());
     }

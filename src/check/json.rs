@@ -49,6 +49,9 @@ impl Serialize for Report {
             keys.serialize_entry("padded_rows", padded)?;
         }
         keys.serialize_entry("diagnosis", &findings)?;
+        if let Some(file) = &self.diagnosed {
+            keys.serialize_entry("diagnosed", file)?;
+        }
         keys.serialize_entry("unexplained", &diagnosis.unexplained)?;
         let clues = diagnosis.clues.iter();
         let clues = clues.map(|clue| json!({ "step": clue.step, "summary": clue.summary }));

@@ -51,6 +51,8 @@ pub struct Report {
     pub unmatched: Vec<Unmatched>,
     /// What gives these numbers; `None` where nothing was to be explained.
     pub diagnosis: Option<Diagnosis>,
+    /// The file whose own numbers show that, of two that `diff` compares.
+    pub diagnosed: Option<String>,
     /// Where the recorded values first are NaN or infinite and should not be; `diff` does not look for it.
     pub non_finite: Option<NonFinite>,
 }
@@ -81,6 +83,7 @@ impl Report {
             contradictions: Vec::new(),
             labels: None,
             diagnosis: None,
+            diagnosed: None,
             non_finite: None,
             read_as: None,
             mask_read: None,

@@ -58,6 +58,10 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         let note = tr!("all that differs is in the rows of padded queries ({rows})", rows);
         blocks.push(Block::text(tr!("{note}; `ignore_padding` leaves them out", note)));
     }
+    let side = report.diagnosed.as_ref();
+    let side =
+        side.map(|file| tr!("by its own numbers {file} has a mistake:", file = quoted(file)));
+    blocks.extend(side.map(Block::text));
     let found = report.diagnosis.iter().flat_map(diagnosis_lines);
     blocks.extend(found.map(Block::text));
     blocks.extend(readings_that_fit(report).into_iter().map(Block::text));
