@@ -35,9 +35,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let concat_norm =
         plain.concat_norm.map(|_| (rms_norm(plain.concat_norm_eps), p.given(Name::WConcatNorm)));
     let gate = plain.gate.map(|gate| (gate, p.parameters(Name::WGate, Name::BGate)));
-    let differential = plain
-        .lambda_init
-        .map(|init| (init, Name::LAMBDA.map(|name| p.given(name)), p.given(Name::WHeadNorm)));
+    let of_pairs = p.of_pairs();
     let sinks = plain.sinks.then(|| p.given(Name::Sinks));
     let table = plain.relative_bias.map(|_| p.given(Name::RelativeTable));
     let freqs = p.frequencies()?;
@@ -68,17 +66,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     if let Some(factor) = plain.value_scale {
         values = p.then(Name::VScaled, Scaling::By { factor }, &[values])?;
     }
-    if let Some((rope, freqs)) = config.rope.as_ref().zip(freqs) {
-        let rotate = |first| Rotary::Rotate(rope.rotate(first));
-        queries = p.then(Name::QRot, rotate(sizes.first_query()), &[queries, freqs])?;
-        match &mut shared {
-            Some(shared) => *shared = p.then(Name::KRRot, rotate(0), &[*shared, freqs])?,
-            None => keys = p.then(Name::KRot, rotate(0), &[keys, freqs])?,
-        }
-        if rope.turns_values {
-            values = p.then(Name::VRot, rotate(0), &[values, freqs])?;
-        }
-    }
+    ([queries, keys, values], shared) = p.turned([queries, keys, values], shared, freqs)?;
     if let Some(shared) = shared {
         let name = if sizes.absorbs() { Name::KLatent } else { Name::KJoined };
         keys = p.then(name, Heads::Join, &[keys, shared])?;
@@ -114,10 +102,8 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         ends.push(Name::WeightsMean);
     }
 
-    if let Some((init, vectors, _)) = differential {
-        let lambda = p.then(Name::Lambda, Differential::Lambda { init, slip: None }, &vectors)?;
-        weights =
-            p.then(Name::WeightsDiff, Differential::Weights { slip: None }, &[weights, lambda])?;
+    if let Some(of_pairs) = &of_pairs {
+        weights = p.subtracted(weights, of_pairs)?;
     }
 
     let mut head_outputs = match of_latent[1].filter(|_| sizes.absorbs()) {
@@ -127,9 +113,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         }
         None => p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?,
     };
-    if let Some((init, _, weight)) = differential {
-        let norm = rms_norm(plain.head_norm_eps);
-        head_outputs = p.then(Name::HeadNorm, norm, &[head_outputs, weight])?;
+    if let Some(OfPairs { init, norm, .. }) = of_pairs {
+        let of_heads = rms_norm(plain.head_norm_eps);
+        head_outputs = p.then(Name::HeadNorm, of_heads, &[head_outputs, norm])?;
         let scale = Scaling::By { factor: 1.0 - init };
         head_outputs = p.then(Name::HeadScaled, scale, &[head_outputs])?;
     }
@@ -146,6 +132,13 @@ struct Latents {
     keys: Option<(Vec<usize>, usize)>,
     /// The projection of the key that all heads share.
     shared: Option<Vec<usize>>,
+}
+
+/// What differential attention is given: `λ_init`, the vectors of λ, and the weight of the norm of heads' outputs.
+struct OfPairs {
+    init: f64,
+    vectors: [usize; 4],
+    norm: usize,
 }
 
 /// The norm of queries and keys.
@@ -340,6 +333,43 @@ impl Builder<'_> {
             self.then(Name::KClipped, Scaling::Clip { limit }, &[keys])?,
             self.then(Name::VClipped, Scaling::Clip { limit }, &[values])?,
         ])
+    }
+
+    /// Queries and keys turned by their positions, and values where these turn too; of a shared key that alone.
+    fn turned(
+        &mut self,
+        [queries, mut keys, mut values]: [usize; 3],
+        mut shared: Option<usize>,
+        freqs: Option<usize>,
+    ) -> Result<([usize; 3], Option<usize>)> {
+        let Some((rope, freqs)) = self.config.rope.as_ref().zip(freqs) else {
+            return Ok(([queries, keys, values], shared));
+        };
+        let rotate = |first| Rotary::Rotate(rope.rotate(first));
+        let first = self.config.sizes.first_query();
+        let queries = self.then(Name::QRot, rotate(first), &[queries, freqs])?;
+        match &mut shared {
+            Some(shared) => *shared = self.then(Name::KRRot, rotate(0), &[*shared, freqs])?,
+            None => keys = self.then(Name::KRot, rotate(0), &[keys, freqs])?,
+        }
+        if rope.turns_values {
+            values = self.then(Name::VRot, rotate(0), &[values, freqs])?;
+        }
+        Ok(([queries, keys, values], shared))
+    }
+
+    /// What differential attention is given, if this is it.
+    fn of_pairs(&mut self) -> Option<OfPairs> {
+        let init = self.config.plain.lambda_init?;
+        let vectors = Name::LAMBDA.map(|name| self.given(name));
+        Some(OfPairs { init, vectors, norm: self.given(Name::WHeadNorm) })
+    }
+
+    /// The weights of each pair of heads, the second's times λ subtracted from the first's.
+    fn subtracted(&mut self, weights: usize, of_pairs: &OfPairs) -> Result<usize> {
+        let lambda = Differential::Lambda { init: of_pairs.init, slip: None };
+        let lambda = self.then(Name::Lambda, lambda, &of_pairs.vectors)?;
+        self.then(Name::WeightsDiff, Differential::Weights { slip: None }, &[weights, lambda])
     }
 
     /// The heads side by side after their norm, and times what the gate lets through.

@@ -35,8 +35,8 @@ pub struct Sizes {
     pub v_head_dim: usize,
     /// The latents that queries, keys and values are projected from, where the run computes any.
     pub latent: Option<Latent>,
-    /// Whether heads make pairs that have one value head, as differential attention has them.
-    pub is_differential: bool,
+    /// How many heads of queries and keys make one of values and outputs: 2 in differential attention, otherwise 1.
+    pub per_output: usize,
     /// Whether keys and values are of a second input: then attention is cross attention.
     pub is_cross: bool,
     /// The number of keys that the run projects itself: of the second input, or of X.
@@ -120,7 +120,7 @@ impl Sizes {
             Latent { queries: s.q_lora_rank, keys, shared, absorbs: s.absorb.unwrap_or(false) }
         });
         let shared = latent.map(|latent| latent.shared).filter(|shared| *shared > 0);
-        let is_differential = s.lambda_init.is_some();
+        let per_output = if s.lambda_init.is_some() { 2 } else { 1 };
         Ok(Self {
             batch: s.batch.unwrap_or(1),
             seq_len,
@@ -129,8 +129,8 @@ impl Sizes {
             heads,
             kv_heads: s.kv_heads.unwrap_or(heads),
             head_dim,
-            v_head_dim: s.v_head_dim.unwrap_or(usual_v_head_dim(head_dim, is_differential)),
-            is_differential,
+            v_head_dim: s.v_head_dim.unwrap_or(head_dim.saturating_mul(per_output)),
+            per_output,
             latent,
             is_cross: s.kv_len.is_some(),
             own_keys: s.kv_len.unwrap_or(seq_len),
@@ -147,7 +147,7 @@ impl Sizes {
 
     /// The settings with these sizes in them, those that others make superfluous left out.
     pub(super) fn stated(&self, s: Settings) -> Settings {
-        let usual = usual_v_head_dim(self.head_dim, self.is_differential);
+        let usual = self.head_dim.saturating_mul(self.per_output);
         Settings {
             batch: Some(self.batch),
             seq_len: Some(self.seq_len),
@@ -201,7 +201,7 @@ impl Sizes {
             Size::Heads => self.heads,
             Size::KeyHeads => self.kv_heads,
             Size::ValueHeads => self.value_heads(),
-            Size::OutputHeads => self.paired(self.heads),
+            Size::OutputHeads => self.heads / self.per_output,
             Size::One => 1,
             Size::LatentDim => self.of(Size::KeyLatent),
             Size::ScoreDim if self.absorbs() => self.of(Size::KeyLatent) + self.shared_dim(),
@@ -270,14 +270,16 @@ impl Sizes {
             Size::ConcatWidth if self.of(size) == self.query_width() => {
                 self.symbol(Size::QueryWidth)
             }
-            Size::ValueWidth if self.is_differential && self.kv_heads < self.heads => "H_kv/2·d_v",
+            Size::ValueWidth if self.is_differential() && self.kv_heads < self.heads => {
+                "H_kv/2·d_v"
+            }
             Size::ValueWidth if self.kv_heads < self.heads => "H_kv·d_v",
-            Size::ValueWidth | Size::ConcatWidth if self.is_differential => "H/2·d_v",
+            Size::ValueWidth | Size::ConcatWidth if self.is_differential() => "H/2·d_v",
             Size::ValueWidth | Size::ConcatWidth => "H·d_v",
             Size::QueryWidth | Size::KeyWidth if self.query_width() != self.d_model => "H·d_k",
             Size::Model | Size::QueryWidth | Size::KeyWidth => "d_model",
-            Size::ValueHeads if self.is_differential && self.kv_heads < self.heads => "H_kv/2",
-            Size::ValueHeads | Size::OutputHeads if self.is_differential => "H/2",
+            Size::ValueHeads if self.is_differential() && self.kv_heads < self.heads => "H_kv/2",
+            Size::ValueHeads | Size::OutputHeads if self.is_differential() => "H/2",
             Size::KeyHeads | Size::ValueHeads if self.kv_heads < self.heads => "H_kv",
             Size::Heads | Size::KeyHeads | Size::ValueHeads | Size::OutputHeads => "H",
             Size::One => "1",
@@ -340,12 +342,13 @@ impl Sizes {
     /// Heads of the values: those of the keys, or one for each pair of them.
     #[must_use]
     pub fn value_heads(&self) -> usize {
-        self.paired(self.kv_heads)
+        self.kv_heads / self.per_output
     }
 
-    /// As many heads, or one for each pair of them.
-    fn paired(&self, heads: usize) -> usize {
-        if self.is_differential { heads / 2 } else { heads }
+    /// Whether pairs of heads have one output.
+    #[must_use]
+    pub fn is_differential(&self) -> bool {
+        self.per_output > 1
     }
 
     /// Whether queries are taken to the latent of keys and values.
@@ -365,11 +368,6 @@ impl Sizes {
     pub fn shared(&self) -> usize {
         self.heads / self.kv_heads.max(1)
     }
-}
-
-/// The features of a head's values where nothing says it: those of its queries, or of both queries of a pair.
-fn usual_v_head_dim(head_dim: usize, is_differential: bool) -> usize {
-    if is_differential { head_dim.saturating_mul(2) } else { head_dim }
 }
 
 #[cfg(test)]

@@ -250,11 +250,11 @@ impl<V> Program<V> {
         let word = &word.to_lowercase();
         let steps = || self.steps().iter().filter(|step| !step.name.row().is_inner);
         let is_function = |step: &&Step<V>| self.formula(step).starts_with(&format!("{word}("));
-        let titles = |step: &Step<V>| {
+        let in_all = |step: &Step<V>| {
             let name = step.name;
             Language::ALL.iter().map(move |language| language.within(|| name.title()))
         };
-        let titled = steps().flat_map(|step| titles(step).map(move |title| (title, step)));
+        let titled = steps().flat_map(|step| in_all(step).map(move |title| (title, step)));
         let titled = titled.filter(|(title, _)| title.to_lowercase().contains(word));
         let titled = titled.filter(|_| word.chars().count() > 1);
         let titled = titled.min_by_key(|(title, _)| title.len()).map(|(_, step)| step);

@@ -272,7 +272,7 @@ fn sinks(heads: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
 
 /// Pairs of heads whose weights are subtracted, where heads can be paired.
 fn differential(sizes: &Sizes) -> impl Strategy<Value = Option<(Settings, Vec<Entry>)>> + use<> {
-    let is_paired = sizes.heads % 2 == 0 && sizes.kv_heads % 2 == 0;
+    let is_paired = sizes.heads.is_multiple_of(2) && sizes.kv_heads.is_multiple_of(2);
     let head_dim = sizes.head_dim;
     let own = (0.05..0.95_f64, vec(-1.0..1.0_f32, 4 * head_dim), weighted(0.3, 1e-6..0.5_f64));
     weighted(0.4, own).prop_map(move |own| {

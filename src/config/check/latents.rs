@@ -44,7 +44,7 @@ fn absorbed(c: &Config) -> Result<()> {
         ("past", c.sizes.past_len > 0),
         ("add_zero_attn", c.sizes.has_zero_attn),
         ("kv_heads", c.sizes.kv_heads != c.sizes.heads),
-        ("lambda_init", c.sizes.is_differential),
+        ("lambda_init", c.sizes.is_differential()),
     ];
     if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
         let what = tr!("{name} is of the keys and values of heads, and absorb makes none", name);

@@ -51,7 +51,7 @@ pub(crate) fn check(c: &Config) -> Result<()> {
             tr!("{fix}: try kv_heads {heads}", fix, heads = would_divide(*kv_heads, *heads)),
         );
     }
-    if c.sizes.is_differential
+    if c.sizes.is_differential()
         && let Some((name, odd)) =
             [("heads", heads), ("kv_heads", kv_heads)].iter().find(|(_, size)| **size % 2 == 1)
     {

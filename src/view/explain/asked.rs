@@ -180,12 +180,11 @@ fn by_name<V>(
     let (mut index, mut missing) = (Vec::new(), None);
     for ((axis, own), (_, size)) in step.axes.iter().zip(whole.iter()) {
         let place = places.iter().find(|place| place.axis.as_deref() == Some(axis.name()));
-        index.push(match place {
-            Some(place) => number((step, whole), (axis, size), &place.at, &index, labels)?,
-            None => {
-                missing = missing.or(Some((axis, size)).filter(|_| own != 1));
-                0
-            }
+        index.push(if let Some(place) = place {
+            number((step, whole), (axis, size), &place.at, &index, labels)?
+        } else {
+            missing = missing.or(Some((axis, size)).filter(|_| own != 1));
+            0
         });
     }
     // What is given is looked at first.
