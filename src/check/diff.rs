@@ -54,8 +54,8 @@ fn with_its_mistake(report: Report, sides: [&Path; 2]) -> Report {
     }
     let is_small = |path: &Path| {
         let Ok(files) = Files::open(path) else { return false };
-        let sizes = files.infos().iter().map(|info| info.shape.iter().product::<usize>());
-        files.config().is_some() && sizes.sum::<usize>() <= NAMED
+        let counts = files.infos().iter().map(|info| info.shape.iter().product::<usize>());
+        files.config().is_some() && counts.sum::<usize>() <= NAMED
     };
     for path in sides.into_iter().filter(|path| is_small(path)) {
         let (flags, map) = (Settings::default(), NameMap::default());
