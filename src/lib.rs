@@ -127,8 +127,8 @@ pub mod foreign {
 pub mod check {
     #[doc(inline)]
     pub use ::check::{
-        Cause, Checked, Clue, Compared, Comparison, Diagnosis, Finding, NonFinite, Number,
-        OneSided, PaddedRows, Pairs, PerStep, Place, Report, Status, StepReport, Tolerance,
+        Cause, Checked, Clue, Compared, Comparison, Contradiction, Diagnosis, Finding, NonFinite,
+        Number, OneSided, PaddedRows, Pairs, PerStep, Place, Report, Status, StepReport, Tolerance,
         Tolerances, Verdict, check, checked, compared, diff, reports_json,
     };
 

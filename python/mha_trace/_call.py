@@ -52,7 +52,8 @@ class Call(Seen):
                 self._save_core(path)
                 return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}"]
             _files.write(path, arrays, about)
-        return _layer.positions_note(self, about)
+        others = [f"{self.name}: {one}" for one in self.differences]
+        return [*_layer.positions_note(self, about), *others]
 
     def _save_core(self, path: Path) -> None:
         core = self.core()

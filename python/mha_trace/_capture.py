@@ -69,6 +69,8 @@ class Capture:
         self._counts: Counter[str] = Counter()
         self._local = threading.local()
         self._positions: Any = None
+        # Whether whoever called the model said the positions; generate says them of itself.
+        self._is_told_positions = self._generates = False
 
     @property
     def stack(self) -> list[Frame]:
@@ -89,6 +91,10 @@ class Capture:
         """Watches these modules and the attention functions; ``undo`` puts all back."""
         import torch.nn.functional as functional
 
+        model = self.modules[""]
+        _replace(model, "forward", self._watch_model(model.forward), undo)
+        if hasattr(model, "generate"):
+            _replace(model, "generate", self._watch_generate(model.generate), undo)
         for path, module in watched.items():
             _replace(module, "forward", self._watch(path, module), undo)
         for module in rotary:
@@ -129,6 +135,26 @@ class Capture:
             return result
 
         return forward
+
+    def _watch_model(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            said = bound(original, args, kwargs).get("position_ids")
+            self._is_told_positions = said is not None and not self._generates
+            return original(*args, **kwargs)
+
+        return forward
+
+    def _watch_generate(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def generate(*args: Any, **kwargs: Any) -> Any:
+            before, self._generates = self._generates, kwargs.get("position_ids") is None
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._generates = before
+
+        return generate
 
     def _watch_positions(self, module: Any) -> Callable[..., Any]:
         original = module.forward
@@ -219,12 +245,21 @@ class Capture:
         call.layer = layer_of(frame.path, frame.module)
         call.index = self._counts[frame.path]
         self._counts[frame.path] += 1
-        said = frame.arguments.get("position_ids")
-        call.positions = kept(said) if hasattr(said, "detach") else self._positions
+        call.positions, call.positions_are_own = self._positions_of(frame)
         around = [module for path, module in self.modules.items() if _is_around(path, frame.path)]
         configs = [config_of([*around, frame.module]), config_of(around[:1])]
         call.configs = [config for at, config in enumerate(configs) if config and config not in configs[:at]]
         return call
+
+    def _positions_of(self, frame: Frame) -> tuple[Any, bool]:
+        """The positions that turned the heads, which the rotary module got, or else the block; and whether the model
+        made them itself."""
+        said = frame.arguments.get("position_ids")
+        said = kept(said) if hasattr(said, "detach") else None
+        turned = self._positions
+        if turned is None or (said is not None and said.shape[-1] != turned.shape[-1]):
+            turned = said
+        return turned, not self._is_told_positions
 
     def _other_kind(self, frame: Frame) -> str | None:
         """What the config calls the layer where that is no softmax attention, which has no steps to be seen."""
@@ -259,6 +294,7 @@ class Capture:
             call.is_borrowed = "memory" not in frame.kept and _borrows(frame)
             if "output" in call.tensors:
                 call.parameters = self.parameters.of(frame.path)
+                call.own_numbers, call.differences = self.parameters.facts(frame.path, frame.module)
         for outer in self.stack:
             outer.holds_calls = outer.holds_calls or bool(frame.calls)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from . import _flex
 from ._arrays import Array, as_array, is_array
 from ._binary import Error
 from ._call import Call
@@ -26,7 +27,8 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
     Its first three arguments are q, k, v: (batch, head, token, head_dim), or (batch, token, head, head_dim) if that is
     what gives the numbers. Of the others ``attn_mask`` (true where a query attends, or floats to add), ``scale``,
-    ``softcap``, ``is_causal`` and ``sinks`` are kept. It gives the heads' outputs, alone or first in a tuple; what it
+    ``softcap``, ``is_causal`` and ``sinks`` are kept, and FlexAttention's ``score_mod`` and ``block_mask`` as the bias,
+    the soft cap and the mask that they are. It gives the heads' outputs, alone or first in a tuple; what it
     gave is ``run.result``.
 
     >>> import mha_trace, torch
@@ -45,6 +47,7 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         if ours is None or value is None or value is False:
             continue
         tensors[ours] = _copy(value) if is_array(value) else as_array(float(value), name)
+    tensors.update(_of_places({**kwargs, **named}, *inputs[:2]))
     result = function(*args, **kwargs)
     out = result[0] if isinstance(result, (tuple, list)) else result
     name = getattr(function, "__name__", type(function).__name__)
@@ -52,6 +55,19 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         raise Error(f"error: {name} gave {type(out).__name__}\nhelp: it is to give the heads' outputs, alone or first")
     tensors["out"] = _copy(out)
     return Run([Call(name, None, 0, name, tensors)], result=result)
+
+
+def _of_places(arguments: dict[str, Any], query: Any, key: Any) -> dict[str, Array]:
+    """FlexAttention's functions of places, as a mask, a bias or a soft cap."""
+    block_mask, score_mod = arguments.get("block_mask"), arguments.get("score_mod")
+    found: dict[str, Any] = {}
+    mask = _flex.as_mask(block_mask, query, key) if block_mask is not None else None
+    bias, cap = _flex.modified(score_mod, query, key) if score_mod is not None else (None, None)
+    if cap is not None:
+        found["softcap"] = as_array(cap)
+    if bias is not None:
+        mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+    return found if mask is None else {**found, "attn_mask": _copy(mask)}
 
 
 def _copy(value: Any) -> Array:

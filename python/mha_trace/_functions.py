@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _flex
 from ._arrays import as_array
 from ._binary import Error
 from ._call import Call
@@ -44,8 +45,8 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     tensors["scale"] = _scalar(scale)
     if arguments.get("softcap") is not None:
         tensors["softcap"] = _scalar(arguments["softcap"])
-    if is_causal:
-        tensors["is_causal"] = _scalar(1.0)
+    if is_causal or mask is None:
+        tensors["is_causal"] = _scalar(bool(is_causal))
     if hasattr(arguments.get("s_aux"), "detach"):
         tensors["sinks"] = kept(arguments["s_aux"]).flatten()
     if hasattr(weights, "detach") and not ("sinks" in tensors and _sum_to_one(weights)):
@@ -61,10 +62,7 @@ def _mask(mask: Any, bias: Any, query: Any, key: Any) -> Any:
     if mask is not None and not hasattr(mask, "detach"):
         if not hasattr(mask, "mask_mod"):
             raise Error(f"error: a mask of type {type(mask).__name__} is not known")
-        from torch.nn.attention.flex_attention import create_mask
-
-        sizes = (query.shape[0], query.shape[1], query.shape[-2], key.shape[-2])
-        mask = create_mask(mask.mask_mod, *sizes, device=str(query.device))
+        mask = _flex.as_mask(mask, query, key)
     if mask is not None:
         mask = kept(mask)[..., : key.shape[-2]]
         mask = mask[None] if mask.dim() == 3 else mask

@@ -36,6 +36,8 @@ SEEN = (
 # Models with latents that turn pairs of features and give the first ones of all pairs in front, without a key that
 # says so.
 PAIRED = ("bailing_hybrid",)
+# What is added to scores that are blocked is this low at least.
+LOW = -1e4
 # Where a run begins.
 INPUTS = ("x", "memory", "memory_v")
 # What happens to keys in front of the cache, in order.
@@ -62,18 +64,42 @@ def layer(call: Seen, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     if about["config"].pop("queries", None):
         arrays.pop("mask", None)  # of the last query alone; it follows from the settings
     seen = _seen(call, given, about)
-    for name in {"q_rot", "q_scaled", "k_joined"} & set(seen):
+    for name in {"q_rot", "q_scaled", "k_joined", "k_cached"} & set(seen):
         seen[name] = _in_pairs(call, seen[name])
     if "output" not in seen:
         raise Error("error: the output of the layer was not seen")
     if past_keys(call) and not call.settings:
         _refuse_scaled_keys(call, given, about)
+    scale = seen.pop("scale", None)
     arrays.update(seen)
     # They were in files that are gone, and are in this one.
     for key in ("x", "weights", "prefix", "memory", "memory_v", "past", "attn_mask", "attn_mask_true"):
         about["config"].pop(key, None)
     about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
-    return {step["name"]: arrays[step["name"]] for step in about["steps"]}, about
+    kept = {step["name"]: arrays[step["name"]] for step in about["steps"]}
+    return {**kept, **_beside(call, scale, about)}, about
+
+
+def _beside(call: Seen, scale: Array | None, about: dict[str, Any]) -> dict[str, Array]:
+    """What the call was given and the settings state, too: a check tells it where the one contradicts the other."""
+    if call.settings:
+        return {}
+    found = {name: array for name in ("is_causal", "softcap") if (array := call.array(name)) is not None}
+    mask = call.array("attn_mask")
+    keys = call.tensors["memory"].shape[1] if _crosses(call) else past_keys(call) + call.tensors["x"].shape[1]
+    if mask is not None:
+        found.pop("is_causal", None)
+        if len(mask.shape) == 4 and mask.shape[-1] >= keys:
+            found["attn_mask"] = mask.map(lambda a: a[..., :keys])
+    if scale is not None:
+        found["scale"] = scale
+    needs = {"inv_freq": "rope", "qk_norm_eps": "qk_norm"}
+    numbers = {name: value for name, value in call.own_numbers.items() if about["config"].get(needs[name])}
+    found.update({name: as_array(value) for name, value in numbers.items()})
+    positions = None if _crosses(call) or call.positions_are_own else _own_positions(call)
+    if positions is not None and about["config"].get("rope") and not about["config"].get("positions"):
+        found["position_ids"] = as_array(positions)
+    return found
 
 
 def _is_of_others(call: Seen) -> bool:
@@ -117,7 +143,8 @@ def _with_config(call: Seen, stated: list[str], folder: Path) -> tuple[dict[str,
         model = [f"--model-config={path}", f"--prefix={call.prefix}", *layer_number, *stated]
         try:
             given, about = run_to_file([*model, "--queries=T-1..T"], folder)
-            places = _places(call, folder) if about["config"].get("rope") and not _crosses(call) else []
+            may_turn = about["config"].get("rope") and not _crosses(call) and _are_meant(call)
+            places = _places(call, folder) if may_turn else []
             if places:
                 model += places
                 given, about = run_to_file([*model, "--queries=T-1..T"], folder)
@@ -152,6 +179,7 @@ def _settings(call: Seen, folder: Path) -> list[str]:
     if past:
         names = {"k_past": "k_heads", "v_past": "v_heads"}
         cut = {name: as_array(call.tensors[of]).map(lambda a: a[:, :, :past]) for name, of in names.items()}
+        cut["k_past"] = _in_pairs(call, cut["k_past"])
         each = min(_repeats(array) for array in cut.values())
         _files.write(
             folder / "past.safetensors", {name: array.map(lambda a: a[:, ::each]) for name, array in cut.items()}
@@ -223,6 +251,22 @@ def _places(call: Seen, folder: Path) -> list[str]:
     return [f"--positions={folder / 'positions.safetensors'}:positions"]
 
 
+def _are_meant(call: Seen) -> bool:
+    """Whether positions are those that the model makes, of the tokens of a padded batch, or of documents one behind
+    the other that do not see each other: what the caller said may be wrong."""
+    positions = np.asarray(call.positions)
+    # Those of images have three numbers each.
+    if call.positions_are_own or hidden_keys(call) is not None or positions.ndim > 2:
+        return True
+    starts = np.flatnonzero(positions.reshape(-1, positions.shape[-1])[0] == 0)
+    mask = call.array("attn_mask")
+    if mask is None or len(starts) < 2 or mask.shape[-2] != positions.shape[-1]:
+        return False
+    numbers = mask.numpy()
+    seen = numbers if mask.code == "BOOL" else numbers > LOW
+    return not any(seen[..., start:, :start].any() for start in starts[1:])
+
+
 def _own_positions(call: Seen) -> np.ndarray[Any, Any] | None:
     tokens, past = call.tensors["x"].shape[1], past_keys(call)
     if call.positions is None or call.positions.shape[-1] != tokens:
@@ -261,7 +305,7 @@ def _filled(call: Seen, keys: Array) -> int:
     hidden, unseen = hidden_keys(call), np.zeros(keys.shape[2], bool)
     if hidden is not None:
         unseen[: hidden.shape[1]] = hidden.all(axis=0)
-    elif "is_causal" in call.tensors:
+    elif "is_causal" in call.tensors and call["is_causal"]:
         unseen[call.tensors["x"].shape[1] :] = True
     empty = unseen & ~keys.data.any(axis=(0, 1, 3))
     return int(np.flatnonzero(~empty).max(initial=-1)) + 1
@@ -273,8 +317,8 @@ def hidden_keys(call: Seen) -> np.ndarray[Any, Any] | None:
     if mask is None or len(mask.shape) != 4 or call.settings:
         return None
     numbers: Any = mask.numpy()
-    # Half of the lowest number: sums of masks are no higher than that, and biases not as low.
-    blocked = ~numbers if mask.code == "BOOL" else numbers <= np.finfo(numbers.dtype).min / 2
+    # The masks of 16-bit models add so much, and others far less; no bias of a key is as low for all queries.
+    blocked = ~numbers if mask.code == "BOOL" else numbers <= LOW
     hidden: Any = np.all(blocked, axis=(1, 2))
     return hidden if hidden.any() else None
 
@@ -312,10 +356,12 @@ def _seen(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> dict[st
         got.update((name, array) for name in fits[-1:] if array)
     made_scale = call.array("scale") is not None and "q_heads" in given
     factor = _scaled_before(call, given, about)
+    in_front = factor and any(_is_times(factor, got[one], given[one]) for one in got if one[0] in "qk")
     for name, array in got.items():
-        in_front = factor and any(_is_times(factor, got[one], given[one]) for one in got if one[0] in "qk")
         if name.startswith("v_") or (made_scale and not in_front):
             found[name] = array
+    if made_scale and not in_front:
+        found["scale"] = call.tensors["scale"]
     return found
 
 

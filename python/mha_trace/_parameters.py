@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 TABLE = "relative_position_bias_table"
+# The norm of queries and what norms call their ε.
+Q_NORMS = ("q_norm", "q_layernorm", "query_layernorm", "q_ln")
+EPS = ("variance_epsilon", "eps", "epsilon")
 
 
 class Parameters:
@@ -14,6 +18,8 @@ class Parameters:
         self._model = model
         self._tensors: dict[str, dict[str, Any]] = {}
         self._copies: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._facts: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        self._rotary: list[Any] | None = None
 
     def of(self, path: str) -> dict[str, Any]:
         """Those of the block at ``path``, and the biases of relative positions, which may stand outside of it."""
@@ -38,9 +44,20 @@ class Parameters:
             self._copies[path] = (version, copies)
         return self._copies[path][1]
 
+    def facts(self, path: str, block: Any) -> tuple[dict[str, Any], list[str]]:
+        """The block's own numbers, and where it differs from its config. Models are looked through once."""
+        if self._rotary is None:
+            self._rotary = [part for part in self._model.modules() if is_rotary(part)]
+        if path not in self._facts:
+            self._facts[path] = (own_numbers(block), differences(block))
+        numbers, others = self._facts[path]
+        if len(self._rotary) == 1:
+            numbers = {**numbers, "inv_freq": self._rotary[0].inv_freq.detach().to("cpu", copy=True)}
+        return numbers, others
+
     def forget(self) -> None:
         """Lets go of the model."""
-        self._model = None
+        self._model = self._rotary = None
         self._tensors.clear()
         self._copies.clear()
 
@@ -49,3 +66,45 @@ def _shared(name: str, path: str) -> int:
     """How many parts of two names are the same from the start."""
     pairs = list(zip(name.split("."), path.split(".")))
     return next((at for at, (one, other) in enumerate(pairs) if one != other), len(pairs))
+
+
+def is_rotary(module: Any) -> bool:
+    """Whether a module holds the frequencies by which a model turns."""
+    return "Rotary" in type(module).__name__ and hasattr(getattr(module, "inv_freq", None), "detach")
+
+
+def own_numbers(block: Any) -> dict[str, Any]:
+    """What a block's modules hold that its config says, too: the ε of its norms."""
+    norms = [part for name, part in block.named_modules() if name.rpartition(".")[2] in Q_NORMS]
+    found = [getattr(norm, key) for norm in norms for key in EPS if isinstance(getattr(norm, key, None), float)]
+    return {"qk_norm_eps": found[0]} if found else {}
+
+
+def differences(block: Any) -> list[str]:
+    """What a block of transformers holds in another way than a new one of its config: numbers, and which parameters."""
+    import torch
+
+    names = list(inspect.signature(type(block)).parameters)
+    # What it was made with is known where it holds all of it.
+    if "config" not in names or not all(hasattr(block, name) for name in names):
+        return []
+    try:
+        with torch.device("meta"):
+            new = type(block)(**{name: getattr(block, name) for name in names})
+    except Exception:
+        return []  # It is made in another way.
+    found = []
+    own, other = dict(block.named_parameters()), dict(new.named_parameters())
+    for name in sorted(own.keys() | other.keys()):
+        shapes = [tuple(side[name].shape) if name in side else None for side in (other, own)]
+        if shapes[0] != shapes[1]:
+            said = ["none" if shape is None else str(list(shape)) for shape in shapes]
+            found.append(f"{name} is {said[1]}, and its config says {said[0]}")
+    parts = dict(new.named_modules())
+    for name, part in block.named_modules():
+        for key, value in vars(part).items():
+            is_number = isinstance(value, (int, float)) and not key.startswith("_") and key != "training"
+            stated = vars(parts[name]).get(key, value) if name in parts and is_number else value
+            if is_number and stated != value:
+                found.append(f"{f'{name}.' if name else ''}{key} is {value}, and its config says {stated}")
+    return found

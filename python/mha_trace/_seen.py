@@ -47,6 +47,11 @@ class Seen:
     configs: list[dict[str, Any]] = field(default_factory=list, repr=False)
     parameters: dict[str, Any] = field(default_factory=dict, repr=False)
     positions: Any = field(default=None, repr=False)
+    # Whether the model made its positions itself, and nobody called it with them.
+    positions_are_own: bool = True
+    # What its modules hold that its config says, too, and where they differ from it.
+    own_numbers: dict[str, Any] = field(default_factory=dict, repr=False)
+    differences: list[str] = field(default_factory=list, repr=False)
     dropout: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     problem: str = ""

@@ -39,7 +39,7 @@ def test_port_to_numpy(tmp_path):
 def test_check_llama_layer(tmp_path):
     said = run([EXAMPLES / "check_llama_layer.py"], tmp_path)
     assert said.count(": same, 9 steps compared") == 4
-    assert "known mistake scale-missing" in said
+    assert "contradiction: scale was stated as 0.35355" in said
 
 
 @pytest.mark.torch

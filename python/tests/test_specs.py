@@ -35,8 +35,8 @@ CORE = {"aimv2-vision": "head"}
 # text model tells it that nothing is causal and leaves the mask to it, and the cross attention does not tell it that
 # nothing is, where there is no mask of the images.
 FOUND = {
-    ("aimv2-text", "sdpa"): (r"encoder\.layers", "the mask is built and never applied"),
-    ("mllama-text", "sdpa"): (r"cross_attn", "weights: keys after the query are blocked as well"),
+    ("aimv2-text", "sdpa"): (r"encoder\.layers", "mask was stated as causal; recorded is none, in is_causal"),
+    ("mllama-text", "sdpa"): (r"cross_attn", "mask was stated as none; recorded is causal, in is_causal"),
 }
 # What a config does not say.
 SETTINGS = {("falcon-alibi-eager", "eager"): {"alibi_form": "falcon-eager"}}

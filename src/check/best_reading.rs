@@ -1,7 +1,10 @@
 //! Which reading of a file is taken?
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::contradiction::{as_recorded, hides_more};
+use super::endings::other_endings;
 use super::reading::Reading;
 use super::readings::readings;
 use super::recomputed::{Recomputed, recompute};
@@ -125,11 +128,17 @@ pub fn understood(record: &Record, flags: &Settings) -> Result<Recomputed> {
 fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Likely> {
     preset_says_something(record, flags)?;
     let (mut found, mut trivial, mut refused) = (Vec::new(), Vec::new(), None);
-    for mut reading in readings(record, flags)? {
+    let mut left: VecDeque<Reading> = readings(record, flags)?.into();
+    while let Some(mut reading) = left.pop_front() {
+        // What was stated is not the file's mask where that hides more.
+        if reading.brings_mask() && hides_more(&reading)? {
+            reading = reading.without_mask();
+        }
         // The settings can tell that a reading is not meant, as those of so many items do.
         let run = match reading.run() {
             Ok(run) => run,
             Err(error) => {
+                left.extend(as_recorded(&reading, None)?);
                 refused = refused.or(Some(error));
                 continue;
             }
@@ -137,13 +146,25 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
         seed_says_something(flags, &run)?;
         match recompute(reading.clone(), run, tolerances, Orders::Any) {
             Ok(recomputed) if recomputed.is_trivial && !recomputed.may_be_single_tokens() => {}
+            // What was recorded contradicts nothing that gives the numbers as well.
+            Ok(recomputed)
+                if !recomputed.contradictions.is_empty()
+                    && found.iter().any(|other: &Tried| other.recomputed.is_same()) => {}
             // One that leaves tensors aside may be the same for not having understood them.
-            Ok(recomputed) if recomputed.is_same() && recomputed.unmatched.is_empty() => {
+            Ok(recomputed)
+                if recomputed.is_same()
+                    && (recomputed.unmatched.is_empty() || reading.is_tentative) =>
+            {
                 let likeliest = vec![recomputed];
                 return Ok(Likely { likeliest, plain: Vec::new(), trivial: Vec::new() });
             }
             Ok(recomputed) if recomputed.is_trivial => trivial.push(recomputed),
-            Ok(recomputed) => found.push(Tried { reading, recomputed, apart: Vec::new() }),
+            Ok(_) if reading.is_tentative => {}
+            Ok(recomputed) => {
+                left.extend(other_endings(&reading)?);
+                left.extend(as_recorded(&reading, Some(&recomputed))?);
+                found.push(Tried { reading, recomputed, apart: Vec::new() });
+            }
             Err(error) if found.is_empty() => return Err(error),
             Err(_) => {}
         }

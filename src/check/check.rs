@@ -109,6 +109,7 @@ fn checked_whole(
         is_trivial,
         padded_rows,
         diagnosis,
+        contradictions,
         ..
     } = found;
     let is_of_run = |name: &str| {
@@ -153,6 +154,7 @@ fn checked_whole(
     let report = Report {
         has_unchecked_gradients: is_unchecked && !tolerances.ignores_gradients,
         labels: run.config().labels(),
+        contradictions,
         diagnosis,
         non_finite,
         read_as,

@@ -109,3 +109,18 @@ pub enum Pairs {
     /// They, or mistakes without a name, would have taken about so long, which is too long.
     TooLong(Duration),
 }
+
+/// What was recorded, against what was stated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The setting that states it.
+    pub setting: &'static str,
+    /// The first step that it makes another.
+    pub step: Name,
+    /// What was stated.
+    pub stated: String,
+    /// What was recorded.
+    pub recorded: String,
+    /// Both in a sentence.
+    pub summary: String,
+}

@@ -36,22 +36,64 @@ pub fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
     ])
 }
 
-/// Which keys a query may not see.
-type Blocks<'b> = &'b dyn Fn(usize, usize) -> bool;
-
-/// What a mask that a file brings is, in words.
+/// What a mask is, in words, true where it blocks; keys that it hides from every query are padding beside that.
 ///
 /// # Errors
 /// If candle fails.
 pub fn told_mask(mask: &Tensor) -> Result<String> {
     let [queries, keys] = *mask.dims().last_chunk::<2>().unwrap_or(&[1, 1]);
-    let cells = mask.flatten_all()?.to_vec1::<u8>()?;
-    let all = |is_blocked: &dyn Fn(usize, usize) -> bool| {
-        let expected = |at: usize| is_blocked(at / keys % queries, at % keys);
-        cells.iter().enumerate().all(|(at, cell)| (*cell != 0) == expected(at))
+    let cells: Vec<bool> =
+        mask.flatten_all()?.to_vec1::<u8>()?.into_iter().map(|cell| cell != 0).collect();
+    if let Some(told) = usual(&cells, queries, keys) {
+        return Ok(told);
+    }
+    let by_rows = cells
+        .chunks(keys * queries)
+        .all(|item| item.chunks(keys).all(|row| Some(row) == item.chunks(keys).next()));
+    let blocked = cells.iter().filter(|cell| **cell).count();
+    if by_rows {
+        let of_keys = tr!(
+            "one of keys alone, the same for every query ({blocked} of {cells} cells)",
+            blocked,
+            cells = cells.len()
+        );
+        return Ok(lengths(&cells, queries, keys).unwrap_or(of_keys));
+    }
+    let (shown, hidden) = without_padding(&cells, queries, keys);
+    if hidden > 0
+        && let Some(told) = usual(&shown, queries, keys)
+    {
+        return Ok(tr!("{told}, with {hidden} keys of padding", told, hidden));
+    }
+    Ok(tr!(
+        "none of the usual ones: it blocks {blocked} of {cells} cells",
+        blocked,
+        cells = cells.len()
+    ))
+}
+
+/// A mask that shows the first keys of every item, in words.
+fn lengths(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
+    let length = |item: &[bool]| {
+        let row = item.get(..keys)?;
+        let length = row.iter().take_while(|cell| !**cell).count();
+        row.iter().skip(length).all(|cell| *cell).then(|| length.to_string())
     };
+    let all: Option<Vec<String>> = cells.chunks((queries * keys).max(1)).map(length).collect();
+    all.map(|all| tr!("lengths {lengths}", lengths = all.join(",")))
+}
+
+/// Which keys a query may not see.
+type Blocks<'b> = &'b dyn Fn(usize, usize) -> bool;
+
+/// A mask of the usual forms, in words.
+fn usual(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
     // Behind a cache the last query sees the last key.
     let seen = |query: usize| query + keys.saturating_sub(queries);
+    let all = |is_blocked: &dyn Fn(usize, usize) -> bool| {
+        let expected = |at: usize| is_blocked(at / keys % queries, at % keys);
+        cells.iter().enumerate().all(|(at, cell)| *cell == expected(at))
+    };
     let known: [(&str, Blocks); 7] = [
         (tr!("none: it blocks nothing"), &|_, _| false),
         ("causal", &|query, key| key > seen(query)),
@@ -63,24 +105,44 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
         (tr!("a reversed causal one: it blocks the past"), &|query, key| key < seen(query)),
         (tr!("causal, aligned to the first query and key"), &|query, key| key > query),
     ];
-    let found = known.iter().find(|(_, is_blocked)| all(*is_blocked));
-    let blocked = cells.iter().filter(|cell| **cell != 0).count();
-    let by_rows = cells
-        .chunks(keys * queries)
-        .all(|item| item.chunks(keys).all(|row| Some(row) == item.chunks(keys).next()));
-    Ok(match found {
-        Some((told, _)) => (*told).to_owned(),
-        None if by_rows => tr!(
-            "one of keys alone, the same for every query ({blocked} of {cells} cells)",
-            blocked,
-            cells = cells.len()
-        ),
-        None => tr!(
-            "none of the usual ones: it blocks {blocked} of {cells} cells",
-            blocked,
-            cells = cells.len()
-        ),
-    })
+    if let Some((told, _)) = known.iter().find(|(_, is_blocked)| all(*is_blocked)) {
+        return Some((*told).to_owned());
+    }
+    // The numbers of the others are read off the first row and the last one.
+    let row = |query: usize| cells.get(query * keys..(query + 1) * keys);
+    let visible = |query: usize| row(query).map(|row| row.iter().filter(|cell| !**cell).count());
+    let (first, last) = (visible(0)?, visible(queries.checked_sub(1)?)?);
+    if all(&|query, key| key > seen(query) || key + last <= seen(query)) {
+        return Some(tr!("causal with a window of {last}", last));
+    }
+    if all(&|query, key| key > seen(query) + first.saturating_sub(1) || key + first <= seen(query))
+    {
+        return Some(tr!("a window of {first} to both sides", first));
+    }
+    if all(&|query, key| key > seen(query) && key >= first) {
+        return Some(tr!("causal behind a prefix of {first} keys, which all see", first));
+    }
+    let shift = first.checked_sub(1 + seen(0))?;
+    all(&|query, key| key > seen(query) + shift)
+        .then(|| tr!("causal, but for the next {shift} keys, which are seen", shift))
+}
+
+/// The cells with the keys shown that no query of an item sees, and how many those are. Queries that are such keys are shown
+/// what the others of their row are.
+fn without_padding(cells: &[bool], queries: usize, keys: usize) -> (Vec<bool>, usize) {
+    let (mut shown, mut hidden) = (cells.to_vec(), 0);
+    let seen = |query: usize| query + keys.saturating_sub(queries);
+    for plane in shown.chunks_mut((queries * keys).max(1)) {
+        for key in 0..keys {
+            if plane.iter().skip(key).step_by(keys).all(|cell| *cell) {
+                hidden += 1;
+                for (query, cell) in plane.iter_mut().skip(key).step_by(keys).enumerate() {
+                    *cell = key > seen(query);
+                }
+            }
+        }
+    }
+    (shown, hidden)
 }
 
 /// Whether a boolean mask, true where a query attends, lets some query attend to no key.

@@ -4,7 +4,7 @@ use candle_core::DType;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use super::finding::{Diagnosis, Finding, Pairs};
+use super::finding::{Contradiction, Diagnosis, Finding, Pairs};
 use super::non_finite::{NonFinite, Place};
 use super::report::Report;
 use super::step_report::StepReport;
@@ -21,7 +21,9 @@ impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let nothing = Diagnosis::default();
         let diagnosis = self.diagnosis.as_ref().unwrap_or(&nothing);
-        let findings: Vec<Value> = diagnosis.findings.iter().flat_map(finding).collect();
+        let contradictions = self.contradictions.iter().map(|found| json!(found));
+        let findings = diagnosis.findings.iter().flat_map(finding);
+        let findings: Vec<Value> = contradictions.chain(findings).collect();
         let mut keys = serializer.serialize_map(None)?;
         keys.serialize_entry("path", &self.path)?;
         keys.serialize_entry("verdict", self.verdict().name())?;
@@ -47,6 +49,9 @@ impl Serialize for Report {
             keys.serialize_entry("padded_rows", padded)?;
         }
         keys.serialize_entry("diagnosis", &findings)?;
+        if let Some(file) = &self.diagnosed {
+            keys.serialize_entry("diagnosed", file)?;
+        }
         keys.serialize_entry("unexplained", &diagnosis.unexplained)?;
         let clues = diagnosis.clues.iter();
         let clues = clues.map(|clue| json!({ "step": clue.step, "summary": clue.summary }));
@@ -151,5 +156,23 @@ impl Serialize for StepReport {
             keys.serialize_entry("shapes", &[left, right])?;
         }
         keys.end()
+    }
+}
+
+/// The kind of such a finding, and its id.
+const CONTRADICTION: &str = "contradiction";
+
+impl Serialize for Contradiction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        json!({
+            "id": CONTRADICTION,
+            "step": self.step,
+            "summary": self.summary,
+            "kind": CONTRADICTION,
+            "parameter": self.setting,
+            "meant": self.stated,
+            "found": self.recorded,
+        })
+        .serialize(serializer)
     }
 }

@@ -66,7 +66,7 @@ impl ModuleCall {
         record.entries = entries.map(|(_, entry)| entry).collect();
         join_masks(&mut record)?;
         let mut settings = flags.clone();
-        settings.mask.get_or_insert(Mask::None);
+        settings.mask.get_or_insert(Mask::Recorded);
         settings.mask_fill.get_or_insert(Fill(f64::NEG_INFINITY));
         let is_own = |entry: &Entry| ITS_OWN.contains(&last_segment(&entry.name));
         let is_certain = flags.weights.is_some() || record.entries.iter().any(is_own);

@@ -3,11 +3,12 @@
 
 use candle_core::Tensor;
 
+use super::finding::Contradiction;
 use super::found_masks::{has_nan, leaves_rows_empty};
 use base::error::{Error, Result};
 use config::{EmptyRow, Fill, Mask, Settings, Start};
 use file::{Entry, Record};
-use foreign::{self, FoundMask, Match, Unmatched, meanings};
+use foreign::{self, Evidence, FoundMask, Match, Unmatched, meanings};
 use program::{Name, Role};
 use run::{Run, Sources};
 
@@ -22,6 +23,8 @@ pub struct Draft {
     pub matches: Vec<Match>,
     /// What was left out.
     pub unmatched: Vec<Unmatched>,
+    /// What the file says of settings that are stated.
+    pub evidence: Vec<Evidence>,
 }
 
 /// A way to understand a file.
@@ -42,8 +45,16 @@ pub struct Reading {
     /// Whether every item of X has one token here, and nothing says so: attention does nothing then, and whatever it lacks
     /// seems right.
     pub is_trivial: bool,
-    /// Whether the file brings a mask under the name of an argument.
-    pub brings_mask: bool,
+    /// The mask that the file brings.
+    pub mask: Option<FoundMask>,
+    /// What the file says of settings that are stated.
+    pub evidence: Vec<Evidence>,
+    /// The frequencies that the file says a module had.
+    pub freqs: Option<Entry>,
+    /// Where this reading goes by what was recorded, and not by what was stated.
+    pub contradictions: Vec<Contradiction>,
+    /// Whether it is meant only if nothing is wrong in it.
+    pub is_tentative: bool,
 }
 
 impl Draft {
@@ -52,7 +63,7 @@ impl Draft {
     /// # Errors
     /// If the tensors contradict the settings, or candle fails.
     pub fn reading(self, mask: Option<FoundMask>) -> Result<Reading> {
-        let Self { record, settings, mut matches, unmatched } = self;
+        let Self { record, settings, mut matches, unmatched, evidence } = self;
         let (mut settings, mut sources) = Sources::of_record(&record, &settings)?;
         matches.extend(sources.matches().iter().cloned());
         if settings.mask_fill.is_none()
@@ -65,7 +76,7 @@ impl Draft {
                 matches.push(Match::as_it_is("mask_fill", tensor).read(how));
             }
         }
-        let brings_mask = mask.is_some();
+        let found = mask.clone();
         if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
             let says_else = settings.mask_fill.is_some() || settings.empty_rows.is_some();
@@ -88,12 +99,60 @@ impl Draft {
             unmatched,
             tokens_first,
             is_trivial,
-            brings_mask,
+            mask: found,
+            evidence,
+            freqs: None,
+            contradictions: Vec::new(),
+            is_tentative: false,
         })
     }
 }
 
 impl Reading {
+    /// Whether the file brings a mask under the name of an argument, which is in the run.
+    pub fn brings_mask(&self) -> bool {
+        self.mask.is_some() && self.settings.attn_mask.is_some()
+    }
+
+    /// The same without the mask that the file brings.
+    #[must_use]
+    pub fn without_mask(self) -> Self {
+        let settings = Settings { attn_mask: None, attn_mask_true: None, ..self.settings };
+        let matches = self.matches.into_iter().filter(|taken| taken.step != "attn_mask").collect();
+        let sources = self.sources.without_mask();
+        Self { settings, sources, matches, ..self }
+    }
+
+    /// The same with the mask that the file brings as all that says which keys are seen.
+    #[must_use]
+    pub fn under_its_mask(self) -> Self {
+        let Some(FoundMask { name, mask, how }) = self.mask.clone() else { return self };
+        let mut whole = self.without_mask();
+        whole.matches.push(Match::as_it_is("mask", &name).read(how));
+        whole.sources = whole.sources.with_mask(mask);
+        let settings = Settings {
+            mask: Some(Mask::Recorded),
+            attn_mask: Some(name.into()),
+            causal_align: None,
+            window: None,
+            chunk: None,
+            key_mask: None,
+            lengths: None,
+            segments: None,
+            key_segments: None,
+            ..whole.settings
+        };
+        Self { settings, ..whole }
+    }
+
+    /// The run of these settings as they are.
+    ///
+    /// # Errors
+    /// If the settings contradict the tensors, or nothing tells the number of heads.
+    pub fn run_as_it_is(&self) -> Result<Run> {
+        Run::new(&self.decided()?, self.sources.clone())
+    }
+
     /// The run, not yet started.
     ///
     /// # Errors
@@ -101,7 +160,7 @@ impl Reading {
     pub fn run(&mut self) -> Result<Run> {
         let settings = self.decided()?;
         let run = Run::new(&settings, self.sources.clone())?;
-        if !self.brings_mask || !run.covers_positions()? {
+        if !self.brings_mask() || !run.covers_positions()? {
             return Ok(run);
         }
         let how = tr!("it blocks what the masks between positions do: it is the whole mask");
@@ -109,6 +168,41 @@ impl Reading {
         let mask = Some(Mask::None);
         let whole = Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
         Run::new(&whole, self.sources.clone())
+    }
+
+    /// The number of heads that recorded tensors have.
+    ///
+    /// # Errors
+    /// If the settings pick no such queries.
+    pub fn recorded_heads(&self) -> Result<Option<usize>> {
+        if self.sources.start() == Some(Start::Heads) {
+            let queries = self.sources.tensor(Name::QHeads).map(Tensor::dims);
+            return Ok(queries.and_then(|dims| dims.get(1).copied()));
+        }
+        self.heads_of_scores()
+    }
+
+    /// The number of heads of recorded scores and weights.
+    fn heads_of_scores(&self) -> Result<Option<usize>> {
+        let settings = &self.settings;
+        let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
+        let ((&[batch, tokens, ..], &[width, ..], _) | (_, _, &[batch, tokens, width])) =
+            (dims(Name::X), dims(Name::WQ), dims(Name::Q))
+        else {
+            return Ok(None);
+        };
+        let queries = match settings.queries {
+            Some(queries) => queries.of(tokens)?.count,
+            None => tokens,
+        };
+        let own = [Name::Memory, Name::K].into_iter().find_map(|name| dims(name).get(1).copied());
+        let own = own.unwrap_or(tokens);
+        let added = [settings.add_bias_kv, settings.add_zero_attn]
+            .map(|is_set| usize::from(is_set == Some(true)));
+        let bias = usize::from(settings.add_bias_kv.is_none() && self.sources.has(Name::BiasK));
+        let past = dims(Name::KPast).get(2).copied().unwrap_or(0);
+        let keys = own.saturating_add(past).saturating_add(added.iter().sum::<usize>() + bias);
+        Ok(foreign::heads(&self.record, [batch, queries, keys], width))
     }
 
     /// The settings, with the number of heads that the tensors tell where nothing states it.
@@ -120,24 +214,12 @@ impl Reading {
             return Ok(settings);
         }
         let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
-        let (&[batch, tokens, ..], &[width, ..]) = (dims(Name::X), dims(Name::WQ)) else {
-            return Ok(settings);
-        };
+        let &[width, ..] = dims(Name::WQ) else { return Ok(settings) };
         let by_size = |size: &usize| width.checked_div(*size).filter(|heads| heads * size == width);
         let of_norm = dims(Name::WQNorm).last().and_then(by_size);
-        let queries = match settings.queries {
-            Some(queries) => queries.of(tokens)?.count,
-            None => tokens,
-        };
-        let own = dims(Name::Memory).get(1).copied().unwrap_or(tokens);
-        let added = [settings.add_bias_kv, settings.add_zero_attn]
-            .map(|is_set| usize::from(is_set == Some(true)));
-        let bias = usize::from(settings.add_bias_kv.is_none() && self.sources.has(Name::BiasK));
-        let past = dims(Name::KPast).get(2).copied().unwrap_or(0);
-        let keys = own.saturating_add(past).saturating_add(added.iter().sum::<usize>() + bias);
-        let told = || foreign::heads(&self.record, [batch, queries, keys], width);
         let stated = settings.head_dim.as_ref().and_then(by_size);
-        let heads = stated.or(of_norm).or_else(told).ok_or_else(|| {
+        let told = self.heads_of_scores()?;
+        let heads = stated.or(of_norm).or(told).ok_or_else(|| {
             let what =
                 tr!("no tensor tells how many heads the {width} features are split into", width);
             Error::config(what, "pass `heads=N`")

@@ -11,8 +11,8 @@ use base::error::Result;
 use config::{End, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Inputs, Match, Unmatched, find_inputs, find_qkv, last_segment, meanings,
-    take_arguments, take_gradients, take_mask,
+    Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_qkv, last_segment, meanings,
+    take_arguments, take_evidence, take_gradients, take_mask,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -71,20 +71,13 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     let prefix = flags.prefix.clone().filter(|_| flags.weights.as_ref().or(own).is_some());
     let flags_beside = Settings { prefix, ..flags.clone() };
     if record.config.is_some() {
-        let (settings, sources) = Sources::of_record(record, &flags_beside)?;
-        return Ok(vec![Reading {
-            record: record.clone(),
-            settings,
-            sources,
-            matches: Vec::new(),
-            unmatched: Vec::new(),
-            tokens_first: false,
-            is_trivial: false,
-            brings_mask: false,
-        }]);
+        return Ok(vec![stating_its_run(record.clone(), &flags_beside)?]);
     }
     let Inputs { record, matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
-    let mut draft = Draft { record, settings: flags_beside, matches, unmatched };
+    let settings = flags_beside;
+    let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
+    let stated = draft.settings.clone();
+    draft.evidence = take_evidence(&mut draft.record, |setting| setting.is_set(&stated))?;
     bring_steps(&draft.record, &mut draft.settings);
     take_positions(&mut draft)?;
     if starts_behind_inputs(&draft.record, &draft.settings) {
@@ -99,6 +92,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     }
     if draft.settings.end.is_none() && ends_before_output(&draft.record, &draft.settings) {
         draft.settings.end = Some(End::Concat);
+        draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
     let mut all = under_each_mask(draft, caller)?;
@@ -106,6 +100,44 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         reading.settings.heads = reading.settings.heads.or(heads);
     }
     in_each_order(all, &settings)
+}
+
+/// The one way to understand a file that states its run: what it has beside the run's steps, arguments of functions and
+/// their masks, says the same once more, or contradicts it.
+fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
+    let mut evidence = take_evidence(&mut record, |_| true)?;
+    let positions = entry_of_positions(&record);
+    if let Some(entry) = positions.map(|at| record.entries.remove(at)) {
+        evidence.push(Evidence::of(POSITIONS, &entry, positions_in(&entry.tensor)?.to_string()));
+    }
+    let is_of_module = |entry: &Entry| last_segment(&entry.name) == "inv_freq";
+    let freqs = record.entries.iter().position(is_of_module);
+    let freqs = freqs.map(|at| record.entries.remove(at));
+    let mask = take_mask(&mut record, Caller::Core)?.into_iter().next();
+    let (settings, sources) = Sources::of_record(&record, flags)?;
+    Ok(Reading {
+        record,
+        settings,
+        sources,
+        matches: Vec::new(),
+        unmatched: Vec::new(),
+        tokens_first: false,
+        is_trivial: false,
+        mask,
+        evidence,
+        freqs,
+        contradictions: Vec::new(),
+        is_tentative: false,
+    })
+}
+
+/// The setting that says what `position_ids` do.
+const POSITIONS: &str = "positions";
+
+/// Where a file has positions under the name that models of transformers have for them.
+fn entry_of_positions(record: &Record) -> Option<usize> {
+    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("position_ids");
+    record.entries.iter().position(is_it)
 }
 
 /// The readings of a file under each mask that it may mean, the likeliest first.
@@ -194,11 +226,24 @@ fn starts_behind_inputs(record: &Record, flags: &Settings) -> bool {
     }
 }
 
-/// Whether a file has neither the output projection's weight nor its result.
+/// Whether a file lacks the output projection's weight.
 fn ends_before_output(record: &Record, flags: &Settings) -> bool {
+    let may_draw = flags.seed.is_some() || flags.preset.is_some();
     let is_output = |entry: &Entry| meanings(&entry.name) == [Name::Output];
     let has_weight = flags.weights.is_some() || record.tensor(Name::WO.as_str()).is_some();
-    !has_weight && !record.entries.iter().any(is_output)
+    !(has_weight || may_draw && record.entries.iter().any(is_output))
+}
+
+/// Takes the output of a module without an output projection as the heads side by side.
+fn output_as_heads(record: &mut Record) -> Option<Match> {
+    if record.tensor(Name::Concat.as_str()).is_some() {
+        return None;
+    }
+    let is_output = |entry: &&mut Entry| meanings(&entry.name) == [Name::Output];
+    let entry = record.entries.iter_mut().find(is_output)?;
+    let name = std::mem::replace(&mut entry.name, Name::Concat.to_string());
+    let how = tr!("of a module that has no output projection");
+    Some(Match::as_it_is(Name::Concat, name).read(how))
 }
 
 /// Whether recorded scores or weights show that X has one token for each item.
@@ -252,15 +297,16 @@ fn bring_steps(record: &Record, settings: &mut Settings) {
 /// # Errors
 /// If they are no positions.
 fn take_positions(draft: &mut Draft) -> Result<()> {
-    let Draft { record, settings, matches, unmatched } = draft;
-    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("position_ids");
-    let Some(at) = record.entries.iter().position(is_it) else { return Ok(()) };
-    let Entry { name: tensor, tensor: numbers, .. } = record.entries.remove(at);
+    let Draft { record, settings, matches, unmatched, evidence } = draft;
+    let Some(at) = entry_of_positions(record) else { return Ok(()) };
+    let entry = record.entries.remove(at);
+    let Entry { name: tensor, tensor: numbers, .. } = entry.clone();
     let mut left_out = |why: &str| {
         unmatched.push(Unmatched { tensor: tensor.clone(), why: why.to_owned() });
         Ok(())
     };
     if settings.positions.is_some() || settings.rope_offset.is_some() {
+        evidence.push(Evidence::of(POSITIONS, &entry, positions_in(&numbers)?.to_string()));
         return left_out(tr!("the settings say the positions"));
     }
     if settings.rope.is_none() && settings.q_temperature.is_none() {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use candle_core::Tensor;
+use candle_core::{D, DType, Tensor};
 
 use super::agreement::Agreement;
 use super::diagnose::Case;
-use super::finding::Diagnosis;
+use super::finding::{Contradiction, Diagnosis};
 use super::half::half;
 use super::padding::{PaddedRows, Padding};
 use super::products::Lowered;
@@ -15,6 +15,7 @@ use super::reading::Reading;
 use super::readings::readings;
 use super::scope::where_seen;
 use super::step_report::{Status, StepReport};
+use super::thresholds::WEIGHTLESS;
 use super::tolerance::Tolerances;
 use base::error::Result;
 use config::Settings;
@@ -39,6 +40,8 @@ pub struct Recomputed {
     padding: Option<Padding>,
     pub padded_rows: Option<PaddedRows>,
     pub diagnosis: Option<Diagnosis>,
+    /// Where this goes by what was recorded, and not by what was stated.
+    pub contradictions: Vec<Contradiction>,
 }
 
 impl Recomputed {
@@ -151,7 +154,10 @@ pub fn recompute(
     tolerances: &Tolerances,
     orders: Orders,
 ) -> Result<Recomputed> {
-    let Reading { record, matches, mut unmatched, tokens_first, is_trivial, .. } = reading;
+    let fill_is_open = reading.settings.mask_fill.is_none() && reading.record.config.is_none();
+    let Reading {
+        record, matches, mut unmatched, tokens_first, is_trivial, contradictions, ..
+    } = reading;
     let trace = run.trace()?;
     let is_read = |taken: &Match| {
         let parameter = Name::named(&taken.step).filter(|name| name.role() == Role::Parameter);
@@ -179,8 +185,8 @@ pub fn recompute(
         let Some(recorded) = named.record.tensor(name) else { continue };
         let filled = padding.as_ref().map(|left| left.replaced(step, recorded, &step.value));
         let filled = filled.transpose()?.flatten();
-        let (report, seen) =
-            compared(&trace, step, filled.as_ref().unwrap_or(recorded), tolerances)?;
+        let recorded = filled.as_ref().unwrap_or(recorded);
+        let (report, seen) = compared(&trace, step, recorded, fill_is_open, tolerances)?;
         if let Some(other) = seen.or(filled) {
             named.record.replace(name, other);
         }
@@ -210,6 +216,7 @@ pub fn recompute(
         padding,
         padded_rows,
         diagnosis: None,
+        contradictions,
     })
 }
 
@@ -230,6 +237,7 @@ fn compared(
     trace: &Trace,
     step: &Step,
     recorded: &Tensor,
+    fill_is_open: bool,
     tolerances: &Tolerances,
 ) -> Result<(StepReport, Option<Tensor>)> {
     let report = |recorded| {
@@ -237,8 +245,12 @@ fn compared(
         StepReport::of(name, recorded, &step.value, Some(&step.axes), tolerances)
     };
     let found = report(recorded)?;
+    let seen = || match step.name {
+        Name::MaskedScores if fill_is_open => with_its_fill(trace, recorded, &step.value),
+        name => where_seen(trace, name, recorded, &step.value),
+    };
     if found.status == Status::Differs
-        && let Some(seen) = where_seen(trace, step.name, recorded, &step.value)?
+        && let Some(seen) = seen()?
     {
         let by_seen = report(&seen)?;
         if by_seen.status == Status::Same {
@@ -246,6 +258,29 @@ fn compared(
         }
     }
     Ok((found, None))
+}
+
+/// Scores behind the mask, with the run's fill in the blocked cells that have no weight on either side: which low number that
+/// is makes no difference, where nothing states it.
+fn with_its_fill(trace: &Trace, recorded: &Tensor, value: &Tensor) -> Result<Option<Tensor>> {
+    let mask = trace.mask_of_scores().filter(|_| recorded.dims() == value.dims());
+    let Some(mask) = mask else { return Ok(None) };
+    let blocked = mask.value.broadcast_as(value.shape())?;
+    let unread = without_weight(&blocked, recorded, value)?;
+    let value = value.to_dtype(recorded.dtype())?;
+    Ok(Some(unread.where_cond(&value, recorded)?))
+}
+
+/// The blocked cells that have no weight on either side, as they are so far below the largest score that is seen in their row.
+fn without_weight(blocked: &Tensor, recorded: &Tensor, value: &Tensor) -> Result<Tensor> {
+    let mut unread = blocked.to_dtype(DType::U8)?;
+    for side in [recorded, value] {
+        let side = side.to_dtype(DType::F64)?;
+        let lowest = Tensor::full(f64::NEG_INFINITY, side.shape(), side.device())?;
+        let seen = blocked.where_cond(&lowest, &side)?.max_keepdim(D::Minus1)?;
+        unread = (unread * side.broadcast_le(&(seen - WEIGHTLESS)?)?)?;
+    }
+    Ok(unread)
 }
 
 /// The rows of padded queries, if they are all that differs.

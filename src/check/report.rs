@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::finding::Diagnosis;
+use super::finding::{Contradiction, Diagnosis};
 use super::flash::FlashError;
 use super::non_finite::NonFinite;
 use super::padding::PaddedRows;
@@ -21,6 +21,8 @@ pub struct Report {
     pub path: String,
     /// The steps in order of execution.
     pub steps: Vec<StepReport>,
+    /// What was recorded and contradicts what was stated, where the numbers follow what was recorded.
+    pub contradictions: Vec<Contradiction>,
     /// What the tokens are called, where a config says it.
     pub labels: Option<Labels>,
     /// The setting that a foreign file was read under; `None` for a file that says its own.
@@ -52,6 +54,8 @@ pub struct Report {
     pub has_unchecked_gradients: bool,
     /// What gives these numbers; `None` where nothing was to be explained.
     pub diagnosis: Option<Diagnosis>,
+    /// The file whose own numbers show that, of two that `diff` compares.
+    pub diagnosed: Option<String>,
     /// Where the recorded values first are NaN or infinite and should not be; `diff` does not look for it.
     pub non_finite: Option<NonFinite>,
 }
@@ -112,8 +116,10 @@ impl Report {
         let report = Self {
             path: path.display().to_string(),
             steps,
+            contradictions: Vec::new(),
             labels: None,
             diagnosis: None,
+            diagnosed: None,
             non_finite: None,
             read_as: None,
             mask_read: None,
@@ -138,7 +144,8 @@ impl Report {
         Ok(report)
     }
 
-    /// Whether both sides have every step, none differs, and no gradient was left unchecked.
+    /// Whether both sides have every step, none differs, what was recorded is what was stated, and no gradient was left
+    /// unchecked.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.verdict() == Verdict::Same
@@ -147,7 +154,8 @@ impl Report {
     /// What the comparison comes to.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        match self.steps.iter().all(|step| step.status == Status::Same) {
+        let is_same = self.steps.iter().all(|step| step.status == Status::Same);
+        match is_same && self.contradictions.is_empty() {
             true if self.has_unchecked_gradients => Verdict::Unchecked,
             true => Verdict::Same,
             false => Verdict::Differs,

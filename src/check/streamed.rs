@@ -17,6 +17,7 @@ use super::tolerance::{Tolerance, Tolerances};
 use base::error::{Error, Result};
 use config::Settings;
 use file::{Files, InFile, Record};
+use foreign::says_a_setting;
 use program::{CHUNK, Misread, Name, Numbers, Precision, Receiver, Step};
 use run::{Run, fits_step};
 
@@ -66,6 +67,10 @@ fn recorded(
 ) -> Result<Option<HashMap<Name, Recorded>>> {
     let mut recorded = HashMap::new();
     for (at, name) in names.iter().enumerate() {
+        let is_beside = files.infos().get(at).is_some_and(|info| says_a_setting(&info.name));
+        if is_beside {
+            continue;
+        }
         let Some(step) = name.and_then(|name| run.program().step(name)) else { return Ok(None) };
         if !step.is_computed() {
             continue;

@@ -23,6 +23,9 @@ pub const OF_LARGE_NOISE: f64 = 0.02;
 /// No score is as large as that, and no added mask as small: -10000 was usual before -inf was.
 pub const BEYOND_SCORES: f64 = -run::LOW;
 
+/// A score that is so far below the largest of its row has the weight 0, in f64 as well: e⁻⁷⁴⁶ is 0 there.
+pub const WEIGHTLESS: f64 = 746.0;
+
 /// Values beyond that are fills of masks, not numbers.
 pub const FILL: f64 = 1e8;
 

@@ -74,6 +74,8 @@ choices! {
         Causal = "causal",
         /// Every query attends to every key.
         None = "none",
+        /// What the mask says that was recorded, and nothing beside it; every key where none was.
+        Recorded = "recorded",
     }
 }
 

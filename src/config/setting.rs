@@ -26,6 +26,11 @@ impl Setting {
     pub fn is_set(&self, settings: &Settings) -> bool {
         (self.is_set)(settings)
     }
+
+    /// Leaves it open.
+    pub fn clear(&self, settings: &mut Settings) {
+        (self.clear)(settings);
+    }
 }
 
 impl Settings {

@@ -106,7 +106,7 @@ mod tests {
     fn a_wrong_value_is_told_by_key_and_kind() {
         assert_eq!(
             told(r#"{"mask": true}"#),
-            "c.json: mask is true, a boolean, at line 1, column 10; give one of causal, none, in quotes"
+            "c.json: mask is true, a boolean, at line 1, column 10; give one of causal, none, recorded, in quotes"
         );
         assert_eq!(
             told(r#"{"heads": 2, "dropout": NaN}"#),

@@ -36,6 +36,11 @@ const ARGUMENTS: &[Argument] = &[
         },
     },
     Argument {
+        key: "qk_norm_eps",
+        names: &["qk_norm_eps"],
+        text: |numbers| single(numbers).map(|eps| eps.to_string()),
+    },
+    Argument {
         key: "mask",
         names: &["is_causal", "causal"],
         text: |numbers| match single(numbers)? {
@@ -88,11 +93,7 @@ fn listed<T: ToString>(numbers: &[T]) -> String {
 pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Vec<Match>> {
     let mut matches = Vec::new();
     for argument in ARGUMENTS {
-        let is_named =
-            |name: &str| argument.names.contains(&last_segment(name).to_ascii_lowercase().as_str());
-        let Some(at) = record.entries.iter().position(|entry| is_named(&entry.name)) else {
-            continue;
-        };
+        let Some(at) = position(record, argument) else { continue };
         let entry = record.entries.remove(at);
         let setting = Setting::named(argument.key);
         let Some(setting) = setting.filter(|setting| !setting.is_set(settings)) else { continue };
@@ -123,6 +124,99 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
     Ok(matches)
 }
 
+/// What a file says of a setting beside what is stated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// The setting that says the same.
+    pub key: &'static str,
+    /// The tensor that says it.
+    pub tensor: String,
+    /// What it says, as the setting's text; empty for none.
+    pub text: String,
+    /// How far a number is off that was rounded to the tensor's type.
+    pub precision: f64,
+}
+
+impl Evidence {
+    /// What a tensor of a file says.
+    #[must_use]
+    pub fn of(key: &'static str, entry: &Entry, text: String) -> Self {
+        let precision = match entry.tensor.dtype() {
+            DType::F64 => 1e-9,
+            DType::F16 => 1e-3,
+            DType::BF16 => 1e-2,
+            _ => 1e-6,
+        };
+        Self { key, tensor: entry.name.clone(), text, precision }
+    }
+
+    /// What the recorded heads say of their number.
+    #[must_use]
+    pub fn of_heads(heads: usize) -> Self {
+        let tensor = tr!("the heads, scores or weights").to_owned();
+        Self { key: "heads", tensor, text: heads.to_string(), precision: 0.0 }
+    }
+
+    /// States what was recorded in place of what was stated; whether that can be.
+    pub fn apply(&self, settings: &mut Settings) -> bool {
+        let others: &[&str] = match self.key {
+            "positions" => &["rope_offset"],
+            "lengths" => &["key_mask"],
+            _ => &[],
+        };
+        for key in others.iter().chain([&self.key]) {
+            if let Some(setting) = Setting::named(key) {
+                setting.clear(settings);
+            }
+        }
+        let setting = Setting::named(self.key).filter(|_| !self.text.is_empty());
+        setting.is_none_or(|setting| setting.set(settings, &self.text).is_ok())
+    }
+}
+
+/// Takes those arguments out of a file whose settings are stated, as what it says beside them.
+///
+/// # Errors
+/// If candle fails.
+pub fn take_evidence(
+    record: &mut Record,
+    is_stated: impl Fn(&Setting) -> bool,
+) -> Result<Vec<Evidence>> {
+    let mut found = Vec::new();
+    for argument in ARGUMENTS {
+        let is_named = Setting::named(argument.key).is_some_and(&is_stated);
+        let Some(at) = position(record, argument).filter(|_| is_named) else { continue };
+        let Some(entry) = record.entries.get(at) else { continue };
+        let Some(text) = (argument.text)(&numbers(&entry.tensor)?) else { continue };
+        found.push(Evidence::of(argument.key, entry, text));
+        record.entries.remove(at);
+    }
+    Ok(found)
+}
+
+/// Whether a tensor of that name says a setting, or which keys are seen, and is no step.
+#[must_use]
+pub fn says_a_setting(name: &str) -> bool {
+    let last = last_segment(name).to_ascii_lowercase();
+    let is_step = Name::in_files(name).is_some();
+    let mut arguments = ARGUMENTS.iter().flat_map(|argument| argument.names);
+    let mut masks = MASKS.iter().map(|(name, ..)| name);
+    let is_it = |known: &&str| *known == last;
+    !is_step
+        && (["position_ids", "inv_freq"].contains(&&*last)
+            || arguments.any(&is_it)
+            || masks.any(is_it))
+}
+
+/// Where a file has an argument that has no name of a step.
+fn position(record: &Record, argument: &Argument) -> Option<usize> {
+    let is_named = |entry: &Entry| {
+        let name = last_segment(&entry.name).to_ascii_lowercase();
+        argument.names.contains(&name.as_str())
+    };
+    record.entries.iter().position(is_named)
+}
+
 /// A mask that a file has under the name of an argument, as `attn_mask` takes it.
 #[derive(Clone)]
 pub struct FoundMask {
@@ -144,8 +238,10 @@ const MASKS: &[(&str, Keys, Meaning)] = &[
     ("key_padding_mask", Keys::Either, Meaning::Ignore),
     ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
     ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
-    // Of 0 and 1 it is the step of that name.
+    // Of 0 and 1 they are the step of that name.
     ("mask", Keys::Either, Meaning::Added),
+    ("extended_attention_mask", Keys::Own, Meaning::Added),
+    ("causal_mask", Keys::Own, Meaning::Added),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

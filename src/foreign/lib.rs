@@ -20,7 +20,10 @@ mod packed;
 mod qkv;
 mod steps;
 
-pub use arguments::{Caller, FoundMask, are_booleans, take_arguments, take_mask};
+pub use arguments::{
+    Caller, Evidence, FoundMask, are_booleans, says_a_setting, take_arguments, take_evidence,
+    take_mask,
+};
 pub use axis_order::AxisOrder;
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;

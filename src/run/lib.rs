@@ -142,11 +142,10 @@ impl Run {
     /// If a mask does not fit, or candle fails.
     pub fn covers_positions(&self) -> Result<bool> {
         let given = self.sources.given(&self.config)?;
-        let blocked = match (given.get(&Name::FileMask), given.get(&Name::FileBias)) {
-            (Some(mask), _) => mask.clone(),
-            (None, Some(added)) => added.le(LOW)?,
-            (None, None) => return Ok(false),
-        };
+        let own =
+            [Name::FileMask, Name::FileBias].iter().find_map(|name| given.get_key_value(name));
+        let Some((name, mask)) = own else { return Ok(false) };
+        let blocked = blocked_by(*name, mask)?;
         let sizes = &self.config.sizes;
         let [leading @ .., _, _] = blocked.dims() else { return Ok(false) };
         let shape = [leading, &[sizes.query_count(), sizes.keys()]].concat();
@@ -165,6 +164,27 @@ impl Run {
             }
         }
         Ok(!places.is_empty())
+    }
+
+    /// What the run's masks block, true where they do; nothing where it has none.
+    ///
+    /// # Errors
+    /// If a mask does not fit, or candle fails.
+    pub fn blocked(&self) -> Result<Option<Tensor>> {
+        let Some(at) = self.program.position(Name::Mask) else { return Ok(None) };
+        let part = self.program.part(at);
+        memory::fits(&part, self.config.dtype.into())?;
+        let part = part.run(&self.sources.given(&self.config)?)?;
+        Ok(part.steps().last().map(|mask| mask.value.clone()))
+    }
+
+    /// What a mask of a file blocks, true where it does, read as the run would read it.
+    ///
+    /// # Errors
+    /// If it does not fit, or candle fails.
+    pub fn blocked_by(&self, mask: &Tensor) -> Result<Tensor> {
+        let (name, mask) = masks::of_file(&self.config, mask)?;
+        blocked_by(name, &mask)
     }
 
     /// Draws, loads and computes everything.
@@ -195,6 +215,11 @@ impl Run {
         given.extend(own);
         Ok(given)
     }
+}
+
+/// What the mask of a file blocks, or adds so much to that nobody sees it.
+fn blocked_by(name: Name, mask: &Tensor) -> Result<Tensor> {
+    Ok(if name == Name::FileBias { mask.le(LOW)? } else { mask.clone() })
 }
 
 impl Sources {

@@ -90,6 +90,20 @@ impl Sources {
         Self { attn_mask: Some(mask), ..self }
     }
 
+    /// The same without any mask of a file or of a record.
+    #[must_use]
+    pub fn without_mask(&self) -> Self {
+        Self { attn_mask: None, ..self.without(Name::Mask) }
+    }
+
+    /// The same with another tensor of a step.
+    #[must_use]
+    pub fn replaced(&self, step: Name, tensor: Tensor) -> Self {
+        let mut others = self.without(step);
+        others.keep(step, tensor);
+        others
+    }
+
     /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`), and memory likewise; nothing
     /// where that is the same.
     ///

@@ -41,6 +41,11 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         Text::toned(verdict.name(), tone(verdict)),
         tr!("{translated}, {compared}", translated, compared),
     )];
+    let against = report
+        .contradictions
+        .iter()
+        .map(|found| tr!("contradiction: {summary}", summary = found.summary));
+    blocks.extend(against.map(Block::text));
     blocks.extend(facts(report).into_iter().map(Block::Fact));
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
@@ -59,6 +64,10 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         let note = tr!("all that differs is in the rows of padded queries ({rows})", rows);
         blocks.push(Block::text(tr!("{note}; `ignore_padding` leaves them out", note)));
     }
+    let side = report.diagnosed.as_ref();
+    let side =
+        side.map(|file| tr!("by its own numbers {file} has a mistake:", file = quoted(file)));
+    blocks.extend(side.map(Block::text));
     let found = report.diagnosis.iter().flat_map(diagnosis_lines);
     blocks.extend(found.map(Block::text));
     blocks.extend(readings_that_fit(report).into_iter().map(Block::text));

@@ -204,11 +204,11 @@ fn recorded(base: &Settings) -> Record {
     to_record(&run.trace().expect("runs"), run.config())
 }
 
-/// Which of the cells differ, and by how much; how the cells are called.
+/// Which of the cells differ, and by how much; how the cells are called; and what was recorded and contradicts the flags.
 fn checked(path: &Path, flags: &Settings) -> Result<String> {
     let flags = with_model(flags.clone())?;
     let report = check(path, &flags, &NameMap::default(), &Tolerances::default())?;
-    Ok(format!("{:?} {:?}", report.steps, report.labels))
+    Ok(format!("{:?} {:?} {:?}", report.steps, report.labels, report.contradictions))
 }
 
 #[test]

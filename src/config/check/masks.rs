@@ -9,7 +9,7 @@ use base::error::{Error, Result, quoted, refuse};
 
 /// Masks show keys, and are of as many as there are.
 pub(super) fn check(c: &Config) -> Result<()> {
-    if c.masks.causal_align.is_some() && c.masks.between == Mask::None {
+    if c.masks.causal_align.is_some() && c.masks.between != Mask::Causal {
         let what = tr!("causal_align is of the causal mask, and mask is none");
         return refuse(what, "pass `mask=causal`, or leave causal_align out");
     }
@@ -31,7 +31,7 @@ fn scores(c: &Config) -> Result<()> {
     }
     match (c.masks.window, c.masks.between, c.plain.softcap, c.plain.scale) {
         (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
-        (Some(_), Mask::None, ..) if c.sizes.is_cross => refuse(
+        (Some(_), Mask::None | Mask::Recorded, ..) if c.sizes.is_cross => refuse(
             "window is under the causal mask, which cross attention has only if it is asked for",
             "pass `mask=causal`, or leave window out",
         ),

@@ -43,6 +43,12 @@ pub const PLAIN: Family = Family {
     k_eq_v: When::Never,
 };
 
+/// Layers of a decoder that a model around it may call with a prefix that sees itself both ways.
+pub const PREFIXED: &[Part] = &[part(
+    "layers.{}.self_attn",
+    Sees::PastUnlessMasked(When::If("use_bidirectional_attention", false)),
+)];
+
 /// Llama's build, which most decoders vary.
 pub const LLAMA: Family = Family {
     types: &["llama", "arcee", "aria_text", "deepseek_ocr2_text"],

@@ -2,10 +2,10 @@
 
 use super::builds::{
     APERTUS, BART, BART_CROSS, BART_DECODER, BERT, BUCKETS, CLIP, CWM, EVEN, GATED, GEMMA4,
-    GPT_OSS, GPT2, HIGGS, LATENT, LLAMA, MINISTRAL3, NORM, PAIRS, PLAIN, ROPE, SIGMOID, SLIDING,
-    SWITCHED, T5, VIT, WINDOW, base, every, first_full, head_dim, in_order, interleaved, key_heads,
-    last_full, last_of, layer_norm, layer_norm_per_head, part, rms, rms_of_all, rotary_part,
-    window,
+    GPT_OSS, GPT2, HIGGS, LATENT, LLAMA, MINISTRAL3, NORM, PAIRS, PLAIN, PREFIXED, ROPE, SIGMOID,
+    SLIDING, SWITCHED, T5, VIT, WINDOW, base, every, first_full, head_dim, in_order, interleaved,
+    key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part, rms, rms_of_all,
+    rotary_part, window,
 };
 use super::family::{
     Family, HeadDim, KeyHeads, Kind, Latent, Long, Norm, Packing, Part, Pattern, Relative, Rope,
@@ -53,9 +53,9 @@ pub const FAMILIES: &[Family] = &[
         rope: Some(Rope { layers: Turned::SlidingIfWindow, ..ROPE }), window: window(513), pattern: last_full(5), ..LLAMA },
     Family { types: &["mellum"], kv_heads: key_heads(4), head_dim: head_dim(128), norm: rms(1e-6), window: window(1024),
         rope: Some(Rope { base: 500_000.0, sliding_base: Some((&[], 10_000.0)), ..ROPE }), ..LLAMA },
-    Family { types: &["gemma"], kv_heads: key_heads(16), head_dim: head_dim(256), ..LLAMA },
+    Family { types: &["gemma"], kv_heads: key_heads(16), head_dim: head_dim(256), parts: PREFIXED, ..LLAMA },
     Family { types: &["gemma2", "vaultgemma"], kv_heads: key_heads(4), head_dim: head_dim(256), scale: Scale::RootOf("query_pre_attn_scalar", 256.0),
-        softcap: Some(("attn_logit_softcapping", 50.0)), window: window(4096), pattern: EVEN, ..LLAMA },
+        softcap: Some(("attn_logit_softcapping", 50.0)), window: window(4096), pattern: EVEN, parts: PREFIXED, ..LLAMA },
     Family { types: &["gemma3_text"], kv_heads: key_heads(4), head_dim: head_dim(256), scale: Scale::RootOf("query_pre_attn_scalar", 256.0),
         norm: Some(Norm { kind: QkNorm::RmsPlusOne, ..NORM }), window: window(4096), pattern: last_full(6),
         rope: Some(Rope { base: 1e6, sliding_base: Some((&["rope_local_base_freq"], 10_000.0)), ..ROPE }),

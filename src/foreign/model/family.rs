@@ -100,6 +100,9 @@ pub enum Sees {
     Memory,
     /// What stands before, where a key says so.
     PastIf(When),
+    /// What stands before; where a key says so, what the mask shows that the layer is called with, as a prefix that sees
+    /// itself both ways.
+    PastUnlessMasked(When),
 }
 
 /// Whether something holds of a model.

@@ -15,7 +15,7 @@ impl Family {
             KeyHeads::Falcon => vec!["num_kv_heads", "new_decoder_architecture", "multi_query"],
         });
         keys.extend(self.parts.iter().filter_map(|part| match part.sees {
-            Sees::PastIf(when) => when.key(),
+            Sees::PastIf(when) | Sees::PastUnlessMasked(when) => when.key(),
             Sees::Past | Sees::All | Sees::Memory => None,
         }));
         keys.extend(self.refused.iter().filter_map(|when| when.key()));

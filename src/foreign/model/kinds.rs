@@ -26,7 +26,7 @@ impl Model<'_> {
         if !self.config.holds(when)? {
             return Ok(None);
         }
-        let is_both = self.mask()? == Mask::None;
+        let is_both = self.mask()? != Mask::Causal;
         // To both sides it is half of it, and the query itself.
         let window = |stated: usize| if is_both { stated / 2 + 1 } else { stated / per };
         Ok(self.config.size_or(key, otherwise)?.map(window))

@@ -291,6 +291,13 @@ impl Model<'_> {
         Ok(match self.part.sees {
             Sees::Past => Mask::Causal,
             Sees::All | Sees::Memory => Mask::None,
+            Sees::PastUnlessMasked(when) => {
+                if self.config.holds(when)? {
+                    Mask::Recorded
+                } else {
+                    Mask::Causal
+                }
+            }
             Sees::PastIf(when) => {
                 self.refuse_position_embedding()?;
                 if self.config.holds(when)? { Mask::Causal } else { Mask::None }
@@ -325,7 +332,7 @@ impl Model<'_> {
         Ok(Settings {
             relative_bias: Some(match self.mask()? {
                 Mask::Causal => RelativeBias::OneSided,
-                Mask::None => RelativeBias::Bidirectional,
+                Mask::None | Mask::Recorded => RelativeBias::Bidirectional,
             }),
             relative_buckets: Some(size(relative.buckets)?),
             relative_max_distance: Some(size(relative.max_distance)?),

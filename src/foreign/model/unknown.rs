@@ -33,7 +33,7 @@ impl Known {
         let is = |when: When| !matches!(when, When::Never);
         let sees = |wanted: fn(&Sees) -> bool| family.parts.iter().any(|part| wanted(&part.sees));
         let has = [
-            (tr!("causal"), sees(|sees| matches!(sees, Sees::Past))),
+            (tr!("causal"), sees(|sees| matches!(sees, Sees::Past | Sees::PastUnlessMasked(_)))),
             (tr!("bidirectional"), sees(|sees| matches!(sees, Sees::All | Sees::PastIf(_)))),
             (tr!("cross attention"), sees(|sees| matches!(sees, Sees::Memory))),
             (tr!("grouped keys"), !matches!(family.kv_heads, super::KeyHeads::AsQueries)),

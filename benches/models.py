@@ -1,0 +1,111 @@
+"""Records and checks every model of fixtures/families_specs.py as it is: none of them is to be called different.
+
+    python benches/models.py [NAME…]
+
+Each is recorded plain, with padding on the left and on the right, and through `generate`, by its eager attention and by
+scaled_dot_product_attention. Their parameters are random; norms, biases and sinks are not trivial. One line a model: how
+many calls were the same, how many of those as the core alone, and all that was different or refused.
+"""
+
+import contextlib
+import re
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "fixtures")]
+
+import families  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from families_specs import SPECS, class_of  # noqa: E402
+
+import mha_trace  # noqa: E402
+
+TOKENS = 7
+# What the library's own code does otherwise than its config says (docs/python.md).
+SETTINGS = {("falcon-alibi-eager", "eager"): {"alibi_form": "falcon-eager"}}
+TEXT = ("decoder", "encoder", "masked", "seq2seq")
+
+
+def made(name, attention):
+    spec = SPECS[name]
+    torch.manual_seed(sum(map(ord, name)))
+    kind = class_of(spec["cls"])
+    config = spec["config"]() if callable(spec["config"]) else kind.config_class(**spec["config"])
+    config._attn_implementation = attention
+    model = kind(config).eval()
+    families.randomize(model, spec.get("std", 0.3))
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+    return model
+
+
+def ways(spec, model):
+    """The ways in which a model is called, by name."""
+    kind, tokens = spec["input"], torch.randint(3, 27, (2, TOKENS))
+    found = {"plain": families.caller(kind, model)}
+    if kind not in TEXT:
+        return found
+    own = {"decoder_input_ids": tokens} if kind == "seq2seq" else {}
+    for side, part in (("left", slice(0, 3)), ("right", slice(TOKENS - 3, None))):
+        seen = torch.ones_like(tokens)
+        seen[1, part] = 0
+        found[side] = lambda m, seen=seen: m(input_ids=tokens, attention_mask=seen, **own)
+    if kind in ("decoder", "seq2seq") and model.can_generate():
+        found["generate"] = lambda m: m.generate(tokens, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    return found
+
+
+def outcome(call, settings):
+    try:
+        report = call.check(**settings)
+    except mha_trace.Error as error:
+        return "refused", re.sub(r"\s+", " ", str(error).splitlines()[0])[:150]
+    if report.same:
+        return ("core" if "read as the core alone" in str(report) else "same"), ""
+    first = report.findings[0].summary if report.findings else f"unexplained: {report.first_divergence}"
+    return "different", first[:150]
+
+
+def checked(name, attention):
+    spec = SPECS[name]
+    if spec.get("attention", attention) != attention:
+        return
+    if not getattr(class_of(spec["cls"]), f"_supports_{attention}", True):
+        return
+    model, settings = made(name, attention), SETTINGS.get((name, attention), {})
+    counts, told = {"same": 0, "core": 0, "refused": 0, "different": 0}, []
+    for way, call in ways(spec, model).items():
+        with mha_trace.record(model) as run, torch.no_grad():
+            try:
+                call(model)
+            except Exception as error:  # a model that cannot be called so
+                told.append(f"{way}: not called: {type(error).__name__}")
+                continue
+        with ThreadPoolExecutor(2) as pool:
+            for one, (verdict, why) in zip(run, pool.map(lambda one: outcome(one, settings), run)):
+                counts[verdict] += 1
+                if why:
+                    told.append(f"{way}: {one.name}: {verdict}: {why}")
+    print(f"| {name} | {attention} | " + " | ".join(str(count) for count in counts.values()) + " |", flush=True)
+    for line in told:
+        print(f"    {line}", file=sys.stderr, flush=True)
+
+
+def main(names):
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}\n")
+    print("| model | attention | same | core alone | refused | different |")
+    print("|---|---|---|---|---|---|")
+    for name in names or SPECS:
+        for attention in ("eager", "sdpa"):
+            with contextlib.suppress(NotImplementedError, ValueError):
+                checked(name, attention)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

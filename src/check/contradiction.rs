@@ -1,0 +1,315 @@
+//! Does what was recorded contradict what was stated?
+//!
+//! A flag, or a model's config, is a hypothesis too. Where the record says something else of it, and the numbers follow
+//! the record, that is what is wrong, and not a step of the code.
+
+use candle_core::Tensor;
+
+use super::cells::cells;
+use super::finding::Contradiction;
+use super::found_masks::told_mask;
+use super::mask_pair::{Conflict, Masks};
+use super::reading::Reading;
+use super::recomputed::Recomputed;
+use base::error::{Result, quoted};
+use config::{Config, Mask, Positions, Setting};
+use foreign::{Evidence, FoundMask};
+use program::Name;
+use run::Run;
+
+/// What states that a kernel's arguments or positions are, and the first step that they are of.
+struct Claim {
+    key: &'static str,
+    step: Name,
+    stated: fn(&Config) -> Option<String>,
+}
+
+const CLAIMS: &[Claim] = &[
+    Claim { key: "scale", step: Name::Scores, stated: |c| Some(c.scale_factor().to_string()) },
+    Claim {
+        key: "softcap",
+        step: Name::ScoresCapped,
+        stated: |c| c.plain.softcap.map(|cap| cap.to_string()),
+    },
+    Claim {
+        key: "mask",
+        step: Name::MaskedScores,
+        stated: |c| {
+            Some(c.masks.between).filter(|mask| *mask != Mask::Recorded).map(|m| m.to_string())
+        },
+    },
+    Claim {
+        key: "lengths",
+        step: Name::MaskedScores,
+        stated: |c| c.masks.lengths.as_ref().map(|lengths| listed(lengths)),
+    },
+    Claim {
+        key: "segments",
+        step: Name::MaskedScores,
+        stated: |c| c.masks.segments.as_ref().map(|packed| packed.queries.to_string()),
+    },
+    Claim {
+        key: "key_segments",
+        step: Name::MaskedScores,
+        stated: |c| c.masks.segments.as_ref().map(|packed| packed.keys.to_string()),
+    },
+    Claim {
+        key: "positions",
+        step: Name::QRot,
+        stated: |c| {
+            let counted = |first: usize| vec![vec![(first..).take(c.sizes.seq_len).collect()]];
+            let first = c.rope.as_ref().map(|rope| counted(rope.offset));
+            let rows = c.places().map(|places| places.rows.to_vec()).or(first)?;
+            Some(once(&Positions::new(rows)))
+        },
+    },
+    Claim {
+        key: "qk_norm_eps",
+        step: Name::QNorm,
+        stated: |c| c.norm.as_ref().map(|norm| norm.eps.to_string()),
+    },
+    Claim { key: "heads", step: Name::QHeads, stated: |c| Some(c.sizes.heads.to_string()) },
+];
+
+/// Positions as text: of all items once where they have the same.
+fn once(positions: &Positions) -> String {
+    let rows = positions.0.iter().map(|items| {
+        let all_alike = items.windows(2).all(|pair| pair[0] == pair[1]);
+        if all_alike { items.iter().take(1).cloned().collect() } else { items.clone() }
+    });
+    let rows: Vec<Vec<Vec<usize>>> = rows.collect();
+    let are_alike = rows.windows(2).all(|pair| pair[0] == pair[1]);
+    let rows = if are_alike { rows.into_iter().take(1).collect() } else { rows };
+    Positions::new(rows).to_string()
+}
+
+fn listed<T: ToString>(numbers: &[T]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl Claim {
+    /// What is to be said where this was recorded, and something else stated.
+    fn against(
+        &self,
+        evidence: &Evidence,
+        reading: &Reading,
+        run: Option<&Run>,
+    ) -> Option<Contradiction> {
+        let stated = match run {
+            Some(run) => (self.stated)(run.config()),
+            // Without the right sizes there is no run.
+            None if self.key == "heads" => reading.settings.heads.map(|heads| heads.to_string()),
+            None => return None,
+        };
+        let recorded = match evidence.text.parse::<Positions>() {
+            _ if evidence.text.is_empty() => "none".to_owned(),
+            Ok(positions) if self.key == "positions" => once(&positions),
+            _ => evidence.text.clone(),
+        };
+        let stated = stated.unwrap_or_else(|| "none".to_owned());
+        if is_alike(&stated, &recorded, evidence.precision) {
+            return None;
+        }
+        let (key, tensor) = (self.key, &evidence.tensor);
+        let (stated, recorded) = (shortened(&stated), shortened(&recorded));
+        let summary = tr!(
+            "{key} was stated as {stated}; recorded is {recorded}, in {tensor}",
+            key,
+            stated,
+            tensor = quoted(tensor),
+            recorded
+        );
+        Some(Contradiction { setting: self.key, step: self.step, stated, recorded, summary })
+    }
+}
+
+/// Whether two lists of numbers are the same but for the rounding of what was recorded.
+fn is_alike(stated: &str, recorded: &str, precision: f64) -> bool {
+    let numbers = |text: &str| -> Option<Vec<f64>> {
+        text.split([',', '/', ';']).map(|number| number.trim().parse().ok()).collect()
+    };
+    let (Some(left), Some(right)) = (numbers(stated), numbers(recorded)) else {
+        return stated == recorded;
+    };
+    let near = |(l, r): (&f64, &f64)| (l - r).abs() <= precision * l.abs().max(r.abs());
+    left.len() == right.len() && left.iter().zip(&right).all(near)
+}
+
+/// A list as it is told: the first of many numbers.
+fn shortened(text: &str) -> String {
+    const TOLD: usize = 40;
+    match text.char_indices().nth(TOLD) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The reading with what was recorded in place of what was stated; nothing where the two say the same.
+///
+/// # Errors
+/// If candle fails.
+pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Option<Reading>> {
+    let mut other = reading.clone();
+    if !reading.contradictions.is_empty() {
+        return Ok(None);
+    }
+    let run = found.map(|found| &found.run);
+    let is_open = reading.settings.mask == Some(Mask::Recorded);
+    let heads = reading.recorded_heads()?.map(Evidence::of_heads);
+    for evidence in reading.evidence.iter().chain(&heads) {
+        if !is_stated(reading, evidence.key) {
+            continue;
+        }
+        let is_of_mask = evidence.key == "mask";
+        let claim = CLAIMS.iter().find(|claim| claim.key == evidence.key);
+        // A mask that the file brings says it all.
+        let Some(claim) = claim.filter(|_| !is_of_mask || reading.mask.is_none()) else { continue };
+        let Some(found) = claim.against(evidence, reading, run) else { continue };
+        if evidence.apply(&mut other.settings) {
+            other.contradictions.extend(Some(found).filter(|_| !is_of_mask || !is_open));
+        }
+    }
+    if let Some(found) = by_mask(reading)? {
+        other = under_its_mask(other, found);
+    }
+    let stated = found.and_then(|found| found.trace.step(Name::RopeFreqs));
+    if let (Some(stated), Some(entry)) = (stated, &reading.freqs)
+        && let Some(found) = by_frequencies(&cells(&stated.value)?, &cells(&entry.tensor)?)
+    {
+        other.sources = other.sources.replaced(Name::RopeFreqs, entry.tensor.clone());
+        other.contradictions.push(found);
+    }
+    let is_other = other.settings != reading.settings || !other.contradictions.is_empty();
+    Ok(Some(other).filter(|_| is_other))
+}
+
+/// What a module's own rotary frequencies say against those that follow from the settings.
+fn by_frequencies(stated: &[f64], recorded: &[f64]) -> Option<Contradiction> {
+    let near = |(l, r): (&f64, &f64)| (l - r).abs() <= 1e-5 * l.abs().max(r.abs());
+    if stated.len() != recorded.len() || stated.iter().zip(recorded).all(near) {
+        return None;
+    }
+    let (stated, recorded) = (told_frequencies(stated), told_frequencies(recorded));
+    let summary = tr!(
+        "the rotary frequencies were stated as {stated}; recorded is {recorded}, in inv_freq",
+        stated,
+        recorded
+    );
+    Some(Contradiction { setting: "rope", step: Name::RopeFreqs, stated, recorded, summary })
+}
+
+/// Frequencies as the powers of their base, if they are that.
+#[allow(clippy::cast_precision_loss, reason = "a head has few features")]
+fn told_frequencies(freqs: &[f64]) -> String {
+    const TOLD: usize = 4;
+    let count = freqs.len() as f64;
+    let base = freqs.get(1).map(|second| second.powf(-count));
+    let power = |at: usize, base: f64| base.powf(-(at as f64) / count);
+    let near = |at: usize, base: f64| (power(at, base) / freqs[at] - 1.0).abs() < 1e-4;
+    if let Some(base) = base.filter(|base| (0..freqs.len()).all(|at| near(at, *base))) {
+        let rounded = base.round();
+        let is_whole = (rounded / base - 1.0).abs() < 1e-5;
+        return tr!("those of base {base}", base = if is_whole { rounded } else { base });
+    }
+    let first: Vec<String> = freqs.iter().take(TOLD).map(|freq| format!("{freq:.4}")).collect();
+    tr!("{first} …", first = first.join(", "))
+}
+
+/// Whether something states a setting; a file that says its run states all.
+fn is_stated(reading: &Reading, key: &str) -> bool {
+    let setting = Setting::named(key);
+    let is_set = setting.is_some_and(|setting| setting.is_set(&reading.settings));
+    reading.record.config.is_some() || reading.settings.before_model.is_some() || is_set
+}
+
+/// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
+/// keys are padding.
+///
+/// # Errors
+/// If candle fails.
+fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
+    let (Some(mask), settings) = (&reading.mask, &reading.settings) else { return Ok(None) };
+    let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
+    // Flags that say `none` say that there is no mask beside the one that the file brings.
+    let says_none = settings.mask == Some(Mask::None) && settings.before_model.is_none();
+    let states_positions = settings.mask.is_some() && !says_none
+        || settings.window.is_some()
+        || settings.chunk.is_some()
+        || reading.record.config.is_some();
+    if !states_keys && !states_positions {
+        return Ok(None);
+    }
+    let plain = reading.clone().without_mask();
+    let Ok(run) = plain.run_as_it_is() else { return Ok(None) };
+    let Ok(recorded) = run.blocked_by(&mask.mask) else { return Ok(None) };
+    let Some(masks) = Masks::of(run.blocked()?, &recorded, run.config())? else { return Ok(None) };
+    let Some(Conflict { shows, hides, query, key }) = masks.conflict(states_keys) else {
+        return Ok(None);
+    };
+    let is_meant = chunks_start_later(&plain, &masks, &recorded, states_keys)?;
+    let (stated, recorded) = (told_mask(&masks.stated)?, told_mask(&masks.recorded)?);
+    let how = match shows {
+        true if masks.is_future(query, key) => tr!("it shows keys after the query"),
+        true => tr!("it shows keys that were to be hidden"),
+        false => tr!("it hides keys that were to be seen"),
+    };
+    let summary = tr!(
+        "the mask was stated as {stated}; recorded is {recorded}, in {name}: {how}, the first is key {key} of query {query}",
+        stated,
+        name = quoted(&mask.name),
+        recorded,
+        how,
+        key,
+        query
+    );
+    let (setting, step) = ("mask", Name::MaskedScores);
+    let contradiction = Contradiction { setting, step, stated, recorded, summary };
+    Ok(Some(AgainstMask { contradiction, is_meant, only_hides: hides && !shows }))
+}
+
+/// Whether a recorded mask is the stated one, but for its chunks, which are counted from the first token of an item that is no
+/// padding, as in transformers.
+fn chunks_start_later(
+    reading: &Reading,
+    masks: &Masks,
+    recorded: &Tensor,
+    states_keys: bool,
+) -> Result<bool> {
+    let Some(chunk) = reading.settings.chunk else { return Ok(false) };
+    let Some(keys) = masks.seen_keys()? else { return Ok(false) };
+    let (name, how) = (String::new(), String::new());
+    let keys = FoundMask { name, mask: keys, how };
+    let Some(chunked) = keys.with_chunks(Some(chunk))? else { return Ok(false) };
+    let mut other = reading.clone();
+    other.sources = other.sources.with_mask(chunked.mask);
+    other.settings.chunk = None;
+    let Ok(run) = other.run_as_it_is() else { return Ok(false) };
+    let masks = Masks::of(run.blocked()?, recorded, run.config())?;
+    Ok(masks.is_some_and(|masks| masks.conflict(states_keys).is_none()))
+}
+
+/// What a recorded mask says against what was stated.
+struct AgainstMask {
+    contradiction: Contradiction,
+    /// Whether it is what was meant nevertheless.
+    is_meant: bool,
+    /// Whether it hides keys that were to be seen, and shows none that were not.
+    only_hides: bool,
+}
+
+/// Whether the mask that a file brings hides keys that were to be seen, and shows none that were not.
+///
+/// # Errors
+/// If candle fails.
+pub fn hides_more(reading: &Reading) -> Result<bool> {
+    let is_open = reading.settings.mask == Some(Mask::Recorded);
+    Ok(!is_open && by_mask(reading)?.is_some_and(|found| found.only_hides))
+}
+
+/// A reading under the mask of its file, and what that says against what was stated.
+fn under_its_mask(reading: Reading, found: AgainstMask) -> Reading {
+    let is_open = found.is_meant || reading.settings.mask == Some(Mask::Recorded);
+    let mut whole = reading.under_its_mask();
+    whole.contradictions.extend(Some(found.contradiction).filter(|_| !is_open));
+    whole
+}

@@ -1,0 +1,138 @@
+//! Two masks of one attention, the stated one and the recorded one: where does the one show what the other hides?
+
+use candle_core::{Device, Tensor};
+
+use base::error::Result;
+use config::Config;
+
+/// The masks, true where they block: (batch, head, query, key), each 1 or whole.
+pub struct Masks {
+    pub stated: Tensor,
+    pub recorded: Tensor,
+    pairs: Vec<(bool, bool)>,
+    queries: usize,
+    keys: usize,
+    /// The place of the first query's own key among the keys.
+    first: usize,
+    /// Whether the recorded one tells queries apart.
+    is_of_queries: bool,
+}
+
+/// Where masks contradict each other.
+#[derive(Debug, Clone, Copy)]
+pub struct Conflict {
+    /// Whether the recorded one shows what the stated one hides.
+    pub shows: bool,
+    /// Whether it hides what the stated one shows.
+    pub hides: bool,
+    /// The first such cell.
+    pub query: usize,
+    pub key: usize,
+}
+
+impl Masks {
+    /// The two, the stated one of which may block nothing; nothing where they do not broadcast to each other.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn of(stated: Option<Tensor>, recorded: &Tensor, config: &Config) -> Result<Option<Self>> {
+        let sizes = &config.sizes;
+        let [queries, keys] = [sizes.query_count(), sizes.keys()];
+        let is_of_queries = recorded.dims().iter().rev().nth(1).is_some_and(|count| *count > 1);
+        let stated = match stated {
+            Some(stated) => stated,
+            None => Tensor::zeros((queries, keys), candle_core::DType::U8, &Device::Cpu)?,
+        };
+        let least = |tensor: &Tensor, axis: usize| {
+            let dims = tensor.dims();
+            (dims.len() + axis).checked_sub(4).and_then(|at| dims.get(at).copied()).unwrap_or(1)
+        };
+        let leading = [0, 1].map(|axis| least(&stated, axis).max(least(recorded, axis)));
+        let shape = [leading[0], leading[1], queries, keys];
+        let (Ok(stated), Ok(recorded)) =
+            (stated.broadcast_as(&shape[..]), recorded.broadcast_as(&shape[..]))
+        else {
+            return Ok(None);
+        };
+        let cells = |mask: &Tensor| -> Result<Vec<u8>> { Ok(mask.flatten_all()?.to_vec1()?) };
+        let (own, other) = (cells(&stated)?, cells(&recorded)?);
+        let pairs = own.into_iter().zip(other).map(|(own, other)| (own != 0, other != 0)).collect();
+        let first = if sizes.is_cross { 0 } else { sizes.first_position() };
+        Ok(Some(Self { stated, recorded, pairs, queries, keys, first, is_of_queries }))
+    }
+
+    /// The keys that some query sees of the recorded mask, 1 where one does: (batch, 1, 1, key). Nothing where queries and
+    /// keys are not of one sequence.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn seen_keys(&self) -> Result<Option<Tensor>> {
+        if self.queries != self.keys {
+            return Ok(None);
+        }
+        Ok(Some(self.recorded.min_keepdim(2)?.min_keepdim(1)?.eq(0_u8)?))
+    }
+
+    /// Whether a key stands after a query.
+    pub fn is_future(&self, query: usize, key: usize) -> bool {
+        self.is_of_queries && key > self.first + query
+    }
+
+    /// Where the recorded mask contradicts the stated one. The rows of padding count in neither, nor those in which one of
+    /// the two shows no key. Keys that it hides from all queries are padding, unless it was stated which are. One that
+    /// tells no queries apart says nothing of positions. Documents packed one behind the other see themselves alone.
+    pub fn conflict(&self, states_keys: bool) -> Option<Conflict> {
+        let mut found: Option<Conflict> = None;
+        let plane = self.queries * self.keys;
+        for cells in self.pairs.chunks(plane.max(1)) {
+            let column = |key: usize, of: fn(&(bool, bool)) -> bool| {
+                cells.iter().skip(key).step_by(self.keys).all(of)
+            };
+            let columns: Vec<(bool, bool)> = (0..self.keys)
+                .map(|key| (column(key, |pair| pair.0), column(key, |pair| pair.1)))
+                .collect();
+            let starts = self.starts(cells);
+            for (query, row) in cells.chunks(self.keys.max(1)).enumerate() {
+                let own = columns.get(self.first + query).copied().unwrap_or_default();
+                let is_empty = row.iter().all(|pair| pair.0) || row.iter().all(|pair| pair.1);
+                if own.0 || own.1 || is_empty {
+                    continue;
+                }
+                for (key, (stated, recorded)) in row.iter().enumerate() {
+                    let of_keys = columns[key].0 || columns[key].1;
+                    let is_document = starts.get(query).is_some_and(|start| key < *start);
+                    let counts = if of_keys { states_keys } else { self.is_of_queries };
+                    if stated == recorded || !counts || (*recorded && is_document) {
+                        continue;
+                    }
+                    let first = Conflict { shows: false, hides: false, query, key };
+                    let conflict = found.get_or_insert(first);
+                    conflict.shows |= *stated;
+                    conflict.hides |= *recorded;
+                }
+            }
+        }
+        found
+    }
+
+    /// Of packed documents, the first key of every query's own: where a query sees itself and the one before it is hidden,
+    /// and so are all keys in front of that from there on. Nothing where the rows are no such.
+    fn starts(&self, cells: &[(bool, bool)]) -> Vec<usize> {
+        let seen = |query: usize, key: usize| {
+            cells.get(query * self.keys + key).is_some_and(|pair| !pair.1)
+        };
+        let mut starts: Vec<usize> = Vec::with_capacity(self.queries);
+        for query in 0..self.queries {
+            let own = self.first + query;
+            let start = (0..=own).find(|key| seen(query, *key)).unwrap_or(own);
+            let before = starts.last().copied();
+            let goes_on = before.is_none_or(|before| start == before || start == own);
+            let is_whole = (start..=own).all(|key| seen(query, key));
+            if !goes_on || !is_whole {
+                return Vec::new();
+            }
+            starts.push(start);
+        }
+        starts
+    }
+}

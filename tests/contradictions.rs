@@ -1,0 +1,109 @@
+//! What was recorded against what was stated: the record is told against the statement where the numbers follow it, and
+//! nothing is told where they do not contradict each other.
+
+use std::path::Path;
+
+use mha_trace::Settings;
+use mha_trace::check::{Contradiction, OneSided, Report, Tolerances, check, diff};
+use mha_trace::config::Mask;
+use mha_trace::file::{Output, Record};
+use mha_trace::foreign::NameMap;
+
+fn checked(file: &str, flags: &Settings) -> Report {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let path = root.join(file);
+    check(&path, flags, &NameMap::default(), &Tolerances::default())
+        .unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// What is told of a file, as setting, statement and record; nothing else is wrong in it.
+fn told(file: &str, flags: &Settings) -> Vec<(&'static str, String, String)> {
+    let report = checked(file, flags);
+    assert_eq!(report.is_same(), report.contradictions.is_empty(), "{file}: {report:?}");
+    assert!(report.first_divergence().is_none(), "{file}: {report:?}");
+    let told =
+        |found: &Contradiction| (found.setting, found.stated.clone(), found.recorded.clone());
+    report.contradictions.iter().map(told).collect()
+}
+
+fn causal() -> Settings {
+    Settings { mask: Some(Mask::Causal), ..Settings::default() }
+}
+
+#[test]
+fn masks_that_show_other_keys_are_told() {
+    let layer = "modules/attention_mask-added.layer.safetensors";
+    let pairs = "modules/square-mask-pairs.layer.safetensors";
+    let heads = Settings { heads: Some(3), ..causal() };
+    let windowed = Settings { window: Some(2), ..heads.clone() };
+    assert_eq!(told(layer, &heads), []);
+    let found = told(layer, &windowed);
+    let [(setting, stated, recorded)] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((*setting, stated.as_str()), ("mask", "causal with a window of 2"));
+    assert!(recorded.starts_with("causal"), "{recorded}");
+    let [(_, stated, _)] = &told(pairs, &heads)[..] else { panic!("one is told") };
+    assert_eq!(stated, "causal");
+    for kernel in ["core/sdpa-math-bool-mask.safetensors", "core/sdpa-flash-bool-mask.safetensors"]
+    {
+        assert_eq!(told(kernel, &Settings::default()), [], "{kernel}");
+        assert_eq!(told(kernel, &causal()).len(), 1, "{kernel}");
+    }
+}
+
+#[test]
+fn a_mask_that_is_meant_as_it_was_recorded_contradicts_nothing() {
+    let recorded = Settings { mask: Some(Mask::Recorded), ..Settings::default() };
+    assert_eq!(told("core/sdpa-math-bool-mask.safetensors", &recorded), []);
+}
+
+#[test]
+fn documents_of_other_lengths_are_told() {
+    let file = "core/flash-varlen-cached.safetensors";
+    assert_eq!(told(file, &causal()), []);
+    let segments = Some("1,2,3".parse().expect("lengths"));
+    let found = told(file, &Settings { segments, ..causal() });
+    assert!(found.contains(&("segments", "1,2,3".to_owned(), "2,1,3".to_owned())), "{found:?}");
+}
+
+#[test]
+fn heads_that_are_not_so_many_are_told() {
+    let file = "core/sdpa-math.safetensors";
+    assert_eq!(told(file, &Settings { heads: Some(3), ..Settings::default() }), []);
+    let found = told(file, &Settings { heads: Some(2), ..Settings::default() });
+    assert_eq!(found, [("heads", "2".to_owned(), "3".to_owned())]);
+}
+
+/// Where the numbers are those of the statement, what else the file says of it is no contradiction.
+#[test]
+fn a_record_that_the_numbers_do_not_follow_is_no_finding() {
+    let file = "core/sdpa-math-causal.safetensors";
+    let report = checked(file, &causal());
+    assert!(report.is_same() && report.contradictions.is_empty(), "{report:?}");
+    let without = checked(file, &Settings { mask: Some(Mask::None), ..Settings::default() });
+    assert!(without.contradictions.is_empty(), "nothing was recorded: {without:?}");
+    assert!(without.first_divergence().is_some(), "{without:?}");
+}
+
+/// Two files of one run, in one of which a step is wrong: it is named there, though `diff` compares them as they are.
+#[test]
+fn a_difference_of_two_files_is_named_where_one_states_its_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let right = root.join("golden/kv-heads.safetensors");
+    let mut record = Record::read(&right).expect("readable");
+    let scores = record.entries.iter_mut().find(|entry| entry.name == "scores").expect("recorded");
+    scores.tensor = (&scores.tensor * 2.0).expect("made");
+    let wrong = folder.path().join("wrong.safetensors");
+    Output::create(&wrong).expect("made").write(&record).expect("written");
+    for sides in [[&wrong, &right], [&right, &wrong]] {
+        let (map, tolerances) = (NameMap::default(), Tolerances::default());
+        let report =
+            diff(sides[0], sides[1], &map, &tolerances, OneSided::default()).expect("read");
+        assert_eq!(report.diagnosed, Some(wrong.display().to_string()), "{report:?}");
+        let findings = &report.diagnosis.as_ref().expect("named").findings;
+        let first = findings.first().expect("one at least");
+        let number = first.number.as_ref().expect("a number is off");
+        assert_eq!((first.step.as_str(), number.parameter), ("scores", "scale"), "{findings:?}");
+        assert!((number.found / number.meant - 2.0).abs() < 1e-6, "{findings:?}");
+    }
+}
