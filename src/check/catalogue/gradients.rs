@@ -294,8 +294,8 @@ pub const ALL: &[Mistake] = &[
         silent: "Most of the gradient is right.",
         ways: &[Way {
             summary: "some rows of a gradient are never written: they are 0",
-            wrong: "for start in range(0, T - block, block):",
-            right: "for start in range(0, T, block):",
+            wrong: "grid = (T // block,)",
+            right: "grid = (triton.cdiv(T, block),)",
             edits: skipped,
         }],
         seen: &["flagos-ai/FlagGems#3395"],
