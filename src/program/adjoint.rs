@@ -1,16 +1,18 @@
 //! What is the gradient of an operation's input made of?
 
+use std::any::Any;
+
 use super::axis::{Axes, Dim};
-use super::op::Op;
-use super::ops::{Collect, Gradient};
 
 /// What the gradient of an input is, given that of the value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub enum Adjoint {
     /// Nothing: the value does not change with the input, or changes in steps.
     Nothing,
-    /// What an operation makes of these.
-    Of(Op, Vec<Operand>),
+    /// The gradient of the value as it is.
+    Same,
+    /// What an operation, which `Op` is made of again, gives of these.
+    Of(Box<dyn Any>, Vec<Operand>),
     /// It is not known here.
     Unknown,
 }
@@ -29,34 +31,14 @@ pub enum Operand {
 }
 
 impl Adjoint {
-    pub(super) fn of(op: impl Into<Op>, reads: impl Into<Vec<Operand>>) -> Self {
-        Self::Of(op.into(), reads.into())
+    /// What an operation of a family, or of what stands within one, gives of these.
+    pub(super) fn of(operation: impl Any, reads: impl Into<Vec<Operand>>) -> Self {
+        Self::Of(Box::new(operation), reads.into())
     }
 
     /// An operation on the gradient alone.
-    pub(super) fn on_gradient(op: impl Into<Op>) -> Self {
-        Self::of(op, [Operand::Gradient])
-    }
-
-    /// The gradient of what was broadcast to a value: the sum over what it stood for.
-    pub(super) fn of_broadcast(input: &Axes, value: &Axes) -> Self {
-        if input == value {
-            return Self::on_gradient(super::ops::Heads::HandOn);
-        }
-        let (shape, own) = (value.shape(), input.shape());
-        let skipped = shape.len().saturating_sub(own.len());
-        let is_over = |at: &usize| {
-            let own_at = at.checked_sub(skipped);
-            own_at.is_none_or(|own_at| own.get(own_at) == Some(&1) && shape.get(*at) != Some(&1))
-        };
-        let over = (0..shape.len()).filter(is_over).collect();
-        let (view, axes) = (value.iter().collect(), input.iter().collect());
-        Self::on_gradient(Gradient::Collect(Collect { slice: None, view, over, axes }))
-    }
-
-    /// The gradient of some places of an axis alone.
-    pub(super) fn of_slice(value: &Axes, slice: (usize, usize), input: &Axes) -> Self {
-        Self::on_gradient(Gradient::Collect(Collect::slice(value, slice, input)))
+    pub(super) fn on_gradient(operation: impl Any) -> Self {
+        Self::of(operation, [Operand::Gradient])
     }
 }
 

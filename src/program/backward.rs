@@ -4,8 +4,8 @@ use super::adjoint::{Adjoint, Operand};
 use super::axis::Axes;
 use super::graph::{Program, Step};
 use super::name::Name;
-use super::op::Op;
-use super::ops::{Collect, Gradient};
+use super::op::{Op, Total, of_any};
+use super::ops::{Collect, Gradient, Heads};
 use super::role::Role;
 use base::error::{Error, Result};
 use base::lang;
@@ -92,7 +92,7 @@ impl Pass<'_> {
             Err(parts) => {
                 let inputs = parts.iter().flat_map(|(_, inputs)| inputs.clone()).collect();
                 let parts = parts.into_iter().map(|(op, inputs)| (op, inputs.len())).collect();
-                (Gradient::Total(parts).into(), inputs)
+                (Total(parts).into(), inputs)
             }
         };
         self.program.then(name, op, &inputs).map(Some)
@@ -108,7 +108,10 @@ impl Pass<'_> {
             }
             let (op, operands) = match step.op.operation().adjoint(slot, &read, &step.axes) {
                 Adjoint::Nothing => continue,
-                Adjoint::Of(op, operands) => (op, operands),
+                Adjoint::Same => (Heads::HandOn.into(), vec![Operand::Gradient]),
+                Adjoint::Of(operation, operands) => {
+                    (of_any(operation).ok_or_else(|| underived(step))?, operands)
+                }
                 Adjoint::Unknown => return Err(underived(step)),
             };
             if operands.contains(&Operand::Delta) && delta.is_none() {

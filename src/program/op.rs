@@ -1,5 +1,7 @@
 //! Which operations are there? A closed list of families, each of which answers the questions of [`Operation`].
 
+use std::any::Any;
+
 use candle_core::Tensor;
 
 use super::adjoint::Adjoint;
@@ -7,11 +9,12 @@ use super::axis::{Axes, Dim};
 use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
-    Added, Biasing, BlockedKeys, ByPosition, Differential, Distances, Frequencies, Gradient, Heads,
-    Linear, Masking, Norm, Product, Relative, Rotary, Rotate, Scaling, Slip, Temperature, Turn,
-    Weigh, Weighting,
+    Added, Biasing, BlockedKeys, ByPosition, Collect, Differential, Distances, Frequencies,
+    Gradient, Heads, Linear, Masking, Norm, Product, Relative, Rotary, Rotate, Scaling, Slip,
+    Temperature, Turn, Weigh, Weighting,
 };
 use super::part::Part;
+use super::pattern::Pattern;
 use super::working::Move;
 use base::error::{Error, Result};
 
@@ -39,12 +42,23 @@ pub enum Op {
     Weighting(Weighting),
     /// A step of a gradient.
     Gradient(Gradient),
+    /// What several operations give, added up.
+    Total(Total),
     /// What only faulty code computes.
     Slip(Slip),
 }
 
 macro_rules! families {
     ($($family:ident),+) => {
+        /// An operation of one of the families.
+        fn of_family(operation: Box<dyn Any>) -> Result<Op, Box<dyn Any>> {
+            $(let operation = match operation.downcast::<$family>() {
+                Ok(own) => return Ok(Op::$family(*own)),
+                Err(other) => other,
+            };)+
+            Err(operation)
+        }
+
         $(impl From<$family> for Op {
             fn from(operation: $family) -> Self {
                 Self::$family(operation)
@@ -76,11 +90,25 @@ macro_rules! families {
         }
     };
 }
-families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Gradient, Slip }
+families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Gradient, Total, Slip }
 
 /// Operations that stand within a family.
 macro_rules! within {
     ($($family:ident::$variant:ident($operation:ident)),+) => {
+        /// An operation of one of the families, or that stands within one.
+        pub(super) fn of_any(operation: Box<dyn Any>) -> Option<Op> {
+            let operation = match of_family(operation) {
+                Ok(op) => return Some(op),
+                Err(other) => other,
+            };
+            $(let operation = match operation.downcast::<$operation>() {
+                Ok(own) => return Some((*own).into()),
+                Err(other) => other,
+            };)+
+            drop(operation);
+            None
+        }
+
         $(impl From<$operation> for Op {
             fn from(operation: $operation) -> Self {
                 $family::$variant(operation).into()
@@ -98,6 +126,7 @@ within! {
     Biasing::Distances(Distances),
     Biasing::Relative(Relative),
     Weighting::Differential(Differential),
+    Gradient::Collect(Collect),
     Gradient::Product(Product),
     Slip::Turn(Turn),
     Slip::Weigh(Weigh)
@@ -142,6 +171,76 @@ impl Op {
     #[must_use]
     pub fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         self.operation().flops(inputs, output)
+    }
+}
+
+/// What several operations give back to what they all read, added up: so many inputs are read by each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Total(pub Vec<(Op, usize)>);
+
+impl Total {
+    /// Each operation, and its share of all inputs.
+    fn shares<'a, T>(&'a self, all: &'a [T]) -> impl Iterator<Item = (&'a Op, &'a [T])> {
+        let mut rest = all;
+        self.0.iter().map(move |(op, count)| {
+            let (own, others) = rest.split_at(*count.min(&rest.len()));
+            rest = others;
+            (op, own)
+        })
+    }
+}
+
+impl Operation for Total {
+    fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let mut sum: Option<Tensor> = None;
+        for (op, own) in self.shares(inputs) {
+            let next = op.operation().value(own)?;
+            sum = Some(sum.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
+        }
+        sum.ok_or_else(|| Misread.into())
+    }
+
+    fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
+        if self.0.iter().map(|(_, count)| count).sum::<usize>() != inputs.len() {
+            return Err(Misread);
+        }
+        let each = self.shares(inputs).map(|(op, own)| op.operation().axes(own));
+        let each = each.collect::<Result<Vec<_>, _>>()?;
+        let first = each.first().ok_or(Misread)?.clone();
+        each.iter().all(|axes| *axes == first).then_some(first).ok_or(Misread)
+    }
+
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        let each = self
+            .shares(names)
+            .map(|(op, own)| op.operation().formula(own).unwrap_or_else(|_| own.join(" · ")));
+        Ok(each.collect::<Vec<_>>().join(" + "))
+    }
+
+    fn pattern(&self, inputs: &[&Axes]) -> Pattern {
+        let mut products = Vec::new();
+        let mut first = 0;
+        for (op, own) in self.shares(inputs) {
+            let Pattern::Sum(each) = op.operation().pattern(own) else { return Pattern::ByCell };
+            products.extend(each.into_iter().map(|product| product.further(first)));
+            first += own.len();
+        }
+        Pattern::Sum(products)
+    }
+
+    fn adjoint(&self, _: usize, _: &[&Axes], _: &Axes) -> Adjoint {
+        Adjoint::Unknown
+    }
+
+    fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
+        let each = self.shares(inputs).map(|(op, own)| op.flops(own, output));
+        let sums = output.count().saturating_mul(self.0.len().saturating_sub(1) as u128);
+        each.fold(sums, u128::saturating_add)
+    }
+
+    /// What is added up is of all parts of the run.
+    fn narrowed(&self, _: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
+        None
     }
 }
 

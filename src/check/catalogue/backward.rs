@@ -7,7 +7,7 @@ use crate::candidate::Edits;
 use base::error::Result;
 use program::{
     Along, Change, Collect, Edit, Gradient, Heads, Name, Op, Product, Rotary, Rotate, Scaling,
-    Slip, Weighting,
+    Slip, Total, Weighting,
 };
 
 impl Situation<'_> {
@@ -88,7 +88,7 @@ pub(super) fn one_of_group(run: &Situation, is_last: bool) -> Vec<Edits> {
 pub(super) fn overwritten(run: &Situation) -> Result<Vec<Edits>> {
     let mut all = Vec::new();
     for step in run.right.steps() {
-        let Op::Gradient(Gradient::Total(parts)) = &step.op else { continue };
+        let Op::Total(Total(parts)) = &step.op else { continue };
         let inputs = run.inputs(step.name);
         let mut first = 0;
         for (op, count) in parts {

@@ -20,9 +20,13 @@ pub fn knobs(op: &Op) -> Vec<Knob> {
         Op::Masking(own) => mask::knobs(own),
         Op::Biasing(own) => bias::knobs(own),
         Op::Weighting(own) => weights::knobs(own),
-        Op::Given | Op::Linear(_) | Op::Heads(_) | Op::Added(_) | Op::Gradient(_) | Op::Slip(_) => {
-            Vec::new()
-        }
+        Op::Given
+        | Op::Linear(_)
+        | Op::Heads(_)
+        | Op::Added(_)
+        | Op::Gradient(_)
+        | Op::Total(_)
+        | Op::Slip(_) => Vec::new(),
     }
 }
 
@@ -37,7 +41,7 @@ pub fn siblings(op: &Op, inputs: &[&Axes]) -> Vec<Sibling> {
         Op::Masking(own) => mask::siblings(own),
         Op::Biasing(own) => bias::siblings(own),
         Op::Weighting(own) => weights::siblings(own, inputs),
-        Op::Given | Op::Gradient(_) | Op::Slip(_) => Vec::new(),
+        Op::Given | Op::Gradient(_) | Op::Total(_) | Op::Slip(_) => Vec::new(),
     }
 }
 

@@ -3,7 +3,6 @@
 use candle_core::Tensor;
 
 use super::collect::Collect;
-use super::gradient::Gradient;
 use super::scaling::number;
 use crate::adjoint::Adjoint;
 use crate::axis::Axis::{Key, Model};
@@ -98,15 +97,10 @@ impl Operation for Added {
         let [leading @ .., (_, all)] = whole.as_slice() else { return Adjoint::Nothing };
         let collect = |slice, view: Vec<Dim>, over| {
             let axes = own.iter().collect();
-            Adjoint::on_gradient(Gradient::Collect(Collect {
-                slice: Some(slice),
-                view,
-                over,
-                axes,
-            }))
+            Adjoint::on_gradient(Collect { slice: Some(slice), view, over, axes })
         };
         match (self, input) {
-            (Self::Learned | Self::Zeros, 0) => Adjoint::of_slice(value, (2, 0), own),
+            (Self::Learned | Self::Zeros, 0) => Collect::of_slice(value, (2, 0), own),
             (Self::Learned, _) => {
                 let mut view = whole.clone();
                 let last = view.get_mut(2).map(|dim| std::mem::replace(&mut dim.1, 1));

@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 
 use super::alibi::{Distance, Distances};
+use super::collect::Collect;
 use super::gradient::Gradient;
 use super::mask::{broadcasts, joined};
 use super::relative::Relative;
@@ -174,7 +175,7 @@ impl Operation for Biasing {
                 let (relative, axes) = (relative.clone(), own.iter().collect());
                 Adjoint::on_gradient(Gradient::Table { relative, axes })
             }
-            Self::Sum { .. } | Self::Add => Adjoint::of_broadcast(own, value),
+            Self::Sum { .. } | Self::Add => Collect::of_broadcast(own, value),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use crate::adjoint::Adjoint;
 use crate::axis::{Axes, Dim, unravel};
 use crate::misread::Misread;
 use crate::pattern::{Pattern, Place, Products, Read};
@@ -23,7 +24,7 @@ pub struct Collect {
 
 impl Collect {
     /// Places of an axis as they are, as many as the result has.
-    pub(crate) fn slice(value: &Axes, slice: (usize, usize), axes: &Axes) -> Self {
+    fn slice(value: &Axes, slice: (usize, usize), axes: &Axes) -> Self {
         let mut view: Vec<Dim> = value.iter().collect();
         if let (Some(dim), Some(own)) = (view.get_mut(slice.0), axes.iter().nth(slice.0)) {
             *dim = own;
@@ -37,6 +38,27 @@ impl Collect {
         let view: Vec<Dim> = value.iter().collect();
         let last = view.len().saturating_sub(1);
         Self { slice: None, view, over: vec![last], axes: value.iter().take(last).collect() }
+    }
+
+    /// The gradient of some places of an axis alone.
+    pub(super) fn of_slice(value: &Axes, slice: (usize, usize), input: &Axes) -> Adjoint {
+        Adjoint::on_gradient(Self::slice(value, slice, input))
+    }
+
+    /// The gradient of what was broadcast to a value: the sum over what it stood for.
+    pub(super) fn of_broadcast(input: &Axes, value: &Axes) -> Adjoint {
+        if input == value {
+            return Adjoint::Same;
+        }
+        let (shape, own) = (value.shape(), input.shape());
+        let skipped = shape.len().saturating_sub(own.len());
+        let is_over = |at: &usize| {
+            let own_at = at.checked_sub(skipped);
+            own_at.is_none_or(|own_at| own.get(own_at) == Some(&1) && shape.get(*at) != Some(&1))
+        };
+        let over = (0..shape.len()).filter(is_over).collect();
+        let (view, axes) = (value.iter().collect(), input.iter().collect());
+        Adjoint::on_gradient(Self { slice: None, view, over, axes })
     }
 
     fn shape(&self) -> Vec<usize> {

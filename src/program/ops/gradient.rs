@@ -10,7 +10,6 @@ use super::relative::Relative;
 use crate::adjoint::Adjoint;
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
-use crate::op::Op;
 use crate::operation::Operation;
 use crate::part::Part;
 use crate::pattern::{Multiplier, Pattern, Place, Products, Read};
@@ -69,21 +68,6 @@ pub enum Gradient {
         /// The axes of the table.
         axes: Vec<Dim>,
     },
-    /// What several steps give back to what they all read, added up: so many inputs are read by each.
-    Total(Vec<(Op, usize)>),
-}
-
-/// So many inputs for each of several operations.
-fn shares<'a, T>(
-    parts: &'a [(Op, usize)],
-    all: &'a [T],
-) -> impl Iterator<Item = (&'a Op, &'a [T])> {
-    let mut rest = all;
-    parts.iter().map(move |(op, count)| {
-        let (own, others) = rest.split_at(*count.min(&rest.len()));
-        rest = others;
-        (op, own)
-    })
 }
 
 fn sizes(dims: &[Dim]) -> Vec<usize> {
@@ -137,14 +121,6 @@ impl Operation for Gradient {
                 let [d] = read(inputs)?;
                 relative.gradient(d, &sizes(axes))?
             }
-            Self::Total(parts) => {
-                let mut sum: Option<Tensor> = None;
-                for (op, own) in shares(parts, inputs) {
-                    let next = op.operation().value(own)?;
-                    sum = Some(sum.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
-                }
-                sum.ok_or(Misread)?
-            }
         })
     }
 
@@ -179,14 +155,6 @@ impl Operation for Gradient {
                     && (*queries, *keys) == (relative.queries, relative.keys) =>
             {
                 Ok(axes.clone())
-            }
-            (Self::Total(parts), _)
-                if parts.iter().map(|(_, n)| n).sum::<usize>() == inputs.len() =>
-            {
-                let each = shares(parts, inputs).map(|(op, own)| op.operation().axes(own));
-                let each = each.collect::<Result<Vec<_>, _>>()?;
-                let first = each.first().ok_or(Misread)?.clone();
-                each.iter().all(|axes| *axes == first).then_some(first).ok_or(Misread)
             }
             _ => Err(Misread),
         }
@@ -223,12 +191,6 @@ impl Operation for Gradient {
                 tr!("Σ {first} · {normed} over rows", first, normed)
             }
             Self::Table { .. } => tr!("Σ {first} over the pairs of each bucket", first),
-            Self::Total(parts) => {
-                let each = shares(parts, names).map(|(op, own)| {
-                    op.operation().formula(own).unwrap_or_else(|_| own.join(" · "))
-                });
-                each.collect::<Vec<_>>().join(" + ")
-            }
         })
     }
 
@@ -261,18 +223,6 @@ impl Operation for Gradient {
                 let square = [d.clone().into(), capped.clone().into(), capped.into(), by];
                 Pattern::Sum(vec![Products::one([d.into()]), Products::one(square)])
             }),
-            Self::Total(parts) => {
-                let mut products = Vec::new();
-                let mut first = 0;
-                for (op, own) in shares(parts, inputs) {
-                    let Pattern::Sum(each) = op.operation().pattern(own) else {
-                        return Pattern::ByCell;
-                    };
-                    products.extend(each.into_iter().map(|product| product.further(first)));
-                    first += own.len();
-                }
-                Pattern::Sum(products)
-            }
             Self::Sinks
             | Self::Clip { .. }
             | Self::Gate { .. }
@@ -302,11 +252,6 @@ impl Operation for Gradient {
             Self::Clip { .. } | Self::Table { .. } => numbers(0),
             Self::Norm(_) => output.count().saturating_mul(8),
             Self::NormWeight { .. } => numbers(0).saturating_mul(6),
-            Self::Total(parts) => {
-                let each = shares(parts, inputs).map(|(op, own)| op.flops(own, output));
-                let sums = output.count().saturating_mul(parts.len().saturating_sub(1) as u128);
-                each.fold(sums, u128::saturating_add)
-            }
         }
     }
 

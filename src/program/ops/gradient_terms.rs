@@ -48,8 +48,7 @@ impl Gradient {
             | Self::Collect(_)
             | Self::Back { .. }
             | Self::Softmax
-            | Self::SoftCap { .. }
-            | Self::Total(_) => Ok(Vec::new()),
+            | Self::SoftCap { .. } => Ok(Vec::new()),
         }
     }
 }

@@ -223,7 +223,7 @@ impl Operation for Heads {
         let size = |at: usize| first.get(at).copied().unwrap_or_default();
         let collect = |slice, view: Vec<Dim>, over: usize| {
             let (over, axes) = (vec![over], own.iter().collect());
-            Adjoint::on_gradient(Gradient::Collect(Collect { slice, view, over, axes }))
+            Adjoint::on_gradient(Collect { slice, view, over, axes })
         };
         match (self, input) {
             (Self::Split { .. }, _) => Adjoint::on_gradient(Self::Merge),
@@ -234,9 +234,9 @@ impl Operation for Heads {
                 view.insert(over.min(view.len()), (Head, *times));
                 collect(None, view, over)
             }
-            (Self::Append, 0) => Adjoint::of_slice(value, (2, 0), own),
-            (Self::Append, _) => Adjoint::of_slice(value, (2, size(2)), own),
-            (Self::Join | Self::Extend { .. }, 0) => Adjoint::of_slice(value, (3, 0), own),
+            (Self::Append, 0) => Collect::of_slice(value, (2, 0), own),
+            (Self::Append, _) => Collect::of_slice(value, (2, size(2)), own),
+            (Self::Join | Self::Extend { .. }, 0) => Collect::of_slice(value, (3, 0), own),
             (Self::Join, _) => {
                 let mut view = dims(inputs, 1);
                 view.splice(1..2, [(Head, size(1))]);

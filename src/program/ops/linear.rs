@@ -1,7 +1,9 @@
 //! Matrix products: projections, dot products of queries and keys, values weighted and added up.
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 
+use super::collect::Collect;
+use super::matmul::{expand, expanded, of_heads, product, spread};
 use super::product::Product;
 use crate::adjoint::Operand::{Gradient as Of, Input};
 use crate::adjoint::{Adjoint, dims};
@@ -12,7 +14,7 @@ use crate::operation::Operation;
 use crate::part::{Part, QueryRows};
 use crate::pattern::{Pattern, Place, Products, Read};
 use crate::rows::{Numbers, Rows};
-use crate::small::{FEW, multiply};
+use crate::small::multiply;
 use base::error::Result;
 
 /// Matrix products.
@@ -49,10 +51,7 @@ impl Operation for Linear {
                 let left = left.narrow(3, 0, weight.dim(2)?)?.contiguous()?;
                 product(&left, &spread(&weight, &left)?, false)
             }
-            Self::Expand => {
-                let weight = of_heads(right, left.dim(1)?)?.transpose(2, 3)?;
-                product(left, &spread(&weight, left)?, false)
-            }
+            Self::Expand => expand(left, right),
             Self::Project { rows, .. } => {
                 let x = match rows {
                     Some(rows) => &left.narrow(1, rows.first, rows.count)?.contiguous()?,
@@ -110,19 +109,10 @@ impl Operation for Linear {
             {
                 Ok(vec![*b, *h, *q, (HeadDim, latent.1)])
             }
-            (Self::Expand, [[b, h @ (Head, heads), q @ (Query, _), d], [rows, latent]])
-                if *heads > 0 && rows.1 % heads == 0 && d.1 == latent.1 =>
-            {
-                Ok(vec![*b, *h, *q, (HeadDim, rows.1 / heads)])
+            (Self::Expand, _) => expanded(inputs),
+            (Self::Project { .. } | Self::DotProduct | Self::WeightedSum | Self::Absorb, _) => {
+                Err(Misread)
             }
-            (
-                Self::Project { .. }
-                | Self::DotProduct
-                | Self::WeightedSum
-                | Self::Absorb
-                | Self::Expand,
-                _,
-            ) => Err(Misread),
         }
     }
 
@@ -169,7 +159,7 @@ impl Operation for Linear {
             (Self::Project { rows, .. }, 1) => {
                 Adjoint::of(Product::Weight { rows: *rows, axes }, [Of, Input(0)])
             }
-            (Self::Project { .. }, _) => Adjoint::of_broadcast(&Axes::new(axes), value),
+            (Self::Project { .. }, _) => Collect::of_broadcast(&Axes::new(axes), value),
             (Self::DotProduct, 0) => Adjoint::of(Self::WeightedSum, [Of, Input(1)]),
             (Self::DotProduct, _) => Adjoint::of(Product::Transposed, [Of, Input(0)]),
             (Self::WeightedSum, 0) => Adjoint::of(Self::DotProduct, [Of, Input(1)]),
@@ -255,53 +245,9 @@ fn rows_of_heads(inputs: &[&Axes]) -> (usize, usize) {
     (heads, rows.checked_div(heads).unwrap_or(0))
 }
 
-/// A weight by heads: (1, head, rows of the head, in).
-fn of_heads(weight: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
-    let (rows, inputs) = weight.dims2()?;
-    weight.reshape((1, heads, rows / heads.max(1), inputs))
-}
-
-/// The weights of heads, for every item of the batch.
-fn spread(weight: &Tensor, heads: &Tensor) -> candle_core::Result<Tensor> {
-    let (_, count, rows, columns) = weight.dims4()?;
-    weight.broadcast_as((heads.dim(0)?, count, rows, columns))?.contiguous()
-}
-
-/// left · right, or left · rightᵀ, in which a sum of zeros is +0 as in PyTorch: candle leaves −0 where one or two products are
-/// added.
-pub(super) fn product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Result<Tensor> {
-    if let Some(product) = small_product(left, right, is_transposed) {
-        return product;
-    }
-    let product = if is_transposed { left.matmul(&right.t()?) } else { left.matmul(right) }?;
-    let is_short = left.dims().last().is_some_and(|inner| *inner <= 2);
-    let is_single = product.dims().iter().rev().take(2).any(|size| *size == 1);
-    Ok(if is_short || is_single { product.affine(1.0, 0.0)? } else { product })
-}
-
-/// The same of a few small matrices of f32; nothing of others.
-fn small_product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Option<Result<Tensor>> {
-    let (outer, [rows, inner]) = left.dims().split_last_chunk()?;
-    let (of_right, last) = right.dims().split_last_chunk::<2>()?;
-    let [of_inner, columns] = if is_transposed { [last[1], last[0]] } else { *last };
-    let shape = [outer, &[*rows, columns]].concat();
-    let products =
-        shape.iter().chain([inner]).try_fold(1_usize, |all, size| all.checked_mul(*size));
-    if (outer, *inner) != (of_right, of_inner) || !(1..=FEW).contains(&products?) {
-        return None;
-    }
-    let (left, right) = Numbers::<f32>::of(left).zip(Numbers::<f32>::of(right))?;
-    let mut product = vec![0.0; shape.iter().product()];
-    let factors = left.chunks(rows * inner).zip(right.chunks(inner * columns));
-    for ((left, right), product) in factors.zip(product.chunks_mut(rows * columns)) {
-        multiply(left, right, is_transposed, [*rows, *inner, columns], product);
-    }
-    Some(Tensor::from_vec(product, shape, &Device::Cpu).map_err(Into::into))
-}
-
 #[cfg(test)]
 mod tests {
-    use candle_core::{DType, Tensor};
+    use candle_core::{DType, Device, Tensor};
 
     use super::*;
     use crate::Op;

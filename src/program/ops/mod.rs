@@ -18,6 +18,7 @@ mod hidden;
 mod linear;
 mod loops;
 mod mask;
+mod matmul;
 mod norm;
 mod pairing;
 mod places;

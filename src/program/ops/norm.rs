@@ -2,10 +2,6 @@
 
 use candle_core::Tensor;
 
-use super::collect::Collect;
-use super::gradient::Gradient;
-use crate::adjoint::Operand::{Gradient as Of, Input};
-use crate::adjoint::{Adjoint, dims};
 use crate::axis::Axis::{Head, HeadDim};
 use crate::axis::{Axes, Dim};
 use crate::misread::Misread;
@@ -142,29 +138,9 @@ impl Norm {
     }
 
     /// Whether it is as norms should be.
-    fn is_right(&self) -> bool {
+    pub(super) fn is_right(&self) -> bool {
         let Self { is_centred, eps, offset, ref over, .. } = *self;
         *self == Self { is_centred, offset, over: over.clone(), ..Self::rms(eps) }
-    }
-
-    pub(super) fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
-        let axes = dims(inputs, input);
-        match input {
-            _ if !self.is_right() => Adjoint::Unknown,
-            0 if inputs.len() > 1 => {
-                Adjoint::of(Gradient::Norm(self.clone()), [Of, Input(0), Input(1)])
-            }
-            0 => Adjoint::of(Gradient::Norm(self.clone()), [Of, Input(0)]),
-            1 => {
-                let norm = self.clone();
-                Adjoint::of(Gradient::NormWeight { norm, axes }, [Of, Input(0)])
-            }
-            _ if axes.len() == 1 => Adjoint::of_broadcast(&Axes::new(axes), value),
-            _ => {
-                let (slice, view, over) = (None, value.iter().collect(), vec![0, 2]);
-                Adjoint::on_gradient(Gradient::Collect(Collect { slice, view, over, axes }))
-            }
-        }
     }
 
     /// The gradient of x for that of its norm, d: of every row with g = d · (weight + offset) and its normed numbers n,

@@ -2,11 +2,10 @@
 
 use candle_core::Tensor;
 
-use super::linear::{Linear, product};
+use super::matmul::{expand, expanded, product};
 use crate::axis::Axis::{Key, Query};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
-use crate::operation::Operation;
 use crate::part::QueryRows;
 use crate::pattern::{Multiplier, Pattern, Place, Products, Read, When};
 use base::error::Result;
@@ -76,7 +75,8 @@ impl Product {
                 product(&left, right, false)?.sum(0)?.reshape(sizes(axes))?
             }
             Self::Expand { axes } => {
-                let made = Linear::Expand.value(inputs)?;
+                let [d, weight] = read(inputs)?;
+                let made = expand(d, weight)?;
                 let all = axes.last().map_or(0, |(_, all)| *all);
                 made.pad_with_zeros(3, 0, all.saturating_sub(made.dim(3)?))?
             }
@@ -110,7 +110,7 @@ impl Product {
                 Ok(axes.clone())
             }
             (Self::Expand { axes }, _) => {
-                let made = Linear::Expand.axes(inputs)?;
+                let made = expanded(inputs)?;
                 let fits = |((own, size), (other, all)): (&Dim, &Dim)| own == other && size <= all;
                 let is_same = axes.len() == 4 && made[..3] == axes[..3];
                 let fits = is_same && made.last().zip(axes.last()).is_some_and(fits);
@@ -195,7 +195,10 @@ impl Product {
 
     pub(super) fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         match self {
-            Self::Expand { .. } => Linear::Expand.flops(inputs, output),
+            Self::Expand { .. } => {
+                let inner = inputs.first().map_or(0, |heads| heads.last_size());
+                output.count().saturating_mul(2 * inner)
+            }
             Self::Input { .. } | Self::Weight { .. } | Self::Transposed | Self::OfHeads { .. } => {
                 let [d, other] = inputs else { return 0 };
                 d.count().saturating_mul(2 * other.last_size())

@@ -2,12 +2,13 @@
 
 use candle_core::Tensor;
 
+use super::collect::Collect;
 use super::functions::Map;
 use super::gradient::Gradient;
 use super::norm::Norm;
 use super::temperature::Temperature;
-use crate::adjoint::Adjoint;
 use crate::adjoint::Operand::{self, Gradient as Of, Input};
+use crate::adjoint::{Adjoint, dims};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
 use crate::operation::{Facts, Operation};
@@ -149,7 +150,7 @@ impl Operation for Scaling {
 
     fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
         match (self, input) {
-            (Self::Norm(norm), _) => norm.adjoint(input, inputs, value),
+            (Self::Norm(norm), _) => of_norm(norm, input, inputs, value),
             (Self::Root { .. } | Self::By { .. } | Self::Temperature(_), _) => {
                 Adjoint::on_gradient(self.clone())
             }
@@ -187,6 +188,27 @@ impl Operation for Scaling {
         let Self::Root { head_dim } = self else { return Facts::default() };
         let constant = ("√d_k", format!("√{head_dim}"), root(*head_dim));
         Facts { constant: Some(constant), ..Facts::default() }
+    }
+}
+
+/// What the gradients of a norm's inputs are made of.
+fn of_norm(norm: &Norm, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
+    let axes = dims(inputs, input);
+    match input {
+        _ if !norm.is_right() => Adjoint::Unknown,
+        0 if inputs.len() > 1 => {
+            Adjoint::of(Gradient::Norm(norm.clone()), [Of, Input(0), Input(1)])
+        }
+        0 => Adjoint::of(Gradient::Norm(norm.clone()), [Of, Input(0)]),
+        1 => {
+            let norm = norm.clone();
+            Adjoint::of(Gradient::NormWeight { norm, axes }, [Of, Input(0)])
+        }
+        _ if axes.len() == 1 => Collect::of_broadcast(&Axes::new(axes), value),
+        _ => {
+            let (slice, view, over) = (None, value.iter().collect(), vec![0, 2]);
+            Adjoint::on_gradient(Collect { slice, view, over, axes })
+        }
     }
 }
 
