@@ -77,7 +77,9 @@ def test_a_causal_mask_in_an_encoder():
     assert told(report) == ["mask"]
 
 
-@pytest.mark.parametrize("positions", [list(range(5, -1, -1)), list(range(3, 9)), list(range(0, 12, 2)), [0, 1, 2, 0, 1, 2]])
+@pytest.mark.parametrize(
+    "positions", [list(range(5, -1, -1)), list(range(3, 9)), list(range(0, 12, 2)), [0, 1, 2, 0, 1, 2]]
+)
 def test_positions_of_the_caller(positions):
     model = made("llama")
     assert told(recorded(model, input_ids=ids(), position_ids=torch.tensor([positions])).check()) == ["positions"]

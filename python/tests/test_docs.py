@@ -112,7 +112,16 @@ def test_the_hooks_of_the_page_on_checking(tmp_path, monkeypatch):
 
 def test_every_public_name_is_documented():
     said = (ROOT / "docs/python.md").read_text("utf-8")
-    for name in ("record", "record_function", "check_gradients", "check", "diff", "trace", "assert_same", "attention_golden"):
+    for name in (
+        "record",
+        "record_function",
+        "check_gradients",
+        "check",
+        "diff",
+        "trace",
+        "assert_same",
+        "attention_golden",
+    ):
         assert f"`{name}" in said or f"{name}." in said, name
     for name in mha_trace.__all__:
         assert getattr(mha_trace, name).__doc__, name
