@@ -3,7 +3,7 @@
 use super::masks;
 use super::sources::Sources;
 use base::error::{Error, Result};
-use config::{End, OutputGradient, Place, Settings, Start};
+use config::{End, Mask, OutputGradient, Place, Settings, Start};
 use file::{Record, split_place};
 use program::{Name, Role};
 
@@ -92,6 +92,10 @@ impl Sources {
             // Where it starts somewhere else by a flag, it ends where it did.
             config.end.get_or_insert_default();
         }
+        // The recorded mask of a run that states its own is that.
+        let states_own = |mask: &Mask| *mask == Mask::Recorded && config.mask.is_some();
+        let flags =
+            &Settings { mask: flags.mask.filter(|mask| !states_own(mask)), ..flags.clone() };
         let settings = flags.clone().over(config);
         let start = settings.start.unwrap_or_default();
         let own =
