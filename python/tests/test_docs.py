@@ -19,7 +19,7 @@ MODULES = sorted(
     name for _, name, _ in pkgutil.iter_modules(mha_trace.__path__, "mha_trace.") if not name.endswith("__main__")
 )
 # Their examples are of PyTorch.
-OF_TORCH = ("mha_trace._record", "mha_trace._function")
+OF_TORCH = ("mha_trace._record", "mha_trace._function", "mha_trace._gradients")
 
 
 def blocks(page, is_torch):
