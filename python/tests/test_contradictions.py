@@ -88,7 +88,8 @@ def test_positions_of_the_caller(positions):
 
 def test_what_a_config_says_and_the_module_does_not_hold():
     model = made("llama")
-    model.config.rope_parameters["rope_theta"] = 500.0
+    # Specs share the dict.
+    model.config.rope_parameters = {**model.config.rope_parameters, "rope_theta": 500.0}
     report = recorded(model, input_ids=ids()).check()
     assert told(report) == ["rope"]
     assert "base 500; recorded is those of base 40" in report.findings[0].summary
