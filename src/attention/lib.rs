@@ -2,14 +2,15 @@
 
 mod keys;
 mod masks;
+mod pairs;
 
 use std::collections::HashMap;
 
 use base::error::Result;
 use config::{Config, End, Gate, Norm, NormOver, Plain, QkNorm};
 use program::{
-    Axes, Axis, Differential, Frequencies, Heads, Linear, Map, Name, OVER_HEADS, Op, Program,
-    QueryRows, Rotary, Scaling, Size, Temperature, Weighting,
+    Axes, Axis, Frequencies, Heads, Linear, Map, Name, OVER_HEADS, Op, Program, QueryRows, Rotary,
+    Scaling, Size, Temperature, Weighting,
 };
 
 /// The shapes of what comes from outside though it could follow from the settings: masks, biases, frequencies.
@@ -113,11 +114,8 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         }
         None => p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?,
     };
-    if let Some(OfPairs { init, norm, .. }) = of_pairs {
-        let of_heads = rms_norm(plain.head_norm_eps);
-        head_outputs = p.then(Name::HeadNorm, of_heads, &[head_outputs, norm])?;
-        let scale = Scaling::By { factor: 1.0 - init };
-        head_outputs = p.then(Name::HeadScaled, scale, &[head_outputs])?;
+    if let Some(of_pairs) = &of_pairs {
+        head_outputs = p.of_one_size(head_outputs, of_pairs)?;
     }
     let mut concat = p.then(Name::Concat, Heads::Merge, &[head_outputs])?;
     concat = p.gated(concat, concat_norm, x, gate)?;
@@ -137,13 +135,6 @@ struct Latents {
     keys: Option<(Vec<usize>, usize)>,
     /// The projection of the key that all heads share.
     shared: Option<Vec<usize>>,
-}
-
-/// What differential attention is given: `λ_init`, the vectors of λ, and the weight of the norm of heads' outputs.
-struct OfPairs {
-    init: f64,
-    vectors: [usize; 4],
-    norm: usize,
 }
 
 /// The norm of queries and keys.
@@ -361,20 +352,6 @@ impl Builder<'_> {
             values = self.then(Name::VRot, rotate(0), &[values, freqs])?;
         }
         Ok(([queries, keys, values], shared))
-    }
-
-    /// What differential attention is given, if this is it.
-    fn of_pairs(&mut self) -> Option<OfPairs> {
-        let init = self.config.plain.lambda_init?;
-        let vectors = Name::LAMBDA.map(|name| self.given(name));
-        Some(OfPairs { init, vectors, norm: self.given(Name::WHeadNorm) })
-    }
-
-    /// The weights of each pair of heads, the second's times λ subtracted from the first's.
-    fn subtracted(&mut self, weights: usize, of_pairs: &OfPairs) -> Result<usize> {
-        let lambda = Differential::Lambda { init: of_pairs.init, slip: None };
-        let lambda = self.then(Name::Lambda, lambda, &of_pairs.vectors)?;
-        self.then(Name::WeightsDiff, Differential::Weights { slip: None }, &[weights, lambda])
     }
 
     /// The heads side by side after their norm, and times what the gate lets through.

@@ -75,6 +75,12 @@ pub struct Latent {
 }
 
 impl Settings {
+    /// How many heads of queries and keys make one of values and outputs, as [`Sizes::per_output`] has it.
+    #[must_use]
+    pub fn heads_per_output(&self) -> usize {
+        if self.lambda_init.is_some() { 2 } else { 1 }
+    }
+
     /// Sets the sizes that nothing states by the lists of tokens: as many items as there are rows, lengths or lists of
     /// labels, and as many tokens as the longest has. A single length says nothing of a sequence that has room for it.
     pub(super) fn measure(&mut self) {
@@ -120,7 +126,7 @@ impl Sizes {
             Latent { queries: s.q_lora_rank, keys, shared, absorbs: s.absorb.unwrap_or(false) }
         });
         let shared = latent.map(|latent| latent.shared).filter(|shared| *shared > 0);
-        let per_output = if s.lambda_init.is_some() { 2 } else { 1 };
+        let per_output = s.heads_per_output();
         Ok(Self {
             batch: s.batch.unwrap_or(1),
             seq_len,

@@ -155,6 +155,11 @@ pub fn whole(value: f64) -> Option<usize> {
     (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as usize)
 }
 
+/// The lengths of axes.
+pub(crate) fn sizes(dims: &[Dim]) -> Vec<usize> {
+    dims.iter().map(|(_, size)| *size).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

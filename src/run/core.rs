@@ -56,8 +56,7 @@ impl Sources {
         let of_k = of_keys(keys)?;
         let [_, kv_heads, own_keys, _] = of_k;
         // Values have as many heads as keys, or one for each pair of them, and perhaps other features.
-        let pair = if settings.lambda_init.is_some() { 2 } else { 1 };
-        let value_heads = kv_heads / pair;
+        let value_heads = kv_heads / settings.heads_per_output();
         let of_v = match start {
             Start::Heads => heads_of(values)?,
             Start::Inputs | Start::Projections | Start::Scores => {

@@ -262,8 +262,7 @@ impl Sources {
             let of_values = self.tensor(Name::WV).and_then(|w_v| w_v.dims().get(1).copied());
             let is_apart = |width: &usize| *width != memory_width || known.d_memory_v.is_some();
             sizes.d_memory_v = of_values.filter(|width| known.kv_len.is_some() && is_apart(width));
-            let pair = if known.lambda_init.is_some() { 2 } else { 1 };
-            sizes.v_head_dim = self.value_size(rows / own / pair)?;
+            sizes.v_head_dim = self.value_size(rows / own / known.heads_per_output())?;
         }
         Ok(sizes)
     }

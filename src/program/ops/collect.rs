@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use crate::adjoint::Adjoint;
-use crate::axis::{Axes, Dim, unravel};
+use crate::axis::{Axes, Dim, sizes, unravel};
 use crate::misread::Misread;
 use crate::pattern::{Pattern, Place, Products, Read};
 use base::error::Result;
@@ -195,8 +195,4 @@ impl Collect {
         let factors = (0..inputs.len()).map(|input| Read::of(input, places.clone()).into());
         Pattern::Sum(vec![Products { count, when: None, factors: factors.collect() }])
     }
-}
-
-fn sizes(dims: &[Dim]) -> Vec<usize> {
-    dims.iter().map(|(_, size)| *size).collect()
 }

@@ -8,7 +8,7 @@ use super::norm::Norm;
 use super::product::{Product, beside_zeros};
 use super::relative::Relative;
 use crate::adjoint::Adjoint;
-use crate::axis::{Axes, Dim};
+use crate::axis::{Axes, Dim, sizes};
 use crate::misread::{Misread, read};
 use crate::operation::Operation;
 use crate::part::Part;
@@ -68,10 +68,6 @@ pub enum Gradient {
         /// The axes of the table.
         axes: Vec<Dim>,
     },
-}
-
-fn sizes(dims: &[Dim]) -> Vec<usize> {
-    dims.iter().map(|(_, size)| *size).collect()
 }
 
 impl Operation for Gradient {

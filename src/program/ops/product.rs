@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::matmul::{expand, expanded, product};
 use crate::axis::Axis::{Key, Query};
-use crate::axis::{Axes, Dim};
+use crate::axis::{Axes, Dim, sizes};
 use crate::misread::{Misread, read};
 use crate::part::QueryRows;
 use crate::pattern::{Multiplier, Pattern, Place, Products, Read, When};
@@ -205,10 +205,6 @@ impl Product {
             }
         }
     }
-}
-
-fn sizes(dims: &[Dim]) -> Vec<usize> {
-    dims.iter().map(|(_, size)| *size).collect()
 }
 
 /// Some rows of the second axis, or all.

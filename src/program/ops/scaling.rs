@@ -9,7 +9,7 @@ use super::norm::Norm;
 use super::temperature::Temperature;
 use crate::adjoint::Operand::{self, Gradient as Of, Input};
 use crate::adjoint::{Adjoint, dims};
-use crate::axis::{Axes, Dim};
+use crate::axis::{Axes, Dim, sizes};
 use crate::misread::{Misread, read};
 use crate::operation::{Facts, Operation};
 use crate::part::Part;
@@ -90,7 +90,6 @@ impl Operation for Scaling {
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         let [x, others @ ..] = inputs else { return Err(Misread) };
-        let sizes = |dims: &[Dim]| dims.iter().map(|(_, size)| *size).collect::<Vec<_>>();
         let fits = match self {
             Self::Norm(norm) => return norm.axes(x, others),
             Self::Gate { .. } => others.len() == 1 && others.iter().all(|o| sizes(o) == sizes(x)),
