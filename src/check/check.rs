@@ -18,7 +18,7 @@ use super::streamed::same;
 use super::tolerance::Tolerances;
 use base::error::Result;
 use config::{Config, Mask, Settings, Start};
-use file::{Files, Record, read_place};
+use file::{Record, open_place, read_place};
 use foreign::{NameMap, is_gradient};
 use program::{Name, Op, Trace};
 
@@ -34,7 +34,7 @@ pub fn check(
     map: &NameMap,
     tolerances: &Tolerances,
 ) -> Result<Report> {
-    let mut files = Files::open(path)?;
+    let mut files = open_place(path)?;
     // What is wrong with the file is told where it is checked as a whole.
     if *map == NameMap::default()
         && let Ok(Some((run, steps))) = same(&mut files, flags, tolerances)
@@ -97,7 +97,7 @@ fn checked_whole(
     tolerances: &Tolerances,
 ) -> Result<Checked> {
     let is_foreign = record.config.is_none();
-    let mapped = map.apply(&mut [&mut record.entries[..]]).map_err(|error| error.in_file(path))?;
+    let mapped = map.apply(&mut [record.names_mut()]).map_err(|error| error.in_file(path))?;
     let found = explained(&record, flags, tolerances).map_err(|error| error.in_file(path))?;
     let Recomputed {
         run,

@@ -12,7 +12,7 @@ use base::error::{Error, Result, bytes};
 use base::lang::Language;
 use base::memory::short_of;
 use config::{Labels, Settings};
-use file::{Entry, Files, Info, Record, split_path};
+use file::{Bundle, Entry, Info, Record, open_place, split_path};
 use foreign::{AxisOrder, Match, NameMap, Unmatched, fitting, meanings};
 use program::{Axes, Axis, Dim, Name};
 use run::Sources;
@@ -53,7 +53,7 @@ fn with_its_mistake(report: Report, sides: [&Path; 2]) -> Report {
         return report;
     }
     let is_small = |path: &Path| {
-        let Ok(files) = Files::open(path) else { return false };
+        let Ok(files) = open_place(path) else { return false };
         let counts = files.infos().iter().map(|info| info.shape.iter().product::<usize>());
         files.config().is_some() && counts.sum::<usize>() <= NAMED
     };
@@ -94,7 +94,7 @@ pub fn compared(
     one_sided: OneSided,
 ) -> Result<Compared> {
     let pair = Pair::open(left, right, map)?;
-    let record = |files: &Files| Record { config: files.config().cloned(), entries: Vec::new() };
+    let record = |files: &Bundle| Record { config: files.config().cloned(), entries: Vec::new() };
     let (mut own, mut other) = (record(&pair.left), record(&pair.right));
     let mut keep = |left: Option<Entry>, right: Option<Entry>| {
         own.entries.extend(left);
@@ -110,8 +110,8 @@ type Keep<'k> = &'k mut dyn FnMut(Option<Entry>, Option<Entry>);
 
 /// Two files that are to be compared, opened, with names as they were mapped.
 struct Pair {
-    left: Files,
-    right: Files,
+    left: Bundle,
+    right: Bundle,
     lines: Vec<Line>,
     matches: Vec<Match>,
 }
@@ -133,10 +133,10 @@ impl Pair {
     fn open(left: &Path, right: &Path, map: &NameMap) -> Result<Self> {
         let both_chosen = [left, right].into_iter().all(names_a_tensor);
         let spoken = Language::spoken();
-        let open = |place| spoken.within(|| Files::open(place));
+        let open = |place| spoken.within(|| open_place(place));
         let (left, right) = rayon::join(|| open(left), || open(right));
         let (mut left, mut right) = (left?, right?);
-        let matches = map.apply(&mut [left.infos_mut(), right.infos_mut()])?;
+        let matches = map.apply(&mut [left.names_mut(), right.names_mut()])?;
         let lines = pair_up(left.infos(), right.infos(), both_chosen);
         Ok(Self { left, right, lines, matches })
     }

@@ -25,7 +25,7 @@ pub struct Recorded {
 /// If the file cannot be read, holds no computed step, or does not fit its own config or the flags.
 pub fn recorded(path: &Path, flags: &Settings, map: &NameMap) -> Result<Recorded> {
     let mut record = read_place(path)?;
-    map.apply(&mut [&mut record.entries[..]]).map_err(|error| error.in_file(path))?;
+    map.apply(&mut [record.names_mut()]).map_err(|error| error.in_file(path))?;
     let found = understood(&record, flags).map_err(|error| error.in_file(path))?;
     let trace = own_trace(&found.named.record, &found.trace)?;
     Ok(Recorded { config: found.run.config().clone(), trace })

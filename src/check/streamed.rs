@@ -16,7 +16,7 @@ use super::step_report::StepReport;
 use super::tolerance::{Tolerance, Tolerances};
 use base::error::{Error, Result};
 use config::Settings;
-use file::{Files, InFile, Record};
+use file::{Bundle, InFile, Record};
 use foreign::says_a_setting;
 use program::{CHUNK, Misread, Name, Numbers, Precision, Receiver, Step};
 use run::{Run, fits_step};
@@ -27,7 +27,7 @@ use run::{Run, fits_step};
 /// # Errors
 /// If the file cannot be read, or does not fit its settings or the flags.
 pub fn same(
-    files: &mut Files,
+    files: &mut Bundle,
     flags: &Settings,
     tolerances: &Tolerances,
 ) -> Result<Option<(Run, Vec<StepReport>)>> {
@@ -61,7 +61,7 @@ pub fn same(
 
 /// What the file has of the run's computed steps; nothing if it has something else as well.
 fn recorded(
-    files: &mut Files,
+    files: &mut Bundle,
     names: &[Option<Name>],
     run: &Run,
 ) -> Result<Option<HashMap<Name, Recorded>>> {
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
     use crate::{check, checked, reports_json};
-    use file::{Entry, Output};
+    use file::{Entry, Output, open_place};
     use foreign::NameMap;
     use run::{Sources, to_record};
 
@@ -258,7 +258,7 @@ mod tests {
         let streamed = check(&path, &flags, &map, &tolerances).expect("checked");
         let whole = checked(&path, &flags, &map, &tolerances).expect("checked").report;
         assert_eq!(told(streamed), told(whole), "{name}");
-        same(&mut Files::open(&path).expect("opens"), &flags, &tolerances).expect("read").is_some()
+        same(&mut open_place(&path).expect("opens"), &flags, &tolerances).expect("read").is_some()
     }
 
     fn changed(record: &mut Record, name: &str, change: impl Fn(usize, f32) -> f32) {
@@ -321,7 +321,7 @@ mod tests {
         ];
         for (what, change) in changes {
             let folder = recorded("{}", "run.safetensors", change);
-            let mut files = Files::open(&folder.path().join("run.safetensors")).expect("opens");
+            let mut files = open_place(&folder.path().join("run.safetensors")).expect("opens");
             let found = same(&mut files, &Settings::default(), &Tolerances::default());
             assert!(!found.is_ok_and(|found| found.is_some()), "{what}");
         }

@@ -9,6 +9,7 @@ use super::record::{Entry, Record};
 use base::error::{Error, Result, bytes};
 use base::memory::short_of;
 use config::Settings;
+use program::Misread;
 
 /// What is known of a tensor before it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +90,32 @@ impl Tensors for Vec<Tensor> {
     }
 }
 
+/// Tensors of several opened files as those of one: of which file each is, and which of its tensors.
+pub(super) struct Shards {
+    pub(super) bundles: Vec<Bundle>,
+    pub(super) places: Vec<(usize, usize)>,
+}
+
+impl Tensors for Shards {
+    fn read(&self, at: usize) -> Result<Tensor> {
+        let (shard, at) = self.places[at];
+        self.bundles[shard].tensor_at(at)
+    }
+
+    fn in_file(&self, at: usize) -> Option<InFile> {
+        let (shard, at) = self.places.get(at)?;
+        self.bundles.get(*shard)?.in_file(*at)
+    }
+
+    fn are_read(&self) -> bool {
+        self.bundles.iter().all(|bundle| bundle.tensors.are_read())
+    }
+
+    fn others(&self) -> Vec<PathBuf> {
+        self.bundles.iter().map(|bundle| bundle.path.clone()).collect()
+    }
+}
+
 /// Refuses to read what takes more memory than is free.
 pub(super) fn refuse_beyond_memory(path: &Path, needed: u128, fix: &str) -> Result<()> {
     let Some(left) = short_of(needed) else { return Ok(()) };
@@ -138,6 +165,11 @@ impl Bundle {
         &self.infos
     }
 
+    /// The names of what it holds, to be others.
+    pub fn names_mut(&mut self) -> Vec<&mut String> {
+        self.infos.iter_mut().map(|info| &mut info.name).collect()
+    }
+
     /// Reads the tensor of that name.
     ///
     /// # Errors
@@ -153,13 +185,24 @@ impl Bundle {
         self.tensors.read(at)
     }
 
+    /// Reads the tensor at that place in [`Bundle::infos`], with its labels: mutably, so that a thread can have the file to
+    /// itself.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn entry(&mut self, at: usize) -> Result<Entry> {
+        let Info { name, formula, axes, .. } = self.infos.get(at).ok_or(Misread)?.clone();
+        Ok(Entry { name, formula, axes, tensor: self.tensor_at(at)? })
+    }
+
     /// Where the numbers of the tensor at that place stand, if they are of f32 and stand in a file as they are.
-    pub(super) fn in_file(&self, at: usize) -> Option<InFile> {
+    #[must_use]
+    pub fn in_file(&self, at: usize) -> Option<InFile> {
         self.tensors.in_file(at)
     }
 
     /// Refuses to read tensors that the machine cannot hold, with what the largest is made of beside it.
-    pub(super) fn refuse_beyond_memory(&self, infos: &[Info]) -> Result<()> {
+    fn refuse_beyond_memory(&self, infos: &[Info]) -> Result<()> {
         if self.tensors.are_read() {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use candle_core::{DType, Device, Tensor};
+use safetensors::tensor::Dtype;
 
 use base::error::quoted;
 use base::lang;
@@ -10,50 +11,82 @@ use base::lang;
 /// More axes than numpy or PyTorch make of anything real.
 const MAX_RANK: usize = 32;
 
-/// The type of a tensor's elements in a file. Every integer becomes an `I64`: `U8` is boolean here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
-    Bool,
-    U8,
-    U16,
-    U32,
-    U64,
-    I8,
-    I16,
-    I32,
-    I64,
-    F16,
-    BF16,
-    F32,
-    F64,
+/// A type of elements that is read, by its names in the formats.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Element {
+    /// That of safetensors.
+    pub dtype: Dtype,
+    /// That of numpy, behind the order of the bytes.
+    numpy: &'static str,
+    /// Those of PyTorch: the type's, and that of its storages.
+    torch: [&'static str; 2],
 }
 
+const fn row(dtype: Dtype, numpy: &'static str, torch: [&'static str; 2]) -> Element {
+    Element { dtype, numpy, torch }
+}
+
+const F32: Element = row(Dtype::F32, "f4", ["float32", "FloatStorage"]);
+
+const ELEMENTS: &[Element] = &[
+    row(Dtype::BOOL, "b1", ["bool", "BoolStorage"]),
+    row(Dtype::U8, "u1", ["uint8", "ByteStorage"]),
+    row(Dtype::U16, "u2", ["uint16"; 2]),
+    row(Dtype::U32, "u4", ["uint32"; 2]),
+    row(Dtype::U64, "u8", ["uint64"; 2]),
+    row(Dtype::I8, "i1", ["int8", "CharStorage"]),
+    row(Dtype::I16, "i2", ["int16", "ShortStorage"]),
+    row(Dtype::I32, "i4", ["int32", "IntStorage"]),
+    row(Dtype::I64, "i8", ["int64", "LongStorage"]),
+    row(Dtype::F16, "f2", ["float16", "HalfStorage"]),
+    // What numpy writes for the bfloat16 of ml_dtypes.
+    row(Dtype::BF16, "V2", ["bfloat16", "BFloat16Storage"]),
+    F32,
+    row(Dtype::F64, "f8", ["float64", "DoubleStorage"]),
+];
+
 impl Element {
-    /// The bytes of one.
-    pub fn size(self) -> usize {
-        match self {
-            Self::Bool | Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::I16 | Self::F16 | Self::BF16 => 2,
-            Self::U32 | Self::I32 | Self::F32 => 4,
-            Self::U64 | Self::I64 | Self::F64 => 8,
-        }
+    /// That of safetensors' name.
+    pub fn of(dtype: Dtype) -> Option<&'static Self> {
+        ELEMENTS.iter().find(|element| element.dtype == dtype)
     }
 
-    /// The type of the tensor that it is read as.
-    pub fn dtype(self) -> DType {
-        match self {
-            Self::Bool => DType::U8,
-            Self::F16 => DType::F16,
-            Self::BF16 => DType::BF16,
-            Self::F32 => DType::F32,
-            Self::F64 => DType::F64,
+    /// That of numpy's name.
+    pub fn of_numpy(name: &str) -> Option<&'static Self> {
+        ELEMENTS.iter().find(|element| element.numpy == name)
+    }
+
+    /// That of a type of PyTorch, or of a class of storages.
+    pub fn of_torch(name: &str) -> Option<&'static Self> {
+        ELEMENTS.iter().find(|element| element.torch.contains(&name))
+    }
+
+    /// The name by which numpy writes it, little endian.
+    pub fn in_numpy(&self) -> String {
+        let order = if self.size() == 1 { '|' } else { '<' };
+        format!("{order}{}", self.numpy)
+    }
+
+    /// The bytes of one.
+    pub fn size(&self) -> usize {
+        self.dtype.bitsize() / 8
+    }
+
+    /// The type of the tensor that it is read as. Every integer becomes an `I64`: `U8` is boolean here.
+    pub fn read_as(&self) -> DType {
+        match self.dtype {
+            Dtype::BOOL => DType::U8,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            Dtype::F32 => DType::F32,
+            Dtype::F64 => DType::F64,
             _ => DType::I64,
         }
     }
 
     /// Row-major bytes as a tensor, or why they are none.
     pub fn tensor(
-        self,
+        &self,
         mut bytes: Vec<u8>,
         big_endian: bool,
         shape: &[usize],
@@ -69,22 +102,15 @@ impl Element {
         if big_endian {
             bytes.chunks_exact_mut(self.size()).for_each(<[u8]>::reverse);
         }
-        let integers = match self {
-            Self::Bool => {
-                for byte in &mut bytes {
-                    *byte = u8::from(*byte != 0);
-                }
-                None
-            }
-            Self::F16 | Self::BF16 | Self::F32 | Self::F64 => None,
-            Self::U8 => Some(widen(&bytes, u8::from_le_bytes)),
-            Self::U16 => Some(widen(&bytes, u16::from_le_bytes)),
-            Self::U32 => Some(widen(&bytes, u32::from_le_bytes)),
-            Self::I8 => Some(widen(&bytes, i8::from_le_bytes)),
-            Self::I16 => Some(widen(&bytes, i16::from_le_bytes)),
-            Self::I32 => Some(widen(&bytes, i32::from_le_bytes)),
-            Self::I64 => Some(widen(&bytes, i64::from_le_bytes)),
-            Self::U64 => {
+        let integers = match self.dtype {
+            Dtype::U8 => Some(widen(&bytes, u8::from_le_bytes)),
+            Dtype::U16 => Some(widen(&bytes, u16::from_le_bytes)),
+            Dtype::U32 => Some(widen(&bytes, u32::from_le_bytes)),
+            Dtype::I8 => Some(widen(&bytes, i8::from_le_bytes)),
+            Dtype::I16 => Some(widen(&bytes, i16::from_le_bytes)),
+            Dtype::I32 => Some(widen(&bytes, i32::from_le_bytes)),
+            Dtype::I64 => Some(widen(&bytes, i64::from_le_bytes)),
+            Dtype::U64 => {
                 let (values, _) = bytes.as_chunks();
                 let values = values.iter().map(|value| i64::try_from(u64::from_le_bytes(*value)));
                 let values = values.collect::<Result<Vec<_>, _>>().map_err(|_| {
@@ -95,10 +121,15 @@ impl Element {
                 })?;
                 Some(values)
             }
+            Dtype::BOOL => {
+                bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+                None
+            }
+            _ => None,
         };
         let tensor = match integers {
             Some(integers) => Tensor::from_vec(integers, shape, &Device::Cpu),
-            None => Tensor::from_raw_buffer(&bytes, self.dtype(), shape, &Device::Cpu),
+            None => Tensor::from_raw_buffer(&bytes, self.read_as(), shape, &Device::Cpu),
         };
         tensor.map_err(|error| Fault::new(base::error::Error::from(error).to_string(), DAMAGED))
     }
@@ -203,22 +234,23 @@ pub fn write(tensor: &Tensor, writer: &mut impl Write) -> io::Result<()> {
 }
 
 fn encoded(flat: &Tensor) -> candle_core::Result<Vec<u8>> {
-    Ok(match written_as(flat.dtype()) {
-        Element::Bool => flat.to_vec1::<u8>()?,
-        Element::I64 => bytes_of(&flat.to_vec1()?, i64::to_le_bytes),
-        Element::F64 => bytes_of(&flat.to_vec1()?, f64::to_le_bytes),
+    Ok(match written_as(flat.dtype()).dtype {
+        Dtype::BOOL => flat.to_vec1::<u8>()?,
+        Dtype::I64 => bytes_of(&flat.to_vec1()?, i64::to_le_bytes),
+        Dtype::F64 => bytes_of(&flat.to_vec1()?, f64::to_le_bytes),
         _ => bytes_of(&flat.to_dtype(DType::F32)?.to_vec1()?, f32::to_le_bytes),
     })
 }
 
 /// The type that [`write`] writes a tensor as.
-pub fn written_as(dtype: DType) -> Element {
-    match dtype {
-        DType::U8 => Element::Bool,
-        DType::I64 => Element::I64,
-        DType::F64 => Element::F64,
-        _ => Element::F32,
-    }
+pub fn written_as(dtype: DType) -> &'static Element {
+    let written = match dtype {
+        DType::U8 => Dtype::BOOL,
+        DType::I64 => Dtype::I64,
+        DType::F64 => Dtype::F64,
+        _ => Dtype::F32,
+    };
+    Element::of(written).unwrap_or(&F32)
 }
 
 /// The bytes of numbers, one behind the other.
@@ -254,7 +286,10 @@ mod tests {
     #[test]
     fn an_unsigned_integer_that_i64_lacks_is_refused() {
         let bytes = (u64::MAX / 2 + 1).to_le_bytes().to_vec();
-        let fault = Element::U64.tensor(bytes, false, &[1]).expect_err("refused");
+        let fault = Element::of(Dtype::U64)
+            .expect("known")
+            .tensor(bytes, false, &[1])
+            .expect_err("refused");
         assert_eq!(fault.what, "holds an integer beyond 9223372036854775807");
     }
 }

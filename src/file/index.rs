@@ -1,12 +1,11 @@
 //! The index of a Hugging Face checkpoint in several files: `{"weight_map": {tensor: file beside the index}}`.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
-use candle_core::Tensor;
 use serde::Deserialize;
 
-use super::bundle::{Bundle, Info, Opener, Tensors};
+use super::bundle::{Bundle, Info, Opener, Shards};
 use super::input::extension;
 use super::text::{Members, parse};
 use base::error::{Error, Result, quoted};
@@ -16,25 +15,8 @@ struct Index {
     weight_map: Members<String>,
 }
 
-/// The files of a checkpoint, and which of them each tensor is in.
-struct Shards {
-    bundles: Vec<Bundle>,
-    places: Vec<(usize, usize)>,
-}
-
 /// The tensors of a file that no name of the index has asked for yet, and where they stand in it.
 type Known = BTreeMap<String, (usize, Info)>;
-
-impl Tensors for Shards {
-    fn read(&self, at: usize) -> Result<Tensor> {
-        let (shard, at) = self.places[at];
-        self.bundles[shard].tensor_at(at)
-    }
-
-    fn others(&self) -> Vec<PathBuf> {
-        self.bundles.iter().map(|bundle| bundle.path().to_owned()).collect()
-    }
-}
 
 /// Opens the files that an index names, without reading their data.
 pub fn open(path: &Path, text: &str, open: Opener) -> Result<Bundle> {

@@ -20,7 +20,7 @@ const MAX_HEADER: usize = 65_536;
 /// What an array's header says.
 pub struct Header {
     /// The type of the elements, or what is wrong with it.
-    pub element: Result<Element, Fault>,
+    pub element: Result<&'static Element, Fault>,
     /// The characters of a single text.
     pub text: Option<usize>,
     big_endian: bool,
@@ -119,7 +119,7 @@ impl Header {
 
     /// What is known of the array before it is read.
     pub fn info(&self, name: String) -> Info {
-        let dtype = self.element.as_ref().map_or(DType::F32, |element| element.dtype());
+        let dtype = self.element.as_ref().map_or(DType::F32, |element| element.read_as());
         Info::unlabelled(name, dtype, self.shape.clone())
     }
 }
@@ -175,51 +175,30 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
     text.get(1..)?.split_once(quote)
 }
 
-fn element(descr: &str) -> Result<Element, Fault> {
+fn element(descr: &str) -> Result<&'static Element, Fault> {
     let kind = descr.trim_start_matches(['<', '>', '|', '=']);
     let fix =
         tr!("save it as floats, integers or booleans: np.save(path, array.astype(np.float32))");
     let refuse = |what: &str| Err(Fault::new(tr!("is {what} ({descr})", what, descr), fix));
-    Ok(match kind {
-        "b1" | "?" => Element::Bool,
-        "u1" => Element::U8,
-        "u2" => Element::U16,
-        "u4" => Element::U32,
-        "u8" => Element::U64,
-        "i1" => Element::I8,
-        "i2" => Element::I16,
-        "i4" => Element::I32,
-        "i8" => Element::I64,
-        "f2" => Element::F16,
-        "f4" => Element::F32,
-        "f8" => Element::F64,
-        // What numpy writes for the bfloat16 of ml_dtypes.
-        "V2" => Element::BF16,
-        _ if descr.starts_with('[') => {
-            return Err(Fault::new(
-                tr!("is a structured array"),
-                tr!("save each of its fields by itself"),
-            ));
+    if let Some(element) = Element::of_numpy(if kind == "?" { "b1" } else { kind }) {
+        return Ok(element);
+    }
+    if descr.starts_with('[') {
+        return Err(Fault::new(
+            tr!("is a structured array"),
+            tr!("save each of its fields by itself"),
+        ));
+    }
+    match kind.chars().next() {
+        Some('O') => Err(Fault::new(tr!("is an array of Python objects, stored as a pickle"), fix)),
+        Some('c') => {
+            let fix = tr!("save its real and its imaginary part apart");
+            Err(Fault::new(tr!("is an array of complex numbers ({descr})", descr), fix))
         }
-        _ => match kind.chars().next() {
-            Some('O') => {
-                return Err(Fault::new(
-                    tr!("is an array of Python objects, stored as a pickle"),
-                    fix,
-                ));
-            }
-            Some('c') => {
-                let fix = tr!("save its real and its imaginary part apart");
-                return Err(Fault::new(
-                    tr!("is an array of complex numbers ({descr})", descr),
-                    fix,
-                ));
-            }
-            Some('U' | 'S') => return refuse("an array of text"),
-            Some('M' | 'm') => return refuse("an array of times"),
-            _ => return refuse("of a type that is not known here"),
-        },
-    })
+        Some('U' | 'S') => refuse("an array of text"),
+        Some('M' | 'm') => refuse("an array of times"),
+        _ => refuse("of a type that is not known here"),
+    }
 }
 
 /// A file of one array.
@@ -277,6 +256,7 @@ pub fn header(descr: &str, shape: &[usize]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use safetensors::tensor::Dtype;
 
     #[test]
     fn a_written_header_reads_back() {
@@ -284,7 +264,7 @@ mod tests {
             let bytes = header("<f8", &shape);
             assert_eq!(bytes.len() % 64, 0);
             let read = Header::read(&mut bytes.as_slice()).expect("reads");
-            assert_eq!(read.element.expect("known"), Element::F64);
+            assert_eq!(read.element.expect("known").dtype, Dtype::F64);
             assert_eq!((read.shape, read.length), (shape, bytes.len() as u64));
         }
     }

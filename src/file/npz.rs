@@ -12,7 +12,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 use super::archive::Archive;
 use super::bundle::{Bundle, Tensors};
-use super::element::{self, DAMAGED, Element, Fault, written_as};
+use super::element::{self, DAMAGED, Fault, written_as};
 use super::input::{Input, NAMED_WRONGLY, unreadable};
 use super::npy::{self, Header};
 use super::record::Record;
@@ -107,13 +107,7 @@ pub fn write(record: &Record, file: &File) -> io::Result<()> {
     let mut zip = ZipWriter::new(Quiet { inner: BufWriter::new(file), at: 0, failed: false });
     for entry in &record.entries {
         let element = written_as(entry.tensor.dtype());
-        let descr = match element {
-            Element::Bool => "|b1",
-            Element::I64 => "<i8",
-            Element::F64 => "<f8",
-            _ => "<f4",
-        };
-        let header = npy::header(descr, entry.tensor.dims());
+        let header = npy::header(&element.in_numpy(), entry.tensor.dims());
         let size = entry.tensor.elem_count().saturating_mul(element.size());
         start(&mut zip, &entry.name, &header, size)?;
         element::write(&entry.tensor, &mut zip)?;

@@ -4,14 +4,11 @@ use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
-use super::at::InFile;
-use super::bundle::{Bundle, Info};
+use super::bundle::{Bundle, Info, Shards};
 use super::format::is_recorded;
 use super::input::{extension, io_reason};
-use super::record::{Entry, Record};
+use super::record::Record;
 use base::error::{Error, Result, listed, quoted};
-use config::Settings;
-use program::Misread;
 
 /// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
 #[must_use]
@@ -61,7 +58,7 @@ pub fn one_tensor(
 ) -> Result<(Tensor, String)> {
     let (path, asked) = split_place(place);
     let bundle = Bundle::open(&path)?;
-    let names: Vec<&str> = bundle.infos().iter().map(|info| info.name.as_str()).collect();
+    let names = names(&bundle);
     let chosen = match (&asked, bundle.infos()) {
         (Some(asked), _) => Some(asked.as_str()),
         (None, [Info { name: only, .. }]) => Some(only.as_str()),
@@ -90,123 +87,60 @@ fn lacks(path: &Path, asked: &str, names: &[&str]) -> Error {
 
 /// What is to be compared, opened: a file, one tensor of it as `FILE:TENSOR`, or a folder of `.npy` files, each a tensor of
 /// its file's name. No more is read than is asked for, where the format allows it.
-pub struct Files {
-    bundles: Vec<Bundle>,
-    infos: Vec<Info>,
-    /// Of which file each tensor is, and which of its tensors.
-    from: Vec<(usize, usize)>,
-}
-
-impl Files {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// If it cannot be read, or has no such tensor.
-    pub fn open(place: &Path) -> Result<Self> {
-        if place.is_dir() {
-            return Self::in_folder(place);
-        }
-        let (path, asked) = split_path(place);
-        let bundle = Bundle::open(&path)?;
-        let mut files = Self { bundles: Vec::new(), infos: Vec::new(), from: Vec::new() };
-        files.add(bundle, &path, |name| asked.as_deref().is_none_or(|asked| name == asked));
-        match (asked, files.bundles.first()) {
-            (Some(asked), Some(bundle)) if files.infos.is_empty() => {
-                let names: Vec<&str> =
-                    bundle.infos().iter().map(|info| info.name.as_str()).collect();
-                Err(lacks(&path, &asked, &names))
-            }
-            _ => Ok(files),
-        }
-    }
-
-    fn in_folder(folder: &Path) -> Result<Self> {
-        let arrays = arrays_in(&files_in(folder)?);
+///
+/// # Errors
+/// If it cannot be read, or has no such tensor.
+pub fn open_place(place: &Path) -> Result<Bundle> {
+    if place.is_dir() {
+        let arrays = arrays_in(&files_in(place)?);
         if arrays.is_empty() {
             let fix = tr!("name a file in it, or a folder of .npy files");
-            return Err(Error::file(folder, "is a folder without .npy files", fix));
+            return Err(Error::file(place, "is a folder without .npy files", fix));
         }
-        let mut files = Self { bundles: Vec::new(), infos: Vec::new(), from: Vec::new() };
-        for path in arrays {
-            files.add(Bundle::open(&path)?, &path, |_| true);
+        let bundles = arrays.iter().map(|path| Bundle::open(path)).collect::<Result<_>>()?;
+        return Ok(together(place, bundles, |_| true));
+    }
+    let (path, asked) = split_path(place);
+    let bundle = Bundle::open(&path)?;
+    let is_asked = |name: &str| asked.as_deref().is_none_or(|asked| name == asked);
+    match &asked {
+        Some(asked) if !bundle.infos().iter().any(|info| is_asked(&info.name)) => {
+            Err(lacks(&path, asked, &names(&bundle)))
         }
-        Ok(files)
-    }
-
-    /// Adds the tensors of a file that are wanted. One without a name has that of its file.
-    fn add(&mut self, bundle: Bundle, path: &Path, is_wanted: impl Fn(&str) -> bool) {
-        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        for (at, info) in
-            bundle.infos().iter().enumerate().filter(|(_, info)| is_wanted(&info.name))
-        {
-            let mut info = info.clone();
-            if info.name.is_empty() {
-                info.name = stem.clone().unwrap_or_default();
-            }
-            self.infos.push(info);
-            self.from.push((self.bundles.len(), at));
-        }
-        self.bundles.push(bundle);
-    }
-
-    /// The setting of the run that the file records.
-    #[must_use]
-    pub fn config(&self) -> Option<&Settings> {
-        self.bundles.first().filter(|_| self.bundles.len() == 1)?.config()
-    }
-
-    /// What there is, in order.
-    #[must_use]
-    pub fn infos(&self) -> &[Info] {
-        &self.infos
-    }
-
-    /// The same, to be called something else.
-    pub fn infos_mut(&mut self) -> &mut [Info] {
-        &mut self.infos
-    }
-
-    /// Reads the tensor at that place in [`Files::infos`]: mutably, so that a thread can have these files to itself.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn entry(&mut self, at: usize) -> Result<Entry> {
-        let (Some((of, tensor)), Some(info)) = (self.from.get(at), self.infos.get(at)) else {
-            return Err(Misread.into());
-        };
-        let tensor = self.bundles.get(*of).ok_or(Misread)?.tensor_at(*tensor)?;
-        let Info { name, formula, axes, .. } = info.clone();
-        Ok(Entry { name, formula, axes, tensor })
-    }
-
-    /// Where the numbers of the tensor at that place stand, if they are of f32 and stand in a file as they are.
-    #[must_use]
-    pub fn in_file(&self, at: usize) -> Option<InFile> {
-        let (of, tensor) = self.from.get(at)?;
-        self.bundles.get(*of)?.in_file(*tensor)
-    }
-
-    /// Reads all of it.
-    ///
-    /// # Errors
-    /// If a tensor cannot be read.
-    pub fn read(mut self) -> Result<Record> {
-        for (of, bundle) in self.bundles.iter().enumerate() {
-            let own = self.infos.iter().zip(&self.from).filter(|(_, (from, _))| *from == of);
-            let infos: Vec<Info> = own.map(|(info, _)| info.clone()).collect();
-            bundle.refuse_beyond_memory(&infos)?;
-        }
-        let entries = (0..self.infos.len()).map(|at| self.entry(at)).collect::<Result<_>>()?;
-        Ok(Record { config: self.config().cloned(), entries })
+        _ => Ok(together(&path, vec![bundle], is_asked)),
     }
 }
 
-/// Reads what is to be compared, as [`Files`] has it.
+/// The tensors of files that are wanted, as those of one. A tensor without a name has that of its file.
+fn together(path: &Path, bundles: Vec<Bundle>, is_wanted: impl Fn(&str) -> bool) -> Bundle {
+    let config = bundles.iter().find_map(Bundle::config).cloned();
+    let (mut infos, mut places) = (Vec::new(), Vec::new());
+    for (of, bundle) in bundles.iter().enumerate() {
+        let stem = || Some(bundle.path().file_stem()?.to_string_lossy().into_owned());
+        let all = bundle.infos().iter().enumerate();
+        for (at, info) in all.filter(|(_, info)| is_wanted(&info.name)) {
+            let mut info = info.clone();
+            if info.name.is_empty() {
+                info.name = stem().unwrap_or_default();
+            }
+            infos.push(info);
+            places.push((of, at));
+        }
+    }
+    Bundle::new(path, config, infos, Box::new(Shards { bundles, places }))
+}
+
+/// What the tensors of a file are called.
+fn names(bundle: &Bundle) -> Vec<&str> {
+    bundle.infos().iter().map(|info| info.name.as_str()).collect()
+}
+
+/// Reads what is to be compared, as [`open_place`] has it.
 ///
 /// # Errors
 /// If it cannot be read, or has no such tensor.
 pub fn read_place(place: &Path) -> Result<Record> {
-    Files::open(place)?.read()
+    open_place(place)?.read()
 }
 
 /// The recorded files in a folder, by name; `.npy` files in it are together one, the folder itself.

@@ -150,6 +150,11 @@ impl Record {
         self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.tensor)
     }
 
+    /// The names of its tensors, to be others.
+    pub fn names_mut(&mut self) -> Vec<&mut String> {
+        self.entries.iter_mut().map(|entry| &mut entry.name).collect()
+    }
+
     /// Puts another tensor in the place of one of that name.
     pub fn replace(&mut self, name: &str, tensor: Tensor) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {

@@ -59,7 +59,7 @@ struct Slot {
 impl Tensors for Opened {
     fn in_file(&self, at: usize) -> Option<InFile> {
         let Slot { dtype, shape, start, length, .. } = self.slots.get(at)?;
-        let size = byte_length(shape, Element::F32.size())? as u64;
+        let size = byte_length(shape, size_of::<f32>())? as u64;
         let file = self.input.borrow().file()?;
         let is_f32 = *dtype == Dtype::F32 && size == *length;
         is_f32.then(|| InFile { path: self.path.clone(), file, start: *start })
@@ -71,7 +71,7 @@ impl Tensors for Opened {
         let mut input = self.input.borrow_mut();
         let unreadable = |error| unreadable(&self.path, &error);
         let size = byte_length(shape, element.size());
-        if element == Element::F32 && size.is_some_and(|size| size as u64 == *length) {
+        if *dtype == Dtype::F32 && size.is_some_and(|size| size as u64 == *length) {
             let numbers = input.numbers(*start, length / 4).map_err(unreadable)?;
             return Ok(Tensor::from_vec(numbers, shape.as_slice(), &Device::Cpu)?);
         }
@@ -96,7 +96,7 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     let mut slots = Vec::with_capacity(tensors.len());
     let mut add = |about: StepAbout, tensor: &TensorInfo| {
         let StepAbout { name, formula, axes } = about;
-        let dtype = type_of(tensor.dtype).map_or(DType::F32, Element::dtype);
+        let dtype = type_of(tensor.dtype).map_or(DType::F32, Element::read_as);
         let (from, to) = tensor.data_offsets;
         slots.push(Slot {
             name: name.clone(),
@@ -160,25 +160,10 @@ fn read_header(path: &Path, input: &mut Input) -> Result<(u64, Metadata)> {
 }
 
 /// What the elements of that type are read as.
-fn type_of(dtype: Dtype) -> Result<Element, Fault> {
-    Ok(match dtype {
-        Dtype::BOOL => Element::Bool,
-        Dtype::U8 => Element::U8,
-        Dtype::U16 => Element::U16,
-        Dtype::U32 => Element::U32,
-        Dtype::U64 => Element::U64,
-        Dtype::I8 => Element::I8,
-        Dtype::I16 => Element::I16,
-        Dtype::I32 => Element::I32,
-        Dtype::I64 => Element::I64,
-        Dtype::F16 => Element::F16,
-        Dtype::BF16 => Element::BF16,
-        Dtype::F32 => Element::F32,
-        Dtype::F64 => Element::F64,
-        other => {
-            let what = tr!("is of type {other}, which cannot be read", other);
-            return Err(Fault::new(what, tr!("store it as F64, F32, F16, BF16, I64 or BOOL")));
-        }
+fn type_of(dtype: Dtype) -> Result<&'static Element, Fault> {
+    Element::of(dtype).ok_or_else(|| {
+        let what = tr!("is of type {other}, which cannot be read", other = dtype);
+        Fault::new(what, tr!("store it as F64, F32, F16, BF16, I64 or BOOL"))
     })
 }
 
@@ -241,17 +226,19 @@ fn header(infos: &[Info], config: Option<&Settings>) -> io::Result<(Vec<u8>, Vec
     let mut order: Vec<usize> = (0..infos.len()).collect();
     order.sort_by(|left, right| {
         let (left, right) = (&infos[*left], &infos[*right]);
-        dtype(right.dtype).cmp(&dtype(left.dtype)).then_with(|| left.name.cmp(&right.name))
+        let dtype = |info: &Info| written_as(info.dtype).dtype;
+        dtype(right).cmp(&dtype(left)).then_with(|| left.name.cmp(&right.name))
     });
     let mut end = 0_usize;
     let mut tensors = Vec::with_capacity(infos.len());
     for info in order.iter().filter_map(|at| infos.get(*at)) {
         let start = end;
-        let length = byte_length(&info.shape, written_as(info.dtype).size());
+        let element = written_as(info.dtype);
+        let length = byte_length(&info.shape, element.size());
         end = length
             .and_then(|length| start.checked_add(length))
             .ok_or(io::ErrorKind::FileTooLarge)?;
-        let (dtype, shape) = (dtype(info.dtype), info.shape.clone());
+        let (dtype, shape) = (element.dtype, info.shape.clone());
         tensors.push((info.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) }));
     }
     let text = Metadata::new(Some(metadata), tensors).map_err(io::Error::other)?;
@@ -259,14 +246,4 @@ fn header(infos: &[Info], config: Option<&Settings>) -> io::Result<(Vec<u8>, Vec
     text.resize(text.len().next_multiple_of(8), b' ');
     let length = (text.len() as u64).to_le_bytes();
     Ok(([&length[..], &text].concat(), order))
-}
-
-/// The type that tensors of a type are written as.
-fn dtype(dtype: DType) -> Dtype {
-    match written_as(dtype) {
-        Element::Bool => Dtype::BOOL,
-        Element::I64 => Dtype::I64,
-        Element::F64 => Dtype::F64,
-        _ => Dtype::F32,
-    }
 }

@@ -61,7 +61,7 @@ impl Torch {
 /// A tensor: elements of a storage.
 struct View {
     name: String,
-    element: Result<Element, Fault>,
+    element: Result<&'static Element, Fault>,
     /// The member of the archive that is the storage.
     member: usize,
     offset: usize,
@@ -135,7 +135,7 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     }
     refuse_unreasonable(path, &views, length)?;
     let infos = views.iter().map(|view| {
-        let dtype = view.element.as_ref().map_or(DType::F32, |element| element.dtype());
+        let dtype = view.element.as_ref().map_or(DType::F32, |element| element.read_as());
         Info::unlabelled(view.name.clone(), dtype, view.shape.clone())
     });
     let infos = infos.collect();
@@ -183,7 +183,7 @@ fn refuse_unreasonable(path: &Path, views: &[View], file: u64) -> Result<()> {
     for view in views {
         let Ok(element) = &view.element else { continue };
         // As many bytes as the tensor has when it is read; an integer is widened.
-        let size = element.dtype().size_in_bytes();
+        let size = element.read_as().size_in_bytes();
         let bytes = byte_length(&view.shape, size).map_or(u64::MAX, |bytes| bytes as u64);
         made = made.saturating_add(bytes);
         read = read.saturating_add((view.span as u64).saturating_mul(size as u64));
@@ -370,28 +370,11 @@ fn within(outer: &str, key: &str) -> String {
 }
 
 /// The type of the elements of a class of storages, or by its own name.
-fn element(class: &str) -> Result<Element, Fault> {
-    Ok(match class {
-        "torch.DoubleStorage" | "torch.float64" => Element::F64,
-        "torch.FloatStorage" | "torch.float32" => Element::F32,
-        "torch.HalfStorage" | "torch.float16" => Element::F16,
-        "torch.BFloat16Storage" | "torch.bfloat16" => Element::BF16,
-        "torch.BoolStorage" | "torch.bool" => Element::Bool,
-        "torch.ByteStorage" | "torch.uint8" => Element::U8,
-        "torch.CharStorage" | "torch.int8" => Element::I8,
-        "torch.ShortStorage" | "torch.int16" => Element::I16,
-        "torch.IntStorage" | "torch.int32" => Element::I32,
-        "torch.LongStorage" | "torch.int64" => Element::I64,
-        "torch.uint16" => Element::U16,
-        "torch.uint32" => Element::U32,
-        "torch.uint64" => Element::U64,
-        other => {
-            let name = other.trim_start_matches("torch.").trim_end_matches("Storage");
-            let what = tr!("is of type {name}, which cannot be read", name);
-            return Err(Fault::new(
-                what,
-                tr!("save it as floats, integers or booleans: tensor.float()"),
-            ));
-        }
+fn element(class: &str) -> Result<&'static Element, Fault> {
+    let name = class.trim_start_matches("torch.");
+    Element::of_torch(name).ok_or_else(|| {
+        let name = name.trim_end_matches("Storage");
+        let fix = tr!("save it as floats, integers or booleans: tensor.float()");
+        Fault::new(tr!("is of type {name}, which cannot be read", name), fix)
     })
 }

@@ -13,37 +13,8 @@ use super::steps::Unmatched;
 use base::error::{Error, Result, listed, near_miss, quoted};
 use base::lang;
 use config::Settings;
-use file::{Entry, Info, Record};
+use file::{Entry, Record};
 use program::Name;
-
-/// What has a name in its file.
-pub trait HasName {
-    /// The name.
-    fn name(&self) -> &str;
-
-    /// The name, to be another one.
-    fn name_mut(&mut self) -> &mut String;
-}
-
-impl HasName for Entry {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn name_mut(&mut self) -> &mut String {
-        &mut self.name
-    }
-}
-
-impl HasName for Info {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn name_mut(&mut self) -> &mut String {
-        &mut self.name
-    }
-}
 
 /// Names of a file's tensors beside ours: `theirs=ours`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,11 +49,11 @@ impl NameMap {
         self
     }
 
-    /// Gives the entries of files their mapped names.
+    /// Gives the tensors of files, by their names, those that they are mapped to.
     ///
     /// # Errors
     /// If no file has such a tensor, there is no such step, or a name is taken already.
-    pub fn apply<N: HasName>(&self, files: &mut [&mut [N]]) -> Result<Vec<Match>> {
+    pub fn apply(&self, files: &mut [Vec<&mut String>]) -> Result<Vec<Match>> {
         let outer = Name::ALL.iter().filter(|name| !name.row().is_inner);
         let steps: Vec<&str> = outer.map(|name| name.as_str()).collect();
         let mut seen: HashMap<&str, &str> = HashMap::new();
@@ -110,19 +81,18 @@ impl NameMap {
                 return refuse(tr!("no step is called {ours}", ours = quoted(ours)), fix);
             }
             let mut found = false;
-            let has = |file: &[N], name: &str| file.iter().any(|named| named.name() == name);
+            let has = |file: &[&mut String], name: &str| file.iter().any(|own| **own == name);
             for file in files.iter_mut().filter(|file| has(file, theirs)) {
                 if theirs != ours && has(file, ours) {
                     let what = tr!("the file has a tensor {ours} as well", ours);
                     return refuse(what, "map one of the two to another step".to_owned());
                 }
                 found = true;
-                let renamed = file.iter_mut().filter(|named| named.name() == theirs);
-                renamed.for_each(|named| ours.clone_into(named.name_mut()));
+                let renamed = file.iter_mut().filter(|own| **own == theirs);
+                renamed.for_each(|own| ours.clone_into(own));
             }
             if !found {
-                let all = files.iter().flat_map(|file| file.iter());
-                let names: Vec<&str> = all.map(HasName::name).collect();
+                let names: Vec<&&mut String> = files.iter().flatten().collect();
                 let what = tr!("the file has no tensor {theirs}", theirs = quoted(theirs));
                 return refuse(what, tr!("it has {names}", names = listed(&names)));
             }
