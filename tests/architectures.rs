@@ -187,7 +187,7 @@ fn brief_configs_have_the_defaults_of_their_library() {
             };
             let read = with_model(settings).unwrap_or_else(|error| panic!("{what}: {error}"));
             let config = Config::resolve(&Settings { prefix: None, ..read }).expect("valid");
-            assert_eq!(json!(config.masks.window), *window, "window of {what}");
+            assert_eq!(json!(config.plain.window), *window, "window of {what}");
             assert_eq!(json!(config.sizes.kv_heads), case["kv_heads"], "heads of {what}");
             assert_eq!(json!(config.sizes.head_dim), case["head_dim"], "size of {what}");
             assert_eq!(json!(config.plain.softcap), case["softcap"], "cap of {what}");

@@ -25,8 +25,8 @@ impl Builder<'_> {
         let window = if is_causal { Hides::BeforeWindow } else { Hides::OutsideWindow };
         let by_position = [
             (Name::CausalMask, is_causal.then_some(Hides::Future)),
-            (Name::WindowMask, masks.window.map(window)),
-            (Name::ChunkMask, masks.chunk.map(Hides::OtherChunk)),
+            (Name::WindowMask, config.plain.window.map(window)),
+            (Name::ChunkMask, config.plain.chunk.map(Hides::OtherChunk)),
         ];
         for (name, hides) in by_position {
             if let Some(hides) = hides {
@@ -37,7 +37,7 @@ impl Builder<'_> {
         }
         let by_key = [
             (Name::KeyMask, masks.key_mask.clone().map(Blocked::Rows)),
-            (Name::LengthMask, masks.lengths.clone().map(Blocked::Lengths)),
+            (Name::LengthMask, config.plain.lengths.clone().map(Blocked::Lengths)),
         ];
         for (name, by) in by_key {
             if let Some(by) = by {

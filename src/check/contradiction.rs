@@ -41,7 +41,7 @@ const CLAIMS: &[Claim] = &[
     Claim {
         key: "lengths",
         step: Name::MaskedScores,
-        stated: |c| c.masks.lengths.as_ref().map(|lengths| listed(lengths)),
+        stated: |c| c.plain.lengths.as_ref().map(|lengths| listed(lengths)),
     },
     Claim {
         key: "segments",

@@ -75,7 +75,7 @@ impl Config {
     pub fn align(&self) -> CausalAlign {
         let is_apart = self.sizes.is_cross && self.masks.segments.is_none();
         let otherwise = if is_apart { CausalAlign::TopLeft } else { CausalAlign::BottomRight };
-        self.masks.causal_align.unwrap_or(otherwise)
+        self.plain.causal_align.unwrap_or(otherwise)
     }
 
     /// In packed rows whose documents have other numbers of keys than queries: from which computed row on the keys are how

@@ -15,6 +15,7 @@ mod preset;
 mod queries;
 mod resolve;
 mod rotary;
+mod rows;
 mod scores;
 mod segments;
 mod setting;

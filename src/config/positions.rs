@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use base::error::shown;
+use super::rows;
 use program::{Places, SectionOrder};
 
 /// The positions of the tokens: once for all items of the batch (`0,1,2`), or of each (`0,1,2/0,0,1`); of time, height and
@@ -34,15 +34,7 @@ impl Positions {
 
 impl fmt::Display for Positions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = |row: &Vec<usize>| {
-            let numbers: Vec<String> = row.iter().map(ToString::to_string).collect();
-            numbers.join(",")
-        };
-        let items = |items: &Vec<Vec<usize>>| {
-            let rows: Vec<String> = items.iter().map(row).collect();
-            rows.join("/")
-        };
-        let all: Vec<String> = self.0.iter().map(items).collect();
+        let all: Vec<String> = self.0.iter().map(|items| rows::told(items)).collect();
         f.write_str(&all.join(";"))
     }
 }
@@ -51,26 +43,18 @@ impl FromStr for Positions {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |part: &str| {
-            let wrong = || {
-                let part = shown(part);
-                tr!("`{part}` is no position: they are 0,1,2, or 0,1,2/0,0,1 by item", part)
-            };
-            part.trim().parse().map_err(|_| wrong())
+        let wrong = |part: &str| {
+            tr!("`{part}` is no position: they are 0,1,2, or 0,1,2/0,0,1 by item", part)
         };
-        let row = |row: &str| row.split(',').map(number).collect();
-        let items = |items: &str| items.split('/').map(row).collect();
-        text.split(';').map(items).collect::<Result<_, String>>().map(Self::new)
+        let all = text.split(';').map(|items| rows::read(items, wrong));
+        all.collect::<Result<_, String>>().map(Self::new)
     }
 }
 
 impl Serialize for Positions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.as_slice() {
-            [items] => match items.as_slice() {
-                [row] => row.serialize(serializer),
-                rows => rows.serialize(serializer),
-            },
+            [items] => rows::serialize(items, serializer),
             sections => sections.serialize(serializer),
         }
     }

@@ -80,11 +80,7 @@ fn masks(s: &Settings, sizes: &Sizes, is_core: bool) -> Masks {
     });
     Masks {
         between: s.mask.unwrap_or(between),
-        causal_align: s.causal_align,
-        window: s.window,
-        chunk: s.chunk,
         key_mask: s.key_mask.clone().filter(|rows| !rows.is_empty()),
-        lengths: s.lengths.clone(),
         segments: packed,
         attn_mask_true: s.attn_mask.as_ref().map(|_| s.attn_mask_true.unwrap_or_default()),
         fill: s.mask_fill.unwrap_or(fill),

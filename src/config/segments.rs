@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use base::error::shown;
+use super::rows;
 
 /// The lengths of the documents that stand one behind the other in a row of tokens: once for all items of the batch, or of
 /// each. `3,2,4`, or `3,2/4,1` by item.
@@ -28,11 +28,7 @@ impl Segments {
 
 impl fmt::Display for Segments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, row) in self.0.iter().enumerate() {
-            let lengths: Vec<String> = row.iter().map(ToString::to_string).collect();
-            write!(f, "{}{}", if at == 0 { "" } else { "/" }, lengths.join(","))?;
-        }
-        Ok(())
+        f.write_str(&rows::told(&self.0))
     }
 }
 
@@ -40,26 +36,16 @@ impl FromStr for Segments {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let length = |part: &str| {
-            let wrong = || {
-                tr!(
-                    "`{part}` is no number of tokens: lengths are 3,2,4, or 3,2/4,1",
-                    part = shown(part)
-                )
-            };
-            part.trim().parse().map_err(|_| wrong())
+        let wrong = |part: &str| {
+            tr!("`{part}` is no number of tokens: lengths are 3,2,4, or 3,2/4,1", part)
         };
-        let row = |row: &str| row.split(',').map(length).collect();
-        text.split('/').map(row).collect::<Result<_, _>>().map(Self)
+        rows::read(text, wrong).map(Self)
     }
 }
 
 impl Serialize for Segments {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.as_slice() {
-            [row] => row.serialize(serializer),
-            rows => rows.serialize(serializer),
-        }
+        rows::serialize(&self.0, serializer)
     }
 }
 

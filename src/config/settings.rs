@@ -375,11 +375,11 @@ settings! {
     /// Mask: each token sees only itself and earlier ones (causal), or all (none)
     mask: Mask = takes("NAME").short('m').default("causal; none in cross attention").replaces(MASKS);
     /// Where the causal mask starts if queries and keys differ in number
-    causal_align: CausalAlign = newer("CORNER").default("by positions; top-left in cross attention").replaces(MASKS);
+    causal_align: CausalAlign, optional = newer("CORNER").default("by positions; top-left in cross attention").replaces(MASKS);
     /// Keys to attend to, one string per batch item: 11,01,10 (or a file of 0 and 1; or none)
     key_mask: Vec<String> = takes("ROWS|FILE").or(&["attention-mask"]).replaces(MASKS);
     /// Padding: the number of valid keys per batch item: 3,2
-    lengths: Vec<usize> = takes("N,N,…").or(&["seq-lens"]).replaces(MASKS);
+    lengths: Vec<usize>, optional = takes("N,N,…").or(&["seq-lens"]).replaces(MASKS);
     /// A mask broadcast to (batch, head, query, key): 0 and 1, booleans, or floats to add to the scores
     attn_mask: Place, optional = takes("FILE[:TENSOR]").replaces(MASKS);
     /// What 1 or true means in `attn_mask`
@@ -387,9 +387,9 @@ settings! {
     /// What a masked score becomes: a number or -inf
     mask_fill: Fill = takes("X").default("-1e9");
     /// Let a query see only the last N keys, itself included; with mask none also the next N − 1
-    window: usize = newer("N").default("all").replaces(MASKS);
+    window: usize, optional = newer("N").default("all").replaces(MASKS);
     /// Let a query see only the keys of its own chunk of N
-    chunk: usize = newer("N").default("all").replaces(MASKS);
+    chunk: usize, optional = newer("N").default("all").replaces(MASKS);
     /// Add linear position biases to the scores: −slope · distance, with one slope per head
     alibi: bool, decided = newer("").replaces(MASKS).told();
     /// How ALiBi is computed: as in the paper, or as in a model

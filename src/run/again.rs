@@ -3,7 +3,7 @@
 use super::masks;
 use super::sources::Sources;
 use base::error::{Error, Result};
-use config::{End, Mask, OutputGradient, Place, Settings, Start};
+use config::{End, Mask, OutputGradient, Place, Setting, Settings, Start};
 use file::{Record, split_place};
 use program::{Name, Role};
 
@@ -100,7 +100,6 @@ impl Sources {
         let start = settings.start.unwrap_or_default();
         let own =
             Self::recorded(record, start, |name| wanted(name) && !replaces(record, flags, name));
-        let lacks = |names: &[Name]| !names.iter().any(|name| own.has(*name));
         // A record may have one of the two and the file be the other. One that we wrote whole needs no file.
         let both = [Name::Mask, Name::AttnBias];
         let is_there = |place: &Place| split_place(&place.0).0.exists();
@@ -109,35 +108,18 @@ impl Sources {
             1 => record.config.is_none() || is_there(place),
             _ => false,
         };
-        let first_gradient: Vec<Name> = settings.first_gradient().into_iter().collect();
-        let to_read = Settings {
-            x: settings.x.clone().filter(|_| lacks(&[Name::X])),
-            weights: settings.weights.clone().filter(|_| lacks(&[Name::WQ])),
-            attn_mask: settings.attn_mask.clone().filter(may_need),
-            attn_bias: settings.attn_bias.clone().filter(|_| lacks(&[Name::AttnBias])),
-            memory: settings.memory.clone().filter(|_| lacks(&[Name::Memory])),
-            memory_v: settings.memory_v.clone().filter(|_| lacks(&[Name::MemoryV])),
-            q: settings.q.clone().filter(|_| lacks(&[Name::Q, Name::QHeads])),
-            k: settings.k.clone().filter(|_| lacks(&[Name::K, Name::KHeads])),
-            v: settings.v.clone().filter(|_| lacks(&[Name::V, Name::VHeads])),
-            scores: settings.scores.clone().filter(|_| lacks(&[Name::ScoresRaw])),
-            start: settings.start,
-            end: settings.end,
-            backward: settings.backward,
-            d_output: settings.d_output.clone().filter(|_| lacks(&first_gradient)),
-            qkv_format: settings.qkv_format,
-            past: settings.past.clone().filter(|_| lacks(&[Name::KPast])),
-            shared_kv: settings.shared_kv.clone().filter(|_| lacks(&[Name::KShared])),
-            k_eq_v: settings.k_eq_v,
-            rope_freqs: settings.rope_freqs.clone().filter(|_| lacks(&[Name::RopeFreqs])),
-            prefix: settings.prefix.clone(),
-            packing: settings.packing,
-            qk_norm_over: settings.qk_norm_over,
-            heads: settings.heads,
-            head_dim: settings.head_dim,
-            kv_lora_rank: settings.kv_lora_rank,
-            ..Settings::default()
+        let mut to_read = settings.clone();
+        // What one file holds together is all there if the first of it is.
+        let first_gradient = settings.first_gradient();
+        let tells = |name: &&Name| match name.role() {
+            Role::Parameter => **name == Name::WQ,
+            Role::Cache => matches!(name, Name::KPast | Name::KShared),
+            _ => !matches!(name, Name::Gradient(_)) || Some(**name) == first_gradient,
         };
+        let files = own.tensors.keys().filter(tells).filter_map(|name| name.row().file);
+        files.filter_map(Setting::named).for_each(|file| file.clear(&mut to_read));
+        to_read.attn_mask = settings.attn_mask.clone().filter(may_need);
+        to_read.attn_bias = settings.attn_bias.clone().filter(|_| !own.has(Name::AttnBias));
         let mut sources = own.with(Self::load(&to_read)?);
         // What the record holds is not taken from the file once more.
         let name = sources.attn_mask.as_ref().map(masks::sort_of_file);

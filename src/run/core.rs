@@ -31,60 +31,33 @@ impl Sources {
             self.tensor(step).map(|tensor| (step, tensor)).ok_or_else(missing)
         };
         let [queries, keys, values] = [tensor(0)?, tensor(1)?, tensor(2)?];
-        let ([batch, tokens], (heads, head_dim)) = match start {
-            Start::Heads => {
-                let [batch, heads, tokens, head_dim] = heads_of(queries)?;
-                ([batch, tokens], (heads, head_dim))
-            }
-            Start::Inputs | Start::Projections | Start::Scores => {
-                let [batch, tokens, width] = projected(queries)?;
-                ([batch, tokens], shared(queries.0, width, settings)?)
-            }
-        };
-        let of_keys = |tensor: (Name, &Tensor)| -> Result<[usize; 4]> {
+        // (batch, head, token, feature), of what is not yet split into heads as `split` has it.
+        let in_heads = |tensor: (Name, &Tensor), split: &Split| {
             if start == Start::Heads {
                 return heads_of(tensor);
             }
             let [batch, tokens, width] = projected(tensor)?;
-            if !width.is_multiple_of(head_dim) {
-                let what =
-                    tr!("has {width} features, which are no heads of {head_dim}", width, head_dim);
-                return Err(Error::tensor(tensor.0, what, "set heads, so that head_dim is right"));
-            }
-            Ok([batch, width / head_dim, tokens, head_dim])
+            let (heads, features) = split(width)?;
+            Ok([batch, heads, tokens, features])
         };
-        let of_k = of_keys(keys)?;
+        let of_q = in_heads(queries, &|width| shared(queries.0, width, settings))?;
+        let [batch, heads, tokens, head_dim] = of_q;
+        let of_k = in_heads(keys, &|width| {
+            if width.is_multiple_of(head_dim) {
+                return Ok((width / head_dim, head_dim));
+            }
+            let what =
+                tr!("has {width} features, which are no heads of {head_dim}", width, head_dim);
+            Err(Error::tensor(keys.0, what, "set heads, so that head_dim is right"))
+        })?;
         let [_, kv_heads, own_keys, _] = of_k;
         // Values have as many heads as keys, or one for each pair of them, and perhaps other features.
         let value_heads = kv_heads / settings.heads_per_output();
-        let of_v = match start {
-            Start::Heads => heads_of(values)?,
-            Start::Inputs | Start::Projections | Start::Scores => {
-                let [batch, tokens, width] = projected(values)?;
-                let each =
-                    width.checked_div(value_heads).filter(|each| each * value_heads == width);
-                [batch, value_heads, tokens, each.unwrap_or(0)]
-            }
-        };
-        let fits = [
-            (of_k[0] == batch, keys, tr!("as many batch items as queries")),
-            (of_k[3] == head_dim, keys, tr!("as many features a head as queries")),
-            (
-                heads.is_multiple_of(kv_heads.max(1)),
-                keys,
-                tr!("heads that divide those of queries"),
-            ),
-            (
-                of_v[..3] == [of_k[0], value_heads, own_keys],
-                values,
-                tr!("the items, heads and tokens of the keys"),
-            ),
-            (of_v[3] > 0, values, tr!("as many features in each of the keys' heads")),
-        ];
-        if let Some((_, tensor, needed)) = fits.into_iter().find(|(fits, ..)| !fits) {
-            let other = if tensor.0 == keys.0 { queries } else { keys };
-            return Err(misfit(tensor, other, needed));
-        }
+        let of_v = in_heads(values, &|width| {
+            let each = width.checked_div(value_heads).filter(|each| each * value_heads == width);
+            Ok((value_heads, each.unwrap_or(0)))
+        })?;
+        refuse_misfits([(queries, of_q), (keys, of_k), (values, of_v)], value_heads)?;
         // Of some rows alone the number of all is stated.
         let stated = settings.seq_len.filter(|stated| {
             let rows = settings.queries.and_then(|queries| queries.of(*stated).ok());
@@ -164,12 +137,30 @@ impl Sources {
     }
 }
 
-/// That a tensor does not fit another of queries, keys and values.
-fn misfit(
-    (step, tensor): (Name, &Tensor),
-    (other, beside): (Name, &Tensor),
-    needed: &str,
-) -> Error {
+/// How a width is shared among heads: their number, and the features of each.
+type Split<'a> = dyn Fn(usize) -> Result<(usize, usize)> + 'a;
+
+/// Refuses queries, keys and values, each with its shape (batch, head, token, feature), that do not fit each other. Values
+/// are to have so many heads.
+fn refuse_misfits(
+    [(queries, of_q), (keys, of_k), (values, of_v)]: [((Name, &Tensor), [usize; 4]); 3],
+    value_heads: usize,
+) -> Result<()> {
+    let fits = [
+        (of_k[0] == of_q[0], keys, tr!("as many batch items as queries")),
+        (of_k[3] == of_q[3], keys, tr!("as many features a head as queries")),
+        (of_q[1].is_multiple_of(of_k[1].max(1)), keys, tr!("heads that divide those of queries")),
+        (
+            of_v[..3] == [of_k[0], value_heads, of_k[2]],
+            values,
+            tr!("the items, heads and tokens of the keys"),
+        ),
+        (of_v[3] > 0, values, tr!("as many features in each of the keys' heads")),
+    ];
+    let Some((_, (step, tensor), needed)) = fits.into_iter().find(|(fits, ..)| !fits) else {
+        return Ok(());
+    };
+    let (other, beside) = if step == keys.0 { queries } else { keys };
     let what = tr!(
         "is {dims} where {other} is {dims_2}, and needs {needed}",
         dims = format!("{:?}", tensor.dims()),
@@ -178,7 +169,7 @@ fn misfit(
         needed
     );
     let fix = tr!("give q, k and v of one attention; `qkv_format` says how their axes stand");
-    Error::tensor(step, what, fix)
+    Err(Error::tensor(step, what, fix))
 }
 
 fn heads_of((step, tensor): (Name, &Tensor)) -> Result<[usize; 4]> {

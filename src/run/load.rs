@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use config::{OutputGradient, Place, Settings, Start};
 use file::{Bundle, one_tensor, split_place};
 use foreign::{Match, arranged, meanings, read_weights, with_batch};
-use program::Name;
+use program::{Name, Role};
 
 /// The keys and values of a cache; nothing else can be meant.
 pub(super) const PAST: [(Name, Name); 2] = [(Name::KPast, Name::KPast), (Name::VPast, Name::VPast)];
@@ -25,20 +25,12 @@ impl Sources {
     /// If a file cannot be read, or does not hold what it should.
     pub fn load(settings: &Settings) -> Result<Self> {
         let mut sources = Self::default();
-        for (name, place) in [
-            (Name::X, &settings.x),
-            (Name::Memory, &settings.memory),
-            (Name::MemoryV, &settings.memory_v),
-        ] {
-            if let Some(tokens) = sources.read(name, place.as_ref())? {
-                sources.tensors.insert(name, with_batch(&tokens)?);
-            }
-        }
+        sources.bring(Name::X, settings.x.as_ref())?;
+        sources.bring(Name::Memory, settings.memory.as_ref())?;
+        sources.bring(Name::MemoryV, settings.memory_v.as_ref())?;
         sources.read_qkv(settings)?;
         sources.read_scores(settings)?;
-        if let Some(freqs) = sources.read(Name::RopeFreqs, settings.rope_freqs.as_ref())? {
-            sources.tensors.insert(Name::RopeFreqs, freqs);
-        }
+        sources.bring(Name::RopeFreqs, settings.rope_freqs.as_ref())?;
         if let Some(place) = &settings.past {
             sources.read_pair(Path::new(&place.0), PAST)?;
         }
@@ -53,17 +45,23 @@ impl Sources {
             sources.files.extend(weights.files);
             sources.unread.extend(weights.unread);
         }
-        if let Some(biases) = sources.read(Name::GivenBias, settings.attn_bias.as_ref())? {
-            sources.tensors.insert(Name::GivenBias, biases);
-        }
+        sources.bring(Name::GivenBias, settings.attn_bias.as_ref())?;
         if let (Some(OutputGradient::File(place)), Some(name)) =
             (&settings.d_output, settings.first_gradient())
-            && let Some(gradient) = sources.read(name, Some(place))?
         {
-            sources.tensors.insert(name, gradient);
+            sources.bring(name, Some(place))?;
         }
         sources.attn_mask = sources.read(Name::FileMask, settings.attn_mask.as_ref())?;
         Ok(sources)
+    }
+
+    /// Takes the tensor of a place as a step.
+    fn bring(&mut self, step: Name, place: Option<&Place>) -> Result<()> {
+        if let Some(tensor) = self.read(step, place)? {
+            let is_input = step.role() == Role::Input;
+            self.keep(step, if is_input { with_batch(&tensor)? } else { tensor });
+        }
+        Ok(())
     }
 
     /// The tensor of a place that is to be a step.

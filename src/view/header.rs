@@ -44,16 +44,16 @@ pub fn mask_line(c: &Config) -> String {
     if c.masks.between == Mask::Causal {
         let align = (c.sizes.seq_len != c.sizes.keys())
             .then(|| tr!(", aligned {align}", align = c.align()));
-        let window = c.masks.window.map(|window| tr!(", window {window}", window));
+        let window = c.plain.window.map(|window| tr!(", window {window}", window));
         masks.push([tr!("causal").to_owned()].into_iter().chain(align).chain(window).collect());
-    } else if let Some(window) = c.masks.window {
+    } else if let Some(window) = c.plain.window {
         masks.push(tr!("window {window} to both sides", window));
     }
-    masks.extend(c.masks.chunk.map(|chunk| tr!("chunks of {chunk}", chunk)));
+    masks.extend(c.plain.chunk.map(|chunk| tr!("chunks of {chunk}", chunk)));
     if let Some(rows) = &c.masks.key_mask {
         masks.push(tr!("keys {rows}", rows = rows.join(",")));
     }
-    if let Some(lengths) = &c.masks.lengths {
+    if let Some(lengths) = &c.plain.lengths {
         let lengths: Vec<String> = lengths.iter().map(ToString::to_string).collect();
         masks.push(tr!("lengths {lengths}", lengths = lengths.join(",")));
     }

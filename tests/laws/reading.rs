@@ -92,7 +92,7 @@ pub fn query_rows(step: &Step, tokens: usize, first: usize, count: usize) -> Ten
 /// How many keys, from the first on, a token sees under the causal mask.
 pub fn seen(config: &Config, token: usize) -> usize {
     let sizes = &config.sizes;
-    match (config.masks.causal_align, sizes.is_cross) {
+    match (config.plain.causal_align, sizes.is_cross) {
         (Some(CausalAlign::TopLeft), _) | (None, true) => token + 1,
         // The last token sees the last key.
         _ => (token + 1 + sizes.keys()).saturating_sub(sizes.seq_len),

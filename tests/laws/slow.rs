@@ -275,20 +275,20 @@ impl<'a> Slow<'a> {
         let c = self.config;
         let is_padding =
             c.masks.key_mask.as_ref().is_some_and(|rows| rows[item].as_bytes()[key] == b'0')
-                || c.masks.lengths.as_ref().is_some_and(|lengths| key >= lengths[item]);
+                || c.plain.lengths.as_ref().is_some_and(|lengths| key >= lengths[item]);
         // Bottom-right, the last token sees the last key: token + keys − tokens is the last that this one sees.
-        let (keys, tokens) = match (c.masks.causal_align, c.sizes.is_cross) {
+        let (keys, tokens) = match (c.plain.causal_align, c.sizes.is_cross) {
             (Some(CausalAlign::TopLeft), _) | (None, true) => (0, 0),
             _ => (c.sizes.keys(), c.sizes.seq_len),
         };
         let is_later = key + tokens > token + keys;
         let is_causal = c.masks.between == Mask::Causal;
-        let is_outside = c.masks.window.is_some_and(|window| {
+        let is_outside = c.plain.window.is_some_and(|window| {
             let is_too_early = token + keys >= key + tokens + window;
             is_too_early || (!is_causal && key + tokens >= token + keys + window)
         });
         let is_other =
-            c.masks.chunk.is_some_and(|chunk| (token + keys - tokens) / chunk != key / chunk);
+            c.plain.chunk.is_some_and(|chunk| (token + keys - tokens) / chunk != key / chunk);
         is_padding || (is_causal && is_later) || is_outside || is_other
     }
 

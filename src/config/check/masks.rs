@@ -3,13 +3,14 @@
 use crate::choice::{DType, Mask};
 use crate::config::Config;
 use crate::parts::Packed;
+use crate::rows::told;
 use crate::segments::Segments;
 use crate::sizes::Sizes;
 use base::error::{Error, Result, quoted, refuse};
 
 /// Masks show keys, and are of as many as there are.
 pub(super) fn check(c: &Config) -> Result<()> {
-    if c.masks.causal_align.is_some() && c.masks.between != Mask::Causal {
+    if c.plain.causal_align.is_some() && c.masks.between != Mask::Causal {
         let what = tr!("causal_align is of the causal mask, and mask is none");
         return refuse(what, "pass `mask=causal`, or leave causal_align out");
     }
@@ -21,7 +22,7 @@ pub(super) fn check(c: &Config) -> Result<()> {
 }
 
 fn scores(c: &Config) -> Result<()> {
-    match c.masks.chunk {
+    match c.plain.chunk {
         Some(0) => return refuse("chunk 0 shows no key", "give chunk at least 1"),
         Some(_) if c.sizes.is_cross => {
             let what = tr!("chunk is of one sequence, and cross attention has two");
@@ -29,7 +30,7 @@ fn scores(c: &Config) -> Result<()> {
         }
         Some(_) | None => {}
     }
-    match (c.masks.window, c.masks.between, c.plain.softcap, c.plain.scale) {
+    match (c.plain.window, c.masks.between, c.plain.softcap, c.plain.scale) {
         (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
         (Some(_), Mask::None | Mask::Recorded, ..) if c.sizes.is_cross => refuse(
             "window is under the causal mask, which cross attention has only if it is asked for",
@@ -95,7 +96,7 @@ fn key_mask(c: &Config) -> Result<()> {
 }
 
 fn lengths(c: &Config) -> Result<()> {
-    let Some(lengths) = &c.masks.lengths else { return Ok(()) };
+    let Some(lengths) = &c.plain.lengths else { return Ok(()) };
     let (batch, keys) = (c.sizes.batch, c.sizes.keys());
     let fix = tr!("give each batch item ({batch} in all) a number from 0 to {keys}", batch, keys);
     if lengths.len() != batch {
@@ -156,10 +157,9 @@ fn documents(name: &str, Segments(rows): &Segments, sizes: &Sizes, tokens: usize
         let sum = row.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length));
         if sum != Some(tokens) {
             let all = sum.map_or("more".to_owned(), |sum| sum.to_string());
-            let lengths: Vec<String> = row.iter().map(ToString::to_string).collect();
             let what = tr!(
                 "documents of {lengths} tokens have {all} together, in a row of {tokens}",
-                lengths = lengths.join(","),
+                lengths = told(std::slice::from_ref(row)),
                 all,
                 tokens
             );

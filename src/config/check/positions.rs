@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::rotary::Rotary;
+use crate::rows::told;
 use crate::sizes::Sizes;
 use base::error::{Error, Result, quoted, refuse};
 use program::{Places, RelativeBias, grid};
@@ -142,12 +143,8 @@ fn rotary(rope: &Rotary, sizes: &Sizes) -> Result<()> {
 fn places(places: &Places, sizes: &Sizes, pairs: usize) -> Result<()> {
     let (count, sum) = (places.sections.len(), places.sections.iter().sum::<usize>());
     if count != 0 && (count != 3 || sum != pairs) {
-        let sections: Vec<String> = places.sections.iter().map(ToString::to_string).collect();
-        let what = tr!(
-            "rope_sections {sections} are not three that make {pairs}",
-            sections = sections.join(","),
-            pairs
-        );
+        let sections = told(std::slice::from_ref(&places.sections));
+        let what = tr!("rope_sections {sections} are not three that make {pairs}", sections, pairs);
         return refuse(what, "give the pairs of time, height and width, such as 16,24,24");
     }
     if places.rows.len() > 1 && count == 0 {
