@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use ::run::Run;
-use base::error::{Error, Message, quoted, quoted_path, shown};
+use base::error::{Message, Result, quoted, quoted_path, refuse, shown};
 use base::lang;
 use check::catalogue::find;
 use check::{self, OneSided, Report, Tolerances, reports_json};
@@ -24,10 +24,10 @@ use super::args::{
     StepArgs, ToleranceArgs, ViewArgs,
 };
 use super::outcome::Outcome;
-use super::outputs::{open, open_page, refusal, write};
+use super::outputs::{open, open_page, write};
 use super::progress::Progress;
 use super::run::{RunArgs, flag, typed};
-use super::written::{print, print_json, print_plain, report, say};
+use super::written::{print, print_json, print_plain, report, say, unwritten};
 
 /// What the sides of a checked file are called, and those of two compared ones.
 fn of_checked() -> Sides<'static> {
@@ -39,7 +39,7 @@ fn of_compared() -> Sides<'static> {
 }
 
 /// Runs attention, writes its files, and shows its steps.
-pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Result<Outcome> {
+pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> Result<Outcome> {
     let (run, files) = start(args)?;
     let view = shown.view().of(run.config(), run.program())?;
     let outputs = open(output, &files)?;
@@ -69,7 +69,7 @@ pub fn trace(args: &RunArgs, shown: &ViewArgs, output: &[PathBuf]) -> anyhow::Re
 }
 
 /// Says on stderr what is odd about a run.
-fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
+fn warn(run: &Run, trace: &Trace) -> Result<()> {
     let mut warnings = Vec::new();
     let not_numbers = run.not_numbers()?;
     if !not_numbers.is_empty() {
@@ -110,7 +110,7 @@ fn warn(run: &Run, trace: &Trace) -> Result<(), Error> {
 }
 
 /// The run that flags describe, and the files that it reads. With -v, what was taken as what is said.
-fn start(args: &RunArgs) -> Result<(Run, Vec<PathBuf>), Error> {
+fn start(args: &RunArgs) -> Result<(Run, Vec<PathBuf>)> {
     let (run, files) = args.run()?;
     if args.is_verbose {
         print_matches(run.matches());
@@ -162,7 +162,7 @@ impl ViewArgs {
 }
 
 /// Explains a step, or how one number came about.
-pub fn explain(args: &ExplainArgs) -> anyhow::Result<Outcome> {
+pub fn explain(args: &ExplainArgs) -> Result<Outcome> {
     let view = View {
         decimals: args.decimals.into(),
         full: args.full,
@@ -187,13 +187,13 @@ fn explain_in<V>(
     program: &Program<V>,
     config: &Config,
     view: &View,
-    trace: impl FnOnce() -> Result<Trace, Error>,
-) -> Result<(), Error> {
+    trace: impl FnOnce() -> Result<Trace>,
+) -> Result<()> {
     let cell = args.asked.cell(program, config.labels().as_ref())?;
     match (cell, args.report.format) {
         (None, _) if args.depth.0 > 1 => {
             let fix = tr!("give one, as a place on every axis: scores[0,1,2,3]");
-            Err(refusal(tr!("--depth follows a number, and a step alone is given"), fix))
+            refuse("--depth follows a number, and a step alone is given", fix)
         }
         (None, Format::Table) => {
             let run = as_typed(&args.run, &args.names, args.file.as_deref());
@@ -214,23 +214,22 @@ fn explain_in<V>(
 }
 
 /// Walks through a run, or a recorded file, in the terminal.
-pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
+pub fn step(args: &StepArgs) -> Result<Outcome> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let run = as_typed(&args.run, &args.names, args.file.as_deref()).unwrap_or_default();
         let fix = tr!(
             "leave step out to print the steps, or explain one of them: mha-trace explain weights{run}",
             run
         );
-        return Err(
-            refusal(tr!("step needs a terminal to read keys from and to draw on"), fix).into()
-        );
+        return refuse("step needs a terminal to read keys from and to draw on", fix);
     }
     let color = Color::Auto.wanted().is_some();
     let decimals = args.decimals.into();
     let Some(file) = &args.file else {
         let (run, _) = start(&args.run)?;
         let (trace, config) = (&run.trace()?, run.config());
-        walk(&Route { trace, config, check: None, decimals, color, spell: flag })?;
+        walk(&Route { trace, config, check: None, decimals, color, spell: flag })
+            .map_err(unwritten)?;
         return Ok(Outcome::Same);
     };
     refuse_config(&args.run)?;
@@ -238,7 +237,7 @@ pub fn step(args: &StepArgs) -> anyhow::Result<Outcome> {
     let checked = check::checked(file, &flags, &map, &Tolerances::default())?;
     let (trace, config) = (&checked.own_trace()?, &checked.config);
     let check = Some((&checked.trace, &checked.report));
-    walk(&Route { trace, config, check, decimals, color, spell: flag })?;
+    walk(&Route { trace, config, check, decimals, color, spell: flag }).map_err(unwritten)?;
     Ok(Outcome::Same)
 }
 
@@ -254,17 +253,17 @@ fn as_typed(run: &RunArgs, names: &NameArgs, file: Option<&Path>) -> Option<Stri
 }
 
 /// A recorded file has its own config.
-fn refuse_config(run: &RunArgs) -> Result<(), Error> {
+fn refuse_config(run: &RunArgs) -> Result<()> {
     let Some(config) = &run.config else { return Ok(()) };
     let what = tr!(
         "--config {quoted_path} beside a recorded file, which has its own",
         quoted_path = quoted_path(config)
     );
-    Err(refusal(what, tr!("give single flags to override the file's config")))
+    refuse(what, "give single flags to override the file's config")
 }
 
 /// Lists the known mistakes, or explains one.
-pub fn bugs(args: &BugsArgs) -> anyhow::Result<Outcome> {
+pub fn bugs(args: &BugsArgs) -> Result<Outcome> {
     let blocks = match &args.id {
         None => bug_list(),
         Some(id) => bug_page(find(id)?),
@@ -274,13 +273,13 @@ pub fn bugs(args: &BugsArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Lists the known families of models.
-pub fn models() -> anyhow::Result<Outcome> {
+pub fn models() -> Result<Outcome> {
     print_plain(model_list())?;
     Ok(Outcome::Same)
 }
 
 /// Shows the shapes of a run.
-pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
+pub fn shapes(args: &ShapesArgs) -> Result<Outcome> {
     let (run, _) = start(&args.run)?;
     match args.report.format {
         Format::Table => args.report.print(shapes_page(&run))?,
@@ -290,7 +289,7 @@ pub fn shapes(args: &ShapesArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Recomputes recorded files. A file that cannot be checked is told, and the others are checked all the same.
-pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
+pub fn check(args: &CheckArgs) -> Result<Outcome> {
     refuse_config(&args.run)?;
     let flags = args.run.settings()?;
     let map = args.names.map();
@@ -301,22 +300,22 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
         flash: args.flash_tolerance,
         ..args.tolerances.tolerances()
     };
-    let (mut reports, mut failed) = (Vec::new(), false);
-    let mut paths = Vec::new();
+    let (mut reports, mut paths, mut failed) = (Vec::new(), Vec::new(), false);
+    let mut fail = |error| {
+        report(&error);
+        failed = true;
+    };
     for path in &args.paths {
         match if path.is_dir() { recorded_in(path) } else { Ok(vec![path.clone()]) } {
             Ok(recorded) => paths.extend(recorded),
-            Err(error) => {
-                report(&error.into());
-                failed = true;
-            }
+            Err(error) => fail(error),
         }
     }
     let page = open_page(args.output.as_ref(), &[&paths[..], &args.run.files()].concat())?;
     if page.is_some() && paths.len() > 1 {
         let what =
             tr!("-o writes a page of one file, and {paths} are checked", paths = paths.len());
-        return Err(refusal(what, tr!("check the file alone that the page is to show")).into());
+        return refuse(what, "check the file alone that the page is to show");
     }
     let mut html = None;
     for path in &paths {
@@ -337,10 +336,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
                 }
                 reports.push(report);
             }
-            Err(error) => {
-                report(&error.into());
-                failed = true;
-            }
+            Err(error) => fail(error),
         }
     }
     if let Some((page, html)) = page.zip(html) {
@@ -353,7 +349,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Compares two recorded files.
-pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
+pub fn diff(args: &DiffArgs) -> Result<Outcome> {
     let one_sided = if args.ignore_missing { OneSided::LeftOut } else { OneSided::Differ };
     let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
     let read = [&args.left, &args.right].map(|place| split_path(place).0);
@@ -371,12 +367,7 @@ pub fn diff(args: &DiffArgs) -> anyhow::Result<Outcome> {
     Ok(outcome(&reports))
 }
 
-fn show_reports(
-    reports: &[Report],
-    sides: Sides,
-    quiet: bool,
-    args: &ReportArgs,
-) -> Result<(), Error> {
+fn show_reports(reports: &[Report], sides: Sides, quiet: bool, args: &ReportArgs) -> Result<()> {
     let tables = match reports {
         _ if quiet => Tables::Hidden,
         [_] => Tables::Shown,

@@ -11,7 +11,8 @@ use clap_mangen::Man;
 use super::args::Shell;
 use super::help;
 use super::outcome::Outcome;
-use super::written::print;
+use super::written::{print, unwritten};
+use base::error::Result;
 use base::lang::{Language, text};
 use check::catalogue::catalogue;
 use program::Name;
@@ -19,7 +20,7 @@ use program::Name;
 const NAME: &str = "mha-trace";
 
 /// Prints the script that completes the command line in a shell.
-pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
+pub fn completions(shell: Shell) -> Result<Outcome> {
     match shell {
         Shell::Bash => write(Bash),
         Shell::Fish => {
@@ -31,7 +32,7 @@ pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
     }
 }
 
-fn write(shell: impl Generator) -> anyhow::Result<Outcome> {
+fn write(shell: impl Generator) -> Result<Outcome> {
     let mut script = Vec::new();
     generate(shell, &mut completed(), NAME, &mut script);
     print(|out| out.write_all(&script))?;
@@ -73,20 +74,19 @@ fn completed() -> Command {
 
 /// Prints the manual page, as roff, in a language that is stated: what is installed is for everyone who uses the
 /// machine, whatever the environment says of one.
-pub fn man(language: Language) -> anyhow::Result<Outcome> {
+pub fn man(language: Language) -> Result<Outcome> {
     let page = language.within(manual)?;
     print(|out| out.write_all(page.as_bytes()))?;
     Ok(Outcome::Same)
 }
 
-fn manual() -> anyhow::Result<String> {
+fn manual() -> Result<String> {
     let mut page = Vec::new();
     // Where lines end is up to whoever shows the page, which leaves out the help of flags that the short help has not.
     let command = help::translated_to(usize::MAX).name(NAME);
     let command = command.mut_args(|flag| flag.hide_short_help(false));
-    Man::new(command).render(&mut page)?;
-    let page = String::from_utf8(page)?;
-    let lines: Vec<String> = page.lines().map(own_words).collect();
+    Man::new(command).render(&mut page).map_err(unwritten)?;
+    let lines: Vec<String> = String::from_utf8_lossy(&page).lines().map(own_words).collect();
     Ok(lines.join("\n") + "\n")
 }
 

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use super::interruption;
 use super::run::flag;
 use ::run::to_record;
-use base::error::{Error, quoted_path};
+use base::error::{Result, quoted_path, refuse};
 use config::Config;
 use file::{Output, Page};
 use program::Trace;
 use view::{View, latex, markdown, trace_html, trace_page};
 
 /// Opens the files to be written, of which none may be one that the run reads.
-pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
+pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>> {
     let read: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let mut outputs: Vec<Output> = Vec::new();
     if !paths.is_empty() {
@@ -22,11 +22,11 @@ pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
         let output = interruption::begin(|| Output::create(path))?;
         if read.iter().any(|read| read == output.path()) {
             let what = tr!("-o {path} is a file that the run reads", path = quoted_path(path));
-            return Err(refusal(what, tr!("write to another file")));
+            return refuse(what, "write to another file");
         }
         if outputs.iter().any(|other| other.path() == output.path()) {
             let what = tr!("-o {path} is given twice", path = quoted_path(path));
-            return Err(refusal(what, tr!("name every file once")));
+            return refuse(what, "name every file once");
         }
         outputs.push(output);
     }
@@ -36,12 +36,7 @@ pub fn open(paths: &[PathBuf], read: &[PathBuf]) -> Result<Vec<Output>, Error> {
 /// Writes the files of a run: records of it, and pages.
 ///
 /// Records and pages for browsers have all of it, those for notes and slides what the view shows.
-pub fn write(
-    outputs: Vec<Output>,
-    trace: &Trace,
-    config: &Config,
-    view: &View,
-) -> Result<(), Error> {
+pub fn write(outputs: Vec<Output>, trace: &Trace, config: &Config, view: &View) -> Result<()> {
     let record = to_record(trace, config);
     outputs.into_iter().try_for_each(|output| match output.page() {
         None => output.write(&record),
@@ -54,17 +49,12 @@ pub fn write(
 }
 
 /// Opens the page of a report, which may be none of the files that are compared.
-pub fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Output>, Error> {
+pub fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Output>> {
     let Some(path) = path else { return Ok(None) };
     let output = open(std::slice::from_ref(path), read)?.pop();
     if output.as_ref().is_some_and(|output| output.page() == Some(Page::Html)) {
         return Ok(output);
     }
     let what = tr!("-o {path} is no page for browsers", path = quoted_path(path));
-    Err(refusal(what, tr!("name it .html; --format json prints the report for programs")))
-}
-
-/// A refusal of flags.
-pub fn refusal(what: impl Into<String>, fix: impl Into<String>) -> Error {
-    Error::Config { what: what.into().into(), fix: fix.into().into() }
+    refuse(what, "name it .html; --format json prints the report for programs")
 }

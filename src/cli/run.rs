@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
 use ::run::{Run, Sources, key_mask_rows, positions_of};
-use base::error::{Error, Message, Result, quoted};
+use base::error::{Error, Message, Result, quoted, refuse};
 use base::lang::text;
 use config::{Setting, Settings};
 use file::{read_config, read_json, split_place};
@@ -286,7 +286,7 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
                     text = quoted(text)
                 );
                 let fix = tr!("give a row a batch item, as 1101,1000, or a file of them");
-                return Err(Error::Config { what: what.into(), fix: fix.into() });
+                return refuse(what, fix);
             }
             settings.key_mask = Some(key_mask_rows(text)?);
         }
@@ -300,7 +300,7 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
         "scores" if is_json_file(text) => settings.scores = Some(read_json(Path::new(text))?),
         "scores" => setting.set(settings, text).map_err(|what| {
             let fix = tr!("give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]], or a JSON file of them");
-            Error::Config { what: tr!("scores: {what}", what = quoted(&what)).into(), fix: fix.into() }
+            Error::config(tr!("scores: {what}", what = quoted(&what)), fix)
         })?,
         "rope_scaling" if !text.trim_start().starts_with('{') => {
             settings.rope_scaling = Some(read_json(Path::new(text))?);
@@ -311,7 +311,7 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
                     "JSON|FILE" => tr!("give it as a checkpoint's config.json states it"),
                     _ => tr!("give A,B,…, or a JSON file of labels"),
                 };
-                Error::Config { what: format!("{key}: {what}").into(), fix: fix.into() }
+                Error::config(format!("{key}: {what}"), fix)
             })?;
         }
     }

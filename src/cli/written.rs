@@ -45,16 +45,10 @@ pub fn say(text: &str) {
 const BELOW: &str = "  ";
 
 /// Says on stderr what is wrong and, on a second line, what to do.
-pub fn report(error: &anyhow::Error) {
+pub fn report(error: &Error) {
     let spelled = |message: Message| message.spelled(flag);
-    let (what, help) = match error.downcast_ref::<Error>() {
-        Some(error) => {
-            let help = tr!("\nhelp: {fix}", fix = shown(&spelled(error.fix())));
-            (spelled(error.what()), help)
-        }
-        None => (error.to_string(), String::new()),
-    };
-    let what = tr!("error: {what}", what = shown(&what));
+    let what = tr!("error: {what}", what = shown(&spelled(error.what())));
+    let help = tr!("\nhelp: {fix}", fix = shown(&spelled(error.fix())));
     say(&format!("{what}{help}"));
 }
 
@@ -76,10 +70,10 @@ pub fn print_json(value: &serde_json::Value) -> Result<(), Error> {
 }
 
 /// Why results were not written: what came about while they were made, or where they go.
-fn unwritten(error: io::Error) -> Error {
-    error.downcast::<Error>().unwrap_or_else(|error| Error::Config {
-        what: tr!("the results cannot be written: {error}", error = io_reason(&error)).into(),
-        fix: "free some space, or send them elsewhere".into(),
+pub fn unwritten(error: io::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| {
+        let what = tr!("the results cannot be written: {error}", error = io_reason(&error));
+        Error::config(what, "free some space, or send them elsewhere")
     })
 }
 
