@@ -38,9 +38,14 @@ impl Info {
     pub(super) fn unlabelled(name: String, dtype: DType, shape: Vec<usize>) -> Self {
         Self { name, formula: None, axes: None, dtype, shape }
     }
-}
 
-impl Info {
+    /// The tensor that this is known of, as it was read.
+    #[must_use]
+    pub fn with(self, tensor: Tensor) -> Entry {
+        let Self { name, formula, axes, .. } = self;
+        Entry { name, formula, axes, tensor }
+    }
+
     /// The bytes that the tensor takes once it has been read.
     fn bytes(&self) -> u128 {
         let size = self.dtype.size_in_bytes() as u128;
@@ -191,8 +196,8 @@ impl Bundle {
     /// # Errors
     /// If it cannot be read.
     pub fn entry(&mut self, at: usize) -> Result<Entry> {
-        let Info { name, formula, axes, .. } = self.infos.get(at).ok_or(Misread)?.clone();
-        Ok(Entry { name, formula, axes, tensor: self.tensor_at(at)? })
+        let info = self.infos.get(at).ok_or(Misread)?.clone();
+        Ok(info.with(self.tensor_at(at)?))
     }
 
     /// Where the numbers of the tensor at that place stand, if they are of f32 and stand in a file as they are.
@@ -218,10 +223,8 @@ impl Bundle {
     /// If one cannot be read.
     pub fn read(self) -> Result<Record> {
         self.refuse_beyond_memory(&self.infos)?;
-        let entries = self.infos.into_iter().enumerate().map(|(at, info)| {
-            let Info { name, formula, axes, .. } = info;
-            Ok(Entry { name, formula, axes, tensor: self.tensors.read(at)? })
-        });
+        let entries = self.infos.into_iter().enumerate();
+        let entries = entries.map(|(at, info)| Ok(info.with(self.tensors.read(at)?)));
         Ok(Record { config: self.config, entries: entries.collect::<Result<_>>()? })
     }
 }

@@ -209,5 +209,5 @@ fn plain(path: &Path, name: String, array: Array) -> Result<Entry> {
     let tensor = array.into_tensor(dtype).map_err(|error| {
         Error::file(path, Error::from(error).to_string(), "give a nested array of numbers")
     })?;
-    Ok(Entry { name, formula: None, axes: None, tensor })
+    Ok(Entry::of(name, tensor))
 }

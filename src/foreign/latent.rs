@@ -75,17 +75,12 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             let what = tr!("is {dims}, no matrix", dims = format!("{:?}", packed.dims()));
             return Err(Error::tensor(name, what, "give weights (out, in)"));
         };
-        // H · nope = rows of keys and values − H · v, and H · rope = rows of queries − H · nope.
-        let of_own = kv_rows.checked_sub(o_width);
-        let turned = of_own.and_then(|own| q_rows.checked_sub(own));
         let features = to_rows.checked_sub(rank).filter(|features| *features > 0);
-        let heads =
-            turned.zip(features).and_then(|(all, each)| Some((all.checked_div(each)?, each)));
-        let fits = |(heads, each): &(usize, usize)| {
-            let shared = |all: usize| all.is_multiple_of((*heads).max(1));
-            *heads > 0 && Some(heads * each) == turned && shared(kv_rows) && shared(o_width)
-        };
-        let Some(((heads, each), own)) = heads.filter(fits).zip(of_own) else {
+        let fitting = features.and_then(|each| {
+            let (heads, own) = own_keys(q_rows, kv_rows, o_width, each)?;
+            Some((heads, each, own))
+        });
+        let Some((heads, each, own)) = fitting else {
             let what = tr!(
                 "is {dims}, which does not fit {q_rows} rows of queries, {to_rows} of the latent and {o_width} columns of the output projection",
                 dims = format!("{:?}", packed.dims()),
@@ -96,7 +91,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             let fix = tr!("give the weights of one layer of multi-head latent attention");
             return Err(Error::tensor(name, what, fix));
         };
-        let (own, values) = (own / heads, o_width / heads);
+        let values = o_width / heads;
         let blocks = |from: usize, count: usize| {
             (0..heads).map(|head| (head * (own + values) + from, count)).collect()
         };
@@ -163,4 +158,15 @@ mod tests {
             assert_eq!(error, said, "{wrong}");
         }
     }
+}
+
+/// How many heads there are, and the features of a head's own keys, where so many rows are of queries and of keys and values,
+/// so many columns of the output projection, and all heads share `each` features.
+fn own_keys(q_rows: usize, kv_rows: usize, o_width: usize, each: usize) -> Option<(usize, usize)> {
+    // H · nope = rows of keys and values − H · v, and H · rope = rows of queries − H · nope.
+    let own = kv_rows.checked_sub(o_width)?;
+    let turned = q_rows.checked_sub(own)?;
+    let heads = turned.checked_div(each).filter(|heads| *heads > 0)?;
+    let are_shared = [kv_rows, o_width].iter().all(|all| all.is_multiple_of(heads));
+    (heads * each == turned && are_shared).then_some((heads, own / heads))
 }

@@ -41,6 +41,9 @@ pub struct Named {
     orders: Vec<Vec<Axis>>,
 }
 
+/// A tensor, with the steps that it can be and how it is to be read then.
+type Open<'a> = (&'a Entry, Vec<(&'a Step, AxisOrder)>);
+
 /// In which order the axes of a tensor under the very name of a step may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orders {
@@ -105,29 +108,7 @@ pub fn name_steps(
             _ => open.push((entry, options)),
         }
     }
-    // What can be one step alone comes before what can be others too.
-    open.sort_by_key(|(_, options)| {
-        options.iter().map(|(step, _)| step.name).collect::<HashSet<Name>>().len()
-    });
-    let mut unclear = Vec::new();
-    for (entry, mut options) in open {
-        options.retain(|(step, _)| named.record.tensor(step.name.as_str()).is_none());
-        let read = options.iter().map(|(step, reading)| (reading, &step.value));
-        match fitting(&entry.tensor, read)?.and_then(|at| options.get(at)) {
-            Some((step, reading)) => named.take(entry, step, reading, &options)?,
-            None => unclear.push((entry, options)),
-        }
-    }
-    for (entry, mut options) in unclear {
-        options.retain(|(step, _)| named.record.tensor(step.name.as_str()).is_none());
-        let likeliest = options.first().map(|(step, _)| step.name);
-        let same_step = options.iter().filter(|(step, _)| Some(step.name) == likeliest);
-        // The first of equal ones, which is the plain order.
-        match same_step.min_by_key(|(_, reading)| named.strangeness(&entry.name, reading)) {
-            Some((step, reading)) => named.take(entry, step, reading, &options)?,
-            None => named.leave_out(entry, tr!("its step is there already")),
-        }
-    }
+    named.settle(open)?;
     Ok(named)
 }
 
@@ -272,6 +253,34 @@ impl Named {
         let is_hook = last_segment(name).to_ascii_lowercase().starts_with("hook_");
         let is_known = self.orders.contains(&order) || (is_hook && order == hooked);
         u8::from(!is_known)
+    }
+
+    /// Takes the tensors that can be more than one step, or be read in more than one order.
+    fn settle(&mut self, mut open: Vec<Open>) -> Result<()> {
+        // What can be one step alone comes before what can be others too.
+        open.sort_by_key(|(_, options)| {
+            options.iter().map(|(step, _)| step.name).collect::<HashSet<Name>>().len()
+        });
+        let mut unclear = Vec::new();
+        for (entry, mut options) in open {
+            options.retain(|(step, _)| self.record.tensor(step.name.as_str()).is_none());
+            let read = options.iter().map(|(step, reading)| (reading, &step.value));
+            match fitting(&entry.tensor, read)?.and_then(|at| options.get(at)) {
+                Some((step, reading)) => self.take(entry, step, reading, &options)?,
+                None => unclear.push((entry, options)),
+            }
+        }
+        for (entry, mut options) in unclear {
+            options.retain(|(step, _)| self.record.tensor(step.name.as_str()).is_none());
+            let likeliest = options.first().map(|(step, _)| step.name);
+            let same_step = options.iter().filter(|(step, _)| Some(step.name) == likeliest);
+            // The first of equal ones, which is the plain order.
+            match same_step.min_by_key(|(_, reading)| self.strangeness(&entry.name, reading)) {
+                Some((step, reading)) => self.take(entry, step, reading, &options)?,
+                None => self.leave_out(entry, tr!("its step is there already")),
+            }
+        }
+        Ok(())
     }
 
     /// Takes a tensor as a step; `options` are those that it was chosen among.

@@ -34,13 +34,9 @@ impl Model<'_> {
             v_norm_eps: eps(family.v_norm)?,
             concat_norm: family.concat_norm.map(|_| OtherNorm::Rms),
             concat_norm_eps: eps(family.concat_norm)?,
-            value_scale: match family.value_scale {
-                None => None,
-                Some((key, otherwise)) => {
-                    let is_stated = self.config.keys.contains_key(key);
-                    self.config.number(key)?.or((!is_stated).then_some(otherwise))
-                }
-            },
+            value_scale: family
+                .value_scale
+                .map_or(Ok(None), |scale| self.config.number_or(scale))?,
             clip_qkv: family.clip.map_or(Ok(None), |key| self.config.number(key))?,
             gate: match family.gate {
                 Some((gate, when)) if self.config.holds(when)? => Some(gate),

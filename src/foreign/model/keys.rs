@@ -86,11 +86,13 @@ impl Config {
 
     /// A size, if the key is there and not null.
     pub fn size(&self, name: &str) -> Result<Option<usize>> {
-        self.get(name)
-            .map(|value| {
-                as_size(value).ok_or_else(|| self.wrong(name, tr!("a whole number from 0 up")))
-            })
-            .transpose()
+        self.as_size(name, self.get(name))
+    }
+
+    /// The value of a key as a size.
+    pub fn as_size(&self, name: &str, value: Option<&Value>) -> Result<Option<usize>> {
+        let wrong = || self.wrong(name, tr!("a whole number from 0 up"));
+        value.map(|value| as_size(value).ok_or_else(wrong)).transpose()
     }
 
     /// A size that has a default where the key is absent or null.
@@ -105,6 +107,11 @@ impl Config {
 
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         self.as_number(name, self.get(name))
+    }
+
+    /// A number that has a default where the key is absent, and none where it is null.
+    pub fn number_or(&self, (name, otherwise): (&str, f64)) -> Result<Option<f64>> {
+        if self.stated(name).is_some() { self.number(name) } else { Ok(Some(otherwise)) }
     }
 
     /// The number of the first of these keys that is there and not null.

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use self::families::FAMILIES;
 use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, Sinks, When};
-use self::keys::{Config, as_size};
+use self::keys::Config;
 use base::error::{Error, Result, quoted};
 use config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
 use file::read_json;
@@ -188,7 +188,7 @@ impl Model<'_> {
             mask: Some(self.mask()?),
             window,
             scale: self.scale()?,
-            softcap: self.softcap()?,
+            softcap: family.softcap.map_or(Ok(None), |cap| config.number_or(cap))?,
             alibi: has_alibi.then_some(true),
             alibi_form: Some(family.alibi_form)
                 .filter(|form| has_alibi && *form != AlibiForm::default()),
@@ -218,10 +218,11 @@ impl Model<'_> {
     /// A size; where it is a list, that of the layer.
     fn size_of_layer(&self, name: &str) -> Result<usize> {
         let size = match self.config.get(name) {
-            Some(Value::Array(sizes)) => sizes.get(self.this_layer()?).and_then(as_size),
-            value => value.and_then(as_size),
+            Some(Value::Array(sizes)) => sizes.get(self.this_layer()?),
+            value => value,
         };
-        size.ok_or_else(|| self.config.wrong(name, tr!("a whole number from 0 up")))
+        let wrong = || self.config.wrong(name, tr!("a whole number from 0 up"));
+        self.config.as_size(name, size)?.ok_or_else(wrong)
     }
 
     fn kv_heads(&self, heads: usize) -> Result<Option<usize>> {
@@ -272,10 +273,8 @@ impl Model<'_> {
     /// A size that the config states of the layer alone.
     fn own_size(&self, key: &str) -> Result<Option<usize>> {
         let Some(layers) = self.config.object(PER_LAYER)? else { return Ok(None) };
-        let own = layers.get(&self.this_layer()?.to_string());
-        let own = own.and_then(|own| own.get(key)).filter(|value| !value.is_null());
-        let wrong = || self.config.wrong(key, tr!("a whole number from 0 up"));
-        own.map(|value| as_size(value).ok_or_else(wrong)).transpose()
+        let own = layers.get(&self.this_layer()?.to_string()).and_then(|own| own.get(key));
+        self.config.as_size(key, own.filter(|value| !value.is_null()))
     }
 
     fn packing(&self) -> Result<Option<family::Packing>> {
@@ -338,12 +337,6 @@ impl Model<'_> {
             relative_max_distance: Some(size(relative.max_distance)?),
             ..Settings::default()
         })
-    }
-
-    fn softcap(&self) -> Result<Option<f64>> {
-        let Some((key, otherwise)) = self.family.softcap else { return Ok(None) };
-        let is_stated = self.config.keys.contains_key(key);
-        Ok(self.config.number(key)?.or((!is_stated).then_some(otherwise)))
     }
 
     fn scale(&self) -> Result<Option<f64>> {
