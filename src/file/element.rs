@@ -122,7 +122,9 @@ impl Element {
                 Some(values)
             }
             Dtype::BOOL => {
-                bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+                for byte in &mut bytes {
+                    *byte = u8::from(*byte != 0);
+                }
                 None
             }
             _ => None,

@@ -103,6 +103,17 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     }
 }
 
+/// How many heads there are, and the features of a head's own keys, where so many rows are of queries and of keys and values,
+/// so many columns of the output projection, and all heads share `each` features.
+fn own_keys(q_rows: usize, kv_rows: usize, o_width: usize, each: usize) -> Option<(usize, usize)> {
+    // H · nope = rows of keys and values − H · v, and H · rope = rows of queries − H · nope.
+    let own = kv_rows.checked_sub(o_width)?;
+    let turned = q_rows.checked_sub(own)?;
+    let heads = turned.checked_div(each).filter(|heads| *heads > 0)?;
+    let are_shared = [kv_rows, o_width].iter().all(|all| all.is_multiple_of(heads));
+    (heads * each == turned && are_shared).then_some((heads, own / heads))
+}
+
 #[cfg(test)]
 mod tests {
     use candle_core::{DType, Device};
@@ -158,15 +169,4 @@ mod tests {
             assert_eq!(error, said, "{wrong}");
         }
     }
-}
-
-/// How many heads there are, and the features of a head's own keys, where so many rows are of queries and of keys and values,
-/// so many columns of the output projection, and all heads share `each` features.
-fn own_keys(q_rows: usize, kv_rows: usize, o_width: usize, each: usize) -> Option<(usize, usize)> {
-    // H · nope = rows of keys and values − H · v, and H · rope = rows of queries − H · nope.
-    let own = kv_rows.checked_sub(o_width)?;
-    let turned = q_rows.checked_sub(own)?;
-    let heads = turned.checked_div(each).filter(|heads| *heads > 0)?;
-    let are_shared = [kv_rows, o_width].iter().all(|all| all.is_multiple_of(heads));
-    (heads * each == turned && are_shared).then_some((heads, own / heads))
 }
