@@ -42,12 +42,7 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
         ErrorKind::UnknownArgument => flag.as_ref().is_some_and(|word| !word.starts_with('-')),
         _ => false,
     };
-    let usage = match error.get(ContextKind::Usage) {
-        Some(ContextValue::StyledStr(usage)) if is_of_words => Some(usage.to_string()),
-        _ => None,
-    };
-    let usage = usage.as_deref().and_then(|usage| usage.strip_prefix("Usage: "));
-    let usage = usage.map(|usage| usage.replace("[OPTIONS]", tr!("[OPTIONS]")));
+    let usage = usage(error).filter(|_| is_of_words);
     let fix = fix.or_else(|| usage.map(|usage| tr!("the command is {usage}", usage)));
     let about = flag.as_deref().filter(|_| error.kind() == ErrorKind::ValueValidation);
     let fix = fix.or_else(|| command.is_some().then(commands).or_else(|| about_flag(about?)));
@@ -82,6 +77,13 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
         _ => return None,
     };
     Some((what, fix))
+}
+
+/// How the command is used.
+fn usage(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    let usage = usage.to_string();
+    Some(usage.strip_prefix("Usage: ")?.replace("[OPTIONS]", tr!("[OPTIONS]")))
 }
 
 /// What a word stands for that is no command: a step, a flag without its hyphens, or a file. Where a command is near, no more

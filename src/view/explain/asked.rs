@@ -209,23 +209,17 @@ fn number<V>(
     before: &[usize],
     labels: Option<&Labels>,
 ) -> Result<usize> {
-    let last = size.saturating_sub(1);
+    let (last, called, shown) = (size.saturating_sub(1), axis.told(), quoted(text));
+    let by_number = || tr!("give a {axis} from 0 to {last}", axis = called, last);
+    let none = |fix: String| {
+        let what =
+            tr!("has no {axis} {text}: it is {axes}", axis = called, text = shown, axes = whole);
+        Err(Error::tensor(step.name, what, fix))
+    };
     if text.chars().all(|c| c.is_ascii_digit()) {
         return match text.parse() {
             Ok(at) if at < size => Ok(at),
-            _ => {
-                let what = tr!(
-                    "has no {axis} {text}: it is {axes}",
-                    axis = axis.told(),
-                    text,
-                    axes = whole
-                );
-                Err(Error::tensor(
-                    step.name,
-                    what,
-                    tr!("give a {axis} from 0 to {last}", axis = axis.told(), last),
-                ))
-            }
+            _ => none(by_number()),
         };
     }
     let item = step.axes.item(before);
@@ -233,41 +227,25 @@ fn number<V>(
         .filter_map(|at| Some((at, token(labels, Some(step.name), (axis, size), item, at)?)))
         .collect();
     if all.is_empty() {
-        let what = tr!(
-            "has no {axis} {text}: it is {axes}",
-            axis = axis.told(),
-            text = quoted(text),
-            axes = whole
-        );
-        let fix = match axis {
-            Axis::Query | Axis::Key if labels.is_none() => {
-                tr!(
-                    "give a {axis} from 0 to {last}; names are those that `tokens` gives",
-                    axis = axis.told(),
-                    last
-                )
-            }
-            _ => tr!("give a {axis} from 0 to {last}", axis = axis.told(), last),
-        };
-        return Err(Error::tensor(step.name, what, fix));
+        return none(match axis {
+            Axis::Query | Axis::Key if labels.is_none() => tr!(
+                "give a {axis} from 0 to {last}; names are those that `tokens` gives",
+                axis = called,
+                last
+            ),
+            _ => by_number(),
+        });
     }
+    let refuse = |what, fix| Err(Error::tensor(step.name, what, fix));
     // Tokenizers keep the space in front of a word.
     let is_it = |label: &str| label == text || label.trim_start_matches(['␣', 'Ġ', '▁']) == text;
-    let found: Vec<usize> =
-        all.iter().filter(|(_, label)| is_it(label)).map(|(at, _)| *at).collect();
-    match found.as_slice() {
+    let found = all.iter().filter(|(_, label)| is_it(label));
+    match found.map(|(at, _)| *at).collect::<Vec<usize>>().as_slice() {
         [at] => Ok(*at),
         [] => {
             let names: Vec<&str> = all.iter().map(|(_, label)| label.as_str()).collect();
-            let what = tr!("has no {axis} called {text}", axis = axis.told(), text = quoted(text));
-            let fix = match near_miss(text, &names) {
-                Some(near) => tr!("did you mean {near}?", near = quoted(near)),
-                None if names.len() <= 20 => {
-                    tr!("they are called {names}", names = quoted(&lang::list(&names)))
-                }
-                None => tr!("give a {axis} from 0 to {last}", axis = axis.told(), last),
-            };
-            Err(Error::tensor(step.name, what, fix))
+            let what = tr!("has no {axis} called {text}", axis = called, text = shown);
+            refuse(what, near_label(text, &names).unwrap_or_else(by_number))
         }
         several => {
             let places: Vec<String> = several.iter().map(ToString::to_string).collect();
@@ -275,11 +253,22 @@ fn number<V>(
             let what = tr!(
                 "has several {all} called {text}: {places}",
                 all,
-                text = quoted(text),
+                text = shown,
                 places = lang::list(&places)
             );
-            Err(Error::tensor(step.name, what, "give one of these numbers"))
+            refuse(what, tr!("give one of these numbers").to_owned())
         }
+    }
+}
+
+/// Which of these labels may be meant, if these are not too many to be told.
+fn near_label(text: &str, labels: &[&str]) -> Option<String> {
+    match near_miss(text, labels) {
+        Some(near) => Some(tr!("did you mean {near}?", near = quoted(near))),
+        None if labels.len() <= 20 => {
+            Some(tr!("they are called {names}", names = quoted(&lang::list(labels))))
+        }
+        None => None,
     }
 }
 
