@@ -1,7 +1,8 @@
 //! Zip archives, which npz files and PyTorch's checkpoints are.
 
+use std::cell::RefCell;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::PathBuf;
 
 use zip::read::{ArchiveOffset, Config};
 use zip::result::ZipError;
@@ -16,7 +17,8 @@ const MAX_EXPANSION: u64 = 1032;
 
 /// An archive in which no two members have one name or share bytes, and none is larger than its bytes can make it.
 pub struct Archive {
-    zip: ZipArchive<Input>,
+    path: PathBuf,
+    zip: RefCell<ZipArchive<Input>>,
     members: Vec<Member>,
 }
 
@@ -30,10 +32,10 @@ pub struct Member {
 }
 
 impl Archive {
-    /// Opens the archive of the file at `path`.
-    pub fn open(path: &Path, mut input: Input) -> Result<Self> {
-        let there = input.length();
-        if claims_too_many(&mut input).map_err(|error| unreadable(path, &error))? {
+    /// Opens the archive that a file is.
+    pub fn open(input: Input) -> Result<Self> {
+        let (path, there) = (&input.path().to_owned(), input.length());
+        if claims_too_many(&input)? {
             return Err(Error::file(path, "says that it has more members than it can", DAMAGED));
         }
         let refuse = |error: ZipError| match error {
@@ -79,7 +81,7 @@ impl Archive {
             }
             members.push(Member { name, size, stored });
         }
-        Ok(Self { zip, members })
+        Ok(Self { path: path.clone(), zip: RefCell::new(zip), members })
     }
 
     /// What it holds, in order.
@@ -89,16 +91,22 @@ impl Archive {
 
     /// The position of the member of that name.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.zip.index_for_name(name)
+        self.zip.borrow().index_for_name(name)
     }
 
     /// A member's bytes from their start on, unpacked.
-    pub fn reader(&mut self, at: usize) -> io::Result<impl Read + '_> {
-        Ok(self.zip.by_index(at)?)
+    pub fn reader(&mut self, at: usize) -> Result<impl Read + '_> {
+        let path = &self.path;
+        self.zip.get_mut().by_index(at).map_err(|error| unreadable(path, &error.into()))
     }
 
     /// `count` bytes of a member, from `start` on.
-    pub fn range(&mut self, at: usize, start: u64, count: u64) -> io::Result<Vec<u8>> {
+    pub fn range(&self, at: usize, start: u64, count: u64) -> Result<Vec<u8>> {
+        self.unpacked(at, start, count).map_err(|error| unreadable(&self.path, &error))
+    }
+
+    fn unpacked(&self, at: usize, start: u64, count: u64) -> io::Result<Vec<u8>> {
+        let mut zip = self.zip.borrow_mut();
         let member = self.members.get(at).ok_or(io::ErrorKind::NotFound)?;
         let end = start.checked_add(count).filter(|end| *end <= member.size);
         let (Ok(size), Some(_)) = (usize::try_from(count), end) else {
@@ -108,11 +116,11 @@ impl Archive {
         if member.stored {
             // These bytes are there: the members do not overlap.
             bytes.reserve_exact(size);
-            let mut reader = self.zip.by_index_seek(at)?;
+            let mut reader = zip.by_index_seek(at)?;
             reader.seek(SeekFrom::Start(start))?;
             reader.take(count).read_to_end(&mut bytes)?;
         } else {
-            let mut reader = self.zip.by_index(at)?;
+            let mut reader = zip.by_index(at)?;
             io::copy(&mut reader.by_ref().take(start), &mut io::sink())?;
             reader.take(count).read_to_end(&mut bytes)?;
         }
@@ -122,7 +130,7 @@ impl Archive {
 
 /// Whether a 64-bit directory counts more members than there are bytes for: the zip crate takes memory for that many
 /// before it looks for them. A directory of 16 bits can do no harm.
-fn claims_too_many(input: &mut Input) -> io::Result<bool> {
+fn claims_too_many(input: &Input) -> Result<bool> {
     /// The directory's end with the longest comment, and what a 64-bit one adds before it.
     const LONGEST_END: u64 = 22 + 65_535 + 20 + 56;
     /// The least that a member takes in the directory.

@@ -16,8 +16,7 @@ use config::Settings;
 pub struct Format {
     /// The extensions of its files, in lower case.
     extensions: &'static [&'static str],
-    /// Opens a file, if the format is one that is read. The path is for errors, and for files beside it, which the last
-    /// argument opens.
+    /// Opens a file, if the format is one that is read, and those that it names beside it, which the last argument opens.
     open: Option<Open>,
     /// Writes to an empty file, if the format is one that is written.
     ///
@@ -28,7 +27,7 @@ pub struct Format {
 }
 
 /// What opens a file.
-type Open = fn(&Path, Input, Opener) -> Result<Bundle>;
+type Open = fn(Input, Opener) -> Result<Bundle>;
 
 /// What writes a file.
 #[derive(Clone, Copy)]
@@ -63,27 +62,19 @@ const FORMATS: &[Format] = &[
     },
     Format {
         extensions: &["safetensors"],
-        open: Some(|path, input, _| safetensors::open(path, input)),
+        open: Some(|input, _| safetensors::open(input)),
         write: Some(Writer::Steps(safetensors::write, safetensors::begin)),
     },
     Format {
         extensions: &["npz"],
-        open: Some(|path, input, _| npz::open(path, input)),
+        open: Some(|input, _| npz::open(input)),
         write: Some(Writer::Record(npz::write)),
     },
-    Format {
-        extensions: &["npy"],
-        open: Some(|path, input, _| npy::open(path, input)),
-        write: None,
-    },
-    Format {
-        extensions: &["gguf"],
-        open: Some(|path, input, _| gguf::open(path, input)),
-        write: None,
-    },
+    Format { extensions: &["npy"], open: Some(|input, _| npy::open(input)), write: None },
+    Format { extensions: &["gguf"], open: Some(|input, _| gguf::open(input)), write: None },
     Format {
         extensions: &["pt", "pth", "bin"],
-        open: Some(|path, input, _| torch::open(path, input)),
+        open: Some(|input, _| torch::open(input)),
         write: None,
     },
     Format { extensions: &["html"], open: None, write: Some(Writer::Page(Page::Html)) },
@@ -169,7 +160,7 @@ impl Bundle {
     /// # Errors
     /// If the file is missing, a folder, unreadable, broken, or not what its name says.
     pub fn open(path: &Path) -> Result<Self> {
-        opener(path)?(path, Input::open(path)?, Self::open)
+        opener(path)?(Input::open(path)?, Self::open)
     }
 
     /// Opens what is in memory as the file of that name would be.
@@ -177,7 +168,7 @@ impl Bundle {
     /// # Errors
     /// As [`Bundle::open`].
     pub fn from_bytes(name: &Path, bytes: Vec<u8>) -> Result<Self> {
-        opener(name)?(name, Input::of_bytes(bytes), Self::open)
+        opener(name)?(Input::of_bytes(name, bytes), Self::open)
     }
 }
 

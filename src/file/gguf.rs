@@ -3,10 +3,8 @@
 //! The header is parsed here: candle's reader divides by the alignment that a file states, whatever that is. Quantised
 //! blocks are read by candle. <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io;
 
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
@@ -71,27 +69,17 @@ struct Slot {
 
 /// An opened file: the header has been read, the data is not.
 struct Opened {
-    path: PathBuf,
-    input: RefCell<Input>,
+    input: Input,
     slots: Vec<Slot>,
     /// The heads of queries and of keys, where their rows are reordered.
     reordered: Option<[usize; 2]>,
 }
 
 /// Opens a GGUF file.
-pub fn open(path: &Path, input: Input) -> Result<Bundle> {
+pub fn open(input: Input) -> Result<Bundle> {
+    let path = &input.path().to_owned();
     let mut header = Header { input, at: 0 };
-    let (values, mut slots) = header.read().map_err(|problem| match problem {
-        Problem::NoGguf => {
-            Error::file(path, "is not a GGUF file, though its name says so", NAMED_WRONGLY)
-        }
-        Problem::Version(version) => {
-            let what = tr!("is a GGUF file of version {version}", version);
-            Error::file(path, what, "convert it with a llama.cpp of today")
-        }
-        Problem::Broken(what) => Error::file(path, tr!("its header {what}", what), DAMAGED),
-        Problem::Io(error) => unreadable(path, &error),
-    })?;
+    let (values, mut slots) = header.read()?;
     slots.sort_by(|left, right| left.name.cmp(&right.name));
     let mut pairs = slots.iter().zip(slots.iter().skip(1));
     if let Some((twice, _)) = pairs.find(|(one, next)| one.name == next.name) {
@@ -115,16 +103,15 @@ pub fn open(path: &Path, input: Input) -> Result<Bundle> {
         Info::unlabelled(slot.name.clone(), dtype, slot.shape.clone())
     };
     let infos = slots.iter().map(info).collect();
-    let input = RefCell::new(header.input);
-    let opened = Opened { path: path.to_owned(), input, slots, reordered };
+    let opened = Opened { input: header.input, slots, reordered };
     Ok(Bundle::new(path, None, infos, Box::new(opened)))
 }
 
 impl Tensors for Opened {
     fn read(&self, at: usize) -> Result<Tensor> {
         let Slot { name, code, shape, start } = &self.slots[at];
-        let broken =
-            |what: String| Error::file(&self.path, format!("{}: {what}", quoted(name)), DAMAGED);
+        let path = self.input.path();
+        let broken = |what: String| Error::file(path, format!("{}: {what}", quoted(name)), DAMAGED);
         let Some(dtype) = ggml(*code) else {
             let what = tr!(
                 "{quoted}: is of GGML type {code}, which is not read",
@@ -132,7 +119,7 @@ impl Tensors for Opened {
                 code
             );
             let fix = tr!("convert the model to F32, F16, BF16 or Q8_0");
-            return Err(Error::file(&self.path, what, fix));
+            return Err(Error::file(path, what, fix));
         };
         // Strides are counted of the other axes where one is 0, too.
         let places = shape.iter().try_fold(1_usize, |all, size| all.checked_mul((*size).max(1)));
@@ -148,8 +135,7 @@ impl Tensors for Opened {
             // candle makes a slice of numbers where an empty one of bytes begins, which may be anywhere.
             return Ok(Tensor::zeros(shape.as_slice(), read_as(dtype), &Device::Cpu)?);
         }
-        let data = self.input.borrow_mut().range(*start, bytes);
-        let data = data.map_err(|error| unreadable(&self.path, &error))?;
+        let data = self.input.range(*start, bytes)?;
         let quantised = qtensor_from_ggml(dtype, &data, shape.clone(), &Device::Cpu)?;
         let tensor = quantised.dequantize(&Device::Cpu)?.to_dtype(read_as(dtype))?;
         self.in_halves(name, tensor)
@@ -176,7 +162,7 @@ impl Opened {
                 rows,
                 heads
             );
-            return Err(Error::file(&self.path, what, DAMAGED));
+            return Err(Error::file(self.input.path(), what, DAMAGED));
         }
         let width = tensor.elem_count() / rows.max(1);
         let pairs = tensor.reshape((heads, rows / heads / 2, 2, width))?;
@@ -197,26 +183,6 @@ fn read_as(dtype: GgmlDType) -> DType {
     }
 }
 
-/// What is wrong with a header.
-enum Problem {
-    NoGguf,
-    Version(u32),
-    Broken(String),
-    Io(io::Error),
-}
-
-impl From<io::ErrorKind> for Problem {
-    fn from(kind: io::ErrorKind) -> Self {
-        Self::Io(kind.into())
-    }
-}
-
-impl From<io::Error> for Problem {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
 /// A header that is being read: no memory is taken for what the file is too short to hold.
 struct Header {
     input: Input,
@@ -224,14 +190,17 @@ struct Header {
 }
 
 impl Header {
-    fn read(&mut self) -> Result<(HashMap<String, Value>, Vec<Slot>), Problem> {
-        self.input.seek(SeekFrom::Start(0))?;
-        if self.number(4).ok() != Some(u32::from_le_bytes(*b"GGUF").into()) {
-            return Err(Problem::NoGguf);
+    fn read(&mut self) -> Result<(HashMap<String, Value>, Vec<Slot>)> {
+        if self.input.start(4)? != b"GGUF" {
+            let what = tr!("is not a GGUF file, though its name says so");
+            return Err(Error::file(self.input.path(), what, NAMED_WRONGLY));
         }
+        self.at = 4;
         let version = self.number(4)?;
         if !(2..=3).contains(&version) {
-            return Err(Problem::Version(u32::try_from(version).unwrap_or(u32::MAX)));
+            let what = tr!("is a GGUF file of version {version}", version);
+            let fix = tr!("convert it with a llama.cpp of today");
+            return Err(Error::file(self.input.path(), what, fix));
         }
         let (tensors, settings) = (self.number(8)?, self.number(8)?);
         let mut values = HashMap::new();
@@ -250,22 +219,28 @@ impl Header {
             _ => 32,
         };
         if !alignment.is_power_of_two() {
-            return Err(Problem::Broken(tr!("states an alignment of {alignment}", alignment)));
+            return Err(self.broken(tr!("states an alignment of {alignment}", alignment)));
         }
         let data = self.at.checked_next_multiple_of(alignment);
         for slot in &mut slots {
             let start = data.and_then(|data| data.checked_add(slot.start));
-            slot.start = start.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let ends = || unreadable(self.input.path(), &io::ErrorKind::UnexpectedEof.into());
+            slot.start = start.ok_or_else(ends)?;
         }
         Ok((values, slots))
     }
 
-    fn slot(&mut self) -> Result<Slot, Problem> {
+    /// That the header is not as the format has it.
+    fn broken(&self, what: impl std::fmt::Display) -> Error {
+        Error::file(self.input.path(), tr!("its header {what}", what), DAMAGED)
+    }
+
+    fn slot(&mut self) -> Result<Slot> {
         let name = self.text()?;
         let axes = self.number(4)?;
         if axes > MOST_AXES {
             let what = tr!("gives \"{quoted}\" {axes} axes", quoted = quoted(&name), axes);
-            return Err(Problem::Broken(what));
+            return Err(self.broken(what));
         }
         let mut shape = Vec::new();
         for _ in 0..axes {
@@ -278,7 +253,7 @@ impl Header {
     }
 
     /// A value of a kind that the format numbers.
-    fn value(&mut self, kind: u64) -> Result<Value, Problem> {
+    fn value(&mut self, kind: u64) -> Result<Value> {
         Ok(match kind {
             0 | 1 | 7 => Value::Number(self.number(1)?),
             2 | 3 => Value::Number(self.number(2)?),
@@ -288,7 +263,7 @@ impl Header {
             9 => {
                 let (kind, count) = (self.number(4)?, self.number(8)?);
                 if kind == 9 {
-                    return Err(Problem::Broken(tr!("has arrays in arrays").to_owned()));
+                    return Err(self.broken(tr!("has arrays in arrays")));
                 }
                 for _ in 0..count {
                     self.value(kind)?;
@@ -297,30 +272,27 @@ impl Header {
             }
             6 => self.skipped(4)?,
             12 => self.skipped(8)?,
-            other => return Err(Problem::Broken(tr!("has a value of kind {other}", other))),
+            other => return Err(self.broken(tr!("has a value of kind {other}", other))),
         })
     }
 
-    fn skipped(&mut self, size: usize) -> Result<Value, Problem> {
+    fn skipped(&mut self, size: usize) -> Result<Value> {
         self.number(size)?;
         Ok(Value::Other)
     }
 
-    fn text(&mut self) -> Result<String, Problem> {
+    fn text(&mut self) -> Result<String> {
         let length = self.number(8)?;
-        let size = usize::try_from(length).ok();
-        let is_there = self.at.checked_add(length).is_some_and(|end| end <= self.input.length());
-        let size = size.filter(|_| is_there).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let mut bytes = vec![0; size];
-        self.input.read_exact(&mut bytes)?;
+        let mut bytes = vec![0; self.input.size(self.at, length)?];
+        self.input.next(&mut bytes)?;
         self.at += length;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// A whole number of so many bytes, at most 8.
-    fn number(&mut self, size: usize) -> Result<u64, Problem> {
+    fn number(&mut self, size: usize) -> Result<u64> {
         let mut bytes = [0; 8];
-        self.input.read_exact(&mut bytes[..size])?;
+        self.input.next(&mut bytes[..size])?;
         self.at += size as u64;
         Ok(u64::from_le_bytes(bytes))
     }

@@ -1,8 +1,9 @@
 //! The bytes of a file that is being read.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::error::{Error, Result};
@@ -21,7 +22,8 @@ impl<T: Read + Seek + Send> Bytes for T {}
 
 /// A file that has been opened, or bytes in memory. No more is read of it than is asked for.
 pub struct Input {
-    bytes: Box<dyn Bytes>,
+    path: PathBuf,
+    bytes: RefCell<Box<dyn Bytes>>,
     length: u64,
     /// The file, where it is one.
     file: Option<Arc<File>>,
@@ -38,12 +40,22 @@ impl Input {
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (length, file) = opened.map_err(|error| unreadable(path, &error))?;
         let own = file.try_clone().ok().map(Arc::new);
-        Ok(Self { bytes: Box::new(BufReader::new(file)), length, file: own })
+        Ok(Self::of(path, Box::new(BufReader::new(file)), length, own))
     }
 
-    /// Bytes that are in memory.
-    pub fn of_bytes(bytes: Vec<u8>) -> Self {
-        Self { length: bytes.len() as u64, bytes: Box::new(Cursor::new(bytes)), file: None }
+    /// Bytes that are in memory, as a file of that name.
+    pub fn of_bytes(name: &Path, bytes: Vec<u8>) -> Self {
+        let length = bytes.len() as u64;
+        Self::of(name, Box::new(Cursor::new(bytes)), length, None)
+    }
+
+    fn of(path: &Path, bytes: Box<dyn Bytes>, length: u64, file: Option<Arc<File>>) -> Self {
+        Self { path: path.to_owned(), bytes: RefCell::new(bytes), length, file }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The file, if it is one: of what is read at places of it no place is kept here.
@@ -57,61 +69,79 @@ impl Input {
     }
 
     /// All of them.
-    pub fn whole(&mut self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.rewind()?;
-        self.read_to_end(&mut bytes)?;
-        Ok(bytes)
+    pub fn whole(&self) -> Result<Vec<u8>> {
+        self.read(|file| {
+            let mut bytes = Vec::new();
+            file.rewind()?;
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
     }
 
     /// `count` bytes from `start` on. They are compared with what is there before memory is taken for them.
-    pub fn range(&mut self, start: u64, count: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.go_to(start, count)?];
-        self.read_exact(&mut bytes)?;
-        Ok(bytes)
+    pub fn range(&self, start: u64, count: u64) -> Result<Vec<u8>> {
+        let size = self.size(start, count)?;
+        self.read(|file| {
+            let mut bytes = vec![0; size];
+            file.seek(SeekFrom::Start(start))?;
+            file.read_exact(&mut bytes)?;
+            Ok(bytes)
+        })
     }
 
     /// `count` numbers of f32, little endian, from the byte at `start` on. No second copy of them all is made.
-    pub fn numbers(&mut self, start: u64, count: u64) -> io::Result<Vec<f32>> {
+    pub fn numbers(&self, start: u64, count: u64) -> Result<Vec<f32>> {
         const PIECE: usize = 1 << 16;
-        let size = self.go_to(start, count.saturating_mul(4))?;
+        let size = self.size(start, count.saturating_mul(4))?;
         let mut numbers = vec![0.0; size / 4];
         make_ready(&mut numbers);
         let mut bytes = vec![[0; 4]; PIECE.min(numbers.len())];
-        for piece in numbers.chunks_mut(PIECE) {
-            let read = bytes.get_mut(..piece.len()).unwrap_or_default();
-            self.read_exact(read.as_flattened_mut())?;
-            for (number, bytes) in piece.iter_mut().zip(read) {
-                *number = f32::from_le_bytes(*bytes);
+        self.read(|file| {
+            file.seek(SeekFrom::Start(start))?;
+            for piece in numbers.chunks_mut(PIECE) {
+                let read = bytes.get_mut(..piece.len()).unwrap_or_default();
+                file.read_exact(read.as_flattened_mut())?;
+                for (number, bytes) in piece.iter_mut().zip(read) {
+                    *number = f32::from_le_bytes(*bytes);
+                }
             }
-        }
+            Ok(())
+        })?;
         Ok(numbers)
     }
 
-    /// Goes to a place behind which so many bytes are, and says how many these are in memory.
-    fn go_to(&mut self, start: u64, count: u64) -> io::Result<usize> {
-        let size = usize::try_from(count).ok();
-        let end = start.checked_add(count).filter(|end| *end <= self.length);
-        let size = size.filter(|_| end.is_some()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        self.seek(SeekFrom::Start(start))?;
-        Ok(size)
+    /// The first bytes, at most `count`.
+    pub fn start(&self, count: u64) -> Result<Vec<u8>> {
+        self.range(0, count.min(self.length))
     }
 
-    /// The first bytes, at most `count`.
-    pub fn start(&mut self, count: u64) -> io::Result<Vec<u8>> {
-        self.range(0, count.min(self.length))
+    /// The bytes behind those that were read last.
+    pub fn next(&self, buffer: &mut [u8]) -> Result<()> {
+        self.read(|file| file.read_exact(buffer))
+    }
+
+    /// How many bytes are in memory that so many of the file are, which must be there.
+    pub fn size(&self, start: u64, count: u64) -> Result<usize> {
+        let end = start.checked_add(count).filter(|end| *end <= self.length);
+        let size = usize::try_from(count).ok().filter(|_| end.is_some());
+        size.ok_or_else(|| unreadable(&self.path, &io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&mut dyn Bytes) -> io::Result<T>) -> Result<T> {
+        let mut bytes = self.bytes.borrow_mut();
+        read(bytes.as_mut()).map_err(|error| unreadable(&self.path, &error))
     }
 }
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.bytes.read(buffer)
+        self.bytes.get_mut().read(buffer)
     }
 }
 
 impl Seek for Input {
     fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
-        self.bytes.seek(position)
+        self.bytes.get_mut().seek(position)
     }
 }
 

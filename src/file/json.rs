@@ -16,7 +16,7 @@ use super::array::{Array, Kind};
 use super::bare_words::quote_bare_words;
 use super::bundle::{Bundle, Opener, refuse_beyond_memory};
 use super::index;
-use super::input::{Input, unreadable};
+use super::input::Input;
 use super::json_step::StepText;
 use super::record::{Entry, Head, Record, Said, dtype_named};
 use super::setting_text::parse_settings;
@@ -26,11 +26,13 @@ use base::memory::lacking;
 use config::Settings;
 
 /// Opens a trace, a plain array, an object of them, or the index of a checkpoint in several files.
-pub fn open(path: &Path, mut input: Input, opener: Opener) -> Result<Bundle> {
-    if let Some(record) = streamed(path, &mut input) {
+pub fn open(mut input: Input, opener: Opener) -> Result<Bundle> {
+    let streamed = streamed(&mut input);
+    let path = input.path();
+    if let Some(record) = streamed {
         return Ok(Bundle::of_record(path, record));
     }
-    let text = read_text(path, input)?;
+    let text = read_text(&input)?;
     if !text.trim_start().starts_with('{') {
         let entries = vec![plain(path, String::new(), parse(path, &text)?)?];
         return Ok(Bundle::of_record(path, Record { config: None, entries }));
@@ -60,7 +62,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
         );
         return Err(Error::file(path, what, "check that it is the file that was meant"));
     }
-    parse(path, &read_text(path, input)?)
+    parse(path, &read_text(&input)?)
 }
 
 /// Labels of tokens and configs of models are smaller.
@@ -68,7 +70,7 @@ const MAX_STATED: u64 = 16 << 20;
 
 /// A JSON object of settings, or a recorded trace.
 pub fn read_config(path: &Path) -> Result<Record> {
-    let text = read_text(path, Input::open(path)?)?;
+    let text = read_text(&Input::open(path)?)?;
     if text.trim_start().starts_with('[') {
         let fix = tr!("give an object of settings, as {\"heads\": 2}, or a trace written with -o");
         return Err(Error::file(path, "is an array, not a config", fix));
@@ -81,13 +83,13 @@ pub fn read_config(path: &Path) -> Result<Record> {
     Ok(Record { config: Some(settings.in_folder(folder)), entries: Vec::new() })
 }
 
-fn read_text(path: &Path, mut input: Input) -> Result<String> {
+fn read_text(input: &Input) -> Result<String> {
+    let path = input.path();
     // The text, its twin without bare words, and numbers of eight bytes that take two letters each.
     let needed = u128::from(input.length()).saturating_mul(6);
     let fix = "write it as .safetensors or .npz, or free some memory";
     refuse_beyond_memory(path, needed, fix)?;
-    let bytes = input.whole().map_err(|error| unreadable(path, &error))?;
-    let text = String::from_utf8(bytes).map_err(|_| not_json(path))?;
+    let text = String::from_utf8(input.whole()?).map_err(|_| not_json(path))?;
     let marked = text.strip_prefix('\u{feff}');
     match (quote_bare_words(marked.unwrap_or(&text)), marked) {
         (Cow::Owned(quoted), _) => Ok(quoted),
@@ -116,7 +118,7 @@ struct TraceText {
 
 /// The trace in a file, of whose text no more than a piece is in memory. Nothing where the file is something else or something
 /// is wrong with it, which reading the text as a whole tells.
-fn streamed(path: &Path, input: &mut Input) -> Option<Record> {
+fn streamed(input: &mut Input) -> Option<Record> {
     /// A trace says what it is within so many bytes, if it is read like this.
     const START: u64 = 256;
     const PIECE: usize = 1 << 16;
@@ -127,13 +129,14 @@ fn streamed(path: &Path, input: &mut Input) -> Option<Record> {
     if !is_marked || lacking(needed).is_some() {
         return None;
     }
+    let path = input.path().to_owned();
     input.rewind().ok()?;
     // Single bytes are asked for.
     let bytes = BufReader::with_capacity(PIECE, input);
     let Object(trace) = serde_json::from_reader::<_, Object<TraceText>>(bytes).ok()?;
     let head = Head { format: trace.format, version: trace.version, weight_map: None };
-    head.format.as_ref().filter(|_| head.check(path).is_ok())?;
-    record(path, trace.config, trace.steps).ok()
+    head.format.as_ref().filter(|_| head.check(&path).is_ok())?;
+    record(&path, trace.config, trace.steps).ok()
 }
 
 fn read_trace(path: &Path, text: &str) -> Result<Record> {

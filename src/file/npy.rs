@@ -2,15 +2,13 @@
 //!
 //! The header is parsed here: npyz takes memory for as many bytes as a header says that it has, up to 4 GiB.
 
-use std::cell::RefCell;
 use std::io::{self, Read};
-use std::path::Path;
 
 use candle_core::{DType, Tensor};
 
 use super::bundle::{Bundle, Info, Tensors};
 use super::element::{DAMAGED, Element, Fault, byte_length, gather, row_major};
-use super::input::{Input, NAMED_WRONGLY, TRUNCATED, unreadable};
+use super::input::{Input, NAMED_WRONGLY, TRUNCATED};
 use base::error::{Error, Result};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
@@ -203,23 +201,22 @@ fn element(descr: &str) -> Result<&'static Element, Fault> {
 
 /// A file of one array.
 struct Npy {
-    input: RefCell<Input>,
+    input: Input,
     header: Header,
-    path: std::path::PathBuf,
 }
 
 impl Tensors for Npy {
     fn read(&self, _: usize) -> Result<Tensor> {
-        let fail = |fault: Fault| fault.of(&self.path, "");
+        let fail = |fault: Fault| fault.of(self.input.path(), "");
         let length = self.header.data_length().map_err(fail)?;
-        let bytes = self.input.borrow_mut().range(self.header.length, length);
-        let bytes = bytes.map_err(|error| unreadable(&self.path, &error))?;
+        let bytes = self.input.range(self.header.length, length)?;
         self.header.tensor(bytes).map_err(fail)
     }
 }
 
 /// Opens an npy file: one tensor, without a name.
-pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
+pub fn open(mut input: Input) -> Result<Bundle> {
+    let path = &input.path().to_owned();
     let header = Header::read(&mut input).map_err(|fault| fault.of(path, ""))?;
     if let Err(fault) = &header.element {
         return Err(fault.clone().of(path, ""));
@@ -233,8 +230,7 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         return Err(Error::file(path, what, fix));
     }
     let infos = vec![header.info(String::new())];
-    let npy = Npy { input: RefCell::new(input), header, path: path.to_owned() };
-    Ok(Bundle::new(path, None, infos, Box::new(npy)))
+    Ok(Bundle::new(path, None, infos, Box::new(Npy { input, header })))
 }
 
 /// The header, of version 1, of an array in row-major order. Data begins at a multiple of 64, as numpy has it.

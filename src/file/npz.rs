@@ -1,6 +1,5 @@
 //! numpy's npz format, a zip archive of npy files: arrays by step name, and the config as a text that holds JSON.
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use zip::{CompressionMethod, ZipWriter};
 use super::archive::Archive;
 use super::bundle::{Bundle, Tensors};
 use super::element::{self, DAMAGED, Fault, written_as};
-use super::input::{Input, NAMED_WRONGLY, unreadable};
+use super::input::{Input, NAMED_WRONGLY};
 use super::npy::{self, Header};
 use super::record::Record;
 use super::text;
@@ -27,7 +26,7 @@ const MAX_CONFIG: usize = 1 << 20;
 
 struct Npz {
     path: PathBuf,
-    archive: RefCell<Archive>,
+    archive: Archive,
     arrays: Vec<Array>,
 }
 
@@ -43,31 +42,30 @@ impl Tensors for Npz {
         let fail = |fault: Fault| fault.of(&self.path, name);
         header.element.clone().map_err(fail)?;
         let length = header.data_length().map_err(fail)?;
-        let bytes = self.archive.borrow_mut().range(*member, header.length, length);
-        let bytes = bytes.map_err(|error| unreadable(&self.path, &error))?;
+        let bytes = self.archive.range(*member, header.length, length)?;
         header.tensor(bytes).map_err(fail)
     }
 }
 
 /// Opens an npz file. What is no array in it is passed over, as numpy does.
-pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
-    let start = input.start(2).map_err(|error| unreadable(path, &error))?;
-    if start != b"PK" {
+pub fn open(input: Input) -> Result<Bundle> {
+    let path = &input.path().to_owned();
+    if input.start(2)? != b"PK" {
         let what = tr!("is not an npz archive, though its name says so");
         return Err(Error::file(path, what, NAMED_WRONGLY));
     }
-    let mut archive = Archive::open(path, input)?;
+    let mut archive = Archive::open(input)?;
     let (mut config, mut arrays, mut infos) = (None, Vec::new(), Vec::new());
     for at in 0..archive.members().len() {
         let member = &archive.members()[at];
         let Some(name) = member.name.strip_suffix(".npy").map(str::to_owned) else { continue };
         let size = member.size;
         let fail = |fault: Fault| fault.of(path, &name);
-        let mut reader = archive.reader(at).map_err(|error| unreadable(path, &error))?;
+        let mut reader = archive.reader(at)?;
         let header = Header::read(&mut reader).map_err(fail)?;
         drop(reader);
         if let Some(characters) = header.text.filter(|_| name == CONFIG) {
-            config = Some(read_config(path, &mut archive, at, &header, characters)?);
+            config = Some(read_config(path, &archive, at, &header, characters)?);
             continue;
         }
         let needed = header.data_length().map_err(fail)?;
@@ -80,13 +78,13 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         infos.push(header.info(name.clone()));
         arrays.push(Array { name, member: at, header });
     }
-    let npz = Npz { path: path.to_owned(), archive: RefCell::new(archive), arrays };
+    let npz = Npz { path: path.to_owned(), archive, arrays };
     Ok(Bundle::new(path, config, infos, Box::new(npz)))
 }
 
 fn read_config(
     path: &Path,
-    archive: &mut Archive,
+    archive: &Archive,
     member: usize,
     header: &Header,
     characters: usize,
@@ -95,8 +93,7 @@ fn read_config(
         let what = tr!("its config says that it is {characters} characters long", characters);
         return Err(Error::file(path, what, DAMAGED));
     }
-    let bytes = archive.range(member, header.length, 4 * characters as u64);
-    let bytes = bytes.map_err(|error| unreadable(path, &error))?;
+    let bytes = archive.range(member, header.length, 4 * characters as u64)?;
     let text = header.decode_text(&bytes);
     let text = text.ok_or_else(|| Error::file(path, "its config is not text", DAMAGED))?;
     text::parse_metadata(path, &text)

@@ -2,11 +2,9 @@
 //!
 //! The order stands in the metadata because the format sorts its tensors.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -42,8 +40,7 @@ struct StepAbout {
 
 /// An opened file: the header has been read, the data is not.
 struct Opened {
-    path: PathBuf,
-    input: RefCell<Input>,
+    input: Input,
     slots: Vec<Slot>,
 }
 
@@ -60,29 +57,29 @@ impl Tensors for Opened {
     fn in_file(&self, at: usize) -> Option<InFile> {
         let Slot { dtype, shape, start, length, .. } = self.slots.get(at)?;
         let size = byte_length(shape, size_of::<f32>())? as u64;
-        let file = self.input.borrow().file()?;
+        let file = self.input.file()?;
         let is_f32 = *dtype == Dtype::F32 && size == *length;
-        is_f32.then(|| InFile { path: self.path.clone(), file, start: *start })
+        is_f32.then(|| InFile { path: self.input.path().to_owned(), file, start: *start })
     }
 
     fn read(&self, at: usize) -> Result<Tensor> {
         let Slot { name, dtype, shape, start, length } = &self.slots[at];
-        let element = type_of(*dtype).map_err(|fault| fault.of(&self.path, name))?;
-        let mut input = self.input.borrow_mut();
-        let unreadable = |error| unreadable(&self.path, &error);
+        let fail = |fault: Fault| fault.of(self.input.path(), name);
+        let element = type_of(*dtype).map_err(fail)?;
         let size = byte_length(shape, element.size());
         if *dtype == Dtype::F32 && size.is_some_and(|size| size as u64 == *length) {
-            let numbers = input.numbers(*start, length / 4).map_err(unreadable)?;
+            let numbers = self.input.numbers(*start, length / 4)?;
             return Ok(Tensor::from_vec(numbers, shape.as_slice(), &Device::Cpu)?);
         }
-        let bytes = input.range(*start, *length).map_err(unreadable)?;
-        element.tensor(bytes, false, shape).map_err(|fault| fault.of(&self.path, name))
+        let bytes = self.input.range(*start, *length)?;
+        element.tensor(bytes, false, shape).map_err(fail)
     }
 }
 
 /// Opens a safetensors file.
-pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
-    let (start, header) = read_header(path, &mut input)?;
+pub fn open(input: Input) -> Result<Bundle> {
+    let path = &input.path().to_owned();
+    let (start, header) = read_header(&input)?;
     let about = header.metadata().as_ref().and_then(|metadata| metadata.get(FORMAT));
     let About { config, steps } = match about {
         Some(text) => {
@@ -122,14 +119,14 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
     for (name, tensor) in others {
         add(StepAbout { name, formula: None, axes: None }, tensor);
     }
-    let opened = Opened { path: path.to_owned(), input: RefCell::new(input), slots };
+    let opened = Opened { input, slots };
     let config = config.map(|Object(config)| config);
     Ok(Bundle::new(path, config, infos, Box::new(opened)))
 }
 
 /// The header, and where the data begins behind it.
-fn read_header(path: &Path, input: &mut Input) -> Result<(u64, Metadata)> {
-    let start = input.start(9).map_err(|error| unreadable(path, &error))?;
+fn read_header(input: &Input) -> Result<(u64, Metadata)> {
+    let (path, start) = (input.path(), input.start(9)?);
     // The header is an object behind its length.
     let Some((length, b"{")) = start.split_first_chunk() else {
         let what = tr!("is not a safetensors file, though its name says so");
@@ -139,7 +136,7 @@ fn read_header(path: &Path, input: &mut Input) -> Result<(u64, Metadata)> {
     if length > MAX_HEADER {
         return Err(Error::file(path, "its header is too large", DAMAGED));
     }
-    let text = input.range(8, length).map_err(|error| unreadable(path, &error))?;
+    let text = input.range(8, length)?;
     let header: Metadata = serde_json::from_slice(&text).map_err(|error| {
         let error = error.to_string();
         let reason = error.rsplit_once(" at line ").map_or(error.as_str(), |(reason, _)| reason);

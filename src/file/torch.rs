@@ -1,6 +1,6 @@
 //! PyTorch's checkpoints: a zip archive of a pickle, which says what the tensors are, and their storages.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const MAX_REPEATED: u64 = 128 << 20;
 
 struct Torch {
     path: PathBuf,
-    archive: RefCell<Archive>,
+    archive: Archive,
     big_endian: bool,
     views: Vec<View>,
     /// The packed storages that several tensors share, which are unpacked for the first of them.
@@ -35,17 +35,18 @@ struct Torch {
 
 impl Torch {
     /// Bytes of a storage.
-    fn range(&self, member: usize, start: u64, length: u64) -> io::Result<Vec<u8>> {
-        let mut archive = self.archive.borrow_mut();
+    fn range(&self, member: usize, start: u64, length: u64) -> Result<Vec<u8>> {
+        let archive = &self.archive;
         let Some(shared) = self.shared.get(&member) else {
             return archive.range(member, start, length);
         };
+        let fail = |kind: io::ErrorKind| unreadable(&self.path, &kind.into());
         let storage = if let Some(storage) = shared.get() {
             storage
         } else {
             let size = archive.members().get(member).map_or(0, |member| member.size);
             if lacking(size.into()).is_some() {
-                return Err(io::ErrorKind::OutOfMemory.into());
+                return Err(fail(io::ErrorKind::OutOfMemory));
             }
             let unpacked = archive.range(member, 0, size)?;
             shared.get_or_init(|| unpacked)
@@ -54,7 +55,7 @@ impl Torch {
         let end = start.zip(usize::try_from(length).ok());
         let end = end.and_then(|(start, length)| start.checked_add(length));
         let part = start.zip(end).and_then(|(start, end)| storage.get(start..end));
-        part.map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        part.map(<[u8]>::to_vec).ok_or_else(|| fail(io::ErrorKind::UnexpectedEof))
     }
 }
 
@@ -79,8 +80,7 @@ impl Tensors for Torch {
         let size = element.size();
         // Both were found to lie in the storage.
         let (start, length) = ((view.offset * size) as u64, (view.span * size) as u64);
-        let bytes = self.range(view.member, start, length);
-        let mut bytes = bytes.map_err(|error| unreadable(&self.path, &error))?;
+        let mut bytes = self.range(view.member, start, length)?;
         if view.strides != row_major(&view.shape) {
             let gathered = gather(&bytes, size, &view.shape, &view.strides);
             bytes = gathered.ok_or_else(|| fail(beyond_storage()))?;
@@ -90,8 +90,9 @@ impl Tensors for Torch {
 }
 
 /// Opens a checkpoint. No code in it is run.
-pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
-    let start = input.start(LEGACY.len() as u64).map_err(|error| unreadable(path, &error))?;
+pub fn open(input: Input) -> Result<Bundle> {
+    let path = &input.path().to_owned();
+    let start = input.start(LEGACY.len() as u64)?;
     if start == LEGACY {
         let fix = tr!("save it again with a PyTorch of today: torch.save(torch.load(path), path)");
         return Err(Error::file(path, "is in the format of PyTorch before 1.6", fix));
@@ -101,13 +102,10 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         return Err(Error::file(path, what, NAMED_WRONGLY));
     }
     let length = input.length();
-    let mut archive = Archive::open(path, input)?;
+    let archive = Archive::open(input)?;
     let (folder, pickle) = find_pickle(path, &archive)?;
     let big_endian = match archive.position(&format!("{folder}byteorder")) {
-        Some(at) => {
-            let order = archive.range(at, 0, archive.members()[at].size.min(8));
-            order.map_err(|error| unreadable(path, &error))? == b"big"
-        }
+        Some(at) => archive.range(at, 0, archive.members()[at].size.min(8))? == b"big",
         None => false,
     };
     let size = archive.members()[pickle].size;
@@ -116,8 +114,7 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
         Pickle::most_bytes(size),
         "save its tensors alone, or free some memory",
     )?;
-    let bytes = archive.range(pickle, 0, size);
-    let bytes = bytes.map_err(|error| unreadable(path, &error))?;
+    let bytes = archive.range(pickle, 0, size)?;
     let pickle = Pickle::read(&bytes).map_err(|fault| fault.of(path, ""))?;
     let mut finder = Finder {
         pickle: &pickle,
@@ -146,8 +143,7 @@ pub fn open(path: &Path, mut input: Input) -> Result<Bundle> {
             shared.insert(view.member, OnceCell::new());
         }
     }
-    let (path_of_it, archive) = (path.to_owned(), RefCell::new(archive));
-    let torch = Torch { path: path_of_it, archive, big_endian, views, shared };
+    let torch = Torch { path: path.clone(), archive, big_endian, views, shared };
     Ok(Bundle::new(path, None, infos, Box::new(torch)))
 }
 
