@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::lang;
-use crate::memory::{Left, Limit};
+use crate::memory::{Left, Limit, short_of};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -116,6 +116,11 @@ impl Error {
     pub fn file(path: &Path, what: impl Into<Message>, fix: impl Into<Message>) -> Self {
         Self::File { path: path.to_owned(), what: what.into(), fix: fix.into() }
     }
+}
+
+/// Refuses a run that needs more bytes than this process can take.
+pub fn refuse_too_large(needed: u128) -> Result<()> {
+    short_of(needed).map_or(Ok(()), |left| Err(Error::TooLarge { needed, left }))
 }
 
 /// Refuses settings: what is wrong, and what to do.

@@ -2,16 +2,15 @@
 
 use candle_core::DType;
 
-use base::error::{Error, Result};
-use base::memory::short_of;
+use base::error::{Result, refuse_too_large};
 use program::{Biasing, EmptyRow, Op, Program, Step, Weighting};
 
 /// Refuses a run that needs more memory than this process can take.
 ///
 /// # Errors
-/// [`Error::TooLarge`], with both figures.
+/// [`TooLarge`](base::Error::TooLarge), with both figures.
 pub fn fits(program: &Program, dtype: DType) -> Result<()> {
-    has_room(needed(program, dtype))
+    refuse_too_large(needed(program, dtype))
 }
 
 /// The bytes that a trace takes at most: those of all values, which it keeps, of the largest once more, as drawing and
@@ -45,7 +44,7 @@ fn beside(program: &Program, step: &Step<()>, dtype: DType) -> u128 {
 /// # Errors
 /// If the step alone would not fit.
 pub fn fits_step(step: &Step<()>, dtype: DType) -> Result<()> {
-    has_room(step.bytes(dtype).saturating_mul(3))
+    refuse_too_large(step.bytes(dtype).saturating_mul(3))
 }
 
 /// Refuses a run whose given tensors this process cannot hold.
@@ -54,14 +53,7 @@ pub fn fits_step(step: &Step<()>, dtype: DType) -> Result<()> {
 /// If the step alone would not fit.
 pub fn fits_given(program: &Program, dtype: DType) -> Result<()> {
     let given = program.steps().iter().filter(|step| step.op == Op::Given);
-    has_room(given.fold(0, |sum: u128, step| sum.saturating_add(step.bytes(dtype))))
-}
-
-fn has_room(needed: u128) -> Result<()> {
-    match short_of(needed) {
-        Some(left) => Err(Error::TooLarge { needed, left }),
-        None => Ok(()),
-    }
+    refuse_too_large(given.fold(0, |sum: u128, step| sum.saturating_add(step.bytes(dtype))))
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
-use base::error::{Error, Result};
-use base::memory::short_of;
+use base::error::{Result, refuse_too_large};
 use config::{Config, DrawInputs, End, Init, Input, OutputGradient, Settings, Sizes, Start};
 use program::{Given, Name, Projection, Size};
 
@@ -102,11 +101,7 @@ impl Drawn<'_> {
         let sizes = self.shape(name).into_iter();
         let count = sizes.fold(1, |count: u128, size| count.saturating_mul(size as u128));
         // As f32, and in the type of the run.
-        let needed = count.saturating_mul(12);
-        match short_of(needed) {
-            Some(left) => Err(Error::TooLarge { needed, left }),
-            None => Ok(()),
-        }
+        refuse_too_large(count.saturating_mul(12))
     }
 
     fn tokens(&mut self, name: Name) -> Result<()> {

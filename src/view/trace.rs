@@ -136,13 +136,7 @@ impl Page<'_> {
     fn grid(&self, tables: &Tables, at: &[usize], table: &[Shown]) -> Result<Grid> {
         let step = tables.step;
         let axes: Vec<Dim> = step.axes.iter().skip(at.len()).collect();
-        let mut values = step.value.clone();
-        for index in at {
-            values = values.i(*index)?;
-        }
-        while values.rank() < 2 {
-            values = values.unsqueeze(0)?;
-        }
+        let values = table_at(&step.value, at)?;
         let one = Shown { indices: vec![Some(0)], left_out: 0 };
         let (rows, column, columns) = match (axes.as_slice(), table) {
             ([_, column], [rows, columns]) => (rows, Some(*column), columns),
@@ -339,4 +333,16 @@ pub fn is_true(mask: &Tensor, index: &[usize]) -> Result<bool> {
         cell = cell.i(at)?;
     }
     Ok(cell.to_scalar::<u8>()? == 1)
+}
+
+/// The table at a leading index: a tensor of two axes.
+pub fn table_at(values: &Tensor, at: &[usize]) -> Result<Tensor> {
+    let mut table = values.clone();
+    for index in at {
+        table = table.i(*index)?;
+    }
+    while table.rank() < 2 {
+        table = table.unsqueeze(0)?;
+    }
+    Ok(table)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::ops::Range;
 
 use super::reason::words;
 use super::terms::{MOST, is_apart};
@@ -153,93 +154,141 @@ fn exponentials(
     at: &[usize],
     view: &View,
 ) -> Vec<Block> {
-    let n = |value: f64| brief(value, view.decimals);
+    let lines = Lines::of(explanation, row, view);
     let step = explanation.step;
     let item = step.axes.item(at);
     let count = row.keys.len();
-    let has_weights = explanation.row.iter().any(|key| key.value.is_some());
-    let is_blocked = explanation.row.iter().any(|key| !key.reasons.is_empty());
-    let asked = at.last().copied().filter(|_| has_weights);
+    let asked = at.last().copied().filter(|_| lines.has_weights);
     let label = |key: usize| {
         let token = token(labels, Some(step.name), (Axis::Key, count), item, key);
         let token = token.map(|token| format!(" {token}")).unwrap_or_default();
         let mark = if asked == Some(key) { " ←" } else { "" };
         format!("{key}{token}{mark}")
     };
-    // An empty row has the weights that the run gives it.
-    let is_zero = row.is_empty() && explanation.terms.iter().all(|term| term.value() == 0.0);
-    let share = |key: &Exponential| if is_zero { 0.0 } else { key.exp / row.sum };
-    let both = || row.keys.iter().zip(&explanation.row);
-    let follows = |(key, own): (&Exponential, &RowCell)| {
-        own.value.is_none_or(|own| !is_apart(own, share(key), 0.0))
-    };
-    let is_recorded = !both().all(follows);
-    let own = |value: f64, follows| {
-        let sign = if follows { "" } else { "≠ " };
-        is_recorded.then(|| format!("{sign}{}", n(value)))
-    };
-    let line = |name: String, numbers: [Option<f64>; 4], own: Option<String>, masks: String| {
-        let numbers = numbers.into_iter().take(if has_weights { 4 } else { 3 });
-        let numbers = numbers.map(|value| value.map(n).unwrap_or_default());
-        let own = is_recorded.then(|| own.unwrap_or_default());
-        let numbers = numbers.chain(own).map(Text::number);
-        let masks = is_blocked.then(|| Text::from(masks));
-        std::iter::once(Text::from(name)).chain(numbers).chain(masks).collect::<Vec<_>>()
-    };
-    let numbers = |key: &Exponential| {
-        [Some(key.score.value), Some(key.less), Some(key.exp), Some(share(key))]
-    };
-    let shown = shown(count, asked, view);
     let mut rows = Vec::new();
     let mut next = 0;
-    for key in shown.iter().copied().chain([count]) {
-        let gap = next..key;
-        if !gap.is_empty() {
-            let of = |value: &dyn Fn(&Exponential, &RowCell) -> f64| -> f64 {
-                both().skip(gap.start).take(gap.len()).map(|(key, own)| value(key, own)).sum()
-            };
-            let sums = [None, None, Some(of(&|key, _| key.exp)), Some(of(&|key, _| share(key)))];
-            let weight = own(
-                of(&|_, own| own.value.unwrap_or_default()),
-                both().skip(gap.start).take(gap.len()).all(follows),
-            );
-            rows.push(line(tr!("… {gap} more", gap = gap.len()), sums, weight, String::new()));
-        }
+    for key in shown(count, asked, view).into_iter().chain([count]) {
+        rows.extend(lines.gap(next..key));
         if let Some((worked, cell)) = row.keys.get(key).zip(explanation.row.get(key)) {
             let masks: Vec<String> = cell.reasons.iter().map(|reason| words(reason).mask).collect();
-            let weight = cell.value.and_then(|value| own(value, follows((worked, cell))));
-            rows.push(line(label(key), numbers(worked), weight, masks.join(tr!(", "))));
+            let weight = cell.value.and_then(|value| lines.own(value, lines.follows(worked, cell)));
+            rows.push(lines.line(label(key), lines.numbers(worked), weight, masks.join(tr!(", "))));
         }
         next = key + 1;
     }
     if let Some(sink) = &row.sink {
-        rows.push(line(tr!("sink").to_owned(), numbers(sink), None, String::new()));
+        rows.push(lines.line(tr!("sink").to_owned(), lines.numbers(sink), None, String::new()));
     }
-    let weights = row.keys.iter().map(share).sum::<f64>();
-    let all = weights + row.sink.as_ref().map_or(0.0, share);
-    let recorded = own(explanation.row.iter().filter_map(|key| key.value).sum(), true);
+    let weights = row.keys.iter().map(|key| lines.share(key)).sum::<f64>();
+    let all = weights + row.sink.as_ref().map_or(0.0, |sink| lines.share(sink));
+    let recorded = lines.own(explanation.row.iter().filter_map(|key| key.value).sum(), true);
     let sums = [None, None, Some(row.sum), Some(all)];
-    rows.push(line(tr!("sum").to_owned(), sums, recorded, String::new()));
-    let less = match row.largest {
-        largest if largest < 0.0 => tr!("score − ({largest})", largest = n(largest)),
-        largest => tr!("score − {largest}", largest = n(largest)),
-    };
-    let shares = format!("exp / {}", n(row.sum));
-    let mut header = vec![tr!("key").to_owned(), tr!("score").to_owned(), less, "exp".to_owned()];
-    header.extend(has_weights.then_some(shares));
-    header.extend(is_recorded.then(|| tr!("recorded").to_owned()));
-    header.extend(is_blocked.then(|| tr!("blocked by").to_owned()));
-    let wraps = header.len() - usize::from(is_blocked);
-    let mut blocks = vec![Block::Table(Table { header, rows, wraps, is_inner: true })];
-    blocks.extend(
-        is_recorded
-            .then(|| Block::Prose(1, tr!("≠: what is recorded is not that share").to_owned())),
-    );
-    blocks.extend(rules(&explanation.row).into_iter().map(|rule| Block::Prose(1, rule)));
-    blocks.extend(
-        notes(explanation, row, weights, view).into_iter().map(|note| Block::Prose(1, note)),
-    );
-    blocks
+    rows.push(lines.line(tr!("sum").to_owned(), sums, recorded, String::new()));
+    let header = lines.header();
+    let wraps = header.len() - usize::from(lines.is_blocked);
+    let said = lines.is_recorded.then(|| tr!("≠: what is recorded is not that share").to_owned());
+    let said = said.into_iter().chain(rules(&explanation.row));
+    let said = said.chain(notes(explanation, row, weights, view));
+    let table = Block::Table(Table { header, rows, wraps, is_inner: true });
+    std::iter::once(table).chain(said.map(|text| Block::Prose(1, text))).collect()
+}
+
+/// The lines of a table of exponentials, and which columns it has.
+struct Lines<'a> {
+    explanation: &'a Explanation<'a>,
+    row: &'a Exponentials,
+    decimals: usize,
+    /// Whether an empty row has the weights that the run gives it.
+    is_zero: bool,
+    has_weights: bool,
+    is_blocked: bool,
+    is_recorded: bool,
+}
+
+impl<'a> Lines<'a> {
+    fn of(explanation: &'a Explanation<'a>, row: &'a Exponentials, view: &View) -> Self {
+        let has_weights = explanation.row.iter().any(|key| key.value.is_some());
+        let is_blocked = explanation.row.iter().any(|key| !key.reasons.is_empty());
+        let is_zero = row.is_empty() && explanation.terms.iter().all(|term| term.value() == 0.0);
+        let decimals = view.decimals;
+        let lines = Self {
+            explanation,
+            row,
+            decimals,
+            is_zero,
+            has_weights,
+            is_blocked,
+            is_recorded: false,
+        };
+        let is_recorded = !lines.both().all(|(key, own)| lines.follows(key, own));
+        Self { is_recorded, ..lines }
+    }
+
+    /// The keys as they were worked out, and as they stand in the row.
+    fn both(&self) -> impl Iterator<Item = (&Exponential, &RowCell)> {
+        self.row.keys.iter().zip(&self.explanation.row)
+    }
+
+    fn share(&self, key: &Exponential) -> f64 {
+        if self.is_zero { 0.0 } else { key.exp / self.row.sum }
+    }
+
+    fn follows(&self, key: &Exponential, own: &RowCell) -> bool {
+        own.value.is_none_or(|own| !is_apart(own, self.share(key), 0.0))
+    }
+
+    /// A recorded weight, where these have a column.
+    fn own(&self, value: f64, follows: bool) -> Option<String> {
+        let sign = if follows { "" } else { "≠ " };
+        self.is_recorded.then(|| format!("{sign}{}", brief(value, self.decimals)))
+    }
+
+    fn numbers(&self, key: &Exponential) -> [Option<f64>; 4] {
+        [Some(key.score.value), Some(key.less), Some(key.exp), Some(self.share(key))]
+    }
+
+    fn line(
+        &self,
+        name: String,
+        numbers: [Option<f64>; 4],
+        own: Option<String>,
+        masks: String,
+    ) -> Vec<Text> {
+        let numbers = numbers.into_iter().take(if self.has_weights { 4 } else { 3 });
+        let n = |value: f64| brief(value, self.decimals);
+        let numbers = numbers.map(|value| value.map(n).unwrap_or_default());
+        let own = self.is_recorded.then(|| own.unwrap_or_default());
+        let numbers = numbers.chain(own).map(Text::number);
+        let masks = self.is_blocked.then(|| Text::from(masks));
+        std::iter::once(Text::from(name)).chain(numbers).chain(masks).collect()
+    }
+
+    /// The line for keys that are not shown, if there are any.
+    fn gap(&self, gap: Range<usize>) -> Option<Vec<Text>> {
+        let keys = || self.both().skip(gap.start).take(gap.len());
+        let exps = keys().map(|(key, _)| key.exp).sum();
+        let shares = keys().map(|(key, _)| self.share(key)).sum();
+        let weights = keys().map(|(_, own)| own.value.unwrap_or_default()).sum();
+        let weight = self.own(weights, keys().all(|(key, own)| self.follows(key, own)));
+        let name = tr!("… {gap} more", gap = gap.len());
+        let sums = [None, None, Some(exps), Some(shares)];
+        (!gap.is_empty()).then(|| self.line(name, sums, weight, String::new()))
+    }
+
+    fn header(&self) -> Vec<String> {
+        let n = |value: f64| brief(value, self.decimals);
+        let less = match self.row.largest {
+            largest if largest < 0.0 => tr!("score − ({largest})", largest = n(largest)),
+            largest => tr!("score − {largest}", largest = n(largest)),
+        };
+        let shares = format!("exp / {}", n(self.row.sum));
+        let mut header =
+            vec![tr!("key").to_owned(), tr!("score").to_owned(), less, "exp".to_owned()];
+        header.extend(self.has_weights.then_some(shares));
+        header.extend(self.is_recorded.then(|| tr!("recorded").to_owned()));
+        header.extend(self.is_blocked.then(|| tr!("blocked by").to_owned()));
+        header
+    }
 }
 
 /// The keys that are shown: all, or those at the edges and the one that is asked for.

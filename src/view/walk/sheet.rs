@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use candle_core::{DType, IndexOp, Tensor};
+use candle_core::{DType, Tensor};
 use ratatui::style::{Modifier, Style};
 
 use crate::heat::Heat;
 use crate::label::token;
 use crate::number::brief;
-use crate::trace::{is_true, sign};
+use crate::trace::{is_true, sign, table_at};
 use base::error::Result;
 use config::Labels;
 use program::{Axis, Dim, Step};
@@ -70,13 +70,7 @@ impl Source<'_> {
         let rank = self.index.len();
         let outer = &self.index[..rank.saturating_sub(2)];
         let dims: Vec<(Axis, usize)> = self.step.axes.iter().collect();
-        let mut table = self.values.clone();
-        for at in outer {
-            table = table.i(*at)?;
-        }
-        while table.rank() < 2 {
-            table = table.unsqueeze(0)?;
-        }
+        let table = table_at(self.values, outer)?;
         let (row, column) = match self.index {
             [.., row, column] => (*row, *column),
             [column] => (0, *column),
@@ -95,23 +89,8 @@ impl Source<'_> {
         let label_width =
             labels.iter().map(|label| wide(label)).max().unwrap_or(0).max(wide(of_rows));
         let heat = if self.is_heat { Heat::of(self.step, &table)? } else { None };
-        let mut cell_width = 0;
-        let mut shown = columns..columns;
-        // The wider the numbers, the fewer fit: what is measured is what is shown.
-        let mut fit = columns;
-        let mut texts: Vec<Vec<f64>> = Vec::new();
-        for _ in 0..3 {
-            shown = window(columns, column, fit.max(1));
-            texts = numbers(&table, &rows, &shown)?;
-            let of_numbers = texts.iter().flatten().map(|value| wide(&self.text(*value))).max();
-            let of_labels = shown.clone().map(|at| wide(&self.column(&dims, at))).max();
-            cell_width = of_numbers.max(of_labels).unwrap_or(1) + 1;
-            let next = width.saturating_sub(label_width + 1) / cell_width;
-            if next >= shown.len() {
-                break;
-            }
-            fit = next;
-        }
+        let room = width.saturating_sub(label_width + 1);
+        let (shown, texts, cell_width) = self.fitted(&table, &rows, (column, room))?;
         let cell = |at_row: usize, at: usize, value: f64| {
             let mut place = outer.to_vec();
             place.extend([at_row, at].into_iter().skip(2usize.saturating_sub(rank)));
@@ -144,6 +123,29 @@ impl Source<'_> {
         let scale = heat.map(|heat| heat.scale(self.decimals));
         let axes = [full, short];
         Ok(Sheet { columns, rows, label_width, cell_width, down: of_rows, axes, scale })
+    }
+
+    /// The columns around one of which so much room has place for, their numbers, and how wide a cell is.
+    fn fitted(
+        &self,
+        table: &Tensor,
+        rows: &Range<usize>,
+        (around, room): (usize, usize),
+    ) -> Result<(Range<usize>, Vec<Vec<f64>>, usize)> {
+        let (columns, dims) = (table.dim(1)?, self.step.axes.iter().collect::<Vec<_>>());
+        let (mut fit, mut tries) = (columns, 0);
+        // The wider the numbers, the fewer fit: what is measured is what is shown.
+        loop {
+            let shown = window(columns, around, fit.max(1));
+            let texts = numbers(table, rows, &shown)?;
+            let of_numbers = texts.iter().flatten().map(|value| wide(&self.text(*value))).max();
+            let of_labels = shown.clone().map(|at| wide(&self.column(&dims, at))).max();
+            let cell_width = of_numbers.max(of_labels).unwrap_or(1) + 1;
+            (fit, tries) = (room / cell_width, tries + 1);
+            if fit >= shown.len() || tries == 3 {
+                return Ok((shown, texts, cell_width));
+            }
+        }
     }
 
     fn text(&self, value: f64) -> String {
