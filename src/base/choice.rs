@@ -15,7 +15,6 @@ macro_rules! choices {
             pub const NAMES: &'static [&'static str] = &[$($text),+];
 
             /// The name that flags and configs use.
-            #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }

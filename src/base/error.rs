@@ -57,7 +57,6 @@ pub enum Error {
 
 impl Error {
     /// What is wrong.
-    #[must_use]
     pub fn what(&self) -> Message {
         match self {
             Self::Config { what, .. } => what.clone(),
@@ -68,7 +67,6 @@ impl Error {
     }
 
     /// What to do about it.
-    #[must_use]
     pub fn fix(&self) -> Message {
         match self {
             Self::Config { fix, .. } | Self::Tensor { fix, .. } | Self::File { fix, .. } => {
@@ -165,7 +163,6 @@ impl From<&str> for Message {
 
 impl Message {
     /// The words and settings, in order.
-    #[must_use]
     pub fn parts(&self) -> Vec<Part<'_>> {
         let mut parts = Vec::new();
         let (mut words, mut rest) = (0, 0);
@@ -192,7 +189,6 @@ impl Message {
     }
 
     /// The message with every setting as `spell` has it.
-    #[must_use]
     pub fn spelled(&self, spell: impl Fn(&str, Option<&str>) -> String) -> String {
         let text = |part: &Part| match part {
             Part::Words(words) => (*words).to_owned(),
@@ -254,7 +250,6 @@ impl std::fmt::Display for Left {
 }
 
 /// A number of bytes as people read it, in binary units: `1.5 GiB`.
-#[must_use]
 #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
 pub fn bytes(count: u128) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -297,13 +292,11 @@ fn inert(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
 }
 
 /// A text of a file, such as a tensor's name, as it can be shown: characters that act are escaped as in Rust.
-#[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {
     inert(text, |c| c.escape_default().collect())
 }
 
 /// JSON as it can be shown: the same JSON, in which characters that act are escaped. Lines stay lines.
-#[must_use]
 pub fn shown_json(json: &str) -> Cow<'_, str> {
     // All of them are below U+10000, where an escape has four digits.
     inert(json, |c| if c == '\n' { c.into() } else { format!("\\u{:04x}", u32::from(c)) })
@@ -311,13 +304,11 @@ pub fn shown_json(json: &str) -> Cow<'_, str> {
 
 /// A text of a user or a file as it can stand in a [`Message`]: [`shown`], with every backtick doubled, and its middle
 /// left out where it is very long.
-#[must_use]
 pub fn quoted(text: &str) -> String {
     doubled(&brief(text))
 }
 
 /// A path as it can stand in a [`Message`], whole.
-#[must_use]
 pub fn quoted_path(path: &Path) -> String {
     doubled(&path.to_string_lossy())
 }
@@ -342,7 +333,6 @@ fn brief(text: &str) -> Cow<'_, str> {
 }
 
 /// The names as they can stand in a [`Message`], with commas between; `nothing` where there are none.
-#[must_use]
 pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let quoted = |name: &T| match name.as_ref() {
         "" => tr!("a tensor without a name").to_owned(),

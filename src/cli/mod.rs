@@ -28,7 +28,6 @@ use outcome::Outcome;
 
 /// Parses the flags, carries out the command, and tells how it ended: 0 done and the same, 1 compared and
 /// different, 2 could not.
-#[must_use]
 pub fn main() -> ExitCode {
     let (args, stated) = language::taken(typed::plain(std::env::args_os()).into_iter());
     stated.unwrap_or_else(language::of_process).speak();

@@ -149,19 +149,16 @@ choices! {
 
 impl QkNorm {
     /// Whether the mean is subtracted first.
-    #[must_use]
     pub fn is_centred(self) -> bool {
         matches!(self, Self::Layer | Self::LayerNoBias)
     }
 
     /// Whether there is a weight.
-    #[must_use]
     pub fn has_weight(self) -> bool {
         self != Self::RmsNoWeight
     }
 
     /// What is added to the weight.
-    #[must_use]
     pub fn offset(self) -> f64 {
         if self == Self::RmsPlusOne { 1.0 } else { 0.0 }
     }
@@ -242,7 +239,6 @@ choices! {
 
 impl Start {
     /// The computed steps that are given: those of queries, keys and values, or the scores.
-    #[must_use]
     pub fn given(self) -> &'static [Name] {
         match self {
             Self::Inputs => &[],
@@ -270,7 +266,6 @@ choices! {
 
 impl End {
     /// Where runs end that start there, if nothing else is said.
-    #[must_use]
     pub fn of(start: Start) -> Self {
         match start {
             Start::Inputs => Self::Output,
@@ -281,7 +276,6 @@ impl End {
     }
 
     /// The step.
-    #[must_use]
     pub fn step(self) -> Name {
         match self {
             Self::Output => Name::Output,

@@ -45,7 +45,6 @@ impl Config {
     }
 
     /// The steps that are called the output: of a run that starts at its heads, all that follow them.
-    #[must_use]
     pub fn ends(&self) -> &'static [Name] {
         match self.start {
             Start::Inputs => &[Name::Output],
@@ -55,7 +54,6 @@ impl Config {
     }
 
     /// Whether a step comes before what the run is given, or behind its end.
-    #[must_use]
     pub fn lies_outside(&self, step: Name) -> bool {
         let leads_to = Name::descendants(&[step]);
         Name::descendants(&[self.end.step()]).contains(&step)
@@ -63,7 +61,6 @@ impl Config {
     }
 
     /// What the dot products are multiplied by: 1/√`d_k`, unless something else is set.
-    #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
     pub fn scale_factor(&self) -> f64 {
         self.plain.scale.unwrap_or_else(|| 1.0 / (self.sizes.head_dim as f64).sqrt())
@@ -71,7 +68,6 @@ impl Config {
 
     /// How the causal mask is aligned: as was said; otherwise by positions, or top-left where queries and keys are of two
     /// sequences. In packed documents it is bottom-right, as in `flash_attn_varlen_func`.
-    #[must_use]
     pub fn align(&self) -> CausalAlign {
         let is_apart = self.sizes.is_cross && self.masks.segments.is_none();
         let otherwise = if is_apart { CausalAlign::TopLeft } else { CausalAlign::BottomRight };
@@ -80,7 +76,6 @@ impl Config {
 
     /// In packed rows whose documents have other numbers of keys than queries: from which computed row on the keys are how
     /// much further on, under a causal mask of that alignment.
-    #[must_use]
     pub fn shifts(&self, align: CausalAlign) -> Vec<Shift> {
         let Some(Packed { queries, keys }) = &self.masks.segments else { return Vec::new() };
         let first = i64::try_from(self.sizes.first_query()).unwrap_or(i64::MAX);
@@ -96,7 +91,6 @@ impl Config {
     }
 
     /// The last key that the first computed query sees under a causal mask of that alignment; below 0 where it sees none.
-    #[must_use]
     pub fn first_seen(&self, align: CausalAlign) -> i64 {
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let first = signed(self.sizes.first_query());

@@ -11,7 +11,6 @@ pub struct Labels(Config);
 
 impl Config {
     /// The labels, if there are any.
-    #[must_use]
     pub fn labels(&self) -> Option<Labels> {
         let any = self.plain.tokens.is_some() || self.plain.memory_tokens.is_some();
         any.then(|| Labels(self.clone()))
@@ -32,7 +31,6 @@ impl Config {
 
 impl Labels {
     /// The label of the token that stands at `at` on the query axis, of `size` places, in a batch item.
-    #[must_use]
     pub fn query(&self, item: usize, size: usize, at: usize) -> Option<String> {
         let Config { sizes, plain, .. } = &self.0;
         let labels = plain.tokens.as_ref()?.of(item);
@@ -43,7 +41,6 @@ impl Labels {
     }
 
     /// The label of the token that stands at `at` on the key axis, of `size` places, of a step.
-    #[must_use]
     pub fn key(&self, step: Option<Name>, item: usize, size: usize, at: usize) -> Option<String> {
         let Config { sizes, plain, .. } = &self.0;
         if sizes.is_cross {

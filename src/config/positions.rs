@@ -16,7 +16,6 @@ pub struct Positions(pub Arc<Vec<Vec<Vec<usize>>>>);
 
 impl Positions {
     /// By section, by item, by token.
-    #[must_use]
     pub fn new(rows: Vec<Vec<Vec<usize>>>) -> Self {
         Self(Arc::new(rows))
     }

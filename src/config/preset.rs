@@ -6,7 +6,6 @@ use program::Fill;
 
 impl Preset {
     /// What the preset sets; everything else has its default.
-    #[must_use]
     pub fn settings(self) -> Settings {
         match self {
             Self::CausalWalkthrough => Settings::default(),

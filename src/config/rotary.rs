@@ -66,7 +66,6 @@ impl Rotary {
     }
 
     /// What cosine and sine are multiplied by.
-    #[must_use]
     pub fn factor(&self) -> f64 {
         let positions = self.positions;
         let of_scaling =
@@ -75,7 +74,6 @@ impl Rotary {
     }
 
     /// The rotation of tokens of X, of which the first is that one.
-    #[must_use]
     pub fn rotate(&self, token: usize) -> Rotate {
         let (pairing, factor) = (self.pairing, self.factor());
         let first = self.offset.saturating_add(token);

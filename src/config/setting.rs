@@ -8,7 +8,6 @@ use program::Name;
 
 impl Setting {
     /// Whether the setting is a switch.
-    #[must_use]
     pub fn is_switch(&self) -> bool {
         self.value.is_empty()
     }
@@ -22,7 +21,6 @@ impl Setting {
     }
 
     /// Whether the settings state it.
-    #[must_use]
     pub fn is_set(&self, settings: &Settings) -> bool {
         (self.is_set)(settings)
     }
@@ -38,7 +36,6 @@ impl Settings {
     ///
     /// `key_mask` and `lengths` state one thing in two ways: either replaces both of `base`'s. `without` takes away what
     /// `base` says of a feature.
-    #[must_use]
     pub fn over(self, mut base: Self) -> Self {
         if self.key_mask.is_some() || self.lengths.is_some() {
             (base.key_mask, base.lengths) = (None, None);
@@ -68,34 +65,29 @@ impl Settings {
     }
 
     /// The gradient that a backward pass starts from, if there is one.
-    #[must_use]
     pub fn first_gradient(&self) -> Option<Name> {
         let end = self.end.unwrap_or(End::of(self.start.unwrap_or_default()));
         self.backward.unwrap_or_default().then(|| end.step().gradient())
     }
 
     /// The computed steps that a run is given: those that it starts at, forward and backward.
-    #[must_use]
     pub fn given_steps(&self) -> Vec<Name> {
         let start = self.start.unwrap_or_default().given().iter().copied();
         start.chain(self.first_gradient()).collect()
     }
 
     /// Whether a file is stated that the tensor of that step comes from.
-    #[must_use]
     pub fn name_file_of(&self, step: Name) -> bool {
         step.row().file.and_then(Setting::named).is_some_and(|file| file.is_set(self))
     }
 
     /// Whether something is stated that replaces what a recorded run has from the file of that setting.
-    #[must_use]
     pub fn replace(&self, file: &str) -> bool {
         let replaces = |setting: &&Setting| setting.replaces.contains(&file);
         Setting::ALL.iter().filter(replaces).any(|setting| setting.is_set(self))
     }
 
     /// The settings as a config file states them, without those that are absent.
-    #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!(self);
         if let Value::Object(keys) = &mut value {

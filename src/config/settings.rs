@@ -212,7 +212,6 @@ macro_rules! settings {
             ),+];
 
             /// The setting of that key.
-            #[must_use]
             pub fn named(key: &str) -> Option<&'static Self> {
                 Self::ALL.iter().find(|setting| setting.key == key)
             }
@@ -252,7 +251,6 @@ macro_rules! settings {
             }
 
             /// These settings as a config file in `folder` states them: its paths are relative to it.
-            #[must_use]
             pub fn in_folder(mut self, folder: &Path) -> Self {
                 $(if let Some(value) = &mut self.$name {
                     FromText::move_to(value, folder);

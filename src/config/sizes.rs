@@ -76,7 +76,6 @@ pub struct Latent {
 
 impl Settings {
     /// How many heads of queries and keys make one of values and outputs, as [`Sizes::per_output`] has it.
-    #[must_use]
     pub fn heads_per_output(&self) -> usize {
         if self.lambda_init.is_some() { 2 } else { 1 }
     }
@@ -180,7 +179,6 @@ impl Sizes {
     }
 
     /// The length of that name.
-    #[must_use]
     pub fn of(&self, size: Size) -> usize {
         match size {
             Size::Batch => self.batch,
@@ -221,7 +219,6 @@ impl Sizes {
     }
 
     /// The letters that formulas use for a length: those of the plainest length that it cannot be told from.
-    #[must_use]
     pub fn symbol(&self, size: Size) -> &'static str {
         match size {
             Size::Batch => "B",
@@ -298,79 +295,66 @@ impl Sizes {
     }
 
     /// The number of query rows that are computed.
-    #[must_use]
     pub fn query_count(&self) -> usize {
         self.queries.map_or(self.seq_len, |rows| rows.count)
     }
 
     /// The first query row that is computed.
-    #[must_use]
     pub fn first_query(&self) -> usize {
         self.queries.map_or(0, |rows| rows.first)
     }
 
     /// The number of keys of tokens, S: those of the cache, and the run's own.
-    #[must_use]
     pub fn keys(&self) -> usize {
         self.past_len.saturating_add(self.own_keys)
     }
 
     /// All keys that have a score: those of tokens, and those that are added to them.
-    #[must_use]
     pub fn all_keys(&self) -> usize {
         self.keys().saturating_add(self.added_keys())
     }
 
     /// How many keys are added to those of tokens.
-    #[must_use]
     pub fn added_keys(&self) -> usize {
         usize::from(self.has_bias_kv) + usize::from(self.has_zero_attn)
     }
 
     /// The position of the first computed query among the keys of its sequence.
-    #[must_use]
     pub fn first_position(&self) -> usize {
         self.past_len + self.first_query()
     }
 
     /// Features of a head's own keys, without those that all heads share.
-    #[must_use]
     pub fn key_dim(&self) -> usize {
         self.head_dim.saturating_sub(self.shared_dim())
     }
 
     /// Features of the key that all heads share.
-    #[must_use]
     pub fn shared_dim(&self) -> usize {
         self.latent.map_or(0, |latent| latent.shared)
     }
 
     /// Heads of the values: those of the keys, or one for each pair of them.
-    #[must_use]
     pub fn value_heads(&self) -> usize {
         self.kv_heads / self.per_output
     }
 
     /// Whether pairs of heads have one output.
-    #[must_use]
     pub fn is_differential(&self) -> bool {
         self.per_output > 1
     }
 
     /// Whether queries are taken to the latent of keys and values.
-    #[must_use]
     pub fn absorbs(&self) -> bool {
         self.latent.is_some_and(|latent| latent.absorbs)
     }
 
     /// Features of the queries of all heads.
-    #[must_use]
     pub fn query_width(&self) -> usize {
         self.heads * self.head_dim
     }
 
     /// How many query heads share a key head.
-    #[must_use]
     pub fn shared(&self) -> usize {
         self.heads / self.kv_heads.max(1)
     }

@@ -40,7 +40,6 @@ impl Info {
     }
 
     /// The tensor that this is known of, as it was read.
-    #[must_use]
     pub fn with(self, tensor: Tensor) -> Entry {
         let Self { name, formula, axes, .. } = self;
         Entry { name, formula, axes, tensor }
@@ -147,25 +146,21 @@ impl Bundle {
     }
 
     /// The file.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The file, and those that it says the tensors are in.
-    #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         std::iter::once(self.path.clone()).chain(self.tensors.others()).collect()
     }
 
     /// The setting of the run that the file records.
-    #[must_use]
     pub fn config(&self) -> Option<&Settings> {
         self.config.as_ref()
     }
 
     /// What the file holds, in order.
-    #[must_use]
     pub fn infos(&self) -> &[Info] {
         &self.infos
     }
@@ -201,7 +196,6 @@ impl Bundle {
     }
 
     /// Where the numbers of the tensor at that place stand, if they are of f32 and stand in a file as they are.
-    #[must_use]
     pub fn in_file(&self, at: usize) -> Option<InFile> {
         self.tensors.in_file(at)
     }

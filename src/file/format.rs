@@ -104,7 +104,6 @@ fn extensions(wanted: Use) -> Vec<&'static str> {
 }
 
 /// Whether the file's name is that of a recorded trace: of a format that is both written and read.
-#[must_use]
 pub fn is_recorded(path: &Path) -> bool {
     named(path).is_some_and(|format| format.is_for(Use::Read) && format.is_for(Use::Write))
 }

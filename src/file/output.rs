@@ -51,7 +51,6 @@ impl Output {
 
     /// The file beside the target that is written first, if it has a name. Whoever ends without dropping this has to
     /// remove it.
-    #[must_use]
     pub fn temporary(&self) -> Option<&Path> {
         match &self.place {
             Place::Beside(staged) => staged.path(),
@@ -60,13 +59,11 @@ impl Output {
     }
 
     /// Where the file will stand, links followed.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The page to look at that it is, which [`Output::write_page`] writes, where it is no record.
-    #[must_use]
     pub fn page(&self) -> Option<Page> {
         match self.writer {
             Writer::Page(page) => Some(page),
@@ -92,7 +89,6 @@ impl Output {
     }
 
     /// Whether it can be written while the steps are made, as a run can write it.
-    #[must_use]
     pub fn can_grow(&self) -> bool {
         matches!(self.writer, Writer::Steps(..))
     }

@@ -11,7 +11,6 @@ use super::record::Record;
 use base::error::{Error, Result, listed, quoted};
 
 /// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
-#[must_use]
 pub fn split_place(place: &str) -> (PathBuf, Option<String>) {
     match place.rsplit_once(':') {
         Some((path, tensor)) if !Path::new(place).exists() && !tensor.contains(['/', '\\']) => {
@@ -22,7 +21,6 @@ pub fn split_place(place: &str) -> (PathBuf, Option<String>) {
 }
 
 /// The same of a path, which need not be text.
-#[must_use]
 pub fn split_path(place: &Path) -> (PathBuf, Option<String>) {
     if let Some(text) = place.to_str() {
         return split_place(text);

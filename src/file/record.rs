@@ -137,7 +137,6 @@ pub struct Entry {
 
 impl Entry {
     /// A tensor of which no more is said than its name.
-    #[must_use]
     pub fn of(name: impl Into<String>, tensor: Tensor) -> Self {
         Self { name: name.into(), formula: None, axes: None, tensor }
     }
@@ -145,7 +144,6 @@ impl Entry {
 
 impl Record {
     /// The tensor of that name.
-    #[must_use]
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.tensor)
     }
@@ -164,7 +162,6 @@ impl Record {
 }
 
 /// The name of a tensor's type in files.
-#[must_use]
 pub fn dtype_name(dtype: DType) -> &'static str {
     match dtype {
         DType::U8 => "bool",

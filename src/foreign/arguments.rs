@@ -139,7 +139,6 @@ pub struct Evidence {
 
 impl Evidence {
     /// What a tensor of a file says.
-    #[must_use]
     pub fn of(key: &'static str, entry: &Entry, text: String) -> Self {
         let precision = match entry.tensor.dtype() {
             DType::F64 => 1e-9,
@@ -151,7 +150,6 @@ impl Evidence {
     }
 
     /// What the recorded heads say of their number.
-    #[must_use]
     pub fn of_heads(heads: usize) -> Self {
         let tensor = tr!("the heads, scores or weights").to_owned();
         Self { key: "heads", tensor, text: heads.to_string(), precision: 0.0 }
@@ -195,7 +193,6 @@ pub fn take_evidence(
 }
 
 /// Whether a tensor of that name says a setting, or which keys are seen, and is no step.
-#[must_use]
 pub fn says_a_setting(name: &str) -> bool {
     let last = last_segment(name).to_ascii_lowercase();
     let is_step = Name::in_files(name).is_some();

@@ -22,7 +22,6 @@ impl AxisOrder {
     /// The ways in which a tensor of these lengths can have these axes, the plain one first: in another order, without
     /// axes of length 1, or with batch and head as one. Queries come before keys in all of them, as scores the other
     /// way round are a mistake rather than an order.
-    #[must_use]
     pub fn all(axes: &Axes, dims: &[usize]) -> Vec<Self> {
         let order = |found: Vec<Dim>, merged| Self { found, wanted: axes.clone(), merged };
         let dims_wanted: Vec<Dim> = axes.iter().collect();
@@ -40,6 +39,47 @@ impl AxisOrder {
         }
         all.sort_by_key(|order| !order.is_plain());
         all
+    }
+
+    /// Whether the tensor has the axes that are wanted, as they are wanted.
+    pub fn is_plain(&self) -> bool {
+        !self.merged && self.found.iter().copied().eq(self.wanted.iter())
+    }
+
+    /// The axes, outermost first, keys as queries: the order that a code has for all its tensors.
+    pub fn order(&self) -> Vec<Axis> {
+        let as_query = |axis| if axis == Axis::Key { Axis::Query } else { axis };
+        self.found.iter().map(|(axis, _)| as_query(*axis)).collect()
+    }
+
+    /// The names of the axes, outermost first.
+    pub fn names(&self) -> Vec<String> {
+        self.found.iter().map(|(axis, _)| axis.name().to_owned()).collect()
+    }
+
+    /// The tensor with the axes that are wanted.
+    ///
+    /// # Errors
+    /// If the tensor has other lengths than the reading was made for.
+    pub fn apply(&self, tensor: &Tensor) -> Result<Tensor> {
+        if self.is_plain() {
+            return Ok(tensor.clone());
+        }
+        if self.merged {
+            return Ok(tensor.reshape(self.wanted.shape())?);
+        }
+        let long = |axes: &mut dyn Iterator<Item = Dim>| -> Vec<Dim> {
+            axes.filter(|(_, size)| *size != 1).collect()
+        };
+        let found = long(&mut self.found.iter().copied());
+        let wanted = long(&mut self.wanted.iter());
+        let order: Vec<usize> = wanted
+            .iter()
+            .filter_map(|(axis, _)| found.iter().position(|(other, _)| other == axis))
+            .collect();
+        let shape: Vec<usize> = found.iter().map(|(_, size)| *size).collect();
+        let permuted = tensor.reshape(shape)?.permute(order)?.contiguous()?;
+        Ok(permuted.reshape(self.wanted.shape())?)
     }
 }
 
@@ -72,52 +112,6 @@ fn arrange(axes: &[Dim], dims: &[usize], found: &mut Vec<Dim>, orders: &mut Vec<
         found.push((*axis, *size));
         arrange(&others, rest, found, orders);
         found.pop();
-    }
-}
-
-impl AxisOrder {
-    /// Whether the tensor has the axes that are wanted, as they are wanted.
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        !self.merged && self.found.iter().copied().eq(self.wanted.iter())
-    }
-
-    /// The axes, outermost first, keys as queries: the order that a code has for all its tensors.
-    #[must_use]
-    pub fn order(&self) -> Vec<Axis> {
-        let as_query = |axis| if axis == Axis::Key { Axis::Query } else { axis };
-        self.found.iter().map(|(axis, _)| as_query(*axis)).collect()
-    }
-
-    /// The names of the axes, outermost first.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        self.found.iter().map(|(axis, _)| axis.name().to_owned()).collect()
-    }
-
-    /// The tensor with the axes that are wanted.
-    ///
-    /// # Errors
-    /// If the tensor has other lengths than the reading was made for.
-    pub fn apply(&self, tensor: &Tensor) -> Result<Tensor> {
-        if self.is_plain() {
-            return Ok(tensor.clone());
-        }
-        if self.merged {
-            return Ok(tensor.reshape(self.wanted.shape())?);
-        }
-        let long = |axes: &mut dyn Iterator<Item = Dim>| -> Vec<Dim> {
-            axes.filter(|(_, size)| *size != 1).collect()
-        };
-        let found = long(&mut self.found.iter().copied());
-        let wanted = long(&mut self.wanted.iter());
-        let order: Vec<usize> = wanted
-            .iter()
-            .filter_map(|(axis, _)| found.iter().position(|(other, _)| other == axis))
-            .collect();
-        let shape: Vec<usize> = found.iter().map(|(_, size)| *size).collect();
-        let permuted = tensor.reshape(shape)?.permute(order)?.contiguous()?;
-        Ok(permuted.reshape(self.wanted.shape())?)
     }
 }
 

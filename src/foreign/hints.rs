@@ -10,7 +10,6 @@ use program::Name;
 
 /// The number of heads that a foreign file's tensors tell, where there are so many items, queries and keys, and `width`
 /// features of all heads: from those that have an axis for them, if they agree.
-#[must_use]
 pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) -> Option<usize> {
     let of = |entry: &Entry| {
         let meanings = meanings(&entry.name);
@@ -33,7 +32,6 @@ pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) 
 }
 
 /// What a file's mask wrote into scores, where a file tells it: −∞, or a number so low that it can be nothing else.
-#[must_use]
 pub fn mask_fill(record: &Record) -> Option<(f64, &str)> {
     record.entries.iter().find_map(|entry| Some((fill_in(entry)?, entry.name.as_str())))
 }

@@ -43,7 +43,6 @@ impl fmt::Display for NameMap {
 
 impl NameMap {
     /// This map and another.
-    #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.0.extend(other.0.iter().cloned());
         self

@@ -35,7 +35,6 @@ impl Match {
     }
 
     /// The same, with how it was chosen to be read.
-    #[must_use]
     pub fn read(self, how: impl Into<String>) -> Self {
         Self { how: Some(how.into()), chosen: true, ..self }
     }

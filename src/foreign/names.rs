@@ -10,7 +10,6 @@ pub fn last_segment(name: &str) -> &str {
 
 /// The steps that a tensor of that name may be, the likeliest first; none for a name that is not known. Only what
 /// stands behind the last dot counts, and not its case.
-#[must_use]
 pub fn meanings(name: &str) -> Vec<Name> {
     if let Some(step) = of_cache(name) {
         return vec![step];
@@ -73,7 +72,6 @@ const BEHIND: [&str; 4] = [".gradient", ".grad", "_gradient", "_grad"];
 
 /// The tensor of which a name says that it is the gradient: `q` of `dq`, `d_q`, `grad_q` and `q.grad`. What begins with d
 /// alone is one only where the rest is called as a step is.
-#[must_use]
 pub fn gradient_of(name: &str) -> Option<String> {
     if let Some(own) = BEHIND.iter().find_map(|mark| name.strip_suffix(mark)) {
         return Some(own.to_owned());
@@ -89,7 +87,6 @@ pub fn gradient_of(name: &str) -> Option<String> {
 }
 
 /// Whether a name is that of a gradient, or of what kernels keep for gradients.
-#[must_use]
 pub fn is_gradient(name: &str) -> bool {
     gradient_of(name).is_some() || meanings(name).contains(&Name::Delta)
 }

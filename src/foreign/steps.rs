@@ -220,19 +220,16 @@ pub fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
 
 impl Unmatched {
     /// A parameter that the file holds in vain.
-    #[must_use]
     pub fn unread(tensor: String) -> Self {
         Self { tensor, why: tr!("no step of this run reads it").to_owned() }
     }
 
     /// A gradient, of which no run was made.
-    #[must_use]
     pub fn gradient(name: &str) -> Self {
         Self { tensor: name.to_owned(), why: tr!("gradients are not computed here").to_owned() }
     }
 
     /// Whether its name is one that people give to that step.
-    #[must_use]
     pub fn may_be(&self, step: Name) -> bool {
         meanings(&self.tensor).contains(&step)
     }
@@ -240,7 +237,6 @@ impl Unmatched {
 
 impl Named {
     /// A file of ours, which says itself what its tensors are.
-    #[must_use]
     pub fn as_it_is(record: Record) -> Self {
         let (matches, unmatched, orders) = (Vec::new(), Vec::new(), Vec::new());
         Self { record, matches, unmatched, is_reordered: false, has_turned: false, orders }

@@ -26,25 +26,21 @@ table! {
 
 impl Axis {
     /// The name in files, tables and messages.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
     /// What it is called where nobody need type it: the name, or what the language in force has for it.
-    #[must_use]
     pub fn told(self) -> &'static str {
         self.row().1
     }
 
     /// The axis of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|axis| axis.name() == name)
     }
 
     /// The letter that formulas use.
-    #[must_use]
     pub fn symbol(self) -> &'static str {
         self.row().2
     }
@@ -70,43 +66,36 @@ impl Axes {
     }
 
     /// The axes and lengths, outermost first.
-    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Dim> + DoubleEndedIterator + '_ {
         self.0.iter().copied()
     }
 
     /// The number of axes.
-    #[must_use]
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
     /// The lengths alone.
-    #[must_use]
     pub fn shape(&self) -> Vec<usize> {
         self.iter().map(|(_, size)| size).collect()
     }
 
     /// The names alone.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.iter().map(|(axis, _)| axis.name().to_owned()).collect()
     }
 
     /// The length of the last axis; 1 where there is none.
-    #[must_use]
     pub fn last_size(&self) -> u128 {
         self.0.last().map_or(1, |(_, size)| *size as u128)
     }
 
     /// The number of elements; saturates where no number could hold it.
-    #[must_use]
     pub fn count(&self) -> u128 {
         self.iter().fold(1, |count, (_, size)| count.saturating_mul(size as u128))
     }
 
     /// The last axes of these, of the lengths that `shape` has.
-    #[must_use]
     pub fn last_of(self, shape: &[usize]) -> Self {
         let last = self.0.iter().rev().zip(shape.iter().rev());
         let mut axes: Vec<Dim> = last.map(|((axis, _), size)| (*axis, *size)).collect();
@@ -115,7 +104,6 @@ impl Axes {
     }
 
     /// The batch item of an index: the first where all items share the tensor.
-    #[must_use]
     pub fn item(&self, index: &[usize]) -> usize {
         match (self.iter().next(), index.first()) {
             (Some((Axis::Batch, _)), Some(item)) => *item,
@@ -133,7 +121,6 @@ impl fmt::Display for Axes {
 }
 
 /// The index of the element that stands at `at` in row-major order.
-#[must_use]
 pub fn unravel(at: usize, dims: &[usize]) -> Vec<usize> {
     let mut rest = at;
     let mut index: Vec<usize> = dims

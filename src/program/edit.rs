@@ -41,7 +41,6 @@ pub enum Change {
 
 impl Change {
     /// The operation that it brings.
-    #[must_use]
     pub fn op(&self) -> Option<&Op> {
         match self {
             Self::Replace(op)
@@ -57,7 +56,6 @@ impl Change {
 
 impl Edit {
     /// An edit of a step.
-    #[must_use]
     pub fn new(at: Name, change: Change) -> Self {
         Self { at, change }
     }

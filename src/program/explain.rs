@@ -209,7 +209,6 @@ impl Trace {
 impl<V> Program<V> {
     /// The rule by which the cells of a step are made of those that it reads. Masks have none but for what joins others:
     /// they are told by their reasons.
-    #[must_use]
     pub fn pattern(&self, step: &Step<V>) -> Pattern {
         let axes: Vec<&Axes> = self.read_by(step).into_iter().map(|read| &read.axes).collect();
         match step.op.operation().pattern(&axes) {
@@ -219,7 +218,6 @@ impl<V> Program<V> {
     }
 
     /// The step's formula, with the names of the steps it reads: `scores_raw / √d_k`.
-    #[must_use]
     pub fn formula(&self, step: &Step<V>) -> String {
         let names: Vec<&str> = self.read_by(step).iter().map(|read| read.name.as_str()).collect();
         let own = step.op.operation().formula(&names).ok();

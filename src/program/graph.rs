@@ -44,13 +44,11 @@ impl<V> Step<V> {
     }
 
     /// Whether the run computes it from other steps: it is neither given, nor made of the settings.
-    #[must_use]
     pub fn is_computed(&self) -> bool {
         self.name.role() == Role::Computed && self.op != Op::Given
     }
 
     /// Bytes of the step's value when it is computed in `dtype`; booleans take a byte each.
-    #[must_use]
     pub fn bytes(&self, dtype: DType) -> u128 {
         let size = if self.name.row().is_boolean { 1 } else { dtype.size_in_bytes() };
         self.axes.count().saturating_mul(size as u128)
@@ -74,7 +72,6 @@ pub type Trace = Program<Tensor>;
 
 impl<V> Program<V> {
     /// The steps in order of execution.
-    #[must_use]
     pub fn steps(&self) -> &[Step<V>] {
         &self.steps
     }
@@ -85,37 +82,31 @@ impl<V> Program<V> {
     }
 
     /// The position of the step of that name.
-    #[must_use]
     pub fn position(&self, name: Name) -> Option<usize> {
         self.steps.iter().rposition(|step| step.name == name)
     }
 
     /// The step of that name.
-    #[must_use]
     pub fn step(&self, name: Name) -> Option<&Step<V>> {
         self.steps.iter().rev().find(|step| step.name == name)
     }
 
     /// The boolean mask that scores are masked by: with columns for keys that are added, where there are any.
-    #[must_use]
     pub fn mask_of_scores(&self) -> Option<&Step<V>> {
         self.step(Name::MaskPadded).or_else(|| self.step(Name::Mask))
     }
 
     /// Whether the run computes the step of that name, from other steps.
-    #[must_use]
     pub fn computes(&self, name: Name) -> bool {
         self.step(name).is_some_and(Step::is_computed)
     }
 
     /// The steps that `step` reads.
-    #[must_use]
     pub fn read_by(&self, step: &Step<V>) -> Vec<&Step<V>> {
         step.inputs.iter().filter_map(|at| self.steps.get(*at)).collect()
     }
 
     /// Which steps the step at a position reads, directly or through others.
-    #[must_use]
     pub fn ancestors(&self, at: usize) -> Vec<bool> {
         let mut reached = vec![false; self.steps.len()];
         let mut open = vec![at];
@@ -132,7 +123,6 @@ impl<V> Program<V> {
     }
 
     /// Which steps read one of which this is true, directly or through others.
-    #[must_use]
     pub fn descendants(&self, mut of: impl FnMut(&Step<V>) -> bool) -> Vec<bool> {
         let is_start: Vec<bool> = self.steps.iter().map(&mut of).collect();
         let mut reached: Vec<bool> = Vec::with_capacity(self.steps.len());
@@ -147,7 +137,6 @@ impl<V> Program<V> {
     }
 
     /// The step at a position and all that it reads, as a program of their own.
-    #[must_use]
     pub fn part(&self, at: usize) -> Program {
         let mut needed = self.ancestors(at);
         needed.get_mut(at).into_iter().for_each(|end| *end = true);
@@ -156,7 +145,6 @@ impl<V> Program<V> {
 
     /// The steps of these names and all that they read, as a program of their own, to which the steps of `starts` are
     /// given: what these read is needed for the others alone.
-    #[must_use]
     pub fn between(&self, starts: &[Name], ends: &[Name]) -> Program {
         let mut started = self.unrun();
         for start in started.steps.iter_mut().filter(|step| starts.contains(&step.name)) {
@@ -197,7 +185,6 @@ impl<V> Program<V> {
     }
 
     /// Steps in another order, given by their positions, in which every step still stands behind what it reads.
-    #[must_use]
     pub(super) fn in_order(&self, order: &[usize]) -> Self
     where
         V: Clone,
@@ -217,7 +204,6 @@ impl<V> Program<V> {
     }
 
     /// The same program without values.
-    #[must_use]
     pub fn unrun(&self) -> Program {
         Program { steps: self.steps.iter().map(|step| step.with(())).collect() }
     }
@@ -258,7 +244,6 @@ impl Program {
     }
 
     /// Bytes that all values take together.
-    #[must_use]
     pub fn bytes(&self, dtype: DType) -> u128 {
         self.steps.iter().fold(0, |sum, step| sum.saturating_add(step.bytes(dtype)))
     }

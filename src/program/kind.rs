@@ -31,7 +31,6 @@ choices! {
 
 impl Kind {
     /// What such a mistake is, with an example.
-    #[must_use]
     pub fn example(self) -> &'static str {
         match self {
             Self::Parameter => tr!("another number: scale is 0.17678 where 0.35355 was meant"),

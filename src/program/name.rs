@@ -30,7 +30,6 @@ macro_rules! steps {
 
         impl Forward {
             /// The step.
-            #[must_use]
             pub fn step(self) -> Name {
                 match self { $(Self::$variant => Name::$variant,)+ }
             }
@@ -52,7 +51,6 @@ macro_rules! steps {
                 &[$(Self::$variant,)+ $(Self::Gradient(Forward::$variant)),+];
 
             /// The name of the step's gradient.
-            #[must_use]
             pub fn gradient(self) -> Self {
                 match self {
                     $(Self::$variant => Self::Gradient(Forward::$variant),)+
@@ -385,25 +383,21 @@ impl Name {
     pub const LAMBDA: [Self; 4] = [Self::LambdaQ1, Self::LambdaK1, Self::LambdaQ2, Self::LambdaK2];
 
     /// The name in files, tables and flags.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.row().name
     }
 
     /// The step of that very name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|step| step.as_str() == name)
     }
 
     /// The step of that very name, if it is one that files hold.
-    #[must_use]
     pub fn in_files(name: &str) -> Option<Self> {
         Self::named(name).filter(|step| !step.row().is_inner)
     }
 
     /// What it is, in a few words.
-    #[must_use]
     pub fn title(self) -> Cow<'static, str> {
         let own = lang::text(self.row().title);
         match self {
@@ -413,13 +407,11 @@ impl Name {
     }
 
     /// What the step is to a run.
-    #[must_use]
     pub fn role(self) -> Role {
         self.row().role
     }
 
     /// The steps that can read one of these, directly or through others.
-    #[must_use]
     pub fn descendants(from: &[Self]) -> HashSet<Self> {
         let mut reached = HashSet::new();
         // A step reads only such as stand before it.
@@ -444,7 +436,6 @@ impl Name {
     }
 
     /// Whether the step can come from outside; a computed one cannot.
-    #[must_use]
     pub fn is_given(self) -> bool {
         self.role() != Role::Computed
     }

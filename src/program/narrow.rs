@@ -8,7 +8,6 @@ use super::part::Part;
 
 impl Part {
     /// The part of a step's value; nothing where it is all of it. Input tokens are all needed for any query.
-    #[must_use]
     pub fn within<V>(self, step: &Step<V>) -> Option<usize> {
         let is_whole = matches!(self, Self::Rows(_)) && step.name == Name::X;
         self.position(&step.axes).filter(|_| !is_whole)
@@ -17,7 +16,6 @@ impl Part {
 
 impl Program {
     /// The program of a part of the run. Nothing where that depends on the rest.
-    #[must_use]
     pub fn narrowed(&self, part: Part) -> Option<Self> {
         let mut narrow = Self::default();
         for step in self.steps() {

@@ -67,7 +67,6 @@ macro_rules! families {
 
         impl Op {
             /// What the operation is.
-            #[must_use]
             pub fn operation(&self) -> &dyn Operation {
                 match self {
                     Self::Given => &Outside,
@@ -162,13 +161,11 @@ impl Op {
     }
 
     /// The moves that the operation is made of, and the axes after each, as [`Heads::moves`] has them.
-    #[must_use]
     pub fn moves(&self, input: &Axes) -> Vec<(Move, Axes)> {
         if let Self::Heads(heads) = self { heads.moves(input) } else { Vec::new() }
     }
 
     /// Floating-point operations of the step, as [`Operation::flops`] counts them.
-    #[must_use]
     pub fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         self.operation().flops(inputs, output)
     }

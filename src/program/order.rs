@@ -6,7 +6,6 @@ use super::role::Role;
 impl<V: Clone> Program<V> {
     /// The same program in the order in which it is told: as it is run, but masks, biases and whatever else the settings
     /// make, or is drawn, before the first step that reads them.
-    #[must_use]
     pub fn as_told(&self) -> Self {
         let mut order = Vec::with_capacity(self.steps().len());
         let mut waiting: Vec<usize> = Vec::new();

@@ -39,7 +39,6 @@ pub(super) fn of_item<T: Clone>(all: &[T], item: usize) -> Vec<T> {
 
 impl Part {
     /// The axis that it is a part of.
-    #[must_use]
     pub fn axis(self) -> Axis {
         match self {
             Self::Item(_) => Axis::Batch,
@@ -49,7 +48,6 @@ impl Part {
     }
 
     /// The first place, and how many there are.
-    #[must_use]
     pub fn places(self) -> (usize, usize) {
         match self {
             Self::Item(item) => (item, 1),

@@ -97,7 +97,6 @@ table! {
 
 impl Size {
     /// The axis that has this length.
-    #[must_use]
     pub fn axis(self) -> Axis {
         self.row()
     }

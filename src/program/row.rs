@@ -121,13 +121,11 @@ impl Row {
     }
 
     /// Whether its heads are those of the keys, which several query heads may share.
-    #[must_use]
     pub fn has_key_heads(&self) -> bool {
         self.role == Role::Computed && self.sizes.contains(&Size::KeyHeads)
     }
 
     /// Whether its last axis holds the features of one head.
-    #[must_use]
     pub fn is_of_heads(&self) -> bool {
         let of_heads =
             [Size::HeadDim, Size::KeyDim, Size::ValueDim, Size::ScoreDim, Size::WeightedDim];
@@ -135,7 +133,6 @@ impl Row {
     }
 
     /// Whether it has a value for every query and key.
-    #[must_use]
     pub fn is_of_scores(&self) -> bool {
         self.sizes.ends_with(&[Size::Queries, Size::Keys])
             || self.sizes.ends_with(&[Size::Queries, Size::AllKeys])

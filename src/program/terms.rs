@@ -23,7 +23,6 @@ pub struct Term(pub Vec<Factor>);
 
 impl Term {
     /// The product.
-    #[must_use]
     pub fn value(&self) -> f64 {
         self.0.iter().map(|factor| factor.value).product()
     }

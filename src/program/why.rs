@@ -8,7 +8,6 @@ macro_rules! reasons {
     ($($($name:ident)|+ => $why:literal;)+) => {
         impl Name {
             /// Why the step is there, in a sentence or two.
-            #[must_use]
             pub fn why(self) -> &'static str {
                 lang::text(match self {
                     $($(Self::$name)|+ => $why,)+

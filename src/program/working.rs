@@ -98,13 +98,11 @@ impl Exponentials {
     }
 
     /// Whether every key's score is −∞, so that there is nothing to share.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.iter().all(|key| key.score.value == f64::NEG_INFINITY)
     }
 
     /// What the sum is over, in words.
-    #[must_use]
     pub fn over(&self) -> &'static str {
         if self.sink.is_some() { tr!("keys and the sink") } else { tr!("keys") }
     }

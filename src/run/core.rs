@@ -10,7 +10,6 @@ use program::Name;
 
 impl Sources {
     /// Where the run starts by its tensors, if it is given queries.
-    #[must_use]
     pub fn start(&self) -> Option<Start> {
         [Start::Scores, Start::Heads, Start::Projections]
             .into_iter()

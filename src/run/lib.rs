@@ -54,25 +54,21 @@ impl Run {
     }
 
     /// The setting.
-    #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
     /// The program.
-    #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
     }
 
     /// What was taken as what from the files that the run is given.
-    #[must_use]
     pub fn matches(&self) -> &[Match] {
         self.sources.matches()
     }
 
     /// The files that the run's numbers were read from.
-    #[must_use]
     pub fn files(&self) -> &[PathBuf] {
         self.sources.files()
     }

@@ -9,7 +9,6 @@ use program::{Program, Step, Trace};
 
 /// The trace as a file holds it: the config, and every step with its formula and axes. Steps that stand for a part of
 /// another are left out, as they follow from the config; what is made of them is given, as far as the file goes.
-#[must_use]
 pub fn to_record(trace: &Trace, config: &Config) -> Record {
     let values = trace.outer().map(|step| step.value.clone());
     let entries = to_infos(trace, config).into_iter().zip(values);

@@ -42,13 +42,11 @@ impl Sources {
     }
 
     /// What was taken as what from the files.
-    #[must_use]
     pub fn matches(&self) -> &[Match] {
         &self.matches
     }
 
     /// The files that were read.
-    #[must_use]
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -67,37 +65,31 @@ impl Sources {
     }
 
     /// The number of heads, where the weights' shapes tell it.
-    #[must_use]
     pub fn heads(&self) -> Option<usize> {
         self.heads
     }
 
     /// Whether a step is given.
-    #[must_use]
     pub fn has(&self, step: Name) -> bool {
         self.tensors.contains_key(&step)
     }
 
     /// The tensor of a step.
-    #[must_use]
     pub fn tensor(&self, step: Name) -> Option<&Tensor> {
         self.tensors.get(&step)
     }
 
     /// The same with an attention mask, as its file holds it.
-    #[must_use]
     pub fn with_mask(self, mask: Tensor) -> Self {
         Self { attn_mask: Some(mask), ..self }
     }
 
     /// The same without any mask of a file or of a record.
-    #[must_use]
     pub fn without_mask(&self) -> Self {
         Self { attn_mask: None, ..self.without(Name::Mask) }
     }
 
     /// The same with another tensor of a step.
-    #[must_use]
     pub fn replaced(&self, step: Name, tensor: Tensor) -> Self {
         let mut others = self.without(step);
         others.keep(step, tensor);
@@ -127,7 +119,6 @@ impl Sources {
 
     /// The given tensors of a recorded trace that are `wanted`, of a run that starts there; and the gradients of ends, of
     /// which a backward pass starts from one.
-    #[must_use]
     pub fn recorded(record: &Record, start: Start, wanted: impl Fn(Name) -> bool) -> Self {
         let is_first = |name: &Name| End::ALL.iter().any(|end| end.step().gradient() == *name);
         let is_given =

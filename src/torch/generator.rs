@@ -75,7 +75,6 @@ impl Generator {
     /// MT19937 is seeded by the reference `init_genrand` from the **low 32 bits** of the seed
     /// (`mt19937::init_with_uint32` in `ATen/core/MT19937RNGEngine.h`), so 2³² + 5 gives what 5 gives.
     /// Python's negative seed −n is 2⁶⁴ − n.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::of_cpu(seed, TorchCpu::X86)
     }
@@ -85,7 +84,6 @@ impl Generator {
     /// On Arm, [`randn`](Self::randn) of 16 elements and more takes the logarithm, sine and cosine from the C
     /// library, in f32 (`normal_fill` in `ATen/native/cpu/DistributionTemplates.h`). Here it is the library of the
     /// machine that runs: with glibc, that of Linux, the bits are PyTorch's.
-    #[must_use]
     pub fn of_cpu(seed: u64, cpu: TorchCpu) -> Self {
         #[allow(clippy::cast_possible_truncation, reason = "PyTorch uses the low 32 bits")]
         let low_bits = seed as u32;
@@ -95,7 +93,6 @@ impl Generator {
     /// `torch.rand(count)`: uniform on [0, 1) in steps of 2⁻²⁴, one draw of 32 bits an element.
     ///
     /// Formula: `uniform_real<float>` in `ATen/core/TransformationHelper.h`, the low 24 bits times 2⁻²⁴.
-    #[must_use]
     pub fn rand(&mut self, count: usize) -> Vec<f32> {
         let mut values = vec![0.0; count];
         self.fill(&mut values, |_| {});
@@ -112,13 +109,11 @@ impl Generator {
     ///   [`rand`](Self::rand), then transformed in blocks of 16. If `count` is no multiple of 16, the
     ///   last 16 elements are drawn anew and transformed as one more block. A number kept from the
     ///   other way stays kept.
-    #[must_use]
     pub fn randn(&mut self, count: usize) -> Vec<f32> {
         self.normal(count, 1.0)
     }
 
     /// `torch.empty(count).normal_(0, deviation)`: as [`randn`](Self::randn), times the deviation before it is rounded.
-    #[must_use]
     pub fn normal(&mut self, count: usize, deviation: f64) -> Vec<f32> {
         if count < NORMAL_BLOCK {
             return (0..count).map(|_| self.scalar_normal(deviation)).collect();
@@ -147,7 +142,6 @@ impl Generator {
     /// inputs and outputs PyTorch both takes to be `size`.
     ///
     /// Formula: Glorot & Bengio (2010) as in `nn.init.xavier_normal_` with gain 1, normal with √(2 / (inputs + outputs)).
-    #[must_use]
     pub fn xavier_normal(&mut self, size: usize) -> Vec<f32> {
         self.normal(size, (2.0 / to_f64(size.saturating_add(size))).sqrt())
     }
@@ -161,7 +155,6 @@ impl Generator {
     ///
     /// PyTorch refuses bounds that are not finite, `low > high`, and a difference beyond the range of
     /// f32; here the formula is applied to them as it stands.
-    #[must_use]
     pub fn uniform(&mut self, count: usize, low: f64, high: f64) -> Vec<f32> {
         #[allow(clippy::cast_possible_truncation, reason = "PyTorch rounds to the tensor's type")]
         let (low, high) = (low as f32, high as f32);
@@ -186,7 +179,6 @@ impl Generator {
     ///
     /// Formula: `Linear.reset_parameters`, which calls `nn.init.kaiming_uniform_(weight, a=√5)`: uniform
     /// within ±√3 · gain / √inputs, where gain = √(2 / (1 + a²)). That is ±1/√inputs but for rounding.
-    #[must_use]
     pub fn linear_weight(&mut self, inputs: usize, outputs: usize) -> Vec<f32> {
         let gain = (2.0 / (1.0 + 5_f64.sqrt().powi(2))).sqrt();
         let bound = 3_f64.sqrt() * (gain / to_f64(inputs).sqrt());
@@ -197,7 +189,6 @@ impl Generator {
     /// the weight.
     ///
     /// Formula: `Linear.reset_parameters`, uniform within ±1/√inputs; zeros if there are no inputs.
-    #[must_use]
     pub fn linear_bias(&mut self, inputs: usize, outputs: usize) -> Vec<f32> {
         let bound = if inputs == 0 { 0.0 } else { 1.0 / to_f64(inputs).sqrt() };
         // Python's −0 is 0 here, so that the lower bound is never the −0 of an f64.
@@ -209,7 +200,6 @@ impl Generator {
     ///
     /// Formula: Glorot & Bengio (2010) as in `nn.init.xavier_uniform_` with gain 1, uniform within
     /// ±√3 · √(2 / (inputs + outputs)).
-    #[must_use]
     pub fn xavier_uniform(&mut self, inputs: usize, outputs: usize) -> Vec<f32> {
         let deviation = (2.0 / to_f64(inputs.saturating_add(outputs))).sqrt();
         let bound = 3_f64.sqrt() * deviation;
@@ -225,7 +215,6 @@ impl Generator {
     ///
     /// Formula: `bernoulli_distribution<double>` in `ATen/core/DistributionsHelper.h` for the probability
     /// 1 − p: kept is what draws less than that, uniformly on [0, 1) in steps of 2⁻⁵³.
-    #[must_use]
     #[allow(clippy::float_cmp, reason = "PyTorch compares p with 0 and 1 for equality")]
     pub fn dropout_keep(&mut self, count: usize, p: f64) -> Vec<bool> {
         if p == 0.0 || p == 1.0 {

@@ -74,13 +74,11 @@ static TEXTS: [OnceLock<Texts>; Language::ALL.len()] =
 
 impl Language {
     /// What pages state as their language.
-    #[must_use]
     pub fn tag(self) -> &'static str {
         self.row().tag
     }
 
     /// The class of documents in LaTeX that can set it.
-    #[must_use]
     pub fn latex_class(self) -> &'static str {
         self.row().latex
     }
@@ -91,14 +89,12 @@ impl Language {
     }
 
     /// The language that a locale's name begins with, such as `zh_CN.UTF-8`, if there are texts in it.
-    #[must_use]
     pub fn of_locale(locale: &str) -> Option<Self> {
         let language = locale.split(['_', '-', '.', '@']).next()?.to_ascii_lowercase();
         Self::ALL.iter().copied().find(|own| own.row().locales.contains(&language.as_str()))
     }
 
     /// The language in force.
-    #[must_use]
     pub fn spoken() -> Self {
         OWN.get().unwrap_or_else(|| {
             let at = usize::from(SPOKEN.load(Ordering::Relaxed));
@@ -125,7 +121,6 @@ impl Language {
 }
 
 /// A text in the language in force; itself where that has none, as for what users write.
-#[must_use]
 pub fn text(english: &str) -> &str {
     let spoken = Language::spoken();
     let texts = TEXTS.get(spoken as usize).filter(|_| spoken != Language::En);
@@ -134,13 +129,11 @@ pub fn text(english: &str) -> &str {
 }
 
 /// Names beside each other: with commas between, or with what the language in force has between the items of a list.
-#[must_use]
 pub fn list<T: AsRef<str>>(names: &[T]) -> String {
     names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(Language::spoken().row().comma)
 }
 
 /// A template in the language in force, with what stands for its names.
-#[must_use]
 pub fn filled(template: &str, values: &[(&str, &dyn Display)]) -> String {
     use std::fmt::Write;
     let mut filled = String::new();

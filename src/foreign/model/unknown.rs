@@ -23,7 +23,6 @@ pub struct Known {
 }
 
 /// Every family that is known.
-#[must_use]
 pub fn known() -> Vec<Known> {
     FAMILIES.iter().map(Known::of).collect()
 }

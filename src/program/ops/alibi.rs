@@ -22,7 +22,6 @@ choices! {
 
 impl AlibiForm {
     /// Which distance it goes by.
-    #[must_use]
     pub fn distance(self) -> Distance {
         match self {
             Self::Paper => Distance::Absolute,
@@ -51,7 +50,6 @@ pub struct Distances {
 
 impl Distances {
     /// The distances as they are, of all keys.
-    #[must_use]
     pub fn new(sort: Distance, first: usize, queries: usize, keys: usize) -> Self {
         Self { sort, first, queries, keys, is_narrow: false, factor: 1.0 }
     }
@@ -101,7 +99,6 @@ impl Distance {
 /// The slopes of so many heads: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise those of the
 /// next lower power, followed by every other one of the next higher, as the paper's code has it ("Train Short, Test
 /// Long", Press et al., 2021, section 3).
-#[must_use]
 #[allow(clippy::cast_precision_loss, reason = "heads are few")]
 pub fn alibi_slopes(heads: usize) -> Vec<f64> {
     let of_power = |n: usize| (1..=n).map(move |at| (-8.0 * at as f64 / n as f64).exp2());

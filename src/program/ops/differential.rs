@@ -59,7 +59,6 @@ table! {
 
 impl LambdaSlip {
     /// A clause that tells it.
-    #[must_use]
     pub fn told(self) -> &'static str {
         lang::text(self.row())
     }
@@ -67,7 +66,6 @@ impl LambdaSlip {
 
 impl PairSlip {
     /// A clause that tells it.
-    #[must_use]
     pub fn told(self) -> &'static str {
         lang::text(self.row())
     }

@@ -44,7 +44,6 @@ table! {
 
 impl Map {
     /// What people call it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.row().0
     }

@@ -272,7 +272,6 @@ impl Operation for Heads {
 impl Heads {
     /// The moves by which code makes the value of its input, one after the other, and the axes after each; nothing where it
     /// does more than to move numbers, or moves them at once.
-    #[must_use]
     pub fn moves(&self, input: &Axes) -> Vec<(Move, Axes)> {
         let dims: Vec<Dim> = input.iter().collect();
         match (self, dims.as_slice()) {

@@ -31,13 +31,11 @@ pub struct Places {
 
 impl Places {
     /// How many items have positions of their own; 1 where all have the same.
-    #[must_use]
     pub fn items(&self) -> usize {
         self.rows.first().map_or(1, Vec::len)
     }
 
     /// The position by which a pair of a token's features is turned.
-    #[must_use]
     pub fn at(&self, item: usize, token: usize, pair: usize) -> usize {
         let section = self.rows.get(self.section(pair)).or(self.rows.first());
         let row = section.and_then(|items| items.get(item).or(items.first()));
@@ -58,19 +56,16 @@ impl Places {
     }
 
     /// Whether tokens have several positions.
-    #[must_use]
     pub fn is_sectioned(&self) -> bool {
         self.rows.len() > 1
     }
 
     /// The largest position.
-    #[must_use]
     pub fn last(&self) -> usize {
         self.rows.iter().flatten().flatten().copied().max().unwrap_or_default()
     }
 
     /// Those of one item.
-    #[must_use]
     pub fn of_item(&self, item: usize) -> Self {
         if self.items() < 2 {
             return self.clone();
@@ -86,7 +81,6 @@ impl Places {
     }
 
     /// What a page says of them.
-    #[must_use]
     pub fn told(&self) -> String {
         let Self { sections, order, .. } = self;
         let sections: Vec<String> = sections.iter().map(ToString::to_string).collect();

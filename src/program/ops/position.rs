@@ -136,7 +136,6 @@ impl Mask for ByPosition {
 
 impl Hides {
     /// What the number in it is called, the number, and the same with another one.
-    #[must_use]
     #[allow(clippy::type_complexity, reason = "a name, a number and its setter")]
     pub fn number(self) -> Option<(&'static str, usize, fn(usize) -> Self)> {
         match self {

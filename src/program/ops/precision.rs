@@ -23,25 +23,21 @@ table! {
 
 impl Precision {
     /// The name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.row().0
     }
 
     /// The type that tensors can have, if they can.
-    #[must_use]
     pub fn dtype(self) -> Option<DType> {
         self.row().1
     }
 
     /// The largest relative difference of a number and the next.
-    #[must_use]
     pub fn spacing(self) -> f64 {
         f64::from(-self.row().2).exp2()
     }
 
     /// That of tensors in a 16-bit type.
-    #[must_use]
     pub fn of_tensors(dtype: DType) -> Option<Self> {
         Self::ALL.into_iter().find(|precision| precision.dtype() == Some(dtype))
     }

@@ -137,7 +137,6 @@ impl Relative {
     }
 
     /// How many distances have a bucket of their own.
-    #[must_use]
     pub fn exact(&self) -> usize {
         match self.sort {
             RelativeBias::Bidirectional => self.buckets / 4,
@@ -159,7 +158,6 @@ impl Relative {
 }
 
 /// The side of the square grid whose table has so many rows, (2 side − 1)², and whether it has three more.
-#[must_use]
 pub fn grid(rows: usize) -> Option<(usize, bool)> {
     let side = |rows: usize| {
         let root = rows.isqrt();

@@ -90,7 +90,6 @@ pub struct Longrope {
 
 impl Longrope {
     /// Whether a run of so many positions is long.
-    #[must_use]
     pub fn is_long(&self, positions: usize) -> bool {
         positions > self.original_max_position_embeddings
     }
@@ -145,7 +144,6 @@ pub struct Yarn {
 
 impl RopeScaling {
     /// The name of the kind.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -164,7 +162,6 @@ impl RopeScaling {
     /// as Phi-3's code has it). Of `yarn` it is what is stated, or 0.1 · ln(factor) + 1 ("`YaRN`", Peng et al., 2023, section 3.4). With `mscale` and
     /// `mscale_all_dim` it is (0.1 · mscale · ln(factor) + 1) / (0.1 · `mscale_all_dim` · ln(factor) + 1), as in
     /// `DeepSeek`-V2's code. As in `transformers`, one of the two without the other, or beside a 0, does nothing.
-    #[must_use]
     pub fn attention_factor(&self, positions: usize) -> f64 {
         let yarn = match self {
             Self::Yarn(yarn) => yarn,

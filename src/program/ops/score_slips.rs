@@ -121,7 +121,6 @@ impl ScoreSlip {
 
 impl SinkSlip {
     /// The kind of mistake that it is, and a clause that tells it.
-    #[must_use]
     pub fn told(self) -> (Kind, &'static str) {
         let (kind, told) = self.row();
         (kind, lang::text(told))

@@ -44,7 +44,6 @@ table! {
 
 impl StreamSlip {
     /// A clause that tells it.
-    #[must_use]
     pub fn told(self) -> &'static str {
         lang::text(self.row())
     }

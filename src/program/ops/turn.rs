@@ -51,7 +51,6 @@ pub enum Stage {
 
 impl Turn {
     /// A rotation as it is.
-    #[must_use]
     pub fn of(right: Rotate) -> Self {
         Self {
             angles: right.pairing,
@@ -68,7 +67,6 @@ impl Turn {
     }
 
     /// One whose positions count up from these first ones, of all items or of each, whatever the run is given.
-    #[must_use]
     pub fn counted(right: &Rotate, first: Vec<i64>) -> Self {
         Self { first, ..Self::of(Rotate { places: None, ..right.clone() }) }
     }

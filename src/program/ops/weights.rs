@@ -79,7 +79,6 @@ impl PartialEq for KeepSome {
 }
 
 /// What kept weights are multiplied by, as [`Weighting::DropoutScale`] has it.
-#[must_use]
 #[allow(clippy::float_cmp, reason = "PyTorch compares p with 1 for equality")]
 pub fn dropout_scale(p: f64) -> f32 {
     if p == 1.0 {
@@ -92,7 +91,6 @@ pub fn dropout_scale(p: f64) -> f32 {
 
 impl Weighting {
     /// Softmax over the keys.
-    #[must_use]
     pub fn softmax(empty_row: EmptyRow) -> Self {
         Self::Softmax { empty_row }
     }

@@ -198,8 +198,8 @@ struct Lines<'a> {
     explanation: &'a Explanation<'a>,
     row: &'a Exponentials,
     decimals: usize,
-    /// Whether an empty row has the weights that the run gives it.
-    is_zero: bool,
+    /// What weights are shares of; nothing where all are 0, as the run has it of an empty row.
+    sum: Option<f64>,
     has_weights: bool,
     is_blocked: bool,
     is_recorded: bool,
@@ -210,16 +210,10 @@ impl<'a> Lines<'a> {
         let has_weights = explanation.row.iter().any(|key| key.value.is_some());
         let is_blocked = explanation.row.iter().any(|key| !key.reasons.is_empty());
         let is_zero = row.is_empty() && explanation.terms.iter().all(|term| term.value() == 0.0);
+        let sum = Some(row.sum).filter(|_| !is_zero);
         let decimals = view.decimals;
-        let lines = Self {
-            explanation,
-            row,
-            decimals,
-            is_zero,
-            has_weights,
-            is_blocked,
-            is_recorded: false,
-        };
+        let lines =
+            Self { explanation, row, decimals, sum, has_weights, is_blocked, is_recorded: false };
         let is_recorded = !lines.both().all(|(key, own)| lines.follows(key, own));
         Self { is_recorded, ..lines }
     }
@@ -230,7 +224,7 @@ impl<'a> Lines<'a> {
     }
 
     fn share(&self, key: &Exponential) -> f64 {
-        if self.is_zero { 0.0 } else { key.exp / self.row.sum }
+        self.sum.map_or(0.0, |sum| key.exp / sum)
     }
 
     fn follows(&self, key: &Exponential, own: &RowCell) -> bool {
