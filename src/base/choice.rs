@@ -1,4 +1,4 @@
-//! Settings and parameters that are one of a few words.
+//! Which words can a setting or parameter be, and how are they read and shown?
 
 /// An enum of such words, with their names, and how it is read and shown.
 #[macro_export]

@@ -1,4 +1,4 @@
-//! The flags.
+//! Which commands and flags are there, and what does their help say?
 #![allow(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! What help begins with, for those who have never run the command.
+//! What does help say to those who have never run the command, and in which language?
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Signals that end the program while it writes a file: what it has begun is removed.
+//! What becomes of the files that are being written when a signal ends the program?
 
 use std::fs;
 use std::path::{Path, PathBuf};

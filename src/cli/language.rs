@@ -1,4 +1,4 @@
-//! The language that is asked for, by flag or by the environment.
+//! Which language is asked for, by flag or by the environment?
 
 use std::ffi::OsString;
 

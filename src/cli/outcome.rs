@@ -1,4 +1,4 @@
-//! How commands end, and the exit code of each.
+//! How can a command end, and with which exit code?
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The files that commands write.
+//! Which files does a command write, and which of them may it not?
 
 use std::path::PathBuf;
 

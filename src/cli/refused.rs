@@ -1,4 +1,4 @@
-//! Refused flags: what is wrong, and on a second line what to do, as of all errors.
+//! What is wrong with refused flags, and what is to be done?
 
 use std::error::Error;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The threads that computing is shared among.
+//! Which threads is computing shared among, and what if they cannot be started?
 
 use std::io;
 use std::num::NonZero;

@@ -1,4 +1,4 @@
-//! What belongs together in a run's setting: a norm, the masks.
+//! Which values of a run's setting belong together?
 
 use super::choice::{AttnMaskTrue, Mask, QkNorm};
 use super::segments::Segments;

@@ -1,4 +1,4 @@
-//! Positions of tokens, as settings state them.
+//! At which positions do tokens stand, as settings state it?
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! A range of query rows, as people write it.
+//! Which query rows are computed, as people write it?
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Rotary positions, every value decided.
+//! How do positions turn queries and keys, every value decided?
 
 use super::positions::Positions;
 use super::settings::Settings;

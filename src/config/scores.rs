@@ -1,4 +1,4 @@
-//! Scores that a run is given, in place of what they are computed from.
+//! Which scores is a run given, in place of what they are computed from?
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! Documents that are packed into one row of tokens.
+//! Which documents is a row of tokens packed from?
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Values of settings as text, as flags give them.
+//! How is the value of a setting read from text, as flags give it?
 
 use std::path::Path;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Zip archives, which npz files and PyTorch's checkpoints are.
+//! What does a zip archive hold, as npz files and PyTorch's checkpoints are, and can it be believed?
 
 use std::cell::RefCell;
 use std::io::{self, Read, Seek, SeekFrom};

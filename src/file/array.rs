@@ -1,4 +1,4 @@
-//! Nested JSON arrays as tensors.
+//! How does a nested JSON array become a tensor?
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Bytes at places of a file, which several threads read or write at once.
+//! How do several threads read or write bytes at places of a file at once?
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! The bare `NaN`, `Infinity` and `-Infinity` that Python writes into JSON.
+//! How are the bare `NaN`, `Infinity` and `-Infinity` read that Python writes into JSON?
 
 use std::borrow::Cow;
 

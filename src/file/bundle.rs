@@ -1,4 +1,4 @@
-//! Files that have been opened: what they hold is known, and read when it is asked for.
+//! What does an opened file hold, before it is read, and how is it read when it is asked for?
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Files whose tensors are written as they are made, in any order.
+//! How are tensors written to a file as they are made, in any order?
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The bytes of a file that is being read.
+//! Which bytes does a file have, and what is wrong if they cannot be read or written?
 
 use std::cell::RefCell;
 use std::fs::File;

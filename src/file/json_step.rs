@@ -1,4 +1,4 @@
-//! A step of a trace in JSON.
+//! What does a trace in JSON say of a step?
 
 use std::fmt;
 

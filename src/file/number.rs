@@ -1,4 +1,4 @@
-//! Single numbers as text and JSON, without loss.
+//! How is a single number written without loss, as text and as JSON?
 
 use candle_core::DType;
 use serde_json::{Value, json};

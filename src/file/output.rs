@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! How is a file written that appears whole or not at all?
 
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};

@@ -1,4 +1,4 @@
-//! Places that people name: `FILE`, `FILE:TENSOR`, or a folder.
+//! What do people mean by a place: `FILE`, `FILE:TENSOR`, or a folder?
 
 use std::path::{Path, PathBuf};
 

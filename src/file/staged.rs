@@ -1,4 +1,4 @@
-//! Files that take their place when they are whole, and of which nothing stays where they do not.
+//! How does a file take its place once it is whole, so that nothing of it stays where it does not?
 
 use std::fs::{File, Permissions};
 use std::io::{self, Seek};

@@ -1,4 +1,4 @@
-//! Chunks that are counted from an item's first token.
+//! Which keys are seen where chunks are counted from an item's first token?
 
 use candle_core::{Device, Tensor};
 

@@ -1,4 +1,4 @@
-//! A foreign file's X and weights under our names.
+//! Which tensors of a foreign file are X and the weights?
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

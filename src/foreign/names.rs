@@ -1,4 +1,4 @@
-//! The names that people's code gives to the steps.
+//! Which steps does people's code mean by a name?
 
 use file::{Entry, Record};
 use program::Name;

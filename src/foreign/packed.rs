@@ -1,4 +1,4 @@
-//! Matrices that hold several projections, and which rows are of which.
+//! Which rows of a matrix that holds several projections are of which?
 
 use candle_core::Tensor;
 

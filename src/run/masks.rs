@@ -1,4 +1,4 @@
-//! Masks from files.
+//! What does the mask of a file block, or add, in a run?
 
 use candle_core::{DType, Tensor};
 

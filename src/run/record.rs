@@ -1,4 +1,4 @@
-//! Traces as records, for files.
+//! What does a file hold of a trace?
 
 use candle_core::DType;
 

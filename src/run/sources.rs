@@ -1,4 +1,4 @@
-//! The tensors that a run takes from outside, in place of drawn ones.
+//! Which tensors does a run take from outside, in place of drawn ones?
 
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Runs that are written as they are made, or of which nothing is wanted.
+//! How is a run written as it is made, without keeping its values?
 
 use candle_core::{DType, Tensor};
 

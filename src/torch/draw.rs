@@ -1,4 +1,4 @@
-//! Everything a run draws, in the order in which the notebooks draw it.
+//! What does a run draw, and in which order?
 
 use candle_core::{Device, Tensor};
 

@@ -1,4 +1,4 @@
-//! The languages of what is printed.
+//! In which language is said what is printed?
 //!
 //! English stands in the code and is the key of every other language, as with gettext: `tr!("head {head}", head)`. A
 //! language is one file of such texts with their translations, here [`zh.po`](https://www.gnu.org/software/gettext/manual/html_node/PO-Files.html),

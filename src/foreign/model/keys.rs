@@ -1,4 +1,4 @@
-//! Reading the keys of a model's config.
+//! What does a key of a model's config hold, and is it what it should be?
 
 use std::path::{Path, PathBuf};
 
