@@ -54,32 +54,27 @@ pub enum Page {
     Latex,
 }
 
+/// A format that is read.
+const fn read(extensions: &'static [&'static str], open: Open) -> Format {
+    Format { extensions, open: Some(open), write: None }
+}
+
+/// One that is written as a page.
+const fn page(extensions: &'static [&'static str], page: Page) -> Format {
+    Format { extensions, open: None, write: Some(Writer::Page(page)) }
+}
+
 const FORMATS: &[Format] = &[
-    Format {
-        extensions: &["json"],
-        open: Some(json::open),
-        write: Some(Writer::Record(json_write::write_file)),
-    },
-    Format {
-        extensions: &["safetensors"],
-        open: Some(|input, _| safetensors::open(input)),
-        write: Some(Writer::Steps(safetensors::write, safetensors::begin)),
-    },
-    Format {
-        extensions: &["npz"],
-        open: Some(|input, _| npz::open(input)),
-        write: Some(Writer::Record(npz::write)),
-    },
-    Format { extensions: &["npy"], open: Some(|input, _| npy::open(input)), write: None },
-    Format { extensions: &["gguf"], open: Some(|input, _| gguf::open(input)), write: None },
-    Format {
-        extensions: &["pt", "pth", "bin"],
-        open: Some(|input, _| torch::open(input)),
-        write: None,
-    },
-    Format { extensions: &["html"], open: None, write: Some(Writer::Page(Page::Html)) },
-    Format { extensions: &["md"], open: None, write: Some(Writer::Page(Page::Markdown)) },
-    Format { extensions: &["tex"], open: None, write: Some(Writer::Page(Page::Latex)) },
+    read(&["json"], json::open).and_written(Writer::Record(json_write::write_file)),
+    read(&["safetensors"], |input, _| safetensors::open(input))
+        .and_written(Writer::Steps(safetensors::write, safetensors::begin)),
+    read(&["npz"], |input, _| npz::open(input)).and_written(Writer::Record(npz::write)),
+    read(&["npy"], |input, _| npy::open(input)),
+    read(&["gguf"], |input, _| gguf::open(input)),
+    read(&["pt", "pth", "bin"], |input, _| torch::open(input)),
+    page(&["html"], Page::Html),
+    page(&["md"], Page::Markdown),
+    page(&["tex"], Page::Latex),
 ];
 
 /// What a file is named for.
@@ -90,6 +85,10 @@ enum Use {
 }
 
 impl Format {
+    const fn and_written(self, write: Writer) -> Self {
+        Self { write: Some(write), ..self }
+    }
+
     fn is_for(&self, wanted: Use) -> bool {
         match wanted {
             Use::Read => self.open.is_some(),
@@ -113,10 +112,10 @@ fn named(path: &Path) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.extensions.contains(&extension.as_str()))
 }
 
-/// The format that a file's name tells.
-fn format(path: &Path, wanted: Use) -> Result<&'static Format> {
+/// What the format that a file's name tells has of that use.
+fn of_name<T>(path: &Path, wanted: Use, has: fn(&Format) -> Option<T>) -> Result<T> {
     refuse_folder(path)?;
-    named(path).filter(|format| format.is_for(wanted)).ok_or_else(|| unknown(path, wanted))
+    named(path).and_then(has).ok_or_else(|| unknown(path, wanted))
 }
 
 fn unknown(path: &Path, wanted: Use) -> Error {
@@ -140,7 +139,7 @@ fn unknown(path: &Path, wanted: Use) -> Error {
 
 /// What writes a file of that name.
 pub fn writer(path: &Path) -> Result<Writer> {
-    format(path, Use::Write)?.write.ok_or_else(|| unknown(path, Use::Write))
+    of_name(path, Use::Write, |format| format.write)
 }
 
 /// What writes JSON.
@@ -150,7 +149,7 @@ pub fn json_writer() -> Writer {
 
 /// What opens a file of that name.
 fn opener(path: &Path) -> Result<Open> {
-    format(path, Use::Read)?.open.ok_or_else(|| unknown(path, Use::Read))
+    of_name(path, Use::Read, |format| format.open)
 }
 
 impl Bundle {
