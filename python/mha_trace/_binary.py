@@ -17,6 +17,9 @@ NAME = "mha-trace.exe" if sys.platform == "win32" else "mha-trace"
 class Error(Exception):
     """What could not be done, in the words of the binary: what was wrong, where, and what to do."""
 
+    said = ""
+    """The same as the command says it, with flags."""
+
 
 def find_binary() -> str:
     """The path of the binary: ``MHA_TRACE_BINARY`` if that is set, else the wheel's, else the one on ``PATH``.
@@ -78,7 +81,9 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
     for process, (_, errors) in zip(started, said):
         if process.returncode not in (0, 1):
             text = _in_python(errors.strip()) or f"error: the binary ended with {process.returncode}"
-            raise Error(_without(text, hide))
+            error = Error(_without(text, hide))
+            error.said = errors
+            raise error
     return [(_without(out, hide), process.returncode == 0) for process, (out, _) in zip(started, said)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ class Call(Seen):
     def save(self, path: Any) -> list[str]:
         """Writes a file that ``mha-trace check`` needs no flags for, where anything says what the module does; gives
         what there is to be said of it."""
+        return self.save_as(path)
+
+    def save_as(self, path: Any, family: str | None = None, is_stated: bool = False) -> list[str]:
+        """The same with the config read as that of a ``family`` of models. Where it is of none that is known, the file
+        needs flags if it ``is_stated`` that there are some, and otherwise holds the core alone."""
         path = Path(path)
         if self.problem:
             raise Error(self.problem)
@@ -38,22 +44,32 @@ class Call(Seen):
             self._save_core(path)
             return []
         if self.is_unknown():
-            _files.write(path, {name: as_array(a, name) for name, a in {**self.tensors, **self.parameters}.items()})
-            return [f"{self.name}: no config of a model says what it is: heads, mask and all else are as stated"]
+            return self._save_seen(path, "no config of a model says what it is")
         with private_folder() as folder:
             try:
-                arrays, about = _layer.layer(self, folder)
+                arrays, about = _layer.layer(self, folder, family)
             except Error as error:
+                if is_stated and "output" in self.tensors:
+                    return self._save_seen(path, _reason(error))
                 if "q_heads" not in self.tensors:
                     raise Error(
                         f"error: {self.name}: {_reason(error)}; and no attention function was seen in it, of which "
-                        "the core could be read\nhelp: leave it out, by layers or prefix of record, or by run.select"
+                        f"the core could be read\nhelp: {_wanted(error)}leave it out, by layers or prefix of record, or "
+                        "by run.select"
                     ) from error
                 self._save_core(path)
-                return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}"]
+                wanted = _wanted(error)
+                more = [f"{self.name}: to read the whole layer, {wanted[: -len('; or ')]}"] if wanted else []
+                return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}", *more]
             _files.write(path, arrays, about)
         others = [f"{self.name}: {one}" for one in self.differences]
         return [*_layer.positions_note(self, about), *others]
+
+    def _save_seen(self, path: Path, why: str) -> list[str]:
+        """Writes what was seen, and no settings. Nothing tells which step the function's queries and keys are."""
+        seen = {name: a for name, a in self.tensors.items() if name not in ("q_heads", "k_heads")}
+        _files.write(path, {name: as_array(a, name) for name, a in {**seen, **self.parameters}.items()})
+        return [f"{self.name}: {why}: heads, mask and all else are as stated"]
 
     def _save_core(self, path: Path) -> None:
         core = self.core()
@@ -74,8 +90,32 @@ def _reason(error: Error) -> str:
     return said[len("error: ") :] if said.startswith("error: ") else said
 
 
+def _wanted(error: Error) -> str:
+    """What a check is to be told of a model that is not known, as the binary says it of its config."""
+    said = re.sub(r"\s+", " ", error.said or str(error))
+    if "not known" not in said and "no config" not in said:
+        return ""
+    family, told = re.search(r"it looks like ([\w-]+)", said), re.search(r"its config says (.*)", said)
+    settings = re.findall(r"--([a-z-]+)(?: ([^\s-]\S*))?", told[1]) if told else []
+    shown = [_setting(name.replace("-", "_"), value) for name, value in settings if name not in FOLLOWING]
+    like = f"check(model_family={family[1]!r}), or " if family else ""
+    return f"say what it does: {like}check({', '.join(shown) or 'heads=8, mask=…'}); or "
+
+
+# The sizes that the weights have.
+FOLLOWING = ("d-model", "d-in", "head-dim")
+
+
+def _setting(name: str, value: str) -> str:
+    """A flag as a setting in Python."""
+    is_number = re.fullmatch(r"[\d.]+(e[+-]?\d+)?", value)
+    return f"{name}={value if is_number else repr(value) if value else True}"
+
+
 def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
     """Checks recorded calls, each from a file of its own."""
+    settings = dict(settings)
+    family = settings.pop("model_family", None)
     for call in calls:
         if call.dropout:
             raise Error(
@@ -93,7 +133,7 @@ def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
         paths: list[str] = []
         for call in calls:
             path = folder / f"{call.name}.safetensors"
-            notes += call.save(path)
+            notes += call.save_as(path, family, "heads" in settings)
             paths.append(str(path))
         # Without its function nothing says what an attention makes of rows of padding, which nothing reads; with it
         # they spread over the slots of a cache that are not filled, which are no keys.

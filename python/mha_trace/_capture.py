@@ -21,6 +21,10 @@ from ._roles import MEMORY, PACKED, config_of, isinstance_named, layer_of, roles
 from ._seen import UNSEEN
 
 
+# What attention functions of transformers get behind the module, in order.
+ARGUMENTS = ("query", "key", "value", "attention_mask")
+
+
 @dataclass
 class Frame:
     """A module that is running."""
@@ -33,6 +37,7 @@ class Frame:
     calls: list[Call] = field(default_factory=list)
     holds_calls: bool = False
     packed: Any = None
+    given: dict[str, Any] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
 
     def keep(self, role: str, args: tuple[Any, ...], result: Any) -> None:
@@ -185,7 +190,8 @@ class Capture:
             if frame is None or _in_backward():
                 return function(module, *inputs, **more)
             result = self._quietly(lambda: function(module, *inputs, **more))
-            arguments = bound(function, (module, *inputs), more)
+            # What a function calls its first arguments is its own affair.
+            arguments = {**bound(function, (module, *inputs), more), **dict(zip(ARGUMENTS, inputs))}
             self._add(frame, name, lambda: attention_call(name, arguments, result, module))
             return result
 
@@ -273,6 +279,8 @@ class Capture:
         block = self._block()
         if role and block is not None and hasattr(result, "detach"):
             block.keep(role, args, result)
+            if hasattr(frame.module, "weight") or list(frame.module.children()):
+                block.given.setdefault(role, next(iter(args), None))
         if not frame.is_block:
             return
         if isinstance_named(frame.module, "MultiheadAttention"):
@@ -288,13 +296,17 @@ class Capture:
                 turned = {f"{name}_heads": frame.kept.pop(f"{name}_rot", None) for name in "qk"}
                 frame.kept.update({name: heads for name, heads in turned.items() if heads is not None})
             self._add(frame, UNSEEN, lambda: unseen_call(frame.arguments, layer_of(frame.path, frame.module)))
+        if len(frame.calls) == 1:
+            frame.kept.update(_apart(frame.given))
+        frame.given.clear()
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}
             call.is_borrowed = "memory" not in frame.kept and _borrows(frame)
             if "output" in call.tensors:
                 call.parameters = self.parameters.of(frame.path)
-                call.own_numbers, call.differences = self.parameters.facts(frame.path, frame.module)
+                found = self.parameters.facts(frame.path, frame.module)
+                call.own_numbers, call.differences, call.lacks = found
         for outer in self.stack:
             outer.holds_calls = outer.holds_calls or bool(frame.calls)
 
@@ -304,6 +316,23 @@ def _borrows(frame: Frame) -> bool:
     if "q" not in frame.ran or "k" in frame.ran:
         return False
     return any(role == "k" for _, _, role in roles(frame.path, frame.module))
+
+
+def _apart(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the projections got, where those of keys or values got something else than that of queries, as where positions
+    are added, or keys are of fewer places."""
+    inputs = [given.get(role) for role in "qkv"]
+    if any(getattr(one, "ndim", 0) != 3 for one in inputs):
+        return {}
+    query, key, value = inputs
+    if _is_equal(query, key) and _is_equal(key, value):
+        return {}
+    found = {"x": kept(query), "memory": kept(key)}
+    return found if _is_equal(key, value) else {**found, "memory_v": kept(value)}
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return one is other or (one.shape == other.shape and bool((one == other).all()))
 
 
 def _inputs(frame: Frame) -> dict[str, Any]:

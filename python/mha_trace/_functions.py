@@ -26,6 +26,8 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     else:
         mask, scale = arguments.get("attention_mask"), arguments.get("scaling")
         out, weights = result if isinstance(result, tuple) else (result, None)
+        if out.dim() == 3:  # the heads side by side, which their models take, too
+            out = out.reshape(*out.shape[:2], query.shape[1], -1)
         out, dropout = out.transpose(1, 2), arguments.get("dropout")
         said = arguments.get("is_causal")
         said = getattr(module, "is_causal", True) if said is None else said
@@ -129,6 +131,11 @@ def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:
     mask, tensors = arguments.get("attention_mask"), {}
     if getattr(mask, "ndim", 0) == 4:
         tensors["attn_mask"] = attended(kept(mask))
+    # In XLM true where a key is seen: (batch, key).
+    x, keys = next(iter(arguments.values()), None), arguments.get("mask")
+    is_of_keys = getattr(keys, "ndim", 0) == 2 and not keys.is_floating_point()
+    if is_of_keys and getattr(x, "ndim", 0) == 3 and keys.shape == x.shape[:2]:
+        tensors["attn_mask"] = kept(keys)[:, None, None].bool()
     cache = next((value for value in arguments.values() if hasattr(value, "get_seq_length")), None)
     if cache is not None and not any(arguments.get(name) is not None for name in MEMORY):
         slots = getattr(cache, "self_attention_cache", cache).layers[layer]

@@ -46,20 +46,23 @@ KEYS = ("k_heads", "k_norm", "k_clipped", "k_rot", "k_rot_norm")
 ROWS = ("x", "mask")
 
 
-def layer(call: Seen, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+def layer(call: Seen, folder: Path, family: str | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays of the record, and what its metadata says: what was recorded, the inputs and parameters of the
     layer, and the settings, so that the file is checked without flags.
 
-    Raises ``Error`` where the binary does not know the family, the layer has what no setting says, or keys that it did
+    ``family`` says which family of models its config is of. Raises ``Error`` where the binary does not know it, the layer has what no setting says, or keys that it did
     not make.
     """
     if _is_of_others(call):
         raise Error("error: its keys were made at another time, or by another layer")
-    stated = _settings(call, folder)
+    own = [f"--model-family={family}"] if family else []
     if call.settings:
-        given, about = run_to_file(stated, folder)
+        given, about = run_to_file(_settings(call, folder), folder)
     else:
-        given, about = _with_config(call, stated, folder)
+        given, about = _with_config(call, _settings(call, folder) + own, folder)
+        scaled = _keys_scaled_by(call, given, about) if past_keys(call) else None
+        if scaled:
+            given, about = _with_config(call, _settings(call, folder, scaled) + own, folder)
     arrays = {step["name"]: given[step["name"]] for step in about["steps"] if _is_given(step)}
     if about["config"].pop("queries", None):
         arrays.pop("mask", None)  # of the last query alone; it follows from the settings
@@ -68,8 +71,6 @@ def layer(call: Seen, folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         seen[name] = _in_pairs(call, seen[name])
     if "output" not in seen:
         raise Error("error: the output of the layer was not seen")
-    if past_keys(call) and not call.settings:
-        _refuse_scaled_keys(call, given, about)
     scale = seen.pop("scale", None)
     arrays.update(seen)
     # They were in files that are gone, and are in this one.
@@ -96,6 +97,7 @@ def _beside(call: Seen, scale: Array | None, about: dict[str, Any]) -> dict[str,
     needs = {"inv_freq": "rope", "qk_norm_eps": "qk_norm"}
     numbers = {name: value for name, value in call.own_numbers.items() if about["config"].get(needs[name])}
     found.update({name: as_array(value) for name, value in numbers.items()})
+    found.update({f"lacks.{name}": as_array(np.array(shape)) for name, shape in call.lacks.items()})
     positions = None if _crosses(call) or call.positions_are_own else _own_positions(call)
     if positions is not None and about["config"].get("rope") and not about["config"].get("positions"):
         found["position_ids"] = as_array(positions)
@@ -156,8 +158,8 @@ def _with_config(call: Seen, stated: list[str], folder: Path) -> tuple[dict[str,
     raise refused or Error("error: no config of a model says what the layer is")
 
 
-def _settings(call: Seen, folder: Path) -> list[str]:
-    """The flags for what was recorded, and the files that they name."""
+def _settings(call: Seen, folder: Path, scaled: float = 1) -> list[str]:
+    """The flags for what was recorded, and the files that they name. The keys of the cache are scaled by that."""
     x = call.array("x")
     if x is None or len(x.shape) != 3:
         raise Error("error: the input of the layer was not seen, or is not (batch, query, model)")
@@ -180,6 +182,8 @@ def _settings(call: Seen, folder: Path) -> list[str]:
         names = {"k_past": "k_heads", "v_past": "v_heads"}
         cut = {name: as_array(call.tensors[of]).map(lambda a: a[:, :, :past]) for name, of in names.items()}
         cut["k_past"] = _in_pairs(call, cut["k_past"])
+        if scaled != 1:
+            cut["k_past"] = as_array(cut["k_past"].numpy() / np.float32(scaled))
         each = min(_repeats(array) for array in cut.values())
         _files.write(
             folder / "past.safetensors", {name: array.map(lambda a: a[:, ::each]) for name, array in cut.items()}
@@ -224,16 +228,19 @@ def _repeats(heads: Array) -> int:
     return next((size for size in sizes if np.array_equal(heads.data[:, ::size].repeat(size, 1), heads.data)), 1)
 
 
-def _refuse_scaled_keys(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> None:
-    """Raises ``Error`` where the scale is that of the keys, in front of the cache: in runs it is that of the scores."""
+def _keys_scaled_by(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> float | None:
+    """By what the keys are scaled in front of the cache, where it is the scale of the run: there it is that of the
+    scores."""
     seen, last = call.array("k_heads"), [name for name in KEYS if name in given][-1:]
     factor = _scaled_before(call, given, about)
     if seen is None or not last or factor is None:
-        return
+        return None
     past, own = past_keys(call), given[last[0]].numpy()
     new = seen.map(lambda a: a[:, :, past : past + own.shape[2]]).numpy()
-    if new.shape == own.shape and np.allclose(new, own * factor, rtol=0.02, atol=0.02 * np.abs(own).max(initial=0)):
-        raise Error("error: keys are scaled before they come into the cache, which no setting says")
+    is_it = new.shape == own.shape and np.allclose(
+        new, own * factor, rtol=0.02, atol=0.02 * np.abs(own).max(initial=0)
+    )
+    return factor if is_it else None
 
 
 def past_keys(call: Seen) -> int:

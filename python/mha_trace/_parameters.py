@@ -18,7 +18,7 @@ class Parameters:
         self._model = model
         self._tensors: dict[str, dict[str, Any]] = {}
         self._copies: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self._facts: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        self._facts: dict[str, tuple[dict[str, Any], list[str], dict[str, list[int]]]] = {}
         self._rotary: list[Any] | None = None
 
     def of(self, path: str) -> dict[str, Any]:
@@ -44,16 +44,17 @@ class Parameters:
             self._copies[path] = (version, copies)
         return self._copies[path][1]
 
-    def facts(self, path: str, block: Any) -> tuple[dict[str, Any], list[str]]:
-        """The block's own numbers, and where it differs from its config. Models are looked through once."""
+    def facts(self, path: str, block: Any) -> tuple[dict[str, Any], list[str], dict[str, list[int]]]:
+        """The block's own numbers, where it differs from its config, and which biases it lacks. Models are looked through
+        once."""
         if self._rotary is None:
             self._rotary = [part for part in self._model.modules() if is_rotary(part)]
         if path not in self._facts:
-            self._facts[path] = (own_numbers(block), differences(block))
-        numbers, others = self._facts[path]
+            self._facts[path] = (own_numbers(block), *differences(block))
+        numbers, others, lacks = self._facts[path]
         if len(self._rotary) == 1:
             numbers = {**numbers, "inv_freq": self._rotary[0].inv_freq.detach().to("cpu", copy=True)}
-        return numbers, others
+        return numbers, others, lacks
 
     def forget(self) -> None:
         """Lets go of the model."""
@@ -80,24 +81,28 @@ def own_numbers(block: Any) -> dict[str, Any]:
     return {"qk_norm_eps": found[0]} if found else {}
 
 
-def differences(block: Any) -> list[str]:
-    """What a block of transformers holds in another way than a new one of its config: numbers, and which parameters."""
+def differences(block: Any) -> tuple[list[str], dict[str, list[int]]]:
+    """What a block of transformers holds in another way than a new one of its config: numbers, and which parameters; and
+    the shapes of biases that it lacks beside their weights."""
     import torch
 
     names = list(inspect.signature(type(block)).parameters)
     # What it was made with is known where it holds all of it.
     if "config" not in names or not all(hasattr(block, name) for name in names):
-        return []
+        return [], {}
     try:
         with torch.device("meta"):
             new = type(block)(**{name: getattr(block, name) for name in names})
     except Exception:
-        return []  # It is made in another way.
-    found = []
+        return [], {}  # It is made in another way.
+    found: list[str] = []
+    lacks: dict[str, list[int]] = {}
     own, other = dict(block.named_parameters()), dict(new.named_parameters())
     for name in sorted(own.keys() | other.keys()):
         shapes = [tuple(side[name].shape) if name in side else None for side in (other, own)]
-        if shapes[0] != shapes[1]:
+        if name not in own and name.endswith("bias") and name[: -len("bias")] + "weight" in own:
+            lacks[name] = list(other[name].shape)
+        elif shapes[0] != shapes[1]:
             said = ["none" if shape is None else str(list(shape)) for shape in shapes]
             found.append(f"{name} is {said[1]}, and its config says {said[0]}")
     parts = dict(new.named_modules())
@@ -107,4 +112,4 @@ def differences(block: Any) -> list[str]:
             stated = vars(parts[name]).get(key, value) if name in parts and is_number else value
             if is_number and stated != value:
                 found.append(f"{f'{name}.' if name else ''}{key} is {value}, and its config says {stated}")
-    return found
+    return found, lacks

@@ -12,7 +12,7 @@ from typing import Any
 from ._binary import Error
 from ._capture import Capture
 from ._parameters import Parameters
-from ._roles import blocks, layer_of, numbers, roles
+from ._roles import alike, blocks, is_called, layer_of, numbers, roles
 from ._run import Run
 
 
@@ -21,7 +21,8 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
     function got and gave.
 
     ``layers`` (or ``layer``) picks layers by number, one or several, ``prefix`` modules by the start of their path;
-    without either all attention is recorded. Only what is asked for is kept, as copies on the CPU. Numbers, mode,
+    without either all attention is recorded. ``attention`` says by which class or name modules are attention that are
+    not called so. Only what is asked for is kept, as copies on the CPU. Numbers, mode,
     gradients and hooks of the model are left as they are.
 
     >>> import mha_trace, torch
@@ -40,13 +41,14 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         *,
         layer: int | None = None,
         prefix: str = "",
+        attention: str = "",
         **others: Any,
     ) -> None:
         if not hasattr(model, "named_modules"):
             raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
         for name in others:
             raise Error(
-                f"error: record has no setting {name}: it takes layers and prefix, and keeps all heads and items\n"
+                f"error: record has no setting {name}: it takes layers, prefix and attention, and keeps all heads and items\n"
                 "help: take a part from what was recorded: run[0]['head_outputs'][:, 2] is of head 2"
             )
         if not isinstance(prefix, str):
@@ -60,7 +62,10 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         self._undo: ExitStack | None = None
         self._check()
         asked = {path: module for path, module in self._modules.items() if self._is_asked(path, module)}
-        around = blocks(asked)
+        around = blocks(asked, attention)
+        if attention and not any(is_called(path, module, attention) for path, module in asked.items()):
+            raise Error(f"error: no module of the model is called {attention}, by its class or the end of its path")
+        self._alike = [] if attention else alike(asked)
         found = {id(part): role for path in around for _, part, role in roles(path, asked[path])}
         self._capture = Capture(self._modules, around, found, Parameters(model))
         self._watched = {path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)}
@@ -129,6 +134,14 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         if self._capture.left_out:
             what = "; ".join(f"{path} is {kind}" for path, kind in self._capture.left_out.items())
             return f"error: nothing was recorded: {what}, which is no softmax attention\nhelp: ask for other layers"
+        if self._alike:
+            some, last = ", ".join(self._alike[:4]) or "the model", self._alike[0].rpartition(".")[2]
+            more = ", …" if len(self._alike) > 4 else ""
+            return (
+                "error: nothing was recorded: no attention was seen in what ran, and these modules have projections of "
+                f"queries, keys and values, and of an output: {some}{more}\n"
+                f"help: say that they are attention: record(model, attention={last or 'NAME'!r})"
+            )
         return (
             "error: nothing was recorded: no attention was seen in what ran\n"
             "help: attention is seen where it is a module called attention, goes through transformers' "

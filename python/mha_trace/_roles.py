@@ -29,6 +29,7 @@ ROLES = {
         "out_lin",
         "proj",
         "projection",
+        "projection_layer",
         "out",
         "Wo",
         "linear_out",
@@ -77,19 +78,38 @@ def roles(block: str, module: Any) -> Iterator[tuple[str, Any, str]]:
         parts = name.split(".")
         # to_out.0 is a projection in front of a dropout; BERT's projection is output.dense.
         last = "out_proj" if parts[-2:] == ["to_out", "0"] else parts[-1]
+        last = parts[-2] if last == "linear" and len(parts) > 1 else last
         role = ROLE_OF.get(last)
         # A norm may be made of one for every head.
         if role and name and (role in NORMED or not list(part.children())):
             yield f"{block}.{name}" if block else name, part, role
 
 
-def blocks(modules: dict[str, Any]) -> dict[str, str]:
+def is_called(path: str, module: Any, name: str) -> bool:
+    """Whether a module is called so, by its class or by the last part of its path."""
+    return bool(name) and name in (type(module).__name__, path.rpartition(".")[2])
+
+
+def alike(modules: dict[str, Any]) -> list[str]:
+    """The innermost modules that have the projections of an attention, and neither are called one nor hold one."""
+    found = []
+    named = [path for path, module in modules.items() if is_attention(module)]
+    others = {path: module for path, module in modules.items() if not any(_is_in(one, path) for one in named)}
+    for path, module in others.items():
+        names = {role: name for name, _, role in roles("", module)}
+        has_all = {"q", "k", "v", "output"} <= names.keys() or names.get(PACKED, "in_proj") != "in_proj"
+        if has_all and "output" in names and not is_attention(module):
+            found.append(path)
+    return [path for path in found if not any(_is_in(other, path) for other in found if other != path)]
+
+
+def blocks(modules: dict[str, Any], named: str = "") -> dict[str, str]:
     """The paths of the attention blocks, each with the module in it that gets the layer's input.
 
     A block is an innermost attention module, or, where this has no output projection, the attention module around it
-    that has one, as BERT's. The input is that of the innermost one if it makes the queries: a norm may stand before it.
+    that has one, as BERT's; and so is a module that is called as ``named`` says. The input is that of the innermost one if it makes the queries: a norm may stand before it.
     """
-    paths = [path for path, module in modules.items() if is_attention(module)]
+    paths = [path for path, module in modules.items() if is_attention(module) or is_called(path, module, named)]
     inside = {path: [other for other in paths if other != path and _is_in(other, path)] for path in paths}
     found = {}
     for path in (path for path in paths if not inside[path]):

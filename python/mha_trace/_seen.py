@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,8 @@ class Seen:
     # What its modules hold that its config says, too, and where they differ from it.
     own_numbers: dict[str, Any] = field(default_factory=dict, repr=False)
     differences: list[str] = field(default_factory=list, repr=False)
+    # The biases that its modules lack though the config says them, and their shapes.
+    lacks: dict[str, list[int]] = field(default_factory=dict, repr=False)
     dropout: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     problem: str = ""
@@ -70,6 +73,21 @@ class Seen:
         if name not in self.tensors:
             raise KeyError(f"{name} was not recorded; recorded: {', '.join(self.tensors)}")
         return as_array(self.tensors[name], name).numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of what was recorded, so that ``dict(run[0])`` holds it all."""
+        return iter(self.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+    def keys(self) -> list[str]:
+        """The names of what was recorded."""
+        return list(self.tensors)
+
+    def items(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """What was recorded, by name, as NumPy arrays."""
+        return ((name, self[name]) for name in self.tensors)
 
     def array(self, name: str) -> Array | None:
         """A recorded tensor in its own type."""

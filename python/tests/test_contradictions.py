@@ -101,7 +101,9 @@ def test_what_a_config_says_and_the_module_does_not_hold():
     assert told(recorded(model, input_ids=ids()).check()) == ["scale"]
     model = made("llama-bias")
     model.model.layers[0].self_attn.o_proj.bias = None
-    assert "o_proj.bias is none, and its config says [30]" in str(recorded(model, input_ids=ids()).check())
+    report = recorded(model, input_ids=ids()).check()
+    assert told(report) == ["bias"]
+    assert "o_proj.bias was stated, of shape [30]; the module holds none" in str(report).splitlines()[1]
 
 
 def test_settings_beside_a_function():

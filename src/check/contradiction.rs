@@ -13,7 +13,8 @@ use super::reading::Reading;
 use super::recomputed::Recomputed;
 use base::error::{Result, quoted};
 use config::{Config, Mask, Positions, Setting};
-use foreign::{Evidence, FoundMask};
+use file::{Entry, Record};
+use foreign::{Evidence, FoundMask, LACKS, numbers};
 use program::Name;
 use run::Run;
 
@@ -123,6 +124,30 @@ impl Claim {
     }
 }
 
+/// Takes out of a file which biases a module lacks though its config states them.
+///
+/// # Errors
+/// If candle fails.
+pub fn lacking(record: &mut Record) -> Result<Vec<Contradiction>> {
+    let is_it = |entry: &mut Entry| entry.name.starts_with(LACKS);
+    let taken: Vec<Entry> = record.entries.extract_if(.., is_it).collect();
+    let told = |entry: Entry| {
+        let name = entry.name.strip_prefix(LACKS).unwrap_or_default();
+        let stated = format!("[{}]", listed(&numbers(&entry.tensor)?));
+        let summary = tr!(
+            "{name} was stated, of shape {stated}; the module holds none",
+            name = quoted(name),
+            stated
+        );
+        let (recorded, step) = ("none".to_owned(), Name::Output);
+        Ok(Contradiction { setting: BIAS, step, stated, recorded, summary })
+    };
+    taken.into_iter().map(told).collect()
+}
+
+/// The setting that states biases.
+const BIAS: &str = "bias";
+
 /// Whether two lists of numbers are the same but for the rounding of what was recorded.
 fn is_alike(stated: &str, recorded: &str, precision: f64) -> bool {
     let numbers = |text: &str| -> Option<Vec<f64>> {
@@ -150,7 +175,7 @@ fn shortened(text: &str) -> String {
 /// If candle fails.
 pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Option<Reading>> {
     let mut other = reading.clone();
-    if !reading.contradictions.is_empty() {
+    if reading.contradictions.iter().any(|found| found.setting != BIAS) {
         return Ok(None);
     }
     let run = found.map(|found| &found.run);
@@ -179,7 +204,8 @@ pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Opti
         other.sources = other.sources.replaced(Name::RopeFreqs, entry.tensor.clone());
         other.contradictions.push(found);
     }
-    let is_other = other.settings != reading.settings || !other.contradictions.is_empty();
+    let is_other =
+        other.settings != reading.settings || other.contradictions != reading.contradictions;
     Ok(Some(other).filter(|_| is_other))
 }
 

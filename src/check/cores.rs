@@ -6,7 +6,7 @@ use super::reading::{Draft, Reading, of_cells};
 use base::error::Result;
 use config::{End, Settings, Start};
 use file::{Entry, Record};
-use foreign::{Caller, FoundMask, Match, Qkv, take_mask};
+use foreign::{Caller, FoundMask, Match, Qkv, take_bias, take_mask};
 use program::Name;
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
@@ -18,10 +18,15 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         None => take_mask(&mut draft.record, Caller::Core)?,
         Some(_) => Vec::new(),
     };
+    let bias = if draft.settings.attn_bias.is_none() { take_bias(&mut draft.record) } else { None };
+    let biased = |reading: Reading| match &bias {
+        Some(bias) => reading.with_bias(bias),
+        None => reading,
+    };
     let masks: Vec<Option<FoundMask>> =
         if masks.is_empty() { vec![None] } else { masks.into_iter().map(Some).collect() };
     if draft.settings.q.is_some() {
-        return masks.into_iter().map(|mask| draft.clone().reading(mask)).collect();
+        return masks.into_iter().map(|mask| draft.clone().reading(mask).map(biased)).collect();
     }
     let readings = not_denied(readings, &draft.record, &draft.settings);
     // Attention to one key is none: whatever it lacks would seem right.
@@ -53,7 +58,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         let own = Draft { matches: matches.collect(), ..own };
         for mask in &masks {
             match own.clone().reading(mask.clone()) {
-                Ok(reading) => all.push(reading),
+                Ok(reading) => all.push(biased(reading)),
                 Err(error) => refused = refused.or(Some(error)),
             }
         }

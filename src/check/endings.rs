@@ -1,13 +1,15 @@
 //! Where does the module end whose output a file holds?
 //!
 //! Some end at their heads, as BERT's `attention.self`, and some behind the residual, as BLOOM's. Such an output is read as
-//! what it is, if it is that.
+//! what it is, if it is that; one behind a residual that nothing tells is not compared.
+
+use candle_core::Tensor;
 
 use super::reading::Reading;
 use base::error::Result;
 use config::End;
 use file::{Entry, Record};
-use foreign::{Match, last_segment, meanings};
+use foreign::{Match, Unmatched, adds_residual, last_segment, meanings};
 use program::Name;
 
 /// Readings of a file's output as that of a module which ends elsewhere, to be taken where they are the same.
@@ -21,12 +23,14 @@ pub fn other_endings(reading: &Reading) -> Result<Vec<Reading>> {
     if reading.record.config.is_some() || reading.settings.end.is_some() {
         return Ok(Vec::new());
     }
-    Ok([at_heads(reading), behind_residual(reading)?].into_iter().flatten().collect())
+    Ok(at_heads(reading).into_iter().chain(behind_residual(reading)?).collect())
 }
 
 /// The place of the output in a file.
 fn output(record: &Record) -> Option<usize> {
-    record.entries.iter().position(|entry| meanings(&entry.name).contains(&Name::Output))
+    let is_it = |entry: &Entry| meanings(&entry.name).first() == Some(&Name::Output);
+    let may_be = |entry: &Entry| meanings(&entry.name).contains(&Name::Output);
+    record.entries.iter().position(is_it).or_else(|| record.entries.iter().position(may_be))
 }
 
 /// The output as the heads side by side, where the output projection is in another module than the other three.
@@ -50,22 +54,44 @@ fn at_heads(reading: &Reading) -> Option<Reading> {
     Some(Reading { is_tentative: true, ..other })
 }
 
-/// The output without the residual that the file has too.
-fn behind_residual(reading: &Reading) -> Result<Option<Reading>> {
+/// The output without the residual that the file has too. Where only the model's module is known to add one, it may be X;
+/// otherwise the output is left out, as nothing tells the residual.
+fn behind_residual(reading: &Reading) -> Result<Vec<Reading>> {
+    let Some(at) = output(&reading.record) else { return Ok(Vec::new()) };
     let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("residual");
-    let entries = &reading.record.entries;
-    let (Some(at), Some(residual)) = (output(&reading.record), entries.iter().position(is_it))
-    else {
-        return Ok(None);
-    };
-    let [whole, part] = [&entries[at], &entries[residual]];
-    if whole.tensor.dims() != part.tensor.dims() || whole.tensor.dtype() != part.tensor.dtype() {
+    let residual = reading.record.entries.iter().position(is_it);
+    if let Some(residual) = residual {
+        let Entry { name, tensor, .. } = reading.record.entries[residual].clone();
+        let mut other = without(reading, at, &name, &tensor)?;
+        if let Some(other) = &mut other {
+            other.record.entries.remove(residual);
+        }
+        return Ok(other.into_iter().collect());
+    }
+    if !adds_residual(&reading.settings) {
+        return Ok(Vec::new());
+    }
+    let x = reading.sources.tensor(Name::X);
+    let of_x = x.map_or(Ok(None), |x| without(reading, at, Name::X.as_str(), x))?;
+    let mut open = reading.clone();
+    let tensor = open.record.entries.remove(at).name;
+    let why =
+        tr!("the module adds a residual to it, which the file lacks: record that as residual");
+    open.unmatched.push(Unmatched { tensor, why: why.to_owned() });
+    Ok(of_x.into_iter().chain([open]).collect())
+}
+
+/// A reading with its output at that place less a residual of the same shape.
+fn without(reading: &Reading, at: usize, name: &str, residual: &Tensor) -> Result<Option<Reading>> {
+    let whole = &reading.record.entries[at];
+    let is_like =
+        whole.tensor.dims() == residual.dims() && whole.tensor.dtype() == residual.dtype();
+    if !is_like {
         return Ok(None);
     }
     let mut other = reading.clone();
-    let how = tr!("without {residual}, which the module adds", residual = part.name);
+    let how = tr!("without {residual}, which the module adds", residual = name);
     other.matches.push(Match::as_it_is(Name::Output, &whole.name).read(how));
-    other.record.entries[at].tensor = whole.tensor.sub(&part.tensor)?;
-    other.record.entries.remove(residual);
+    other.record.entries[at].tensor = whole.tensor.sub(residual)?;
     Ok(Some(Reading { is_tentative: true, ..other }))
 }

@@ -114,6 +114,16 @@ impl Reading {
         self.mask.is_some() && self.settings.attn_mask.is_some()
     }
 
+    /// The same with biases that the file has of the scores.
+    #[must_use]
+    pub fn with_bias(mut self, bias: &Entry) -> Self {
+        let how = tr!("added to the scores");
+        self.matches.push(Match::as_it_is("attn_bias", &bias.name).read(how));
+        self.sources = self.sources.replaced(Name::GivenBias, bias.tensor.clone());
+        self.settings.attn_bias = Some(bias.name.as_str().into());
+        self
+    }
+
     /// The same without the mask that the file brings.
     #[must_use]
     pub fn without_mask(self) -> Self {

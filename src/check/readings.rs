@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::contradiction::lacking;
 use super::cores::cores;
 use super::found_masks::{masks_beside, replaces_mask};
 use super::gradients::with_gradients;
@@ -114,6 +115,7 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     let freqs = record.entries.iter().position(is_of_module);
     let freqs = freqs.map(|at| record.entries.remove(at));
     let mask = take_mask(&mut record, Caller::Core)?.into_iter().next();
+    let contradictions = lacking(&mut record)?;
     let (settings, sources) = Sources::of_record(&record, flags)?;
     Ok(Reading {
         record,
@@ -126,7 +128,7 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
         mask,
         evidence,
         freqs,
-        contradictions: Vec::new(),
+        contradictions,
         is_tentative: false,
     })
 }

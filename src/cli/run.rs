@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint}
 use ::run::{Run, Sources, key_mask_rows, positions_of};
 use base::error::{Error, Message, Result, quoted, refuse};
 use base::lang::text;
-use config::{Setting, Settings};
+use config::{Mask, Setting, Settings};
 use file::{read_config, read_json, split_place};
 use foreign::with_model;
 
@@ -217,6 +217,7 @@ impl RunArgs {
         let mut flags = self.flags()?;
         let is_of_model = flags.model_config.is_some();
         let own_prefix = flags.prefix.clone();
+        let is_of_file = flags.mask == Some(Mask::Recorded);
         let (settings, sources) = if let Some(path) = &self.config {
             let mut record = read_config(path)?;
             let mut config = record.config.take().unwrap_or_default();
@@ -241,6 +242,13 @@ impl RunArgs {
             let bias = settings.bias.or(Some(false));
             Settings { prefix: own_prefix, bias, ..settings }
         };
+        if is_of_file && !sources.has_mask() {
+            let what = tr!("mask is recorded, and no file holds one");
+            return Err(Error::config(
+                what,
+                "give `attn_mask=FILE`, or state mask as causal or none",
+            ));
+        }
         let run = Run::new(&settings, sources)?;
         files.extend_from_slice(run.files());
         Ok((run, files))

@@ -192,6 +192,10 @@ pub fn take_evidence(
     Ok(found)
 }
 
+/// What stands before the name of a parameter that a module lacks, though its config states it: such a tensor holds the
+/// shape that was stated.
+pub const LACKS: &str = "lacks.";
+
 /// Whether a tensor of that name says a setting, or which keys are seen, and is no step.
 pub fn says_a_setting(name: &str) -> bool {
     let last = last_segment(name).to_ascii_lowercase();
@@ -254,6 +258,31 @@ enum Meaning {
     AttendIfCore,
     Ignore,
     Added,
+}
+
+/// What people call biases that are added to scores, in lower case.
+const BIASES: &[&str] = &[
+    "bias",
+    "attn_bias",
+    "attention_bias",
+    "score_bias",
+    "pair_bias",
+    "position_bias",
+    "pos_bias",
+    "rel_pos_bias",
+    "relative_position_bias",
+    "rpb",
+];
+
+/// Takes the biases of scores out of a file of queries, keys and values: floats of queries and keys.
+pub fn take_bias(record: &mut Record) -> Option<Entry> {
+    let is_it = |entry: &Entry| {
+        let name = last_segment(&entry.name).to_ascii_lowercase();
+        BIASES.contains(&name.as_str())
+            && entry.tensor.dtype().is_float()
+            && matches!(entry.tensor.rank(), 2..=4)
+    };
+    record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
 }
 
 /// What is called with a mask.

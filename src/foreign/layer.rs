@@ -150,6 +150,14 @@ pub fn is_parameter(name: &str) -> bool {
     matches!(last_segment(name), "weight" | "bias")
 }
 
+/// The name of a bias that stands beside the module of its weight: `attention.q_bias` for `attention.query.weight`, as in
+/// `VideoMAE`.
+fn beside(weight: &str, step: Name) -> String {
+    let module = weight.rsplit_once('.').map_or("", |(module, _)| module);
+    let path = module.rfind('.').and_then(|end| module.get(..=end)).unwrap_or_default();
+    format!("{path}{}_bias", step.as_str().trim_start_matches("w_"))
+}
+
 /// Reads a layer's tensors.
 pub struct LayerReader<'a, R> {
     pub layer: &'a Layer,
@@ -181,7 +189,10 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             }
             self.take(weight, &name, tensor, how);
         }
-        if let Some((name, tensor)) = self.tensor(&names.1)? {
+        let own = self.tensor(&names.1)?;
+        let own =
+            own.map_or_else(|| self.tensor(&beside(&names.0, weight)), |own| Ok(Some(own)))?;
+        if let Some((name, tensor)) = own {
             self.take(bias, &name, tensor.flatten_all()?, None);
         }
         Ok(())

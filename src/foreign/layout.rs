@@ -14,6 +14,7 @@ use program::{Name, Projection};
 /// The three input projections as Linear modules, one row for each way to name them; `.weight` and `.bias` follow.
 const MODULES: &[[&str; 3]] = &[
     ["q_proj", "k_proj", "v_proj"],
+    ["q_proj.linear", "k_proj.linear", "v_proj.linear"],
     ["query", "key", "value"],
     ["W_q", "W_k", "W_v"],
     ["Wq", "Wk", "Wv"],
@@ -39,6 +40,7 @@ const PACKED: &[&str] =
 /// The output projection.
 const OUTPUTS: &[&str] = &[
     "o_proj",
+    "o_proj.linear",
     "out_proj",
     "out",
     "W_o",
@@ -54,6 +56,8 @@ const OUTPUTS: &[&str] = &[
     "linears.3",
     "c_proj",
     "proj",
+    "projection",
+    "projection_layer",
     "o",
     "attn_output",
     // Keras'.

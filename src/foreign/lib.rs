@@ -21,8 +21,8 @@ mod qkv;
 mod steps;
 
 pub use arguments::{
-    Caller, Evidence, FoundMask, are_booleans, says_a_setting, take_arguments, take_evidence,
-    take_mask,
+    Caller, Evidence, FoundMask, LACKS, are_booleans, numbers, says_a_setting, take_arguments,
+    take_bias, take_evidence, take_mask,
 };
 pub use axis_order::AxisOrder;
 pub use hints::{heads, mask_fill};
@@ -30,7 +30,7 @@ pub use inputs::NameMap;
 pub use inputs::{Inputs, find_inputs, with_batch};
 pub use layout::{has_layer, layers_of, read_weights};
 pub use matched::Match;
-pub use model::{Known, known, with_model};
+pub use model::{Known, adds_residual, known, with_model};
 pub use names::{asked, gradient_of, is_gradient, last_segment, meanings, take_gradients};
 pub use qkv::{Qkv, arranged, find_qkv};
 pub use steps::Unmatched;

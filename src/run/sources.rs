@@ -74,6 +74,12 @@ impl Sources {
         self.tensors.contains_key(&step)
     }
 
+    /// Whether a mask or biases of scores are given.
+    #[must_use]
+    pub fn has_mask(&self) -> bool {
+        self.attn_mask.is_some() || self.has(Name::Mask) || self.has(Name::AttnBias)
+    }
+
     /// The tensor of a step.
     pub fn tensor(&self, step: Name) -> Option<&Tensor> {
         self.tensors.get(&step)

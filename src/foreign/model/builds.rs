@@ -39,6 +39,7 @@ pub const PLAIN: Family = Family {
     relative: None,
     chunk: None,
     sinks: Sinks::None,
+    adds_residual: false,
     refused: &[],
     k_eq_v: When::Never,
 };
@@ -114,6 +115,17 @@ pub const GATED: Family = Family {
     ..LLAMA
 };
 
+/// `T5Gemma`'s build: Gemma 2's, with a stack that sees both ways.
+pub const T5GEMMA: Family = Family {
+    kv_heads: key_heads(4),
+    head_dim: head_dim(256),
+    scale: Scale::RootOf("query_pre_attn_scalar", 256.0),
+    softcap: Some(("attn_logit_softcapping", 50.0)),
+    window: Some(Window { otherwise: Some(4096), per_side: 1, ..WINDOW }),
+    pattern: EVEN,
+    ..LLAMA
+};
+
 /// BERT's build, which most encoders vary.
 pub const BERT: Family = Family {
     types: &[
@@ -137,6 +149,7 @@ pub const BERT: Family = Family {
         "altclip_text_model",
         "bridgetower_text_model",
         "xmod",
+        "blip_text_model",
     ],
     parts: &[
         part("encoder.layer.{}.attention", Sees::PastIf(When::If("is_decoder", false))),
@@ -207,6 +220,8 @@ pub const VIT: Family = Family {
         "dinov2_with_registers",
         "dpt",
         "pixio",
+        "vivit",
+        "videomae",
     ],
     parts: &[part("encoder.layer.{}.attention", Sees::All)],
     bias: When::Always,
@@ -265,7 +280,7 @@ pub const fn window(otherwise: usize) -> Option<Window> {
 
 /// None, unless a config has one.
 pub const WINDOW: Window =
-    Window { key: "sliding_window", otherwise: None, per: 1, when: When::Always };
+    Window { key: "sliding_window", otherwise: None, per: 1, per_side: 2, when: When::Always };
 /// None, unless a config turns it on.
 pub const SWITCHED: Option<Window> =
     Some(Window { otherwise: Some(4096), when: When::If("use_sliding_window", false), ..WINDOW });

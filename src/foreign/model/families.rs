@@ -3,15 +3,15 @@
 use super::builds::{
     APERTUS, BART, BART_CROSS, BART_DECODER, BERT, BUCKETS, CLIP, CWM, EVEN, GATED, GEMMA4,
     GPT_OSS, GPT2, HIGGS, LATENT, LLAMA, MINISTRAL3, NORM, PAIRS, PLAIN, PREFIXED, ROPE, SIGMOID,
-    SLIDING, SWITCHED, T5, VIT, WINDOW, base, every, first_full, head_dim, in_order, interleaved,
-    key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part, rms, rms_of_all,
-    rotary_part, window,
+    SLIDING, SWITCHED, T5, T5GEMMA, VIT, WINDOW, base, every, first_full, head_dim, in_order,
+    interleaved, key_heads, last_full, last_of, layer_norm, layer_norm_per_head, part, rms,
+    rms_of_all, rotary_part, window,
 };
 use super::family::{
     Family, HeadDim, KeyHeads, Kind, Latent, Long, Norm, Packing, Part, Pattern, Relative, Rope,
     Scale, Sees, Sinks, Temperature, Turned, When, Window,
 };
-use config::{AlibiForm, Gate, QkNorm};
+use config::{AlibiForm, Gate, NormOver, QkNorm};
 
 /// Every family. Adding one is adding its row, and a recorded layer that holds it.
 #[rustfmt::skip]
@@ -190,6 +190,8 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["bailing_hybrid"], gate: SIGMOID, pattern: last_of("layer_group_size", 6, Kind::Other),
         rope: Some(Rope { base: 6e6, at_end: true, dims: Some(("qk_rope_head_dim", Some(64))), part_keys: &[], ..PAIRS }),
         latent: Some(Latent { queries: ("", 0), keys: ("kv_lora_rank", 512), shared: ("qk_rope_head_dim", 64) }), ..LATENT },
+    Family { types: &["bamba"], kv_heads: key_heads(8), rope: rotary_part(0.5), ..LLAMA },
+    Family { types: &["moshi"], parts: &[part("decoder.model.layers.{}.self_attn", Sees::Past)], head_dim: head_dim(128), bias: When::Never, ..LLAMA },
     // Decoders of other builds.
     Family { types: &["dbrx"], parts: &[part("blocks.{}.norm_attn_norm.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
         kv_heads: KeyHeads::Key("attn_config.kv_n_heads", Some(1)), clip: Some("attn_config.clip_qkv"), rope: Some(ROPE), ..PLAIN },
@@ -208,7 +210,7 @@ pub const FAMILIES: &[Family] = &[
         rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", Some(64))), ..PAIRS }), ..GPT2 },
     Family { types: &["codegen"], parts: &[part("h.{}.attn", Sees::Past)], bias: When::Never, scale: Scale::Root, packing: &[(When::Always, Packing::Codegen)],
         rope: Some(Rope { base_keys: &[], dims: Some(("rotary_dim", Some(64))), ..PAIRS }), ..GPT2 },
-    Family { types: &["bloom"], parts: &[part("h.{}.self_attention", Sees::Past)], width: &["hidden_size", "n_embed"], scale: Scale::Root,
+    Family { types: &["bloom"], adds_residual: true, parts: &[part("h.{}.self_attention", Sees::Past)], width: &["hidden_size", "n_embed"], scale: Scale::Root,
         alibi: When::Always, alibi_form: AlibiForm::Bloom, ..GPT2 },
     Family { types: &["mpt"], parts: &[part("blocks.{}.attn", Sees::Past)], width: &["d_model"], heads: &["n_heads"], layers: &["n_layers"],
         scale: Scale::Key("attn_config.softmax_scale", None), clip: Some("attn_config.clip_qkv"),
@@ -230,7 +232,14 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["roformer"], rope: Some(Rope { base_keys: &[], values: When::If("rotary_value", false), ..PAIRS }), ..BERT },
     Family { types: &["nomic_bert"], parts: &[part("encoder.layers.{}.attn", Sees::All)], bias: When::Never, rope: base(1000.0), ..BERT },
     Family { types: &["wav2vec2", "hubert", "sew", "unispeech", "unispeech-sat"], parts: &[part("encoder.layers.{}.attention", Sees::All)], bias: When::Always, ..PLAIN },
+    Family { types: &["xlm", "flaubert"], parts: &[part("attentions.{}", Sees::PastIf(When::If("causal", false)))], width: &["emb_dim"], heads: &["n_heads"], layers: &["n_layers"], ..BERT },
+    Family { types: &["mobilebert"], parts: &[part("encoder.layer.{}.attention", Sees::All)], width: &["true_hidden_size", "hidden_size"], ..BERT },
     VIT,
+    Family { types: &["blip_vision_model"], parts: &[part("encoder.layers.{}.self_attn", Sees::All)], ..VIT },
+    // The queries and keys of its norms are of all heads; they add what is no key of its config.
+    Family { types: &["internvl_vision"], parts: &[part("encoder.layer.{}.attention", Sees::All)],
+        norm: Some(Norm { when: When::If("use_qk_norm", false), eps: ("", 1e-6), over: NormOver::All, ..NORM }), ..VIT },
+    Family { types: &["segformer"], parts: &[part("encoder.block.{}", Sees::All)], width: &["hidden_sizes"], layers: &["num_encoder_blocks"], ..VIT },
     Family { types: &["beit", "data2vec-vision"], relative: Some(Relative { when: When::Either("use_relative_position_bias", "use_shared_relative_position_bias"),
         is_grid: true, buckets: ("", 0), max_distance: ("", 128) }), ..VIT },
     CLIP,
@@ -248,6 +257,26 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["jina_embeddings_v3"], parts: &[part("encoder.layers.{}.mixer", Sees::All)], bias: When::Always, rope: base(20_000.0), ..PLAIN },
     // Encoder-decoders.
     BART,
+    // It adds positions to what queries and keys are made of.
+    Family { types: &["detr"], parts: &[
+        Part { heads: &["encoder_attention_heads"], ..part("encoder.layers.{}.self_attn", Sees::All) },
+        Part { sees: Sees::All, ..BART_DECODER },
+        BART_CROSS,
+    ], ..BART },
+    Family { types: &["moonshine"], bias: When::If("attention_bias", false), width: &["hidden_size"], rope: Some(Rope { part: 0.9, ..PAIRS }), parts: &[
+        Part { heads: &["encoder_num_attention_heads"], ..part("encoder.layers.{}.self_attn", Sees::All) },
+        Part { heads: &["decoder_num_attention_heads"], ..part("decoder.layers.{}.self_attn", Sees::Past) },
+        Part { heads: &["decoder_num_attention_heads"], ..part("decoder.layers.{}.encoder_attn", Sees::Memory) },
+    ], ..BART },
+    Family { types: &["t5gemma"], parts: &[
+        Part { config: "encoder", ..part("encoder.layers.{}.self_attn", Sees::All) },
+        Part { config: "decoder", ..part("decoder.layers.{}.self_attn", Sees::Past) },
+        Part { config: "decoder", ..part("decoder.layers.{}.cross_attn", Sees::Memory) },
+    ], ..T5GEMMA },
+    Family { types: &["t5_gemma_module"], parts: &[
+        part("layers.{}.self_attn", Sees::PastIf(When::If("is_decoder", false))),
+        part("layers.{}.cross_attn", Sees::Memory),
+    ], ..T5GEMMA },
     Family { types: &["pegasus_x"], bias: When::Never, parts: &[BART_DECODER, BART_CROSS], ..BART },
     Family { types: &["bigbird_pegasus"], bias: When::If("use_bias", false), parts: &[BART_DECODER, BART_CROSS], ..BART },
     Family { types: &["nllb-moe"], parts: &[

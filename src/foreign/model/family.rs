@@ -66,6 +66,8 @@ pub struct Family {
     pub chunk: Option<(&'static str, usize)>,
     /// The layers whose heads have a score that is no key's.
     pub sinks: Sinks,
+    /// Whether its module adds the residual to what it gives.
+    pub adds_residual: bool,
     /// What some of its models have and is not traced.
     pub refused: &'static [When],
 }
@@ -303,6 +305,8 @@ pub struct Window {
     pub otherwise: Option<usize>,
     /// What the key's number is to be divided by.
     pub per: usize,
+    /// The same where a query sees to both sides.
+    pub per_side: usize,
     /// Whether there is one at all.
     pub when: When,
 }

@@ -20,15 +20,15 @@ impl Model<'_> {
 
     /// The window of the layers that slide.
     fn model_window(&self) -> Result<Option<usize>> {
-        let Some(Window { key, otherwise, per, when }) = self.family.window else {
+        let Some(Window { key, otherwise, per, per_side, when }) = self.family.window else {
             return Ok(None);
         };
         if !self.config.holds(when)? {
             return Ok(None);
         }
         let is_both = self.mask()? != Mask::Causal;
-        // To both sides it is half of it, and the query itself.
-        let window = |stated: usize| if is_both { stated / 2 + 1 } else { stated / per };
+        // To both sides it is that of one, and the query itself.
+        let window = |stated: usize| if is_both { stated / per_side + 1 } else { stated / per };
         Ok(self.config.size_or(key, otherwise)?.map(window))
     }
 

@@ -20,7 +20,7 @@ use self::families::FAMILIES;
 use self::family::{Family, HeadDim, KeyHeads, Kind, Part, Scale, Sees, Sinks, When};
 use self::keys::Config;
 use base::error::{Error, Result, quoted};
-use config::{AlibiForm, Feature, Mask, RelativeBias, Settings};
+use config::{AlibiForm, Feature, Mask, Place, RelativeBias, Settings};
 use file::read_json;
 
 pub use self::unknown::{Known, known};
@@ -56,6 +56,20 @@ pub fn with_model(mut stated: Settings) -> Result<Settings> {
     Ok(settings)
 }
 
+/// Whether the model that completed the settings adds its residual to what a layer's module gives.
+#[must_use]
+pub fn adds_residual(settings: &Settings) -> bool {
+    let Some(own) = &settings.before_model else { return false };
+    let Some(Place(path)) = &own.model_config else { return false };
+    let Ok(config) = read_json(Path::new(path)).map(|keys| Config::new(Path::new(path), keys))
+    else {
+        return false;
+    };
+    let Ok(text) = config.within("text_config") else { return false };
+    family(&config, &text, own.model_family.as_deref(), own.layer)
+        .is_ok_and(|family| family.adds_residual)
+}
+
 /// What of a model is asked for.
 struct Asked<'a> {
     family: Option<&'a str>,
@@ -66,6 +80,24 @@ struct Asked<'a> {
 /// What a config says of a layer: by the family that is asked for, or that of its `model_type`.
 fn settings(config: &Config, asked: &Asked, has_shared: bool) -> Result<Settings> {
     let &Asked { family: asked, layer, prefix } = asked;
+    // Models of more than text say it a level down.
+    let text = config.within("text_config")?;
+    let family = family(config, &text, asked, layer)?;
+    let part = part(config, family, layer, prefix)?;
+    let config = match part.config {
+        "" => text,
+        object => config.within(object)?,
+    };
+    Model { config, family, part, layer, has_shared }.settings()
+}
+
+/// The family that is asked for, or that of a config's `model_type`, or of the text's within it.
+fn family(
+    config: &Config,
+    text: &Config,
+    asked: Option<&str>,
+    layer: Option<usize>,
+) -> Result<&'static Family> {
     let kind = |config: &Config| match config.get("model_type") {
         None => Ok::<_, Error>(String::new()),
         Some(kind) => {
@@ -74,24 +106,16 @@ fn settings(config: &Config, asked: &Asked, has_shared: bool) -> Result<Settings
         }
     };
     let named = |kind: &str| FAMILIES.iter().find(|family| family.is(kind));
-    // Models of more than text say it a level down.
-    let text = config.within("text_config")?;
-    let family = match asked {
-        Some(asked) => named(asked).ok_or_else(|| {
+    if let Some(asked) = asked {
+        return named(asked).ok_or_else(|| {
             let what = tr!("model_family {asked} is not known", asked = quoted(asked));
             Error::config(what, "`mha-trace models` lists those that are")
-        })?,
-        None => match (named(&kind(config)?), named(&kind(&text)?)) {
-            (Some(family), _) | (None, Some(family)) => family,
-            (None, None) => return Err(unknown::error(config, &text, &kind(config)?, layer)),
-        },
-    };
-    let part = part(config, family, layer, prefix)?;
-    let config = match part.config {
-        "" => text,
-        object => config.within(object)?,
-    };
-    Model { config, family, part, layer, has_shared }.settings()
+        });
+    }
+    match (named(&kind(config)?), named(&kind(text)?)) {
+        (Some(family), _) | (None, Some(family)) => Ok(family),
+        (None, None) => Err(unknown::error(config, text, &kind(config)?, layer)),
+    }
 }
 
 /// The part of a model that a prefix names; the only one, or that of the decoder where a config says that it is one.
