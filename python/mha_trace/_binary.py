@@ -81,9 +81,9 @@ def run_all(commands: Sequence[Sequence[str]], hide: str = "") -> list[tuple[str
     for process, (_, errors) in zip(started, said):
         if process.returncode not in (0, 1):
             text = _in_python(errors.strip()) or f"error: the binary ended with {process.returncode}"
-            error = Error(_without(text, hide))
-            error.said = errors
-            raise error
+            failure = Error(_without(text, hide))
+            failure.said = errors
+            raise failure
     return [(_without(out, hide), process.returncode == 0) for process, (out, _) in zip(started, said)]
 
 

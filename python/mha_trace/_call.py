@@ -11,6 +11,7 @@ from . import _files, _layer
 from ._arrays import as_array
 from ._binary import Error, find_binary
 from ._commands import private_folder, report
+from ._masks import hidden_keys
 from ._report import Report
 from ._seen import UNSEEN, Seen
 
@@ -54,8 +55,8 @@ class Call(Seen):
                 if "q_heads" not in self.tensors:
                     raise Error(
                         f"error: {self.name}: {_reason(error)}; and no attention function was seen in it, of which "
-                        f"the core could be read\nhelp: {_wanted(error)}leave it out, by layers or prefix of record, or "
-                        "by run.select"
+                        f"the core could be read\nhelp: {_wanted(error)}leave it out, by layers or prefix of record, "
+                        "or by run.select"
                     ) from error
                 self._save_core(path)
                 wanted = _wanted(error)
@@ -138,7 +139,7 @@ def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
         # Without its function nothing says what an attention makes of rows of padding, which nothing reads; with it
         # they spread over the slots of a cache that are not filled, which are no keys.
         own = any(
-            _layer.hidden_keys(call) is not None and (call.function == UNSEEN or _layer.has_empty_slots(call))
+            hidden_keys(call) is not None and (call.function == UNSEEN or _layer.has_empty_slots(call))
             for call in calls
         )
         return report("check", paths, {"ignore_padding": own, **settings}, folder, notes)

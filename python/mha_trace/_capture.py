@@ -14,12 +14,12 @@ from typing import Any, Callable
 
 from ._binary import Error
 from ._call import Call
-from ._functions import attention_call, kept, module_call, unseen_call
+from ._functions import attention_call, bound_names, joined_call, kept, module_call, sdpa_call, unseen_call
+from ._inputs import apart, in_rows, inputs
 from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
-from ._roles import MEMORY, PACKED, config_of, isinstance_named, layer_of, roles
+from ._roles import PACKED, config_of, isinstance_named, layer_of, roles
 from ._seen import UNSEEN
-
 
 # What attention functions of transformers get behind the module, in order.
 ARGUMENTS = ("query", "key", "value", "attention_mask")
@@ -104,8 +104,8 @@ class Capture:
             _replace(module, "forward", self._watch(path, module), undo)
         for module in rotary:
             _replace(module, "forward", self._watch_positions(module), undo)
-        original = functional.scaled_dot_product_attention
-        _replace(functional, "scaled_dot_product_attention", self._watch_sdpa(original), undo)
+        for name, read in (("scaled_dot_product_attention", sdpa_call), ("multi_head_attention_forward", joined_call)):
+            _replace(functional, name, self._watch_function(name, getattr(functional, name), read), undo)
         interface = _interface()
         if interface is not None:
             _replace(interface, "get_interface", self._watch_interface(interface.get_interface), undo)
@@ -130,7 +130,7 @@ class Capture:
             if takes_inputs:
                 block = frame if is_block else self._block()
                 if block is not None:
-                    block.kept.update(_inputs(frame))
+                    block.kept.update(inputs(frame.module, frame.arguments))
             self.stack.append(frame)
             try:
                 result = original(*args, **kwargs)
@@ -197,21 +197,24 @@ class Capture:
 
         return attend
 
-    def _watch_sdpa(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _watch_function(
+        self, name: str, original: Callable[..., Any], read: Callable[[dict[str, Any], Any], Call]
+    ) -> Callable[..., Any]:
+        """A function of ``torch.nn.functional``, whose calls are read by ``read``."""
+        signature = bound_names(original)
+
         @functools.wraps(original)
-        def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+        def attend(*args: Any, **kwargs: Any) -> Any:
             frame = self._frame_of(None)
             is_seen = frame is None or self._local.is_inside or isinstance_named(frame.module, "MultiheadAttention")
             if frame is None or is_seen or _in_backward():
                 return original(*args, **kwargs)
-            result = original(*args, **kwargs)
-            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-            arguments = dict(zip(names, args), **kwargs)
-            name = "scaled_dot_product_attention"
-            self._add(frame, name, lambda: attention_call(name, arguments, result))
+            result = self._quietly(lambda: original(*args, **kwargs))
+            arguments = dict(zip(signature, args), **kwargs)
+            self._add(frame, name, lambda: read(arguments, result))
             return result
 
-        return scaled_dot_product_attention
+        return attend
 
     # ---- what is kept
 
@@ -277,8 +280,10 @@ class Capture:
     def _finish(self, frame: Frame, role: str | None, args: tuple[Any, ...], result: Any) -> None:
         """A module is done: what it gave is a step of the block around it, or it is a block itself."""
         block = self._block()
-        if role and block is not None and hasattr(result, "detach"):
-            block.keep(role, args, result)
+        # Quantised modules give the factor, too.
+        made = result[0] if role and isinstance(result, tuple) and result else result
+        if role and block is not None and hasattr(made, "detach"):
+            block.keep(role, args, made)
             if hasattr(frame.module, "weight") or list(frame.module.children()):
                 block.given.setdefault(role, next(iter(args), None))
         if not frame.is_block:
@@ -297,14 +302,15 @@ class Capture:
                 frame.kept.update({name: heads for name, heads in turned.items() if heads is not None})
             self._add(frame, UNSEEN, lambda: unseen_call(frame.arguments, layer_of(frame.path, frame.module)))
         if len(frame.calls) == 1:
-            frame.kept.update(_apart(frame.given))
+            frame.kept.update(apart(frame.given))
+            frame.kept.update(in_rows(frame.kept))
         frame.given.clear()
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}
             call.is_borrowed = "memory" not in frame.kept and _borrows(frame)
             if "output" in call.tensors:
-                call.parameters = self.parameters.of(frame.path)
+                call.parameters = call.parameters or self.parameters.of(frame.path)
                 found = self.parameters.facts(frame.path, frame.module)
                 call.own_numbers, call.differences, call.lacks = found
         for outer in self.stack:
@@ -316,37 +322,6 @@ def _borrows(frame: Frame) -> bool:
     if "q" not in frame.ran or "k" in frame.ran:
         return False
     return any(role == "k" for _, _, role in roles(frame.path, frame.module))
-
-
-def _apart(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the projections got, where those of keys or values got something else than that of queries, as where positions
-    are added, or keys are of fewer places."""
-    inputs = [given.get(role) for role in "qkv"]
-    if any(getattr(one, "ndim", 0) != 3 for one in inputs):
-        return {}
-    query, key, value = inputs
-    if _is_equal(query, key) and _is_equal(key, value):
-        return {}
-    found = {"x": kept(query), "memory": kept(key)}
-    return found if _is_equal(key, value) else {**found, "memory_v": kept(value)}
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    return one is other or (one.shape == other.shape and bool((one == other).all()))
-
-
-def _inputs(frame: Frame) -> dict[str, Any]:
-    """The input of a block, and the second one where there is one."""
-    if isinstance_named(frame.module, "MultiheadAttention"):
-        return {}
-    arguments, found = frame.arguments, {}
-    x = arguments.get("hidden_states", next(iter(arguments.values()), None))
-    if hasattr(x, "detach"):
-        found["x"] = kept(x)
-    memory = next((arguments[name] for name in MEMORY if hasattr(arguments.get(name), "detach")), None)
-    if memory is not None:
-        found["memory"] = kept(memory)
-    return found
 
 
 def _replace(home: Any, name: str, value: Any, undo: ExitStack) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from . import _flex
@@ -10,6 +11,21 @@ from ._binary import Error
 from ._call import Call
 from ._roles import MEMORY
 from ._seen import UNSEEN
+
+SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
+def bound_names(function: Any) -> tuple[str, ...]:
+    """What a function of torch calls its arguments, in order; some tell nobody."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return SDPA
+
+
+def sdpa_call(arguments: dict[str, Any], result: Any) -> Call:
+    """A call of ``scaled_dot_product_attention``."""
+    return attention_call("scaled_dot_product_attention", arguments, result)
 
 
 def attention_call(name: str, arguments: dict[str, Any], result: Any, module: Any = None) -> Call:
@@ -78,15 +94,36 @@ def _mask(mask: Any, bias: Any, query: Any, key: Any) -> Any:
 
 def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
     """A call of ``nn.MultiheadAttention``, as the settings and tensors that say the same."""
+    own = {
+        "num_heads": module.num_heads,
+        "add_zero_attn": module.add_zero_attn,
+        "dropout_p": module.dropout,
+        "training": module.training,
+    }
+    return _torch_call("nn.MultiheadAttention", {**arguments, **own}, result, module.batch_first)
+
+
+def joined_call(arguments: dict[str, Any], result: Any) -> Call:
+    """A call of ``F.multi_head_attention_forward``, with the parameters that it got."""
+    call = _torch_call("multi_head_attention_forward", arguments, result, False)
+    is_apart = arguments.get("use_separate_proj_weight")
+    names = ("q_proj_weight", "k_proj_weight", "v_proj_weight") if is_apart else ("in_proj_weight",)
+    parameters = {name: arguments.get(name) for name in (*names, "in_proj_bias", "bias_k", "bias_v")}
+    parameters |= {f"out_proj.{name}": arguments.get(f"out_proj_{name}") for name in ("weight", "bias")}
+    call.parameters = {name: kept(value) for name, value in parameters.items() if value is not None}
+    return call
+
+
+def _torch_call(name: str, arguments: dict[str, Any], result: Any, batch_first: bool) -> Call:
     import torch
 
-    output, weights = result
+    (output, weights), heads = result, arguments["num_heads"]
 
     def batched(tensor: Any) -> Any:
         tensor = kept(tensor)
         if tensor.dim() == 2:
             return tensor[None]
-        return tensor if module.batch_first else tensor.transpose(0, 1).contiguous()
+        return tensor if batch_first else tensor.transpose(0, 1).contiguous()
 
     x, memory, value = (batched(arguments[one]) for one in ("query", "key", "value"))
     tensors = {"x": x, "output": batched(output)}
@@ -95,15 +132,15 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
         tensors["memory"] = memory
     if is_apart:
         tensors["memory_v"] = value
-    settings = {"heads": str(module.num_heads), "mask": "none", "mask-fill": "-inf"}
-    if module.add_zero_attn:
+    settings = {"heads": str(heads), "mask": "none", "mask-fill": "-inf"}
+    if arguments.get("add_zero_attn"):
         settings["add-zero-attn"] = ""
     tokens, keys = x.shape[1], memory.shape[1]
     mask = _allowed(arguments.get("attn_mask"))
     padding = _allowed(arguments.get("key_padding_mask"))
     parts = []
     if mask is not None:
-        parts.append(mask if mask.dim() == 2 else mask.reshape(-1, module.num_heads, tokens, keys))
+        parts.append(mask if mask.dim() == 2 else mask.reshape(-1, heads, tokens, keys))
     if padding is not None:
         parts.append(padding.reshape(-1, 1, 1, keys))
     if parts:
@@ -114,15 +151,8 @@ def module_call(module: Any, arguments: dict[str, Any], result: Any) -> Call:
         tensors["weights_mean" if is_mean else "weights"] = kept(weights if weights.dim() == axes else weights[None])
         if is_mean:
             settings["mean-weights"] = ""
-    return Call(
-        "",
-        None,
-        0,
-        "nn.MultiheadAttention",
-        tensors,
-        settings=settings,
-        dropout=module.dropout if module.training else 0.0,
-    )
+    dropout = arguments["dropout_p"] if arguments.get("training") else 0.0
+    return Call("", None, 0, name, tensors, settings=settings, dropout=dropout)
 
 
 def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:
@@ -132,7 +162,8 @@ def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:
     if getattr(mask, "ndim", 0) == 4:
         tensors["attn_mask"] = attended(kept(mask))
     # In XLM true where a key is seen: (batch, key).
-    x, keys = next(iter(arguments.values()), None), arguments.get("mask")
+    x: Any = next(iter(arguments.values()), None)
+    keys: Any = arguments.get("mask")
     is_of_keys = getattr(keys, "ndim", 0) == 2 and not keys.is_floating_point()
     if is_of_keys and getattr(x, "ndim", 0) == 3 and keys.shape == x.shape[:2]:
         tensors["attn_mask"] = kept(keys)[:, None, None].bool()

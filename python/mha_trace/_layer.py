@@ -13,6 +13,7 @@ from . import _files
 from ._arrays import Array, as_array
 from ._binary import Error
 from ._commands import run_to_file
+from ._masks import LOW, hidden_keys, images
 from ._seen import Seen
 
 # What has the name of its step.
@@ -36,8 +37,6 @@ SEEN = (
 # Models with latents that turn pairs of features and give the first ones of all pairs in front, without a key that
 # says so.
 PAIRED = ("bailing_hybrid",)
-# What is added to scores that are blocked is this low at least.
-LOW = -1e4
 # Where a run begins.
 INPUTS = ("x", "memory", "memory_v")
 # What happens to keys in front of the cache, in order.
@@ -50,8 +49,8 @@ def layer(call: Seen, folder: Path, family: str | None = None) -> tuple[dict[str
     """The arrays of the record, and what its metadata says: what was recorded, the inputs and parameters of the
     layer, and the settings, so that the file is checked without flags.
 
-    ``family`` says which family of models its config is of. Raises ``Error`` where the binary does not know it, the layer has what no setting says, or keys that it did
-    not make.
+    ``family`` says which family of models its config is of. Raises ``Error`` where the binary does not know it, the
+    layer has what no setting says, or keys that it did not make.
     """
     if _is_of_others(call):
         raise Error("error: its keys were made at another time, or by another layer")
@@ -197,8 +196,12 @@ def _settings(call: Seen, folder: Path, scaled: float = 1) -> list[str]:
     if mask is not None and mask.code == "BOOL":
         # As scaled_dot_product_attention has it, also where a row of padding sees nothing.
         stated += ["--mask-fill=-inf", "--empty-rows=zero"]
+    shown = images(call)
+    if shown is not None:
+        _files.write(folder / "shown.safetensors", {"attn_mask": shown})
+        stated += [f"--attn-mask={folder / 'shown.safetensors'}:attn_mask", "--mask=recorded", "--without=window"]
     hidden = hidden_keys(call)
-    if hidden is not None:
+    if hidden is not None and shown is None:
         keys = hidden.shape[1] if _crosses(call) else past + x.shape[1]
         rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, :keys]
         stated.append("--key-mask=" + ",".join("".join("01"[not one] for one in row) for row in rows))
@@ -237,9 +240,7 @@ def _keys_scaled_by(call: Seen, given: dict[str, Array], about: dict[str, Any]) 
         return None
     past, own = past_keys(call), given[last[0]].numpy()
     new = seen.map(lambda a: a[:, :, past : past + own.shape[2]]).numpy()
-    is_it = new.shape == own.shape and np.allclose(
-        new, own * factor, rtol=0.02, atol=0.02 * np.abs(own).max(initial=0)
-    )
+    is_it = new.shape == own.shape and np.allclose(new, own * factor, rtol=0.02, atol=0.02 * np.abs(own).max(initial=0))
     return factor if is_it else None
 
 
@@ -316,18 +317,6 @@ def _filled(call: Seen, keys: Array) -> int:
         unseen[call.tensors["x"].shape[1] :] = True
     empty = unseen & ~keys.data.any(axis=(0, 1, 3))
     return int(np.flatnonzero(~empty).max(initial=-1)) + 1
-
-
-def hidden_keys(call: Seen) -> np.ndarray[Any, Any] | None:
-    """Which keys no query of an item sees, (batch, key), if there are any: those of padding."""
-    mask = call.array("attn_mask")
-    if mask is None or len(mask.shape) != 4 or call.settings:
-        return None
-    numbers: Any = mask.numpy()
-    # The masks of 16-bit models add so much, and others far less; no bias of a key is as low for all queries.
-    blocked = ~numbers if mask.code == "BOOL" else numbers <= LOW
-    hidden: Any = np.all(blocked, axis=(1, 2))
-    return hidden if hidden.any() else None
 
 
 def _seen(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> dict[str, Array]:

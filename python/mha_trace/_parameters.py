@@ -45,8 +45,8 @@ class Parameters:
         return self._copies[path][1]
 
     def facts(self, path: str, block: Any) -> tuple[dict[str, Any], list[str], dict[str, list[int]]]:
-        """The block's own numbers, where it differs from its config, and which biases it lacks. Models are looked through
-        once."""
+        """The block's own numbers, where it differs from its config, and which biases it lacks. Models are looked
+        through once."""
         if self._rotary is None:
             self._rotary = [part for part in self._model.modules() if is_rotary(part)]
         if path not in self._facts:
@@ -82,8 +82,8 @@ def own_numbers(block: Any) -> dict[str, Any]:
 
 
 def differences(block: Any) -> tuple[list[str], dict[str, list[int]]]:
-    """What a block of transformers holds in another way than a new one of its config: numbers, and which parameters; and
-    the shapes of biases that it lacks beside their weights."""
+    """What a block of transformers holds in another way than a new one of its config: numbers, and which parameters;
+    and the shapes of biases that it lacks beside their weights."""
     import torch
 
     names = list(inspect.signature(type(block)).parameters)

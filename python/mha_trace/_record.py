@@ -48,7 +48,8 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
             raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
         for name in others:
             raise Error(
-                f"error: record has no setting {name}: it takes layers, prefix and attention, and keeps all heads and items\n"
+                f"error: record has no setting {name}: it takes layers, prefix and attention, and keeps all heads and "
+                "items\n"
                 "help: take a part from what was recorded: run[0]['head_outputs'][:, 2] is of head 2"
             )
         if not isinstance(prefix, str):

@@ -107,7 +107,8 @@ def blocks(modules: dict[str, Any], named: str = "") -> dict[str, str]:
     """The paths of the attention blocks, each with the module in it that gets the layer's input.
 
     A block is an innermost attention module, or, where this has no output projection, the attention module around it
-    that has one, as BERT's; and so is a module that is called as ``named`` says. The input is that of the innermost one if it makes the queries: a norm may stand before it.
+    that has one, as BERT's; and so is a module that is called as ``named`` says. The input is that of the innermost one
+    if it makes the queries: a norm may stand before it.
     """
     paths = [path for path, module in modules.items() if is_attention(module) or is_called(path, module, named)]
     inside = {path: [other for other in paths if other != path and _is_in(other, path)] for path in paths}

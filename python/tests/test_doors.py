@@ -50,7 +50,8 @@ def by_sdpa(module, q, k, v, m=None, scaling=None, **others):
 def test_a_function_in_place_of_the_eager_one(function, monkeypatch):
     monkeypatch.setattr(modeling_llama, "eager_attention_forward", function)
     report = recorded(made("llama"), input_ids=ids()).check()
-    assert report.same and len(report.steps) == 10, str(report)
+    assert report.same, str(report)
+    assert len(report.steps) == 10
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,8 @@ def test_functions_that_were_registered(name, function, mask):
     padding[1, :2] = 0
     for seen in (None, padding):
         report = recorded(model, input_ids=ids(), attention_mask=seen).check()
-        assert report.same and "core alone" not in str(report), str(report)
+        assert report.same, str(report)
+        assert "core alone" not in str(report)
     with mha_trace.record(model) as run, torch.no_grad():
         model.generate(ids(), max_new_tokens=3, min_new_tokens=3, do_sample=False)
     assert run.check().same
@@ -100,14 +102,15 @@ def test_modules_with_other_names(by_sdpa):
         with mha_trace.record(model, attention=name) as run, torch.no_grad():
             model(x)
         report = run.check(heads=3, mask="causal")
-        assert report.same and {step.name for step in report.steps} >= {"q", "output"}, str(report)
+        assert report.same, str(report)
+        assert {step.name for step in report.steps} >= {"q", "output"}
         assert not run.check(heads=3, mask="none").same
     with pytest.raises(mha_trace.Error, match="no module of the model is called other"):
         mha_trace.record(model, attention="other")
     if not by_sdpa:
         with mha_trace.record(model) as run, torch.no_grad():
             model(x)
-        with pytest.raises(mha_trace.Error, match="of an output: mixer\nhelp: .*record.model, attention='mixer'"):
+        with pytest.raises(mha_trace.Error, match=r"of an output: mixer\nhelp: .*record.model, attention='mixer'"):
             run.check()
 
 
@@ -118,20 +121,23 @@ def test_a_model_of_no_known_type_is_told_what_to_say(name):
     call = recorded(model, input_ids=ids())[0]
     report = call.check()
     said = str(report).splitlines()[-1]
-    assert report.same and f"check(model_family={name!r}), or check(heads=" in said, str(report)
+    assert report.same, str(report)
+    assert f"check(model_family={name!r}), or check(heads=" in said
     assert call.check(model_family=name).same
     assert {step.name for step in call.check(model_family=name).steps} >= {"output"}
     # What it says to say is enough.
-    stated = eval(said.rpartition("check(")[2].join(["dict(", ""]))  # noqa: S307
+    stated = eval(said.rpartition("check(")[2].join(["dict(", ""]))
     report = call.check(**stated)
-    assert report.same and {step.name for step in report.steps} >= {"output"}, str(report)
+    assert report.same, str(report)
+    assert {step.name for step in report.steps} >= {"output"}
 
 
 def test_a_call_is_read_like_a_dict():
     q, k, v = torch.randn(3, 2, 4, 6, 8)
     call = mha_trace.record_function(F.scaled_dot_product_attention, q, k, v)[0]
     assert list(call) == call.keys() == list(dict(call.items())) == ["q", "k", "v", "out"]
-    assert "q" in call and "weights" not in call
+    assert "q" in call
+    assert "weights" not in call
     assert mha_trace.check(dict(call)).same
 
 
@@ -175,7 +181,8 @@ def test_blooms_module_adds_its_residual(is_normed, tmp_path):
     assert mha_trace.check({**seen, **parameters}, **settings).same
     del seen["residual"]
     report = mha_trace.check({**seen, **parameters}, **settings)
-    assert report.same == is_normed and not [found for found in report.findings if found.id != "noise"], str(report)
+    assert report.same == is_normed, str(report)
+    assert {found.id for found in report.findings} <= {"noise"}
     assert is_normed or "the module adds a residual to it, which the file lacks" in " ".join(str(report).split())
     wrong = mha_trace.check({**seen, **parameters, "output": seen["output"] + 1}, **settings)
     assert not wrong.same

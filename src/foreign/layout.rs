@@ -34,8 +34,17 @@ const MODULES: &[[&str; 3]] = &[
 ];
 
 /// The three input projections packed into one matrix, queries first; but `query_key_value` head by head.
-const PACKED: &[&str] =
-    &["c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv", "query_key_value", "attn_qkv"];
+const PACKED: &[&str] = &[
+    "c_attn",
+    "qkv",
+    "attention.qkv",
+    "qkv_proj",
+    "Wqkv",
+    "in_proj",
+    "to_qkv",
+    "query_key_value",
+    "attn_qkv",
+];
 
 /// The output projection.
 const OUTPUTS: &[&str] = &[

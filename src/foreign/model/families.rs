@@ -234,7 +234,11 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["wav2vec2", "hubert", "sew", "unispeech", "unispeech-sat"], parts: &[part("encoder.layers.{}.attention", Sees::All)], bias: When::Always, ..PLAIN },
     Family { types: &["xlm", "flaubert"], parts: &[part("attentions.{}", Sees::PastIf(When::If("causal", false)))], width: &["emb_dim"], heads: &["n_heads"], layers: &["n_layers"], ..BERT },
     Family { types: &["mobilebert"], parts: &[part("encoder.layer.{}.attention", Sees::All)], width: &["true_hidden_size", "hidden_size"], ..BERT },
+    Family { types: &["ibert"], refused: &[When::If("quant_mode", false)], ..BERT },
     VIT,
+    Family { types: &["timesformer"], parts: &[part("encoder.layer.{}.attention", Sees::All), part("encoder.layer.{}.temporal_attention", Sees::All)], ..VIT },
+    Family { types: &["vitdet"], refused: &[When::If("use_relative_position_embeddings", false)], ..VIT },
+    Family { types: &["sam_vision_model"], parts: &[part("layers.{}.attn", Sees::All)], refused: &[When::If("use_rel_pos", true)], ..VIT },
     Family { types: &["blip_vision_model"], parts: &[part("encoder.layers.{}.self_attn", Sees::All)], ..VIT },
     // The queries and keys of its norms are of all heads; they add what is no key of its config.
     Family { types: &["internvl_vision"], parts: &[part("encoder.layer.{}.attention", Sees::All)],

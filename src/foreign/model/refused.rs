@@ -80,6 +80,15 @@ const REFUSED: &[(&str, Fix, &[&str])] = &[
         Fix::Core,
         &["swin", "swinv2", "donut-swin", "maskformer-swin"],
     ),
+    (
+        "its rotary angles are of places in two dimensions that are no whole numbers, or turn by frequencies of their own",
+        Fix::Core,
+        &["dinov3_vit", "pixtral"],
+    ),
+    ("its position biases are multiplied by what the tokens say (gated)", Fix::Core, &["wavlm"]),
+    ("its scores have a term of the layout, or of segments", Fix::None, &["lilt", "cpmant"]),
+    ("its projections are convolutions", Fix::Core, &["squeezebert"]),
+    ("its layers have tokens before items: (token, batch, model)", Fix::Core, &["fsmt"]),
     ("the output of every head is normalised", Fix::Core, &["muse_spark", "muse_spark_text"]),
 ];
 
