@@ -3,7 +3,7 @@
     python benches/models.py [NAME…]
 
 Each is recorded plain, with padding on the left and on the right, and through `generate`, by its eager attention and by
-scaled_dot_product_attention. Their parameters are random; norms, biases and sinks are not trivial. One line a model: how
+scaled_dot_product_attention; those of fixtures/images.py with images, plain and through `generate`. Their parameters are random; norms, biases and sinks are not trivial. One line a model: how
 many calls were the same, how many of those as the core alone, and all that was different or refused.
 """
 
@@ -21,6 +21,7 @@ import families  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from families_specs import SPECS, class_of  # noqa: E402
+from images import IMAGES  # noqa: E402
 
 import mha_trace  # noqa: E402
 
@@ -70,15 +71,28 @@ def outcome(call, settings):
     return "different", first[:150]
 
 
+def with_images(name, attention):
+    """A model of images, and the ways in which it is called."""
+    model, inputs = IMAGES[name](attention)
+    more = dict(max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    return model, {"plain": lambda m: m(**inputs), "generate": lambda m: m.generate(**inputs, **more)}
+
+
 def checked(name, attention):
+    if name in IMAGES:
+        return count(name, attention, *with_images(name, attention), {})
     spec = SPECS[name]
     if spec.get("attention", attention) != attention:
         return
     if not getattr(class_of(spec["cls"]), f"_supports_{attention}", True):
         return
-    model, settings = made(name, attention), SETTINGS.get((name, attention), {})
+    model = made(name, attention)
+    count(name, attention, model, ways(spec, model), SETTINGS.get((name, attention), {}))
+
+
+def count(name, attention, model, calls, settings):
     counts, told = {"same": 0, "core": 0, "refused": 0, "different": 0}, []
-    for way, call in ways(spec, model).items():
+    for way, call in calls.items():
         with mha_trace.record(model) as run, torch.no_grad():
             try:
                 call(model)
@@ -101,7 +115,7 @@ def main(names):
     print(f"transformers {transformers.__version__}, torch {torch.__version__}\n")
     print("| model | attention | same | core alone | refused | different |")
     print("|---|---|---|---|---|---|")
-    for name in names or SPECS:
+    for name in names or [*SPECS, *IMAGES]:
         for attention in ("eager", "sdpa"):
             with contextlib.suppress(NotImplementedError, ValueError):
                 checked(name, attention)

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use candle_core::{Device, Tensor};
 use mha_trace::Settings;
 use mha_trace::check::{Contradiction, OneSided, Report, Tolerances, check, diff};
 use mha_trace::config::Mask;
-use mha_trace::file::{Output, Record};
+use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
 
 fn checked(file: &str, flags: &Settings) -> Report {
@@ -105,5 +106,41 @@ fn a_difference_of_two_files_is_named_where_one_states_its_run() {
         let number = first.number.as_ref().expect("a number is off");
         assert_eq!((first.step.as_str(), number.parameter), ("scores", "scale"), "{findings:?}");
         assert!((number.found / number.meant - 2.0).abs() < 1e-6, "{findings:?}");
+    }
+}
+
+/// `record` says so of a module that lost a bias; the numbers follow the module.
+#[test]
+fn a_bias_that_a_module_lacks_is_told() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut record = Record::read(&root.join("golden/kv-heads.safetensors")).expect("readable");
+    let shape = Tensor::from_vec(vec![30_i64], 1, &Device::Cpu).expect("made");
+    record.entries.push(Entry::of("lacks.o_proj.bias", shape));
+    let path = folder.path().join("module.safetensors");
+    Output::create(&path).expect("made").write(&record).expect("written");
+    let path = path.to_str().expect("text");
+    let found = told(path, &Settings::default());
+    assert_eq!(found, [("bias", "[30]".to_owned(), "none".to_owned())]);
+    // What else contradicts the record is told beside it.
+    let other = Settings { heads: Some(1), ..Settings::default() };
+    assert!(checked(path, &other).contradictions.iter().any(|found| found.setting == "bias"));
+}
+
+/// People's names for what is added to scores say the same as `attn_mask` does.
+#[test]
+fn biases_of_kernels_have_many_names() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("kernel.safetensors");
+    for name in ["bias", "attention_bias", "position_bias", "pos_bias", "rpb"] {
+        let file = root.join("core/sdpa-math-float-mask.safetensors");
+        let mut record = Record::read(&file).expect("readable");
+        let mask = record.entries.iter_mut().find(|entry| entry.name == "attn_mask");
+        mask.expect("recorded").name = name.to_owned();
+        Output::create(&path).expect("made").write(&record).expect("written");
+        let report = checked(path.to_str().expect("text"), &Settings::default());
+        assert!(report.is_same(), "{name}: {report:?}");
+        assert!(report.matches.iter().any(|taken| taken.tensor == name), "{name}: {report:?}");
     }
 }

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 import families  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from families_specs import SPECS, class_of  # noqa: E402
+from images import IMAGES  # noqa: E402
 
 import mha_trace  # noqa: E402
 
@@ -173,6 +174,28 @@ def test_images_through_generate(name):
         )
     assert run[0].positions.shape == (3, 1, 11)
     assert run.check().same, str(run.check())
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["gemma3-images", "gemma4-images"])
+def test_images_whose_tokens_see_each_other(name, attention):
+    model, inputs = IMAGES[name](attention)
+    padding = torch.ones_like(inputs["input_ids"])
+    padding[1, 0] = 0
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(**inputs)
+        model(**inputs, attention_mask=padding)
+        model.generate(**inputs, max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    report = run.check()
+    assert report.same, str(report)
+    # A later token that is of no image is none that the model shows.
+    tokens = inputs["input_ids"].clamp(max=9)
+    seen = torch.ones(tokens.shape[1], tokens.shape[1]).tril().bool()
+    seen[0, 8] = True
+    masks = dict.fromkeys(("full_attention", "sliding_attention"), blocked(seen))
+    with mha_trace.record(model, prefix="model.language_model", layer=1) as run, torch.no_grad():
+        model.model.language_model(tokens, attention_mask=masks)
+    assert told(run.check()) == ["mask"]
 
 
 @pytest.mark.parametrize("side", [slice(0, 4), slice(5, 9)], ids=["left", "right"])

@@ -132,6 +132,56 @@ def test_a_model_of_no_known_type_is_told_what_to_say(name):
     assert {step.name for step in report.steps} >= {"output"}
 
 
+class Joined(nn.Module):
+    """A module with parameters under names of its own that calls F.multi_head_attention_forward."""
+
+    def __init__(self, is_apart):
+        super().__init__()
+        self.is_apart = is_apart
+        self.all_in, self.all_in_bias = nn.Parameter(torch.randn(36, 12) / 3), nn.Parameter(torch.randn(36))
+        self.back, self.back_bias = nn.Parameter(torch.randn(12, 12) / 3), nn.Parameter(torch.randn(12))
+
+    def forward(self, x, bias, padding):
+        q, k, v = self.all_in.chunk(3)
+        inputs = (x, x, x, 12, 3, None if self.is_apart else self.all_in, self.all_in_bias, None, None, False, 0.0)
+        more = {"use_separate_proj_weight": True, "q_proj_weight": q, "k_proj_weight": k, "v_proj_weight": v}
+        own = {"training": False, "key_padding_mask": padding, "attn_mask": bias, **(more if self.is_apart else {})}
+        return F.multi_head_attention_forward(*inputs, self.back, self.back_bias, **own)[0]
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_the_function_of_torch_that_projects_too(is_apart):
+    model, bias, padding = Joined(is_apart), torch.randn(6, 5, 5), torch.zeros(2, 5).bool()
+    padding[1, 3:] = True
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(torch.randn(5, 2, 12), bias, padding)
+    report = run.check()
+    assert report.same, str(report)
+    assert {step.name for step in report.steps} == {"output", "weights_mean"}
+    run[0].tensors["output"] += 0.1
+    assert not run.check().same
+
+
+def test_wavlm_gates_its_position_biases():
+    config = transformers.WavLMConfig(
+        hidden_size=24,
+        num_attention_heads=4,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_feat_extract_layers=1,
+        conv_dim=[8],
+        conv_stride=[4],
+        conv_kernel=[4],
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+    )
+    model = transformers.WavLMModel(config).eval()
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(torch.randn(2, 28))
+    assert len(run) == 2
+    assert run.check().same, str(run.check())
+
+
 def test_a_call_is_read_like_a_dict():
     q, k, v = torch.randn(3, 2, 4, 6, 8)
     call = mha_trace.record_function(F.scaled_dot_product_attention, q, k, v)[0]

@@ -8,13 +8,13 @@ use candle_core::Tensor;
 use super::cells::cells;
 use super::finding::Contradiction;
 use super::found_masks::told_mask;
+use super::lacking::BIAS;
 use super::mask_pair::{Conflict, Masks};
 use super::reading::Reading;
 use super::recomputed::Recomputed;
 use base::error::{Result, quoted};
 use config::{Config, Mask, Positions, Setting};
-use file::{Entry, Record};
-use foreign::{Evidence, FoundMask, LACKS, numbers};
+use foreign::{Evidence, FoundMask};
 use program::Name;
 use run::Run;
 
@@ -123,30 +123,6 @@ impl Claim {
         Some(Contradiction { setting: self.key, step: self.step, stated, recorded, summary })
     }
 }
-
-/// Takes out of a file which biases a module lacks though its config states them.
-///
-/// # Errors
-/// If candle fails.
-pub fn lacking(record: &mut Record) -> Result<Vec<Contradiction>> {
-    let is_it = |entry: &mut Entry| entry.name.starts_with(LACKS);
-    let taken: Vec<Entry> = record.entries.extract_if(.., is_it).collect();
-    let told = |entry: Entry| {
-        let name = entry.name.strip_prefix(LACKS).unwrap_or_default();
-        let stated = format!("[{}]", listed(&numbers(&entry.tensor)?));
-        let summary = tr!(
-            "{name} was stated, of shape {stated}; the module holds none",
-            name = quoted(name),
-            stated
-        );
-        let (recorded, step) = ("none".to_owned(), Name::Output);
-        Ok(Contradiction { setting: BIAS, step, stated, recorded, summary })
-    };
-    taken.into_iter().map(told).collect()
-}
-
-/// The setting that states biases.
-const BIAS: &str = "bias";
 
 /// Whether two lists of numbers are the same but for the rounding of what was recorded.
 fn is_alike(stated: &str, recorded: &str, precision: f64) -> bool {

@@ -27,6 +27,7 @@ mod gradients;
 mod grammar;
 mod half;
 mod json;
+mod lacking;
 mod mask_pair;
 mod mistakes;
 mod module;

@@ -2,10 +2,10 @@
 
 use candle_core::Tensor;
 
-use super::contradiction::lacking;
 use super::cores::cores;
 use super::found_masks::{masks_beside, replaces_mask};
 use super::gradients::with_gradients;
+use super::lacking::lacking;
 use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
 use base::error::Result;
