@@ -18,7 +18,8 @@ pub fn lacking(record: &mut Record) -> Result<Vec<Contradiction>> {
     let taken: Vec<Entry> = record.entries.extract_if(.., is_it).collect();
     let told = |entry: Entry| {
         let name = entry.name.strip_prefix(LACKS).unwrap_or_default();
-        let stated = format!("[{}]", listed(&numbers(&entry.tensor)?));
+        let lengths: Vec<String> = numbers(&entry.tensor)?.iter().map(f64::to_string).collect();
+        let stated = format!("[{}]", lengths.join(", "));
         let summary = tr!(
             "{name} was stated, of shape {stated}; the module holds none",
             name = quoted(name),
