@@ -40,6 +40,7 @@ fn settings(folder: &Path, layer: &Value) -> Settings {
         alibi_form: serde_json::from_value(layer["alibi_form"].clone()).expect("a form"),
         positions: serde_json::from_value(layer["positions"].clone()).expect("positions"),
         shared_kv: layer["shared_kv"].as_str().map(path),
+        attn_bias: layer["attn_bias"].as_str().map(path),
         ..Settings::default()
     };
     with_model(settings).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))

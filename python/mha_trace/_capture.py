@@ -18,7 +18,7 @@ from ._functions import attention_call, bound_names, joined_call, kept, module_c
 from ._inputs import apart, in_rows, inputs
 from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
-from ._roles import PACKED, config_of, isinstance_named, layer_of, roles
+from ._roles import BIASES, PACKED, config_of, isinstance_named, layer_of, roles
 from ._seen import UNSEEN
 
 # What attention functions of transformers get behind the module, in order.
@@ -41,7 +41,10 @@ class Frame:
     ran: set[str] = field(default_factory=set)
 
     def keep(self, role: str, args: tuple[Any, ...], result: Any) -> None:
-        """Keeps what a module inside of a block gave; heads in the documented order."""
+        """Keeps what a module inside of a block gave, heads in the documented order. A projection may be used once more
+        for something else."""
+        if role in ("q", "k", "v") and role in self.ran:
+            return
         self.ran.add(role)
         if role == PACKED:
             self.packed = result
@@ -102,6 +105,9 @@ class Capture:
             _replace(model, "generate", self._watch_generate(model.generate), undo)
         for path, module in watched.items():
             _replace(module, "forward", self._watch(path, module), undo)
+            for name in BIASES:
+                if hasattr(module, name):
+                    _replace(module, name, self._watch_biases(getattr(module, name)), undo)
         for module in rotary:
             _replace(module, "forward", self._watch_positions(module), undo)
         for name, read in (("scaled_dot_product_attention", sdpa_call), ("multi_head_attention_forward", joined_call)):
@@ -172,6 +178,17 @@ class Capture:
             return original(*args, **kwargs)
 
         return forward
+
+    def _watch_biases(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def biases(*args: Any, **kwargs: Any) -> Any:
+            result, block = original(*args, **kwargs), self._block()
+            x = block.kept.get("x") if block is not None else None
+            if block is not None and x is not None:
+                block.kept["attn_bias"] = kept(result).unflatten(0, (x.shape[0], -1))
+            return result
+
+        return biases
 
     def _watch_interface(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -73,7 +73,7 @@ def layer(call: Seen, folder: Path, family: str | None = None) -> tuple[dict[str
     scale = seen.pop("scale", None)
     arrays.update(seen)
     # They were in files that are gone, and are in this one.
-    for key in ("x", "weights", "prefix", "memory", "memory_v", "past", "attn_mask", "attn_mask_true"):
+    for key in ("x", "weights", "prefix", "memory", "memory_v", "past", "attn_mask", "attn_mask_true", "attn_bias"):
         about["config"].pop(key, None)
     about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
     kept = {step["name"]: arrays[step["name"]] for step in about["steps"]}
@@ -162,13 +162,12 @@ def _settings(call: Seen, folder: Path, scaled: float = 1) -> list[str]:
     x = call.array("x")
     if x is None or len(x.shape) != 3:
         raise Error("error: the input of the layer was not seen, or is not (batch, query, model)")
-    inputs = {
-        name: array for name in ("x", "memory", "memory_v", "attn_mask") if (array := call.array(name)) is not None
-    }
+    wanted = ("x", "memory", "memory_v", "attn_mask", "attn_bias")
+    inputs = {name: array for name in wanted if (array := call.array(name)) is not None}
     _files.write(folder / "inputs.safetensors", inputs)
     _files.write(folder / "weights.safetensors", call.parameters)
     stated = [f"--x={folder / 'inputs.safetensors'}:x", f"--weights={folder / 'weights.safetensors'}"]
-    for name in ("memory", "memory_v"):
+    for name in ("memory", "memory_v", "attn_bias"):
         if name in inputs:
             stated.append(f"--{name.replace('_', '-')}={folder / 'inputs.safetensors'}:{name}")
     if call.settings:

@@ -45,6 +45,8 @@ ROLES = {
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 # One projection makes queries, keys and values: what it gives is no step, and tells where heads stand in it.
 PACKED = "packed"
+# The methods of modules that make biases of their scores, (batch · head, query, key).
+BIASES = ("disentangled_attention_bias",)
 # What the parameters of a forward function that takes the second input are called.
 MEMORY = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
 

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
+import families  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from test_contradictions import ids, made, recorded  # noqa: E402
 from torch import nn  # noqa: E402
@@ -180,6 +181,28 @@ def test_wavlm_gates_its_position_biases():
         model(torch.randn(2, 28))
     assert len(run) == 2
     assert run.check().same, str(run.check())
+
+
+@pytest.mark.parametrize("terms", [["c2p"], ["p2c", "c2p"]])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_debertas_terms_are_given(terms, is_shared):
+    sizes = {"vocab_size": 31, "hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 20}
+    own = {"relative_attention": True, "pos_att_type": terms, "position_buckets": 4, "share_att_key": is_shared}
+    config = transformers.DebertaV2Config(**sizes, **own, num_hidden_layers=2, max_position_embeddings=16)
+    torch.manual_seed(6)
+    model = transformers.DebertaV2Model(config).eval()
+    families.randomize(model, 0.3)
+    padding = torch.ones(2, 6, dtype=torch.long)
+    padding[1, 4:] = 0
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(ids())
+        model(ids(), attention_mask=padding)
+    report = run.check()
+    assert len(run) == 4
+    assert report.same, str(report)
+    assert {"q", "k", "v", "concat", "output"} <= {step.name for step in report.steps}
+    run[0].tensors["attn_bias"] = run[0].tensors["attn_bias"].roll(1, -1)
+    assert not run[0].check().same
 
 
 def test_a_call_is_read_like_a_dict():

@@ -27,6 +27,7 @@ const MODULES: &[[&str; 3]] = &[
     ["linear_q", "linear_k", "linear_v"],
     ["to_q", "to_k", "to_v"],
     ["self.query", "self.key", "self.value"],
+    ["self.query_proj", "self.key_proj", "self.value_proj"],
     ["attention.query", "attention.key", "attention.value"],
     ["linears.0", "linears.1", "linears.2"],
     // llama.cpp's.

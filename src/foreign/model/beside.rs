@@ -1,5 +1,7 @@
 //! What a model's config says of norms, clipping, temperatures and gates.
 
+use serde_json::Value;
+
 use super::Model;
 use super::family::{Eps, Sees, Turned};
 use base::error::{Error, Result};
@@ -72,6 +74,26 @@ impl Model<'_> {
             own
         );
         Err(self.config.refused(what, &fix))
+    }
+
+    /// How many terms a key lists, as an array or with | between.
+    pub(super) fn terms(&self, key: &str) -> usize {
+        match self.config.get(key) {
+            Some(Value::Array(terms)) => terms.len(),
+            Some(Value::String(terms)) => terms.split('|').count(),
+            _ => 0,
+        }
+    }
+
+    /// Refuses a layer whose scores have biases that nothing gives.
+    pub(super) fn refuse_no_bias(&self) -> Result<()> {
+        if self.has_bias || !self.config.holds(self.family.given_bias)? {
+            return Ok(());
+        }
+        let what =
+            tr!("its scores have biases made of more than is traced, and they are not given");
+        let fix = tr!("give what its module adds to the scores by `attn_bias=FILE`");
+        Err(self.config.refused(what, fix))
     }
 
     fn eps(&self, (key, otherwise): Eps) -> Result<f64, Error> {

@@ -234,6 +234,8 @@ pub const FAMILIES: &[Family] = &[
     Family { types: &["wav2vec2", "hubert", "sew", "unispeech", "unispeech-sat"], parts: &[part("encoder.layers.{}.attention", Sees::All)], bias: When::Always, ..PLAIN },
     Family { types: &["xlm", "flaubert"], parts: &[part("attentions.{}", Sees::PastIf(When::If("causal", false)))], width: &["emb_dim"], heads: &["n_heads"], layers: &["n_layers"], ..BERT },
     Family { types: &["mobilebert"], parts: &[part("encoder.layer.{}.attention", Sees::All)], width: &["true_hidden_size", "hidden_size"], ..BERT },
+    Family { types: &["deberta-v2"], parts: &[part("encoder.layer.{}.attention", Sees::All)], scale: Scale::RootOfTerms("pos_att_type"),
+        given_bias: When::If("relative_attention", false), ..BERT },
     Family { types: &["ibert"], refused: &[When::If("quant_mode", false)], ..BERT },
     VIT,
     Family { types: &["timesformer"], parts: &[part("encoder.layer.{}.attention", Sees::All), part("encoder.layer.{}.temporal_attention", Sees::All)], ..VIT },

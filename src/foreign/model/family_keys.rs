@@ -38,8 +38,9 @@ impl Family {
         keys.extend(self.clip);
         keys.extend(self.shared.map(|(key, _)| key));
         let gate = self.gate.map(|(_, when)| when);
-        let others = [Some(self.bias), Some(self.alibi), Some(self.k_eq_v), values, gate];
-        let whens = others.into_iter().chain([norm, rope, window, temperature]);
+        let own = [self.bias, self.alibi, self.k_eq_v, self.given_bias].map(Some);
+        let others = own.into_iter().chain([values, gate]);
+        let whens = others.chain([norm, rope, window, temperature]);
         keys.extend(whens.flatten().filter_map(When::key));
         if let Some(rope) = self.rope {
             keys.extend(["rope_parameters", "rope_theta", "rope_scaling"]);
@@ -49,7 +50,10 @@ impl Family {
             keys.extend(Some("no_rope_layers").filter(|_| rope.layers == Turned::Listed));
         }
         match self.scale {
-            Scale::RootTimes(key) | Scale::RootOf(key, _) | Scale::Key(key, _) => keys.push(key),
+            Scale::RootTimes(key)
+            | Scale::RootOf(key, _)
+            | Scale::Key(key, _)
+            | Scale::RootOfTerms(key) => keys.push(key),
             Scale::Gpt2 => keys.push("scale_attn_by_inverse_layer_idx"),
             Scale::Root | Scale::RootYarn | Scale::By(_) => {}
         }

@@ -35,11 +35,11 @@ pub fn with_model(mut stated: Settings) -> Result<Settings> {
     let Some(path) = stated.model_config.take() else { return Ok(stated) };
     let (layer, family) = (stated.layer.take(), stated.model_family.take());
     let has_freqs = stated.rope_freqs.is_some();
-    let has_shared = stated.shared_kv.is_some();
+    let (has_shared, has_bias) = (stated.shared_kv.is_some(), stated.attn_bias.is_some());
     let is_scaled = !has_freqs && stated.rope_scaling.is_none();
     let config = Config::new(Path::new(&path.0), read_json(Path::new(&path.0))?);
     let asked = Asked { family: family.as_deref(), layer, prefix: stated.prefix.as_deref() };
-    let mut model = settings(&config, &asked, has_shared)?;
+    let mut model = settings(&config, &asked, [has_shared, has_bias])?;
     if has_freqs {
         model.rope_base = None;
     }
@@ -78,7 +78,7 @@ struct Asked<'a> {
 }
 
 /// What a config says of a layer: by the family that is asked for, or that of its `model_type`.
-fn settings(config: &Config, asked: &Asked, has_shared: bool) -> Result<Settings> {
+fn settings(config: &Config, asked: &Asked, [has_shared, has_bias]: [bool; 2]) -> Result<Settings> {
     let &Asked { family: asked, layer, prefix } = asked;
     // Models of more than text say it a level down.
     let text = config.within("text_config")?;
@@ -88,7 +88,7 @@ fn settings(config: &Config, asked: &Asked, has_shared: bool) -> Result<Settings
         "" => text,
         object => config.within(object)?,
     };
-    Model { config, family, part, layer, has_shared }.settings()
+    Model { config, family, part, layer, has_shared, has_bias }.settings()
 }
 
 /// The family that is asked for, or that of a config's `model_type`, or of the text's within it.
@@ -170,6 +170,8 @@ struct Model<'a> {
     layer: Option<usize>,
     /// Whether keys and values of an earlier layer are given.
     has_shared: bool,
+    /// Whether biases of the scores are.
+    has_bias: bool,
 }
 
 impl Model<'_> {
@@ -190,6 +192,7 @@ impl Model<'_> {
             }
         }
         self.refuse_shared(layers)?;
+        self.refuse_no_bias()?;
         let is_cross = matches!(self.part.sees, Sees::Memory);
         let (d_model, heads) = self.sizes()?;
         let window = if is_cross { None } else { self.window()? };
@@ -373,6 +376,10 @@ impl Model<'_> {
                 None => Ok(None),
             },
             Scale::By(scale) => Ok(Some(scale)),
+            Scale::RootOfTerms(key) => {
+                let width = self.head_dim()?.unwrap_or(1).saturating_mul(1 + self.terms(key));
+                Ok(Some(1.0 / self::root(width)))
+            }
             Scale::RootTimes(key) => match config.number(key)? {
                 Some(factor) => Ok(Some(root()? * factor)),
                 None => Ok(None),

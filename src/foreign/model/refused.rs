@@ -45,7 +45,7 @@ const REFUSED: &[(&str, Fix, &[&str])] = &[
     (
         "its scores have terms of content and relative position, each with projections of its own (disentangled attention)",
         Fix::None,
-        &["deberta", "deberta-v2", "sew-d"],
+        &["deberta", "sew-d"],
     ),
     (
         "its scores have a term of relative positions with a projection of its own",

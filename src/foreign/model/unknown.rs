@@ -125,7 +125,9 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
         let config = Config::new(&text.path, text.keys.clone());
         Some((
             family.name(),
-            Model { config, family, part, layer, has_shared: false }.settings().ok()?,
+            Model { config, family, part, layer, has_shared: false, has_bias: false }
+                .settings()
+                .ok()?,
         ))
     });
     let Some((name, settings)) = settings else {
