@@ -89,7 +89,9 @@ fn every_family_is_the_same_in_bf16() {
                 continue;
             }
             let weights = Some(cast.to_string_lossy().into_owned().into());
-            let settings = Settings { weights, ..settings(&folder, layer) };
+            let biases = folder.join(file.replace(".safetensors", ".bf16.bias.safetensors"));
+            let biases = biases.exists().then(|| biases.to_string_lossy().into_owned().into());
+            let settings = Settings { weights, attn_bias: biases, ..settings(&folder, layer) };
             let report = check(&recorded, &settings, &NameMap::default(), &Tolerances::default())
                 .unwrap_or_else(|error| panic!("{}: {error}", recorded.display()));
             if !report.is_same() {
