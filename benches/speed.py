@@ -35,7 +35,6 @@ layers = [torch.nn.Linear(d_model, d_model, bias=False) for _ in range(4)]
 drawing = time.perf_counter() - started
 
 
-@torch.no_grad()
 def trace():
     w_q, w_k, w_v, w_o = layers
     kept = {"q": w_q(x), "k": w_k(x), "v": w_v(x)}
@@ -56,22 +55,41 @@ def trace():
     return kept
 
 
+def forward():
+    with torch.no_grad():
+        return trace()
+
+
+def backward():
+    x.requires_grad_()
+    output = trace()["output"]
+    output.backward(torch.ones_like(output))
+    for leaf in (x, *(layer.weight for layer in layers)):
+        leaf.grad = None
+
+
 def seconds(do):
     started = time.perf_counter()
     do()
     return time.perf_counter() - started
 
 
-first = seconds(trace)
-warm = sorted(seconds(trace) for _ in range(int(sys.argv[2])))
-times = {"drawing": drawing, "first": first, "warm": warm[len(warm) // 2]}
+times = {"drawing": drawing}
+# What is measured first has the threads, the pages and the kernels to find.
+passes = {"forward": [(forward, "")], "backward": [(backward, "backward, ")]}
+passes["both"] = passes["forward"] + passes["backward"]
+for do, name in passes[sys.argv[3]]:
+    times[name + "first"] = seconds(do)
+    warm = sorted(seconds(do) for _ in range(int(sys.argv[2])))
+    times[name + "warm"] = warm[len(warm) // 2]
+x.requires_grad_(False)
 times["randn of 2^24"] = seconds(lambda: torch.randn(1 << 24))
-if len(sys.argv) > 3:
+if len(sys.argv) > 4:
     import orjson
     from safetensors.torch import load_file, save_file
 
-    folder = sys.argv[3]
-    kept = {"x": x, **{f"w_{n}": layer.weight.data for n, layer in zip("qkvo", layers)}, **trace()}
+    folder = sys.argv[4]
+    kept = {"x": x, **{f"w_{n}": layer.weight.data for n, layer in zip("qkvo", layers)}, **forward()}
     path = f"{folder}/torch.safetensors"
     times["save_file"] = seconds(lambda: save_file(kept, path))
     arrays = {name: tensor.numpy() for name, tensor in kept.items()}
@@ -146,11 +164,15 @@ def main():
             keep("trace, warmed", float(runs.split()[-2]))
             keep("randn of 2^24", float(drawn.split()[-2]))
             keep("mha-trace -q", process([args.bin, "-q", *flags])[0])
-            script = [sys.executable, "-c", TORCH, args.size, "1"]
-            keep("PyTorch, whole script", process(script)[0])
-            script[-1] = "10"
+            keep("mha-trace -q --backward", process([args.bin, "-q", "--backward", *flags])[0])
+            script = [sys.executable, "-c", TORCH, args.size]
+            keep("PyTorch, whole script", process([*script, "1", "forward"])[0])
+            seconds = json.loads(process([*script, "1", "backward"])[1])
+            keep("PyTorch, backward, first", seconds["backward, first"])
             # Files are many seconds of work.
-            seconds = json.loads(process([*script, folder] if args.files else script)[1])
+            files = [folder] if args.files else []
+            seconds = json.loads(process([*script, "10", "both", *files])[1])
+            seconds.pop("backward, first")
             for name, value in seconds.items():
                 keep(f"PyTorch, {name}", value)
             if not args.files:
@@ -172,6 +194,8 @@ def main():
         ("randn of 2^24", "PyTorch, randn of 2^24", 0.5),
         ("mha-trace -q", "PyTorch, first", 1.0),
         ("mha-trace -q", "PyTorch, whole script", 0.1),
+        ("mha-trace -q --backward", "PyTorch, backward, first", 1.0),
+        ("mha-trace -q --backward", "PyTorch, backward, warm", 1.0),
         ("mha-trace -q -o .safetensors", "PyTorch, save_file", 0.5),
         ("mha-trace -q -o .json", "PyTorch, orjson.dumps", 1.0),
         ("mha-trace check .json", "PyTorch, orjson.loads", 1.0),

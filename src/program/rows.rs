@@ -20,6 +20,8 @@ const PIECE: usize = 1 << 17;
 pub struct Rows<'a> {
     /// How many numbers a row of the value has.
     columns: usize,
+    /// Whether the value has an axis for these: a sum over the row has none.
+    has_axis: bool,
     make: Box<Make<'a>>,
 }
 
@@ -32,7 +34,12 @@ impl<'a> Rows<'a> {
         columns: usize,
         make: impl Fn(usize, &[f32], &mut [f32]) + Sync + 'a,
     ) -> Self {
-        Self { columns, make: Box::new(make) }
+        Self { columns, has_axis: true, make: Box::new(make) }
+    }
+
+    /// One number of each row.
+    pub(super) fn reduced(make: impl Fn(usize, &[f32], &mut [f32]) + Sync + 'a) -> Self {
+        Self { columns: 1, has_axis: false, make: Box::new(make) }
     }
 
     /// Rows of this shape, each number of the one in its place.
@@ -140,7 +147,9 @@ impl<'a, T: WithDType> Beside<'a, T> {
 /// Values that follow from each other row by row, and what the first of them is made of.
 pub(super) struct Chain<'a> {
     read: Numbers<'a, f32>,
-    /// The shape of the last value so far.
+    /// How many rows there are, by every axis but the last.
+    leading: &'a [usize],
+    /// The shape of the last value so far; nothing behind a value that has no rows of its own.
     shape: Vec<usize>,
     steps: Vec<Rows<'a>>,
 }
@@ -151,15 +160,14 @@ type Receive<'r> = dyn Fn(usize, usize, &[f32]) -> Result<()> + Sync + 'r;
 impl<'a> Chain<'a> {
     /// One that begins with a tensor; nothing where that has no rows of f32.
     pub(super) fn of(read: &'a Tensor) -> Option<Self> {
-        read.dims().last()?;
-        Some(Self { read: Numbers::of(read)?, shape: read.dims().to_vec(), steps: Vec::new() })
+        let (_, leading) = read.dims().split_last()?;
+        let shape = read.dims().to_vec();
+        Some(Self { read: Numbers::of(read)?, leading, shape, steps: Vec::new() })
     }
 
     /// Goes on with what follows row by row.
     pub(super) fn add(&mut self, rows: Rows<'a>) {
-        if let Some(columns) = self.shape.last_mut() {
-            *columns = rows.columns;
-        }
+        self.shape = if rows.has_axis { shaped(self.leading, &rows) } else { Vec::new() };
         self.steps.push(rows);
     }
 
@@ -182,8 +190,7 @@ impl<'a> Chain<'a> {
         is_kept: impl Fn(usize) -> bool,
         receive: &Receive,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { read: numbers, shape, steps } = self;
-        let leading = shape.split_last().map_or(&[][..], |(_, leading)| leading);
+        let Self { read: numbers, leading, steps, .. } = self;
         let count = leading.iter().product::<usize>();
         let columns = numbers.len() / count.max(1);
         let most = steps.iter().map(|step| step.columns).fold(columns, usize::max);
@@ -233,12 +240,18 @@ impl<'a> Chain<'a> {
         };
         done?;
 
-        let shaped = |(numbers, step): (Option<Vec<f32>>, &Rows)| {
-            let shape = [leading, &[step.columns]].concat();
+        let made = |(numbers, step): (Option<Vec<f32>>, &Rows)| {
+            let shape = shaped(leading, step);
             Ok(numbers.map(|own| Tensor::from_vec(own, shape, &Device::Cpu)).transpose()?)
         };
-        values.into_iter().zip(steps).map(shaped).collect()
+        values.into_iter().zip(steps).map(made).collect()
     }
+}
+
+/// The shape of a value with these rows.
+fn shaped(leading: &[usize], rows: &Rows) -> Vec<usize> {
+    let columns = if rows.has_axis { &[rows.columns][..] } else { &[] };
+    [leading, columns].concat()
 }
 
 /// Some rows of a chain: which they are, those that are read, and where those of each step belong that are kept.
@@ -265,6 +278,7 @@ mod tests {
     use super::*;
     use crate::Axis::{self, Batch, Head, HeadDim, Key, Query};
     use crate::operation::by_rows as alone;
+    use crate::ops::{Collect, Gradient};
     use crate::{
         Axes, EmptyRow, Fill, Given, Linear, Masking, Name, Operation, Program, Scaling, Weighting,
     };
@@ -314,6 +328,16 @@ mod tests {
             let own = alone(&Linear::WeightedSum, &[&scores, &k]).expect("f32");
             let twin = Linear::WeightedSum.value(&[&scores, &k]).expect("fits");
             assert!(apart(&own, &twin) <= rounding(keys));
+            let axes = vec![(Batch, batch), (Head, heads), (Query, queries), (Key, keys)];
+            let sum = Gradient::Collect(Collect::over_last(&Axes::new(axes)));
+            let d = scores.affine(0.3, 0.1).expect("scaled");
+            let delta = alone(&sum, &[&d, &scores]).expect("f32");
+            let twin = sum.value(&[&d, &scores]).expect("fits");
+            assert_eq!(delta.dims(), [batch, heads, queries]);
+            assert!(apart(&delta, &twin) <= rounding(keys));
+            let inputs = [&scores, &d, &delta];
+            let own = alone(&Gradient::Softmax, &inputs).expect("f32");
+            assert_eq!(bits(&own), bits(&Gradient::Softmax.value(&inputs).expect("fits")));
         }
     }
 

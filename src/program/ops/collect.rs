@@ -2,10 +2,12 @@
 
 use candle_core::Tensor;
 
+use super::loops;
 use crate::adjoint::Adjoint;
 use crate::axis::{Axes, Dim, sizes, unravel};
 use crate::misread::Misread;
 use crate::pattern::{Pattern, Place, Products, Read};
+use crate::rows::{Numbers, Rows};
 use base::error::Result;
 
 /// Some places of an axis or all, viewed as another shape and added up along some of its axes; of two inputs, their
@@ -94,6 +96,17 @@ impl Collect {
         Ok(x.reshape(sizes(&self.view))?
             .sum_keepdim(self.over.as_slice())?
             .reshape(self.shape())?)
+    }
+
+    /// The sums of products of two over all that the last axis holds.
+    pub(super) fn rows<'a>(&self, read: &[usize], others: &[&'a Tensor]) -> Option<Rows<'a>> {
+        let ([other], [.., columns]) = (others, read) else { return None };
+        let is_last = self.slice.is_none()
+            && self.over == [read.len() - 1]
+            && sizes(&self.view) == read
+            && other.dims() == read;
+        let other = Numbers::of(other).filter(|_| is_last)?;
+        Some(loops::summed_products(*columns, other))
     }
 
     pub(super) fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {

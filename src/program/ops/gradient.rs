@@ -4,6 +4,7 @@ use candle_core::{D, Tensor};
 
 use super::collect::Collect;
 use super::functions::Map;
+use super::loops;
 use super::norm::Norm;
 use super::product::{Product, beside_zeros};
 use super::relative::Relative;
@@ -13,6 +14,7 @@ use crate::misread::{Misread, read};
 use crate::operation::Operation;
 use crate::part::Part;
 use crate::pattern::{Multiplier, Pattern, Place, Products, Read};
+use crate::rows::{Numbers, Rows};
 use crate::terms::{Term, Value};
 use base::error::Result;
 
@@ -118,6 +120,19 @@ impl Operation for Gradient {
                 relative.gradient(d, &sizes(axes))?
             }
         })
+    }
+
+    fn rows<'a>(&'a self, read: &[usize], others: &[&'a Tensor]) -> Option<Rows<'a>> {
+        match (self, others) {
+            (Self::Collect(collect), _) => collect.rows(read, others),
+            (Self::Softmax, [d, delta]) => {
+                let [rows @ .., columns] = read else { return None };
+                let fits = d.dims() == read && delta.dims() == rows;
+                let both = Numbers::of(d).zip(Numbers::of(delta)).filter(|_| fits);
+                both.map(|(d, delta)| loops::softmax_gradient(*columns, d, delta))
+            }
+            _ => None,
+        }
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {

@@ -4,7 +4,7 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use pulp::{Arch, NullaryFnOnce};
 
-use crate::rows::Rows;
+use crate::rows::{Numbers, Rows};
 
 /// Softmax over rows of so many numbers. The exponentials are those of f64, rounded.
 pub(super) fn softmax<'a>(columns: usize) -> Rows<'a> {
@@ -36,6 +36,45 @@ impl NullaryFnOnce for SoftmaxRows<'_> {
             softmax_row(scores, shares);
         }
     }
+}
+
+/// P · (d − delta) over rows of so many numbers: of the scores that softmax makes weights P of.
+pub(super) fn softmax_gradient<'a>(
+    columns: usize,
+    gradients: Numbers<'a, f32>,
+    deltas: Numbers<'a, f32>,
+) -> Rows<'a> {
+    Rows::new(columns, move |first, weights, made| {
+        let gradients = gradients.get(first * columns..).unwrap_or_default().chunks(columns);
+        let deltas = deltas.get(first..).unwrap_or_default();
+        let rows = made.chunks_mut(columns).zip(weights.chunks(columns)).zip(gradients.zip(deltas));
+        for ((made, weights), (gradients, delta)) in rows {
+            for ((made, weight), gradient) in made.iter_mut().zip(weights).zip(gradients) {
+                *made = weight * (gradient - delta);
+            }
+        }
+    })
+}
+
+/// The sum of every row of so many numbers times those of another tensor, added up in f64.
+#[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
+pub(super) fn summed_products<'a>(columns: usize, others: Numbers<'a, f32>) -> Rows<'a> {
+    Rows::reduced(move |first, rows, made| {
+        let others = others.get(first * columns..).unwrap_or_default().chunks(columns);
+        for (made, (row, others)) in made.iter_mut().zip(rows.chunks(columns).zip(others)) {
+            let (lanes, rest) = row.as_chunks::<LANES>();
+            let (other_lanes, other_rest) = others.as_chunks::<LANES>();
+            let mut sums = [0.0_f64; LANES];
+            for (one, other) in lanes.iter().zip(other_lanes) {
+                for (sum, (one, other)) in sums.iter_mut().zip(one.iter().zip(other)) {
+                    *sum += f64::from(*one) * f64::from(*other);
+                }
+            }
+            let rest = rest.iter().zip(other_rest);
+            let rest: f64 = rest.map(|(one, other)| f64::from(*one) * f64::from(*other)).sum();
+            *made = (sums.iter().sum::<f64>() + rest) as f32;
+        }
+    })
 }
 
 /// exp(s − max) / Σ exp(s − max).

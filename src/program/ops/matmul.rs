@@ -1,6 +1,6 @@
 //! What is the product of two matrices, as PyTorch gives it?
 
-use candle_core::{Device, Tensor};
+use candle_core::{D, Device, Tensor};
 
 use crate::axis::Axis::{Head, HeadDim, Query};
 use crate::axis::Dim;
@@ -52,7 +52,14 @@ pub fn product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Result<Ten
     Ok(if is_short || is_single { product.affine(1.0, 0.0)? } else { product })
 }
 
-/// The same of a few small matrices of f32; nothing of others.
+/// leftᵀ · right of matrices: large ones are read where they stand.
+pub fn turned_product(left: &Tensor, right: &Tensor) -> Result<Tensor> {
+    let turned = left.transpose(D::Minus2, D::Minus1)?;
+    let is_small = left.elem_count().saturating_mul(right.dim(D::Minus1)?) <= FEW;
+    product(&if is_small { turned.contiguous()? } else { turned }, right, false)
+}
+
+/// The product of a few small matrices of f32; nothing of others.
 fn small_product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Option<Result<Tensor>> {
     let (outer, [rows, inner]) = left.dims().split_last_chunk()?;
     let (of_right, last) = right.dims().split_last_chunk::<2>()?;

@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::matmul::{expand, expanded, product};
+use super::matmul::{expand, expanded, product, turned_product};
 use crate::axis::Axis::{Key, Query};
 use crate::axis::{Axes, Dim, sizes};
 use crate::misread::{Misread, read};
@@ -62,17 +62,16 @@ impl Product {
             Self::Weight { rows, .. } => {
                 let [d, x] = read(inputs)?;
                 let [d, x] = [d.clone(), rows_of(x, *rows)?];
-                product(&d.flatten(0, 1)?.t()?.contiguous()?, &x.flatten(0, 1)?, false)?
+                turned_product(&d.flatten(0, 1)?, &x.flatten(0, 1)?)?
             }
             Self::Transposed => {
                 let [left, right] = read(inputs)?;
-                product(&left.transpose(2, 3)?.contiguous()?, right, false)?
+                turned_product(left, right)?
             }
             Self::OfHeads { axes } => {
                 let [left, right] = read(inputs)?;
                 let own = axes.first().map_or(0, |(_, rows)| *rows) / left.dim(1)?.max(1);
-                let left = left.narrow(3, 0, own)?.transpose(2, 3)?.contiguous()?;
-                product(&left, right, false)?.sum(0)?.reshape(sizes(axes))?
+                turned_product(&left.narrow(3, 0, own)?, right)?.sum(0)?.reshape(sizes(axes))?
             }
             Self::Expand { axes } => {
                 let [d, weight] = read(inputs)?;
