@@ -240,11 +240,11 @@ impl<'a> Chain<'a> {
         };
         done?;
 
-        let made = |(numbers, step): (Option<Vec<f32>>, &Rows)| {
+        let tensor = |(numbers, step): (Option<Vec<f32>>, &Rows)| {
             let shape = shaped(leading, step);
             Ok(numbers.map(|own| Tensor::from_vec(own, shape, &Device::Cpu)).transpose()?)
         };
-        values.into_iter().zip(steps).map(made).collect()
+        values.into_iter().zip(steps).map(tensor).collect()
     }
 }
 

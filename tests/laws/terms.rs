@@ -61,7 +61,6 @@ proptest! {
     #[test]
     fn the_terms_of_a_cell_sum_to_its_value(case in cases(), place in 0.0..1.0_f64, backward in any::<bool>()) {
         let mut case = case;
-        let backward = backward && case.settings.lambda_init.is_none();
         case.settings.backward = Some(backward);
         let trace = case.trace();
         for step in trace.steps().iter().filter(|step| step.axes.rank() > 0) {

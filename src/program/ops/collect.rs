@@ -1,6 +1,6 @@
 //! Sums along axes: what gradients of shared, broadcast and taken numbers are.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::loops;
 use crate::adjoint::Adjoint;
@@ -9,6 +9,14 @@ use crate::misread::Misread;
 use crate::pattern::{Pattern, Place, Products, Read};
 use crate::rows::{Numbers, Rows};
 use base::error::Result;
+
+/// The sum over these axes, which stay: added up in f64, as there may be as many numbers as tokens.
+pub(super) fn summed(x: &Tensor, over: &[usize]) -> candle_core::Result<Tensor> {
+    if over.is_empty() {
+        return Ok(x.clone());
+    }
+    x.to_dtype(DType::F64)?.sum_keepdim(over)?.to_dtype(x.dtype())
+}
 
 /// Some places of an axis or all, viewed as another shape and added up along some of its axes; of two inputs, their
 /// product.
@@ -93,9 +101,7 @@ impl Collect {
             }
             None => x,
         };
-        Ok(x.reshape(sizes(&self.view))?
-            .sum_keepdim(self.over.as_slice())?
-            .reshape(self.shape())?)
+        Ok(summed(&x.reshape(sizes(&self.view))?, &self.over)?.reshape(self.shape())?)
     }
 
     /// The sums of products of two over all that the last axis holds.

@@ -3,6 +3,10 @@
 
 use candle_core::{DType, Tensor};
 
+use super::gradient::Gradient;
+use super::pairs::OfPairs;
+use crate::adjoint::Adjoint;
+use crate::adjoint::Operand::{Gradient as Of, Input};
 use crate::axis::{Axes, Axis, Dim};
 use crate::misread::{Misread, read};
 use crate::pattern::{Multiplier, Pattern, Place, Products, Read};
@@ -169,6 +173,20 @@ impl Differential {
             Term(vec![factor("−1", -1.0), exponential([q_2, k_2], other)?]),
             Term(vec![factor("λ_init", init)]),
         ])
+    }
+
+    pub(super) fn adjoint(self, input: usize) -> Adjoint {
+        let of = |own, reads: &[_]| Adjoint::of(Gradient::Pairs(own), reads);
+        match (self, input) {
+            (Self::Weights { slip: None }, 0) => of(OfPairs::Weights, &[Of, Input(1)]),
+            (Self::Weights { slip: None }, _) => of(OfPairs::Lambda, &[Of, Input(0)]),
+            (Self::Lambda { slip: None, .. }, _) => {
+                // q₁ stands beside k₁, and q₂ beside k₂.
+                let vector = OfPairs::Vector { is_subtracted: input >= 2 };
+                of(vector, &[Of, Input(input), Input(input ^ 1)])
+            }
+            (Self::Weights { .. } | Self::Lambda { .. }, _) => Adjoint::Unknown,
+        }
     }
 
     pub(super) fn flops(self, inputs: &[&Axes], output: &Axes) -> u128 {

@@ -2,10 +2,11 @@
 
 use candle_core::{D, Tensor};
 
-use super::collect::Collect;
+use super::collect::{Collect, summed};
 use super::functions::Map;
 use super::loops;
 use super::norm::Norm;
+use super::pairs::OfPairs;
 use super::product::{Product, beside_zeros};
 use super::relative::Relative;
 use crate::adjoint::Adjoint;
@@ -63,6 +64,8 @@ pub enum Gradient {
         /// The axes of the weight.
         axes: Vec<Dim>,
     },
+    /// Of what pairs of heads are subtracted by.
+    Pairs(OfPairs),
     /// Of a table of relative positions: the sum over all pairs of a bucket. Reads d (head, query, key).
     Table {
         /// Which pairs are in which bucket.
@@ -89,7 +92,8 @@ impl Operation for Gradient {
             Self::Sinks => {
                 let [scores, sinks, delta] = read(inputs)?;
                 let share = sink_shares(scores, sinks)?;
-                share.mul(delta)?.neg()?.sum(2)?.sum(0)?
+                let rows = share.mul(delta)?.neg()?;
+                summed(&rows, &[0, 2])?.reshape(sinks.shape())?
             }
             Self::SoftCap { cap } => {
                 let [d, capped] = read(inputs)?;
@@ -113,8 +117,9 @@ impl Operation for Gradient {
                 let rank = own.rank();
                 let is_kept = |at: &usize| at + 1 == rank || (axes.len() == 2 && *at == 1);
                 let over = (0..rank).filter(|at| !is_kept(at)).collect::<Vec<_>>();
-                own.sum_keepdim(over)?.reshape(sizes(axes))?
+                summed(&own, &over)?.reshape(sizes(axes))?
             }
+            Self::Pairs(own) => own.value(inputs)?,
             Self::Table { relative, axes } => {
                 let [d] = read(inputs)?;
                 relative.gradient(d, &sizes(axes))?
@@ -139,6 +144,7 @@ impl Operation for Gradient {
         match (self, inputs) {
             (Self::Product(own), _) => own.axes(inputs),
             (Self::Collect(collect), _) => collect.axes(inputs),
+            (Self::Pairs(own), _) => own.axes(inputs),
             (Self::Back { from, before, axes }, [[b, h, t, (own, size)]]) => {
                 let made = [*b, *h, *t, (*own, before + size.checked_sub(*from).ok_or(Misread)?)];
                 if made == axes.as_slice() { Ok(axes.clone()) } else { Err(Misread) }
@@ -177,6 +183,7 @@ impl Operation for Gradient {
         Ok(match self {
             Self::Product(own) => own.formula(first, second),
             Self::Collect(collect) => collect.formula(names),
+            Self::Pairs(own) => own.formula(names)?,
             Self::Back { from, .. } => {
                 tr!("{first} from feature {from} on, behind zeros", first, from)
             }
@@ -239,6 +246,7 @@ impl Operation for Gradient {
             | Self::Gate { .. }
             | Self::Norm(_)
             | Self::NormWeight { .. }
+            | Self::Pairs(_)
             | Self::Table { .. } => Pattern::ByCell,
         }
     }
@@ -261,6 +269,7 @@ impl Operation for Gradient {
             Self::Sinks => numbers(0).saturating_mul(5),
             Self::SoftCap { .. } | Self::Gate { .. } => output.count().saturating_mul(4),
             Self::Clip { .. } | Self::Table { .. } => numbers(0),
+            Self::Pairs(_) => numbers(0).saturating_mul(2),
             Self::Norm(_) => output.count().saturating_mul(8),
             Self::NormWeight { .. } => numbers(0).saturating_mul(6),
         }

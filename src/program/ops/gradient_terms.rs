@@ -44,6 +44,7 @@ impl Gradient {
                 rows.map(term).collect()
             }
             Self::Table { relative, .. } => bucket(relative, read(inputs)?, at(cell)?),
+            Self::Pairs(own) => own.terms(inputs, cell),
             Self::Product(_)
             | Self::Collect(_)
             | Self::Back { .. }

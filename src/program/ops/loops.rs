@@ -58,7 +58,7 @@ pub(super) fn softmax_gradient<'a>(
 
 /// The sum of every row of so many numbers times those of another tensor, added up in f64.
 #[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
-pub(super) fn summed_products<'a>(columns: usize, others: Numbers<'a, f32>) -> Rows<'a> {
+pub(super) fn summed_products(columns: usize, others: Numbers<'_, f32>) -> Rows<'_> {
     Rows::reduced(move |first, rows, made| {
         let others = others.get(first * columns..).unwrap_or_default().chunks(columns);
         for (made, (row, others)) in made.iter_mut().zip(rows.chunks(columns).zip(others)) {

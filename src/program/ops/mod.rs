@@ -21,6 +21,7 @@ mod mask;
 mod matmul;
 mod norm;
 mod pairing;
+mod pairs;
 mod places;
 mod position;
 mod precision;

@@ -267,7 +267,8 @@ impl Operation for Weighting {
                 Adjoint::of(self.clone(), reads)
             }
             (Self::KeepSome(_), _) => Adjoint::on_gradient(self.clone()),
-            (Self::LogSumExp | Self::MeanOverHeads | Self::Differential(_), _) => Adjoint::Unknown,
+            (Self::Differential(own), _) => own.adjoint(input),
+            (Self::LogSumExp | Self::MeanOverHeads, _) => Adjoint::Unknown,
             (Self::ZeroEmptyRows | Self::Dropout { .. } | Self::DropoutScale { .. }, _) => {
                 Adjoint::Nothing
             }
