@@ -1,9 +1,11 @@
 """Records and checks every model of fixtures/families_specs.py as it is: none of them is to be called different.
 
-    python benches/models.py [NAME…]
+    python benches/models.py [--backward] [NAME…]
 
 Each is recorded plain, with padding on the left and on the right, and through `generate`, by its eager attention and by
-scaled_dot_product_attention; those of fixtures/images.py with images, plain and through `generate`. Their parameters are random; norms, biases and sinks are not trivial. One line a model: how
+scaled_dot_product_attention; those of fixtures/images.py with images, plain and through `generate`. With --backward each
+is called plain, and a loss of all that it gives is run back: the gradients of outputs, heads, queries, keys, values and
+inputs are checked, too. Their parameters are random; norms, biases and sinks are not trivial. One line a model: how
 many calls were the same, how many of those as the core alone, and all that was different or refused.
 """
 
@@ -78,24 +80,35 @@ def with_images(name, attention):
     return model, {"plain": lambda m: m(**inputs), "generate": lambda m: m.generate(**inputs, **more)}
 
 
-def checked(name, attention):
+def loss_of(output):
+    """A number that depends on every number that a model gives."""
+    if torch.is_tensor(output):
+        is_of_graph = output.is_floating_point() and output.requires_grad
+        return (output.float() * torch.randn(output.shape)).mean() if is_of_graph else 0
+    parts = output.values() if hasattr(output, "values") else output if isinstance(output, (list, tuple)) else ()
+    return sum(map(loss_of, parts))
+
+
+def checked(name, attention, backward=False):
     if name in IMAGES:
-        return count(name, attention, *with_images(name, attention), {})
+        return count(name, attention, *with_images(name, attention), {}, backward)
     spec = SPECS[name]
     if spec.get("attention", attention) != attention:
         return
     if not getattr(class_of(spec["cls"]), f"_supports_{attention}", True):
         return
     model = made(name, attention)
-    count(name, attention, model, ways(spec, model), SETTINGS.get((name, attention), {}))
+    count(name, attention, model, ways(spec, model), SETTINGS.get((name, attention), {}), backward)
 
 
-def count(name, attention, model, calls, settings):
+def count(name, attention, model, calls, settings, backward):
     counts, told = {"same": 0, "core": 0, "refused": 0, "different": 0}, []
-    for way, call in calls.items():
-        with mha_trace.record(model) as run, torch.no_grad():
+    for way, call in [("plain", calls["plain"])] if backward else calls.items():
+        with mha_trace.record(model, backward=backward) as run, torch.set_grad_enabled(backward):
             try:
-                call(model)
+                output = call(model)
+                if backward:
+                    loss_of(output).backward()
             except Exception as error:  # a model that cannot be called so
                 told.append(f"{way}: not called: {type(error).__name__}")
                 continue
@@ -109,7 +122,7 @@ def count(name, attention, model, calls, settings):
         print(f"    {line}", file=sys.stderr, flush=True)
 
 
-def main(names):
+def main(names, backward):
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}\n")
@@ -118,8 +131,9 @@ def main(names):
     for name in names or [*SPECS, *IMAGES]:
         for attention in ("eager", "sdpa"):
             with contextlib.suppress(NotImplementedError, ValueError):
-                checked(name, attention)
+                checked(name, attention, backward)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    words = [word for word in sys.argv[1:] if word != "--backward"]
+    main(words, backward=len(words) < len(sys.argv) - 1)

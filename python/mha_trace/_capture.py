@@ -6,12 +6,13 @@ import functools
 import inspect
 import sys
 import threading
-from collections import Counter
-from collections.abc import Mapping
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from ._backward import keep_gradient, own_tensors
 from ._binary import Error
 from ._call import Call
 from ._functions import attention_call, bound_names, joined_call, kept, module_call, sdpa_call, unseen_call
@@ -39,6 +40,32 @@ class Frame:
     packed: Any = None
     given: dict[str, Any] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
+    has_backward: bool = False
+    gradients: dict[str, Any] = field(default_factory=dict)
+    # What ends the keeping of each.
+    ends: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def take(self, name: str, tensor: Any) -> None:
+        """Keeps a tensor, and its gradient if that is asked for."""
+        self.kept[name] = kept(tensor)
+        self.follow(name, tensor)
+
+    def follow(self, name: str, tensor: Any) -> None:
+        """Keeps the gradient of a tensor, if that is asked for."""
+        if self.has_backward:
+            self.ends[name] = keep_gradient(self.gradients, name, tensor)
+
+    def gave(self, result: Any) -> None:
+        """Leaves out the gradients of its inputs where it gave another thing than its projection: these go through a
+        residual and a norm, too."""
+        first, output = result[0] if isinstance(result, tuple) and result else result, self.kept.get("output")
+        is_other = getattr(first, "shape", None) == getattr(output, "shape", ()) and not (kept(first) == output).all()
+        self.leave_out(("x", "memory") if is_other else ())
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Keeps no gradients of these."""
+        for name in names:
+            self.ends.get(name, lambda: None)()
 
     def keep(self, role: str, args: tuple[Any, ...], result: Any) -> None:
         """Keeps what a module inside of a block gave, heads in the documented order. A projection may be used once more
@@ -59,22 +86,32 @@ class Frame:
             role, copy = TOKENS_FIRST[role], copy.transpose(1, 2)
         if copy is not None:
             self.kept[role] = copy
+            if copy.shape == result.shape:
+                self.follow(role, result)
         if role == "output" and args and hasattr(args[0], "detach"):
-            self.kept["concat"] = kept(args[0])
+            self.take("concat", args[0])
 
 
 class Capture:
     """Watches modules, and keeps the calls of attention in them."""
 
     def __init__(
-        self, modules: Mapping[str, Any], blocks: Mapping[str, str], roles: Mapping[int, str], parameters: Parameters
+        self,
+        modules: Mapping[str, Any],
+        blocks: Mapping[str, str],
+        roles: Mapping[int, str],
+        parameters: Parameters,
+        has_backward: bool = False,
     ) -> None:
+        self.has_backward = has_backward
         self.modules, self.blocks, self.roles, self.parameters = modules, blocks, roles, parameters
         self.projecting = set(blocks.values())
         self.calls: list[Call] = []
         self.left_out: dict[str, str] = {}
         self.has_run = False
         self._counts: Counter[str] = Counter()
+        # The first call of the keys that stand at a place in memory.
+        self._keys: dict[int, Call] = {}
         self._local = threading.local()
         self._positions: Any = None
         # Whether whoever called the model said the positions; generate says them of itself.
@@ -91,7 +128,7 @@ class Capture:
     def forget(self) -> None:
         """Lets go of the model."""
         self.parameters.forget()
-        self.modules = {}
+        self.modules, self._keys = {}, {}
 
     # ---- what is watched, and put back
 
@@ -131,12 +168,15 @@ class Capture:
             if _in_backward():  # recomputed by checkpointing, and seen already
                 return original(*args, **kwargs)
             self.has_run = True
+            if self.has_backward and takes_inputs:
+                args, kwargs = own_tensors(args, kwargs, each=False)
             arguments = bound(original, args, kwargs) if is_block or takes_inputs else {}
-            frame = Frame(path, module, arguments, is_block)
+            frame = Frame(path, module, arguments, is_block, has_backward=self.has_backward)
             if takes_inputs:
                 block = frame if is_block else self._block()
                 if block is not None:
-                    block.kept.update(inputs(frame.module, frame.arguments))
+                    for name, tensor in inputs(frame.module, frame.arguments).items():
+                        block.take(name, tensor)
             self.stack.append(frame)
             try:
                 result = original(*args, **kwargs)
@@ -206,6 +246,8 @@ class Capture:
             frame = self._frame_of(module)
             if frame is None or _in_backward():
                 return function(module, *inputs, **more)
+            if self.has_backward:
+                inputs, more = own_tensors(inputs, more, each=True)
             result = self._quietly(lambda: function(module, *inputs, **more))
             # What a function calls its first arguments is its own affair.
             arguments = {**bound(function, (module, *inputs), more), **dict(zip(ARGUMENTS, inputs))}
@@ -226,6 +268,8 @@ class Capture:
             is_seen = frame is None or self._local.is_inside or isinstance_named(frame.module, "MultiheadAttention")
             if frame is None or is_seen or _in_backward():
                 return original(*args, **kwargs)
+            if self.has_backward:
+                args, kwargs = own_tensors(args, kwargs, each=read is sdpa_call)
             result = self._quietly(lambda: original(*args, **kwargs))
             arguments = dict(zip(signature, args), **kwargs)
             self._add(frame, name, lambda: read(arguments, result))
@@ -263,8 +307,21 @@ class Capture:
         except Exception as error:
             said = str(error) if isinstance(error, Error) else f"error: {name} cannot be read: {error!r}"
             call = Call("", None, 0, name, {}, problem=said)
+        call.has_backward = self.has_backward
+        if self.has_backward:
+            self._follow(call)
+        call.live = {}
         frame.calls.append(self._named(frame, call))
         self.calls.append(call)
+
+    def _follow(self, call: Call) -> None:
+        """Keeps the gradients of what an attention function got and gave."""
+        for name, (tensor, change) in call.live.items():
+            keep_gradient(call.gradients, name, tensor, change)
+        if "k_heads" in call.live:
+            place = call.live["k_heads"][0].untyped_storage().data_ptr()
+            first = self._keys.setdefault(place, call)
+            first.lends = first.lends or first.path != call.path
 
     def _named(self, frame: Frame, call: Call) -> Call:
         call.path = call.prefix = frame.path
@@ -305,6 +362,7 @@ class Capture:
                 block.given.setdefault(role, next(iter(args), None))
         if not frame.is_block:
             return
+        frame.gave(result)
         if isinstance_named(frame.module, "MultiheadAttention"):
             name = "nn.MultiheadAttention"
             self._add(frame, name, lambda: module_call(frame.module, frame.arguments, result))
@@ -319,12 +377,15 @@ class Capture:
                 frame.kept.update({name: heads for name, heads in turned.items() if heads is not None})
             self._add(frame, UNSEEN, lambda: unseen_call(frame.arguments, layer_of(frame.path, frame.module)))
         if len(frame.calls) == 1:
-            frame.kept.update(apart(frame.given))
+            of_projections = apart(frame.given)
+            frame.leave_out(of_projections)
+            frame.kept.update(of_projections)
             frame.kept.update(in_rows(frame.kept))
         frame.given.clear()
         for call in frame.calls if len(frame.calls) == 1 else []:
             # What the function itself gave comes first.
             call.tensors = {**frame.kept, **call.tensors}
+            call.gradients = ChainMap(call.gradients, frame.gradients)
             call.is_borrowed = "memory" not in frame.kept and _borrows(frame)
             if "output" in call.tensors:
                 call.parameters = call.parameters or self.parameters.of(frame.path)

@@ -6,6 +6,7 @@ from typing import Any, Callable
 
 from . import _flex
 from ._arrays import Array, as_array, is_array
+from ._backward import keep_gradient, needs_gradient, own_tensors
 from ._binary import Error
 from ._call import Call
 from ._capture import bound
@@ -29,7 +30,8 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     what gives the numbers. Of the others ``attn_mask`` (true where a query attends, or floats to add), ``scale``,
     ``softcap``, ``is_causal`` and ``sinks`` are kept, and FlexAttention's ``score_mod`` and ``block_mask`` as the bias,
     the soft cap and the mask that they are. It gives the heads' outputs, alone or first in a tuple; what it
-    gave is ``run.result``.
+    gave is ``run.result``. Where q, k or v require gradients, those that a backward pass through ``run.result`` gives
+    are kept and checked, too.
 
     >>> import mha_trace, torch
     >>> q, k, v = torch.randn(3, 2, 3, 5, 8)
@@ -48,13 +50,21 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
             continue
         tensors[ours] = _copy(value) if is_array(value) else as_array(float(value), name)
     tensors.update(_of_places({**kwargs, **named}, *inputs[:2]))
+    gradients: dict[str, Any] = {}
+    if any(map(needs_gradient, inputs)):
+        args, kwargs = own_tensors(args, kwargs, each=True)
+        named = bound(function, args, kwargs)
+        inputs = [*args[:3], *list(named.values())[len(args) : 3]]
+        for name, value in zip(("q", "k", "v"), inputs):
+            keep_gradient(gradients, name, value)
     result = function(*args, **kwargs)
     out = result[0] if isinstance(result, (tuple, list)) else result
     name = getattr(function, "__name__", type(function).__name__)
     if not is_array(out):
         raise Error(f"error: {name} gave {type(out).__name__}\nhelp: it is to give the heads' outputs, alone or first")
     tensors["out"] = _copy(out)
-    return Run([Call(name, None, 0, name, tensors)], result=result)
+    keep_gradient(gradients, "out", out)
+    return Run([Call(name, None, 0, name, tensors, gradients=gradients)], result=result)
 
 
 def _of_places(arguments: dict[str, Any], query: Any, key: Any) -> dict[str, Array]:

@@ -36,14 +36,20 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     """
     query, key, value = (kept(arguments[one]) for one in ("query", "key", "value"))
     tensors: dict[str, Any] = {"q_heads": query, "k_heads": key, "v_heads": value}
+    of_item = (lambda gradient: gradient[None]) if query.dim() == 3 else None
+    live = {f"{one[0]}_heads": (arguments[one], of_item) for one in ("query", "key", "value")}
     if module is None:
         mask, is_causal, scale = (arguments.get(one) for one in ("attn_mask", "is_causal", "scale"))
         out, weights, dropout = result, None, arguments.get("dropout_p")
+        live["head_outputs"] = (out, of_item)
     else:
         mask, scale = arguments.get("attention_mask"), arguments.get("scaling")
         out, weights = result if isinstance(result, tuple) else (result, None)
+        given = out
         if out.dim() == 3:  # the heads side by side, which their models take, too
             out = out.reshape(*out.shape[:2], query.shape[1], -1)
+        shape = out.shape
+        live["head_outputs"] = (given, lambda gradient: gradient.reshape(shape).transpose(1, 2))
         out, dropout = out.transpose(1, 2), arguments.get("dropout")
         said = arguments.get("is_causal")
         said = getattr(module, "is_causal", True) if said is None else said
@@ -69,8 +75,9 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
         tensors["sinks"] = kept(arguments["s_aux"]).flatten()
     if hasattr(weights, "detach") and not ("sinks" in tensors and _sum_to_one(weights)):
         tensors["weights"] = kept(weights)
+        live["weights"] = (weights, None)
     tensors["head_outputs"] = kept(out)
-    return Call("", None, 0, name, tensors, dropout=float(dropout or 0))
+    return Call("", None, 0, name, tensors, dropout=float(dropout or 0), live=live)
 
 
 def _mask(mask: Any, bias: Any, query: Any, key: Any) -> Any:
@@ -127,11 +134,17 @@ def _torch_call(name: str, arguments: dict[str, Any], result: Any, batch_first: 
 
     x, memory, value = (batched(arguments[one]) for one in ("query", "key", "value"))
     tensors = {"x": x, "output": batched(output)}
+    live = {"output": (output, batched)}
+    if arguments["key"] is arguments["query"] or not torch.equal(memory, x):
+        live["x"] = (arguments["query"], batched)
     is_apart = not torch.equal(memory, value)
     if is_apart or not torch.equal(memory, x):
         tensors["memory"] = memory
     if is_apart:
         tensors["memory_v"] = value
+        live["memory_v"] = (arguments["value"], batched)
+    if "memory" in tensors and (is_apart or arguments["key"] is arguments["value"]):
+        live["memory"] = (arguments["key"], batched)
     settings = {"heads": str(heads), "mask": "none", "mask-fill": "-inf"}
     if arguments.get("add_zero_attn"):
         settings["add-zero-attn"] = ""
@@ -152,7 +165,7 @@ def _torch_call(name: str, arguments: dict[str, Any], result: Any, batch_first: 
         if is_mean:
             settings["mean-weights"] = ""
     dropout = arguments["dropout_p"] if arguments.get("training") else 0.0
-    return Call("", None, 0, name, tensors, settings=settings, dropout=dropout)
+    return Call("", None, 0, name, tensors, settings=settings, dropout=dropout, live=live)
 
 
 def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from ._binary import Error
-from ._commands import check
 from ._function import record_function
 from ._report import Report
 
@@ -39,8 +38,7 @@ def check_gradients(
             "help: give a gradient of that shape"
         )
     out.backward(d_out)
-    gradients = {f"d{name}": leaf.grad for name, leaf in zip("qkv", leaves)}
-    missing = [name for name, gradient in gradients.items() if gradient is None]
+    missing = [f"d{name}" for name in "qkv" if name not in run[0].gradients]
     if missing:
         raise Error(f"error: the backward pass gives no {', '.join(missing)}\nhelp: return a gradient of q, k and v")
-    return check({**run[0].tensors, "do": d_out, **gradients}, **(settings or {}))
+    return run.check(**(settings or {}))

@@ -41,8 +41,8 @@ def inputs(module: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     x = arguments.get("hidden_states", next(iter(arguments.values()), None))
     if hasattr(x, "detach"):
-        found["x"] = kept(x)
+        found["x"] = x
     memory = next((arguments[name] for name in MEMORY if hasattr(arguments.get(name), "detach")), None)
     if memory is not None:
-        found["memory"] = kept(memory)
+        found["memory"] = memory
     return found

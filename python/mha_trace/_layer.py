@@ -39,6 +39,8 @@ SEEN = (
 PAIRED = ("bailing_hybrid",)
 # Where a run begins.
 INPUTS = ("x", "memory", "memory_v")
+# Steps whose turned features models with latents may have in another order.
+TURNED = {"q_rot", "q_scaled", "k_joined", "k_cached"}
 # What happens to keys in front of the cache, in order.
 KEYS = ("k_heads", "k_norm", "k_clipped", "k_rot", "k_rot_norm")
 # What is given with an axis of queries, and follows from the input and the settings.
@@ -65,19 +67,34 @@ def layer(call: Seen, folder: Path, family: str | None = None) -> tuple[dict[str
     arrays = {step["name"]: given[step["name"]] for step in about["steps"] if _is_given(step)}
     if about["config"].pop("queries", None):
         arrays.pop("mask", None)  # of the last query alone; it follows from the settings
-    seen = _seen(call, given, about)
-    for name in {"q_rot", "q_scaled", "k_joined", "k_cached"} & set(seen):
+    seen, sources = _seen(call, given, about)
+    for name in TURNED & set(seen):
         seen[name] = _in_pairs(call, seen[name])
     if "output" not in seen:
         raise Error("error: the output of the layer was not seen")
     scale = seen.pop("scale", None)
     arrays.update(seen)
+    gradients = _gradients(call, arrays, sources)
     # They were in files that are gone, and are in this one.
     for key in ("x", "weights", "prefix", "memory", "memory_v", "past", "attn_mask", "attn_mask_true", "attn_bias"):
         about["config"].pop(key, None)
     about["steps"] = [step for step in about["steps"] if step["name"] in arrays]
     kept = {step["name"]: arrays[step["name"]] for step in about["steps"]}
+    if gradients:
+        about["config"]["backward"] = True
+        about["steps"] += [{"name": name} for name in gradients]
+        kept.update(gradients)
     return {**kept, **_beside(call, scale, about)}, about
+
+
+def _gradients(call: Seen, arrays: dict[str, Array], sources: dict[str, str]) -> dict[str, Array]:
+    """The gradients of what was recorded, by the names of the steps; nothing where none came back to the output."""
+    if "output" not in call.gradients:
+        return {}
+    lent = ("x", "memory", "k", "v") if call.lends else ()
+    found = {name: call.gradients.get(sources.get(name, name)) for name in arrays if name not in lent}
+    fits = {f"d_{name}": own for name, own in found.items() if own is not None and own.shape == arrays[name].shape}
+    return {name: _in_pairs(call, own) if name[2:] in TURNED else own for name, own in fits.items()}
 
 
 def _beside(call: Seen, scale: Array | None, about: dict[str, Any]) -> dict[str, Array]:
@@ -318,8 +335,9 @@ def _filled(call: Seen, keys: Array) -> int:
     return int(np.flatnonzero(~empty).max(initial=-1)) + 1
 
 
-def _seen(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> dict[str, Array]:
-    """What was recorded, as the steps of the run have it."""
+def _seen(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> tuple[dict[str, Array], dict[str, str]]:
+    """What was recorded, as the steps of the run have it, and what the call knows it as where that has another name."""
+    sources: dict[str, str] = {}
     tokens = call.tensors["x"].shape[1]
     shapes = {
         step["name"]: tuple(
@@ -342,6 +360,7 @@ def _seen(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> dict[st
         behind = steps[steps.index("head_outputs") + 1 : steps.index("output")]
         fits = [name for name in behind if shapes[name] == joined.shape]
         found.update(dict.fromkeys(fits[-1:], joined))
+        sources.update(dict.fromkeys(fits[-1:], "concat"))
     before = steps[: steps.index("scores_raw")] if "scores_raw" in steps else []
     got: dict[str, Array] = {}
     for short in "qkv":
@@ -355,9 +374,10 @@ def _seen(call: Seen, given: dict[str, Array], about: dict[str, Any]) -> dict[st
     for name, array in got.items():
         if name.startswith("v_") or (made_scale and not in_front):
             found[name] = array
+            sources[name] = f"{name[0]}_heads"
     if made_scale and not in_front:
         found["scale"] = call.tensors["scale"]
-    return found
+    return found, sources
 
 
 def _is_times(factor: float, seen: Array, own: Array) -> bool:

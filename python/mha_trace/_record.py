@@ -18,7 +18,7 @@ from ._run import Run
 
 class record:  # noqa: N801 - it is used as a function, and is a context manager
     """Records the attention that runs in a model: its layers' inputs, outputs, projections, and what the attention
-    function got and gave.
+    function got and gave. With ``backward`` their gradients are kept while ``loss.backward()`` runs, and checked.
 
     ``layers`` (or ``layer``) picks layers by number, one or several, ``prefix`` modules by the start of their path;
     without either all attention is recorded. ``attention`` says by which class or name modules are attention that are
@@ -42,14 +42,15 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         layer: int | None = None,
         prefix: str = "",
         attention: str = "",
+        backward: bool = False,
         **others: Any,
     ) -> None:
         if not hasattr(model, "named_modules"):
             raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
         for name in others:
             raise Error(
-                f"error: record has no setting {name}: it takes layers, prefix and attention, and keeps all heads and "
-                "items\n"
+                f"error: record has no setting {name}: it takes layers, prefix, attention and backward, and keeps all "
+                "heads and items\n"
                 "help: take a part from what was recorded: run[0]['head_outputs'][:, 2] is of head 2"
             )
         if not isinstance(prefix, str):
@@ -68,7 +69,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
             raise Error(f"error: no module of the model is called {attention}, by its class or the end of its path")
         self._alike = [] if attention else alike(asked)
         found = {id(part): role for path in around for _, part, role in roles(path, asked[path])}
-        self._capture = Capture(self._modules, around, found, Parameters(model))
+        self._capture = Capture(self._modules, around, found, Parameters(model), bool(backward))
         self._watched = {path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)}
 
     def _check(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,10 +57,17 @@ class Seen:
     lacks: dict[str, list[int]] = field(default_factory=dict, repr=False)
     dropout: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    # The gradients of tensors, by their names, where they were asked for and a backward pass came through.
+    gradients: MutableMapping[str, Any] = field(default_factory=dict, repr=False)
+    has_backward: bool = False
+    # Tensors of the graph whose gradients are these, and what makes the documented order of axes of them.
+    live: dict[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     problem: str = ""
     # Whether its keys came from elsewhere: it made its queries, and neither of its inputs went through its projection
     # of keys.
     is_borrowed: bool = False
+    # Whether other layers read its keys, so that more comes back to them than it gives.
+    lends: bool = False
 
     @property
     def name(self) -> str:
@@ -109,9 +116,15 @@ class Seen:
             found = {name: as_array(tensor, name) for name, tensor in self.tensors.items()}
         else:
             found = {name: as_array(self.tensors[name], name) for name in CORE if name in self.tensors}
+        end = "head_outputs" if "q_heads" in found else "out"
+        if end in self.gradients:
+            own = {f"d_{name}": self.gradients[name] for name in list(found) if name in self.gradients}
+            found.update(own)
         if "q_heads" in found and "scale" in found:
-            widths = {name: found[name].shape[-1] for name in ("q_heads", "k_heads", "v_heads", "head_outputs")}
-            for name, width in widths.items():
-                more = [(0, 0)] * 3 + [(0, max(widths.values()) - width)]
+            heads = ("q_heads", "k_heads", "v_heads", "head_outputs")
+            most = max(found[name].shape[-1] for name in heads)
+            padded = [own for head in heads for own in (head, f"d_{head}") if own in found]
+            for name in padded:
+                more = [(0, 0)] * 3 + [(0, most - found[name].shape[-1])]
                 found[name] = found[name].map(lambda a, more=more: np.pad(a, more))
         return found

@@ -51,6 +51,13 @@ def test_kernel_against_sdpa(tmp_path):
 
 
 @pytest.mark.torch
+def test_custom_backward(tmp_path):
+    wrong, right = run([EXAMPLES / "custom_backward.py"], tmp_path).split("-- mended\n")
+    assert "known mistake gradient-scale-missing, at d_k_heads" in wrong
+    assert ": same, 4 steps compared" in right
+
+
+@pytest.mark.torch
 def test_the_pytest_file(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_PLUGINS", "mha_trace.pytest_plugin")

@@ -503,3 +503,55 @@ def test_added_keys_and_values_of_their_own(batch_first, bias_kv, zero_attn):
     report = run.check()
     assert report.same, str(report)
     assert {step.name for step in run[0].check().steps} == {"weights", "output"}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "bart", "bloom"])
+def test_both_passes_are_checked_and_the_model_gets_the_same_gradients(family, attention):
+    model = build(family, None if family == "bloom" else attention)
+
+    def gradients():
+        model.zero_grad()
+        model(**inputs(family))[0].square().mean().backward()
+        return {name: own.grad.clone() for name, own in model.named_parameters() if own.grad is not None}
+
+    plain = gradients()
+    with mha_trace.record(model, backward=True) as run:
+        recorded = gradients()
+    # Sums over the readers of a tensor may be made in another order.
+    torch.testing.assert_close(recorded, plain)
+    assert run.check().same
+    for call in run:
+        if "x" in call.gradients:
+            # However small they are: the loss is a mean.
+            call.gradients["x"] = call.gradients["x"].map(lambda numbers: numbers * 2)
+            assert call.check().first_divergence == "d_x"
+
+
+def test_a_wrong_gradient_of_a_layer_is_found():
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    with mha_trace.record(attention, backward=True) as run:
+        attention(x, x, x)[0].square().sum().backward()
+    assert run.check().same
+    run[0].gradients["x"] = run[0].gradients["x"].map(lambda numbers: numbers * 2)
+    assert run.check().first_divergence == "d_x"
+
+
+def test_a_function_of_tensors_with_gradients_is_checked_both_ways():
+    q, k, v = (torch.randn(2, 3, 5, 8, requires_grad=True) for _ in range(3))
+    run = mha_trace.record_function(F.scaled_dot_product_attention, q, k, v, is_causal=True)
+    run.result.square().sum().backward()
+    report = run.check()
+    assert report.same
+    assert "d_q_heads" in str(report)
+    assert torch.equal(q.grad, torch.as_tensor(run[0].gradients["q"].numpy()))
+
+
+def test_a_backward_pass_that_did_not_run_is_said():
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    with mha_trace.record(attention, backward=True) as run:
+        attention(x, x, x)
+    with pytest.raises(mha_trace.Error, match="no gradient came back"):
+        run.check()
