@@ -4,6 +4,7 @@ pip install torch numpy safetensors transformers
 cargo build --release
 python benches/pytorch.py startup
 python benches/pytorch.py accuracy --runs 200
+python benches/pytorch.py gradients --runs 100
 python benches/pytorch.py noise --runs 500
 python benches/pytorch.py unexplained --runs 200
 
@@ -133,14 +134,48 @@ def accuracy(binary, runs, seed):
     print(f"mha-trace / PyTorch, worst of all runs: {worst:.2f}")
 
 
+def gradients(binary, runs, seed):
+    """The backward pass: how far every gradient is from that of an f64 run, in f32 here and by autograd."""
+    from attention import resolve
+    from backward import gradients as of_autograd
+    from safetensors.torch import load_file
+
+    rng = random.Random(seed)
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.safetensors"
+
+        def trace(settings):
+            flags = [flag(name, value, path.parent) for name, value in settings.items()]
+            subprocess.run([binary, "-q", "-o", path, "--backward", "--d-output", "randn", *flags], check=True)
+            return load_file(path)
+
+        for _ in range(runs):
+            settings = random_settings(rng)
+            settings.pop("past", None)
+            single, double = trace(settings), trace(settings | {"dtype": "f64"})
+            for name, own in of_autograd(resolve(settings), path.parent).items():
+                exact = double.get(name)
+                # Scores do not change with a bias of all keys: its gradient is 0, and what is left are roundings.
+                if exact is None or name in ("d_output", "d_b_k") or not exact.isfinite().all():
+                    continue
+                size = exact.abs().max().item() or 1
+                ours.append((single[name].double() - exact).abs().max().item() / size)
+                theirs.append((own.double() - exact).abs().max().item() / size)
+
+    print(f"largest |f32 - f64| of a gradient for each unit that it is large, {runs} runs, {len(ours)} gradients")
+    for name, errors in ("mha-trace", ours), ("PyTorch", theirs):
+        print(f"{name:<10} worst {max(errors):.3e}   median {statistics.median(errors):.3e}")
+    print(f"mha-trace / PyTorch, of the worst gradients: {max(ours) / max(theirs):.2f}")
+    print(f"mha-trace / PyTorch, of the medians: {statistics.median(ours) / statistics.median(theirs):.2f}")
+
+
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    runs = {"startup": 20, "accuracy": 200, "noise": 500, "unexplained": 200}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    runs = {"startup": 20, "accuracy": 200, "gradients": 100, "noise": 500, "unexplained": 200}
     parser.add_argument("what", choices=runs)
     parser.add_argument("--bin", default="target/release/mha-trace")
-    parser.add_argument("--runs", type=int, help="default 20, 200, 500, 200")
+    parser.add_argument("--runs", type=int, help="default 20, 200, 100, 500, 200")
     parser.add_argument("--seed", type=int, default=0, help="of all but startup")
     judged = parser.add_argument_group("noise and unexplained")
     judged.add_argument("--only", type=int, metavar="N", help="run N alone")
@@ -152,6 +187,8 @@ def main():
         startup(args.bin, args.runs)
     elif args.what == "accuracy":
         accuracy(args.bin, args.runs, args.seed)
+    elif args.what == "gradients":
+        gradients(args.bin, args.runs, args.seed)
     else:
         import check_runs
 
