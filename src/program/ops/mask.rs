@@ -49,7 +49,7 @@ impl Masking {
     }
 
     /// Why a cell of a mask is true; nothing where it is not, or where the operation only hands on what others say.
-    pub(crate) fn reason(&self, cell: &[usize]) -> Option<Reason> {
+    pub fn reason(&self, cell: &[usize]) -> Option<Reason> {
         let ([.., query, key], item) = (cell, cell.first()?) else { return None };
         self.mask()?.reason(*item, *query, *key)
     }

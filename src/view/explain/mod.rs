@@ -10,5 +10,6 @@ mod working;
 
 pub use asked::Asked;
 pub use cell::{explanation, explanation_json};
+pub use reason::words;
 pub use step::{step_json, step_page};
 pub(super) use working::{dropped, masked, moved};

@@ -16,7 +16,7 @@ use check::catalogue::find;
 use check::{Checked, Compared, Finding, Report, Status, StepReport};
 use config::Settings;
 use file::{Entry, Record};
-use program::Step;
+use program::{Name, Step};
 use run::{Run, Sources};
 
 /// The page of a checked file: what was recorded beside what was recomputed from it.
@@ -87,7 +87,13 @@ fn page(
 ) -> Result<String> {
     for found in &report.steps {
         let Some(step) = steps.iter_mut().find(|step| step.name == found.name) else { continue };
-        step.badge = Some(badge(found));
+        let name = badge(found);
+        let cause = unrecorded(report, found);
+        let told = cause.map_or_else(
+            || texts::badge(name).to_owned(),
+            |step| texts::badge_because(step.as_str()),
+        );
+        step.badge = Some((name, told));
         step.worst = found.comparison.as_ref().map(|comparison| comparison.worst.clone());
     }
     let told =
@@ -109,7 +115,10 @@ fn page(
     let mistakes = findings.flat_map(|finding| {
         [Some(finding), finding.with.as_deref()].into_iter().flatten().filter_map(mistake)
     });
-    let found = Found { lines, mistakes: mistakes.collect(), first };
+    let mistakes: Vec<Mistake> = mistakes.collect();
+    // What the mistakes say already.
+    lines.retain(|line| !mistakes.iter().any(|mistake| line.ends_with(&mistake.summary)));
+    let found = Found { lines, mistakes, first };
     let sides = vec![sides.0.to_owned(), sides.1.to_owned()];
     Sheet { title, facts, found: Some(found), sides, steps }.html(spell)
 }
@@ -126,6 +135,15 @@ fn badge(step: &StepReport) -> &'static str {
     }
 }
 
+/// The step that a wrong one is wrong because of, where that was not recorded.
+fn unrecorded(report: &Report, found: &StepReport) -> Option<Name> {
+    let is_first = report.first_divergence().is_some_and(|first| first.name == found.name);
+    let finding = report.diagnosis.iter().flat_map(|diagnosis| &diagnosis.findings).next()?;
+    let is_recorded = report.steps.iter().any(|step| step.step == Some(finding.step));
+    (found.status == Status::Differs && is_first && !is_recorded && !finding.is_rounding())
+        .then_some(finding.step)
+}
+
 /// The code of a mistake that has a name: of its ways the one that was found.
 fn mistake(finding: &Finding) -> Option<Mistake> {
     let known = finding.is_known().then(|| find(finding.id).ok()).flatten()?;
@@ -133,6 +151,7 @@ fn mistake(finding: &Finding) -> Option<Mistake> {
     let way = known.ways.iter().find(is_it).or(known.ways.first())?;
     Some(Mistake {
         id: known.id,
+        step: finding.step.to_string(),
         summary: finding.summary.clone(),
         silent: lang::text(known.silent),
         wrong: lang::text(way.wrong),

@@ -3,8 +3,8 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::address::address;
-use super::flow::flow;
-use super::math::equation;
+use super::flow::{Drawn, HEIGHT, WIDTH, placed};
+use super::math::{equation, prose};
 use super::sheet::StepSheet;
 use super::texts;
 use base::error::shown;
@@ -37,6 +37,8 @@ pub struct Found {
 /// A mistake that has a name.
 pub struct Mistake {
     pub id: &'static str,
+    /// Where it is made.
+    pub step: String,
     pub summary: String,
     pub silent: &'static str,
     pub wrong: &'static str,
@@ -67,20 +69,14 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                     @if let Some(notice) = notice { p class="notice" { (notice) } }
                     noscript { p class="notice" { (text(texts::NO_SCRIPT)) } }
                     @if let Some(found) = &sheet.found { (verdict(found)) }
-                    @if sheet.steps.iter().any(|step| step.is_story) {
-                        details class="flow-box" {
-                            summary { (text(texts::FLOW)) }
-                            div class="scroll" tabindex="0" role="group" aria-label=(text(texts::FLOW)) { (flow(&sheet.steps)) }
-                        }
-                    }
                 }
-                div class="columns" {
-                    nav aria-label=(text(texts::STEPS)) { (list(&sheet.steps)) }
-                    main id="main" tabindex="-1" {
-                        (controls(sheet))
-                        @for (at, step) in sheet.steps.iter().enumerate() { (about(at, step)) }
-                        p id="said" role="status" {}
-                        div id="view" {}
+                nav aria-label=(text(texts::STEPS)) { (list(&sheet.steps)) }
+                main id="main" tabindex="-1" {
+                    (controls(sheet))
+                    @for (at, step) in sheet.steps.iter().enumerate() { (about(at, step)) }
+                    p id="said" role="status" {}
+                    div id="view" {}
+                    div class="aside" {
                         section id="how" aria-labelledby="how-title" {
                             h3 id="how-title" class="hint" { (text(texts::HINT)) }
                         }
@@ -103,51 +99,64 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
     }
 }
 
+/// What was found: the mistakes with their lines of code, then the numbers.
 fn verdict(found: &Found) -> Markup {
     html! {
         section class="found" aria-labelledby="found-title" {
-            h2 id="found-title" { (text(texts::FOUND)) }
-            @for line in &found.lines { p class="line" { (line) } }
-            @if let Some((step, cell)) = &found.first {
-                p { a class="first" href=(address(&shown(step), cell)) { (text(texts::FIRST_BAD)) } }
-            }
+            h2 id="found-title" class="unseen" { (text(texts::FOUND)) }
             @for mistake in &found.mistakes {
                 div class="mistake" {
-                    h3 { (mistake.id) }
-                    p { (tr!("{summary}. {silent}", summary = mistake.summary, silent = mistake.silent)) }
+                    h3 { code { (mistake.id) } " " (tr!("at {step}", step = mistake.step)) }
+                    p { (prose(&mistake.summary)) }
                     dl {
                         dt class="bad" { (tr!("  wrong   ").trim()) } dd { code { (mistake.wrong) } }
                         dt class="good" { (tr!("  right   ").trim()) } dd { code { (mistake.right) } }
                     }
+                    p class="silent" { (prose(&tr!("Why no error is raised: {silent}", silent = mistake.silent))) }
+                }
+            }
+            div class="numbers" {
+                @for line in &found.lines { p class="line" { (line) } }
+                @if let Some((step, cell)) = &found.first {
+                    p { a class="first" href=(address(&shown(step), cell)) { (text(texts::FIRST_BAD)) } }
                 }
             }
         }
     }
 }
 
-/// The steps: those of the story, and behind them parameters and parts.
+/// The steps as a picture of their flow, which is also the list of them; behind it parameters and parts.
 fn list(steps: &[StepSheet]) -> Markup {
-    let all = || steps.iter().enumerate();
-    let item = |(at, step): (usize, &StepSheet)| {
+    let drawn = placed(steps);
+    let size = |of: fn(&Drawn) -> usize, own| drawn.iter().map(of).max().unwrap_or(0) + own;
+    let (right, bottom) = (size(Drawn::x, WIDTH), size(Drawn::y, HEIGHT));
+    let link = |(at, step): (usize, &StepSheet), is_drawn: bool| {
         html! {
-            li {
-                a href=(address(&shown(&step.name), &[])) data-step=(at) {
-                    span class="name" { (shown(&step.name)) }
-                    span class="size" { (step.size()) }
-                    @if let Some(badge) = step.badge {
-                        span class={ "badge " (badge) } { (texts::badge(badge)) }
+            a href=(address(&shown(&step.name), &[])) data-step=(at) {
+                span class="name" { (shown(&step.name)) }
+                @if is_drawn { span class="thumb" aria-hidden="true" {} }
+                span class="size" { (step.size()) }
+                @if let Some((class, told)) = &step.badge { span class={ "badge " (class) } { (told) } }
+            }
+        }
+    };
+    let details: Vec<(usize, &StepSheet)> =
+        steps.iter().enumerate().filter(|(_, step)| step.is_detail).collect();
+    html! {
+        div class="flow" tabindex="0" role="group" aria-label=(text(texts::FLOW)) {
+            ol style={ "width:" (right) "px;height:" (bottom) "px" } {
+                @for (own, step) in drawn.iter().filter_map(|own| Some((own, steps.get(own.at)?))) {
+                    li style={ "left:" (own.x()) "px;top:" (own.y()) "px" } {
+                        (link((own.at, step), true))
+                        svg aria-hidden="true" { @for line in &own.lines { path d=(line) {} } }
                     }
                 }
             }
         }
-    };
-    let has_details = steps.iter().any(|step| step.is_detail);
-    html! {
-        ol { @for step in all().filter(|(_, step)| !step.is_detail) { (item(step)) } }
-        @if has_details {
+        @if !details.is_empty() {
             details {
                 summary { (text(texts::DETAILS)) }
-                ul { @for step in all().filter(|(_, step)| step.is_detail) { (item(step)) } }
+                ul { @for step in details { li { (link(step, false)) } } }
             }
         }
     }
@@ -155,26 +164,29 @@ fn list(steps: &[StepSheet]) -> Markup {
 
 fn controls(sheet: &Sheet) -> Markup {
     html! {
-        div class="controls" role="group" aria-label=(text(texts::CONTROLS)) {
+        div class="go" {
             button type="button" id="previous" { (text(texts::PREVIOUS)) }
             button type="button" id="next" { (text(texts::NEXT)) }
-            label id="head-box" { (text(texts::HEAD)) " " select id="head" {} }
-            label id="item-box" { (text(texts::ITEM)) " " select id="item" {} }
-            @if !sheet.sides.is_empty() {
-                label id="side-box" { (text(texts::SIDE)) " "
-                    select id="side" {
-                        @for (at, side) in sheet.sides.iter().enumerate() { option value=(at) { (side) } }
-                        option value="2" { (text(texts::DIFFERENCE)) }
+            button type="button" class="menu" popovertarget="menu" { (text(texts::MENU)) }
+            div class="controls" id="menu" popover role="group" aria-label=(text(texts::CONTROLS)) {
+                label id="head-box" { (text(texts::HEAD)) " " select id="head" {} }
+                label id="item-box" { (text(texts::ITEM)) " " select id="item" {} }
+                @if !sheet.sides.is_empty() {
+                    label id="side-box" { (text(texts::SIDE)) " "
+                        select id="side" {
+                            @for (at, side) in sheet.sides.iter().enumerate() { option value=(at) { (side) } }
+                            option value="2" { (text(texts::DIFFERENCE)) }
+                        }
                     }
                 }
-            }
-            span class="views" role="group" aria-label=(text(texts::VIEW)) {
-                @for (view, name) in texts::VIEWS {
-                    button type="button" data-view=(view) aria-pressed="false" { (text(name)) }
+                span class="views" role="group" aria-label=(text(texts::VIEW)) {
+                    @for (view, name) in texts::VIEWS {
+                        button type="button" data-view=(view) aria-pressed="false" { (text(name)) }
+                    }
                 }
+                button type="button" id="numpy" { (text(texts::COPY_NUMPY)) }
+                button type="button" id="csv" { (text(texts::COPY_CSV)) }
             }
-            button type="button" id="numpy" { (text(texts::COPY_NUMPY)) }
-            button type="button" id="csv" { (text(texts::COPY_CSV)) }
         }
     }
 }
@@ -186,17 +198,19 @@ fn about(at: usize, step: &StepSheet) -> Markup {
             h2 id={ "title-" (at) } tabindex="-1" {
                 code { (shown(&step.name)) }
                 @if !step.title.is_empty() { " " span class="title" { (step.title) } }
-                @if let Some(badge) = step.badge { " " span class={ "badge " (badge) } { (texts::badge(badge)) } }
+                @if let Some((class, told)) = &step.badge { " " span class={ "badge " (class) } { (told) } }
             }
             @if let Some(formula) = &step.formula {
                 div class="formula" {
                     (equation(&shown(&step.name), &shown(formula)))
-                    @if let Some(constant) = &step.constant { p class="constant" { (constant) } }
+                    @if let Some(constant) = &step.constant { p class="constant" { (prose(constant)) } }
                 }
             }
-            @for moves in &step.moves { p class="moves" { (moves) } }
-            p class="why" { (step.why) }
-            p class="shape" { (text(texts::SHAPE)) " " (step.shape) }
+            div class="text" {
+                p class="why" { (prose(step.why)) }
+                @for moves in &step.moves { p class="moves" { (moves) } }
+                p class="shape" { (text(texts::SHAPE)) " " (step.shape) }
+            }
         }
     }
 }

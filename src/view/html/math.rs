@@ -13,6 +13,23 @@ pub fn equation(name: &str, formula: &str) -> Markup {
     }
 }
 
+/// A text in which letters with an index are set as such: d_k.
+pub fn prose(text: &str) -> Markup {
+    let is_word = |sign: char| sign.is_alphanumeric() || sign == '_';
+    let pieces = text.split_inclusive(|sign| !is_word(sign));
+    let set = |piece: &str| {
+        let end = piece.trim_end_matches(|sign| !is_word(sign));
+        let letters: Vec<char> = end.chars().collect();
+        match letters.as_slice() {
+            [base, '_', below] => {
+                html! { (base) sub { (below) } (&piece[end.len()..]) }
+            }
+            _ => html! { (piece) },
+        }
+    };
+    html! { @for piece in pieces { (set(piece)) } }
+}
+
 fn row(parts: &[Part]) -> Markup {
     let is_number_before = |at: usize| {
         let before = at.checked_sub(1).and_then(|at| parts.get(at));
@@ -67,9 +84,18 @@ fn bracket(sign: char) -> Markup {
     html! { mo stretchy="false" { (sign) } }
 }
 
+/// A name; what stands behind its first underscore is below the line, as that of d_k.
 fn identifier(name: &str) -> Markup {
     // A single letter would be slanted, and names are not.
-    html! { mi mathvariant=[(name.chars().count() == 1).then_some("normal")] { (name) } }
+    let plain = |name: &str| {
+        html! { mi mathvariant=[(name.chars().count() == 1).then_some("normal")] { (name) } }
+    };
+    match name.split_once('_') {
+        Some((base, below)) if !base.is_empty() && !below.is_empty() => {
+            html! { msub { (plain(base)) (plain(&below.replace('_', " "))) } }
+        }
+        _ => plain(name),
+    }
 }
 
 #[cfg(test)]
@@ -84,15 +110,23 @@ mod tests {
     fn roots_fractions_and_transposes_are_set() {
         assert_eq!(
             told("scores_raw / √d_k"),
-            "<mfrac><mi>scores_raw</mi><msqrt><mi>d_k</mi></msqrt></mfrac>"
+            "<mfrac><msub><mi>scores</mi><mi>raw</mi></msub><msqrt><msub><mi mathvariant=\"normal\">d</mi><mi mathvariant=\"normal\">k</mi></msub></msqrt></mfrac>"
         );
         assert_eq!(
             told("x · w_qᵀ"),
-            "<mi mathvariant=\"normal\">x</mi><mo>·</mo><msup><mi>w_q</mi><mi mathvariant=\"normal\">T</mi></msup>"
+            "<mi mathvariant=\"normal\">x</mi><mo>·</mo><msup><msub><mi mathvariant=\"normal\">w</mi><mi mathvariant=\"normal\">q</mi></msub><mi mathvariant=\"normal\">T</mi></msup>"
         );
         assert_eq!(
             told("q / √(mean(q²) + 1e-6)"),
             "<mfrac><mi mathvariant=\"normal\">q</mi><msqrt><mi>mean</mi><mo stretchy=\"false\">(</mo><msup><mi mathvariant=\"normal\">q</mi><mn>2</mn></msup><mo stretchy=\"false\">)</mo><mo>+</mo><mn>1e-6</mn></msqrt></mfrac>"
+        );
+    }
+
+    #[test]
+    fn letters_with_an_index_are_set_in_prose_and_names_are_not() {
+        assert_eq!(
+            prose("divided by √d_k, not d_model; w_qs < W_i").into_string(),
+            "divided by √d<sub>k</sub>, not d_model; w_qs &lt; W<sub>i</sub>"
         );
     }
 

@@ -21,26 +21,30 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use self::address::address;
 use self::layout::{Sheet, page};
 use self::sheet::{data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::page::{self as blocks, Spell};
-use base::error::{Result, shown_json};
+use base::error::{Result, shown, shown_json};
 use base::lang;
 use config::Config;
 use program::Trace;
 
 impl Sheet {
     fn html(self, spell: Spell) -> Result<String> {
-        let (steps, notice) = data(&self.steps)?;
+        let data = data(&self.steps)?;
+        let first = self.found.as_ref().and_then(|found| found.first.as_ref());
+        let first = first.map(|(step, cell)| address(&shown(step), cell));
         let told = json!({
             "title": self.title,
             "sides": self.sides,
             "decimals": sheet::DECIMALS,
-            "steps": steps,
+            "steps": data.steps,
+            "open": first.unwrap_or(data.opens_at),
             "texts": texts::SCRIPT.iter().map(|(key, said)| (key, blocks::spelled(lang::text(said), spell))).collect::<BTreeMap<_, _>>(),
         });
-        Ok(page(&self, notice.as_deref(), &embedded(&told)).into_string())
+        Ok(page(&self, data.notice.as_deref(), &embedded(&told)).into_string())
     }
 }
 

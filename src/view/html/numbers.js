@@ -111,12 +111,21 @@ const cellName = (step, index) => (index.length ? `${step.name}[${index.join(","
 
 const address = (step, index = []) => "#" + [encodeURIComponent(step.name), ...index].join("/");
 
+/** What an axis is called: "query". */
+const axisName = (step, axis) => step.axes.at(axis)?.called ?? step.axes.at(axis)?.name ?? "";
+
+/** The label of a place, or the place: "sat". */
+function placeOn(step, axis, at, item) {
+  const { labels } = step.axes[axis];
+  return labels?.[min(item, labels.length - 1)]?.[at] || at;
+}
+
 /** The place on an axis: "query 2 sat". */
 function placeName(step, axis, at, item) {
-  const { name, called, every, labels } = step.axes[axis];
+  const { name, every } = step.axes[axis];
   if (every) return say("every", { axis: name });
-  const label = labels?.[min(item, labels.length - 1)]?.[at];
-  return `${called ?? name} ${at}${label ? " " + label : ""}`;
+  const label = placeOn(step, axis, at, item);
+  return `${axisName(step, axis)} ${at}${label === at ? "" : " " + label}`;
 }
 
 /** The batch item of an index. */

@@ -2,19 +2,27 @@
 
 const $ = id => document.getElementById(id);
 const all = selector => [...document.querySelectorAll(selector)];
+const fill = (box, ...parts) => box.replaceChildren(...parts);
+const placeOfBox = box => box.getBoundingClientRect();
 const LINKS = all("nav a[data-step]");
 /** The steps in the order in which they are gone through. */
 const ORDER = all("nav ol a[data-step]").map(at => Number(at.dataset.step));
-const state = { at: ORDER[0], item: 0, head: 0, heads: 1, view: "table", side: 0, pin: undefined, window: [0, 0] };
+const state = { at: ORDER[0], item: 0, head: 0, heads: 1, side: 0, places: {}, window: [0, 0] };
 for (const step of STEPS) state.heads = max(state.heads, step.axes[step.head]?.size ?? 1);
 const here = () => STEPS[state.at];
 /** The side of a step that is looked at, and the one that numbers are worked out from. */
 const sideOf = step => (step.sides.length > 1 ? state.side : 0);
 const workedSide = () => state.side % DIFFERENCE;
-const cellAtIndex = index => document.querySelector(`#view [data-cell="${index.join("/")}"]`);
+const cellAtIndex = index => all(`#view [data-cell="${index.join("/")}"]`)[0];
+
+/** Where a step is looked at: at the batch item, the head, and the places of what is pinned on the axes that it has. */
+const indexIn = step => [
+  ...leadOf(step),
+  ...(state.pin ? step.axes.slice(-2).map(({ name, size }) => min(state.places[name] ?? 0, size - 1)) : []),
+];
 
 /** Goes to a step, and to a cell of it. */
-function go(at, index = leadOf(STEPS[at])) {
+function go(at, index = indexIn(STEPS[at])) {
   const wanted = address(STEPS[at], index);
   if (location.hash === wanted) follow();
   else location.hash = wanted;
@@ -48,8 +56,14 @@ function follow() {
     });
     if (index.length === step.axes.length && index.length) {
       state.pin = index;
-      const last = kept(step);
-      state.window = [0, 0, ...index].slice(-2).map((place, at) => WINDOW * floor(min(place, last[at] - 1) / WINDOW));
+      index.forEach((place, axis) => {
+        state.places[step.axes[axis].name] = place;
+      });
+      const sizes = sizesOf(step);
+      [0, 0, ...index].slice(-2).forEach((place, at) => {
+        const from = state.window[at];
+        if (place < from || place >= from + sizes[at]) state.window[at] = max(0, place - floor(sizes[at] / 2));
+      });
     }
   }
   return show();
@@ -59,9 +73,23 @@ function follow() {
 function offer(select, step, axis) {
   const count = step.kept[axis] ?? 0;
   const chosen = leadOf(step)[axis];
-  select.replaceChildren(...times(count, at => new Option(at, at, false, at === chosen)));
+  fill(select, ...times(count, at => new Option(at, at, false, at === chosen)));
   select.parentElement.hidden = count < 2;
 }
+
+/** Whether a step has heads to stand side by side. */
+const hasHeads = step => step.kept[step.head] > 1;
+
+/** How a step is shown: as was chosen; else attention and wide tables as heat maps. */
+function viewOf(step) {
+  const [rows, columns] = step.axes.slice(-2);
+  const isMap = (rows?.name === "query" && columns?.name === "key") || kept(step)[1] > MOST_COLUMNS;
+  const view = state.view ?? (isMap ? "heat" : "table");
+  return view === "heads" && !hasHeads(step) ? "heat" : view;
+}
+
+/** Rows and columns of a step that are drawn at a time. */
+const sizesOf = step => (viewOf(step) === "table" ? [24, MOST_COLUMNS] : [64, 64]);
 
 /** Draws the step that is looked at. */
 function show() {
@@ -70,17 +98,13 @@ function show() {
     section.hidden = at !== state.at;
   });
   for (const entry of LINKS) {
-    const isHere = Number(entry.dataset.step) === state.at;
-    if (!isHere) {
-      entry.removeAttribute("aria-current");
-      continue;
-    }
-    entry.setAttribute("aria-current", "step");
-    if (entry.closest("details")) entry.closest("details").open = true;
-    // All steps scroll down, or their list to the right.
-    const [bar, list] = [entry.closest("nav"), entry.closest("ol, ul")];
-    bar.scrollTop = entry.offsetTop - bar.clientHeight / 2;
-    list.scrollLeft = entry.offsetLeft - list.clientWidth / 2;
+    const [at, box] = [Number(entry.dataset.step), entry.closest("details, .flow")];
+    thumb(entry.querySelector(".thumb"), STEPS[at]);
+    entry.ariaCurrent = at === state.at ? "step" : null;
+    if (at !== state.at) continue;
+    box.open = true;
+    const [own, whole] = [entry, box].map(placeOfBox);
+    box.scrollBy(own.x - whole.x + (own.width - whole.width) / 2, own.y - whole.y + (own.height - whole.height) / 2);
   }
   document.title = `${step.name} · ${DATA.title}`;
   const head = step.head;
@@ -89,56 +113,76 @@ function show() {
   const place = ORDER.indexOf(state.at);
   $("previous").disabled = place === 0;
   $("next").disabled = place === ORDER.length - 1;
-  const hasHeads = step.kept[head] > 1;
-  const view = state.view === "heads" && !hasHeads ? "heat" : state.view;
   for (const button of all("[data-view]")) {
-    button.setAttribute("aria-pressed", String(button.dataset.view === view));
-    button.disabled = button.dataset.view === "heads" && !hasHeads;
+    button.ariaPressed = button.dataset.view === viewOf(step);
+    button.disabled = button.dataset.view === "heads" && !hasHeads(step);
   }
-  draw(step, view, head);
+  const before = sizeOfView();
+  draw(step, viewOf(step));
+  // The table of the step before becomes that of this one.
+  const after = sizeOfView();
+  if (state.drawn !== state.at && before && after && !still.matches) {
+    const scale = ["width", "height"].map(side => min(2, before[side] / after[side]));
+    $("view").animate({ transform: [`scale(${scale})`, "none"], opacity: [0.3, 1] }, 300);
+  }
+  state.drawn = state.at;
   tell(state.pin);
 }
 
-function draw(step, view, head) {
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const sizeOfView = () => all("#view table, #view canvas").map(placeOfBox)[0];
+
+/** A step as a small picture, its first heads side by side. */
+function thumb(box, step) {
+  if (!box || !tensor(step, 0)) return;
+  const leads = headsOf(step).slice(0, 3);
+  const heat = heatOf(step, leads, 0);
+  fill(box, ...leads.map(lead => picture(step, lead, 0, heat, 56)));
+}
+
+function draw(step, view) {
   const side = sideOf(step);
   const box = $("view");
   if (![side % DIFFERENCE, side && 1].every(one => tensor(step, one))) {
-    box.replaceChildren(el("p", say("absent")));
-    return;
+    return fill(box, el("p", say("absent")));
   }
   const lead = leadOf(step);
-  const heatOn = leads => view !== "table" && !step.flags && heatOf(step, leads, side);
-  if (view === "heads") {
-    const leads = times(step.kept[head], at => lead.with(head, at));
-    const heat = heatOn(leads);
-    box.replaceChildren(
-      heat ? legend(heat) : "",
-      el(
-        "div.heads",
-        ...leads.map(own => {
-          const caption = placeName(step, head, own[head], 0);
-          if (kept(step)[1] * leads.length <= MOST_COLUMNS) return grid(step, own, side, { heat, caption });
-          return button(
-            caption,
-            () => {
-              state.view = "heat";
-              go(state.at, own);
-            },
-            picture(step, own, side, heat || heatOf(step, leads, side)),
-          );
-        }),
-      ),
-    );
-  } else {
-    const heat = heatOn([lead]);
-    box.replaceChildren(
-      ...pager(step),
-      heat ? legend(heat) : "",
-      scroll(step.name, grid(step, lead, side, { heat, window: state.window })),
-    );
-  }
-  const first = state.pin ? cellAtIndex(state.pin) : box.querySelector("[data-cell]");
-  if (first) first.tabIndex = 0;
+  const leads = headsOf(step);
+  const isHeads = view === "heads";
+  const heat = view !== "table" && !step.flags && heatOf(step, leads, side);
+  const caption = own => placeName(step, step.head, own[step.head], 0);
+  const pictures = () =>
+    leads.map(own => {
+      const made = button(
+        caption(own),
+        () => {
+          state.view = "heat";
+          go(state.at, [...own, ...(state.pin ?? []).slice(-2)]);
+        },
+        picture(step, own, side, heat || heatOf(step, leads, side)),
+      );
+      made.ariaPressed = own.join() === lead.join();
+      return made;
+    });
+  const place = el("div");
+  const redraw = () => {
+    const { window } = state;
+    fill(place, isHeads ? "" : scroll(step.name, grid(step, lead, side, { heat, window, sizes: sizesOf(step) })));
+    const first = (state.pin && cellAtIndex(state.pin)) || all("#view [data-cell]")[0];
+    if (first) first.tabIndex = 0;
+  };
+  fill(
+    box,
+    ...(isHeads ? [] : sliders(step, redraw)),
+    place,
+    heat ? legend(heat) : "",
+    isHeads && kept(step)[1] * leads.length <= MOST_COLUMNS
+      ? el("div.heads", ...leads.map(own => grid(step, own, side, { heat, caption: caption(own) })))
+      : heat && hasHeads(step)
+        ? el(isHeads ? "div.heads" : "div.heads strip", ...pictures())
+        : "",
+  );
+  redraw();
 }
 
 function button(name, click, ...before) {
@@ -147,21 +191,21 @@ function button(name, click, ...before) {
   return made;
 }
 
-/** Buttons for the other rows and columns of a large table. */
-const pager = step =>
+/** Sliders for the rows and columns that are shown of a large table. */
+const sliders = (step, redraw) =>
   kept(step).flatMap((count, i) => {
-    if (count <= WINDOW) return [];
-    const from = state.window[i];
-    const to = (name, start) => {
-      const made = button(say(name), () => {
-        state.window[i] = start;
-        show();
-      });
-      made.disabled = start < 0 || start >= count;
-      return made;
+    const size = sizesOf(step)[i];
+    if (count <= size) return [];
+    const words = el("span");
+    const slider = el("input", { type: "range", max: count - size });
+    slider.value = state.window[i];
+    slider.oninput = () => {
+      const from = (state.window[i] = Number(slider.value));
+      words.textContent = say("shown", { axis: axisName(step, i - 2), from, to: from + size - 1, count });
+      redraw();
     };
-    const words = say(i ? "columns" : "rows", { from, to: min(from + WINDOW, count) - 1, count });
-    return [el("p.pager", to("earlier", from - WINDOW), " ", words, " ", to("later", from + WINDOW))];
+    slider.oninput();
+    return [el("label.pager", words, slider)];
   });
 
 /** Tells how the number in a cell came about, and lights up what it is read from. */
@@ -173,9 +217,8 @@ function tell(index) {
   if (value == null) {
     title.className = "hint";
     title.append(say("none"));
-    $("how").replaceChildren(title);
-    $("parts").replaceChildren();
-    return;
+    fill($("parts"));
+    return fill($("how"), title);
   }
   const isPinned = state.pin?.join() === index.join();
   const cell = cellAtIndex(index);
@@ -190,13 +233,15 @@ function tell(index) {
       ? ` (${DATA.sides.map((name, side) => `${name} ${shown(step, index, side)}`).join(say("comma"))})`
       : "";
   title.append(el("code", cellName(step, index)), ` = ${value}${sides}`);
-  $("how").replaceChildren(
+  fill(
+    $("how"),
     title,
     el("p", placeOf(step, index)),
     ...working(told),
     el("p.hint", say(isPinned ? "pinned" : "pin")),
   );
-  $("parts").replaceChildren(...partTables(cellsOf(told)), ...(isPinned ? back(step, index) : []));
+  fill($("parts"), ...partTables(cellsOf(told)), ...(isPinned ? back(step, index) : []));
+  for (const row of all("#how tr.lit")) row.closest("section").scrollTop = row.offsetTop - 99;
 }
 
 /** A number in all its digits. */
@@ -241,11 +286,11 @@ async function copy(isNumpy) {
   const thin = isThin ? " " + say("thinCopy", { shape: step.kept.join(" × ") }) : "";
   try {
     await navigator.clipboard.writeText(text);
-    $("said").replaceChildren(say("copied", { count: step.kept.reduce((count, size) => count * size, 1) }) + thin);
+    fill($("said"), say("copied", { count: step.kept.reduce((count, size) => count * size, 1) }) + thin);
   } catch {
     const box = el("textarea", { readonly: "", rows: 6, "aria-label": say("value") });
     box.value = text;
-    $("said").replaceChildren(say("notCopied") + thin, box);
+    fill($("said"), say("notCopied") + thin, box);
     box.select();
   }
 }
@@ -257,7 +302,7 @@ const indexAt = cell => cell.dataset.cell.split("/").filter(Boolean).map(Number)
 function pin(cell, isFocused) {
   const index = indexAt(cell);
   if (isFocused) addEventListener("hashchange", () => cellAtIndex(index)?.focus(), { once: true });
-  if (state.pin?.join() === index.join()) go(state.at);
+  if (state.pin?.join() === index.join()) go(state.at, leadOf(here()));
   else go(state.at, index);
 }
 
@@ -273,7 +318,7 @@ $("view").addEventListener("focusin", event => {
   });
   cell.tabIndex = 0;
   if (!state.pin) tell(indexAt(cell));
-  $("said").replaceChildren(`${cellName(here(), indexAt(cell))} = ${shown(here(), indexAt(cell))}`);
+  fill($("said"), `${cellName(here(), indexAt(cell))} = ${shown(here(), indexAt(cell))}`);
 });
 $("view").onclick = event => {
   const cell = cellAt(event.target);
@@ -295,7 +340,7 @@ function look(change) {
   assign(state, change);
   show();
 }
-const turn = view => look({ view: state.view === view ? "table" : view });
+const turn = view => look({ view: viewOf(here()) === view ? "table" : view });
 function turnSide(side) {
   $("side").value = side;
   look({ side });
@@ -323,7 +368,7 @@ function moveCell(cell, [down, right]) {
 const KEYS = {
   ArrowLeft: () => move(-1),
   ArrowRight: () => move(1),
-  Escape: () => state.pin && go(state.at),
+  Escape: () => state.pin && go(state.at, leadOf(here())),
   h: () => turn("heat"),
   a: () => turn("heads"),
   "[": () => pickHead(leadOf(here())[here().head] - 1),
@@ -333,7 +378,7 @@ const KEYS = {
 document.onkeydown = event => {
   const { key, target } = event;
   const cell = cellAt(target);
-  if (event.ctrlKey || event.altKey || event.metaKey || target.closest?.("select, textarea")) return;
+  if (event.ctrlKey || event.altKey || event.metaKey || target.closest?.("select, textarea, input")) return;
   if (cell && MOVES[key]) moveCell(cell, MOVES[key]);
   else if (cell && (key === "Enter" || key === " ")) pin(cell, true);
   // A box that scrolls has the arrows for itself.
@@ -354,7 +399,11 @@ $("numpy").onclick = () => copy(true);
 $("csv").onclick = () => copy(false);
 dark.addEventListener("change", show);
 addEventListener("hashchange", follow);
-// A report opens where its sides first part, if its address names no place.
-const first = document.querySelector(".first");
-if (first && !location.hash) location.replace(first.hash);
-else follow();
+for (const entry of LINKS) {
+  entry.onclick = event => {
+    event.preventDefault();
+    go(Number(entry.dataset.step));
+  };
+}
+if (location.hash) follow();
+else location.replace(DATA.open);

@@ -8,8 +8,10 @@ use candle_core::{DType, Tensor};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::address::address;
 use super::notes::{Note, notes};
 use super::thin::{Kept, Sizes};
+use crate::explain::words;
 use crate::label::{axis_name, beside, constant, fill, is_every, moves, shape};
 use crate::trace::{BLOCKED, DROPPED, KEPT, VISIBLE};
 use base::error::{Result, shown};
@@ -37,11 +39,10 @@ pub struct StepSheet {
     pub axes: Sizes,
     /// The steps that it reads.
     pub inputs: Vec<usize>,
-    /// Whether it stands in the picture of the flow.
-    pub is_story: bool,
     /// Whether it is listed behind the others.
     pub is_detail: bool,
-    pub badge: Option<&'static str>,
+    /// How it compares: the badge's name, and what it says.
+    pub badge: Option<(&'static str, String)>,
     /// The cell that is furthest off.
     pub worst: Option<Vec<usize>>,
     /// Its values: of a trace one, of a comparison those of the two sides, or one that both share.
@@ -68,6 +69,9 @@ pub struct StepData {
     /// The least and the most that its values can be, where that is known: then they are shown from light to dark.
     range: Option<(f64, f64)>,
     is_share: bool,
+    /// What a mask that follows from the settings is called in words, by item.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    called: Vec<String>,
     /// Of booleans the sign and the word of false, and those of true.
     flags: Option<[[&'static str; 2]; 2]>,
     /// The place of the head axis before those of a table, or −1.
@@ -142,7 +146,6 @@ impl StepSheet {
             shape: format!("({})", shape.join(", ")),
             axes,
             inputs: Vec::new(),
-            is_story: false,
             is_detail: false,
             badge: None,
             worst: None,
@@ -161,7 +164,6 @@ impl StepSheet {
         let mut told = json!(self.data);
         told["name"] = json!(shown(&self.name));
         told["title"] = json!(self.title);
-        told["badge"] = json!(self.badge);
         told["kept"] = self.axes.iter().map(|axis| kept.size(axis)).collect();
         let dtype = self.sides.iter().flatten().next().map(|side| dtype_name(held(side.dtype())));
         told["dtype"] = json!(dtype);
@@ -200,13 +202,53 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     })
 }
 
-/// The data of a page, and what it says of numbers that are left out.
-pub fn data(steps: &[StepSheet]) -> Result<(Vec<Value>, Option<String>)> {
+/// The data of a page.
+pub struct Data {
+    pub steps: Vec<Value>,
+    /// What it says of numbers that are left out.
+    pub notice: Option<String>,
+    /// Where it opens.
+    pub opens_at: String,
+}
+
+/// The data of a page, and where it opens if nothing else is looked for.
+pub fn data(steps: &[StepSheet]) -> Result<Data> {
     let sizes: Vec<(Sizes, u128)> =
         steps.iter().map(|step| (step.axes.clone(), step.bytes())).collect();
     let kept = Kept::of(&sizes);
+    let opens_at = opening(steps, &kept)?;
     let steps = steps.iter().map(|step| step.json(&kept)).collect::<Result<_>>()?;
-    Ok((steps, kept.notice()))
+    Ok(Data { steps, notice: kept.notice(), opens_at })
+}
+
+/// The address of the attention: of its first item the largest weight off the diagonal.
+fn opening(steps: &[StepSheet], kept: &Kept) -> Result<String> {
+    let is_attention = |step: &&StepSheet| {
+        step.data.is_share
+            && step.axes.len() == 4
+            && !step.is_detail
+            && step.sides.iter().any(Option::is_some)
+    };
+    let Some(step) = steps.iter().find(is_attention) else {
+        return Ok(steps.first().map_or_else(String::new, |step| address(&shown(&step.name), &[])));
+    };
+    let Some(weights) = step.sides.iter().flatten().next() else { return Ok(String::new()) };
+    let numbers = kept.cut(&step.axes, &weights.narrow(0, 0, 1)?)?.to_dtype(DType::F64)?;
+    let shape = numbers.dims().to_vec();
+    // With a cache, keys have been there before the first query.
+    let [.., queries, keys] = weights.dims() else { return Ok(String::new()) };
+    let is_off = |cell: &[usize]| match cell {
+        [.., query, key] => key + queries != query + keys,
+        _ => false,
+    };
+    let mut best = (f64::NEG_INFINITY, vec![0; shape.len()]);
+    for (at, number) in numbers.flatten_all()?.to_vec1::<f64>()?.into_iter().enumerate() {
+        let cell = unravel(at, &shape);
+        if number > best.0 && is_off(&cell) {
+            best = (number, cell);
+        }
+    }
+    Ok(address(&shown(&step.name), &best.1))
 }
 
 /// Every step of a program, with the values that `sides` gives. Of a trace, what has no rule is told cell by cell.
@@ -268,7 +310,6 @@ fn sheet<V>(
         shape: shape(program, step),
         axes: step.axes.iter().map(|(axis, size)| (axis.name().to_owned(), size)).collect(),
         inputs: step.inputs.clone(),
-        is_story: matches!(row.role, Role::Computed | Role::Input | Role::Cache),
         is_detail: row.is_detail,
         badge: None,
         worst: None,
@@ -283,6 +324,7 @@ fn sheet<V>(
             fill: fill(step).zip(mask),
             range: facts.range,
             is_share: facts.is_share,
+            called: mask_names(step),
             flags,
             is_given: step.op == Op::Given,
             head: head_axis(step.axes.iter().map(|(axis, _)| axis == Axis::Head)),
@@ -293,6 +335,27 @@ fn sheet<V>(
                     .any(|(is_above, step)| *is_above && step.name.role() == Role::Input),
         },
     })
+}
+
+/// What a mask that follows from the settings is called, by item: as the first key that it blocks there says.
+fn mask_names<V>(step: &Step<V>) -> Vec<String> {
+    let Op::Masking(mask) = &step.op else { return Vec::new() };
+    let shape = step.axes.shape();
+    let items = if step.axes.iter().next().is_some_and(|(axis, _)| axis == Axis::Batch) {
+        shape.first().copied().unwrap_or(1)
+    } else {
+        1
+    };
+    let cells = shape.iter().product::<usize>() / items.max(1);
+    let of_item = |item: usize| {
+        let mut places = (item * cells..(item + 1) * cells).map(|at| unravel(at, &shape));
+        places.find_map(|cell| mask.reason(&cell)).map(|reason| words(&reason).mask)
+    };
+    let names: Vec<Option<String>> = (0..items).map(of_item).collect();
+    if names.iter().all(Option::is_none) {
+        return Vec::new();
+    }
+    names.into_iter().map(Option::unwrap_or_default).collect()
 }
 
 /// The signs of keys that a query sees, and of those that it may not see.

@@ -1,8 +1,6 @@
 // Tables and heat maps.
 
-/** Rows and columns of a table that are drawn at a time. */
-const WINDOW = 64;
-/** All heads are tables if they have no more columns than this together; wider ones are pictures, side by side. */
+/** A table of numbers has no more columns than this, and neither have all heads together that are tables. */
 const MOST_COLUMNS = 12;
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -21,21 +19,22 @@ const kept = step => [1, 1, ...step.kept].slice(-2);
 /** The index of a cell of a table. */
 const indexOf = (step, lead, row, column) => [...lead, row, column].slice(-step.axes.length || Infinity);
 
-/** Calls for every cell of a table. */
-function eachCell(step, lead, side, call) {
+/** Calls for every cell of a table, or for some of them. */
+function eachCell(step, lead, side, call, every = 1) {
   const [rows, columns] = kept(step);
-  for (let r = 0; r < rows; r++) {
-    for (let c = 0; c < columns; c++) {
+  for (let r = 0; r < rows; r += every) {
+    for (let c = 0; c < columns; c += every) {
       const index = indexOf(step, lead, r, c);
       const value = valueAt(step, index, side);
-      call(value, isBlocked(step, index, value), r, c);
+      const isHidden = step.flags && side !== DIFFERENCE && value;
+      call(value, isHidden || isBlocked(step, index, value), r / every, c / every);
     }
   }
 }
 
 /**
- * What turns the values of tables into colours: from low to high where the range is known, else away from 0; and the
- * signs that stand in them.
+ * What turns the values of tables into colours: from low to high where the range is known, by the root, so that small
+ * shares are seen; else away from 0. And the signs that stand in them.
  */
 function heatOf(step, leads, side) {
   const [neutral, negative, positive, sequential] = palette();
@@ -52,7 +51,7 @@ function heatOf(step, leads, side) {
   const [low, high] = isKnown ? step.range : [-most, most];
   const of = value =>
     isKnown
-      ? mix(neutral, sequential, (value - low) / (high - low))
+      ? mix(neutral, sequential, ((value - low) / (high - low)) ** 0.5)
       : mix(neutral, value < 0 ? negative : positive, high && abs(value) / high);
   return { low, high, signs, of };
 }
@@ -73,6 +72,10 @@ const leadOf = step =>
     return min(wanted, step.kept[at] - 1);
   });
 
+/** Where every head of a step stands beside the one that is looked at. */
+const headsOf = step =>
+  step.head < 0 ? [leadOf(step)] : times(step.kept[step.head], at => leadOf(step).with(step.head, at));
+
 /** What a cell shows, and what it says where that is a sign. */
 function cellText(step, index, value, side) {
   if (value == null) return ["…"];
@@ -89,22 +92,26 @@ function cellText(step, index, value, side) {
 const th = (scope, text, isLit) => el(isLit ? "th.lit" : "th", { scope }, text);
 
 /**
- * A table of a step at a leading index. `heat` colours it; `window` says from which row and column on; `lit` holds the
- * cells that stand out, as "row,column", of a table that cells are only read from.
+ * A table of a step at a leading index. `heat` colours it, and where it is wide shows colours alone; `window` says from
+ * which row and column on, and `sizes` how many; `lit` holds the cells that stand out, as "row,column", of a table that
+ * cells are only read from.
  */
-function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, caption }) {
+function grid(step, lead, side, { heat, window = [0, 0], sizes = [Infinity, Infinity], lit, caption }) {
   const rank = step.axes.length;
   const item = itemOf(step, lead);
-  const [rows, columns] = kept(step);
-  const [top, left] = window;
-  const header = (axis, at) => (rank > axis ? placeName(step, rank - 1 - axis, at, item) : step.name);
+  const [, columns] = kept(step);
+  const header = (axis, at) =>
+    rank > axis ? (heat ? placeOn : placeName)(step, rank - 1 - axis, at, item) : step.name;
   const isLit = (at, place) => [...(lit ?? [])].some(cell => cell.split(",")[at] === String(place));
-  const sums = step.is_share && side !== DIFFERENCE && columns === step.axes.at(-1).size;
+  const sums = step.is_share && !heat && side !== DIFFERENCE && columns === step.axes.at(-1).size;
+  const [shownRows, shown] = kept(step).map((count, i) => {
+    const from = max(0, min(window[i], count - sizes[i]));
+    return times(min(sizes[i], count), at => from + at);
+  });
   const head = el("tr", rank > 1 ? el("td") : "");
-  const shown = times(min(size, columns - left), c => left + c);
   head.append(...shown.map(c => th("col", header(0, c), isLit(1, c))), sums ? th("col", say("sum")) : "");
   const body = el("tbody");
-  for (let r = top; r < min(top + size, rows); r++) {
+  for (const r of shownRows) {
     const row = el("tr", rank > 1 ? th("row", header(1, r), isLit(0, r)) : "");
     for (const c of shown) {
       const index = indexOf(step, lead, r, c);
@@ -128,7 +135,15 @@ function grid(step, lead, side, { heat, window = [0, 0], size = WINDOW, lit, cap
     body.append(row);
   }
   const title = caption ?? [step.name, ...lead.map((at, axis) => placeName(step, axis, at, item))].join(say("comma"));
-  return el(heat ? "table.grid heat" : "table.grid", el("caption", title), el("thead", head), body);
+  const axes = heat && !caption ? ` · ${axisName(step, -2)} ↓ ${axisName(step, -1)} →` : "";
+  const most = max(shown.length, shownRows.length);
+  return el(
+    `table.grid${heat ? (most > MOST_COLUMNS ? " heat dense" : " heat") : ""}`,
+    { style: `--most:${most}` },
+    el("caption", title + axes),
+    el("thead", head),
+    body,
+  );
 }
 
 /** A box that scrolls by itself, and can be reached by keys where nothing inside can. */
@@ -149,10 +164,11 @@ function legend(heat) {
   );
 }
 
-/** A head as a picture: a square a cell, blocked ones hatched, those that are NaN both ways. */
-function picture(step, lead, side, heat) {
-  const [rows, columns] = kept(step);
-  const size = max(2, floor(256 / max(rows, columns)));
+/** A head as a picture in so many dots: a square a cell, blocked ones hatched, those that are NaN both ways. */
+function picture(step, lead, side, heat, room = 256) {
+  const every = Math.ceil(max(...kept(step)) / room);
+  const [rows, columns] = kept(step).map(count => Math.ceil(count / every));
+  const size = floor(room / max(rows, columns));
   const canvas = el("canvas", { width: columns * size, height: rows * size, "aria-hidden": "true" });
   const draw = canvas.getContext("2d");
   const [faint, hatch] = palette().slice(4).map(rgb);
@@ -168,7 +184,7 @@ function picture(step, lead, side, heat) {
       for (let y = top; y < top + size; y++)
         if ((x + y) % 4 === 0 || (isNan && (x - y) % 4 === 0)) draw.fillRect(x, y, 1, 1);
     }
-  });
+  }, every);
   return canvas;
 }
 

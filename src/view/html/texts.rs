@@ -2,6 +2,7 @@
 
 pub const TITLE: &str = "Multi-head attention, step by step";
 pub const FLOW: &str = "The flow of shapes";
+pub const MENU: &str = "Menu";
 pub const FOUND: &str = "What was found";
 pub const STEPS: &str = "Steps";
 pub const DETAILS: &str = "parameters and parts";
@@ -64,11 +65,16 @@ pub fn badge(name: &str) -> &'static str {
     }
 }
 
+/// The badge of a step that is wrong since one before it is, which no one has recorded.
+pub fn badge_because(step: &str) -> String {
+    tr!("✗ wrong because of {step} (not recorded)", step)
+}
+
 /// All texts of these tables and single words.
 pub fn all() -> Vec<&'static str> {
     let single = [
         TITLE, FLOW, FOUND, STEPS, DETAILS, SKIP, CONTROLS, PREVIOUS, NEXT, HEAD, ITEM, SIDE, VIEW,
-        COPY_NUMPY, COPY_CSV, SHAPE, DIFFERENCE, FIRST_BAD, NO_SCRIPT, HINT, KEYS_TITLE,
+        COPY_NUMPY, COPY_CSV, MENU, SHAPE, DIFFERENCE, FIRST_BAD, NO_SCRIPT, HINT, KEYS_TITLE,
     ];
     let pairs = KEYS.iter().chain(&VIEWS).chain(SCRIPT).map(|(_, text)| *text);
     single.into_iter().chain(pairs).collect()
@@ -109,7 +115,7 @@ pub const SCRIPT: &[(&str, &str)] = &[
          NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers",
     ),
     ("infinite", "NaN: {from}∞ − ∞ or 0 · ∞, of numbers that are none themselves"),
-    ("masked", "blocked by {mask}: {title}"),
+    ("masked", "blocked by the {mask}: {why}"),
     ("overKeys", "keys"),
     ("overSink", "keys and the sink"),
     ("largestOf", "max of the row of {scores}"),
@@ -128,10 +134,7 @@ pub const SCRIPT: &[(&str, &str)] = &[
         "This page does not hold this number. The tool tells it, with the flags of the run or the file:",
     ),
     ("none", HINT),
-    ("rows", "rows {from} to {to} of {count}"),
-    ("columns", "columns {from} to {to} of {count}"),
-    ("earlier", "Earlier"),
-    ("later", "Later"),
+    ("shown", "{axis} {from}–{to} of {count}"),
     ("copied", "Copied {count} numbers."),
     ("notCopied", "The browser does not let pages copy. Here is the text:"),
     ("thinCopy", "The copy holds the part that this page holds: {shape}."),

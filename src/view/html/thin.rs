@@ -55,10 +55,10 @@ impl Kept {
 
     /// The part of a tensor that the page has.
     pub fn cut(&self, axes: &Sizes, tensor: &Tensor) -> Result<Tensor> {
-        let cut = axes
-            .iter()
-            .enumerate()
-            .try_fold(tensor.clone(), |cut, (at, axis)| cut.narrow(at, 0, self.size(axis)));
+        let cut = axes.iter().enumerate().try_fold(tensor.clone(), |cut, (at, axis)| {
+            let size = self.size(axis).min(cut.dims().get(at).copied().unwrap_or(0));
+            cut.narrow(at, 0, size)
+        });
         Ok(cut?)
     }
 

@@ -14,7 +14,7 @@ function working(told) {
   const notes = step.notes.filter(({ when }) => applies(step, when, index, workedSide()));
   const out = [
     row ? softmaxTable(told, row) : "",
-    ...masks.map(cell => line(say("masked", { mask: cell.name, title: cell.step.title }))),
+    ...masks.map(cell => line(say("masked", { mask: maskName(cell), why: cell.step.title }))),
     ...notes.map(({ text, read }) => {
       const cell = readCell(step, read, index, workedSide());
       return line(filled(text, { ...[...index, ...cell.index], name: cell.name, value: brief(cell.value) }));
@@ -82,6 +82,9 @@ function nanFrom(told) {
   return [el("p.sum-line", say(why, { from, place: cell, item, head, query }))];
 }
 
+/** What a mask is called in words. */
+const maskName = ({ step, index, name }) => step.called?.[min(itemOf(step, index), step.called.length - 1)] ?? name;
+
 /** The cells of masks and biases that block a cell: those that no other mask is made of. */
 function blockers(step, index) {
   const look = at => {
@@ -117,13 +120,14 @@ function softmaxTable({ step, index, terms }, row) {
   ];
   const add = (header, of, sum = "") => columns.push([header, of, sum]);
   const sum = of => brief(total(row.all.map(of)));
-  if (isWeight) add(say("share", { sum: brief(row.sum) }), key => brief(key.share), sum(key => key.share));
+  const bar = key => el("span.share", { style: `--share:${key.share}` }, brief(key.share));
+  if (isWeight) add(say("share", { sum: brief(row.sum) }), bar, sum(key => key.share));
   if (isRecorded) {
     const own = key => (key.isApart ? "≠ " : "") + brief(key.own);
     add(say("recorded"), own, sum(key => key.own));
   }
   if (row.all.some(key => key.masks.length)) {
-    add(say("blockedBy"), key => key.masks.map(({ name }) => name).join(say("comma")));
+    add(say("blockedBy"), key => key.masks.map(maskName).join(say("comma")));
   }
   const rows = row.all.map(key => {
     const isOwn = key.index.join() === index.join();
@@ -160,12 +164,11 @@ function partTables(cells) {
     if (!groups.has(key)) groups.set(key, { step, lead, lit: new Set() });
     groups.get(key).lit.add([0, 0, ...index].slice(-2).join());
   }
-  const SIZE = 12;
   // Norms and means read from many heads.
   const tables = [...groups.values()].slice(0, 6).map(({ step, lead, lit }) => {
     const first = [...lit][0].split(",").map(Number);
-    const window = kept(step).map((count, i) => max(0, min(first[i] - 2, count - SIZE)));
-    return scroll(step.name, grid(step, lead, workedSide(), { window, size: SIZE, lit }));
+    const window = kept(step).map((count, i) => max(0, min(first[i] - 2, count - MOST_COLUMNS)));
+    return scroll(step.name, grid(step, lead, workedSide(), { window, sizes: [MOST_COLUMNS, MOST_COLUMNS], lit }));
   });
   return tables.length ? [el("h3", say("parts")), el("div.parts", ...tables)] : [];
 }
