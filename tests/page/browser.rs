@@ -34,7 +34,24 @@ pub fn browse_at_once(html: &str, address: &str, probe: &str) -> Option<Value> {
     opened(html, address, probe, &[])
 }
 
+/// The same in a window of that width and height, which can be narrower than a browser's own: a frame.
+pub fn browse_in(html: &str, (width, height): (usize, usize), probe: &str) -> Option<Value> {
+    let size = format!("--window-size={},{}", width.max(500), height + 100);
+    let frame = format!("style=\"border:0;width:{width}px;height:{height}px\"");
+    looked_at(html, "", probe, &["--virtual-time-budget=60000", &size], Some(&frame))
+}
+
 fn opened(html: &str, address: &str, probe: &str, flags: &[&str]) -> Option<Value> {
+    looked_at(html, address, probe, flags, None)
+}
+
+fn looked_at(
+    html: &str,
+    address: &str,
+    probe: &str,
+    flags: &[&str],
+    frame: Option<&str>,
+) -> Option<Value> {
     let Some(chromium) = chromium() else {
         eprintln!("skipped: there is no chromium; set MHA_TRACE_CHROMIUM to one");
         return None;
@@ -47,6 +64,21 @@ fn opened(html: &str, address: &str, probe: &str, flags: &[&str]) -> Option<Valu
     write!(whole, "{before}<body><script>{TOOLS}</script>{body}<script>probe(async () => {{{probe}}})</script></body>{end}")
         .expect("a text grows");
     fs::write(&page, whole).expect("writable");
+    let around = folder.path().join("around.html");
+    if let Some(frame) = frame {
+        let script = "onmessage = ({ data }) => {
+            const element = document.createElement('script');
+            element.id = 'result';
+            element.type = 'application/json';
+            element.textContent = data;
+            document.body.append(element);
+        };";
+        let body = format!(
+            "<body><script>{script}</script><iframe src=\"page.html\" {frame}></iframe></body>"
+        );
+        fs::write(&around, body).expect("writable");
+    }
+    let page = if frame.is_some() { around } else { page };
     let output = Command::new(chromium)
         .args([
             "--headless",

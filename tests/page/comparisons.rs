@@ -13,7 +13,7 @@ fn a_checked_file_shows_both_sides_and_the_mistake() {
             opened: [location.hash, texts('#how h3')[0], query('a.first').hash],
             title: texts('h1')[0], badges: Object.fromEntries([...document.querySelectorAll('nav li')].map((item) =>
                 [item.querySelector('.name').textContent, item.querySelector('.badge')?.textContent])),
-            code: texts('.mistake code'), id: texts('.mistake h3'), lines: texts('.found .line'),
+            code: texts('.mistake dd code'), id: texts('.mistake h3'), lines: texts('.found .line'),
         };
         await click(query('a.first'));
         seen.first = [location.hash, texts('#how h3')[0], texts('#how .bad-sum').length];
@@ -28,9 +28,9 @@ fn a_checked_file_shows_both_sides_and_the_mistake() {
     assert_eq!(told["badges"]["scores"], "✗ own error");
     assert_eq!(told["badges"]["output"], "↓ inherited");
     assert_eq!(told["badges"]["x"], json!(null));
-    assert_eq!(told["id"], json!(["scale-missing"]));
+    assert_eq!(told["id"], json!(["scale-missing at scores"]));
     assert_eq!(told["code"].as_array().expect("a list").len(), 2);
-    assert!(told["lines"].to_string().contains("known mistake scale-missing, at scores"), "{told}");
+    assert!(told["lines"].to_string().contains("first divergence: scores"), "{told}");
     let number = |side: &str| -> f64 {
         let title = told[side][0].as_str().expect("text");
         let text = title.split(" = ").nth(1).expect("a number").split(' ').next();
@@ -134,7 +134,7 @@ fn blocked_cells_show_what_is_recorded() {
         json!([
             "1.517",
             "masked_scores[0,0,3,4] = 1.5171608",
-            "blocked by mask_causal[3,4]: later keys, which a query may not see",
+            "blocked by the causal mask: later keys, which a query may not see",
             "the score was 1.517 (scores[0,0,3,4]); the mask puts -1e9 in its place",
             "= -1e9 (mask_fill, as mask[0,0,3,4] blocks)",
             "the recorded number, 1.517, does not follow: those that it is made of give -1e9"
@@ -145,7 +145,7 @@ fn blocked_cells_show_what_is_recorded() {
     let rows = told[2].as_array().expect("rows");
     assert_eq!(rows[0], "keyscorescore − max 3.144expexp / 1.587recordedblocked by");
     assert_eq!(rows[1], "key 02.100-1.0440.3520.2220.222");
-    assert_eq!(rows[5], "key 41.517-1.6270.1970.124≠ 0.000mask_causal[3,4]");
+    assert_eq!(rows[5], "key 41.517-1.6270.1970.124≠ 0.000causal mask");
     assert_eq!(rows[6], "sum1.5871.0000.876");
     assert_eq!(
         told[3],

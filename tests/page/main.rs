@@ -4,6 +4,7 @@ mod browser;
 #[path = "../common/mod.rs"]
 mod common;
 mod comparisons;
+mod first_screen;
 mod hostile;
 mod numbers;
 mod reading;

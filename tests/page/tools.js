@@ -21,6 +21,8 @@ async function probe(steps) {
   element.type = "application/json";
   element.textContent = JSON.stringify({ errors, result }).replaceAll("<", "\\u003c");
   document.body.append(element);
+  // A page in a frame tells it to the one around.
+  if (parent !== window) parent.postMessage(element.textContent, "*");
 }
 
 const wait = (time = 50) => new Promise((done) => setTimeout(done, time));
