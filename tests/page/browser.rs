@@ -35,7 +35,7 @@ pub fn browse_at_once(html: &str, address: &str, probe: &str) -> Option<Value> {
 }
 
 /// The same in a window of that width and height, which can be narrower than a browser's own: a frame.
-pub fn browse_in(html: &str, (width, height): (usize, usize), probe: &str) -> Option<Value> {
+pub fn browse_in(html: &str, (width, height): (u16, u16), probe: &str) -> Option<Value> {
     let size = format!("--window-size={},{}", width.max(500), height + 100);
     let frame = format!("style=\"border:0;width:{width}px;height:{height}px\"");
     looked_at(html, "", probe, &["--virtual-time-budget=60000", &size], Some(&frame))

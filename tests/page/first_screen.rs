@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::browser::{browse, browse_in, written};
 
 /// A desktop, a tablet, a phone.
-const WINDOWS: [(usize, usize); 3] = [(1440, 800), (1024, 768), (390, 844)];
+const WINDOWS: [(u16, u16); 3] = [(1440, 800), (1024, 768), (390, 844)];
 
 const BOXES: &str = "
     await wait(1000);
@@ -44,7 +44,7 @@ fn the_attention_its_row_and_the_flow_are_seen_at_once() {
                 let [left, top, right, bottom] = place(&told, name);
                 assert!(left < right && top < bottom, "{name} at {width}: {told}");
                 assert!(left >= 0 && top >= 0, "{name} at {width}: {told}");
-                let is_in = right <= width as i64 && bottom <= height as i64;
+                let is_in = right <= i64::from(width) && bottom <= i64::from(height);
                 assert!(is_in, "{name} at {width}: {told}");
             }
             // Beside each other where there is room.

@@ -109,7 +109,7 @@ pub fn placed(steps: &[StepSheet]) -> Vec<Drawn> {
             others.all(|other| is_read(other) || !other.meets(&own))
         };
         let goes_on = from.iter().map(|other| other.lane).find(is_free);
-        let lane = goes_on.or_else(|| (0..).find(is_free)).unwrap_or_default();
+        let lane = goes_on.or_else(|| (0..=drawn.len()).find(is_free)).unwrap_or_default();
         own.lane = lane;
         let is_between = |lane: usize, other: &&Drawn| {
             drawn.iter().any(|own| own.lane == lane && own.level > other.level && own.level < level)

@@ -13,18 +13,17 @@ pub fn equation(name: &str, formula: &str) -> Markup {
     }
 }
 
-/// A text in which letters with an index are set as such: d_k.
+/// A text in which letters with an index are set as such: `d_k`.
 pub fn prose(text: &str) -> Markup {
     let is_word = |sign: char| sign.is_alphanumeric() || sign == '_';
     let pieces = text.split_inclusive(|sign| !is_word(sign));
     let set = |piece: &str| {
         let end = piece.trim_end_matches(|sign| !is_word(sign));
         let letters: Vec<char> = end.chars().collect();
-        match letters.as_slice() {
-            [base, '_', below] => {
-                html! { (base) sub { (below) } (&piece[end.len()..]) }
-            }
-            _ => html! { (piece) },
+        if let [base, '_', below] = letters.as_slice() {
+            html! { (base) sub { (below) } (&piece[end.len()..]) }
+        } else {
+            html! { (piece) }
         }
     };
     html! { @for piece in pieces { (set(piece)) } }
@@ -84,7 +83,7 @@ fn bracket(sign: char) -> Markup {
     html! { mo stretchy="false" { (sign) } }
 }
 
-/// A name; what stands behind its first underscore is below the line, as that of d_k.
+/// A name; what stands behind its first underscore is below the line, as that of `d_k`.
 fn identifier(name: &str) -> Markup {
     // A single letter would be slanted, and names are not.
     let plain = |name: &str| {
