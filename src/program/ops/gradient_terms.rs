@@ -22,7 +22,9 @@ impl Gradient {
                 let [d, x] = read(inputs)?;
                 let is_within = x.at(cell)?.value.abs() <= *limit;
                 let within = factor(tr!("1 within ±{limit}, else 0", limit), f64::from(is_within));
-                Ok(vec![Term(vec![d.at(cell)?, within])])
+                // Nothing comes back beyond it, NaN neither.
+                let own = if is_within { vec![d.at(cell)?, within] } else { vec![within] };
+                Ok(vec![Term(own)])
             }
             Self::Gate { map } => {
                 let [d, x, gate] = read(inputs)?;
