@@ -62,9 +62,10 @@ impl Explainer<'_, '_> {
         if untried.is_none() && self.search.tells() {
             self.fit()?;
             self.confine(&all)?;
-            for step in self.search.open() {
+            for step in self.search.open_beyond(cost::FITTED) {
                 self.search.try_all(&readoff::of_cells(self.search.whole(), step)?)?;
             }
+            self.lower(all.iter().filter(|one| one.kind == Kind::Precision))?;
         }
         let (findings, unexplained) = (self.search.findings(), self.search.open());
         let left_out = !unexplained.is_empty() && self.search.is_large();
@@ -99,17 +100,15 @@ impl Explainer<'_, '_> {
         Ok(all)
     }
 
-    /// Tries numbers that are fitted, and places that are read off, at every open step and what leads to it.
+    /// Tries numbers that are fitted, and places that are read off, at every open step and what leads to it: those that
+    /// operations have before such as nothing in the program asks for.
     fn fit(&mut self) -> Result<()> {
         let (trace, sizes) = (self.situation.right, &self.situation.config.sizes);
         let norms = self.fitted(&self.search.open(), &free::of_norms(trace, sizes))?;
         self.search.try_all(&norms)?;
         for name in self.search.open() {
             let Some(step) = trace.step(name) else { continue };
-            let mut free = free::of_operations(trace, step, sizes);
-            free.extend(free::of_values(trace, step, sizes));
-            let mut candidates = self.fitted(&[name], &free)?;
-            candidates.extend(readoff::of_places(self.search.whole(), name)?);
+            let candidates = self.fitted(&[name], &free::of_operations(trace, step, sizes))?;
             self.search.try_all(&candidates)?;
         }
         let open = self.search.open();
@@ -118,9 +117,31 @@ impl Explainer<'_, '_> {
             |step: &&Step| segment.contains(&step.name) && !self.direct.contains(&step.name);
         for step in trace.steps().iter().filter(hidden) {
             let mut free = free::of_operations(trace, step, sizes);
-            free.retain(|free| matches!(free.range, Range::Factor | Range::Positive));
+            for free in free.iter_mut().filter(|free| free.range == Range::Cell) {
+                free.range = Range::Score;
+            }
+            let is_smooth =
+                |free: &Free| matches!(free.range, Range::Factor | Range::Positive | Range::Score);
+            free.retain(is_smooth);
             self.search.try_all(&self.fitted(&open, &free)?)?;
         }
+        for name in self.search.open() {
+            let Some(step) = trace.step(name) else { continue };
+            let mut candidates = self.fitted(&[name], &free::of_values(trace, step, sizes))?;
+            candidates.extend(readoff::of_places(self.search.whole(), name)?);
+            self.search.try_all(&candidates)?;
+        }
+        Ok(())
+    }
+
+    /// Tries fewer bits in steps that were not recorded: numbers that are off by the rounding of one step, cell by cell, are off
+    /// by nothing else. In runs of 16 bits every step rounds.
+    fn lower<'c>(&mut self, narrow: impl Iterator<Item = &'c Candidate>) -> Result<()> {
+        if self.search.whole().agreement().half().is_some() || self.search.open().is_empty() {
+            return Ok(());
+        }
+        let candidates: Vec<Candidate> = narrow.cloned().collect();
+        self.search.try_all(&candidates)?;
         Ok(())
     }
 
@@ -216,7 +237,11 @@ impl Explainer<'_, '_> {
 /// The mistakes of steps that were not recorded, at the items or rows at which a step is off, and at some heads.
 fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate]) -> Vec<Candidate> {
     let mut confined = Vec::new();
-    for candidate in all.iter().filter(|candidate| candidate.cost <= cost::COMMON) {
+    let is_likely = |candidate: &&Candidate| {
+        candidate.cost <= cost::COMMON
+            || candidate.kind == Kind::Parameter && candidate.cost <= cost::PLAIN
+    };
+    for candidate in all.iter().filter(is_likely) {
         let Some(edited) = candidate.edits.first().and_then(|edit| trace.step(edit.at)) else {
             continue;
         };

@@ -65,6 +65,9 @@ const GRID: i32 = 80;
 /// How far a point of the grid is from the next, as a power of e.
 const SPACING: f64 = 0.25;
 
+/// The largest score that is tried, and with the other sign the lowest.
+const SCORES: i32 = 20;
+
 /// So many times the best is made better at most; it is the best long before.
 const ITERATIONS: usize = 30;
 
@@ -102,6 +105,11 @@ impl Fitter<'_, '_> {
             #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
             Range::Whole(from, to) => self.nearest(free, (from..=to).map(|at| at as f64))?,
             Range::Cell => return self.extremes(),
+            Range::Score => {
+                let grid = (-SCORES..=SCORES).map(f64::from);
+                let Some(start) = self.nearest(free, grid)? else { return Ok(Vec::new()) };
+                self.refined(free, start, |number| number, 1.0)?
+            }
         };
         Ok(best.into_iter().filter(|number| number.is_finite()).collect())
     }

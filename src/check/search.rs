@@ -116,8 +116,15 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// The wrong steps that nothing explains yet.
     pub fn open(&self) -> Vec<Name> {
-        let explained = |step: &&Name| self.explanations.iter().any(|one| one.steps.contains(step));
-        self.wrong.iter().filter(|step| !explained(step)).copied().collect()
+        self.open_beyond(u32::MAX)
+    }
+
+    /// The wrong steps that nothing explains which costs so much or less.
+    pub fn open_beyond(&self, cost: u32) -> Vec<Name> {
+        let explains =
+            |one: &Explanation, step: &Name| one.candidate.cost <= cost && one.steps.contains(step);
+        let is_open = |step: &&Name| !self.explanations.iter().any(|one| explains(one, step));
+        self.wrong.iter().filter(is_open).copied().collect()
     }
 
     /// Whether open steps are off in enough numbers to tell a mistake without a name.

@@ -4,7 +4,9 @@ use super::mask::by_position;
 use super::{Mistake, Situation, Way, after, none, omit, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
-use program::{Biasing, ByPosition, Kind, Masking, Name, Op, alibi_slopes};
+use program::{
+    Biasing, ByPosition, Kind, Masking, Name, Op, Scaling, ScoreSlip, Slip, alibi_slopes,
+};
 
 pub const ALL: &[Mistake] = &[
     Mistake {
@@ -53,6 +55,24 @@ pub const ALL: &[Mistake] = &[
         seen: &[],
     },
     Mistake {
+        id: "softcap-undivided",
+        kind: Kind::Omitted,
+        silent: "The scores stay within the cap, and only grow towards it too early.",
+        ways: &[Way {
+            summary: "the scores are not divided by the soft cap before tanh",
+            wrong: "scores = softcap * torch.tanh(scores)",
+            right: "scores = softcap * torch.tanh(scores / softcap)",
+            edits: |run| {
+                let Some(Op::Scaling(Scaling::SoftCap { cap })) = run.op(Name::ScoresCapped) else {
+                    return none();
+                };
+                let slip = Slip::Scores(ScoreSlip::Cap { outer: *cap, inner: 1.0 });
+                one([replace(Name::ScoresCapped, slip)])
+            },
+        }],
+        seen: &[],
+    },
+    Mistake {
         id: "softcap-after-mask",
         kind: Kind::Moved,
         silent: "A cap of 50 leaves blocked keys next to no weight, unless a row's scores are all low.",
@@ -72,7 +92,7 @@ pub const ALL: &[Mistake] = &[
     },
 ];
 
-/// Other slopes: those of a plain geometric series, from its second or first term, in reverse, with the other sign, and
+/// Other slopes: those of a plain geometric series, from its second or first term, in reverse, sorted, with the other sign, and
 /// those of the next power of two and of one more head.
 fn other_slopes(run: &Situation) -> Result<Vec<Edits>> {
     let Some(Op::Biasing(Biasing::Slopes { slopes: right })) = run.op(Name::AlibiSlopes) else {
@@ -86,10 +106,15 @@ fn other_slopes(run: &Situation) -> Result<Vec<Edits>> {
     let reversed: Vec<f64> = right.iter().rev().copied().collect();
     let negative: Vec<f64> = right.iter().map(|slope| -slope).collect();
     let first_of = |count: usize| alibi_slopes(count).into_iter().take(heads).collect();
-    let all: [Vec<f64>; 6] = [
+    let mut rising = right.clone();
+    rising.sort_by(f64::total_cmp);
+    let falling = rising.iter().rev().copied().collect();
+    let all: [Vec<f64>; 8] = [
         series(1),
         series(0),
         reversed,
+        rising,
+        falling,
         negative,
         first_of(heads.next_power_of_two()),
         first_of(heads + 1),

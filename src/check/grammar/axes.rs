@@ -16,7 +16,7 @@ impl Grammar<'_> {
             self.merged(step);
         }
         self.weights(step);
-        for (op, told, cost) in rearrangements(step) {
+        for (op, told, cost) in self.rearrangements(step) {
             self.add(Kind::Axes, cost, name, after(op, &[]), tr!("it is {told}", told));
         }
         // Where an input is more than passed on, what reads it can read it wrongly.
@@ -26,15 +26,44 @@ impl Grammar<'_> {
         for (slot, input) in read {
             let is_weight = input.name.role() == Role::Parameter;
             let is_merged = step.op == Op::Heads(Heads::Merge);
-            if !is_product && !is_weight && !is_merged {
+            let is_gate = slot > 0 && matches!(step.op, Op::Scaling(Scaling::Gate { .. }));
+            if !is_product && !is_weight && !is_merged && !is_gate {
                 continue;
             }
-            for (op, told, cost) in rearrangements(input) {
+            for (op, told, cost) in self.rearrangements(input) {
                 let change = Change::Before(slot, op, Vec::new());
                 let told = tr!("it reads {input} {told}", input = input.name, told);
                 self.add(Kind::Axes, cost, name, change, told);
             }
         }
+    }
+
+    /// The ways to put a step's numbers in other places: by its axes, and by the heads that its features are those of.
+    fn rearrangements(&self, step: &Step) -> Vec<(Op, String, u32)> {
+        let mut all = rearrangements(step);
+        let (heads, width) = (self.sizes.heads, self.sizes.head_dim);
+        let axis = step.axes.rank().saturating_sub(1);
+        let is_of_heads =
+            step.name == Name::Gate && step.axes.shape().last() == Some(&(heads * width));
+        if !is_of_heads || heads < 2 {
+            return all;
+        }
+        let mut take = |of: &dyn Fn(usize) -> usize, told: &str| {
+            let places = (0..heads * width).map(|at| of(at / width) * width + at % width);
+            all.push((
+                Slip::Along(axis, Along::Take(places.collect())).into(),
+                told.to_owned(),
+                cost::PLAIN,
+            ));
+        };
+        take(&|head| heads - 1 - head, tr!("with the heads in reverse"));
+        take(&|head| (head + 1) % heads, tr!("with that of the next head for each head"));
+        take(&|head| (head + heads - 1) % heads, tr!("with that of the head before for each head"));
+        take(&|_| 0, tr!("with that of the first head for each head"));
+        let first = (0..heads * width).map(|at| at / width * width).collect();
+        let told = tr!("with one number for each head, that of its first feature");
+        all.push((Slip::Along(axis, Along::Take(first)).into(), told.to_owned(), cost::PLAIN));
+        all
     }
 
     /// Weights and biases whose rows are those of heads, laid out with the axes in another order.

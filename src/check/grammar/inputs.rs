@@ -162,18 +162,32 @@ impl Grammar<'_> {
             if shape(own).is_none() || shape(own) != shape(other) {
                 continue;
             }
-            let readers = self.right.steps().iter().filter(|step| self.read(step).contains(&own));
-            let mut edits = Vec::new();
-            for reader in readers {
-                let names = self.read(reader);
-                let names = names.iter().map(|name| if *name == own { other } else { *name });
-                edits.push(Edit::new(reader.name, Change::Read(names.collect())));
+            let told = tr!("{other} is read in place of {own}", other, own);
+            self.read_everywhere(|name| if name == own { other } else { name }, &told);
+            if own < other {
+                let told =
+                    tr!("{own} and {other} change places for all that reads them", own, other);
+                let exchanged = |name| match name {
+                    name if name == own => other,
+                    name if name == other => own,
+                    name => name,
+                };
+                self.read_everywhere(exchanged, &told);
             }
-            let Some(first) = edits.first().map(|edit| edit.at) else { continue };
-            if edits.len() > 1 {
-                let told = tr!("{other} is read in place of {own}", other, own);
-                self.add_all(Kind::Input, cost::COMMON, edits, first, told);
-            }
+        }
+    }
+
+    /// What if all that reads an input reads another one?
+    fn read_everywhere(&mut self, other: impl Fn(Name) -> Name, told: &str) {
+        let edit = |reader: &Step| {
+            let own = self.read(reader);
+            let names: Vec<Name> = own.iter().map(|name| other(*name)).collect();
+            (names != own).then(|| Edit::new(reader.name, Change::Read(names)))
+        };
+        let edits: Vec<Edit> = self.right.steps().iter().filter_map(edit).collect();
+        if let [first, _, ..] = &edits[..] {
+            let first = first.at;
+            self.add_all(Kind::Input, cost::COMMON, edits, first, told);
         }
     }
 }

@@ -59,10 +59,17 @@ impl Grammar<'_> {
                 } else {
                     tr!("{told} (blocks of {block} keys)", told, block)
                 };
-                let op = Slip::Stream(Stream { block, slip }).into();
+                let stream = Stream { block, slip };
                 let read = std::iter::once(scores).chain(values).collect();
-                let change = Change::Become(op, read);
-                self.add(Kind::Replaced, cost::RARE, step.name, change, told);
+                let edit = Edit::new(step.name, Change::Become(Slip::Stream(stream).into(), read));
+                // One loop makes both.
+                let kept = self.right.step(Name::Lse).filter(|_| slip.is_of_sum()).map(|lse| {
+                    let kept = Change::Become(Slip::StreamLse(stream).into(), self.read(lse));
+                    vec![edit.clone(), Edit::new(Name::Lse, kept)]
+                });
+                for edits in kept.into_iter().chain([vec![edit]]) {
+                    self.add_all(Kind::Replaced, cost::RARE, edits, step.name, &told);
+                }
                 if is_one_way {
                     break;
                 }

@@ -310,6 +310,10 @@ fn of_items(own: &Cells, add: &mut dyn FnMut(Cells, &str, u32)) {
         let told = tr!("items have each other's mask, that of the item {by} further on", by);
         add(of(&|b, q, k| own.at((b + by) % items, q, k)), &told, cost::COMMON);
     }
+    if items > 2 {
+        let told = tr!("items have each other's mask, the last that of the first");
+        add(of(&|b, q, k| own.at(items - 1 - b, q, k)), told, cost::COMMON);
+    }
     if items > 1 {
         add(
             of(&|_, q, k| own.at(0, q, k)),

@@ -53,6 +53,7 @@ impl Grammar<'_> {
         self.omitted(step);
         self.repeated(step);
         self.moved(step);
+        self.turned_whole(step);
         self.siblings(step);
         self.numbers(step);
         self.inputs(step);

@@ -2,7 +2,7 @@
 
 use super::Grammar;
 use crate::candidate::{Candidate, cost};
-use crate::mistakes::{Knob, Range, knobs};
+use crate::mistakes::{Knob, ROPE_BASE, Range, knobs};
 use config::Sizes;
 use program::{Change, Kind, Name, Op, Scaling, Slip, Step};
 
@@ -30,7 +30,10 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<C
     // Places and caps are no roots of sizes.
     let reading = match knob.range {
         Range::Factor => told(found, knob.value, sizes),
-        Range::Cell | Range::Positive | Range::Stated | Range::Whole(..) => String::new(),
+        Range::Positive if knob.name == ROPE_BASE => as_exponents(found, knob.value),
+        Range::Positive | Range::Cell | Range::Score | Range::Stated | Range::Whole(..) => {
+            String::new()
+        }
     };
     let name = knob.name;
     let told = tr!(
@@ -43,6 +46,10 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<C
     let is_usual = |usual: &f64| (usual - found).abs() <= 1e-9 * found.abs();
     let is_usual = !reading.is_empty() || knob.common.iter().any(is_usual);
     let cost = if is_usual { cost::COMMON } else { cost::PLAIN };
+    #[allow(clippy::float_cmp, reason = "1 exactly is no factor")]
+    let has_none = knob.range == Range::Factor && knob.value == 1.0;
+    // What has no factor gets one less often than another takes its own for another.
+    let cost = cost + u32::from(has_none && !is_usual);
     let made = Candidate::at(at, Kind::Parameter, cost, Change::Replace(op), told);
     Some(made.with_number(name, knob.value, found))
 }
@@ -85,7 +92,7 @@ pub fn usual(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
             let own = knob.value;
             all.extend([own * own, own.recip(), own.sqrt(), 2.0 * own, own / 2.0, -own]);
         }
-        Range::Cell => {}
+        Range::Cell | Range::Score => {}
         Range::Positive | Range::Stated => {
             let own = knob.value;
             all.extend([own * 10.0, own / 10.0, own * 2.0, own / 2.0, own.sqrt(), own * own]);
@@ -153,6 +160,19 @@ fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
         String::new()
     } else {
         tr!("; {found} is {names}", found = short(found), names = names.join(tr!(", or ")))
+    }
+}
+
+/// What else gives the frequencies of a base: exponents that are so many times as large, or so small a part.
+fn as_exponents(found: f64, meant: f64) -> String {
+    let power = found.ln() / meant.ln();
+    let is_whole = |number: f64| number > 1.5 && (number - number.round()).abs() < 1e-3;
+    if is_whole(power) {
+        tr!("; so do exponents {times} times as large", times = short(power.round()))
+    } else if is_whole(power.recip()) {
+        tr!("; so do exponents divided by {by}", by = short(power.recip().round()))
+    } else {
+        String::new()
     }
 }
 

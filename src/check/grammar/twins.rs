@@ -53,8 +53,8 @@ impl Grammar<'_> {
                 all.push(Candidate {
                     edits: made.edits.iter().cloned().chain(edits).collect(),
                     summary: format!("{}: {told}", lang::list(&names)),
-                    // One line of code, made once.
-                    cost: made.cost,
+                    // One line of code, made once; all that projects is seldom one.
+                    cost: made.cost + u32::from(kin.contains(&Name::Output)),
                     ..(*made).clone()
                 });
             }
@@ -97,7 +97,7 @@ fn words(made: &Candidate, at: Name) -> String {
     let told = told.strip_prefix(": ").unwrap_or(told);
     let mut words = told.to_owned();
     if let Some(letter) = at.as_str().chars().next() {
-        for place in ["heads", "norm", "rot", "clipped", "cached", "repeated"] {
+        for place in ["heads", "norm", "rot", "clipped", "past", "cached", "repeated"] {
             words = words.replace(&format!("{letter}_{place}"), place);
         }
         for parameter in ["w", "b"] {

@@ -1,7 +1,7 @@
 //! What do people get wrong in masks?
 
 use super::{Knob, Range, Sibling};
-use program::{Blocked, BlockedKeys, ByPosition, Fill, Kind, Masking, whole};
+use program::{Blocked, BlockedKeys, ByPosition, Documents, Fill, Kind, Masking, whole};
 
 pub fn knobs(own: &Masking) -> Vec<Knob> {
     match own {
@@ -44,11 +44,8 @@ pub fn siblings(own: &Masking) -> Vec<Sibling> {
             .into_iter()
             .map(|(by, told)| Sibling::new(BlockedKeys { by, ..own.clone() }, Kind::Mask, told))
             .collect(),
-        Masking::ByPosition(_)
-        | Masking::Documents(_)
-        | Masking::AnyOf
-        | Masking::Not
-        | Masking::Fill { .. } => Vec::new(),
+        Masking::Documents(own) => other_documents(own),
+        Masking::ByPosition(_) | Masking::AnyOf | Masking::Not | Masking::Fill { .. } => Vec::new(),
     }
 }
 
@@ -109,9 +106,61 @@ fn other_keys(own: &BlockedKeys) -> Vec<(Blocked, &'static str)> {
 
 /// What there is of each item, given to another.
 fn turned<T: Clone>(all: &[T]) -> impl Iterator<Item = Vec<T>> {
-    (1..all.len()).map(|by| {
+    let reversed = || all.iter().rev().cloned().collect();
+    let turned = (1..all.len()).map(|by| {
         let mut turned = all.to_vec();
         turned.rotate_left(by);
         turned
-    })
+    });
+    turned.chain((all.len() > 2).then(reversed))
+}
+
+/// Documents that are packed otherwise.
+fn other_documents(own: &Documents) -> Vec<Sibling> {
+    let with = |of: &dyn Fn(&[usize]) -> Option<Vec<usize>>| {
+        let all = |rows: &[Vec<usize>]| rows.iter().map(|row| of(row)).collect::<Option<Vec<_>>>();
+        Some(Documents { queries: all(&own.queries)?, keys: all(&own.keys)?, rows: own.rows })
+    };
+    let mut all = Vec::new();
+    for by in [1, 2, 3, 4] {
+        let moved = [
+            (shifted(true, by), tr!("the documents begin {by} tokens late", by)),
+            (shifted(false, by), tr!("the documents begin {by} tokens early", by)),
+        ];
+        all.extend(moved.into_iter().filter_map(|(of, told)| Some((with(&of)?, told))));
+    }
+    all.extend(
+        with(&|row| joined(row, 0))
+            .map(|one| (one, tr!("the first two documents are one").to_owned())),
+    );
+    let last = |row: &[usize]| joined(row, row.len().checked_sub(2)?);
+    all.extend(with(&last).map(|one| (one, tr!("the last two documents are one").to_owned())));
+    if own.queries.len() == own.keys.len() {
+        let told = tr!("items have each other's documents");
+        let others = turned(&own.queries).zip(turned(&own.keys));
+        let others = others.map(|(queries, keys)| Documents { queries, keys, rows: own.rows });
+        all.extend(others.map(|one| (one, told.to_owned())));
+    }
+    let sibling = |(documents, told)| Sibling::new(Masking::Documents(documents), Kind::Mask, told);
+    all.into_iter().map(sibling).collect()
+}
+
+/// Lengths of documents of which all but the first begin so many tokens late, or early; nothing where one has too few.
+fn shifted(is_late: bool, by: usize) -> impl Fn(&[usize]) -> Option<Vec<usize>> {
+    move |row| {
+        let [first, middle @ .., last] = row else { return None };
+        let (more, less) = if is_late { (first, last) } else { (last, first) };
+        let (more, less) = (more + by, less.checked_sub(by)?);
+        let (first, last) = if is_late { (more, less) } else { (less, more) };
+        Some([&[first], middle, &[last]].concat())
+    }
+}
+
+/// Lengths of documents of which the one at a place and the next are one.
+fn joined(row: &[usize], at: usize) -> Option<Vec<usize>> {
+    let next = row.get(at + 1)?;
+    let mut joined = row.to_vec();
+    joined[at] += next;
+    joined.remove(at + 1);
+    Some(joined)
 }

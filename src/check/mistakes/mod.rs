@@ -9,6 +9,8 @@ mod rotary;
 mod scaling;
 mod weights;
 
+pub use rotary::ROPE_BASE;
+
 use base::lang;
 use program::{Axes, Change, Kind, Linear, Op, Slip};
 
@@ -78,6 +80,8 @@ pub enum Range {
     Factor,
     /// Any; it stands in cells of the value as it is.
     Cell,
+    /// Any that is about as large as scores are: what stands in cells that were not recorded.
+    Score,
     /// Above 0.
     Positive,
     /// Above 0, and one that configs state: whole, or of few digits.

@@ -31,6 +31,15 @@ pub fn siblings(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
             }),
             ("the root of the mean square is forgotten", |own| own.power = 1.0),
             ("ε is added to the root, not below it", |own| own.is_eps_outside = true),
+            (
+                "it divides by the mean of the absolute numbers, not by the root mean square",
+                |own| {
+                    (own.squares, own.power) = (Squares::Absolute, 1.0);
+                },
+            ),
+            ("it divides by the largest absolute number, not by the root mean square", |own| {
+                (own.squares, own.power) = (Squares::Largest, 1.0);
+            }),
         ],
     );
     if inputs.len() > 1 {

@@ -25,6 +25,9 @@ pub fn siblings(own: &Rotary) -> Vec<Sibling> {
     }
 }
 
+/// The knob of the frequencies' base.
+pub const ROPE_BASE: &str = "rope_base";
+
 /// The numbers of scalings that code can have wrong.
 const SCALING: [&str; 7] = [
     "partial_rotary_factor",
@@ -38,7 +41,7 @@ const SCALING: [&str; 7] = [
 
 fn of_frequencies(own: &Frequencies) -> Vec<Knob> {
     let bases = [1e4, 5e5, 1e6, 1e5, 1e3, 100.0, 1e7, 1e2, 1e8];
-    let base = ("rope_base", own.base);
+    let base = (ROPE_BASE, own.base);
     let base = Knob::new(own, base, Range::Positive, &bases, |own, base| {
         own.base = base;
         base > 0.0
@@ -180,6 +183,7 @@ fn turned_otherwise(own: &Rotate) -> Vec<Sibling> {
         (Stage::Angles, "angles"),
         (Stage::Whole, "positions, frequencies and angles"),
         (Stage::Tables, "cosines and sines"),
+        (Stage::AnglesAndTables, "angles and their cosines and sines"),
     ];
     for precision in Precision::ALL {
         for (stage, name) in stages {

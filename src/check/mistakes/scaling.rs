@@ -61,14 +61,12 @@ pub fn siblings(own: &Scaling, inputs: &[&Axes]) -> Vec<Sibling> {
             let limit = *cap;
             let clipped = tr!("the scores are clipped at the cap, without tanh");
             let bare = tr!("tanh of the scores, without the cap");
-            let part = |outer: f64, inner: f64, told: &str| {
-                Sibling::new(Slip::Scores(ScoreSlip::Cap { outer, inner }), Kind::Omitted, told)
-            };
+            let unscaled = ScoreSlip::Cap { outer: 1.0, inner: cap.recip() };
+            let told = tr!("tanh is not multiplied by the cap");
             vec![
                 Sibling::new(Scaling::Clip { limit }, Kind::Replaced, clipped),
                 Sibling::new(Slip::Map(Map::Tanh), Kind::Replaced, bare),
-                part(1.0, cap.recip(), tr!("tanh is not multiplied by the cap")),
-                part(*cap, 1.0, tr!("the scores are not divided by the cap before tanh")),
+                Sibling::new(Slip::Scores(unscaled), Kind::Omitted, told),
             ]
         }
         Scaling::Clip { limit } => {

@@ -3,13 +3,12 @@
 use candle_core::{DType, Tensor};
 
 use super::blocked::in_words;
+use super::dropout;
 use crate::candidate::{Candidate, cost};
-use crate::cells::{cells, ratio};
-use crate::grammar::numbers::short;
+use crate::cells::cells;
 use crate::scope::Scope;
-use crate::thresholds::LEAST_CELLS;
 use base::error::Result;
-use program::{Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
+use program::{Block, Change, Kind, Name, Slip, Step};
 
 /// Mistakes whose cells the recorded values show: numbers left out at random, and masks.
 ///
@@ -18,95 +17,14 @@ use program::{Block, Change, Edit, KeepSome, Kind, Name, Slip, Step, Weighting};
 pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
     let Some((recorded, expected)) = scope.pair(at) else { return Ok(all) };
-    all.extend(dropped(at, recorded, expected)?);
+    all.extend(dropout::after(at, recorded, expected)?);
+    all.extend(dropout::before_sum(scope, at)?);
     if let Some(step) = scope.trace().step(at)
         && (at == Name::MaskedScores || at == Name::Weights)
     {
         all.extend(blocked(scope, step, recorded)?);
     }
     Ok(all)
-}
-
-/// Dropout, if each cell is 0 or the right one times one number.
-fn dropped(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Candidate>> {
-    let (cells_found, cells_right) = (cells(found)?, cells(right)?);
-    let pairs = || cells_found.iter().zip(&cells_right).filter(|(_, right)| right.abs() > 0.0);
-    let kept: Vec<(f64, f64)> =
-        pairs().filter(|(found, _)| **found != 0.0).map(|(f, r)| (*f, *r)).collect();
-    let (count, all) = (kept.len(), pairs().count());
-    if count < LEAST_CELLS.min(all / 4 + 1) || count == all || count * 20 < all {
-        return Ok(None);
-    }
-    let (found_kept, right_kept): (Vec<f64>, Vec<f64>) = kept.into_iter().unzip();
-    let factor = ratio(&found_kept, &right_kept);
-    let factor = if (factor - 1.0).abs() < 1e-4 { 1.0 } else { factor };
-    // Whole rows that are 0 are no dropout of single numbers, and what falls by its sign is an activation.
-    let dropped: Vec<f64> =
-        pairs().filter(|(found, _)| **found == 0.0).map(|(_, right)| *right).collect();
-    let has_both = cells_right.iter().any(|value| *value < 0.0);
-    let is_by_sign =
-        dropped.iter().all(|value| *value < 0.0) || dropped.iter().all(|value| *value > 0.0);
-    let keep = found.ne(0.0)?;
-    if (has_both && is_by_sign)
-        || has_empty_slice(&keep, right)?
-        || !is_scattered(&cells_found, &cells_right)
-    {
-        return Ok(None);
-    }
-    let change = Change::After(Weighting::KeepSome(KeepSome { keep, factor }).into(), Vec::new());
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-    let share = 1.0 - count as f64 / all as f64;
-    let scaled = match factor {
-        1.0 => tr!("not scaled up").to_owned(),
-        factor => {
-            tr!(
-                "multiplied by {factor}, as for p = {recip}",
-                factor = short(factor),
-                recip = format!("{:.3}", 1.0 - factor.recip())
-            )
-        }
-    };
-    let summary = tr!(
-        "{at}: {share} % of its numbers are 0 and the others are {scaled}: dropout",
-        at,
-        share = format!("{:.0}", 100.0 * share),
-        scaled
-    );
-    Ok(Some(Candidate::new(Kind::Random, cost::RARE, vec![Edit::new(at, change)], summary)))
-}
-
-/// Whether what is left out changes from cell to cell about as often as by chance.
-fn is_scattered(found: &[f64], right: &[f64]) -> bool {
-    let kept: Vec<bool> = found
-        .iter()
-        .zip(right)
-        .filter(|(_, right)| **right != 0.0)
-        .map(|(found, _)| *found != 0.0)
-        .collect();
-    let changes = kept.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-    let (count, changes) = (kept.len() as f64, changes as f64);
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-    let share = kept.iter().filter(|kept| **kept).count() as f64 / count;
-    changes > count * share * (1.0 - share)
-}
-
-/// Whether all cells at a place of some axis are left out, of those that are not 0 anyway.
-fn has_empty_slice(keep: &Tensor, right: &Tensor) -> Result<bool> {
-    let there = right.ne(0.0)?;
-    let kept = (keep * &there)?;
-    for (axis, size) in keep.dims().iter().enumerate().filter(|(_, size)| **size > 1) {
-        for place in 0..*size {
-            let count = |mask: &Tensor| -> Result<f32> {
-                let part = mask.narrow(axis, place, 1)?.to_dtype(DType::F32)?;
-                Ok(part.sum_all()?.to_scalar::<f32>()?)
-            };
-            if count(&there)? >= 8.0 && count(&kept)? == 0.0 {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
 }
 
 /// The cells that are really blocked, where they are not those of the mask.

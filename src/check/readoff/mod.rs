@@ -3,9 +3,11 @@
 
 mod blocked;
 mod cells;
+mod dropout;
 mod frequencies;
 mod positions;
 mod rows;
+mod slopes;
 
 use super::candidate::Candidate;
 use super::scope::Scope;
@@ -21,6 +23,7 @@ pub fn of_places(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     all.extend(rows::moved(scope, at)?);
     all.extend(frequencies::candidates(scope, at)?);
     all.extend(rows::packed(scope, at)?);
+    all.extend(slopes::candidate(scope, at)?);
     Ok(all)
 }
 

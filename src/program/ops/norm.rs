@@ -48,7 +48,7 @@ pub(super) struct Parts {
     pub root: Tensor,
 }
 
-/// Which squares a norm averages.
+/// Which squares a norm averages, or what else stands in their place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Squares {
     /// Those of the numbers that it divides, as it should be.
@@ -59,6 +59,10 @@ pub enum Squares {
     Variance,
     /// The same, divided by their number less 1, as `torch.std` does.
     Unbiased,
+    /// No squares: the absolute numbers.
+    Absolute,
+    /// No squares and no mean: the largest absolute number.
+    Largest,
 }
 
 /// The features of all heads, as axes that a norm runs over.
@@ -93,11 +97,13 @@ impl Norm {
         let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
         let raw = x;
         let x = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
-        let mut squares = mean(&match self.squares {
-            Squares::Own => x.sqr()?,
-            Squares::Raw => raw.sqr()?,
-            Squares::Variance | Squares::Unbiased => raw.broadcast_sub(&mean(raw)?)?.sqr()?,
-        })?;
+        let mut squares = match self.squares {
+            Squares::Own => mean(&x.sqr()?),
+            Squares::Raw => mean(&raw.sqr()?),
+            Squares::Variance | Squares::Unbiased => mean(&raw.broadcast_sub(&mean(raw)?)?.sqr()?),
+            Squares::Absolute => mean(&x.abs()?),
+            Squares::Largest => axes.iter().try_fold(x.abs()?, |x, axis| x.max_keepdim(*axis)),
+        }?;
         #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
         let count = axes.iter().filter_map(|axis| x.dims().get(*axis)).product::<usize>() as f64;
         if !self.is_mean {

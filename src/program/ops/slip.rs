@@ -48,10 +48,18 @@ pub enum Slip {
     Along(usize, Along),
     /// The weighted sum over blocks of keys, whose shape it has; of scores alone, the weights that it comes to.
     Stream(Stream),
+    /// The log-sum-exp that such a pass keeps, of scores.
+    StreamLse(Stream),
     /// −|q − k|² of queries and keys, in place of their dot product.
     SquaredDistance,
-    /// A rotation by positions from 0 on, with the usual frequencies of base 10000, where there should be none.
-    Rope(Pairing),
+    /// A rotation of all features by positions from 0 on, with the usual frequencies of this base, where there should be none:
+    /// of heads, or of (batch, token, feature).
+    Rope {
+        /// Which features are pairs.
+        pairing: Pairing,
+        /// The base of the frequencies.
+        base: f64,
+    },
     /// Every number rounded to so many bits between ± the largest, as symmetric quantisation does.
     Quantise {
         /// Bits of the whole numbers.
@@ -137,12 +145,15 @@ impl Operation for Slip {
                 [values] => stream.value(x, values)?,
                 _ => stream.weights(x)?,
             },
+            Self::StreamLse(stream) => stream.lse(x)?,
             Self::SquaredDistance => squared_distance(x, read::<1, _>(others)?[0])?,
-            Self::Rope(pairing) => {
+            Self::Rope { pairing, base } => {
                 let (first, places, factor) = (0, None, 1.0);
                 let (pairing, is_backwards, is_at_end) = (*pairing, false, false);
                 let rotate = Rotate { pairing, first, places, factor, is_backwards, is_at_end };
-                Turn::of(rotate).value(x, &usual_frequencies(x)?)?
+                let heads = if x.rank() == 3 { x.unsqueeze(1)? } else { (*x).clone() };
+                let turned = Turn::of(rotate).value(&heads, &usual_frequencies(x, *base)?)?;
+                turned.reshape(x.shape())?
             }
             Self::Quantise { bits, is_by_row } => quantised(x, *bits, *is_by_row)?,
             Self::Sinusoid { is_in_halves } => x.broadcast_add(&sinusoid(x, *is_in_halves)?)?,
@@ -179,8 +190,12 @@ impl Operation for Slip {
             Self::Scores(slip) => slip.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
             Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
+            Self::StreamLse(_) => return Weighting::LogSumExp.axes(inputs),
             Self::SquaredDistance => return Linear::DotProduct.axes(inputs),
-            Self::Rope(_) => x.len() == 4 && size(&3).is_some_and(|d| d > 1 && d % 2 == 0),
+            Self::Rope { .. } => {
+                let width = x.last().filter(|_| matches!(x.len(), 3 | 4));
+                width.is_some_and(|(_, d)| *d > 1 && d % 2 == 0)
+            }
             Self::Sinusoid { .. } => others.is_empty() && x.len() == 3,
             Self::Turn(_) => {
                 let pairs = others.first().and_then(|freqs| freqs.first()).map(|(_, pairs)| *pairs);
@@ -213,7 +228,7 @@ impl Operation for Slip {
                 along.narrowed(part).map(|along| Self::Along(*axis, along))
             }
             Self::Quantise { is_by_row, .. } if !is_by_row || from_last == 1 => None,
-            Self::Sinusoid { .. } | Self::Rope(_) if matches!(part, Part::Rows(_)) => None,
+            Self::Sinusoid { .. } | Self::Rope { .. } if matches!(part, Part::Rows(_)) => None,
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
@@ -233,8 +248,9 @@ impl Operation for Slip {
             | Self::Product
             | Self::Along(..)
             | Self::Stream(_)
+            | Self::StreamLse(_)
             | Self::SquaredDistance
-            | Self::Rope(_)
+            | Self::Rope { .. }
             | Self::Quantise { .. }
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
@@ -276,9 +292,9 @@ fn squared_distance(queries: &Tensor, keys: &Tensor) -> candle_core::Result<Tens
     products.broadcast_sub(&own)?.broadcast_sub(&others)
 }
 
-/// Those of all features of these heads, with the base of the paper.
-fn usual_frequencies(heads: &Tensor) -> Result<Tensor> {
-    let (dims, base, scaling) = (heads.dim(D::Minus1)?, 10_000.0, None);
+/// Those of all features of the last axis.
+fn usual_frequencies(heads: &Tensor, base: f64) -> Result<Tensor> {
+    let (dims, scaling) = (heads.dim(D::Minus1)?, None);
     let usual = Frequencies { dims, base, scaling, positions: 0, dtype: DType::F32 };
     Ok(Tensor::new(usual.numbers()?, heads.device())?)
 }

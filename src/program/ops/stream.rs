@@ -43,6 +43,13 @@ table! {
 }
 
 impl StreamSlip {
+    /// Whether the sum of the exponentials is another than it should be, and with it the log-sum-exp.
+    #[must_use]
+    pub fn is_of_sum(self) -> bool {
+        use StreamSlip::{Both, FullBlocks, Inverse, Last, Padded, Sum};
+        matches!(self, Sum | Both | Inverse | Last | FullBlocks | Padded)
+    }
+
     /// A clause that tells it.
     pub fn told(self) -> &'static str {
         lang::text(self.row())
@@ -58,6 +65,26 @@ impl Stream {
     }
 
     pub(super) fn value(self, scores: &Tensor, values: &Tensor) -> candle_core::Result<Tensor> {
+        let Passed { output, sum, blocks, .. } = self.passed(scores, values)?;
+        match self.slip {
+            StreamSlip::Undivided | StreamSlip::Added => Ok(output),
+            StreamSlip::Averaged => output / f64::from(blocks),
+            _ => output.broadcast_div(&sum),
+        }
+    }
+
+    /// The log-sum-exp of the rows that is kept: (batch, head, query).
+    pub(super) fn lse(self, scores: &Tensor) -> candle_core::Result<Tensor> {
+        let values = scores.narrow(3, 0, 1)?.transpose(2, 3)?;
+        let values = values.narrow(2, 0, 1)?.narrow(3, 0, 1)?;
+        let (batch, heads, _, keys) = scores.dims4()?;
+        let Passed { maximum, sum, .. } =
+            self.passed(scores, &values.broadcast_as((batch, heads, keys, 1))?.contiguous()?)?;
+        (maximum + sum.log()?)?.squeeze(D::Minus1)
+    }
+
+    /// The pass over all blocks, to its end.
+    fn passed(self, scores: &Tensor, values: &Tensor) -> candle_core::Result<Passed> {
         let keys = scores.dim(D::Minus1)?;
         let block = self.block.max(1);
         let slip = self.slip;
@@ -106,12 +133,16 @@ impl Stream {
             };
             maximum = largest;
         }
-        match slip {
-            StreamSlip::Undivided | StreamSlip::Added => Ok(output),
-            StreamSlip::Averaged => output / f64::from(blocks),
-            _ => output.broadcast_div(&sum),
-        }
+        Ok(Passed { output, maximum, sum, blocks })
     }
+}
+
+/// What a pass over blocks has at its end.
+struct Passed {
+    output: Tensor,
+    maximum: Tensor,
+    sum: Tensor,
+    blocks: u32,
 }
 
 #[cfg(test)]

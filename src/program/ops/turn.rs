@@ -47,6 +47,8 @@ pub enum Stage {
     Whole,
     /// Cosines and sines.
     Tables,
+    /// Positions times frequencies, and the cosines and sines of these.
+    AnglesAndTables,
 }
 
 impl Turn {
@@ -176,8 +178,12 @@ impl Turn {
 
     /// A number of a stage in the bits that it is computed in.
     fn round(&self, stage: Stage, value: f64) -> f64 {
+        let is_in = |own| {
+            own == stage
+                || own == Stage::AnglesAndTables && matches!(stage, Stage::Angles | Stage::Tables)
+        };
         match self.rounded {
-            Some((own, precision)) if own == stage => precision.of(value),
+            Some((own, precision)) if is_in(own) => precision.of(value),
             Some(_) | None => value,
         }
     }
