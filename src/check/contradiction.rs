@@ -3,7 +3,7 @@
 //! A flag, or a model's config, is a hypothesis too. Where the record says something else of it, and the numbers follow
 //! the record, that is what is wrong, and not a step of the code.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::cells::cells;
 use super::finding::Contradiction;
@@ -13,9 +13,10 @@ use super::mask_pair::{Conflict, Masks};
 use super::reading::Reading;
 use super::recomputed::Recomputed;
 use base::error::{Result, quoted};
-use config::{Config, Mask, Positions, Setting};
+use config::{Config, Mask, Positions, Rotary, Setting};
+use file::Entry;
 use foreign::{Evidence, FoundMask};
-use program::Name;
+use program::{Frequencies, Name};
 use run::Run;
 
 /// What states that a kernel's arguments or positions are, and the first step that they are of.
@@ -68,6 +69,21 @@ const CLAIMS: &[Claim] = &[
         key: "qk_norm_eps",
         step: Name::QNorm,
         stated: |c| c.norm.as_ref().map(|norm| norm.eps.to_string()),
+    },
+    Claim {
+        key: "rope_base",
+        step: Name::RopeFreqs,
+        stated: |c| c.rope.as_ref().map(|rope| rope.base.to_string()),
+    },
+    Claim {
+        key: "rope_dims",
+        step: Name::RopeFreqs,
+        stated: |c| c.rope.as_ref().map(|rope| rope.dims.to_string()),
+    },
+    Claim {
+        key: "rope_attention_factor",
+        step: Name::QRot,
+        stated: |c| Some(c.rope.as_ref()?.attention_factor?.to_string()),
     },
     Claim { key: "heads", step: Name::QHeads, stated: |c| Some(c.sizes.heads.to_string()) },
 ];
@@ -173,11 +189,11 @@ pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Opti
     if let Some(found) = by_mask(reading)? {
         other = under_its_mask(other, found);
     }
-    let stated = found.and_then(|found| found.trace.step(Name::RopeFreqs));
-    if let (Some(stated), Some(entry)) = (stated, &reading.freqs)
-        && let Some(found) = by_frequencies(&cells(&stated.value)?, &cells(&entry.tensor)?)
+    if let Some(Entry { name, tensor, .. }) = &reading.freqs
+        && let Some(rope) = run.and_then(|run| run.config().rope.as_ref())
+        && let Some(found) = by_frequencies(&stated_frequencies(rope)?, &cells(tensor)?, name)
     {
-        other.sources = other.sources.replaced(Name::RopeFreqs, entry.tensor.clone());
+        other.sources = other.sources.replaced(Name::RopeFreqs, tensor.clone());
         other.contradictions.push(found);
     }
     let is_other =
@@ -185,17 +201,30 @@ pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Opti
     Ok(Some(other).filter(|_| is_other))
 }
 
-/// What a module's own rotary frequencies say against those that follow from the settings.
-fn by_frequencies(stated: &[f64], recorded: &[f64]) -> Option<Contradiction> {
+/// The rotary frequencies that follow from the settings.
+fn stated_frequencies(rope: &Rotary) -> Result<Vec<f64>> {
+    let Rotary { dims, base, scaling, positions, .. } = rope.clone();
+    let numbers = Frequencies { dims, base, scaling, positions, dtype: DType::F64 }.numbers()?;
+    Ok(numbers.into_iter().map(f64::from).collect())
+}
+
+/// What recorded rotary frequencies say against those that follow from the settings.
+fn by_frequencies(stated: &[f64], recorded: &[f64], name: &str) -> Option<Contradiction> {
     let near = |(l, r): (&f64, &f64)| (l - r).abs() <= 1e-5 * l.abs().max(r.abs());
-    if stated.len() != recorded.len() || stated.iter().zip(recorded).all(near) {
+    if stated.len() == recorded.len() && stated.iter().zip(recorded).all(near) {
         return None;
     }
-    let (stated, recorded) = (told_frequencies(stated), told_frequencies(recorded));
+    let (mut own, mut others) = (told_frequencies(stated), told_frequencies(recorded));
+    if stated.len() != recorded.len() {
+        own = tr!("{count} pairs", count = stated.len());
+        others = tr!("{count} pairs", count = recorded.len());
+    }
+    let (stated, recorded) = (own, others);
     let summary = tr!(
-        "the rotary frequencies were stated as {stated}; recorded is {recorded}, in inv_freq",
+        "the rotary frequencies were stated as {stated}; recorded is {recorded}, in {name}",
         stated,
-        recorded
+        recorded,
+        name = quoted(name)
     );
     Some(Contradiction { setting: "rope", step: Name::RopeFreqs, stated, recorded, summary })
 }
@@ -220,7 +249,9 @@ fn told_frequencies(freqs: &[f64]) -> String {
 /// Whether something states a setting; a file that says its run states all.
 fn is_stated(reading: &Reading, key: &str) -> bool {
     let setting = Setting::named(key);
-    let is_set = setting.is_some_and(|setting| setting.is_set(&reading.settings));
+    let settings = &reading.settings;
+    let is_set = setting.is_some_and(|setting| setting.is_set(settings))
+        || key == "positions" && settings.rope_offset.is_some();
     reading.record.config.is_some() || reading.settings.before_model.is_some() || is_set
 }
 
@@ -232,9 +263,7 @@ fn is_stated(reading: &Reading, key: &str) -> bool {
 fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let (Some(mask), settings) = (&reading.mask, &reading.settings) else { return Ok(None) };
     let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
-    // Flags that say `none` say that there is no mask beside the one that the file brings.
-    let says_none = settings.mask == Some(Mask::None) && settings.before_model.is_none();
-    let states_positions = settings.mask.is_some() && !says_none
+    let states_positions = settings.mask.is_some()
         || settings.window.is_some()
         || settings.chunk.is_some()
         || reading.record.config.is_some();
@@ -248,7 +277,8 @@ fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let Some(Conflict { shows, hides, query, key }) = masks.conflict(states_keys) else {
         return Ok(None);
     };
-    let is_meant = chunks_start_later(&plain, &masks, &recorded, states_keys)?;
+    let is_meant = masks.conflict_but_for_opened(states_keys).is_none()
+        || chunks_start_later(&plain, &masks, &recorded, states_keys)?;
     let (stated, recorded) = (told_mask(&masks.stated)?, told_mask(&masks.recorded)?);
     let how = match shows {
         true if masks.is_future(query, key) => tr!("it shows keys after the query"),
@@ -287,7 +317,7 @@ fn chunks_start_later(
     other.settings.chunk = None;
     let Ok(run) = other.run_as_it_is() else { return Ok(false) };
     let masks = Masks::of(run.blocked()?, recorded, run.config())?;
-    Ok(masks.is_some_and(|masks| masks.conflict(states_keys).is_none()))
+    Ok(masks.is_some_and(|masks| masks.conflict_but_for_opened(states_keys).is_none()))
 }
 
 /// What a recorded mask says against what was stated.

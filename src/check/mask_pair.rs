@@ -82,20 +82,43 @@ impl Masks {
     /// the two shows no key. Keys that it hides from all queries are padding, unless it was stated which are. One that
     /// tells no queries apart says nothing of positions. Documents packed one behind the other see themselves alone.
     pub fn conflict(&self, states_keys: bool) -> Option<Conflict> {
+        self.conflict_of(states_keys, false)
+    }
+
+    /// The same but for the rows of padding on the left that see no key, and in transformers all.
+    pub fn conflict_but_for_opened(&self, states_keys: bool) -> Option<Conflict> {
+        self.conflict_of(states_keys, true)
+    }
+
+    fn conflict_of(&self, states_keys: bool, may_open: bool) -> Option<Conflict> {
         let mut found: Option<Conflict> = None;
         let plane = self.queries * self.keys;
         for cells in self.pairs.chunks(plane.max(1)) {
+            let opened = if may_open { self.opened(cells) } else { Vec::new() };
             let column = |key: usize, of: fn(&(bool, bool)) -> bool| {
-                cells.iter().skip(key).step_by(self.keys).all(of)
+                let rows = cells.chunks(self.keys.max(1)).enumerate();
+                let closed = rows.filter(|(query, _)| !opened.contains(query));
+                closed.filter_map(|(_, row)| row.get(key)).all(of)
             };
             let columns: Vec<(bool, bool)> = (0..self.keys)
                 .map(|key| (column(key, |pair| pair.0), column(key, |pair| pair.1)))
                 .collect();
+            for (key, (stated, recorded)) in columns.iter().enumerate() {
+                let row = |query: &usize| {
+                    cells.get(query * self.keys + key).is_some_and(|pair| pair.0 != pair.1)
+                };
+                let query = (0..self.queries).find(row).filter(|_| states_keys);
+                let Some(query) = query.filter(|_| stated != recorded) else { continue };
+                let first = Conflict { shows: false, hides: false, query, key };
+                let conflict = found.get_or_insert(first);
+                conflict.shows |= *stated;
+                conflict.hides |= *recorded;
+            }
             let starts = self.starts(cells);
             for (query, row) in cells.chunks(self.keys.max(1)).enumerate() {
                 let own = columns.get(self.first + query).copied().unwrap_or_default();
                 let is_empty = row.iter().all(|pair| pair.0) || row.iter().all(|pair| pair.1);
-                if own.0 || own.1 || is_empty {
+                if own.0 || own.1 || is_empty || opened.contains(&query) {
                     continue;
                 }
                 for (key, (stated, recorded)) in row.iter().enumerate() {
@@ -113,6 +136,19 @@ impl Masks {
             }
         }
         found
+    }
+
+    /// These rows: those at the front that see what comes after
+    /// them, and whose own keys no other row sees.
+    fn opened(&self, cells: &[(bool, bool)]) -> Vec<usize> {
+        let sees = |query: usize, key: usize| {
+            cells.get(query * self.keys + key).is_some_and(|pair| !pair.1)
+        };
+        let is_open = |query: &usize| (0..self.keys).all(|key| sees(*query, key));
+        let opened: Vec<usize> = (0..self.queries).take_while(is_open).collect();
+        let are_hidden = (opened.len()..self.queries)
+            .all(|query| opened.iter().all(|own| !sees(query, self.first + own)));
+        if opened.len() < self.queries && are_hidden { opened } else { Vec::new() }
     }
 
     /// Of packed documents, the first key of every query's own: where a query sees itself and the one before it is hidden,

@@ -96,8 +96,10 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
+    let freqs = take_frequencies(&mut draft);
     let mut all = under_each_mask(draft, caller)?;
     for reading in &mut all {
+        reading.freqs.clone_from(&freqs);
         reading.settings.heads = reading.settings.heads.or(heads);
     }
     in_each_order(all, &settings)
@@ -111,7 +113,6 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     if let Some(entry) = positions.map(|at| record.entries.remove(at)) {
         evidence.push(Evidence::of(POSITIONS, &entry, positions_in(&entry.tensor)?.to_string()));
     }
-    let is_of_module = |entry: &Entry| last_segment(&entry.name) == "inv_freq";
     let freqs = record.entries.iter().position(is_of_module);
     let freqs = freqs.map(|at| record.entries.remove(at));
     let mask = take_mask(&mut record, Caller::Core)?.into_iter().next();
@@ -142,13 +143,43 @@ fn entry_of_positions(record: &Record) -> Option<usize> {
     record.entries.iter().position(is_it)
 }
 
+/// Whether a tensor has the rotary frequencies of a module of transformers.
+fn is_of_module(entry: &Entry) -> bool {
+    last_segment(&entry.name) == "inv_freq"
+}
+
+/// Takes recorded rotary frequencies out of a file where others may have been stated; where none were, they are the run's.
+fn take_frequencies(draft: &mut Draft) -> Option<Entry> {
+    let Draft { record, settings, matches, .. } = draft;
+    settings.rope?;
+    let is_it = |entry: &Entry| is_of_module(entry) || entry.name == Name::RopeFreqs.as_str();
+    let at = record.entries.iter().position(is_it).filter(|_| settings.rope_freqs.is_none())?;
+    let Settings { rope_base, rope_dims, rope_scaling, before_model, .. } = settings;
+    if rope_base.is_some()
+        || rope_dims.is_some()
+        || rope_scaling.is_some()
+        || before_model.is_some()
+    {
+        return Some(record.entries.remove(at));
+    }
+    let entry = &mut record.entries[at];
+    if is_of_module(entry) {
+        let name = std::mem::replace(&mut entry.name, Name::RopeFreqs.to_string());
+        matches.push(Match::as_it_is(Name::RopeFreqs, name));
+    }
+    None
+}
+
 /// The readings of a file under each mask that it may mean, the likeliest first.
 fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
-    let masks = if states_keys(&draft.settings) {
-        Vec::new()
-    } else {
-        take_mask(&mut draft.record, caller)?
-    };
+    let mut masks = Vec::new();
+    let mut beside_keys = None;
+    if !states_keys(&draft.settings) {
+        masks = take_mask(&mut draft.record, caller)?;
+    } else if draft.settings.attn_mask.is_none() && draft.settings.preset.is_none() {
+        // What was stated of the keys holds, unless the file's mask says something else of them.
+        beside_keys = take_mask(&mut draft.record, caller)?.into_iter().next();
+    }
     let beside = if masks.is_empty() && replaces_mask(&draft.record, &draft.settings) {
         masks_beside(&draft.record)?
     } else {
@@ -162,7 +193,9 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
         let (tensor, why) = (Name::Mask.to_string(), why.to_owned());
         plain.unmatched.push(Unmatched { tensor, why });
     }
-    let mut all = vec![plain.reading(masks.next())?];
+    let mut plain = plain.reading(masks.next())?;
+    plain.mask = plain.mask.or(beside_keys);
+    let mut all = vec![plain];
     draft.unmatched.retain(|tensor| tensor.tensor != Name::Mask.as_str());
     for mask in masks.chain(beside) {
         all.push(draft.clone().reading(Some(mask))?);

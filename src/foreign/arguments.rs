@@ -68,6 +68,30 @@ const ARGUMENTS: &[Argument] = &[
     },
 ];
 
+/// What files say of a layer beside its tensors: read where it was stated, too.
+const SAID: &[Argument] = &[
+    Argument {
+        key: "heads",
+        names: &["num_heads", "n_heads", "num_attention_heads"],
+        text: |numbers| Some(whole(single(numbers)?)?.to_string()),
+    },
+    Argument {
+        key: "rope_base",
+        names: &["rope_base", "rope_theta"],
+        text: |numbers| single(numbers).map(|base| base.to_string()),
+    },
+    Argument {
+        key: "rope_dims",
+        names: &["rope_dims", "rotary_dim"],
+        text: |numbers| Some(whole(single(numbers)?)?.to_string()),
+    },
+    Argument {
+        key: "rope_attention_factor",
+        names: &["rope_attention_factor"],
+        text: |numbers| single(numbers).map(|factor| factor.to_string()),
+    },
+];
+
 fn single(numbers: &[f64]) -> Option<f64> {
     <[f64; 1]>::try_from(numbers).ok().map(|[number]| number)
 }
@@ -181,7 +205,7 @@ pub fn take_evidence(
     is_stated: impl Fn(&Setting) -> bool,
 ) -> Result<Vec<Evidence>> {
     let mut found = Vec::new();
-    for argument in ARGUMENTS {
+    for argument in ARGUMENTS.iter().chain(SAID) {
         let is_named = Setting::named(argument.key).is_some_and(&is_stated);
         let Some(at) = position(record, argument).filter(|_| is_named) else { continue };
         let Some(entry) = record.entries.get(at) else { continue };
@@ -200,7 +224,7 @@ pub const LACKS: &str = "lacks.";
 pub fn says_a_setting(name: &str) -> bool {
     let last = last_segment(name).to_ascii_lowercase();
     let is_step = Name::in_files(name).is_some();
-    let mut arguments = ARGUMENTS.iter().flat_map(|argument| argument.names);
+    let mut arguments = ARGUMENTS.iter().chain(SAID).flat_map(|argument| argument.names);
     let mut masks = MASKS.iter().map(|(name, ..)| name);
     let is_it = |known: &&str| *known == last;
     !is_step
