@@ -119,8 +119,10 @@ impl Agreement {
     /// Adds the noise of a step that is `rounded` where it would be `exact`.
     fn add(&mut self, step: &Step, exact: &Tensor, rounded: &Tensor, allowed: f64) -> Result<()> {
         let noise = Noise { allowed, ..Noise::of(step, exact, rounded)? };
-        if let Some(half) = self.half {
-            let adds_up = allowed > ALLOWED_ALONE;
+        let adds_up = allowed > ALLOWED_ALONE;
+        // All gradients of a row share its delta, and what rounding takes that off by.
+        let is_shared = adds_up && matches!(step.name, Name::Gradient(_));
+        if let Some(half) = self.half.filter(|_| !is_shared) {
             // Code rounds constants too, such as the scale of the scores, by half of the spacing at most.
             let factor = if adds_up { DIRECTION * noise.ratio } else { half.spacing() / 2.0 };
             let is_masked = |value| noise.is_masked(value);
@@ -184,7 +186,7 @@ impl Agreement {
                 return;
             }
             *is_within = false;
-            let rounding = Tolerance { rtol: 0.0, atol: allowed * noise.size(value) };
+            let rounding = Tolerance { rtol: 0.0, atol: allowed * noise.size_without(value) };
             if !within(by_type.looser(rounding)) {
                 has_disagreed.store(true, Ordering::Relaxed);
             }
@@ -208,7 +210,7 @@ impl Agreement {
             return Ok(None);
         };
         largest_of_rows(recorded, value, |recorded, value| {
-            noise.difference(recorded, value) / (noise.ratio * noise.size(value))
+            noise.difference(recorded, value) / (noise.ratio * noise.size_without(value))
         })
         .map(Some)
     }
@@ -256,6 +258,12 @@ impl Noise {
     fn size(&self, row: &[f64]) -> f64 {
         let counts = |value: &f64| value.is_finite() && !self.is_masked(*value);
         row.iter().copied().filter(counts).map(f64::abs).fold(self.least, f64::max)
+    }
+
+    /// The same without the noise: numbers that cancel out, as those of a key's bias do, are nothing else.
+    fn size_without(&self, row: &[f64]) -> f64 {
+        let size = self.size(row);
+        if self.ratio > 1.0 { (size / (1.0 + self.ratio)).max(self.least) } else { size }
     }
 
     /// The largest finite difference of two rows, but for masked cells.

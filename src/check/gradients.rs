@@ -22,7 +22,8 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
         let beside = beside.filter(|entry| first.is_some_and(|first| first.name != entry.name));
         let others = others.iter().copied().chain(beside);
         for mut own in under_each_order(&reading, first) {
-            own.record.entries.extend(named(others.clone(), flags));
+            let start = own.settings.start.unwrap_or_default();
+            own.record.entries.extend(named(others.clone(), start, flags));
             readings.push(own);
         }
     }
@@ -89,8 +90,13 @@ fn runs(reading: &Reading) -> bool {
     reading.clone().run().is_ok()
 }
 
-/// The gradients under the names that those of steps have; those of parameters are packed and laid out as these are.
-fn named<'e>(gradients: impl Iterator<Item = &'e Entry>, flags: &Settings) -> Vec<Entry> {
+/// The gradients under the names that those of steps have; those of parameters are packed and laid out as these are. Where the
+/// run starts behind its inputs, a gradient is that of the tensor of its name as it was given, which has not been turned.
+fn named<'e>(
+    gradients: impl Iterator<Item = &'e Entry>,
+    start: Start,
+    flags: &Settings,
+) -> Vec<Entry> {
     let (mut all, mut parameters) = (Vec::new(), Vec::new());
     for entry in gradients {
         let Some(own) = gradient_of(&entry.name) else {
@@ -99,7 +105,12 @@ fn named<'e>(gradients: impl Iterator<Item = &'e Entry>, flags: &Settings) -> Ve
         };
         let last = last_segment(&own);
         let is_step = Name::in_files(last).is_some() || !meanings_of(entry).is_empty();
-        let name = if is_step { format!("d_{}", last.to_ascii_lowercase()) } else { own };
+        let given = start.given().iter().find(|given| meanings_of(entry).contains(given));
+        let name = match given.filter(|_| start != Start::Inputs) {
+            Some(given) => given.gradient().to_string(),
+            None if is_step => format!("d_{}", last.to_ascii_lowercase()),
+            None => own,
+        };
         let entry = Entry { name, ..entry.clone() };
         if is_step { all.push(entry) } else { parameters.push(entry) }
     }
