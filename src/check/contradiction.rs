@@ -263,7 +263,9 @@ fn is_stated(reading: &Reading, key: &str) -> bool {
 fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let (Some(mask), settings) = (&reading.mask, &reading.settings) else { return Ok(None) };
     let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
-    let states_positions = settings.mask.is_some()
+    // Flags that say `none` say that there is no mask beside the one that the file brings.
+    let says_none = settings.mask == Some(Mask::None) && settings.before_model.is_none();
+    let states_positions = settings.mask.is_some() && !says_none
         || settings.window.is_some()
         || settings.chunk.is_some()
         || reading.record.config.is_some();

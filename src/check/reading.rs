@@ -138,6 +138,7 @@ impl Reading {
     pub fn under_its_mask(self) -> Self {
         let Some(FoundMask { name, mask, how }) = self.mask.clone() else { return self };
         let mut whole = self.without_mask();
+        whole.unmatched.retain(|tensor| tensor.tensor != name);
         whole.matches.push(Match::as_it_is("mask", &name).read(how));
         whole.sources = whole.sources.with_mask(mask);
         let settings = Settings {

@@ -194,7 +194,11 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
         plain.unmatched.push(Unmatched { tensor, why });
     }
     let mut plain = plain.reading(masks.next())?;
-    plain.mask = plain.mask.or(beside_keys);
+    if let Some(mask) = beside_keys {
+        let why = tr!("the settings say which keys are seen, and it fits no better").to_owned();
+        plain.unmatched.push(Unmatched { tensor: mask.name.clone(), why });
+        plain.mask = Some(mask);
+    }
     let mut all = vec![plain];
     draft.unmatched.retain(|tensor| tensor.tensor != Name::Mask.as_str());
     for mask in masks.chain(beside) {
