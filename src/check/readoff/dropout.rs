@@ -143,25 +143,20 @@ pub fn before_sum(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
         let kept = row.nearest(Some(factor)).map_or(0, |(kept, _)| kept);
         keep.extend((0..keys).map(|key| u8::from(kept >> key & 1 == 1)));
     }
-    let seen: Vec<u8> = keep
-        .iter()
-        .zip(&weights_in)
-        .filter(|(_, weight)| **weight != 0.0)
-        .map(|(kept, _)| *kept)
-        .collect();
-    let left = seen.iter().filter(|kept| **kept == 0).count();
-    if left == 0 || left == seen.len() {
+    let seen = || keep.iter().zip(&weights_in).filter(|(_, weight)| **weight != 0.0);
+    let (left, all) = (seen().filter(|(kept, _)| **kept == 0).count(), seen().count());
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let share = left as f64 / all as f64;
+    let keep = Tensor::from_vec(keep, weights.shape(), weights.device())?;
+    if left == 0 || left == all || has_empty_slice(&keep, weights)? {
         return Ok(None);
     }
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-    let share = left as f64 / seen.len() as f64;
     let told = tr!(
         "{at}: {share} % of the weights that it reads are 0 and the others are {scaled}: dropout",
         at,
         share = percent(share),
         scaled = scaled(factor)
     );
-    let keep = Tensor::from_vec(keep, weights.shape(), weights.device())?;
     let op = Weighting::KeepSome(KeepSome { keep, factor });
     let edits = vec![Edit::new(at, Change::Before(0, op.into(), Vec::new()))];
     Ok(Some(Candidate::new(Kind::Random, cost::RARE, edits, told)))
