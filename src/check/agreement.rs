@@ -7,6 +7,7 @@ use candle_core::{DType, Tensor};
 
 use super::cells::{cells, difference, largest_of_rows, over_rows};
 use super::compare::{compare, is_exact_in};
+use super::rerun::{exact, rounded, shake};
 use super::thresholds::{
     ALLOWED, ALLOWED_ALONE, AS_LARGE, BEYOND_SCORES, DIRECTION, LEAST_CELLS, NEARER,
     OF_LARGE_NOISE, SAME_ROUNDING, TIES,
@@ -289,54 +290,6 @@ fn lowest_score(step: &Step, value: &Tensor) -> Result<Option<f64>> {
         -row.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::min)
     })?;
     Ok(Some(lowest).filter(|lowest| *lowest <= -BEYOND_SCORES))
-}
-
-/// The computed values of the run in f64.
-pub fn exact(trace: &Trace) -> Result<HashMap<Name, Tensor>> {
-    rerun(trace, |value| value.to_dtype(DType::F64))
-}
-
-/// The computed values of the run, every number rounded to a 16-bit type as it is made.
-pub fn rounded(trace: &Trace, half: DType) -> Result<HashMap<Name, Tensor>> {
-    rerun(trace, |value| value.to_dtype(half)?.to_dtype(DType::F32))
-}
-
-/// The computed values of the run, each number rounded as it is made; booleans stay.
-fn rerun(
-    trace: &Trace,
-    round: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
-) -> Result<HashMap<Name, Tensor>> {
-    let rounded = trace.run_with(|step, inputs| {
-        let value = if step.is_computed() { step.op.eval(inputs)? } else { step.value.clone() };
-        let rounded = if value.dtype().is_float() { round(&value)? } else { value.clone() };
-        if step.name != Name::RopeFreqs {
-            return Ok::<_, base::Error>(rounded);
-        }
-        // Frequencies are powers in f32, of which the last bit is not the same everywhere. Nobody keeps them in 16 bits:
-        // positions times them would be nowhere near.
-        let wide = value.to_dtype(rounded.dtype())?;
-        let is_exact = wide.dtype() == DType::F64;
-        Ok(if is_exact { wide.affine(1.0 + f64::from(f32::EPSILON), 0.0)? } else { wide })
-    })?;
-    let computed = rounded.steps().iter().filter(|step| step.is_computed());
-    Ok(computed.map(|step| (step.name, step.value.clone())).collect())
-}
-
-/// Numbers as they may have been before they were rounded to a type: each off by up to `by` of itself, equal ones alike,
-/// as the tokens of a padded sequence are.
-fn shake(value: &Tensor, by: f64) -> Result<Tensor> {
-    let shake = |value: f64| {
-        // The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-        let mut bits = value.to_bits();
-        for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9_u64), (27, 0x94d0_49bb_1331_11eb)] {
-            bits = (bits ^ (bits >> shift)).wrapping_mul(factor);
-        }
-        #[allow(clippy::cast_precision_loss, reason = "any number between -1 and 1 does")]
-        let part = (bits ^ (bits >> 31)) as f64 / u64::MAX as f64 * 2.0 - 1.0;
-        if value.is_finite() { value * (1.0 + by * part) } else { value }
-    };
-    let cells = cells(value)?.into_iter().map(shake).collect();
-    Ok(Tensor::from_vec(cells, value.shape(), value.device())?)
 }
 
 /// Whether both are numbers of a narrow type and the same, but for sums in another order that fall on the other side of a tie.

@@ -214,12 +214,14 @@ fn by_frequencies(stated: &[f64], recorded: &[f64], name: &str) -> Option<Contra
     if stated.len() == recorded.len() && stated.iter().zip(recorded).all(near) {
         return None;
     }
-    let (mut own, mut others) = (told_frequencies(stated), told_frequencies(recorded));
-    if stated.len() != recorded.len() {
-        own = tr!("{count} pairs", count = stated.len());
-        others = tr!("{count} pairs", count = recorded.len());
-    }
-    let (stated, recorded) = (own, others);
+    let are_as_many = stated.len() == recorded.len();
+    let [stated, recorded] = [stated, recorded].map(|freqs| {
+        if are_as_many {
+            told_frequencies(freqs)
+        } else {
+            tr!("{count} pairs", count = freqs.len())
+        }
+    });
     let summary = tr!(
         "the rotary frequencies were stated as {stated}; recorded is {recorded}, in {name}",
         stated,
@@ -279,7 +281,7 @@ fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let Some(Conflict { shows, hides, query, key }) = masks.conflict(states_keys) else {
         return Ok(None);
     };
-    let is_meant = masks.conflict_but_for_opened(states_keys).is_none()
+    let is_meant = masks.closed().conflict(states_keys).is_none()
         || chunks_start_later(&plain, &masks, &recorded, states_keys)?;
     let (stated, recorded) = (told_mask(&masks.stated)?, told_mask(&masks.recorded)?);
     let how = match shows {
@@ -319,7 +321,7 @@ fn chunks_start_later(
     other.settings.chunk = None;
     let Ok(run) = other.run_as_it_is() else { return Ok(false) };
     let masks = Masks::of(run.blocked()?, recorded, run.config())?;
-    Ok(masks.is_some_and(|masks| masks.conflict_but_for_opened(states_keys).is_none()))
+    Ok(masks.is_some_and(|masks| masks.closed().conflict(states_keys).is_none()))
 }
 
 /// What a recorded mask says against what was stated.

@@ -137,7 +137,9 @@ impl Explainer<'_, '_> {
     /// Tries fewer bits in steps that were not recorded: numbers that are off by the rounding of one step, cell by cell, are off
     /// by nothing else. In runs of 16 bits every step rounds.
     fn lower<'c>(&mut self, narrow: impl Iterator<Item = &'c Candidate>) -> Result<()> {
-        if self.search.whole().agreement().half().is_some() || self.search.open().is_empty() {
+        // At steps of which all that they read was recorded, they were tried before.
+        let is_tried = self.search.open().iter().all(|name| self.direct.contains(name));
+        if is_tried || self.search.whole().agreement().half().is_some() {
             return Ok(());
         }
         let candidates: Vec<Candidate> = narrow.cloned().collect();

@@ -3,9 +3,9 @@
 use candle_core::{DType, Tensor};
 use serde::Serialize;
 
-use super::agreement::{exact, rounded};
 use super::compare::compare;
 use super::half::half;
+use super::rerun::{exact, rounded};
 use super::tolerance::Tolerance;
 use base::error::Result;
 use file::{Record, dtype_name};

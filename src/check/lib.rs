@@ -41,6 +41,7 @@ mod readoff;
 mod recomputed;
 mod recorded;
 mod report;
+mod rerun;
 mod rounding;
 mod scope;
 mod search;

@@ -82,73 +82,65 @@ impl Masks {
     /// the two shows no key. Keys that it hides from all queries are padding, unless it was stated which are. One that
     /// tells no queries apart says nothing of positions. Documents packed one behind the other see themselves alone.
     pub fn conflict(&self, states_keys: bool) -> Option<Conflict> {
-        self.conflict_of(states_keys, false)
-    }
-
-    /// The same but for the rows of padding on the left that see no key, and in transformers all.
-    pub fn conflict_but_for_opened(&self, states_keys: bool) -> Option<Conflict> {
-        self.conflict_of(states_keys, true)
-    }
-
-    fn conflict_of(&self, states_keys: bool, may_open: bool) -> Option<Conflict> {
         let mut found: Option<Conflict> = None;
+        let mut note = |query: usize, key: usize, (stated, recorded): (bool, bool)| {
+            let first = Conflict { shows: false, hides: false, query, key };
+            let conflict = found.get_or_insert(first);
+            conflict.shows |= stated;
+            conflict.hides |= recorded;
+        };
         let plane = self.queries * self.keys;
         for cells in self.pairs.chunks(plane.max(1)) {
-            let opened = if may_open { self.opened(cells) } else { Vec::new() };
             let column = |key: usize, of: fn(&(bool, bool)) -> bool| {
-                let rows = cells.chunks(self.keys.max(1)).enumerate();
-                let closed = rows.filter(|(query, _)| !opened.contains(query));
-                closed.filter_map(|(_, row)| row.get(key)).all(of)
+                cells.iter().skip(key).step_by(self.keys).all(of)
             };
             let columns: Vec<(bool, bool)> = (0..self.keys)
                 .map(|key| (column(key, |pair| pair.0), column(key, |pair| pair.1)))
                 .collect();
-            for (key, (stated, recorded)) in columns.iter().enumerate() {
-                let row = |query: &usize| {
-                    cells.get(query * self.keys + key).is_some_and(|pair| pair.0 != pair.1)
-                };
-                let query = (0..self.queries).find(row).filter(|_| states_keys);
-                let Some(query) = query.filter(|_| stated != recorded) else { continue };
-                let first = Conflict { shows: false, hides: false, query, key };
-                let conflict = found.get_or_insert(first);
-                conflict.shows |= *stated;
-                conflict.hides |= *recorded;
+            let is_other = |(_, pair): &(usize, &(bool, bool))| states_keys && pair.0 != pair.1;
+            for (key, pair) in columns.iter().enumerate().filter(is_other) {
+                let mut rows = cells.iter().skip(key).step_by(self.keys);
+                if let Some(query) = rows.position(|pair| pair.0 != pair.1) {
+                    note(query, key, *pair);
+                }
             }
             let starts = self.starts(cells);
             for (query, row) in cells.chunks(self.keys.max(1)).enumerate() {
                 let own = columns.get(self.first + query).copied().unwrap_or_default();
                 let is_empty = row.iter().all(|pair| pair.0) || row.iter().all(|pair| pair.1);
-                if own.0 || own.1 || is_empty || opened.contains(&query) {
+                if own.0 || own.1 || is_empty {
                     continue;
                 }
                 for (key, (stated, recorded)) in row.iter().enumerate() {
                     let of_keys = columns[key].0 || columns[key].1;
                     let is_document = starts.get(query).is_some_and(|start| key < *start);
                     let counts = if of_keys { states_keys } else { self.is_of_queries };
-                    if stated == recorded || !counts || (*recorded && is_document) {
-                        continue;
+                    if stated != recorded && counts && !(*recorded && is_document) {
+                        note(query, key, (*stated, *recorded));
                     }
-                    let first = Conflict { shows: false, hides: false, query, key };
-                    let conflict = found.get_or_insert(first);
-                    conflict.shows |= *stated;
-                    conflict.hides |= *recorded;
                 }
             }
         }
         found
     }
 
-    /// These rows: those at the front that see what comes after
-    /// them, and whose own keys no other row sees.
-    fn opened(&self, cells: &[(bool, bool)]) -> Vec<usize> {
-        let sees = |query: usize, key: usize| {
-            cells.get(query * self.keys + key).is_some_and(|pair| !pair.1)
-        };
-        let is_open = |query: &usize| (0..self.keys).all(|key| sees(*query, key));
-        let opened: Vec<usize> = (0..self.queries).take_while(is_open).collect();
-        let are_hidden = (opened.len()..self.queries)
-            .all(|query| opened.iter().all(|own| !sees(query, self.first + own)));
-        if opened.len() < self.queries && are_hidden { opened } else { Vec::new() }
+    /// The same without what transformers does to rows of padding on the left: they see no key, and it shows them all. Such
+    /// rows stand at the front, see every key, and no other row sees theirs.
+    #[must_use]
+    pub fn closed(&self) -> Self {
+        let mut pairs = self.pairs.clone();
+        for cells in pairs.chunks_mut((self.queries * self.keys).max(1)) {
+            let rows = || cells.chunks(self.keys.max(1));
+            let opened = rows().take_while(|row| row.iter().all(|pair| !pair.1)).count();
+            let own = self.first..self.first + opened;
+            let hides = |row: &[(bool, bool)]| {
+                row.get(own.clone()).is_none_or(|own| own.iter().all(|pair| pair.1))
+            };
+            if opened < self.queries && rows().skip(opened).all(hides) {
+                cells.iter_mut().take(opened * self.keys).for_each(|pair| pair.1 = true);
+            }
+        }
+        Self { pairs, stated: self.stated.clone(), recorded: self.recorded.clone(), ..*self }
     }
 
     /// Of packed documents, the first key of every query's own: where a query sees itself and the one before it is hidden,

@@ -16,7 +16,7 @@ impl Grammar<'_> {
             self.merged(step);
         }
         self.weights(step);
-        for (op, told, cost) in self.rearrangements(step) {
+        for (op, told, cost) in self.moves(step) {
             self.add(Kind::Axes, cost, name, after(op, &[]), tr!("it is {told}", told));
         }
         // Where an input is more than passed on, what reads it can read it wrongly.
@@ -30,7 +30,7 @@ impl Grammar<'_> {
             if !is_product && !is_weight && !is_merged && !is_gate {
                 continue;
             }
-            for (op, told, cost) in self.rearrangements(input) {
+            for (op, told, cost) in self.moves(input) {
                 let change = Change::Before(slot, op, Vec::new());
                 let told = tr!("it reads {input} {told}", input = input.name, told);
                 self.add(Kind::Axes, cost, name, change, told);
@@ -39,7 +39,7 @@ impl Grammar<'_> {
     }
 
     /// The ways to put a step's numbers in other places: by its axes, and by the heads that its features are those of.
-    fn rearrangements(&self, step: &Step) -> Vec<(Op, String, u32)> {
+    fn moves(&self, step: &Step) -> Vec<(Op, String, u32)> {
         let mut all = rearrangements(step);
         let (heads, width) = (self.sizes.heads, self.sizes.head_dim);
         let axis = step.axes.rank().saturating_sub(1);
@@ -48,21 +48,28 @@ impl Grammar<'_> {
         if !is_of_heads || heads < 2 {
             return all;
         }
-        let mut take = |of: &dyn Fn(usize) -> usize, told: &str| {
-            let places = (0..heads * width).map(|at| of(at / width) * width + at % width);
-            all.push((
-                Slip::Along(axis, Along::Take(places.collect())).into(),
-                told.to_owned(),
-                cost::PLAIN,
-            ));
+        let mut take = |from: fn(usize, usize) -> (usize, bool), told: &str| {
+            let place = |at: usize| {
+                let (head, is_first) = from(at / width, heads);
+                head * width + if is_first { 0 } else { at % width }
+            };
+            let along = Along::Take((0..heads * width).map(place).collect());
+            all.push((Slip::Along(axis, along).into(), told.to_owned(), cost::PLAIN));
         };
-        take(&|head| heads - 1 - head, tr!("with the heads in reverse"));
-        take(&|head| (head + 1) % heads, tr!("with that of the next head for each head"));
-        take(&|head| (head + heads - 1) % heads, tr!("with that of the head before for each head"));
-        take(&|_| 0, tr!("with that of the first head for each head"));
-        let first = (0..heads * width).map(|at| at / width * width).collect();
-        let told = tr!("with one number for each head, that of its first feature");
-        all.push((Slip::Along(axis, Along::Take(first)).into(), told.to_owned(), cost::PLAIN));
+        take(|head, heads| (heads - 1 - head, false), tr!("with the heads in reverse"));
+        take(
+            |head, heads| ((head + 1) % heads, false),
+            tr!("with that of the next head for each head"),
+        );
+        take(
+            |head, heads| ((head + heads - 1) % heads, false),
+            tr!("with that of the head before for each head"),
+        );
+        take(|_, _| (0, false), tr!("with that of the first head for each head"));
+        take(
+            |head, _| (head, true),
+            tr!("with one number for each head, that of its first feature"),
+        );
         all
     }
 

@@ -14,6 +14,7 @@ mod masks;
 pub mod numbers;
 mod scores;
 mod steps;
+mod turns;
 mod twins;
 mod windows;
 

@@ -123,26 +123,25 @@ fn other_documents(own: &Documents) -> Vec<Sibling> {
     };
     let mut all = Vec::new();
     for by in [1, 2, 3, 4] {
-        let moved = [
-            (shifted(true, by), tr!("the documents begin {by} tokens late", by)),
-            (shifted(false, by), tr!("the documents begin {by} tokens early", by)),
-        ];
-        all.extend(moved.into_iter().filter_map(|(of, told)| Some((with(&of)?, told))));
+        let late = tr!("the documents begin {by} tokens late", by);
+        let early = tr!("the documents begin {by} tokens early", by);
+        all.push((with(&shifted(true, by)), late));
+        all.push((with(&shifted(false, by)), early));
     }
-    all.extend(
-        with(&|row| joined(row, 0))
-            .map(|one| (one, tr!("the first two documents are one").to_owned())),
-    );
     let last = |row: &[usize]| joined(row, row.len().checked_sub(2)?);
-    all.extend(with(&last).map(|one| (one, tr!("the last two documents are one").to_owned())));
+    let first_two = tr!("the first two documents are one").to_owned();
+    all.push((with(&|row| joined(row, 0)), first_two));
+    all.push((with(&last), tr!("the last two documents are one").to_owned()));
     if own.queries.len() == own.keys.len() {
         let told = tr!("items have each other's documents");
-        let others = turned(&own.queries).zip(turned(&own.keys));
-        let others = others.map(|(queries, keys)| Documents { queries, keys, rows: own.rows });
-        all.extend(others.map(|one| (one, told.to_owned())));
+        for (queries, keys) in turned(&own.queries).zip(turned(&own.keys)) {
+            all.push((Some(Documents { queries, keys, rows: own.rows }), told.to_owned()));
+        }
     }
-    let sibling = |(documents, told)| Sibling::new(Masking::Documents(documents), Kind::Mask, told);
-    all.into_iter().map(sibling).collect()
+    let sibling = |(documents, told): (Option<Documents>, String)| {
+        Some(Sibling::new(Masking::Documents(documents?), Kind::Mask, told))
+    };
+    all.into_iter().filter_map(sibling).collect()
 }
 
 /// Lengths of documents of which all but the first begin so many tokens late, or early; nothing where one has too few.

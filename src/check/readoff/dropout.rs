@@ -21,8 +21,7 @@ pub fn after(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Candidat
         return Ok(None);
     }
     let (found_kept, right_kept): (Vec<f64>, Vec<f64>) = kept.into_iter().unzip();
-    let factor = ratio(&found_kept, &right_kept);
-    let factor = if (factor - 1.0).abs() < 1e-4 { 1.0 } else { factor };
+    let factor = plain(ratio(&found_kept, &right_kept));
     // Whole rows that are 0 are no dropout of single numbers, and what falls by its sign is an activation.
     let dropped: Vec<f64> =
         pairs().filter(|(found, _)| **found == 0.0).map(|(_, right)| *right).collect();
@@ -36,17 +35,8 @@ pub fn after(at: Name, found: &Tensor, right: &Tensor) -> Result<Option<Candidat
     {
         return Ok(None);
     }
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-    let share = 1.0 - count as f64 / all as f64;
-    let told = tr!(
-        "{at}: {share} % of its numbers are 0 and the others are {scaled}: dropout",
-        at,
-        share = percent(share),
-        scaled = scaled(factor)
-    );
-    let op = Weighting::KeepSome(KeepSome { keep, factor });
-    let edits = vec![Edit::new(at, Change::After(op.into(), Vec::new()))];
-    Ok(Some(Candidate::new(Kind::Random, cost::RARE, edits, told)))
+    let share = (all - count, all);
+    Ok(Some(dropout(at, KeepSome { keep, factor }, share, false)))
 }
 
 /// Whether what is left out changes from cell to cell about as often as by chance.
@@ -83,21 +73,42 @@ fn has_empty_slice(keep: &Tensor, right: &Tensor) -> Result<bool> {
     Ok(false)
 }
 
-/// What becomes of the numbers that dropout keeps, in words.
-fn scaled(factor: f64) -> String {
-    match factor {
-        1.0 => tr!("not scaled up").to_owned(),
-        factor => tr!(
-            "multiplied by {factor}, as for p = {recip}",
-            factor = short(factor),
-            recip = format!("{:.3}", 1.0 - factor.recip())
-        ),
-    }
+/// A factor, or 1 where it is as good as that.
+fn plain(factor: f64) -> f64 {
+    if (factor - 1.0).abs() < 1e-4 { 1.0 } else { factor }
 }
 
-/// A share in per cent.
-fn percent(share: f64) -> String {
-    format!("{:.0}", 100.0 * share)
+/// Dropout of a step's numbers, or of the weights before it, of which so many of so many are left out.
+fn dropout(at: Name, kept: KeepSome, (left, all): (usize, usize), is_before: bool) -> Candidate {
+    let factor = kept.factor;
+    #[allow(clippy::float_cmp, reason = "1 exactly is no factor")]
+    let scaled = if factor == 1.0 {
+        tr!("not scaled up").to_owned()
+    } else {
+        let recip = format!("{:.3}", 1.0 - factor.recip());
+        tr!("multiplied by {factor}, as for p = {recip}", factor = short(factor), recip)
+    };
+    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+    let share = format!("{:.0}", 100.0 * left as f64 / all as f64);
+    let op = Weighting::KeepSome(kept).into();
+    let (change, told) = if is_before {
+        let told = tr!(
+            "{at}: {share} % of the weights that it reads are 0 and the others are {scaled}: dropout",
+            at,
+            share,
+            scaled
+        );
+        (Change::Before(0, op, Vec::new()), told)
+    } else {
+        let told = tr!(
+            "{at}: {share} % of its numbers are 0 and the others are {scaled}: dropout",
+            at,
+            share,
+            scaled
+        );
+        (Change::After(op, Vec::new()), told)
+    };
+    Candidate::new(Kind::Random, cost::RARE, vec![Edit::new(at, change)], told)
 }
 
 /// So many keys of a row are tried in all ways to leave some of them out.
@@ -119,7 +130,11 @@ pub fn before_sum(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
     let Some(&[weights, values]) = scope.inputs(step).as_deref() else { return Ok(None) };
     let (keys, width) = (weights.dim(3)?, values.dim(3)?);
     let rows_of_head = weights.dim(2)?;
-    if keys > MOST_KEYS || (weights.elem_count() / keys) << keys > MOST_SUMS || width < 2 {
+    if keys > MOST_KEYS
+        || keys == 0
+        || width < 2
+        || (weights.elem_count() / keys) << keys > MOST_SUMS
+    {
         return Ok(None);
     }
     let (found, weights_in, values) = (cells(found)?, cells(weights)?, cells(values)?);
@@ -136,8 +151,7 @@ pub fn before_sum(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
         return Ok(None);
     }
     factors.sort_by(f64::total_cmp);
-    let factor = factors[factors.len() / 2];
-    let factor = if (factor - 1.0).abs() < 1e-4 { 1.0 } else { factor };
+    let factor = plain(factors[factors.len() / 2]);
     let mut keep = Vec::with_capacity(weights_in.len());
     for row in &rows {
         let kept = row.nearest(Some(factor)).map_or(0, |(kept, _)| kept);
@@ -145,21 +159,11 @@ pub fn before_sum(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
     }
     let seen = || keep.iter().zip(&weights_in).filter(|(_, weight)| **weight != 0.0);
     let (left, all) = (seen().filter(|(kept, _)| **kept == 0).count(), seen().count());
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-    let share = left as f64 / all as f64;
     let keep = Tensor::from_vec(keep, weights.shape(), weights.device())?;
     if left == 0 || left == all || has_empty_slice(&keep, weights)? {
         return Ok(None);
     }
-    let told = tr!(
-        "{at}: {share} % of the weights that it reads are 0 and the others are {scaled}: dropout",
-        at,
-        share = percent(share),
-        scaled = scaled(factor)
-    );
-    let op = Weighting::KeepSome(KeepSome { keep, factor });
-    let edits = vec![Edit::new(at, Change::Before(0, op.into(), Vec::new()))];
-    Ok(Some(Candidate::new(Kind::Random, cost::RARE, edits, told)))
+    Ok(Some(dropout(at, KeepSome { keep, factor }, (left, all), true)))
 }
 
 /// A row of a weighted sum.
