@@ -405,5 +405,5 @@ for (const entry of LINKS) {
     go(Number(entry.dataset.step));
   };
 }
-if (location.hash) follow();
-else location.replace(DATA.open);
+if (!location.hash) location.replace(DATA.open);
+follow();
