@@ -155,7 +155,7 @@ weights at batch 0, head 0, query 2 (sat), key 1 (cat) = 0.1016409
   causal mask: query 2 sees no key after it
   = 0.130 (exp(masked_scores[0,0,2,1] − max)) · 0.782 (1 / Σ exp(s − max) over
   keys)
-? keys  q quit  n/p step  ←↑→↓ number  h head  b item  w why  Enter follow";
+? keys  q quit  Esc back  n/p step  ←↑→↓ number  h head  b item  Enter follow";
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
     assert_eq!(lines.join("\n").trim_end(), expected);
     walk.press("q");
@@ -193,7 +193,7 @@ weights（样本 0，头 0，查询 2，键 1）= 0.1016409
   因果掩码：查询 2 看不到它之后的键
   = 0.130 (exp(masked_scores[0,0,2,1] − max)) · 0.782 (1 / Σ exp(s − max)，对键
   求和)
-? 按键  q 退出  n/p 步骤  ←↑→↓ 数值  h 头  b 样本  w 为什么  Enter 追溯";
+? 按键  q 退出  Esc 返回  n/p 步骤  ←↑→↓ 数值  h 头  b 样本  Enter 追溯";
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
     assert_eq!(lines.join("\n").trim_end(), expected);
     walk.press("?");
@@ -286,13 +286,82 @@ fn it_follows_the_windows_size() {
     let mut walk = Walk::start(&WALKTHROUGH);
     walk.master.resize(size(12, 40)).expect("resized");
     walk.screen = screen(12, 40);
-    let small = walk.until("query 0–1 of 4");
+    let small = walk.until("2 more queries ↓");
     assert!(small.lines().all(|line| line.chars().count() <= 40), "{small}");
     // No key is told in part.
-    assert!(small.trim_end().ends_with("\n? keys  q quit  n/p step  ←↑→↓ number"), "{small}");
+    assert!(small.trim_end().ends_with("\n? keys  q quit  Esc back  n/p step"), "{small}");
+    walk.master.resize(size(10, 30)).expect("resized");
+    walk.screen = screen(10, 30);
+    let none = walk.until("\nquits");
+    let told = "step needs a window of 40 × 12; this one has 30 × 10. q quits";
+    assert_eq!(none.split_whitespace().collect::<Vec<_>>().join(" "), told);
     walk.master.resize(size(40, 120)).expect("resized");
     walk.screen = screen(40, 120);
     walk.until("Enter follow");
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+/// What is chosen is in view, in its table, in that beside it and in what is told of it, and so is where that is.
+#[test]
+fn a_long_table_tells_where_it_is() {
+    let mut walk = Walk::start(&["step", "-t", "64", "--mask=causal"]);
+    walk.press("/weights\r");
+    walk.until("12 of 15");
+    for _ in 0..40 {
+        walk.press("\x1b[B\x1b[C");
+        thread::sleep(Duration::from_millis(5));
+    }
+    walk.until("query 40, key 40");
+    let screen = walk.until("… 20 more");
+    let expected =
+        " weights · head 0 · keys 38–42 of 64 →  masked_scores · keys 38–42 of 64 → ─────
+query    38    39    40    41    42    query     38     39     40     41     42
+36    0.000 0.000 0.000 0.000 0.000    36      -1e9   -1e9   -1e9   -1e9   -1e9
+37    0.000 0.000 0.000 0.000 0.000    37      -1e9   -1e9   -1e9   -1e9   -1e9
+38    0.011 0.000 0.000 0.000 0.000    38    -0.789   -1e9   -1e9   -1e9   -1e9
+39    0.021 0.017 0.000 0.000 0.000    39     0.070 -0.153   -1e9   -1e9   -1e9
+40    0.021 0.024 0.038 0.000 0.000    40    -0.010  0.085  0.566   -1e9   -1e9
+41    0.020 0.022 0.011 0.050 0.000    41     0.139  0.231 -0.422  1.062   -1e9
+42    0.005 0.011 0.008 0.022 0.014    42    -1.333 -0.499 -0.782  0.193 -0.281
+43    0.004 0.009 0.003 0.016 0.004    43    -1.084 -0.201 -1.339  0.350 -1.046
+↑ 36 and 20 more queries ↓             ↑ 36 and 20 more queries ↓
+──────────────────────────────────────────────────────────────────── PgDn: more
+weights at batch 0, head 0, query 40, key 40 = 0.038210247
+  attention weights: softmax(masked_scores) over keys
+  key       │ score  │ score − 1.462 │ exp    │ exp / 10.676 │ blocked by
+ ───────────┼────────┼───────────────┼────────┼──────────────┼─────────────
+  … 37 more │        │               │  8.460 │        0.792 │
+  40 ←      │  0.566 │        -0.897 │  0.408 │        0.038 │
+  … 20 more │        │               │  0.000 │        0.000 │
+";
+    let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
+    assert_eq!(lines[4..23].join("\n") + "\n", expected);
+    walk.press("q");
+    assert_eq!(walk.end(), 0);
+}
+
+/// Esc closes what is open, then goes back; it leaves never.
+#[test]
+fn esc_goes_back() {
+    let mut walk = Walk::start(&WALKTHROUGH);
+    // By itself: what follows at once is another key.
+    let esc = |walk: &mut Walk, wanted: &str| {
+        walk.press("\x1b");
+        thread::sleep(Duration::from_millis(300));
+        walk.until(wanted);
+    };
+    walk.press("/weights");
+    walk.until("/weights█");
+    esc(&mut walk, "? keys");
+    walk.press("?");
+    walk.until("close what is open");
+    esc(&mut walk, "n/p step");
+    walk.press("/output\r\rw");
+    walk.until("why: ");
+    esc(&mut walk, "14 of 15");
+    esc(&mut walk, "15 of 15");
+    esc(&mut walk, "nothing is open; q quits");
     walk.press("q");
     assert_eq!(walk.end(), 0);
 }
@@ -307,7 +376,7 @@ fn all_keys_are_shown_in_a_small_window() {
     let first = walk.until("↓: more");
     assert!(first.contains("row's ends") && !first.contains("leave;"), "{first}");
     // Each by itself: a sequence that is read in two parts is another key.
-    for _ in 0..12 {
+    for _ in 0..13 {
         walk.press("\x1b[B");
         thread::sleep(Duration::from_millis(5));
     }
@@ -329,10 +398,11 @@ fn a_file_begins_where_it_differs() {
     let screen = walk.until("recomputed");
     assert!(screen.starts_with("scores · ") && screen.contains("· differs"), "{screen}");
     assert!(screen.contains("scale-missing"), "{screen}");
+    assert!(screen.contains(" recomputed · keys 1–4 of 5 → "), "{screen}");
     // Where there is no room for the step's name again, the axis is told still.
-    assert!(screen.contains("\n batch 0 · head 1 · recorded · key → "), "{screen}");
+    assert!(screen.contains("\n head 1 · recorded · keys 1–4 of 5 → "), "{screen}");
     walk.press("\t");
-    walk.until("recorded - recomputed");
+    walk.until(" difference · keys 1–4 of 5 → ");
     walk.press("q");
     assert_eq!(walk.end(), 0);
 }

@@ -4,23 +4,23 @@ use std::fmt;
 
 table! {
     /// What one dimension of a tensor runs over.
-    Axis: (&'static str, &'static str, &'static str) {
+    Axis: (&'static str, &'static str, &'static str, &'static str) {
         /// Items of the batch, B.
-        Batch => ("batch", tr!("batch"), "B"),
+        Batch => ("batch", tr!("batch"), tr!("batch items"), "B"),
         /// Attention heads, H.
-        Head => ("head", tr!("head"), "H"),
+        Head => ("head", tr!("head"), tr!("heads"), "H"),
         /// Positions that ask, T.
-        Query => ("query", tr!("query"), "T"),
+        Query => ("query", tr!("query"), tr!("queries"), "T"),
         /// Positions that are attended to, S; as many as queries in self-attention, so that formulas say T.
-        Key => ("key", tr!("key"), "T"),
+        Key => ("key", tr!("key"), tr!("keys"), "T"),
         /// Features of a projection, `d_model`.
-        Model => ("model", tr!("model"), "d_model"),
+        Model => ("model", tr!("model"), tr!("features"), "d_model"),
         /// Features of one head, `d_k`.
-        HeadDim => ("head_dim", tr!("head_dim"), "d_k"),
+        HeadDim => ("head_dim", tr!("head_dim"), tr!("features"), "d_k"),
         /// Features of X, `d_in`.
-        Input => ("input", tr!("input"), "d_in"),
+        Input => ("input", tr!("input"), tr!("features"), "d_in"),
         /// Rows of a table of relative position biases.
-        Bucket => ("bucket", tr!("bucket"), "buckets"),
+        Bucket => ("bucket", tr!("bucket"), tr!("buckets"), "buckets"),
     }
 }
 
@@ -35,6 +35,11 @@ impl Axis {
         self.row().1
     }
 
+    /// What several of its places are called.
+    pub fn many(self) -> &'static str {
+        self.row().2
+    }
+
     /// The axis of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|axis| axis.name() == name)
@@ -42,7 +47,7 @@ impl Axis {
 
     /// The letter that formulas use.
     pub fn symbol(self) -> &'static str {
-        self.row().2
+        self.row().3
     }
 }
 

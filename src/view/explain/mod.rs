@@ -12,4 +12,6 @@ pub use asked::Asked;
 pub use cell::{explanation, explanation_json};
 pub use reason::words;
 pub use step::{step_json, step_page};
+#[cfg(feature = "walk")]
+pub(super) use working::MARK;
 pub(super) use working::{dropped, masked, moved};

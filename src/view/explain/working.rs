@@ -16,6 +16,9 @@ use program::{
     Turned, Working,
 };
 
+/// What stands behind the key that is asked for.
+pub const MARK: &str = " ←";
+
 /// What was worked out on the way to a number.
 pub fn working(
     explanation: &Explanation,
@@ -162,7 +165,7 @@ fn exponentials(
     let label = |key: usize| {
         let token = token(labels, Some(step.name), (Axis::Key, count), item, key);
         let token = token.map(|token| format!(" {token}")).unwrap_or_default();
-        let mark = if asked == Some(key) { " ←" } else { "" };
+        let mark = if asked == Some(key) { MARK } else { "" };
         format!("{key}{token}{mark}")
     };
     let mut rows = Vec::new();

@@ -10,7 +10,7 @@ use crate::wrapped;
 use base::lang;
 
 /// What the keys do, a line each.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 14] = [
     ("n, space / p", "next step / step before"),
     ("← ↑ → ↓", "another number; Home and End: the row's ends"),
     ("h / H", "next head / head before"),
@@ -23,7 +23,8 @@ const KEYS: [(&str, &str); 13] = [
     ("Tab", "beside a file's table: factors, right numbers, difference"),
     ("d", "next step of a file that differs by itself"),
     ("PgUp / PgDn", "scroll the explanation"),
-    ("q, Esc", "leave; ? shows this page"),
+    ("Esc", "close what is open; else as Backspace"),
+    ("q", "leave; ? shows this page"),
 ];
 
 /// Draws the box, from a line on. Returns that line, or the last one from which the box is full.

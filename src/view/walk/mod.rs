@@ -5,6 +5,7 @@ mod outside;
 mod screen;
 mod sheet;
 mod state;
+mod tables;
 mod terminal;
 
 pub use state::Route;

@@ -51,11 +51,12 @@ mod unix {
             self.0.load(Ordering::Relaxed) != 0
         }
 
-        /// Waits for keys. A terminal that is gone is a signal, too: crossterm would read from it for ever.
+        /// Waits for keys, and says whether there are any. A terminal that is gone is a signal, too: crossterm would read
+        /// from it for ever.
         ///
         /// # Errors
         /// If the terminal cannot be asked.
-        pub fn wait_for_keys(&self, patience: Duration) -> io::Result<()> {
+        pub fn wait_for_keys(&self, patience: Duration) -> io::Result<bool> {
             let stdin = io::stdin();
             let mut terminal = [PollFd::new(&stdin, PollFlags::IN)];
             let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
@@ -67,7 +68,7 @@ mod unix {
             if terminal.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
                 self.0.store(usize::try_from(SIGHUP).unwrap_or_default(), Ordering::Relaxed);
             }
-            Ok(())
+            Ok(terminal.revents().contains(PollFlags::IN))
         }
 
         /// Ends the process by the signal that has come, if one has.
@@ -118,8 +119,9 @@ mod elsewhere {
             false
         }
 
-        pub fn wait_for_keys(&self, patience: Duration) -> io::Result<()> {
-            event::poll(patience).map(drop)
+        /// Waits for keys; none is ever forgotten.
+        pub fn wait_for_keys(&self, patience: Duration) -> io::Result<bool> {
+            event::poll(patience).map(|_| false)
         }
 
         pub fn end(self) -> io::Result<()> {

@@ -1,8 +1,5 @@
 //! A walk on the screen: the step, its table, what the number under the cursor is made of, and how.
 
-use std::collections::HashSet;
-
-use candle_core::Tensor;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -10,37 +7,33 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block as Border, Borders, Paragraph, Wrap};
 
 use super::help::help;
-use super::sheet::{Sheet, Shown, Source, bold, wide};
+use super::sheet::{Shown, bold, wide};
 use super::state::{Beside, Walk};
+use crate::explain::MARK;
 use crate::label::{is_every, moves, shape};
 use crate::text::{self, write_text};
 use crate::trace::boolean_legend;
-use crate::{Block, Palette, explanation};
+use crate::{Block, Palette, Table, Text, explanation};
 use base::error::Result;
 use base::lang;
 use check::Status;
-use program::{Axis, Explanation, Name, Op, Step};
+use program::{Axis, Op, Step};
 
 /// Lines of the explanation that are always there.
 const EXPLAINED: u16 = 8;
 
-/// Fewer columns than this show no table beside the step's own.
-const LEAST_BESIDE: u16 = 24;
-
 /// What a key line has room for.
-const HINT: &str = "? keys  q quit  n/p step  ←↑→↓ number  h head  b item  w why  Enter follow";
+const HINT: &str =
+    "? keys  q quit  Esc back  n/p step  ←↑→↓ number  h head  b item  Enter follow  w why";
+
+/// The smallest window that a walk has room in, columns and lines.
+const LEAST: (u16, u16) = (40, 12);
+
+/// Fewer lines than this have no room for more than the formula above the table.
+const TALL: u16 = 16;
 
 /// The heat map's colours: the higher, the darker.
 const HEAT: Palette = Palette { is_true: false, is_light: true };
-
-/// A step that a number is made of.
-struct Factor<'a> {
-    step: &'a Step,
-    /// The first cell that is read.
-    index: Vec<usize>,
-    /// All of them.
-    lit: HashSet<Vec<usize>>,
-}
 
 /// A colour of the 256.
 fn indexed(color: comfy_table::Color) -> Color {
@@ -50,7 +43,7 @@ fn indexed(color: comfy_table::Color) -> Color {
     }
 }
 
-fn faint() -> Style {
+pub fn faint() -> Style {
     Style::default().add_modifier(Modifier::DIM)
 }
 
@@ -70,7 +63,7 @@ impl Walk<'_> {
     }
 
     /// A step's name, and which of its tables is shown.
-    fn title(&self, step: &Step, index: &[usize]) -> String {
+    pub(super) fn title(&self, step: &Step, index: &[usize]) -> String {
         let places = step.axes.iter().zip(index).take(index.len().saturating_sub(2));
         // A batch of one item has no other.
         let is_told = |dim| dim != (Axis::Batch, 1) || is_every(self.route.config, step.name, dim);
@@ -92,13 +85,17 @@ impl Walk<'_> {
     }
 
     fn draw_all(&mut self, frame: &mut Frame) -> Result<()> {
-        let heading = self.heading(frame.area().width.into())?;
+        let (width, height) = (frame.area().width, frame.area().height);
+        if width < LEAST.0 || height < LEAST.1 {
+            return self.draw_too_small(frame);
+        }
+        let heading = self.heading(width.into(), height >= TALL)?;
         let factors = match self.beside {
             Beside::Factors => self.factors(&self.explained()?),
             Beside::Recomputed | Beside::Difference => Vec::new(),
         };
         let lines = u16::try_from(heading.len()).unwrap_or(4);
-        let room = frame.area().height.saturating_sub(lines + EXPLAINED + 1);
+        let room = height.saturating_sub(lines + EXPLAINED.min(height / 3) + 1);
         let [head, middle, below, last] = Layout::vertical([
             Constraint::Length(lines),
             Constraint::Length(self.tables_height(&factors).min(room).max(4)),
@@ -108,7 +105,7 @@ impl Walk<'_> {
         .areas(frame.area());
         frame.render_widget(Paragraph::new(heading), head);
         self.tables(frame, middle, &factors)?;
-        self.scrolled = self.explanation(frame, below)?;
+        self.above = self.explanation(frame, below)?;
         let hint = match (&self.search, &*self.said) {
             (Some(typed), _) => Line::from(format!("/{typed}█")),
             (None, "") => {
@@ -121,30 +118,47 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// What a window needs that is too small to show anything.
+    fn draw_too_small(&self, frame: &mut Frame) -> Result<()> {
+        let ((width, height), area) = (LEAST, frame.area());
+        let needed = tr!(
+            "step needs a window of {width} × {height}; this one has {own_width} × {own_height}. q quits",
+            width,
+            height,
+            own_width = area.width,
+            own_height = area.height
+        );
+        let lines = self.written(vec![Block::Prose(0, needed)], area.width.into())?;
+        let lines: Vec<Line> = lines.into_iter().map(Line::from).collect();
+        frame.render_widget(Paragraph::new(lines), area);
+        Ok(())
+    }
+
     /// The step's title, formula and place; how it compares, where that is known.
-    fn heading(&self, width: usize) -> Result<Vec<Line<'static>>> {
+    fn heading(&self, width: usize, is_whole: bool) -> Result<Vec<Line<'static>>> {
         let (step, trace) = (self.step(), self.route.trace);
         let shown: Vec<usize> = (0..trace.steps().len())
             .filter(|at| self.view.shows(trace.steps()[*at].name) || *at == self.at)
             .collect();
         let number = shown.iter().position(|at| *at == self.at).unwrap_or_default() + 1;
-        let title = tr!(
-            " · {title} · {number} of {shown}",
-            title = step.name.title(),
-            number,
-            shown = shown.len()
-        );
-        let mut first = vec![Span::styled(step.name.to_string(), bold()), title.into()];
-        if let Some(status) = self.status(step.name) {
-            first.push(Span::styled(format!(" · {}", status.told()), self.of_status(status)));
-        }
+        let place = tr!(" · {number} of {shown}", number, shown = shown.len());
+        let status = self.status(step.name);
+        let told = status.map(|status| format!(" · {}", status.told())).unwrap_or_default();
+        let title = format!(" · {}", step.name.title());
+        // Its place is told in any case.
+        let needed = wide(step.name.as_str()) + wide(&title) + wide(&place) + wide(&told);
+        let title = if needed > width { String::new() } else { title };
+        let mut first = vec![Span::styled(step.name.to_string(), bold()), (title + &place).into()];
+        first.extend(status.map(|status| Span::styled(told, self.of_status(status))));
         let mut facts = Vec::new();
         if step.op != Op::Given {
             facts.push(format!("= {}", trace.formula(step)));
         }
-        let moves = moves(trace, step);
-        facts.push(if moves.is_empty() { shape(trace, step) } else { moves.join(tr!(", ")) });
-        facts.extend(self.legend()?);
+        if is_whole || facts.is_empty() {
+            let moves = moves(trace, step);
+            facts.push(if moves.is_empty() { shape(trace, step) } else { moves.join(tr!(", ")) });
+            facts.extend(self.legend()?);
+        }
         let facts = facts.into_iter().map(|fact| Block::Prose(1, fact)).collect();
         let facts = self.written(facts, width)?.into_iter().map(Line::from);
         Ok(std::iter::once(Line::from(first)).chain(facts).collect())
@@ -164,155 +178,6 @@ impl Walk<'_> {
         Ok(is_blocked.then(|| tr!("struck out: blocked").to_owned()))
     }
 
-    /// The lines that the tables need.
-    fn tables_height(&self, factors: &[Factor]) -> u16 {
-        let rows = |step: &Step| step.axes.iter().rev().nth(1).map_or(1, |(_, rows)| rows) + 2;
-        let factors = factors.iter().map(|factor| rows(factor.step)).sum();
-        u16::try_from(rows(self.step()).max(factors)).unwrap_or(u16::MAX)
-    }
-
-    /// The step's own table, and what stands beside it.
-    fn tables(&self, frame: &mut Frame, area: Rect, factors: &[Factor]) -> Result<()> {
-        let (step, index) = (self.step(), self.index());
-        let compared = match (self.beside, self.route.check) {
-            (Beside::Factors, _) | (_, None) => None,
-            (beside, Some((meant, _))) => self.compared(beside, meant.step(step.name))?,
-        };
-        let blocked = self.route.trace.blocked_before(step)?;
-        let blocked = blocked.as_ref().filter(|_| step.is_computed());
-        let own = Source { blocked, ..self.source(step, &step.value, &index) };
-        let beside: Vec<(String, Source)> = match &compared {
-            Some((title, values)) => {
-                let other = Source { blocked, ..self.source(step, values, &index) };
-                vec![((*title).to_owned(), Source { is_heat: false, ..other })]
-            }
-            None => factors.iter().map(|factor| self.factor(factor)).collect(),
-        };
-        let is_wide = area.width >= 2 * LEAST_BESIDE && !beside.is_empty();
-        let width = if is_wide { area.width * 11 / 20 } else { area.width };
-        let parts = [Constraint::Length(width), Constraint::Fill(1)];
-        let [left, right] = Layout::horizontal(parts).areas(area);
-        let recorded = if self.route.check.is_some() { tr!(" · recorded") } else { "" };
-        let title = format!("{}{recorded}", self.title(step, &index));
-        // The heading names the step too.
-        let brief = title.split_once(" · ").map_or(&*title, |(_, places)| places);
-        self.sheet(frame, left, [&title, brief], &own)?;
-        if !is_wide {
-            return Ok(());
-        }
-        let many = beside.len().min(usize::from(right.height / 3)).max(1);
-        let parts = Layout::vertical(vec![Constraint::Fill(1); many]).split(right);
-        for ((title, source), part) in beside.iter().zip(parts.iter()) {
-            self.sheet(frame, *part, [title, title], source)?;
-        }
-        Ok(())
-    }
-
-    fn factor<'s>(&'s self, factor: &'s Factor) -> (String, Source<'s>) {
-        let source = self.source(factor.step, &factor.step.value, &factor.index);
-        let lit = factor.lit.clone();
-        let source = Source { lit, has_cursor: false, is_heat: false, ..source };
-        (self.title(factor.step, &factor.index), source)
-    }
-
-    /// What a recorded step should hold, or how far it is from that.
-    fn compared(
-        &self,
-        beside: Beside,
-        meant: Option<&Step>,
-    ) -> Result<Option<(&'static str, Tensor)>> {
-        let (Some(meant), step) = (meant, self.step()) else { return Ok(None) };
-        if beside == Beside::Recomputed || !step.value.dtype().is_float() {
-            return Ok(Some((tr!("recomputed"), meant.value.clone())));
-        }
-        let recomputed = meant.value.to_dtype(step.value.dtype())?;
-        Ok(Some((tr!("recorded - recomputed"), step.value.sub(&recomputed)?)))
-    }
-
-    fn source<'s>(&'s self, step: &'s Step, values: &'s Tensor, index: &'s [usize]) -> Source<'s> {
-        Source {
-            step,
-            values,
-            labels: self.labels.as_ref(),
-            index,
-            blocked: None,
-            lit: HashSet::new(),
-            has_cursor: true,
-            is_heat: self.is_heat,
-            decimals: self.view.decimals,
-        }
-    }
-
-    /// The steps whose numbers make the one under the cursor.
-    fn factors(&self, explained: &Explanation) -> Vec<Factor<'_>> {
-        let mut found: Vec<Factor> = Vec::new();
-        let cells = explained.terms.iter().flat_map(|term| &term.0);
-        for cell in cells.filter_map(|factor| factor.cell.as_ref()) {
-            let step = Name::named(&cell.step).and_then(|name| self.route.trace.step(name));
-            let Some(step) = step else { continue };
-            let at = found.iter().position(|known| known.step.name == step.name);
-            let at = at.unwrap_or_else(|| {
-                found.push(Factor { step, index: cell.index.clone(), lit: HashSet::new() });
-                found.len() - 1
-            });
-            found[at].lit.insert(cell.index.clone());
-        }
-        found
-    }
-
-    /// A table under the first of its titles that there is room for.
-    fn sheet(
-        &self,
-        frame: &mut Frame,
-        area: Rect,
-        [title, brief]: [&str; 2],
-        source: &Source,
-    ) -> Result<()> {
-        let border = Border::default().borders(Borders::TOP).border_style(faint());
-        let inside = border.inner(area);
-        let sheet = source.sheet(inside.width.into(), inside.height.into())?;
-        let scale =
-            sheet.scale.iter().map(|(low, high)| tr!(" · light {low} to dark {high}", low, high));
-        let scale: String = scale.collect();
-        // As much as there is room for, but the axis of the columns always.
-        let [full, short] = &sheet.axes;
-        let ways = [
-            (title, full, &*scale),
-            (title, full, ""),
-            (title, short, &*scale),
-            (title, short, ""),
-            (brief, full, ""),
-            (brief, short, ""),
-        ];
-        let ways = ways.map(|(title, axes, scale)| format!(" {title}{axes}{scale} "));
-        let mut ways = ways.into_iter();
-        let fits = |title: &String| wide(title) <= area.width.into();
-        let title = ways.clone().find(fits).or(ways.next_back()).unwrap_or_default();
-        frame.render_widget(border.title(title), area);
-        frame.render_widget(Paragraph::new(self.lines(&sheet)), inside);
-        Ok(())
-    }
-
-    fn lines(&self, sheet: &Sheet) -> Vec<Line<'static>> {
-        let right = |text: &str| {
-            format!("{}{text}", " ".repeat(sheet.cell_width.saturating_sub(wide(text))))
-        };
-        let left = |text: &str| {
-            format!("{text}{}", " ".repeat(sheet.label_width.saturating_sub(wide(text))))
-        };
-        let header: String = sheet.columns.iter().map(|column| right(column)).collect();
-        let header = Line::from(format!("{}{header}", left(sheet.down))).style(faint());
-        let rows = sheet.rows.iter().map(|(label, cells)| {
-            let label = Span::styled(left(label), faint());
-            let cells = cells.iter().flat_map(|cell| {
-                let gap = sheet.cell_width.saturating_sub(wide(&cell.text));
-                [Span::raw(" ".repeat(gap)), Span::styled(cell.text.clone(), self.of_cell(cell))]
-            });
-            Line::from(std::iter::once(label).chain(cells).collect::<Vec<_>>())
-        });
-        std::iter::once(header).chain(rows).collect()
-    }
-
     /// How the number under the cursor came about, in the words of `explain`. Returns how many of its lines are above its
     /// window.
     fn explanation(&self, frame: &mut Frame, area: Rect) -> Result<usize> {
@@ -326,10 +191,24 @@ impl Walk<'_> {
             .map(|found| Block::Prose(0, format!("{}: {}", found.id, found.summary)))
             .collect();
         blocks.extend(explanation(self.route.trace, self.route.config, &self.cell(), &self.view)?);
-        let lines = self.written(blocks, inside.width.into())?;
-        let most = lines.len().saturating_sub(inside.height.into());
-        let above = self.scrolled.min(most);
-        let shown = lines.into_iter().skip(above).map(Line::from);
+        let (width, height) = (inside.width.into(), usize::from(inside.height));
+        let pinned = self.written(above_mark(&mut blocks, width), width)?.len();
+        let lines = self.written(blocks, width)?;
+        let most = lines.len().saturating_sub(height);
+        let mark = lines.iter().position(|line| pinned > 0 && line.contains(MARK.trim()));
+        // The key that is asked for is in view until somebody scrolls, below what says of what its row is.
+        let kept = match (self.scrolled, mark) {
+            (None, Some(mark)) if mark >= height => pinned.min(height.saturating_sub(1)),
+            _ => 0,
+        };
+        let after = (height - kept.min(height)) / 2;
+        let above = match (self.scrolled, mark) {
+            (Some(above), _) => above.min(most),
+            (None, Some(mark)) if kept > 0 => (mark + after + 1).saturating_sub(height).min(most),
+            (None, _) => 0,
+        };
+        let shown = lines.iter().take(kept).chain(lines.iter().skip(above + kept)).take(height);
+        let shown = shown.map(|line| Line::from(line.clone()));
         frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), inside);
         if most > above {
             let more = Rect { y: area.y, height: 1, ..area };
@@ -341,7 +220,7 @@ impl Walk<'_> {
         Ok(above)
     }
 
-    fn of_cell(&self, cell: &Shown) -> Style {
+    pub(super) fn of_cell(&self, cell: &Shown) -> Style {
         let mut style = Style::default();
         if let Some(heat) = cell.heat.filter(|_| self.route.color && !cell.is_blocked) {
             let (back, text) = HEAT.heat(heat);
@@ -368,3 +247,30 @@ impl Walk<'_> {
         if self.route.color { style.fg(color) } else { style }
     }
 }
+
+/// What stands above the rows of the table that marks a key, with its header; nothing where there is no such table. A
+/// table that is too wide loses how far its scores are from the largest, which their exponentials tell too.
+fn above_mark(blocks: &mut [Block], width: usize) -> Vec<Block> {
+    let is_marked = |table: &Table| {
+        let mut first = table.rows.iter().filter_map(|row| row.first());
+        first.any(|text| text.text.ends_with(MARK))
+    };
+    let at =
+        blocks.iter().position(|block| matches!(block, Block::Table(table) if is_marked(table)));
+    let Some((at, Block::Table(table))) = at.and_then(|at| Some((at, blocks.get_mut(at)?))) else {
+        return Vec::new();
+    };
+    let cells = |row: &[Text]| row.iter().map(|cell| wide(&cell.text) + 3).sum::<usize>();
+    let header: Vec<Text> = table.header.iter().map(|name| name.as_str().into()).collect();
+    let widest = table.rows.iter().map(|row| cells(row)).fold(cells(&header), usize::max);
+    if widest > width && table.header.len() > LESS {
+        table.header.remove(LESS);
+        table.wraps = table.wraps.saturating_sub(1);
+        table.rows.iter_mut().filter(|row| row.len() > LESS).for_each(|row| drop(row.remove(LESS)));
+    }
+    let header = Block::Table(Table { rows: Vec::new(), ..table.clone() });
+    blocks[..at].iter().cloned().chain([header]).collect()
+}
+
+/// The column of a softmax's table that says how far the scores are from the largest.
+const LESS: usize = 2;

@@ -12,7 +12,7 @@ use crate::number::brief;
 use crate::trace::{is_true, sign, table_at};
 use base::error::Result;
 use config::Labels;
-use program::{Axis, Dim, Step};
+use program::{Axis, Step};
 
 /// A number on the screen.
 pub struct Shown {
@@ -35,8 +35,10 @@ pub struct Sheet {
     pub cell_width: usize,
     /// The axis of its rows.
     pub down: &'static str,
-    /// The axis of its columns, and which part of rows and columns is shown, where not all are: in full, and shorter.
-    pub axes: [String; 2],
+    /// The axis of its columns, and which of them are shown, where not all are.
+    pub across: String,
+    /// How many rows are above and below those that are shown, if there are any.
+    pub beyond: Option<String>,
     /// The lowest and the highest number, where cells show how high they are.
     pub scale: Option<(String, String)>,
 }
@@ -56,6 +58,8 @@ pub struct Source<'a> {
     pub has_cursor: bool,
     pub is_heat: bool,
     pub decimals: usize,
+    /// How many columns are shown at most.
+    pub most: usize,
 }
 
 /// Labels are cut to so many columns.
@@ -78,8 +82,11 @@ impl Source<'_> {
         };
         let (row_count, columns) = table.dims2()?;
         let down = rank.checked_sub(2).and_then(|at| dims.get(at));
-        let rows = window(row_count, row, height.saturating_sub(1));
-        let shown_rows = rows.clone();
+        // A line says what is beyond the rows, where there is more.
+        let room = height.saturating_sub(1);
+        let many = if row_count > room { room.saturating_sub(1).max(1) } else { room };
+        let rows = window(row_count, row, many);
+        let beyond = down.and_then(|(axis, _)| beyond(*axis, &rows, row_count, width));
         let row_label = |at: usize| match down {
             Some(dim) => self.label(*dim, at),
             None => String::new(),
@@ -107,22 +114,20 @@ impl Source<'_> {
             Ok((label, cells.collect::<Result<Vec<_>>>()?))
         });
         let rows = rows.collect::<Result<Vec<_>>>()?;
-        let across = dims.last();
-        let part = |dim: Option<&Dim>, shown: &Range<usize>, all| {
-            let (axis, start, end) = (dim?.0.told(), shown.start, shown.end.saturating_sub(1));
-            let told = || tr!(" · {axis} {start}–{end} of {all}", axis, start, end, all);
-            (shown.len() < all).then(told)
+        let across = match dims.last() {
+            Some((axis, _)) if shown.len() < columns => tr!(
+                "{axis} {start}–{end} of {all} →",
+                axis = axis.many(),
+                start = shown.start,
+                end = shown.end.saturating_sub(1),
+                all = columns
+            ),
+            Some((axis, _)) => format!("{} →", axis.told()),
+            None => "→".to_owned(),
         };
-        let cut = [part(down, &shown_rows, row_count), part(across, &shown, columns)];
-        let across = across.map_or_else(String::new, |dim| format!(" · {}", dim.0.told()));
-        let is_cut = cut.iter().any(Option::is_some);
-        let short = format!("{across} →{}", if is_cut { " …" } else { "" });
-        let [rows_cut, columns_cut] = cut;
-        let full = format!("{}{} →", rows_cut.unwrap_or_default(), columns_cut.unwrap_or(across));
         let columns = shown.map(|at| self.column(&dims, at)).collect();
         let scale = heat.map(|heat| heat.scale(self.decimals));
-        let axes = [full, short];
-        Ok(Sheet { columns, rows, label_width, cell_width, down: of_rows, axes, scale })
+        Ok(Sheet { columns, rows, label_width, cell_width, down: of_rows, across, beyond, scale })
     }
 
     /// The columns around one of which so much room has place for, their numbers, and how wide a cell is.
@@ -133,7 +138,7 @@ impl Source<'_> {
         (around, room): (usize, usize),
     ) -> Result<(Range<usize>, Vec<Vec<f64>>, usize)> {
         let (columns, dims) = (table.dim(1)?, self.step.axes.iter().collect::<Vec<_>>());
-        let (mut fit, mut tries) = (columns, 0);
+        let (mut fit, mut tries) = (columns.min(self.most), 0);
         // The wider the numbers, the fewer fit: what is measured is what is shown.
         loop {
             let shown = window(columns, around, fit.max(1));
@@ -141,7 +146,7 @@ impl Source<'_> {
             let of_numbers = texts.iter().flatten().map(|value| wide(&self.text(*value))).max();
             let of_labels = shown.clone().map(|at| wide(&self.column(&dims, at))).max();
             let cell_width = of_numbers.max(of_labels).unwrap_or(1) + 1;
-            (fit, tries) = (room / cell_width, tries + 1);
+            (fit, tries) = ((room / cell_width).min(self.most), tries + 1);
             if fit >= shown.len() || tries == 3 {
                 return Ok((shown, texts, cell_width));
             }
@@ -176,6 +181,20 @@ impl Source<'_> {
         let is_scores = self.step.name.row().is_of_scores();
         let Some(blocked) = self.blocked.filter(|_| is_scores) else { return Ok(false) };
         is_true(blocked, place)
+    }
+}
+
+/// How many rows there are above and below those that are shown.
+fn beyond(axis: Axis, shown: &Range<usize>, all: usize, room: usize) -> Option<String> {
+    let (above, below, many) = (shown.start, all - shown.end, axis.many());
+    match (above, below) {
+        (0, 0) => None,
+        (0, _) => Some(tr!("{below} more {many} ↓", below, many)),
+        (_, 0) => Some(tr!("↑ {above} more {many}", above, many)),
+        _ => {
+            let told = tr!("↑ {above} and {below} more {many} ↓", above, below, many);
+            Some(told).filter(|told| wide(told) < room).or(Some(format!("↑ {above} · {below} ↓")))
+        }
     }
 }
 

@@ -59,8 +59,10 @@ pub struct Walk<'a> {
     pub search: Option<String>,
     /// The cells that were left by following a number back.
     pub trail: Vec<Cell>,
-    /// How many lines of the explanation are above its window.
-    pub scrolled: usize,
+    /// How many lines of the explanation are to be above its window, where somebody scrolled it.
+    pub scrolled: Option<usize>,
+    /// How many are.
+    pub above: usize,
     /// What there is to say of the last key.
     pub said: Cow<'static, str>,
 }
@@ -79,7 +81,8 @@ impl<'a> Walk<'a> {
             help: None,
             search: None,
             trail: Vec::new(),
-            scrolled: 0,
+            scrolled: None,
+            above: 0,
             said: Cow::default(),
             route,
         };
@@ -132,7 +135,7 @@ impl<'a> Walk<'a> {
             return;
         };
         self.at = at;
-        self.scrolled = 0;
+        self.scrolled = None;
         for ((axis, _), place) in steps[at].axes.iter().zip(&cell.index) {
             self.places.insert(axis, *place);
         }
@@ -157,7 +160,7 @@ impl<'a> Walk<'a> {
             return true;
         }
         match key {
-            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('q') => return false,
             KeyCode::Char('?') => self.help = Some(0),
             KeyCode::Char('/') => self.search = Some(String::new()),
             KeyCode::Char('n' | ' ') => self.turn(1),
@@ -172,8 +175,9 @@ impl<'a> Walk<'a> {
             KeyCode::Tab => self.change_beside(),
             KeyCode::Enter => self.follow(),
             KeyCode::Backspace => self.go_back(),
-            KeyCode::PageDown => self.scrolled += 1,
-            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(1),
+            KeyCode::PageDown => self.scrolled = Some(self.above + 1),
+            KeyCode::PageUp => self.scrolled = Some(self.above.saturating_sub(1)),
+            KeyCode::Esc => self.close(),
             KeyCode::Up => self.go(2, -1),
             KeyCode::Down => self.go(2, 1),
             KeyCode::Left => self.go(1, -1),
@@ -194,7 +198,7 @@ impl<'a> Walk<'a> {
             _ => (0..self.at).rev().find(shown),
         };
         match next {
-            Some(at) => (self.at, self.scrolled) = (at, 0),
+            Some(at) => (self.at, self.scrolled) = (at, None),
             None => {
                 self.said = tr!(
                     "this is the {which} step",
@@ -237,7 +241,7 @@ impl<'a> Walk<'a> {
         let place = self.places.get(&axis).copied().unwrap_or_default().min(size - 1);
         let next = if by > 0 { (place + 1) % size } else { (place + size - 1) % size };
         self.places.insert(axis, next);
-        self.scrolled = 0;
+        self.scrolled = None;
     }
 
     fn toggle_heat(&mut self) {
@@ -252,7 +256,7 @@ impl<'a> Walk<'a> {
         let Some(last) = size.and_then(|size| size.checked_sub(1)) else { return };
         let place = self.places.get(&axis).copied().unwrap_or_default().min(last);
         self.places.insert(axis, place.saturating_add_signed(by).min(last));
-        self.scrolled = 0;
+        self.scrolled = None;
     }
 
     /// Back to the cell with the largest share in this one.
@@ -279,11 +283,22 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Closes what was opened last, or goes back to where a number was followed from.
+    fn close(&mut self) {
+        if self.view.why {
+            self.view.why = false;
+        } else if self.trail.is_empty() {
+            self.said = tr!("nothing is open; q quits").into();
+        } else {
+            self.go_back();
+        }
+    }
+
     fn next_difference(&mut self) {
         let steps = self.route.trace.steps();
         let differs = |at: &usize| self.status(steps[*at].name) == Some(Status::Differs);
         match (self.at + 1..steps.len()).chain(0..=self.at).find(differs) {
-            Some(at) => (self.at, self.scrolled) = (at, 0),
+            Some(at) => (self.at, self.scrolled) = (at, None),
             None if self.route.check.is_some() => self.said = tr!("no step differs").into(),
             None => self.said = tr!("nothing is compared: give a recorded file").into(),
         }
@@ -307,7 +322,7 @@ impl<'a> Walk<'a> {
             KeyCode::Esc => return,
             KeyCode::Enter => {
                 match self.search_for(&typed) {
-                    Some(at) => (self.at, self.scrolled) = (at, 0),
+                    Some(at) => (self.at, self.scrolled) = (at, None),
                     None => self.said = tr!("no step is called {typed}", typed).into(),
                 }
                 return;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
 use super::outside::{Outside, PATIENCE};
 use super::state::{LEAVE, Route, Walk};
@@ -35,13 +36,17 @@ fn go(mut walk: Walk, mut terminal: DefaultTerminal, outside: &Outside) -> io::R
             terminal.draw(|frame| walk.draw(frame))?;
             drawn = size;
         }
-        outside.wait_for_keys(patience)?;
+        let has_keys = outside.wait_for_keys(patience)?;
         if outside.has_come() {
             break;
         }
         // Keys that were pressed at once are read at once, and wait there.
         if !event::poll(Duration::ZERO)? {
             patience = PATIENCE;
+            if has_keys {
+                // It was told of a key and of the window at once, and forgot the key until the terminal tells it again.
+                disable_raw_mode().and_then(|()| enable_raw_mode())?;
+            }
             continue;
         }
         patience = Duration::ZERO;
