@@ -626,22 +626,100 @@ fn messages_keep_to_the_width() {
 #[test]
 fn help_in_chinese_leaves_nothing_in_english() {
     let help = |args: &[&str]| {
-        let output = run(&[args, &["--help", "--lang", "zh"]].concat());
+        let output = run(&[args, &["--lang", "zh"]].concat());
         String::from_utf8(output.stdout).expect("text")
     };
-    let whole = help(&[]);
+    let whole = help(&["--help"]) + &help(&["--help", "models"]);
     for english in
         ["[OPTIONS]", "COMMAND", "[alias", "Print this", "[默认：头]", "[默认：头内特征]", "或零"]
     {
         assert!(!whole.contains(english), "{english}: {whole}");
     }
-    for typed in ["[默认：heads]", "[默认：head_dim]", "[默认：head]", "[别名："] {
+    for typed in ["[默认：heads]", "[默认：head_dim]", "[别名："] {
         assert!(whole.contains(typed), "{typed}: {whole}");
     }
-    let own = help(&["check"]);
+    let own = help(&["check", "--help"]);
     for text in [&whole, &own] {
         let mut headings = text.lines().filter(|line| !line.starts_with(' '));
         assert!(headings.all(|line| !line.ends_with(':')), "{text}");
     }
     assert!(own.contains("[选项]"), "{own}");
+}
+
+/// What stands behind a value says what the flag of its own says, which help no longer lists.
+#[test]
+fn what_is_merged_into_a_value_is_what_its_flag_says() {
+    let same: [(&[&str], &[&str]); 9] = [
+        (&["--mask", "none"], &["--no-mask"]),
+        (&["--mask", "causal"], &["--causal"]),
+        (&["--mask", "causal"], &["--is-causal"]),
+        (&[], &["--bias", "--no-bias"]),
+        (
+            &["--qk-norm", "rms,eps=1e-2,over=per-head,after-rope", "--rope", "half"],
+            &[
+                "--qk-norm",
+                "rms",
+                "--qk-norm-eps",
+                "1e-2",
+                "--qk-norm-over",
+                "per-head",
+                "--qk-norm-after-rope",
+                "--rope",
+                "half",
+            ],
+        ),
+        (
+            &["--rope", "half,base=500,dims=2,offset=3"],
+            &["--rope", "half", "--rope-base", "500", "--rope-dims", "2", "--rope-offset", "3"],
+        ),
+        (
+            &["--q-temperature", "0.1,floor=2,offset=1"],
+            &[
+                "--q-temperature",
+                "0.1",
+                "--q-temperature-floor",
+                "2",
+                "--q-temperature-offset",
+                "1",
+            ],
+        ),
+        (&["--kv-len", "3,d-memory=5"], &["--kv-len", "3", "--d-memory", "5"]),
+        (
+            &["--lambda-init", "0.8,head-norm-eps=1e-2", "-H", "4"],
+            &["--lambda-init", "0.8", "--head-norm-eps", "1e-2", "-H", "4"],
+        ),
+    ];
+    for (new, old) in same {
+        let [new, old] = [new, old].map(|args| {
+            let output = run(&[args, &["--format", "json"]].concat());
+            assert_eq!(output.status.code(), Some(0), "{args:?}");
+            output.stdout
+        });
+        assert!(!new.is_empty() && new == old, "{old:?}");
+    }
+    let twice = run(&["--qk-norm", "rms,eps=1e-2", "--qk-norm-eps", "1e-3"]);
+    let said = String::from_utf8(twice.stderr).expect("text");
+    assert!(said.starts_with("error: --qk-norm-eps is given twice\n"), "{said}");
+    let wrong = run(&["--qk-norm", "rms,eps=much"]);
+    let said = String::from_utf8(wrong.stderr).expect("text");
+    assert!(said.contains("`much` is not a number"), "{said}");
+}
+
+/// The flags of today's models have a page of their own, in both languages and beside every command.
+#[test]
+fn help_has_a_page_of_models() {
+    let help = |args: &[&str]| String::from_utf8(run(args).stdout).expect("text");
+    let page = help(&["--help", "models"]);
+    assert!(page.starts_with("The flags of attention as today's models have it\n"), "{page}");
+    assert!(page.contains("--window <N>") && page.contains("[e.g. --window 2]"), "{page}");
+    assert!(
+        page.contains("          ,eps=X: Epsilon of --qk-norm [default: 1e-6; 1e-5 of layer]\n"),
+        "{page}"
+    );
+    assert!(!page.contains("--qk-norm-eps") && !page.contains("--steps"), "{page}");
+    let chinese = help(&["--help", "models", "--lang", "zh"]);
+    assert!(chinese.starts_with("当今模型中注意力的选项\n"), "{chinese}");
+    assert!(chinese.contains("[例：--window 2]"), "{chinese}");
+    let whole = help(&["--help"]);
+    assert!(whole.contains("[e.g. -b 2]") && !whole.contains("--window"), "{whole}");
 }

@@ -6,14 +6,18 @@ use clap::builder::{PossibleValue, StyledStr};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use super::args::{Cli, Color};
+use super::language::is_english;
+use super::listed::{listed, of_models};
 use super::written::width;
-use base::lang::{self, Language, text};
+use base::lang::{self, text};
 use view::wrapped;
 
 /// The top of both helps: what to type first.
 const EXAMPLES: &str = "\
 Examples:
-  mha-trace                                      the causal walkthrough, every step
+  mha-trace                                      every step of a causal run
+  mha-trace -o run.html                          the same as a page to click
+  mha-trace step                                 the same, one step at a time
   mha-trace --preset simple --steps weights      one step of another notebook
   mha-trace -b 2 -t 5 --lengths 5,3 -o run.json  padding; every tensor in a file
   mha-trace check run.json                       recompute a recorded run
@@ -39,13 +43,19 @@ Shown: --steps q,weights, --head N, --batch-item N, --heatmap, --why, --full
 Written: -o FILE as .json, .safetensors, .npz, .html, .md or .tex (repeatable)";
 
 /// What the page for newcomers ends with.
-const MORE: &str = "--help lists every flag.";
+const MORE: &str = "--help lists the flags, --help models those of today's models.";
 
 const EXIT: &str = "Exit code: 0 success, or all the same; 1 something differs; 2 an error";
 
-/// The command line: its short help is a page for newcomers, the long one lists every flag.
+/// The command line: its short help is a page for newcomers, the long one lists the flags.
 pub fn command() -> Command {
-    dressed(Cli::command().mut_args(|flag| flag.hide_short_help(true)))
+    dressed(listed(Cli::command()).mut_args(|flag| flag.hide_short_help(true)))
+}
+
+/// A command whose help lists the flags of today's models.
+pub fn models(columns: usize) -> Command {
+    let command = Cli::command();
+    of_models(&if is_english() { command } else { told(command, columns) })
 }
 
 /// The same with the help of every flag in the language in force, which takes longer to make than a run.
@@ -56,12 +66,7 @@ pub fn translated() -> Command {
 /// The same in lines of at most so many columns.
 pub fn translated_to(columns: usize) -> Command {
     let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
-    dressed(if is_english() { command } else { told(command, columns) })
-}
-
-/// Whether the language in force is the one that clap itself speaks.
-fn is_english() -> bool {
-    Language::spoken() == Language::En
+    dressed(listed(if is_english() { command } else { told(command, columns) }))
 }
 
 /// Shows help and ends the process: what clap itself says in it, in the language in force.
@@ -69,10 +74,21 @@ pub fn show(error: &clap::Error) -> ! {
     if is_english() {
         error.exit();
     }
-    let help = error.render();
+    say(&error.render());
+    std::process::exit(error.exit_code())
+}
+
+/// Shows the flags of today's models and ends the process.
+pub fn show_models() -> ! {
+    let columns = width(None).min(100);
+    say(&models(columns).term_width(columns).render_long_help());
+    std::process::exit(0)
+}
+
+/// Prints help, with what clap says in it in the language in force.
+fn say(help: &StyledStr) {
     let plain = help.to_string();
-    let help =
-        if Color::Auto.wanted().is_some() { help.ansi().to_string() } else { help.to_string() };
+    let help = if Color::Auto.wanted().is_some() { help.ansi().to_string() } else { plain.clone() };
     let told: String = help
         .lines()
         .zip(plain.lines())
@@ -80,7 +96,6 @@ pub fn show(error: &clap::Error) -> ! {
         .collect();
     // Whoever reads it may stop early.
     let _ = io::stdout().write_all(told.as_bytes());
-    std::process::exit(error.exit_code())
 }
 
 /// A line of help, which is `plain` without colours, with clap's own words in the language in force. Headings begin a line and end in a colon.
@@ -183,7 +198,12 @@ fn told(command: Command, columns: usize) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::ffi::OsString;
+
     use super::*;
+    use crate::cli::listed::SHOWN;
+    use crate::cli::typed;
 
     /// Two screens of 24 lines and 80 columns.
     #[test]
@@ -226,5 +246,53 @@ mod tests {
         let run = crate::Run::new(&crate::Settings::default(), crate::Sources::default());
         let run = run.expect("the default");
         assert!(steps.eq(run.program().as_told().outer().map(|step| step.name.as_str())));
+    }
+
+    fn ids(command: &Command) -> BTreeSet<String> {
+        let shown =
+            |arg: &&Arg| !arg.is_hide_long_help_set() && !arg.is_hide_set() && !arg.is_positional();
+        let ids = command.get_arguments().filter(shown).map(|arg| arg.get_id().to_string());
+        ids.filter(|id| id != "help" && id != "version").collect()
+    }
+
+    /// Sixty at most, and those of models have a page of their own.
+    #[test]
+    fn help_lists_sixty_flags_at_most() {
+        let command = command();
+        let run = ids(&command);
+        assert!(run.len() <= 60, "{}: {run:?}", run.len());
+        for own in command.get_subcommands() {
+            assert!(ids(own).len() <= 60, "{}", own.get_name());
+        }
+        let of_models = ids(&models(100));
+        assert!(of_models.len() <= 40 && of_models.is_disjoint(&run));
+    }
+
+    /// What is listed has an example, no other has one, and what the examples say is understood.
+    #[test]
+    fn what_is_listed_has_an_example() {
+        let command = command();
+        let models = models(100);
+        let subcommands = command.get_subcommands();
+        let all = [&command, &models].into_iter().chain(subcommands).flat_map(ids);
+        let all: BTreeSet<String> = all.collect();
+        let with: BTreeSet<String> = SHOWN.iter().map(|(id, _)| (*id).to_owned()).collect();
+        assert_eq!(with.len(), SHOWN.len());
+        assert_eq!(all, with);
+        for (id, example) in SHOWN {
+            let words = std::iter::once("mha-trace").chain(example.split_whitespace());
+            let words: Vec<_> = typed::plain(words.map(Into::into));
+            let own =
+                [&["mha-trace", "check", "a.json"][..], &["mha-trace", "diff", "a.json", "b.json"]];
+            let own = own.into_iter().chain([&["mha-trace", "explain", "scores"][..]]);
+            let own = own.map(|first| {
+                first.iter().map(Into::into).chain(words[1..].iter().cloned()).collect()
+            });
+            let ways = std::iter::once(words.clone()).chain(own);
+            let taken = ways.filter_map(|words: Vec<OsString>| {
+                super::command().try_get_matches_from(words).ok()
+            });
+            assert!(taken.count() > 0, "{id}: {example}");
+        }
     }
 }

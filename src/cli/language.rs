@@ -36,6 +36,11 @@ pub fn taken(args: impl Iterator<Item = OsString>) -> (Vec<OsString>, Option<Lan
     (rest, stated)
 }
 
+/// Whether the language in force is the one that clap itself speaks.
+pub fn is_english() -> bool {
+    Language::spoken() == Language::En
+}
+
 /// The language of messages where none is stated.
 pub fn of_process() -> Language {
     of_environment(|name| std::env::var(name).ok())

@@ -6,6 +6,7 @@ mod completions;
 mod help;
 mod interruption;
 mod language;
+mod listed;
 mod outcome;
 mod outputs;
 mod progress;
@@ -31,6 +32,12 @@ use outcome::Outcome;
 pub fn main() -> ExitCode {
     let (args, stated) = language::taken(typed::plain(std::env::args_os()).into_iter());
     stated.unwrap_or_else(language::of_process).speak();
+    if let [.., help, of] = &args[..]
+        && help == "--help"
+        && of == "models"
+    {
+        help::show_models();
+    }
     let matches = help::command().try_get_matches_from(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

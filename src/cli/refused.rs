@@ -46,7 +46,9 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
     let fix = fix.or_else(|| usage.map(|usage| tr!("the command is {usage}", usage)));
     let about = flag.as_deref().filter(|_| error.kind() == ErrorKind::ValueValidation);
     let fix = fix.or_else(|| command.is_some().then(commands).or_else(|| about_flag(about?)));
-    let fix = fix.unwrap_or_else(|| tr!("--help lists every flag.").to_owned());
+    let fix = fix.unwrap_or_else(|| {
+        tr!("--help lists the flags, --help models those of today's models.").to_owned()
+    });
     let value = text(ContextKind::InvalidValue);
     let what = match (error.kind(), flag, value) {
         (ErrorKind::UnknownArgument, Some(flag), _) if flag.starts_with('-') => {
@@ -123,7 +125,7 @@ fn about_flag(flag: &str) -> Option<String> {
     command.build();
     let of_commands = command.get_subcommands().flat_map(clap::Command::get_arguments);
     let arg = command.get_arguments().chain(of_commands).find(|arg| arg.to_string() == flag)?;
-    Some(format!("{flag}: {}", lang::text(&arg.get_help()?.to_string())))
+    Some(format!("{flag}: {}", lang::text(arg.get_help()?.to_string().lines().next()?)))
 }
 
 /// An error of flags, without the flag that clap thinks is meant where that is farther off than a slip of the keyboard:

@@ -1,8 +1,10 @@
 //! The flags that say what is computed: one for every setting of the library, made from its table.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
 use ::run::{Run, Sources, key_mask_rows, positions_of};
@@ -45,16 +47,16 @@ impl Args for RunArgs {
             Setting::ALL.iter().partition(|setting| !setting.is_newer);
         let run = run.into_iter().flat_map(flags);
         let newer = newer.into_iter().flat_map(flags);
-        // What people try, and what `--mask none` says.
+        // What people try, and what `--mask` says.
         let no_mask = Arg::new(NO_MASK)
             .long("no-mask")
-            .help(tr!("The same as --mask none"))
+            .hide(true)
             .action(ArgAction::SetTrue)
             .conflicts_with("mask");
         let causal = Arg::new(CAUSAL)
             .long("causal")
-            .visible_alias("is-causal")
-            .help(tr!("The same as --mask causal"))
+            .alias("is-causal")
+            .hide(true)
             .action(ArgAction::SetTrue)
             .conflicts_with_all(["mask", NO_MASK]);
         command
@@ -85,6 +87,7 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
             .long(format!("no-{name}"))
             .help(text(setting.off))
             .action(ArgAction::SetTrue)
+            .hide(true)
             .overrides_with(setting.key);
         return vec![on.overrides_with(off_name(setting)), off];
     }
@@ -104,11 +107,42 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
     if setting.is_list && !setting.choices.is_empty() {
         flag = flag.value_delimiter(',');
     }
-    vec![if setting.choices.is_empty() {
-        flag.value_parser(StringValueParser::new().try_map(|text| checked(setting, text)))
-    } else {
-        flag.value_parser(PossibleValuesParser::new(setting.choices))
-    }]
+    vec![flag.value_parser(Value(setting))]
+}
+
+/// Reads a value, and what stands behind it.
+#[derive(Clone)]
+struct Value(&'static Setting);
+
+impl TypedValueParser for Value {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let text = StringValueParser::new().parse_ref(command, arg, value)?;
+        for (setting, part) in self.0.parts(&text) {
+            match setting.choices {
+                [] => StringValueParser::new().try_map(|text| checked(setting, text)).parse_ref(
+                    command,
+                    arg,
+                    part.as_ref(),
+                )?,
+                choices => {
+                    PossibleValuesParser::new(choices).parse_ref(command, arg, part.as_ref())?
+                }
+            };
+        }
+        Ok(text)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let choices = self.0.choices;
+        (!choices.is_empty()).then(|| Box::new(choices.iter().map(PossibleValue::new)) as Box<_>)
+    }
 }
 
 /// The name of the flag that turns a switch off.
@@ -117,7 +151,7 @@ fn off_name(setting: &Setting) -> String {
 }
 
 /// What a setting is about, and what holds without it.
-fn help(setting: &Setting) -> String {
+fn help(setting: &'static Setting) -> String {
     // What could be typed, and the name of another setting, is no word of a language.
     let is_typed = |word: &str| setting.choices.contains(&word) || Setting::named(word).is_some();
     let default = match setting.default {
@@ -125,7 +159,11 @@ fn help(setting: &Setting) -> String {
         default if is_typed(default) => tr!(" [default: {default}]", default),
         default => tr!(" [default: {default}]", default = text(default)),
     };
-    Message::from(setting.about).spelled(flag) + &default
+    let more = setting.more().map(|(more, name)| {
+        let value = if more.is_switch() { String::new() } else { format!("={}", more.value) };
+        format!("\n,{name}{value}: {}", help(more))
+    });
+    Message::from(setting.about).spelled(flag) + &default + &more.collect::<String>()
 }
 
 /// A setting as a flag: `--heads 3`, `--alibi`, `--no-bias`.
@@ -176,7 +214,7 @@ impl FromArgMatches for RunArgs {
             if !setting.is_switch() {
                 let texts = matches.get_many::<String>(setting.key);
                 let text = texts.map(|texts| texts.cloned().collect::<Vec<_>>().join(","));
-                args.stated.extend(text.map(|text| (setting, text)));
+                args.stated.extend(text.into_iter().flat_map(|text| setting.parts(&text)));
             } else if matches.get_flag(setting.key) {
                 args.stated.push((setting, "true".to_owned()));
             } else if !setting.off.is_empty() && matches.get_flag(&off_name(setting)) {
@@ -186,6 +224,16 @@ impl FromArgMatches for RunArgs {
         let mask = [(NO_MASK, "none"), (CAUSAL, "causal")]
             .into_iter()
             .find(|(flag, _)| matches.get_flag(flag));
+        let twice = args.stated.iter().enumerate().find(|(at, (setting, _))| {
+            args.stated[..*at].iter().any(|(before, _)| before.key == setting.key)
+        });
+        if let Some((_, (setting, _))) = twice {
+            let mut error = clap::Error::new(ErrorKind::ArgumentConflict);
+            let name = ContextValue::String(flag(setting.key, None));
+            error.insert(ContextKind::InvalidArg, name.clone());
+            error.insert(ContextKind::PriorArg, name);
+            return Err(error);
+        }
         let mask = Setting::named("mask").zip(mask);
         args.stated.extend(mask.map(|(setting, (_, mask))| (setting, mask.to_owned())));
         Ok(args)

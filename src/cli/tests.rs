@@ -138,7 +138,7 @@ fn texts_of_help() -> BTreeSet<String> {
         command.get_subcommands().for_each(|command| read(command, texts));
     }
     let mut texts = BTreeSet::new();
-    read(&super::help::command(), &mut texts);
+    read(&<super::args::Cli as clap::CommandFactory>::command(), &mut texts);
     for setting in Setting::ALL {
         texts.insert(setting.about.to_owned());
         let others = [setting.default, setting.off].into_iter();

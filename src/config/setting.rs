@@ -12,6 +12,45 @@ impl Setting {
         self.value.is_empty()
     }
 
+    /// The setting behind whose value this one may stand: the one that it says more of in the end. Switches have no value,
+    /// and files have flags of their own for what is to be read of them.
+    pub fn behind(&self) -> Option<&'static Self> {
+        let next = |setting: &&'static Self| setting.of.and_then(Self::named);
+        let first = self.of.and_then(Self::named);
+        let last = std::iter::successors(first, next).last()?;
+        (!last.is_switch() && !last.value.contains("FILE")).then_some(last)
+    }
+
+    /// The settings that may stand behind its value, each with its name there: `eps` of `qk_norm`.
+    pub fn more(&'static self) -> impl Iterator<Item = (&'static Self, String)> {
+        let has_more = Self::ALL.iter().any(|more| more.of == Some(self.key));
+        let is_behind = |more: &Self| more.behind().is_some_and(|of| of.key == self.key);
+        let more = Self::ALL.iter().filter(move |more| has_more && is_behind(more));
+        more.map(|more| {
+            let rest = more.key.strip_prefix(self.key).and_then(|rest| rest.strip_prefix('_'));
+            (more, rest.unwrap_or(more.key).replace('_', "-"))
+        })
+    }
+
+    /// A value, and what stands behind it: `rms,eps=1e-5` says `qk_norm` and `qk_norm_eps`.
+    pub fn parts(&'static self, text: &str) -> Vec<(&'static Self, String)> {
+        let mut parts: Vec<(&Self, String)> = Vec::new();
+        for piece in text.split(',') {
+            let (name, value) = piece.split_once('=').unwrap_or((piece, "true"));
+            let name = name.trim().replace('_', "-");
+            let has_name = |(more, short): &(&Self, String)| {
+                (name == *short || name == more.key.replace('_', "-"))
+                    && (more.is_switch() || piece.contains('='))
+            };
+            match (self.more().find(has_name), parts.last_mut()) {
+                (Some((more, _)), Some(_)) => parts.push((more, value.to_owned())),
+                (_, Some((_, last))) => *last = format!("{last},{piece}"),
+                (_, None) => parts.push((self, piece.to_owned())),
+            }
+        }
+        parts
+    }
+
     /// Sets it to what the text says.
     ///
     /// # Errors
@@ -129,6 +168,32 @@ mod tests {
         let without = Settings { without: Some(vec![Feature::Rope]), ..Settings::default() };
         let left = Settings { window: Some(3), ..without.clone() };
         assert_eq!(without.over(base), left);
+    }
+
+    #[test]
+    fn what_is_said_more_of_a_value_stands_behind_it() {
+        let parts = |key, text| {
+            let setting = Setting::named(key).expect("a setting");
+            let parts = setting.parts(text).into_iter();
+            parts.map(|(setting, text)| format!("{}: {text}", setting.key)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            parts("rope", "half,base=5e5,sections=1,2,1,at-end"),
+            ["rope: half", "rope_base: 5e5", "rope_sections: 1,2,1", "rope_at_end: true"]
+        );
+        assert_eq!(
+            parts("rope", "half,rope_freqs=f.npy,attention_factor=2"),
+            ["rope: half", "rope_freqs: f.npy", "rope_attention_factor: 2"]
+        );
+        let scaling = "half,scaling={\"rope_type\": \"linear\", \"factor\": 4}";
+        assert_eq!(
+            parts("rope", scaling)[1],
+            scaling.replacen("half,scaling=", "rope_scaling: ", 1)
+        );
+        assert_eq!(parts("segments", "3,2"), ["segments: 3,2"]);
+        assert_eq!(parts("qk_norm", "eps=1"), ["qk_norm: eps=1"], "its own value comes first");
+        assert_eq!(parts("weights", "a,prefix=b"), ["weights: a,prefix=b"], "of a file");
+        assert_eq!(parts("qk_norm", "rms,of=1"), ["qk_norm: rms,of=1"], "of nothing known");
     }
 
     /// What a setting says more of, and whose file's values it replaces, are settings.

@@ -352,11 +352,11 @@ settings! {
     /// Added to p in `q_temperature`: 1 counts positions from 1
     q_temperature_offset: usize, decided = newer("N").of("q_temperature").default("0");
     /// Cross attention: keys and values from a second input of N tokens
-    kv_len: usize = newer("N");
+    kv_len: usize = takes("N");
     /// Features of the second input
     d_memory: usize = newer("N").of("kv_len").default("d_in");
     /// The second input (batch, kv_len, d_memory) from a file
-    memory: Place, optional = newer("FILE[:TENSOR]").replaces(&["memory"]);
+    memory: Place, optional = takes("FILE[:TENSOR]").replaces(&["memory"]);
     /// Take the values from an input of their own, with N features
     d_memory_v: usize = newer("N").of("kv_len").default("none; values are of the keys' input");
     /// The values' own input (batch, kv_len, d_memory_v) from a file
@@ -369,7 +369,7 @@ settings! {
     /// Use the projected keys (before norm and rotation) as the values too
     k_eq_v: bool, decided = newer("").told();
     /// Compute these query rows only: 2..4, or T-1..T for the last
-    queries: Queries = newer("A..B").replaces(MASKS);
+    queries: Queries = takes("A..B").replaces(MASKS);
     /// Mask: each token sees only itself and earlier ones (causal), or all (none)
     mask: Mask = takes("NAME").short('m').default("causal; none in cross attention").replaces(MASKS);
     /// Where the causal mask starts if queries and keys differ in number
@@ -401,7 +401,7 @@ settings! {
     /// Position biases broadcast to (batch, head, query, key), added to the scaled scores
     attn_bias: Place, optional = newer("FILE[:TENSOR]").replaces(MASKS);
     /// Multiply the dot products by S
-    scale: f64, optional = newer("S").default("1/√d_k").told();
+    scale: f64, optional = takes("S").default("1/√d_k").told();
     /// Cap the scores softly: C · tanh(scores / C)
     softcap: f64, optional = newer("C").told();
     /// Differential attention: of each pair of heads, subtract λ times the second's weights from the first's; X is λ_init
@@ -425,15 +425,15 @@ settings! {
     /// Probability of dropping a weight, as in training
     dropout: f64, decided = takes("P").or(&["attention-dropout"]).default("0").recorded();
     /// Start at X (inputs), at given q, k, v (projections, heads), or at scores
-    start: Start = newer("STEP").default("inputs; what q, k and v of files are");
+    start: Start = takes("STEP").default("inputs; what q, k and v of files are");
     /// End at the output, at the concatenated heads, at each head's output, or at the weights
-    end: End = newer("STEP").default("output; heads where it starts there");
+    end: End = takes("STEP").default("output; heads where it starts there");
     /// Queries from a file: the run starts at them, without X and projections
-    q: Place, optional = newer("FILE[:TENSOR]").replaces(&["q"]);
+    q: Place, optional = takes("FILE[:TENSOR]").replaces(&["q"]);
     /// Keys from a file
-    k: Place, optional = newer("FILE[:TENSOR]").of("q").replaces(&["k"]);
+    k: Place, optional = takes("FILE[:TENSOR]").of("q").replaces(&["k"]);
     /// Values from a file
-    v: Place, optional = newer("FILE[:TENSOR]").of("q").replaces(&["v"]);
+    v: Place, optional = takes("FILE[:TENSOR]").of("q").replaces(&["v"]);
     /// Order of axes of q, k, v in files (b batch, h head, s sequence, d head_dim, t token of packed documents)
     qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
     /// Start at dot products of queries and keys, 112,96, nested lists or a JSON file of them, and end at the weights
@@ -448,11 +448,11 @@ settings! {
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it
     mean_weights: bool, decided = newer("");
     /// Also compute gradients: of inputs and parameters, and of every step on the way back to them
-    backward: bool, decided = newer("").told();
+    backward: bool, decided = takes("").told();
     /// The gradient of the output that `backward` starts from: ones (that of its sum), normal numbers, or of a file
-    d_output: OutputGradient, decided = newer("ones|randn|FILE").of("backward").default("ones").replaces(&["d_output"]).told();
+    d_output: OutputGradient, decided = takes("ones|randn|FILE").of("backward").default("ones").replaces(&["d_output"]).told();
     /// Compute the gradients of these inputs, parameters or steps alone, and those on the way to them: x,w_q
-    wrt: Vec<String>, optional = newer("NAME,…").of("backward").default("all");
+    wrt: Vec<String>, optional = takes("NAME,…").of("backward").default("all");
     /// Type to compute in: f32, or f64 from the same drawn numbers
     dtype: DType = takes("NAME").default("f32");
     /// X (batch, seq_len, d_in) from a file instead of the drawn one
@@ -470,7 +470,7 @@ settings! {
     /// The settings of a Hugging Face model, from its config.json
     model_config: Place = takes("FILE").unrecorded();
     /// Read the config as this family instead of the one it names (`mha-trace models` lists them)
-    model_family: String = takes("NAME").of("model_config").unrecorded();
+    model_family: String = newer("NAME").of("model_config").unrecorded();
     /// The layer of the model, from 0; also picks that layer in `weights`
     layer: usize = takes("N").of("model_config").unrecorded();
     /// Ignore these features of the model's config or of `config`
