@@ -6,7 +6,7 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use mha_trace::Settings;
 use mha_trace::check::{Contradiction, OneSided, Report, Tolerances, check, diff};
-use mha_trace::config::Mask;
+use mha_trace::config::{Mask, Pairing};
 use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
 
@@ -143,4 +143,77 @@ fn biases_of_kernels_have_many_names() {
         assert!(report.is_same(), "{name}: {report:?}");
         assert!(report.matches.iter().any(|taken| taken.tensor == name), "{name}: {report:?}");
     }
+}
+
+/// A file of another run with its config, or another tensor, changed: what is told of it.
+fn told_after(file: &str, change: impl FnOnce(&mut Record), flags: &Settings) -> Vec<[String; 3]> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut record = Record::read(&root.join(file)).expect("readable");
+    change(&mut record);
+    let path = folder.path().join("changed.safetensors");
+    Output::create(&path).expect("made").write(&record).expect("written");
+    let found = told(path.to_str().expect("text"), flags);
+    found.into_iter().map(|(setting, stated, found)| [setting.to_owned(), stated, found]).collect()
+}
+
+/// The config of a file is a statement too.
+#[test]
+fn a_file_whose_config_says_otherwise_is_told() {
+    let of_config = |change: fn(&mut Settings)| {
+        move |record: &mut Record| change(record.config.as_mut().expect("a config"))
+    };
+    let silent = Settings::default();
+    let none = of_config(|config| config.mask = Some(Mask::None));
+    let found = told_after("golden/kv-heads.safetensors", none, &silent);
+    assert!(
+        matches!(&found[..], [[key, stated, found]]
+        if key == "mask" && stated.starts_with("none") && found == "causal"),
+        "{found:?}"
+    );
+    let base = of_config(|config| config.rope_base = Some(500.0));
+    let found = told_after("golden/rope-half-dims.safetensors", base, &silent);
+    assert!(
+        matches!(&found[..], [[key, stated, found]]
+            if key == "rope" && stated.contains("base 500") && found.contains("base 10000")),
+        "{found:?}"
+    );
+    // A flag beside the file says as much against it.
+    for flags in [
+        Settings { rope_base: Some(500.0), ..silent.clone() },
+        Settings { mask: Some(Mask::None), ..silent.clone() },
+        Settings { rope: Some(Pairing::Interleaved), ..silent },
+    ] {
+        let found = told_after("golden/rope-half-dims.safetensors", |_| (), &flags);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+}
+
+/// A mask of keys alone says nothing of positions: what was stated of these stays.
+#[test]
+fn a_mask_of_keys_leaves_the_causal_one() {
+    let as_foreign = |record: &mut Record| {
+        let config = record.config.take().expect("a config");
+        let (tokens, lengths) = (config.seq_len.expect("stated"), config.lengths.expect("stated"));
+        let seen = |length: &usize| (0..tokens).map(|key| i64::from(key < *length)).collect();
+        let seen: Vec<Vec<i64>> = lengths.iter().map(seen).collect();
+        record.entries.retain(|entry| entry.name != "mask");
+        let seen = Tensor::new(seen, &Device::Cpu).expect("made");
+        record.entries.push(Entry::of("attention_mask", seen));
+    };
+    let own = Record::read(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/golden/causal-lengths.safetensors"),
+    );
+    let config = own.expect("readable").config.expect("a config");
+    let longer = config.lengths.iter().flatten().map(|length| length + 1).collect();
+    let flags = Settings {
+        heads: config.heads,
+        lengths: Some(longer),
+        empty_rows: config.empty_rows,
+        ..causal()
+    };
+    let found = told_after("golden/causal-lengths.safetensors", as_foreign, &flags);
+    assert!(
+        matches!(&found[..], [[key, _, found]] if key == "mask" && found.starts_with("lengths"))
+    );
 }

@@ -622,7 +622,7 @@ fn masks_are_understood_by_their_names() {
     for (name, mask, how) in [
         ("key_padding_mask", Mask::None, "true means ignored"),
         ("attention_mask", Mask::None, "1 means attend"),
-        ("attention_mask-added", Mask::None, "added to the scores"),
+        ("attention_mask-added", Mask::Recorded, "added to the scores"),
     ] {
         let path = fixtures().join(format!("modules/{name}.layer.safetensors"));
         let flags = Settings { heads: Some(3), mask: Some(mask), ..Settings::default() };
@@ -632,7 +632,8 @@ fn masks_are_understood_by_their_names() {
         let taken = report.matches.iter().find(|taken| taken.step == "attn_mask");
         assert_eq!(taken.and_then(|taken| taken.how.as_deref()), Some(how), "{name}");
         // What states which keys are seen overrules the file.
-        let stated = Settings { lengths: Some(vec![5, 5]), ..flags };
+        let (mask, lengths) = (Some(Mask::None), Some(vec![5, 5]));
+        let stated = Settings { mask, lengths, ..flags };
         let report = check(&path, &stated, &NameMap::default(), &tolerances).expect("checks");
         assert!(!report.is_same(), "{name}");
     }

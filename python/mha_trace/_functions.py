@@ -145,7 +145,7 @@ def _torch_call(name: str, arguments: dict[str, Any], result: Any, batch_first: 
         live["memory_v"] = (arguments["value"], batched)
     if "memory" in tensors and (is_apart or arguments["key"] is arguments["value"]):
         live["memory"] = (arguments["key"], batched)
-    settings = {"heads": str(heads), "mask": "none", "mask-fill": "-inf"}
+    settings = {"heads": str(heads), "mask-fill": "-inf"}
     if arguments.get("add_zero_attn"):
         settings["add-zero-attn"] = ""
     tokens, keys = x.shape[1], memory.shape[1]
@@ -158,6 +158,7 @@ def _torch_call(name: str, arguments: dict[str, Any], result: Any, batch_first: 
         parts.append(padding.reshape(-1, 1, 1, keys))
     if parts:
         tensors["attn_mask"] = _both(*parts) if len(parts) == 2 else parts[0]
+    settings["mask"] = "recorded" if parts else "none"
     if weights is not None:
         is_mean = arguments.get("average_attn_weights", True) is not False
         axes = 3 if is_mean else 4

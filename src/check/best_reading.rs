@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::contradiction::{as_recorded, hides_more};
+use super::contradiction::{against_its_config, as_recorded};
 use super::endings::other_endings;
+use super::mask_claim::hides_more;
 use super::reading::Reading;
 use super::readings::readings;
 use super::recomputed::{Recomputed, recompute};
@@ -144,6 +145,7 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
             }
         };
         seed_says_something(flags, &run)?;
+        reading.contradictions.extend(against_its_config(&reading, &run)?);
         match recompute(reading.clone(), run, tolerances, Orders::Any) {
             Ok(recomputed) if recomputed.is_trivial && !recomputed.may_be_single_tokens() => {}
             // What was recorded contradicts nothing that gives the numbers as well.

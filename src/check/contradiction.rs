@@ -3,19 +3,18 @@
 //! A flag, or a model's config, is a hypothesis too. Where the record says something else of it, and the numbers follow
 //! the record, that is what is wrong, and not a step of the code.
 
-use candle_core::{DType, Tensor};
+use candle_core::DType;
 
 use super::cells::cells;
 use super::finding::Contradiction;
-use super::found_masks::told_mask;
-use super::lacking::BIAS;
-use super::mask_pair::{Conflict, Masks};
+use super::found_masks::masks_beside;
+use super::mask_claim::{AgainstMask, by_mask, under_its_mask};
 use super::reading::Reading;
 use super::recomputed::Recomputed;
 use base::error::{Result, quoted};
 use config::{Config, Mask, Positions, Rotary, Setting};
 use file::Entry;
-use foreign::{Evidence, FoundMask};
+use foreign::Evidence;
 use program::{Frequencies, Name};
 use run::Run;
 
@@ -71,6 +70,11 @@ const CLAIMS: &[Claim] = &[
         stated: |c| c.norm.as_ref().map(|norm| norm.eps.to_string()),
     },
     Claim {
+        key: ROPE,
+        step: Name::QRot,
+        stated: |c| c.rope.as_ref().map(|rope| rope.pairing.to_string()),
+    },
+    Claim {
         key: "rope_base",
         step: Name::RopeFreqs,
         stated: |c| c.rope.as_ref().map(|rope| rope.base.to_string()),
@@ -86,6 +90,7 @@ const CLAIMS: &[Claim] = &[
         stated: |c| Some(c.rope.as_ref()?.attention_factor?.to_string()),
     },
     Claim { key: "heads", step: Name::QHeads, stated: |c| Some(c.sizes.heads.to_string()) },
+    Claim { key: "kv_heads", step: Name::KHeads, stated: |c| Some(c.sizes.kv_heads.to_string()) },
 ];
 
 /// Positions as text: of all items once where they have the same.
@@ -115,8 +120,7 @@ impl Claim {
         let stated = match run {
             Some(run) => (self.stated)(run.config()),
             // Without the right sizes there is no run.
-            None if self.key == "heads" => reading.settings.heads.map(|heads| heads.to_string()),
-            None => return None,
+            None => Some(reading.settings.to_json().get(self.key)?.to_string()),
         };
         let recorded = match evidence.text.parse::<Positions>() {
             _ if evidence.text.is_empty() => "none".to_owned(),
@@ -167,14 +171,12 @@ fn shortened(text: &str) -> String {
 /// If candle fails.
 pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Option<Reading>> {
     let mut other = reading.clone();
-    if reading.contradictions.iter().any(|found| found.setting != BIAS) {
-        return Ok(None);
-    }
     let run = found.map(|found| &found.run);
     let is_open = reading.settings.mask == Some(Mask::Recorded);
-    let heads = reading.recorded_heads()?.map(Evidence::of_heads);
-    for evidence in reading.evidence.iter().chain(&heads) {
-        if !is_stated(reading, evidence.key) {
+    let heads = reading.heads_of_scores()?.map(Evidence::of_heads);
+    let sizes = if run.is_none() { reading.other_sizes() } else { Vec::new() };
+    for evidence in reading.evidence.iter().chain(&heads).chain(&sizes) {
+        if !is_stated(reading, evidence.key) || reading.is_told(evidence.key) {
             continue;
         }
         let is_of_mask = evidence.key == "mask";
@@ -186,10 +188,13 @@ pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Opti
             other.contradictions.extend(Some(found).filter(|_| !is_of_mask || !is_open));
         }
     }
-    if let Some(found) = by_mask(reading)? {
+    if !reading.is_told("mask")
+        && let Some(found) = by_mask(reading)?
+    {
         other = under_its_mask(other, found);
     }
-    if let Some(Entry { name, tensor, .. }) = &reading.freqs
+    if let Some(Entry { name, tensor, .. }) =
+        reading.freqs.as_ref().filter(|_| !reading.is_told(ROPE))
         && let Some(rope) = run.and_then(|run| run.config().rope.as_ref())
         && let Some(found) = by_frequencies(&stated_frequencies(rope)?, &cells(tensor)?, name)
     {
@@ -200,6 +205,36 @@ pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Opti
         other.settings != reading.settings || other.contradictions != reading.contradictions;
     Ok(Some(other).filter(|_| is_other))
 }
+
+/// What the mask and the frequencies of a file that states its run say against that. Its run goes by them as it is.
+///
+/// # Errors
+/// If candle fails.
+pub fn against_its_config(reading: &Reading, run: &Run) -> Result<Vec<Contradiction>> {
+    let Reading { record, settings, sources, .. } = reading;
+    let mut found = Vec::new();
+    if record.config.is_none() {
+        return Ok(found);
+    }
+    let is_named = settings.attn_mask.is_some() || settings.mask == Some(Mask::Recorded);
+    if !is_named && run.is_given_otherwise(Name::Mask) {
+        let mask = masks_beside(record)?.into_iter().next();
+        let against = by_mask(&Reading { mask, ..reading.clone() })?;
+        found.extend(against.and_then(AgainstMask::meant_otherwise));
+    }
+    if settings.rope_freqs.is_none()
+        && !reading.is_told(ROPE)
+        && run.is_given_otherwise(Name::RopeFreqs)
+        && let (Some(rope), Some(recorded)) = (&run.config().rope, sources.tensor(Name::RopeFreqs))
+    {
+        let (stated, recorded) = (stated_frequencies(rope)?, cells(recorded)?);
+        found.extend(by_frequencies(&stated, &recorded, Name::RopeFreqs.as_str()));
+    }
+    Ok(found)
+}
+
+/// The setting that rotary frequencies are of.
+const ROPE: &str = "rope";
 
 /// The rotary frequencies that follow from the settings.
 fn stated_frequencies(rope: &Rotary) -> Result<Vec<f64>> {
@@ -228,7 +263,7 @@ fn by_frequencies(stated: &[f64], recorded: &[f64], name: &str) -> Option<Contra
         recorded,
         name = quoted(name)
     );
-    Some(Contradiction { setting: "rope", step: Name::RopeFreqs, stated, recorded, summary })
+    Some(Contradiction { setting: ROPE, step: Name::RopeFreqs, stated, recorded, summary })
 }
 
 /// Frequencies as the powers of their base, if they are that.
@@ -255,97 +290,4 @@ fn is_stated(reading: &Reading, key: &str) -> bool {
     let is_set = setting.is_some_and(|setting| setting.is_set(settings))
         || key == "positions" && settings.rope_offset.is_some();
     reading.record.config.is_some() || reading.settings.before_model.is_some() || is_set
-}
-
-/// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
-/// keys are padding.
-///
-/// # Errors
-/// If candle fails.
-fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
-    let (Some(mask), settings) = (&reading.mask, &reading.settings) else { return Ok(None) };
-    let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
-    // Flags that say `none` say that there is no mask beside the one that the file brings.
-    let says_none = settings.mask == Some(Mask::None) && settings.before_model.is_none();
-    let states_positions = settings.mask.is_some() && !says_none
-        || settings.window.is_some()
-        || settings.chunk.is_some()
-        || reading.record.config.is_some();
-    if !states_keys && !states_positions {
-        return Ok(None);
-    }
-    let plain = reading.clone().without_mask();
-    let Ok(run) = plain.run_as_it_is() else { return Ok(None) };
-    let Ok(recorded) = run.blocked_by(&mask.mask) else { return Ok(None) };
-    let Some(masks) = Masks::of(run.blocked()?, &recorded, run.config())? else { return Ok(None) };
-    let Some(Conflict { shows, hides, query, key }) = masks.conflict(states_keys) else {
-        return Ok(None);
-    };
-    let is_meant = masks.closed().conflict(states_keys).is_none()
-        || chunks_start_later(&plain, &masks, &recorded, states_keys)?;
-    let (stated, recorded) = (told_mask(&masks.stated)?, told_mask(&masks.recorded)?);
-    let how = match shows {
-        true if masks.is_future(query, key) => tr!("it shows keys after the query"),
-        true => tr!("it shows keys that were to be hidden"),
-        false => tr!("it hides keys that were to be seen"),
-    };
-    let summary = tr!(
-        "the mask was stated as {stated}; recorded is {recorded}, in {name}: {how}, the first is key {key} of query {query}",
-        stated,
-        name = quoted(&mask.name),
-        recorded,
-        how,
-        key,
-        query
-    );
-    let (setting, step) = ("mask", Name::MaskedScores);
-    let contradiction = Contradiction { setting, step, stated, recorded, summary };
-    Ok(Some(AgainstMask { contradiction, is_meant, only_hides: hides && !shows }))
-}
-
-/// Whether a recorded mask is the stated one, but for its chunks, which are counted from the first token of an item that is no
-/// padding, as in transformers.
-fn chunks_start_later(
-    reading: &Reading,
-    masks: &Masks,
-    recorded: &Tensor,
-    states_keys: bool,
-) -> Result<bool> {
-    let Some(chunk) = reading.settings.chunk else { return Ok(false) };
-    let Some(keys) = masks.seen_keys()? else { return Ok(false) };
-    let (name, how) = (String::new(), String::new());
-    let keys = FoundMask { name, mask: keys, how };
-    let Some(chunked) = keys.with_chunks(Some(chunk))? else { return Ok(false) };
-    let mut other = reading.clone();
-    other.sources = other.sources.with_mask(chunked.mask);
-    other.settings.chunk = None;
-    let Ok(run) = other.run_as_it_is() else { return Ok(false) };
-    let masks = Masks::of(run.blocked()?, recorded, run.config())?;
-    Ok(masks.is_some_and(|masks| masks.closed().conflict(states_keys).is_none()))
-}
-
-/// What a recorded mask says against what was stated.
-struct AgainstMask {
-    contradiction: Contradiction,
-    /// Whether it is what was meant nevertheless.
-    is_meant: bool,
-    /// Whether it hides keys that were to be seen, and shows none that were not.
-    only_hides: bool,
-}
-
-/// Whether the mask that a file brings hides keys that were to be seen, and shows none that were not.
-///
-/// # Errors
-/// If candle fails.
-pub fn hides_more(reading: &Reading) -> Result<bool> {
-    let is_open = reading.settings.mask == Some(Mask::Recorded);
-    Ok(!is_open && by_mask(reading)?.is_some_and(|found| found.only_hides))
-}
-
-/// A reading under the mask of its file, and what that says against what was stated.
-fn under_its_mask(reading: Reading, found: AgainstMask) -> Reading {
-    let is_open = found.is_meant || reading.settings.mask == Some(Mask::Recorded);
-    let mut whole = reading.under_its_mask();
-    whole.contradictions.extend(Some(found.contradiction).filter(|_| !is_open));
-    whole
 }

@@ -122,9 +122,57 @@ fn usual(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
     if all(&|query, key| key > seen(query) && key >= first) {
         return Some(tr!("causal behind a prefix of {first} keys, which all see", first));
     }
-    let shift = first.checked_sub(1 + seen(0))?;
-    all(&|query, key| key > seen(query) + shift)
-        .then(|| tr!("causal, but for the next {shift} keys, which are seen", shift))
+    let shift = first.checked_sub(1 + seen(0));
+    if let Some(shift) = shift.filter(|shift| all(&|query, key| key > seen(query) + shift)) {
+        return Some(tr!("causal, but for the next {shift} keys, which are seen", shift));
+    }
+    documents(cells, queries, keys)
+}
+
+/// A causal mask of documents or chunks that do not see each other, in words.
+fn documents(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
+    const TOLD: usize = 8;
+    let lengths = |item: &[bool]| {
+        let mut ends: Vec<usize> = Vec::new();
+        for (query, row) in item.chunks(keys).enumerate() {
+            let start = row.iter().position(|cell| !cell)?;
+            let is_it = |(key, cell): (usize, &bool)| *cell == (key < start || key > query);
+            if !row.iter().enumerate().all(is_it) {
+                return None;
+            }
+            if query == start {
+                ends.push(query);
+            }
+        }
+        ends.push(queries);
+        Some(ends.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<usize>>())
+    };
+    if queries != keys || queries == 0 {
+        return None;
+    }
+    let mut all: Vec<Vec<usize>> =
+        cells.chunks(queries * keys).map(lengths).collect::<Option<_>>()?;
+    if all.windows(2).all(|pair| pair[0] == pair[1]) {
+        all.truncate(1);
+    }
+    let told = match all.as_slice() {
+        [lengths]
+            if let [chunk, others @ .., last] = lengths.as_slice()
+                && others.iter().all(|length| length == chunk)
+                && last <= chunk =>
+        {
+            tr!("chunks of {chunk}", chunk)
+        }
+        all if all.len() > TOLD => return None,
+        all => {
+            let listed = |lengths: &Vec<usize>| {
+                lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+            };
+            let queries = all.iter().map(listed).collect::<Vec<_>>().join("/");
+            tr!("documents {queries}{of_keys}", queries, of_keys = "")
+        }
+    };
+    Some([tr!("causal"), &told].join(tr!(" and ")))
 }
 
 /// The cells with the keys shown that no query of an item sees, and how many those are. Queries that are such keys are shown

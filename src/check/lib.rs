@@ -28,6 +28,7 @@ mod grammar;
 mod half;
 mod json;
 mod lacking;
+mod mask_claim;
 mod mask_pair;
 mod mistakes;
 mod module;

@@ -15,7 +15,9 @@ pub struct Masks {
     /// The place of the first query's own key among the keys.
     first: usize,
     /// Whether the recorded one tells queries apart.
-    is_of_queries: bool,
+    pub is_of_queries: bool,
+    /// Whether chunks were stated: documents of one length are such.
+    states_chunks: bool,
 }
 
 /// Where masks contradict each other.
@@ -58,19 +60,48 @@ impl Masks {
         let (own, other) = (cells(&stated)?, cells(&recorded)?);
         let pairs = own.into_iter().zip(other).map(|(own, other)| (own != 0, other != 0)).collect();
         let first = if sizes.is_cross { 0 } else { sizes.first_position() };
-        Ok(Some(Self { stated, recorded, pairs, queries, keys, first, is_of_queries }))
+        let states_chunks = config.plain.chunk.is_some();
+        Ok(Some(Self {
+            stated,
+            recorded,
+            pairs,
+            queries,
+            keys,
+            first,
+            is_of_queries,
+            states_chunks,
+        }))
     }
 
     /// The keys that some query sees of the recorded mask, 1 where one does: (batch, 1, 1, key). Nothing where queries and
-    /// keys are not of one sequence.
+    /// keys are not of one sequence, or heads see other keys.
     ///
     /// # Errors
     /// If candle fails.
     pub fn seen_keys(&self) -> Result<Option<Tensor>> {
-        if self.queries != self.keys {
+        let items = self.recorded.dims().first().copied().unwrap_or(0);
+        let plane = self.queries * self.keys;
+        if self.queries != self.keys || self.pairs.len() != items * plane {
             return Ok(None);
         }
-        Ok(Some(self.recorded.min_keepdim(2)?.min_keepdim(1)?.eq(0_u8)?))
+        let seen = |cells: &[(bool, bool)], key: usize| {
+            cells.iter().skip(key).step_by(self.keys).any(|pair| !pair.1)
+        };
+        let closed = self.closed();
+        let of_item = |cells| (0..self.keys).map(move |key| u8::from(seen(cells, key)));
+        let cells: Vec<u8> = closed.pairs.chunks(plane.max(1)).flat_map(of_item).collect();
+        Ok(Some(Tensor::from_vec(cells, (items, 1, 1, self.keys), &Device::Cpu)?))
+    }
+
+    /// Whether the recorded mask hides all keys that stand after their query, as a causal one of either corner does.
+    pub fn hides_what_follows(&self) -> bool {
+        let hides_behind = |first: usize| {
+            let follows = |at: usize| at % self.keys > first + at / self.keys % self.queries;
+            let mut cells = self.pairs.iter().enumerate().filter(|(at, _)| follows(*at)).peekable();
+            cells.peek().is_some() && cells.all(|(_, pair)| pair.1)
+        };
+        let corners = [0, self.keys.saturating_sub(self.queries), self.first];
+        self.is_of_queries && corners.into_iter().any(hides_behind)
     }
 
     /// Whether a key stands after a query.
@@ -160,6 +191,13 @@ impl Masks {
                 return Vec::new();
             }
             starts.push(start);
+        }
+        // Where chunks were stated, others of one length are no documents.
+        let length = starts.iter().filter(|start| **start == self.first).count();
+        let is_chunk =
+            |(query, start): (usize, &usize)| *start == self.first + query / length * length;
+        if self.states_chunks && length > 0 && starts.iter().enumerate().all(is_chunk) {
+            return Vec::new();
         }
         starts
     }

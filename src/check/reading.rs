@@ -109,6 +109,11 @@ impl Draft {
 }
 
 impl Reading {
+    /// Whether what was recorded of that setting is told already, as this goes by it.
+    pub fn is_told(&self, setting: &str) -> bool {
+        self.contradictions.iter().any(|told| told.setting == setting)
+    }
+
     /// Whether the file brings a mask under the name of an argument, which is in the run.
     pub fn brings_mask(&self) -> bool {
         self.mask.is_some() && self.settings.attn_mask.is_some()
@@ -133,27 +138,27 @@ impl Reading {
         Self { settings, sources, matches, ..self }
     }
 
-    /// The same with the mask that the file brings as all that says which keys are seen.
+    /// The same with the mask that the file brings as all that says which keys are seen; one of keys alone says nothing of
+    /// positions.
     #[must_use]
-    pub fn under_its_mask(self) -> Self {
+    pub fn under_its_mask(self, is_of_keys: bool) -> Self {
         let Some(FoundMask { name, mask, how }) = self.mask.clone() else { return self };
         let mut whole = self.without_mask();
         whole.unmatched.retain(|tensor| tensor.tensor != name);
         whole.matches.push(Match::as_it_is("mask", &name).read(how));
         whole.sources = whole.sources.with_mask(mask);
+        let attn_mask = Some(name.into());
+        let beside = Settings { attn_mask, key_mask: None, lengths: None, ..whole.settings };
         let settings = Settings {
             mask: Some(Mask::Recorded),
-            attn_mask: Some(name.into()),
             causal_align: None,
             window: None,
             chunk: None,
-            key_mask: None,
-            lengths: None,
             segments: None,
             key_segments: None,
-            ..whole.settings
+            ..beside.clone()
         };
-        Self { settings, ..whole }
+        Self { settings: if is_of_keys { beside } else { settings }, ..whole }
     }
 
     /// The run of these settings as they are.
@@ -181,20 +186,20 @@ impl Reading {
         Run::new(&whole, self.sources.clone())
     }
 
-    /// The number of heads that recorded tensors have.
-    ///
-    /// # Errors
-    /// If the settings pick no such queries.
-    pub fn recorded_heads(&self) -> Result<Option<usize>> {
-        if self.sources.start() == Some(Start::Heads) {
-            let queries = self.sources.tensor(Name::QHeads).map(Tensor::dims);
-            return Ok(queries.and_then(|dims| dims.get(1).copied()));
-        }
-        self.heads_of_scores()
+    /// What the tensors' shapes say of sizes that are stated otherwise.
+    pub fn other_sizes(&self) -> Vec<Evidence> {
+        let others = self.sources.other_sizes(&self.settings).unwrap_or_default();
+        others
+            .into_iter()
+            .map(|size| Evidence::of_size(size.key, size.tensor, size.found))
+            .collect()
     }
 
     /// The number of heads of recorded scores and weights.
-    fn heads_of_scores(&self) -> Result<Option<usize>> {
+    ///
+    /// # Errors
+    /// If the settings pick no such queries.
+    pub fn heads_of_scores(&self) -> Result<Option<usize>> {
         let settings = &self.settings;
         let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
         let ((&[batch, tokens, ..], &[width, ..], _) | (_, _, &[batch, tokens, width])) =

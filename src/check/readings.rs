@@ -13,7 +13,7 @@ use config::{End, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_qkv, last_segment, meanings,
-    take_arguments, take_evidence, take_gradients, take_mask,
+    take_arguments, take_evidence, take_gradients, take_mask, take_tables,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -96,7 +96,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
-    let freqs = take_frequencies(&mut draft);
+    let freqs = take_frequencies(&mut draft)?;
     let mut all = under_each_mask(draft, caller)?;
     for reading in &mut all {
         reading.freqs.clone_from(&freqs);
@@ -113,11 +113,24 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     if let Some(entry) = positions.map(|at| record.entries.remove(at)) {
         evidence.push(Evidence::of(POSITIONS, &entry, positions_in(&entry.tensor)?.to_string()));
     }
+    if let Some(config) = &record.config {
+        let own = Evidence::of_config(config, flags).into_iter();
+        let own = own.filter(|own| evidence.iter().all(|found| found.key != own.key));
+        evidence.extend(own.collect::<Vec<_>>());
+    }
     let freqs = record.entries.iter().position(is_of_module);
     let freqs = freqs.map(|at| record.entries.remove(at));
     let mask = take_mask(&mut record, Caller::Core)?.into_iter().next();
     let contradictions = lacking(&mut record)?;
     let (settings, sources) = Sources::of_record(&record, flags)?;
+    // What flags replace says what it did.
+    let is_replaced = |name: Name| !sources.has(name) && !settings.name_file_of(name);
+    let own = record.entries.iter().find(|entry| entry.name == Name::RopeFreqs.as_str());
+    let freqs = freqs.or_else(|| own.filter(|_| is_replaced(Name::RopeFreqs)).cloned());
+    let mask = match mask {
+        None if is_replaced(Name::Mask) => masks_beside(&record)?.into_iter().next(),
+        taken => taken,
+    };
     Ok(Reading {
         record,
         settings,
@@ -149,25 +162,33 @@ fn is_of_module(entry: &Entry) -> bool {
 }
 
 /// Takes recorded rotary frequencies out of a file where others may have been stated; where none were, they are the run's.
-fn take_frequencies(draft: &mut Draft) -> Option<Entry> {
+fn take_frequencies(draft: &mut Draft) -> Result<Option<Entry>> {
     let Draft { record, settings, matches, .. } = draft;
-    settings.rope?;
+    if settings.rope.is_none() || settings.rope_freqs.is_some() {
+        return Ok(None);
+    }
     let is_it = |entry: &Entry| is_of_module(entry) || entry.name == Name::RopeFreqs.as_str();
-    let at = record.entries.iter().position(is_it).filter(|_| settings.rope_freqs.is_none())?;
+    let at = record.entries.iter().position(is_it);
+    let entry = match at.map(|at| record.entries.remove(at)) {
+        Some(entry) => entry,
+        None => match take_tables(record)? {
+            Some(entry) => entry,
+            None => return Ok(None),
+        },
+    };
     let Settings { rope_base, rope_dims, rope_scaling, before_model, .. } = settings;
     if rope_base.is_some()
         || rope_dims.is_some()
         || rope_scaling.is_some()
         || before_model.is_some()
     {
-        return Some(record.entries.remove(at));
+        return Ok(Some(entry));
     }
-    let entry = &mut record.entries[at];
-    if is_of_module(entry) {
-        let name = std::mem::replace(&mut entry.name, Name::RopeFreqs.to_string());
-        matches.push(Match::as_it_is(Name::RopeFreqs, name));
+    if entry.name != Name::RopeFreqs.as_str() {
+        matches.push(Match::as_it_is(Name::RopeFreqs, &entry.name));
     }
-    None
+    record.entries.push(Entry { name: Name::RopeFreqs.to_string(), ..entry });
+    Ok(None)
 }
 
 /// The readings of a file under each mask that it may mean, the likeliest first.

@@ -9,6 +9,7 @@ use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::compare::{Comparison, Parts, compare, is_exact_in};
+use super::contradiction::against_its_config;
 use super::half::is_of_softmax;
 use super::non_finite::{first_of, is_amiss};
 use super::readings::readings;
@@ -47,7 +48,8 @@ pub fn same(
     let (Some(mut reading), None) = (readings.next(), readings.next()) else { return Ok(None) };
     let run = reading.run()?;
     let Some(recorded) = recorded(files, &names, &run)? else { return Ok(None) };
-    if is_half || run.unread().next().is_some() {
+    let has_more = || Ok::<bool, Error>(!against_its_config(&reading, &run)?.is_empty());
+    if is_half || run.unread().next().is_some() || has_more()? {
         return Ok(None);
     }
     let beside = Beside::new(recorded, tolerances, run.config().dtype.into());

@@ -171,7 +171,6 @@ pub fn explain(args: &ExplainArgs) -> Result<Outcome> {
         ..View::default()
     };
     if let Some(file) = &args.file {
-        refuse_config(&args.run)?;
         let recorded = check::recorded(file, &args.run.settings()?, &args.names.map())?;
         explain_in(args, &recorded.trace, &recorded.config, &view, || Ok(recorded.trace.clone()))?;
         return Ok(Outcome::Same);
@@ -232,7 +231,6 @@ pub fn step(args: &StepArgs) -> Result<Outcome> {
             .map_err(unwritten)?;
         return Ok(Outcome::Same);
     };
-    refuse_config(&args.run)?;
     let (flags, map) = (args.run.settings()?, args.names.map());
     let checked = check::checked(file, &flags, &map, &Tolerances::default())?;
     let (trace, config) = (&checked.own_trace()?, &checked.config);
@@ -250,16 +248,6 @@ fn as_typed(run: &RunArgs, names: &NameArgs, file: Option<&Path>) -> Option<Stri
     }
     words.extend(names.map.iter().map(|map| format!(" --map {}", typed(&map.to_string()))));
     Some(words + &run.typed()?)
-}
-
-/// A recorded file has its own config.
-fn refuse_config(run: &RunArgs) -> Result<()> {
-    let Some(config) = &run.config else { return Ok(()) };
-    let what = tr!(
-        "--config {quoted_path} beside a recorded file, which has its own",
-        quoted_path = quoted_path(config)
-    );
-    refuse(what, "give single flags to override the file's config")
 }
 
 /// Lists the known mistakes, or explains one.
@@ -290,7 +278,6 @@ pub fn shapes(args: &ShapesArgs) -> Result<Outcome> {
 
 /// Recomputes recorded files. A file that cannot be checked is told, and the others are checked all the same.
 pub fn check(args: &CheckArgs) -> Result<Outcome> {
-    refuse_config(&args.run)?;
     let flags = args.run.settings()?;
     let map = args.names.map();
     let tolerances = Tolerances {

@@ -246,9 +246,13 @@ impl FromArgMatches for RunArgs {
 }
 
 impl RunArgs {
-    /// The flags as settings, completed by the model's.
+    /// What the flags, and the config below them, state of a recorded file, completed by the model's settings. How a config
+    /// draws says nothing of it.
     pub fn settings(&self) -> Result<Settings> {
-        with_model(self.flags()?)
+        let flags = with_model(self.flags()?)?;
+        let Some(path) = &self.config else { return Ok(flags) };
+        let config = read_config(path)?.config.unwrap_or_default();
+        Ok(flags.over(Settings { seed: None, ..with_model(config)? }))
     }
 
     fn flags(&self) -> Result<Settings> {

@@ -121,7 +121,7 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         let entry = record.entries.remove(at);
         let setting = Setting::named(argument.key);
         let Some(setting) = setting.filter(|setting| !setting.is_set(settings)) else { continue };
-        let numbers = numbers(&entry.tensor)?;
+        let numbers = written(&entry.tensor)?;
         let wrong = || {
             let what = tr!(
                 "holds {numbers}, which is no {key}",
@@ -173,6 +173,24 @@ impl Evidence {
         Self { key, tensor: entry.name.clone(), text, precision }
     }
 
+    /// What the config of a file says otherwise than the flags, in words or single numbers.
+    pub fn of_config(config: &Settings, flags: &Settings) -> Vec<Self> {
+        let (own, stated) = (config.to_json(), flags.to_json());
+        let unlike = |setting: &Setting| {
+            let (own, stated) = (own.get(setting.key)?, stated.get(setting.key)?);
+            let text = own.as_str().map(str::to_owned);
+            let text = text.or_else(|| own.as_number().map(ToString::to_string))?;
+            let tensor = tr!("the file's config").to_owned();
+            (own != stated).then_some(Self { key: setting.key, tensor, text, precision: 0.0 })
+        };
+        Setting::ALL.iter().filter_map(unlike).collect()
+    }
+
+    /// What the shape of a tensor says of a size.
+    pub fn of_size(key: &'static str, tensor: Name, size: usize) -> Self {
+        Self { key, tensor: tensor.to_string(), text: size.to_string(), precision: 0.0 }
+    }
+
     /// What the recorded heads say of their number.
     pub fn of_heads(heads: usize) -> Self {
         let tensor = tr!("the heads, scores or weights").to_owned();
@@ -184,6 +202,8 @@ impl Evidence {
         let others: &[&str] = match self.key {
             "positions" => &["rope_offset"],
             "lengths" => &["key_mask"],
+            // The shapes say these then.
+            "heads" => &["head_dim", "kv_heads"],
             _ => &[],
         };
         for key in others.iter().chain([&self.key]) {
@@ -209,7 +229,7 @@ pub fn take_evidence(
         let is_named = Setting::named(argument.key).is_some_and(&is_stated);
         let Some(at) = position(record, argument).filter(|_| is_named) else { continue };
         let Some(entry) = record.entries.get(at) else { continue };
-        let Some(text) = (argument.text)(&numbers(&entry.tensor)?) else { continue };
+        let Some(text) = (argument.text)(&written(&entry.tensor)?) else { continue };
         found.push(Evidence::of(argument.key, entry, text));
         record.entries.remove(at);
     }
@@ -337,7 +357,7 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         // True may mean either.
         let may_mean_both = match meaning {
             Meaning::AttendIfCore => caller == Caller::Layer,
-            Meaning::Added => true,
+            Meaning::Added => *name == Name::Mask.as_str(),
             Meaning::Attend | Meaning::Ignore => false,
         };
         if may_mean_both && !is_added {
@@ -388,7 +408,8 @@ fn read_mask(
         }
         // Floats that are 0 and 1 would be added too.
         Meaning::AttendIfCore if mask.dtype().is_float() => (mask, tr!("added to the scores")),
-        Meaning::AttendIfCore | Meaning::Added => (mask, tr!("true means attend")),
+        Meaning::AttendIfCore => (mask, tr!("true means attend")),
+        Meaning::Added => (mask.eq(0.0)?, tr!("true means blocked")),
         Meaning::Attend => (mask.ne(0.0)?, tr!("1 means attend")),
     })
 }
@@ -411,6 +432,17 @@ fn holds_no_ones(tensor: &Tensor) -> Result<bool> {
 /// Whether numbers are 0 and 1 alone.
 pub fn are_booleans(numbers: &[f64]) -> bool {
     numbers.iter().all(|number| [0.0, 1.0].contains(number))
+}
+
+/// A tensor's numbers as they were written: of f32 0.3, and not 0.30000001192092896.
+fn written(tensor: &Tensor) -> Result<Vec<f64>> {
+    let all = numbers(tensor)?;
+    if tensor.dtype() != DType::F32 {
+        return Ok(all);
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "they were of that type")]
+    let shortest = |number: f64| (number as f32).to_string().parse().unwrap_or(number);
+    Ok(all.into_iter().map(shortest).collect())
 }
 
 /// A tensor's numbers.

@@ -18,6 +18,7 @@ mod model;
 mod names;
 mod packed;
 mod qkv;
+mod rope_tables;
 mod steps;
 
 pub use arguments::{
@@ -33,5 +34,6 @@ pub use matched::Match;
 pub use model::{Known, adds_residual, known, with_model};
 pub use names::{asked, gradient_of, is_gradient, last_segment, meanings, take_gradients};
 pub use qkv::{Qkv, arranged, find_qkv};
+pub use rope_tables::take_tables;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};

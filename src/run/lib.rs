@@ -78,6 +78,11 @@ impl Run {
         self.sources.unread(&self.program)
     }
 
+    /// Whether a step that would follow from the settings is given, and is not what follows.
+    pub fn is_given_otherwise(&self, step: Name) -> bool {
+        self.sources.has(step) && !self.sources.follows(step)
+    }
+
     /// What files give to the run and holds NaN, which all becomes that is computed from it.
     ///
     /// # Errors

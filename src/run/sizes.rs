@@ -6,6 +6,18 @@ use base::error::{Error, Message, Part, Result};
 use config::{Config, DEFAULT_HEADS, NormOver, Setting, Settings};
 use program::Name;
 
+/// A size that the settings say, and the shape of a tensor otherwise.
+pub struct OtherSize {
+    /// The setting.
+    pub key: &'static str,
+    /// What it says.
+    pub stated: usize,
+    /// What the shape makes it.
+    pub found: usize,
+    /// The tensor of that shape.
+    pub tensor: Name,
+}
+
 impl Sources {
     /// The settings completed by the sizes of the tensors, and decided.
     ///
@@ -28,8 +40,16 @@ impl Sources {
         Ok(config)
     }
 
-    /// Refuses settings that say another size than a tensor has.
-    fn refuse_other_sizes(&self, settings: &Settings, sizes: &Settings) -> Result<()> {
+    /// The sizes that the settings say, and tensors otherwise.
+    ///
+    /// # Errors
+    /// If a tensor has the wrong number of axes.
+    pub fn other_sizes(&self, settings: &Settings) -> Result<Vec<OtherSize>> {
+        let settings = &self.of_scored_heads(settings)?;
+        Ok(self.unlike(settings, &self.sizes(settings)?))
+    }
+
+    fn unlike(&self, settings: &Settings, sizes: &Settings) -> Vec<OtherSize> {
         let [queries, keys, values] = match self.start() {
             Some(start) => match start.given() {
                 [queries, keys, values, ..] => [*queries, *keys, *values],
@@ -66,27 +86,31 @@ impl Sources {
                 Name::RelativeTable,
             ),
         ];
-        for (name, stated, found, tensor) in stated {
-            if let (Some(stated), Some(found)) = (stated, found)
-                && stated != found
-            {
-                let dims = self.tensor(tensor).map(|tensor| tensor.dims().to_vec());
-                let what = tr!(
-                    "is {dims}, which makes {name} {found}, and the settings say {stated}",
-                    dims = format!("{:?}", dims.unwrap_or_default()),
-                    name,
-                    found,
-                    stated
-                );
-                let fix = tr!(
-                    "set `{name}` to {found} or nowhere, or give a tensor of that size",
-                    name,
-                    found
-                );
-                return Err(Error::tensor(tensor.as_str(), what, fix));
-            }
-        }
-        Ok(())
+        let other = |(key, stated, found, tensor): (_, Option<usize>, Option<usize>, _)| {
+            let (stated, found) = stated.zip(found).filter(|(stated, found)| stated != found)?;
+            Some(OtherSize { key, stated, found, tensor })
+        };
+        stated.into_iter().filter_map(other).collect()
+    }
+
+    /// Refuses settings that say another size than a tensor has.
+    fn refuse_other_sizes(&self, settings: &Settings, sizes: &Settings) -> Result<()> {
+        let Some(OtherSize { key: name, stated, found, tensor }) =
+            self.unlike(settings, sizes).into_iter().next()
+        else {
+            return Ok(());
+        };
+        let dims = self.tensor(tensor).map(|tensor| tensor.dims().to_vec());
+        let what = tr!(
+            "is {dims}, which makes {name} {found}, and the settings say {stated}",
+            dims = format!("{:?}", dims.unwrap_or_default()),
+            name,
+            found,
+            stated
+        );
+        let fix =
+            tr!("set `{name}` to {found} or nowhere, or give a tensor of that size", name, found);
+        Err(Error::tensor(tensor.as_str(), what, fix))
     }
 
     /// Refuses weights without the projections to the latents that are set.

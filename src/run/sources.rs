@@ -161,6 +161,11 @@ impl Sources {
         self.tensors.retain(|name, tensor| *name != step || tensor.dims() == shape);
     }
 
+    /// Whether a step's tensor is what follows from the settings.
+    pub(super) fn follows(&self, step: Name) -> bool {
+        self.following.contains(&step)
+    }
+
     /// The shapes of what is given in place of what would follow from the settings.
     ///
     /// # Errors

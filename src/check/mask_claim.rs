@@ -1,0 +1,118 @@
+//! What does the mask that a file brings say against what was stated?
+
+use candle_core::Tensor;
+
+use super::finding::Contradiction;
+use super::found_masks::told_mask;
+use super::mask_pair::{Conflict, Masks};
+use super::reading::Reading;
+use base::error::{Result, quoted};
+use config::Mask;
+use foreign::FoundMask;
+use program::Name;
+
+/// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
+/// keys are padding.
+///
+/// # Errors
+/// If candle fails.
+pub fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
+    let (Some(mask), settings) = (&reading.mask, &reading.settings) else { return Ok(None) };
+    let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
+    let states_more = settings.window.is_some()
+        || settings.chunk.is_some()
+        || reading.record.config.is_some()
+        || settings.before_model.is_some();
+    if !states_keys && !states_more && settings.mask.is_none() {
+        return Ok(None);
+    }
+    let plain = reading.clone().without_mask();
+    let Ok(run) = plain.run_as_it_is() else { return Ok(None) };
+    let Ok(recorded) = run.blocked_by(&mask.mask) else { return Ok(None) };
+    let Some(masks) = Masks::of(run.blocked()?, &recorded, run.config())? else { return Ok(None) };
+    // No mask between positions was stated: one that is none of these may stand beside it.
+    let says_none = settings.mask == Some(Mask::None) && !states_more;
+    if says_none && !states_keys && !masks.hides_what_follows() {
+        return Ok(None);
+    }
+    let Some(Conflict { shows, hides, query, key }) = masks.conflict(states_keys) else {
+        return Ok(None);
+    };
+    let is_meant = masks.closed().conflict(states_keys).is_none()
+        || chunks_start_later(&plain, &masks, &recorded, states_keys)?;
+    let (stated, recorded) = (told_mask(&masks.stated)?, told_mask(&masks.recorded)?);
+    let how = match shows {
+        true if masks.is_future(query, key) => tr!("it shows keys after the query"),
+        true => tr!("it shows keys that were to be hidden"),
+        false => tr!("it hides keys that were to be seen"),
+    };
+    let summary = tr!(
+        "the mask was stated as {stated}; recorded is {recorded}, in {name}: {how}, the first is key {key} of query {query}",
+        stated,
+        name = quoted(&mask.name),
+        recorded,
+        how,
+        key,
+        query
+    );
+    let (setting, step) = ("mask", Name::MaskedScores);
+    let contradiction = Contradiction { setting, step, stated, recorded, summary };
+    let is_of_keys = !masks.is_of_queries;
+    Ok(Some(AgainstMask { contradiction, is_meant, is_of_keys, only_hides: hides && !shows }))
+}
+
+/// Whether a recorded mask is the stated one, but for its chunks, which are counted from the first token of an item that is no
+/// padding, as in transformers.
+fn chunks_start_later(
+    reading: &Reading,
+    masks: &Masks,
+    recorded: &Tensor,
+    states_keys: bool,
+) -> Result<bool> {
+    let Some(chunk) = reading.settings.chunk else { return Ok(false) };
+    let Some(keys) = masks.seen_keys()? else { return Ok(false) };
+    let (name, how) = (String::new(), String::new());
+    let keys = FoundMask { name, mask: keys, how };
+    let Some(chunked) = keys.with_chunks(Some(chunk))? else { return Ok(false) };
+    let mut other = reading.clone();
+    other.sources = other.sources.with_mask(chunked.mask);
+    other.settings.chunk = None;
+    let Ok(run) = other.run_as_it_is() else { return Ok(false) };
+    let masks = Masks::of(run.blocked()?, recorded, run.config())?;
+    Ok(masks.is_some_and(|masks| masks.closed().conflict(states_keys).is_none()))
+}
+
+/// What a recorded mask says against what was stated.
+pub struct AgainstMask {
+    contradiction: Contradiction,
+    /// Whether it is what was meant nevertheless.
+    is_meant: bool,
+    /// Whether it tells no queries apart, and so says nothing of positions.
+    is_of_keys: bool,
+    /// Whether it hides keys that were to be seen, and shows none that were not.
+    only_hides: bool,
+}
+
+/// Whether the mask that a file brings hides keys that were to be seen, and shows none that were not.
+///
+/// # Errors
+/// If candle fails.
+pub fn hides_more(reading: &Reading) -> Result<bool> {
+    let is_open = reading.settings.mask == Some(Mask::Recorded);
+    Ok(!is_open && by_mask(reading)?.is_some_and(|found| found.only_hides))
+}
+
+/// A reading under the mask of its file, and what that says against what was stated.
+pub fn under_its_mask(reading: Reading, found: AgainstMask) -> Reading {
+    let is_open = found.is_meant || reading.settings.mask == Some(Mask::Recorded);
+    let mut whole = reading.under_its_mask(found.is_of_keys);
+    whole.contradictions.extend(Some(found.contradiction).filter(|_| !is_open));
+    whole
+}
+
+impl AgainstMask {
+    /// What is to be told, unless it is what was meant.
+    pub fn meant_otherwise(self) -> Option<Contradiction> {
+        Some(self.contradiction).filter(|_| !self.is_meant)
+    }
+}

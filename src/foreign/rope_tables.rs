@@ -1,0 +1,63 @@
+//! Which rotary frequencies were the tables of cosines and sines made of that a file holds?
+
+use candle_core::Tensor;
+
+use super::arguments::numbers;
+use super::names::last_segment;
+use base::error::Result;
+use file::{Entry, Record};
+
+/// What people call the two tables, in lower case.
+const TABLES: &[[&str; 2]] =
+    &[["cos", "sin"], ["rope_cos", "rope_sin"], ["cos_cached", "sin_cached"]];
+
+/// How far cosine and sine are from those of an angle.
+const EXACT: f64 = 1e-4;
+
+/// Takes tables of cosines and sines out of a file, as the frequencies that they are of. They tell those where their first
+/// row is of position 0, and each row one position further.
+///
+/// # Errors
+/// If candle fails.
+pub fn take_tables(record: &mut Record) -> Result<Option<Entry>> {
+    for names in TABLES {
+        let named = |name: &str| {
+            let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case(name);
+            record.entries.iter().position(is_it)
+        };
+        let [Some(cos), Some(sin)] = names.map(named) else { continue };
+        let [cos, sin] = [cos, sin].map(|at| record.entries[at].clone());
+        let Some(freqs) = frequencies(&cos.tensor, &sin.tensor)? else { continue };
+        record.entries.retain(|entry| entry.name != cos.name && entry.name != sin.name);
+        return Ok(Some(Entry::of(format!("{}, {}", cos.name, sin.name), freqs)));
+    }
+    Ok(None)
+}
+
+/// The frequencies of tables (…, position, feature), one a pair of features.
+fn frequencies(cos: &Tensor, sin: &Tensor) -> Result<Option<Tensor>> {
+    let [.., rows, width] = *cos.dims() else { return Ok(None) };
+    if cos.dims() != sin.dims() || rows < 2 || width == 0 {
+        return Ok(None);
+    }
+    let [cosines, sines] = [numbers(cos)?, numbers(sin)?];
+    let freqs: Vec<f64> =
+        (0..width).map(|at| sines[width + at].atan2(cosines[width + at])).collect();
+    #[allow(clippy::cast_precision_loss, reason = "a file has few positions")]
+    let is_of_angle = |at: usize| {
+        let (sine, cosine) = (freqs[at % width] * (at / width % rows) as f64).sin_cos();
+        (sines[at] - sine).abs() < EXACT && (cosines[at] - cosine).abs() < EXACT
+    };
+    if !(0..cosines.len()).all(is_of_angle) {
+        return Ok(None);
+    }
+    let (first, second) = freqs.split_at(width / 2);
+    let bits = |freq: Option<&f64>| freq.map(|freq| freq.to_bits());
+    let in_pairs = || freqs.chunks(2).all(|pair| bits(pair.first()) == bits(pair.last()));
+    let own: Vec<f64> = match () {
+        () if first == second => first.to_vec(),
+        () if in_pairs() => freqs.into_iter().step_by(2).collect(),
+        () => freqs,
+    };
+    Ok(Some(Tensor::from_vec(own.clone(), own.len(), cos.device())?))
+}
