@@ -88,11 +88,13 @@ fn every_line_keeps_to_the_width() {
         &["bugs"],
         &["bugs", "mask-batch-head-mixed"],
         &["models"],
+        &["tour", "--tokens", "the,cat,sat,down"],
         &["--help"],
         &["check", "--help"],
         &["explain", "--help"],
     ];
-    let is_plain = |args: &[&str]| matches!(args[0], "bugs" | "models") || args.contains(&"--help");
+    let is_plain =
+        |args: &[&str]| matches!(args[0], "bugs" | "models" | "tour") || args.contains(&"--help");
     for width in ["80", "100", "120"] {
         for args in pages {
             let colors: &[&str] = if is_plain(args) { &[] } else { &["--color", "always"] };

@@ -89,6 +89,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Walk through the steps in the terminal; ? shows the keys
     Step(StepArgs),
+    /// Tell the story of a run in ten stops, from X to the output
+    Tour(TourArgs),
     /// List the known mistakes, or explain one
     Bugs(BugsArgs),
     /// List the families of models that --model-config knows
@@ -207,6 +209,12 @@ pub struct StepArgs {
     /// Decimals of every number but the explained one
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
     pub decimals: u8,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+#[derive(Args)]
+pub struct TourArgs {
     #[command(flatten)]
     pub run: RunArgs,
 }

@@ -16,12 +16,12 @@ use view::walk::{Route, walk};
 use view::{
     Sides, Tables, View, bug_list, bug_page, checked_html, compared_html, explanation,
     explanation_json, model_list, report_page, shapes_json, shapes_page, step_json, step_page,
-    trace_page,
+    tour_page, trace_page,
 };
 
 use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
-    StepArgs, ToleranceArgs, ViewArgs,
+    StepArgs, ToleranceArgs, TourArgs, ViewArgs,
 };
 use super::outcome::Outcome;
 use super::outputs::{open, open_page, write};
@@ -236,6 +236,14 @@ pub fn step(args: &StepArgs) -> Result<Outcome> {
     let (trace, config) = (&checked.own_trace()?, &checked.config);
     let check = Some((&checked.trace, &checked.report));
     walk(&Route { trace, config, check, decimals, color, spell: flag }).map_err(unwritten)?;
+    Ok(Outcome::Same)
+}
+
+/// Tells the story of a run.
+pub fn tour(args: &TourArgs) -> Result<Outcome> {
+    let (run, _) = start(&args.run)?;
+    let typed = args.run.typed().unwrap_or_default();
+    print_plain(tour_page(&run.trace()?, run.config(), &typed)?)?;
     Ok(Outcome::Same)
 }
 

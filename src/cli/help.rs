@@ -16,6 +16,7 @@ use view::wrapped;
 const EXAMPLES: &str = "\
 Examples:
   mha-trace                                      every step of a causal run
+  mha-trace tour                                 the story of it in ten stops
   mha-trace -o run.html                          the same as a page to click
   mha-trace step                                 the same, one step at a time
   mha-trace --preset simple --steps weights      one step of another notebook

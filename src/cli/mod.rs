@@ -61,6 +61,7 @@ pub fn main() -> ExitCode {
         Some(Command::Diff(args)) => commands::diff(&args),
         Some(Command::Explain(args)) => commands::explain(&args),
         Some(Command::Step(args)) => commands::step(&args),
+        Some(Command::Tour(args)) => commands::tour(&args),
         Some(Command::Bugs(args)) => commands::bugs(&args),
         Some(Command::Models) => commands::models(),
         Some(Command::Shapes(args)) => commands::shapes(&args),

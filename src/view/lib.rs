@@ -21,6 +21,7 @@ mod palette;
 mod report;
 mod shapes;
 mod text;
+mod tour;
 mod trace;
 #[cfg(feature = "walk")]
 pub mod walk;
@@ -38,6 +39,7 @@ pub use palette::Palette;
 pub use report::{Sides, Tables, report_page};
 pub use shapes::{shapes_json, shapes_page};
 pub use text::{Style, write_text};
+pub use tour::tour_page;
 pub use trace::trace_page;
 #[cfg(feature = "walk")]
 pub use wrap::wrapped;

@@ -422,3 +422,38 @@ fn factors_have_names_in_the_language_of_the_page() {
     assert!(told.to_string().contains("mask_fill，因为 mask[1,3] 屏蔽"), "{told}");
     assert!(!told.to_string().contains("blocks"), "{told}");
 }
+
+/// The tour tells of the step that is looked at, leads to the others, and stays open on the way.
+#[test]
+fn a_tour_leads_through_the_page() {
+    let probe = "
+        await open('#weights/0/0/3/0');
+        const seen = [query('#step-11 .tour summary').textContent, texts('.tour').length];
+        const tour = () => [...document.querySelectorAll('.tour')].find(box => box.checkVisibility());
+        const told = () => [
+            location.hash, tour().open, [...tour().querySelectorAll('[aria-current]')].map(at => at.textContent).join(),
+            tour().querySelector('h3')?.textContent,
+        ];
+        await click(tour().querySelector('summary'));
+        await wait();
+        seen.push(told());
+        await click(tour().querySelectorAll('a')[0]);
+        seen.push(told());
+        await click(tour().querySelectorAll('a')[9]);
+        seen.push(told());
+        await click(query('#previous'));
+        seen.push(told());
+        return seen;
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    let steps = told[1].clone();
+    let expected = json!([
+        "A tour in 10 stops",
+        steps,
+        ["#weights/0/0/3/0", true, "7,8", "7. Scores become weights"],
+        ["#x/0/3/0", true, "1", "1. What X is"],
+        ["#output/0/3/0", true, "10", "10. What the output is for"],
+        ["#concat/0/3/0", true, "", null],
+    ]);
+    assert_eq!(told, expected);
+}

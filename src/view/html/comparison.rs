@@ -120,7 +120,7 @@ fn page(
     lines.retain(|line| !mistakes.iter().any(|mistake| line.ends_with(&mistake.summary)));
     let found = Found { lines, mistakes, first };
     let sides = vec![sides.0.to_owned(), sides.1.to_owned()];
-    Sheet { title, facts, found: Some(found), sides, steps }.html(spell)
+    Sheet { title, facts, found: Some(found), sides, steps, tour: Vec::new() }.html(spell)
 }
 
 /// A step's badge: what differs within what rounding explains is noise.

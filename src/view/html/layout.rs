@@ -7,6 +7,7 @@ use super::flow::{Drawn, HEIGHT, WIDTH, placed};
 use super::math::{equation, prose};
 use super::sheet::StepSheet;
 use super::texts;
+use crate::tour::Stop;
 use base::error::shown;
 use base::lang::{Language, text};
 
@@ -22,6 +23,8 @@ pub struct Sheet {
     /// What the sides of a comparison are called.
     pub sides: Vec<String>,
     pub steps: Vec<StepSheet>,
+    /// The stops of a tour of a run.
+    pub tour: Vec<Stop>,
 }
 
 /// What a comparison found.
@@ -73,7 +76,7 @@ pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
                 nav aria-label=(text(texts::STEPS)) { (list(&sheet.steps)) }
                 main id="main" tabindex="-1" {
                     (controls(sheet))
-                    @for (at, step) in sheet.steps.iter().enumerate() { (about(at, step)) }
+                    @for (at, step) in sheet.steps.iter().enumerate() { (about(at, step, &sheet.tour)) }
                     p id="said" role="status" {}
                     div id="view" {}
                     div class="aside" {
@@ -192,7 +195,7 @@ fn controls(sheet: &Sheet) -> Markup {
 }
 
 /// What there is to say of a step before its numbers.
-fn about(at: usize, step: &StepSheet) -> Markup {
+fn about(at: usize, step: &StepSheet, tour: &[Stop]) -> Markup {
     html! {
         section class="about" id={ "step-" (at) } aria-labelledby={ "title-" (at) } {
             h2 id={ "title-" (at) } tabindex="-1" {
@@ -200,6 +203,7 @@ fn about(at: usize, step: &StepSheet) -> Markup {
                 @if !step.title.is_empty() { " " span class="title" { (step.title) } }
                 @if let Some((class, told)) = &step.badge { " " span class={ "badge " (class) } { (told) } }
             }
+            @if !tour.is_empty() { (stops(&step.name, tour)) }
             @if let Some(formula) = &step.formula {
                 div class="formula" {
                     (equation(&shown(&step.name), &shown(formula)))
@@ -210,6 +214,27 @@ fn about(at: usize, step: &StepSheet) -> Markup {
                 p class="why" { (prose(step.why)) }
                 @for moves in &step.moves { p class="moves" { (moves) } }
                 p class="shape" { (text(texts::SHAPE)) " " (step.shape) }
+            }
+        }
+    }
+}
+
+/// The stops of the tour at a step, and the way to all others.
+fn stops(step: &str, tour: &[Stop]) -> Markup {
+    html! {
+        details class="tour" {
+            summary { (tr!("A tour in {count} stops", count = tour.len())) }
+            ol {
+                @for (at, stop) in tour.iter().enumerate() {
+                    li {
+                        a href=(address(&stop.cell.step, &stop.cell.index)) title=(stop.title)
+                            aria-current=[stop.is_at(step).then_some("true")] { (at + 1) }
+                    }
+                }
+            }
+            @for (at, stop) in tour.iter().enumerate().filter(|(_, stop)| stop.is_at(step)) {
+                h3 { (at + 1) ". " (stop.title) }
+                p { (prose(&stop.text)) }
             }
         }
     }

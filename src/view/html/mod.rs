@@ -26,6 +26,7 @@ use self::layout::{Sheet, page};
 use self::sheet::{data, sheets};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::page::{self as blocks, Spell};
+use super::tour::stops;
 use base::error::{Result, shown, shown_json};
 use base::lang;
 use config::Config;
@@ -80,6 +81,7 @@ pub fn trace_html(trace: &Trace, config: &Config, spell: Spell) -> Result<String
         found: None,
         sides: Vec::new(),
         steps,
+        tour: stops(trace, config)?,
     };
     sheet.html(spell)
 }

@@ -399,6 +399,8 @@ $("numpy").onclick = () => copy(true);
 $("csv").onclick = () => copy(false);
 dark.addEventListener("change", show);
 addEventListener("hashchange", follow);
+// A tour that is open stays so from step to step.
+for (const tour of all(".tour")) tour.ontoggle = () => all(".tour").forEach(other => (other.open = tour.open));
 for (const entry of LINKS) {
   entry.onclick = event => {
     event.preventDefault();

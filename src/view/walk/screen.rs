@@ -12,6 +12,7 @@ use super::state::{Beside, Walk};
 use crate::explain::MARK;
 use crate::label::{is_every, moves, shape};
 use crate::text::{self, write_text};
+use crate::tour::stops;
 use crate::trace::boolean_legend;
 use crate::{Block, Palette, Table, Text, explanation};
 use base::error::Result;
@@ -191,6 +192,13 @@ impl Walk<'_> {
             .map(|found| Block::Prose(0, format!("{}: {}", found.id, found.summary)))
             .collect();
         blocks.extend(explanation(self.route.trace, self.route.config, &self.cell(), &self.view)?);
+        if self.view.why {
+            let stops = stops(self.route.trace, self.route.config)?.into_iter();
+            let stops = stops.filter(|stop| stop.is_at(self.step().name.as_str()));
+            blocks.extend(
+                stops.map(|stop| Block::Prose(1, format!("{}: {}", stop.title, stop.text))),
+            );
+        }
         let (width, height) = (inside.width.into(), usize::from(inside.height));
         let pinned = self.written(above_mark(&mut blocks, width), width)?.len();
         let lines = self.written(blocks, width)?;
