@@ -229,7 +229,7 @@ fn what_is_no_state_dict_is_refused_with_the_way_to_make_one() {
         (
             "legacy.pt",
             "is in the format of PyTorch before 1.6",
-            "save it again with a PyTorch of today: torch.save(torch.load(path), path)",
+            "save it again with a recent PyTorch: torch.save(torch.load(path), path)",
         ),
         (
             "module.pt",

@@ -31,7 +31,7 @@ macro_rules! choices {
 
             fn from_str(text: &str) -> Result<Self, String> {
                 let found = Self::ALL.iter().find(|choice| choice.name() == text);
-                found.copied().ok_or_else(|| $crate::tr!("`{text}` is none of {names}", text, names = $crate::lang::list(&Self::NAMES)))
+                found.copied().ok_or_else(|| $crate::tr!("`{text}` is not one of {names}", text, names = $crate::lang::list(&Self::NAMES)))
             }
         }
     };

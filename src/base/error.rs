@@ -73,8 +73,7 @@ impl Error {
                 fix.clone()
             }
             Self::TooLarge { left, .. } => match left.limit {
-                Limit::Process => "allow this process more, as ulimit -v unlimited does, or make batch, seq_len, d_model, \
-                                   heads, head_dim or kv_len smaller",
+                Limit::Process => "allow this process more memory, for example by ulimit -v unlimited, or make batch, seq_len, d_model, heads, head_dim or kv_len smaller",
                 Limit::Machine | Limit::Group => {
                     "make batch, seq_len, d_model, heads, head_dim or kv_len smaller"
                 }

@@ -180,8 +180,8 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
 /// Refuses a preset where the file has settings.
 fn preset_says_something(record: &Record, flags: &Settings) -> Result<()> {
     let (Some(preset), Some(_)) = (flags.preset, &record.config) else { return Ok(()) };
-    let what = tr!("`preset={preset}` says nothing beside a file that states its settings", preset);
-    Err(Error::config(what, "leave it out, or give the settings that should be others"))
+    let what = tr!("`preset={preset}` has no effect on a file that states its settings", preset);
+    Err(Error::config(what, "leave it out, or give the settings that should differ"))
 }
 
 /// Refuses a seed where nothing is drawn.
@@ -189,7 +189,7 @@ fn seed_says_something(flags: &Settings, run: &Run) -> Result<()> {
     match flags.seed {
         Some(seed) if !run.draws()? => {
             let what = tr!(
-                "`seed={seed}` draws nothing: the file holds all that the run is given",
+                "`seed={seed}` has no effect: the file holds all inputs of the run",
                 seed = seed.0
             );
             Err(Error::config(what, "leave it out"))
@@ -235,5 +235,10 @@ fn best(readings: Likely, tolerances: &Tolerances) -> Result<Recomputed> {
             best = Some(judged);
         }
     }
-    best.ok_or_else(|| Error::config("there is nothing to check", "record a step"))
+    best.ok_or_else(|| {
+        Error::config(
+            "the file holds nothing to check",
+            "record at least one computed step, such as output",
+        )
+    })
 }

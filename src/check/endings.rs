@@ -49,7 +49,7 @@ fn at_heads(reading: &Reading) -> Option<Reading> {
     let taken = other.record.entries.get(at)?.name.clone();
     other.record.entries.get_mut(at)?.name = Name::Concat.to_string();
     other.settings.end = Some(End::Concat);
-    let how = tr!("of {module}, which ends in front of the output projection", module);
+    let how = tr!("of {module}, which ends before the output projection", module);
     other.matches.push(Match::as_it_is(Name::Concat, taken).read(how));
     Some(Reading { is_tentative: true, ..other })
 }

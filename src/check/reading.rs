@@ -237,7 +237,7 @@ impl Reading {
         let told = self.heads_of_scores()?;
         let heads = stated.or(of_norm).or(told).ok_or_else(|| {
             let what =
-                tr!("no tensor tells how many heads the {width} features are split into", width);
+                tr!("no tensor says how many heads the {width} features are split into", width);
             Error::config(what, "pass `heads=N`")
         })?;
         Ok(Settings { heads: Some(heads), ..settings })

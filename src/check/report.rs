@@ -110,7 +110,7 @@ impl Report {
     pub(super) fn of(path: &Path, steps: Vec<StepReport>, tolerances: &Tolerances) -> Result<Self> {
         let known: HashSet<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         if let Some(name) = tolerances.steps().find(|name| !known.contains(name)) {
-            let what = tr!("a tolerance is set for {name}, and no step is called that", name);
+            let what = tr!("a tolerance is set for {name}, but no step has this name", name);
             return Err(Error::config(what, "use a name from the report"));
         }
         let report = Self {

@@ -59,7 +59,7 @@ pub struct Cli {
     /// or notes and slides as .md or .tex (repeatable)
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// The language of what is printed, but for JSON [default: that of LC_ALL, LC_MESSAGES or LANG]
+    /// The language of the output, except JSON [default: that of LC_ALL, LC_MESSAGES or LANG]
     #[arg(long, value_enum, value_name = "LANG", global = true)]
     pub lang: Option<Language>,
 }
@@ -85,7 +85,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Compare two recorded files step by step, without recomputing anything
     Diff(DiffArgs),
-    /// Explain a step, or how one number came about
+    /// Explain a step, or how one number is computed
     Explain(ExplainArgs),
     /// Walk through the steps in the terminal; ? shows the keys
     Step(StepArgs),
@@ -119,17 +119,16 @@ pub struct CheckArgs {
     pub quiet: bool,
     #[command(flatten)]
     pub tolerances: ToleranceArgs,
-    /// Count differences that rounding explains (noise) too: the exit code is then 1
+    /// Also count differences that rounding explains (noise): the exit code is then 1
     #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
     pub fail_on_noise: bool,
     /// Ignore the rows of padded queries
     #[arg(long)]
     pub ignore_padding: bool,
-    /// Do not mind gradients that were not checked: without this the verdict is never same beside them
+    /// Allow gradients that were not checked: without this flag, a file that holds them is never reported as same
     #[arg(long)]
     pub ignore_gradients: bool,
-    /// Also hold bf16 and f16 outputs to FlashAttention's own tolerance: an error against f64 of at most twice
-    /// PyTorch's
+    /// Also test bf16 and f16 outputs by FlashAttention's tolerance: an error against f64 of at most twice PyTorch's
     #[arg(long, help_heading = "Tolerance: |left − right| ≤ atol + rtol · |right|")]
     pub flash_tolerance: bool,
     #[command(flatten)]
@@ -201,7 +200,7 @@ pub struct ExplainArgs {
 
 #[derive(Args)]
 pub struct StepArgs {
-    /// A recorded file: shows what was recorded beside what it should be, from the first step that differs
+    /// A recorded file: what was recorded and what it should be, side by side, from the first step that differs
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
@@ -278,7 +277,7 @@ pub struct ToleranceArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Report")]
 pub struct ReportArgs {
-    /// How the report is written
+    /// The format of the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Width of the output in columns, 30 or more [default: COLUMNS, the terminal's, or 100]
@@ -307,13 +306,13 @@ pub struct ViewArgs {
     /// Decimals of every number
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
     pub decimals: u8,
-    /// Show N items at each end of every longer axis [default: 3, of axes that are too long to be shown]
+    /// Show N items at each end of longer axes [default: 3, for axes that are too long to show]
     #[arg(long, value_name = "N", value_parser = items)]
     pub edge: Option<u32>,
     /// Show every element, however many
     #[arg(long)]
     pub full: bool,
-    /// Show how high scores and weights are, by colours or (without colour) by shades
+    /// Show scores and weights as a heat map: colours, or shades where there is no colour
     #[arg(long)]
     pub heatmap: bool,
     /// Say why each step is there

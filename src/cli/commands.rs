@@ -75,21 +75,20 @@ fn warn(run: &Run, trace: &Trace) -> Result<()> {
     if !not_numbers.is_empty() {
         let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
         warnings.push(tr!(
-            "NaN stands in {names}, and so in what is computed from it",
+            "{names} contain NaN, and so does everything that is computed from them",
             names = lang::list(&names)
         ));
     }
     if run.adds_ones()? {
         let ones = tr!(
-            "the floats of --attn-mask are 0 and 1; they are added to the scores, as in PyTorch, and block nothing: \
-             a mask that blocks holds booleans or whole numbers"
+            "the floats of --attn-mask are 0 and 1; as in PyTorch, floats are added to the scores, so they block nothing: to block keys, give booleans or whole numbers"
         );
         warnings.push(ones.to_owned());
     }
     for (name, label) in run.config().phrases() {
         let labels = label.split_whitespace().collect::<Vec<_>>().join(",");
         warnings.push(tr!(
-            "{name}: {label} is one label; labels have commas between them: {labels}",
+            "{name}: {label} is one label; to make several, put commas between them: {labels}",
             name,
             label = quoted(label),
             labels = quoted(&labels)
@@ -98,7 +97,7 @@ fn warn(run: &Run, trace: &Trace) -> Result<()> {
     let unread: Vec<&str> = run.unread().collect();
     if !unread.is_empty() {
         warnings.push(tr!(
-            "the layer has parameters that no step of this run reads: {names}",
+            "the layer has parameters that this run does not use: {names}",
             names = quoted(&lang::list(&unread))
         ));
     }
@@ -191,8 +190,8 @@ fn explain_in<V>(
     let cell = args.asked.cell(program, config.labels().as_ref())?;
     match (cell, args.report.format) {
         (None, _) if args.depth.0 > 1 => {
-            let fix = tr!("give one, as a place on every axis: scores[0,1,2,3]");
-            refuse("--depth follows a number, and a step alone is given", fix)
+            let fix = tr!("give an index for every axis: scores[0,1,2,3]");
+            refuse("--depth follows one number, but a whole step is given", fix)
         }
         (None, Format::Table) => {
             let run = as_typed(&args.run, &args.names, args.file.as_deref());
@@ -220,7 +219,7 @@ pub fn step(args: &StepArgs) -> Result<Outcome> {
             "leave step out to print the steps, or explain one of them: mha-trace explain weights{run}",
             run
         );
-        return refuse("step needs a terminal to read keys from and to draw on", fix);
+        return refuse("step needs a terminal: it reads keys from it and draws on it", fix);
     }
     let color = Color::Auto.wanted().is_some();
     let decimals = args.decimals.into();
@@ -309,8 +308,8 @@ pub fn check(args: &CheckArgs) -> Result<Outcome> {
     let page = open_page(args.output.as_ref(), &[&paths[..], &args.run.files()].concat())?;
     if page.is_some() && paths.len() > 1 {
         let what =
-            tr!("-o writes a page of one file, and {paths} are checked", paths = paths.len());
-        return refuse(what, "check the file alone that the page is to show");
+            tr!("-o writes a page about one file, but {paths} are checked", paths = paths.len());
+        return refuse(what, "check only the file that the page is about");
     }
     let mut html = None;
     for path in &paths {

@@ -55,6 +55,6 @@ pub fn open_page(path: Option<&PathBuf>, read: &[PathBuf]) -> Result<Option<Outp
     if output.as_ref().is_some_and(|output| output.page() == Some(Page::Html)) {
         return Ok(output);
     }
-    let what = tr!("-o {path} is no page for browsers", path = quoted_path(path));
-    refuse(what, "name it .html; --format json prints the report for programs")
+    let what = tr!("-o {path} is not a page for browsers", path = quoted_path(path));
+    refuse(what, "give it the extension .html; --format json prints the report for programs")
 }

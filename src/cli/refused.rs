@@ -55,7 +55,7 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
             tr!("there is no flag {flag} here", flag)
         }
         (ErrorKind::UnknownArgument, Some(word), _) => {
-            tr!("there is no place for {word} here", word)
+            tr!("{word} is one argument too many", word)
         }
         (ErrorKind::InvalidSubcommand, ..) => {
             tr!("there is no command {name}", name = command?)
@@ -73,7 +73,7 @@ fn told(error: &clap::Error) -> Option<(String, String)> {
         (ErrorKind::MissingRequiredArgument, Some(flags), _) => tr!("{flags} is missing", flags),
         (ErrorKind::ArgumentConflict, Some(flag), _) => match text(ContextKind::PriorArg) {
             Some(other) if other == flag => tr!("{flag} is given twice", flag),
-            Some(other) => tr!("{flag} and {other} exclude each other", flag, other),
+            Some(other) => tr!("{flag} and {other} cannot be used together", flag, other),
             None => return None,
         },
         _ => return None,
@@ -116,7 +116,10 @@ fn meant_by(word: &str, is_near: bool) -> Option<String> {
 fn commands() -> String {
     let all = Cli::command();
     let names: Vec<&str> = all.get_subcommands().map(clap::Command::get_name).collect();
-    tr!("the commands are {names}; without one, attention is run", names = lang::list(&names))
+    tr!(
+        "the commands are {names}; without a command, mha-trace shows a run",
+        names = lang::list(&names)
+    )
 }
 
 /// What a flag is for.

@@ -41,7 +41,7 @@ impl Args for RunArgs {
         let verbose = Arg::new("verbose")
             .short('v')
             .long("verbose")
-            .help(tr!("Say which tensor of a file was taken as what"))
+            .help(tr!("Report which tensor of a file was taken as which input"))
             .action(ArgAction::SetTrue);
         let (run, newer): (Vec<&Setting>, Vec<&Setting>) =
             Setting::ALL.iter().partition(|setting| !setting.is_newer);
@@ -295,10 +295,10 @@ impl RunArgs {
             Settings { prefix: own_prefix, bias, ..settings }
         };
         if is_of_file && !sources.has_mask() {
-            let what = tr!("mask is recorded, and no file holds one");
+            let what = tr!("mask is recorded, but no file holds a mask");
             return Err(Error::config(
                 what,
-                "give `attn_mask=FILE`, or state mask as causal or none",
+                "give `attn_mask=FILE`, or set mask to causal or none",
             ));
         }
         let run = Run::new(&settings, sources)?;
@@ -345,7 +345,7 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
                     "key_mask: {text} is neither rows of 0 and 1 nor a file",
                     text = quoted(text)
                 );
-                let fix = tr!("give a row a batch item, as 1101,1000, or a file of them");
+                let fix = tr!("give one row per batch item, such as 1101,1000, or a file with such rows");
                 return refuse(what, fix);
             }
             settings.key_mask = Some(key_mask_rows(text)?);
@@ -359,7 +359,7 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
         }
         "scores" if is_json_file(text) => settings.scores = Some(read_json(Path::new(text))?),
         "scores" => setting.set(settings, text).map_err(|what| {
-            let fix = tr!("give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]], or a JSON file of them");
+            let fix = tr!("give one row, such as 112,96, nested lists, such as [[1,2],[3,4]], or a JSON file with them");
             Error::config(tr!("scores: {what}", what = quoted(&what)), fix)
         })?,
         "rope_scaling" if !text.trim_start().starts_with('{') => {
@@ -368,7 +368,7 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
         key => {
             setting.set(settings, text).map_err(|what| {
                 let fix = match setting.value {
-                    "JSON|FILE" => tr!("give it as a checkpoint's config.json states it"),
+                    "JSON|FILE" => tr!("write it as in a checkpoint's config.json"),
                     _ => tr!("give A,B,…, or a JSON file of labels"),
                 };
                 Error::config(format!("{key}: {what}"), fix)

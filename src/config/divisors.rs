@@ -7,7 +7,7 @@ pub fn split(d_model: usize, heads: usize) -> Result<usize> {
     match d_model.checked_div(heads) {
         Some(head_dim) if head_dim * heads == d_model => Ok(head_dim),
         Some(_) => refuse(
-            tr!("heads {heads} does not divide d_model {d_model}", heads, d_model),
+            tr!("d_model {d_model} is not divisible by heads {heads}", heads, d_model),
             tr!(
                 "every head gets d_model / heads features: try heads {divisor}, or set `head_dim`",
                 divisor = would_divide(heads, d_model)

@@ -43,7 +43,7 @@ impl FromStr for Positions {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |part: &str| {
-            tr!("`{part}` is no position: they are 0,1,2, or 0,1,2/0,0,1 by item", part)
+            tr!("`{part}` is not a position: write 0,1,2, or 0,1,2/0,0,1 per item", part)
         };
         let all = text.split(';').map(|items| rows::read(items, wrong));
         all.collect::<Result<_, String>>().map(Self::new)

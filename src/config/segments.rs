@@ -37,7 +37,10 @@ impl FromStr for Segments {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |part: &str| {
-            tr!("`{part}` is no number of tokens: lengths are 3,2,4, or 3,2/4,1", part)
+            tr!(
+                "`{part}` is not a number of tokens: write lengths as 3,2,4, or 3,2/4,1 per item",
+                part
+            )
         };
         rows::read(text, wrong).map(Self)
     }

@@ -285,19 +285,19 @@ settings! {
     q_lora_rank: usize = newer("N").of("kv_lora_rank").default("none").told();
     /// The last N features of every key are shared by all heads; only the last N are rotated
     qk_rope_head_dim: usize = newer("N").of("kv_lora_rank").default("0").told();
-    /// Take queries to the latent of keys and values, and outputs from it, in place of keys and values from it
+    /// Project the queries to the latent and the outputs back from it, instead of computing keys and values from it
     absorb: bool = newer("").of("kv_lora_rank").told();
     /// Epsilon of the norms of the latents
     lora_norm_eps: f64, decided = newer("X").of("kv_lora_rank").default("1e-6").recorded();
     /// Seed of PyTorch's generator; −1 means 2^64 − 1
     seed: Seed, decided = takes("N").short('s').default("42").recorded();
-    /// Draw normal numbers as PyTorch does on this processor, x86 with AVX2 or Arm; the last bits differ
+    /// Draw normal numbers as PyTorch does on this processor: x86 with AVX2, or Arm; only the last bits differ
     torch_cpu: TorchCpu, decided = takes("NAME").default("x86");
     /// Features of the input X
     d_in: usize = takes("N").default("d_model");
     /// Distribution of X: torch.randn or torch.rand
     input: Input, decided = takes("NAME").default("randn").recorded();
-    /// Draw inputs that a file gives all the same, before the weights: as a script that draws X and then loads another
+    /// Which inputs to draw before the weights: those that no file gives, or all, even those that a file replaces
     draw_inputs: DrawInputs, decided = newer("NAME").default("missing");
     /// Initialisation of the weights: Xavier, or nn.Linear's own
     init: Init, decided = takes("NAME").default("xavier-uniform").recorded();
@@ -306,7 +306,7 @@ settings! {
     /// Normalise every head's queries and keys: to a root mean square of 1, or by LayerNorm; then times a weight
     qk_norm: QkNorm, optional = newer("NAME").told();
     /// Epsilon of `qk_norm`
-    qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6; 1e-5 of layer");
+    qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6; 1e-5 for layer");
     /// What `qk_norm` runs over: each head (one weight for all), each head with its own weight, or all heads together
     qk_norm_over: NormOver, decided = newer("NAME").of("qk_norm").default("head");
     /// Normalise after the rotation, not before it
@@ -333,7 +333,7 @@ settings! {
     rope_offset: usize = newer("N").of("rope").default("the length of the cache");
     /// Rotate by minus the angles
     rope_backwards: bool = newer("").of("rope").told();
-    /// Positions of the tokens, if they do not count up: 0,0,1,2 (per item: 0,1/0,0; or a file)
+    /// Positions of the tokens, if they are not 0,1,2,…: 0,0,1,2 (per item: 0,1/0,0; or a file)
     positions: Positions, optional = newer("N,N,…|FILE").of("rope");
     /// Numbers of feature pairs rotated by time, height and width (mrope): 16,24,24
     rope_sections: Vec<usize> = newer("N,N,N").of("rope");
@@ -358,7 +358,7 @@ settings! {
     /// The second input (batch, kv_len, d_memory) from a file
     memory: Place, optional = takes("FILE[:TENSOR]").replaces(&["memory"]);
     /// Take the values from an input of their own, with N features
-    d_memory_v: usize = newer("N").of("kv_len").default("none; values are of the keys' input");
+    d_memory_v: usize = newer("N").of("kv_len").default("none: from the keys' input");
     /// The values' own input (batch, kv_len, d_memory_v) from a file
     memory_v: Place, optional = newer("FILE[:TENSOR]").replaces(&["memory_v"]);
     /// A cache from a file: k_past and v_past (batch, kv_heads, key, head_dim), which come before the run's own keys
@@ -384,7 +384,7 @@ settings! {
     attn_mask_true: AttnMaskTrue = takes("NAME").default("attend").replaces(MASKS);
     /// What a masked score becomes: a number or -inf
     mask_fill: Fill = takes("X").default("-1e9");
-    /// Let a query see only the last N keys, itself included; with mask none also the next N − 1
+    /// Let a query see only the last N keys, itself included; without a causal mask also the next N − 1
     window: usize, optional = newer("N").default("all").replaces(MASKS);
     /// Let a query see only the keys of its own chunk of N
     chunk: usize, optional = newer("N").default("all").replaces(MASKS);
@@ -392,7 +392,7 @@ settings! {
     alibi: bool, decided = newer("").replaces(MASKS).told();
     /// How ALiBi is computed: as in the paper, or as in a model
     alibi_form: AlibiForm, decided = newer("NAME").of("alibi").default("paper").replaces(MASKS);
-    /// Add learned biases of relative positions, by the layer's own table: of T5's buckets, or of places of a grid
+    /// Add learned biases for relative positions, from the layer's own table: T5's buckets, or positions of a grid
     relative_bias: RelativeBias, optional = newer("NAME").replaces(MASKS).told();
     /// Rows of the `relative_bias` table
     relative_buckets: usize = newer("N").of("relative_bias").default("32").replaces(MASKS);
@@ -412,7 +412,7 @@ settings! {
     sinks: bool, decided = newer("").told();
     /// Append a learned key and value, which every query sees, to those of the tokens, as nn.MultiheadAttention does
     add_bias_kv: bool = newer("").told();
-    /// Append a key and a value of zeros, which every query sees, behind all others
+    /// Append a key and a value of zeros, which every query sees, after all others
     add_zero_attn: bool = newer("").told();
     /// Normalise the concatenated heads to a root mean square of 1, times a weight, before the output projection
     concat_norm: OtherNorm, optional = newer("NAME").told();
@@ -424,10 +424,10 @@ settings! {
     empty_rows: EmptyRow = takes("NAME").default("nan");
     /// Probability of dropping a weight, as in training
     dropout: f64, decided = takes("P").or(&["attention-dropout"]).default("0").recorded();
-    /// Start at X (inputs), at given q, k, v (projections, heads), or at scores
-    start: Start = takes("STEP").default("inputs; what q, k and v of files are");
-    /// End at the output, at the concatenated heads, at each head's output, or at the weights
-    end: End = takes("STEP").default("output; heads where it starts there");
+    /// Where the run starts: at X (inputs), at q, k, v before or after the split (projections, heads), or at scores
+    start: Start = takes("STEP").default("inputs; if files give q, k and v: where these are");
+    /// Where the run ends: at the output, the concatenated heads (concat), each head's output (heads), or the weights
+    end: End = takes("STEP").default("output; heads if q, k and v are given as heads");
     /// Queries from a file: the run starts at them, without X and projections
     q: Place, optional = takes("FILE[:TENSOR]").replaces(&["q"]);
     /// Keys from a file
@@ -436,22 +436,22 @@ settings! {
     v: Place, optional = takes("FILE[:TENSOR]").of("q").replaces(&["v"]);
     /// Order of axes of q, k, v in files (b batch, h head, s sequence, d head_dim, t token of packed documents)
     qkv_format: QkvFormat = newer("AXES").default("bhsd").replaces(CORE);
-    /// Start at dot products of queries and keys, 112,96, nested lists or a JSON file of them, and end at the weights
+    /// Start at these dot products of queries and keys and end at the weights: 112,96, nested lists, or a JSON file
     scores: Scores = takes("N,N,…|JSON|FILE").replaces(&["scores"]);
     /// Documents packed into one row, by their lengths: 3,2,4 (or 3,2/4,1 by batch item); a token sees only its own
     /// document
     segments: Segments = newer("N,N,…").replaces(MASKS);
     /// Lengths of the documents' keys, if they differ
     key_segments: Segments = newer("N,N,…").of("segments").default("segments").replaces(MASKS);
-    /// Also compute the logarithm of the sum of exponentials of every row of scores
+    /// Also compute the log-sum-exp of every row of scores
     lse: bool, decided = newer("");
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it
     mean_weights: bool, decided = newer("");
     /// Also compute gradients: of inputs and parameters, and of every step on the way back to them
     backward: bool, decided = takes("").told();
-    /// The gradient of the output that `backward` starts from: ones (that of its sum), normal numbers, or of a file
+    /// The output's gradient that `backward` starts from: ones (that of its sum), normal numbers (randn), or a file
     d_output: OutputGradient, decided = takes("ones|randn|FILE").of("backward").default("ones").replaces(&["d_output"]).told();
-    /// Compute the gradients of these inputs, parameters or steps alone, and those on the way to them: x,w_q
+    /// Compute only the gradients of these inputs, parameters or steps, and those on the way to them: x,w_q
     wrt: Vec<String>, optional = takes("NAME,…").of("backward").default("all");
     /// Type to compute in: f32, or f64 from the same drawn numbers
     dtype: DType = takes("NAME").default("f32");
@@ -459,7 +459,7 @@ settings! {
     x: Place, optional = takes("FILE[:TENSOR]").replaces(&["x"]);
     /// Weights and biases from a file, such as a checkpoint, instead of the drawn ones
     weights: Place, optional = takes("FILE").replaces(&["weights"]);
-    /// The layer whose weights are taken, by the prefix of their names: layers.0.attn
+    /// The layer to take from the weights, by the prefix of its names: layers.0.attn
     prefix: String = takes("P").of("weights").replaces(&["weights"]);
     /// How one matrix of `weights` holds queries, keys and values
     packing: Packing = newer("NAME").default("by its name").replaces(&["weights"]).unrecorded();
@@ -473,7 +473,7 @@ settings! {
     model_family: String = newer("NAME").of("model_config").unrecorded();
     /// The layer of the model, from 0; also picks that layer in `weights`
     layer: usize = takes("N").of("model_config").unrecorded();
-    /// Ignore these features of the model's config or of `config`
+    /// Leave out these features of the model's config or of `config`
     without: Vec<Feature> = takes("NAME,…").unrecorded();
 }
 

@@ -33,15 +33,19 @@ impl Tokens {
         if let Self::PerItem(items) = self
             && items.len() != batch
         {
-            let what = tr!("{items} lists for a batch of {batch}", items = items.len(), batch);
-            return Err(Error::tensor(name, what, "give one list for all items, or one an item"));
+            let what = tr!("{items} lists, but batch is {batch}", items = items.len(), batch);
+            return Err(Error::tensor(
+                name,
+                what,
+                "give one list for all items, or one list per item",
+            ));
         }
         for item in 0..batch {
             let count = self.of(item).len();
             if !sizes.contains(&count) {
                 if let Some(label) = file_among(self.of(item)) {
                     let what = tr!(
-                        "{label} is taken as a label, for {size} tokens",
+                        "{label} was read as one label, for {size} tokens",
                         label = quoted(label),
                         size
                     );

@@ -207,7 +207,7 @@ impl Bundle {
         }
         let bytes = || infos.iter().map(Info::bytes);
         let needed = bytes().fold(bytes().max().unwrap_or(0), u128::saturating_add);
-        let fix = "name the tensor that is wanted, as FILE:TENSOR, or free some memory";
+        let fix = "give the tensor that you want as FILE:TENSOR, or free some memory";
         refuse_beyond_memory(&self.path, needed, fix)
     }
 

@@ -129,7 +129,7 @@ impl Tensors for Opened {
             blocks.and_then(|count| (count / dtype.block_size()).checked_mul(dtype.type_size()));
         let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
         let bytes = bytes.ok_or_else(|| {
-            broken(tr!("its shape {shape} is none of its type", shape = format!("{shape:?}")))
+            broken(tr!("its shape {shape} does not fit its type", shape = format!("{shape:?}")))
         })?;
         if bytes == 0 {
             // candle makes a slice of numbers where an empty one of bytes begins, which may be anywhere.
@@ -157,7 +157,7 @@ impl Opened {
         let rows = tensor.dim(0)?;
         if !rows.is_multiple_of(heads.saturating_mul(2)) {
             let what = tr!(
-                "{quoted}: has {rows} rows, which {heads} heads do not share",
+                "{quoted}: has {rows} rows, which {heads} heads cannot share evenly",
                 quoted = quoted(name),
                 rows,
                 heads
@@ -199,7 +199,7 @@ impl Header {
         let version = self.number(4)?;
         if !(2..=3).contains(&version) {
             let what = tr!("is a GGUF file of version {version}", version);
-            let fix = tr!("convert it with a llama.cpp of today");
+            let fix = tr!("convert it with a recent llama.cpp");
             return Err(Error::file(self.input.path(), what, fix));
         }
         let (tensors, settings) = (self.number(8)?, self.number(8)?);

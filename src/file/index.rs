@@ -77,6 +77,6 @@ fn open_shard(path: &Path, folder: &Path, file: &str, open: Opener) -> Result<Bu
 
 fn lacks(shard: &Path, name: &str) -> Error {
     let what =
-        tr!("holds no tensor \"{quoted}\", which the index says it does", quoted = quoted(name));
+        tr!("holds no tensor \"{quoted}\", although the index says so", quoted = quoted(name));
     Error::file(shard, what, "download the index and its files again")
 }

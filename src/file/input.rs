@@ -35,7 +35,11 @@ impl Input {
         refuse_folder(path)?;
         // Opening a pipe would wait for a writer.
         if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(Error::file(path, "is not a regular file", "copy its content to one"));
+            return Err(Error::file(
+                path,
+                "is not a regular file",
+                "copy its content to a regular file",
+            ));
         }
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (length, file) = opened.map_err(|error| unreadable(path, &error))?;
@@ -148,9 +152,10 @@ impl Seek for Input {
 /// What is wrong when a file cannot be read.
 pub fn unreadable(path: &Path, error: &io::Error) -> Error {
     let (what, fix) = match error.kind() {
-        io::ErrorKind::NotFound => {
-            (io_reason(error), tr!("check the path: it is taken from the current folder"))
-        }
+        io::ErrorKind::NotFound => (
+            io_reason(error),
+            tr!("check the spelling; the path is relative to the current folder"),
+        ),
         io::ErrorKind::UnexpectedEof => ("its data ends before its header says".into(), TRUNCATED),
         _ => (io_reason(error), shortage(error).unwrap_or(tr!("make it readable"))),
     };
@@ -160,7 +165,7 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Error {
 /// What is wrong where a file cannot be written.
 pub fn unwritable(path: &Path, error: &io::Error) -> Error {
     let fix = match error.kind() {
-        io::ErrorKind::NotFound => tr!("make its folder first"),
+        io::ErrorKind::NotFound => tr!("create its folder first"),
         _ => shortage(error).unwrap_or(tr!("choose a path that can be written")),
     };
     Error::file(path, tr!("cannot be written: {error}", error = io_reason(error)), fix)
@@ -173,14 +178,16 @@ pub fn shortage(error: &io::Error) -> Option<&'static str> {
     const OPEN_FILES: [Option<i32>; 2] = [Some(24), Some(23)];
     match error.kind() {
         io::ErrorKind::StorageFull => Some(tr!("free some space, or write elsewhere")),
-        io::ErrorKind::QuotaExceeded => Some(tr!("free some of your space, or write elsewhere")),
+        io::ErrorKind::QuotaExceeded => {
+            Some(tr!("free some of your disk quota, or write elsewhere"))
+        }
         io::ErrorKind::FileTooLarge => {
-            Some(tr!("allow larger files, as ulimit -f unlimited does, or write less"))
+            Some(tr!("allow larger files, for example by ulimit -f unlimited, or write less"))
         }
         io::ErrorKind::OutOfMemory => Some(tr!("free some memory, or take a smaller file")),
         #[cfg(unix)]
         _ if OPEN_FILES.contains(&error.raw_os_error()) => {
-            Some(tr!("allow more open files, as ulimit -n 1024 does"))
+            Some(tr!("allow more open files, for example by ulimit -n 1024"))
         }
         _ => None,
     }
@@ -189,7 +196,7 @@ pub fn shortage(error: &io::Error) -> Option<&'static str> {
 /// Refuses a folder where a file is meant.
 pub fn refuse_folder(path: &Path) -> Result<()> {
     if path.is_dir() {
-        return Err(Error::file(path, "is a folder", "name a file in it"));
+        return Err(Error::file(path, "is a folder", "give a file in it"));
     }
     Ok(())
 }

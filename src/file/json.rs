@@ -60,7 +60,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
             "is {size}, too large for what it should state",
             size = bytes(input.length().into())
         );
-        return Err(Error::file(path, what, "check that it is the file that was meant"));
+        return Err(Error::file(path, what, "check that this is the right file"));
     }
     parse(path, &read_text(&input)?)
 }
@@ -72,7 +72,8 @@ const MAX_STATED: u64 = 16 << 20;
 pub fn read_config(path: &Path) -> Result<Record> {
     let text = read_text(&Input::open(path)?)?;
     if text.trim_start().starts_with('[') {
-        let fix = tr!("give an object of settings, as {\"heads\": 2}, or a trace written with -o");
+        let fix =
+            tr!("give an object of settings, such as {\"heads\": 2}, or a trace written with -o");
         return Err(Error::file(path, "is an array, not a config", fix));
     }
     if head(path, &text)?.format.is_some() {

@@ -54,7 +54,7 @@ impl Header {
             2 | 3 => 4,
             version => {
                 let what = tr!("is an npy array of version {version}", version);
-                return Err(Fault::new(what, tr!("save it with a numpy of today: np.save")));
+                return Err(Fault::new(what, tr!("save it with a recent NumPy: np.save")));
             }
         };
         let truncated = || Fault::new(tr!("ends in its header"), TRUNCATED);

@@ -105,7 +105,11 @@ impl Output {
     ) -> Result<()> {
         let Writer::Steps(_, begin) = self.writer else {
             let fix = tr!("record the run as .safetensors");
-            return Err(Error::file(&self.path, "is of a format that is written as a whole", fix));
+            return Err(Error::file(
+                &self.path,
+                "has a format that can only be written as a whole",
+                fix,
+            ));
         };
         let (path, mut failed) = (self.path.clone(), None);
         let written = self.fill(|file| {
@@ -124,7 +128,11 @@ impl Output {
     /// As [`Output::write`], and if it is no page.
     pub fn write_page(self, text: &str) -> Result<()> {
         if self.page().is_none() {
-            return Err(Error::file(&self.path, "is no page", "write pages as .html, .md or .tex"));
+            return Err(Error::file(
+                &self.path,
+                "is not a page",
+                "write pages as .html, .md or .tex",
+            ));
         }
         self.fill(|mut file| file.write_all(text.as_bytes()))
     }
@@ -160,12 +168,20 @@ fn is_stream(path: &Path) -> bool {
 fn replaceable(path: &Path) -> Result<Option<fs::Permissions>> {
     let Ok(metadata) = fs::metadata(path) else {
         if path.is_symlink() {
-            return Err(Error::file(path, "is a link to nothing", "name the file itself"));
+            return Err(Error::file(
+                path,
+                "is a link whose target does not exist",
+                "name the file itself",
+            ));
         }
         return Ok(None);
     };
     if !metadata.is_file() {
-        return Err(Error::file(path, "is not a regular file", "name one, or a new one"));
+        return Err(Error::file(
+            path,
+            "is not a regular file",
+            "give a regular file, or a new one",
+        ));
     }
     let writable = fs::OpenOptions::new().append(true).open(path);
     writable.map_err(|error| unwritable(path, &error))?;

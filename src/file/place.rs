@@ -78,7 +78,7 @@ fn lacks(path: &Path, asked: &str, names: &[&str]) -> Error {
             tr!("its one tensor has no name: leave out the colon and what follows it").to_owned()
         }
         [] => tr!("give a file that holds tensors: there are none in it").to_owned(),
-        names => tr!("name one of its tensors, as FILE:TENSOR: {names}", names = listed(names)),
+        names => tr!("choose one of its tensors with FILE:TENSOR: {names}", names = listed(names)),
     };
     Error::file(path, tr!("holds no tensor {asked}", asked = quoted(asked)), fix)
 }

@@ -82,7 +82,7 @@ fn kind(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::Bool(value) => tr!("{value}, a boolean,", value),
         Value::Number(number) => tr!("the number {number}", number),
-        Value::String(text) if text == NAN => tr!("NaN, which is no number,").to_owned(),
+        Value::String(text) if text == NAN => tr!("NaN, which is not a number,").to_owned(),
         Value::String(text) if text == INFINITY => "Infinity".to_owned(),
         Value::String(text) if text == NEGATIVE_INFINITY => "-Infinity".to_owned(),
         Value::String(text) => tr!("the text \"{text}\"", text = quoted(text)),

@@ -94,7 +94,7 @@ pub fn open(input: Input) -> Result<Bundle> {
     let path = &input.path().to_owned();
     let start = input.start(LEGACY.len() as u64)?;
     if start == LEGACY {
-        let fix = tr!("save it again with a PyTorch of today: torch.save(torch.load(path), path)");
+        let fix = tr!("save it again with a recent PyTorch: torch.save(torch.load(path), path)");
         return Err(Error::file(path, "is in the format of PyTorch before 1.6", fix));
     }
     if !start.starts_with(b"PK") {

@@ -124,7 +124,7 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         let numbers = written(&entry.tensor)?;
         let wrong = || {
             let what = tr!(
-                "holds {numbers}, which is no {key}",
+                "holds {numbers}, which is not a valid {key}",
                 numbers = listed(&numbers),
                 key = argument.key
             );

@@ -47,7 +47,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             return Ok(None);
         }
         let full = format!("{}{}", self.layer.prefix, name.replace("{}", "*"));
-        let how = Some(tr!("heads below each other").to_owned());
+        let how = Some(tr!("heads stacked").to_owned());
         Ok(Some((full, Tensor::stack(&all, 0)?, how)))
     }
 
@@ -95,7 +95,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         let head_dim = heads.head_dim.or_else(split).or_else(of_norm);
         let Some(head_dim) = head_dim.filter(|dim| *dim > 0 && width.is_multiple_of(*dim)) else {
             let what = tr!(
-                "has {rows} rows, queries and gates of heads, and nothing tells how many heads",
+                "has {rows} rows of queries and gates, but nothing says how many heads there are",
                 rows
             );
             return Err(Error::tensor(Name::WQ, what, "pass `heads=N`"));

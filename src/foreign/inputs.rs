@@ -193,7 +193,7 @@ fn find_input(record: &mut Record, name: Name) -> Result<Option<Match>> {
         let names: Vec<&str> = candidates.iter().map(|entry| entry.name.as_str()).collect();
         let what = tr!("may be {names}", names = quoted(&names.join(tr!(" or "))));
         let first = quoted(names.first().copied().unwrap_or_default());
-        let fix = tr!("say which, as `map={first}={name}`", first, name);
+        let fix = tr!("say which one, for example `map={first}={name}`", first, name);
         return Err(Error::tensor(name, what, fix));
     }
     let Some(entry) = candidates.pop() else { return Ok(None) };

@@ -72,7 +72,7 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             return Err(Error::tensor(missing, what, "give the layer's weights, all of them"));
         };
         let (Ok((kv_rows, rank)), Ok((to_rows, _))) = (packed.dims2(), to.dims2()) else {
-            let what = tr!("is {dims}, no matrix", dims = format!("{:?}", packed.dims()));
+            let what = tr!("is {dims}, not a matrix", dims = format!("{:?}", packed.dims()));
             return Err(Error::tensor(name, what, "give weights (out, in)"));
         };
         let features = to_rows.checked_sub(rank).filter(|features| *features > 0);

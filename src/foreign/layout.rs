@@ -243,9 +243,10 @@ pub fn pick(names: &[&str], prefix: Option<&str>, without: Without) -> Result<Op
         all => quoted(&lang::list(all)),
     };
     if under.len() > 1 {
-        let what = tr!("{under} layers have them, and no prefix picks one", under = under.len());
+        let what =
+            tr!("{under} layers have them, and no prefix says which one", under = under.len());
         let prefixes = under.iter().map(Layer::shown_prefix).collect();
-        let fix = tr!("pick one with `prefix`: {prefixes}", prefixes = told(prefixes));
+        let fix = tr!("choose one with `prefix`: {prefixes}", prefixes = told(prefixes));
         return Err(Error::tensor("weights", what, fix));
     }
     if under.is_empty() && !asked.is_empty() {
@@ -304,11 +305,11 @@ const SHOWN: usize = 12;
 fn none_found(names: &[&str]) -> Error {
     let what = match nearly(names) {
         Some((there, missing)) => quoted(&tr!(
-            "no {missing} beside {there}",
+            "{there} is there, but not {missing}",
             missing = missing.join(", no "),
             there = lang::list(&there)
         )),
-        None => tr!("no four projections among the file's tensors").to_owned(),
+        None => tr!("the file's tensors contain no four projections").to_owned(),
     };
     Error::tensor("weights", what, missing(names))
 }

@@ -76,7 +76,7 @@ pub fn in_blocks(rows: usize, queries: usize) -> Vec<Part> {
 pub fn in_four(name: &str, rows: usize, queries: usize) -> Result<Vec<Part>> {
     let fourth = queries / 4;
     if rows != queries.saturating_mul(3) || !queries.is_multiple_of(4) {
-        let what = tr!("has {rows} rows, which four blocks of q, v and k do not share", rows);
+        let what = tr!("has {rows} rows, which do not divide into four blocks of q, v and k", rows);
         return Err(Error::tensor(name, what, "say how it is packed: `packing=blocks`"));
     }
     let part = |projection, at: usize| {
@@ -91,13 +91,16 @@ pub fn in_four(name: &str, rows: usize, queries: usize) -> Result<Vec<Part>> {
 pub fn by_heads(name: &str, rows: usize, queries: usize, heads: Heads) -> Result<Vec<Part>> {
     let count = heads.queries.or_else(|| queries.checked_div(heads.head_dim?));
     let Some(count) = count else {
-        let what = tr!("packs q, k and v head by head, and nothing tells how many heads there are");
+        let what = tr!("packs q, k and v head by head, but nothing says how many heads there are");
         return Err(Error::tensor(name, what, "pass `heads=N`"));
     };
     let wrong = || {
-        let what =
-            tr!("has {rows} rows, which {count} heads of q, k and v do not share", rows, count);
-        Error::tensor(name, what, "set heads to their number")
+        let what = tr!(
+            "has {rows} rows, which {count} heads of q, k and v cannot share evenly",
+            rows,
+            count
+        );
+        Error::tensor(name, what, "set heads to the number of heads")
     };
     let head_dim = queries.checked_div(count).filter(|dim| *dim > 0 && dim * count == queries);
     let head_dim = head_dim.ok_or_else(wrong)?;

@@ -62,13 +62,14 @@ pub fn arranged(
                 _ => axes,
             };
             let what = tr!(
-                "is {dims}, {rank} axes where {axes} is needed",
+                "is {dims}, which has {rank} axes; {axes} is needed",
                 dims = format!("{:?}", tensor.dims()),
                 rank,
                 axes
             );
-            let fix =
-                tr!("say with `qkv_format` in which order they are, or with `start` what they are");
+            let fix = tr!(
+                "give the order of the axes with `qkv_format`, or say what they are with `start`"
+            );
             Err(Error::tensor(name, what, fix))
         }
     }
@@ -160,7 +161,7 @@ fn one<'r>(record: &'r Record, steps: &[Name]) -> Result<Option<&'r Entry>> {
             let first = quoted(names.first().copied().unwrap_or_default());
             let what = tr!("may be {names}", names = quoted(&names.join(tr!(" or "))));
             let fix = tr!(
-                "say which, as `map={first}={step}`, or pick a layer with `prefix`",
+                "say which one, for example `map={first}={step}`, or choose a layer with `prefix`",
                 first,
                 step
             );

@@ -226,7 +226,10 @@ impl Unmatched {
 
     /// A gradient, of which no run was made.
     pub fn gradient(name: &str) -> Self {
-        Self { tensor: name.to_owned(), why: tr!("gradients are not computed here").to_owned() }
+        Self {
+            tensor: name.to_owned(),
+            why: tr!("this command does not compute gradients").to_owned(),
+        }
     }
 
     /// Whether its name is one that people give to that step.
@@ -273,7 +276,7 @@ impl Named {
             // The first of equal ones, which is the plain order.
             match same_step.min_by_key(|(_, reading)| self.strangeness(&entry.name, reading)) {
                 Some((step, reading)) => self.take(entry, step, reading, &options)?,
-                None => self.leave_out(entry, tr!("its step is there already")),
+                None => self.leave_out(entry, tr!("its step is already in the file")),
             }
         }
         Ok(())
@@ -293,7 +296,7 @@ impl Named {
             let (other, name) = (quoted(other), quoted(&entry.name));
             let what = tr!("both {other} and {name} may be {step}", other, name, step = step.name);
             let fix = tr!(
-                "say which step the other is, as `map=THEIRS=OURS`, or pick a layer with `prefix`"
+                "say which step the other one is, with `map=THEIRS=OURS`, or choose a layer with `prefix`"
             );
             return Err(Error::config(what, fix));
         }
@@ -376,7 +379,7 @@ impl Named {
             [] if name.contains("mask") => {
                 tr!("a mask is given by `attn_mask=FILE:NAME`, where 1 means attend").to_owned()
             }
-            [] => tr!("no step is called so; `map=NAME=STEP` says which it is").to_owned(),
+            [] => tr!("no step has this name; `map=NAME=STEP` says which one it is").to_owned(),
             steps => of_other_shape(entry, steps),
         };
         self.leave_out(entry, why);

@@ -31,7 +31,7 @@ impl Program {
         };
         if pass.has_gradient.get(end) != Some(&true) {
             let what = tr!("depends on nothing that has a gradient");
-            return Err(Error::tensor(of, what, "name inputs or parameters that it depends on"));
+            return Err(Error::tensor(of, what, "give inputs or parameters that it depends on"));
         }
         for (at, step) in self.steps().iter().enumerate().take(end + 1).rev() {
             if pass.has_gradient.get(at) == Some(&true) {

@@ -26,7 +26,7 @@ impl FromStr for Cell {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.trim().strip_suffix(']').and_then(|text| text.split_once('['));
-        let wrong = || tr!("`{text}` is no cell such as scores[0,1,2,3]", text = shown(text));
+        let wrong = || tr!("`{text}` is not a cell, such as scores[0,1,2,3]", text = shown(text));
         let (step, index) = parts.ok_or_else(wrong)?;
         let index: Result<Vec<usize>, _> = index.split(',').map(|at| at.trim().parse()).collect();
         Ok(Self { step: step.trim().to_owned(), index: index.map_err(|_| wrong())? })

@@ -91,11 +91,11 @@ impl Trace {
             && cell.index.iter().zip(&sizes).all(|(at, size)| at < size);
         if !is_there {
             let what = tr!(
-                "has no cell {index}: it is {axes}",
+                "has no cell {index}; its shape is {axes}",
                 index = format!("{:?}", cell.index),
                 axes = step.axes
             );
-            let fix = tr!("give an index an axis, counted from 0");
+            let fix = tr!("give one index per axis, counted from 0");
             return Err(Error::tensor(step.name, what, fix));
         }
         Ok(step)

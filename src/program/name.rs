@@ -110,8 +110,8 @@ steps! {
     BV = "b_v", "bias of the value projection", bias(&[ValueWidth]);
     WO = "w_o", "weight of the output projection", weight(&[Size::Model, ConcatWidth]);
     BO = "b_o", "bias of the output projection", bias(&[Size::Model]);
-    BiasK = "bias_k", "learned key that stands behind those of the tokens", weight(&[KeyWidth]).by("`add_bias_kv`").drawn(&["bias_k"]);
-    BiasV = "bias_v", "learned value that stands behind those of the tokens", weight(&[ValueWidth]).by("`add_bias_kv`").drawn(&["bias_v"]);
+    BiasK = "bias_k", "learned key, appended to those of the tokens", weight(&[KeyWidth]).by("`add_bias_kv`").drawn(&["bias_k"]);
+    BiasV = "bias_v", "learned value, appended to those of the tokens", weight(&[ValueWidth]).by("`add_bias_kv`").drawn(&["bias_v"]);
     WDq = "w_dq", "weight of the projection to the queries' latent", weight(&[QueryLatent, Size::Input]).by("`q_lora_rank=N`").drawn(&["w_dq"]);
     BDq = "b_dq", "bias of the projection to the queries' latent", bias(&[QueryLatent]).drawn(&["b_dq"]);
     WCqNorm = "w_c_q_norm", "weight of the norm of the queries' latent", weight(&[QueryLatent]).by("`q_lora_rank=N`").stored(&["w_c_q_norm"], 1.0);
@@ -141,7 +141,7 @@ steps! {
     LambdaK2 = "lambda_k2", "second vector of λ's second exponent", lambda(&["lambda_k2"]);
     WHeadNorm = "w_head_norm", "weight of the norm of every head's output", weight(&[ValueDim]).by("`lambda_init=X`")
         .stored(&["subln.weight"], 1.0);
-    Sinks = "sinks", "scores that are no key's, one per head",
+    Sinks = "sinks", "learned scores that belong to no key, one per head",
         weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink", "attention_sink_bias", "softmax_offset"], 0.0);
     RelativeTable = "relative_bias_table", "biases of relative positions, by bucket",
         weight(&[Size::Buckets, Heads]).by(RELATIVE)
@@ -173,12 +173,12 @@ steps! {
         Row::new(Setting, OF_TOKENS).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`").file("attn_mask")
             .called(&[known(&["relative_position_bias", "rel_pos_bias", "relative_attention_bias"])]),
         reads [Alibi, RelativeBias, GivenBias, FileBias];
-    MaskPadded = "mask_padded", "which keys a query may not see, added ones among them",
+    MaskPadded = "mask_padded", "which keys a query may not see, with the added keys",
         Row::new(Setting, SCORES).boolean().inner().by(ADDED), reads [Mask];
     AttnBiasPadded = "attn_bias_padded", "position biases or float mask, with those of added keys",
         Row::new(Setting, SCORES).blocked().inner().by(ADDED), reads [AttnBias];
     DropoutKeep = "dropout_keep", "weights that dropout keeps", Row::new(Random, SCORES).boolean().by("`dropout=P`");
-    DropoutScale = "dropout_scale", "what kept weights are multiplied by", Row::new(Setting, &[]).inner().by("`dropout=P`");
+    DropoutScale = "dropout_scale", "factor of the kept weights", Row::new(Setting, &[]).inner().by("`dropout=P`");
     CQ = "c_q", "latent of the queries", Row::computed(&[Batch, Queries, QueryLatent]).by("`q_lora_rank=N`")
         .called(&[known(&["c_q", "q_a", "q_a_proj", "q_latent", "compressed_q"])]), reads [X, WDq, BDq];
     CQNorm = "c_q_norm", "latent of the queries, normalised",
@@ -208,32 +208,32 @@ steps! {
         Row::computed(OF_KEYS).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]), reads [KHeads, WKNorm, BKNorm];
     VNorm = "v_norm", "values, every head normalised",
         Row::computed(OF_VALUES).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]), reads [VHeads];
-    QClipped = "q_clipped", "queries, none beyond a limit",
+    QClipped = "q_clipped", "queries, clipped to a limit",
         Row::computed(OF_QUERIES).by("`clip_qkv=C`").called(&[known(&["q_clipped", "q_clamped"]), ranked(QUERY, 4)]), reads [QHeads, QNorm];
-    KClipped = "k_clipped", "keys, none beyond a limit",
+    KClipped = "k_clipped", "keys, clipped to a limit",
         Row::computed(OF_OWN_KEYS).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]), reads [KHeads, KNorm];
-    VClipped = "v_clipped", "values, none beyond a limit",
+    VClipped = "v_clipped", "values, clipped to a limit",
         Row::computed(OF_VALUES).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]), reads [VHeads, VNorm];
     VScaled = "v_scaled", "values times a factor",
         Row::computed(OF_VALUES).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]), reads [VHeads, VNorm, VClipped];
-    QRot = "q_rot", "queries, turned by their positions",
+    QRot = "q_rot", "queries, rotated by their positions",
         Row::computed(OF_QUERIES).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]),
         reads [QHeads, QNorm, QClipped, RopeFreqs];
-    KRot = "k_rot", "keys, turned by their positions",
+    KRot = "k_rot", "keys, rotated by their positions",
         Row::computed(OF_KEYS).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]), reads [KHeads, KNorm, KClipped, RopeFreqs];
-    KRRot = "k_r_rot", "shared key, turned by its positions",
+    KRRot = "k_r_rot", "shared key, rotated by its positions",
         Row::computed(OF_SHARED_KEYS).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_rot", "pe_cache"]), ranked(&["k_r", "k_pe"], 2)]),
         reads [RopeFreqs, KRHeads];
     CHeads = "c_heads", "latent of keys and values, as one head",
         Row::computed(&[Batch, One, OwnKeys, LatentDim]).by("`absorb`").called(&[known(&["c_heads", "latent_heads"]), ranked(C_KV, 2)]),
         reads [CKvNorm];
-    KLatent = "k_latent", "latent as a key, and behind it the shared key",
+    KLatent = "k_latent", "latent as a key, followed by the shared key",
         Row::computed(&[Batch, One, OwnKeys, ScoreDim]).by("`absorb`").called(&[known(&["k_latent"]), ranked(KEY, 11)]),
         reads [CHeads, KRHeads, KRRot];
-    KJoined = "k_joined", "keys of the heads, and behind each the shared key",
+    KJoined = "k_joined", "keys of the heads, each followed by the shared key",
         Row::computed(OF_KEYS).by("`qk_rope_head_dim=N`")
             .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]), reads [KHeads, KClipped, KRHeads, KRRot];
-    VRot = "v_rot", "values, turned by their positions",
+    VRot = "v_rot", "values, rotated by their positions",
         Row::computed(OF_VALUES).by("`rope_value`")
             .called(&[known(&["v_rot", "rotated_v"]), ranked(VALUE, 9)]), reads [VHeads, VNorm, VClipped, VScaled, RopeFreqs];
     QRotNorm = "q_rot_norm", "queries, every head normalised after its rotation",
@@ -245,35 +245,35 @@ steps! {
     QScaled = "q_scaled", "queries times a factor of their positions",
         Row::computed(OF_QUERIES).by("`q_temperature=S`")
             .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]), reads [QHeads, QNorm, QClipped, QRot, QRotNorm];
-    QAbsorbed = "q_absorbed", "queries, taken to the latent of keys",
+    QAbsorbed = "q_absorbed", "queries, projected to the latent of keys",
         Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
             .called(&[known(&["q_absorbed", "q_nope_absorbed", "absorbed_q", "ql_nope", "q_nope_out"])]), reads [WK, QHeads, QRot, QScaled];
-    QJoined = "q_joined", "queries in the latent, and behind them their turned features",
+    QJoined = "q_joined", "queries in the latent, followed by their rotated features",
         Row::computed(&[Batch, Heads, Queries, ScoreDim]).by("`absorb`")
             .called(&[known(&["q_joined"]), ranked(QUERY, 7)]), reads [QHeads, QRot, QScaled, QAbsorbed];
-    KCached = "k_cached", "keys behind those of the cache",
+    KCached = "k_cached", "keys, appended to those of the cache",
         Row::computed(&[Batch, KeyHeads, Keys, HeadDim]).by(CACHE).called(&[ranked(KEY, 4)]),
         reads [KPast, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared];
-    VCached = "v_cached", "values behind those of the cache",
+    VCached = "v_cached", "values, appended to those of the cache",
         Row::computed(&[Batch, ValueHeads, Keys, ValueDim]).by(CACHE).called(&[ranked(VALUE, 2)]),
         reads [VPast, VHeads, VNorm, VClipped, VScaled, VRot, VShared];
-    KWithBias = "k_with_bias", "keys, and behind them the learned one",
+    KWithBias = "k_with_bias", "keys, followed by the learned one",
         Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]),
         reads [BiasK, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached];
-    VWithBias = "v_with_bias", "values, and behind them the learned one",
+    VWithBias = "v_with_bias", "values, followed by the learned one",
         Row::computed(&[Batch, ValueHeads, BiasedKeys, ValueDim]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]),
         reads [BiasV, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached];
-    KWithZero = "k_with_zero", "keys, and behind them one of zeros",
+    KWithZero = "k_with_zero", "keys, followed by one of zeros",
         Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]),
         reads [KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias];
-    VWithZero = "v_with_zero", "values, and behind them one of zeros",
+    VWithZero = "v_with_zero", "values, followed by one of zeros",
         Row::computed(&[Batch, ValueHeads, AllKeys, ValueDim]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]),
         reads [VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias];
-    KRepeated = "k_repeated", "keys, a head for every query head",
+    KRepeated = "k_repeated", "keys, one head for every query head",
         Row::computed(&[Batch, Heads, AllKeys, ScoreDim]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]),
         reads [CHeads, KLatent, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero];
-    VRepeated = "v_repeated", "values, a head for every query head",
+    VRepeated = "v_repeated", "values, one head for every query head",
         Row::computed(&[Batch, OutputHeads, AllKeys, WeightedDim]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]),
         reads [CHeads, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero];
@@ -292,7 +292,7 @@ steps! {
             .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]), reads [Scores, ScoresCapped, ScoresBiased, Mask, MaskPadded];
     Weights = "weights", "attention weights", Row::computed(SCORES).weightless().called(&[known(WEIGHTS)]),
         reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
-    Lse = "lse", "log of the rows' sums of exponentials",
+    Lse = "lse", "log of the sum of exponentials of each row",
         Row::computed(&[Batch, Heads, Queries])
             .by("`lse`").called(&[known(LSE)]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
     WeightsDropped = "weights_dropped", "attention weights after dropout",
@@ -306,7 +306,7 @@ steps! {
     WeightsDiff = "weights_diff", "differences of the weights of each pair of heads",
         Row::computed(&[Batch, OutputHeads, Queries, AllKeys]).weightless().by("`lambda_init=X`")
             .called(&[known(&["weights_diff", "diff_weights", "attn_diff"]), ranked(WEIGHTS, 3)]), reads [Weights, WeightsDropped, Lambda];
-    LatentOutputs = "latent_outputs", "latents, weighted for every head",
+    LatentOutputs = "latent_outputs", "weighted sum of the latents, for every head",
         Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
             .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]), reads [CHeads, VRepeated, Weights, WeightsDropped];
     HeadOutputs = "head_outputs", "output of every head",
@@ -326,7 +326,7 @@ steps! {
     Gate = "gate", "gate of the heads' outputs",
         Row::computed(&[Batch, Queries, ConcatWidth]).by("`gate=sigmoid`")
             .called(&[known(&["gate", "gate_proj", "gate_score", "gate_states"])]), reads [X, WGate, BGate];
-    ConcatGated = "concat_gated", "heads side by side, times what the gate lets through",
+    ConcatGated = "concat_gated", "heads side by side, times the gate",
         Row::computed(&[Batch, Queries, ConcatWidth]).by("`gate=sigmoid`")
             .called(&[known(&["concat_gated", "gated"]), ranked(ATTN_OUTPUT, 4)]), reads [Concat, ConcatNorm, Gate];
     Output = "output", "output projection",

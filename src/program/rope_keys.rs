@@ -224,7 +224,7 @@ impl<'de> Deserialize<'de> for Keys {
         impl<'de> de::Visitor<'de> for Visitor {
             type Value = Keys;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&tr!("an object as {example}", example = EXAMPLE))
+                f.write_str(&tr!("an object such as {example}", example = EXAMPLE))
             }
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
                 let mut keys = Map::new();

@@ -19,124 +19,124 @@ macro_rules! reasons {
 }
 
 reasons! {
-    X => "Each row is one token as a vector: its embedding, or what the layer before made of it. All else is computed from these rows.";
-    Memory => "In cross attention the queries look into another sequence: keys and values are projections of this one.";
-    MemoryV => "What a token is found by and what it hands on may be of two inputs: values are projections of this one.";
-    BiasK | KWithBias => "Learned: a key that every query sees, whatever the tokens. A head that finds nothing among these can look there.";
-    BiasV | VWithBias => "Learned: what a query gets that looks at the added key.";
-    KWithZero | VWithZero => "A key of zeros has the score 0 and hands on nothing: a head that finds nothing among the tokens can look there.";
-    MaskPadded | AttnBiasPadded => "Masks are of tokens. The keys that are added to those get columns of their own, in which nothing is hidden.";
-    WQ => "Learned: it turns a token into a query, what the token looks for.";
-    WK => "Learned: it turns a token into a key, what a token is found by.";
-    WV => "Learned: it turns a token into a value, what a token hands on once it is found.";
-    WO => "Learned: it mixes what the heads have found. Without it no head would hear of another.";
-    WDq | CQ => "A narrow latent of the token, from which the queries of all heads are made: two small matrices in place of a large one.";
-    WDkv | CKv => "A narrow latent of the token, from which the keys and values of all heads are made: the cache need hold nothing else of it.";
+    X => "Each row is one token as a vector: its embedding, or the output of the layer before. Everything else is computed from these rows.";
+    Memory => "In cross attention the queries look at another sequence: the keys and values are projections of this input.";
+    MemoryV => "Keys and values may come from two different inputs: the values are projections of this one.";
+    BiasK | KWithBias => "Learned: an extra key that every query sees, whatever the tokens are. A head that finds no matching token can look there.";
+    BiasV | VWithBias => "Learned: the value that belongs to the added key.";
+    KWithZero | VWithZero => "A key of zeros has the score 0, and its value adds nothing: a head that finds no matching token can look there.";
+    MaskPadded | AttnBiasPadded => "The mask covers the tokens. The added keys get columns of their own, in which nothing is blocked.";
+    WQ => "Learned: it turns a token into a query, which says what the token looks for.";
+    WK => "Learned: it turns a token into a key, which says what the token can be found by.";
+    WV => "Learned: it turns a token into a value, the information that the token passes on when it is found.";
+    WO => "Learned: it mixes what the heads have found. Without it, no head would use the result of another.";
+    WDq | CQ => "A short vector for the token (a latent), from which the queries of all heads are computed: two small matrices replace a large one.";
+    WDkv | CKv => "A short vector for the token (a latent), from which the keys and values of all heads are computed. The cache needs to hold only this.";
     WKr | KR | KRHeads =>
-        "Keys made of a latent bear no rotation without being made anew. So one more key, which all heads share, bears the position.";
-    KRRot => "The shared key is turned by an angle that grows with its position, so that its dot product with a query sees their distance.";
-    CHeads => "In the absorbed order the latent itself is the key and the value, one for all heads: a decoding step reads the cache as it is.";
-    QAbsorbed => "q · (W_K c) is (q W_K) · c: the weight that would make keys of every latent is applied once, to the query.";
-    KLatent => "The latent says what a token is, and the shared key behind it where it stands: one key for all heads.";
-    QJoined => "The query in the latent meets the latent, and the turned features behind it the shared key; one dot product sees both.";
-    LatentOutputs => "Latents weighted and added up; the weight that would make values of every one of them is applied to the sum alone.";
-    KJoined => "Each head's key says what the token is, and the shared key behind it where it stands; one dot product sees both.";
-    BQ | BK | BV | BO | BGate | BDq | BDkv | BKr => "Learned: it is added to every row of the projection, whatever the token.";
-    WQNorm | WKNorm | WConcatNorm | WCqNorm | WCkvNorm => "Learned: the norm gives all features the same size, and this gives each its own back.";
-    BQNorm | BKNorm => "Learned: it moves each feature after the norm.";
-    WGate => "Learned: it tells from a token which features of its output should pass.";
+        "If the keys that come from the latent were rotated, they would have to be computed again for every new token. So the position goes into one more key, which all heads share.";
+    KRRot => "The shared key is rotated by an angle that grows with its position, so its dot product with a query depends on their distance.";
+    CHeads => "In the absorbed order the latent itself is the key and the value, one for all heads, so a decoding step reads the cache directly.";
+    QAbsorbed => "q · (W_K c) equals (q W_K) · c: instead of computing a key from every latent, the weight is applied once, to the query.";
+    KLatent => "The latent says what a token is, and the shared key after it says where it is. Together they are one key for all heads.";
+    QJoined => "The first part of the query is compared with the latent, and the rotated features after it with the shared key, in one dot product.";
+    LatentOutputs => "The weighted sum of the latents. Instead of computing a value from every latent, the weight is applied once, to this sum.";
+    KJoined => "Each head's key says what the token is, and the shared key after it says where it is. One dot product uses both.";
+    BQ | BK | BV | BO | BGate | BDq | BDkv | BKr => "Learned: it is added to every row of the projection, whatever the token is.";
+    WQNorm | WKNorm | WConcatNorm | WCqNorm | WCkvNorm => "Learned: the norm brings all features to the same scale, and this weight gives each feature its own scale again.";
+    BQNorm | BKNorm => "Learned: it shifts each feature after the norm.";
+    WGate => "Learned: it decides from the token which features of its output pass.";
     LambdaQ1 | LambdaK1 | LambdaQ2 | LambdaK2 | Lambda =>
-        "Learned: λ says how much of the second weights is subtracted. It is exp(q₁ · k₁) − exp(q₂ · k₂) + λ_init, so that training starts at λ_init.";
-    WeightsDiff => "Both heads of a pair give some weight to tokens that do not matter. Where they agree it cancels, and what is left points to what does.";
-    WHeadNorm => "Learned: it gives each feature of a head's output its own size after the norm. All heads share it.";
-    HeadNorm => "After the subtraction heads differ much in size. The norm brings each to one.";
-    HeadScaled => "The factor 1 − λ_init gives gradients the size that they have in a usual Transformer.";
-    Sinks => "The weights of a row sum to 1, so that a head must look somewhere. A sink takes the weight that no key deserves.";
-    RelativeTable => "Learned: how much each head likes a key at each distance.";
-    RopeFreqs => "Each pair of features turns at its own speed: the fast ones tell neighbours apart, the slow ones see far.";
+        "Learned: λ says how much of the second weights is subtracted. It is exp(q₁ · k₁) − exp(q₂ · k₂) + λ_init, so training starts near λ_init.";
+    WeightsDiff => "Both heads of a pair give some weight to tokens that do not matter. Where they agree, the subtraction cancels it, and what is left points to the tokens that matter.";
+    WHeadNorm => "Learned: it gives each feature of a head's output its own scale after the norm. All heads share it.";
+    HeadNorm => "After the subtraction, the outputs of the heads differ a lot in size. The norm brings them to the same size.";
+    HeadScaled => "The factor 1 − λ_init gives the gradients the same size as in an ordinary Transformer.";
+    Sinks => "The weights of a row sum to 1, so a head has to look somewhere. A sink takes the weight that should go to no key.";
+    RelativeTable => "Learned: how much each head prefers a key at each distance.";
+    RopeFreqs => "Each pair of features rotates at its own speed: fast pairs tell neighbours apart, slow pairs tell distant positions apart.";
     KShared | VShared =>
-        "The last layers of some models look into the keys and values of an earlier one, and so need neither weights nor a cache of their own.";
-    VRot => "RoFormer can turn the values too: what a query gets of them then bears their positions.";
-    KPast | VPast => "Keys and values of earlier tokens do not change, so they are kept and not computed again.";
-    CausalMask => "A model that predicts the next token may not see it: each query sees itself and what came before.";
-    WindowMask => "Each query sees its neighbours alone, so that the cost grows with the window, not with the length.";
-    ChunkMask => "Each query sees its own chunk alone, so that the cost grows with the chunk, not with the length.";
-    KeyMask | LengthMask => "Sequences of a batch differ in length, and the short ones are padded. Padding means nothing and must get no weight.";
-    DocumentMask => "Several documents share one row to waste no room, and must not see each other.";
+        "The last layers of some models use the keys and values of an earlier layer, so they need no weights and no cache of their own.";
+    VRot => "RoFormer can rotate the values too, so what a query gets from them depends on their positions.";
+    KPast | VPast => "The keys and values of earlier tokens do not change, so they are kept instead of being computed again.";
+    CausalMask => "A model that predicts the next token must not see that token: each query sees only itself and the tokens before it.";
+    WindowMask => "Each query sees only its neighbours, so the cost of a token grows with the window, not with the length.";
+    ChunkMask => "Each query sees only its own chunk, so the cost of a token grows with the chunk, not with the length.";
+    KeyMask | LengthMask => "The sequences of a batch differ in length, so the short ones are padded. Padding has no meaning and must get no weight.";
+    DocumentMask => "Several documents are packed into one row to save space, and they must not see each other.";
     FileMask | Mask =>
-        "It says which keys a query may not see. True blocks; the attention_mask of models' code often means the opposite, 1 for what may be seen. It is broadcast to all heads and, where it can be, to all items.";
-    AlibiSlopes => "Each head has its own slope, so that some look near and some far.";
-    Alibi => "Attention knows no order by itself. Here far keys lose by their distance, which also holds for lengths never trained on.";
-    RelativeBias => "Attention knows no order by itself. Here each distance adds a learned number to the score.";
-    GivenBias | FileBias | AttnBias => "What is added to a score favours or disfavours the key before softmax; −∞ blocks it.";
-    DropoutKeep => "In training some weights are dropped at random, so that the model does not lean on single tokens.";
+        "It says which keys a query may not see. True means blocked; in the code of many models, attention_mask means the opposite: 1 for a visible key. The mask is broadcast to all heads and, if it has one row for all of them, to all items.";
+    AlibiSlopes => "Each head has its own slope, so some heads look near and some look far.";
+    Alibi => "Attention itself ignores the order of the tokens. Here a key's score is lowered by its distance, which also works for lengths that were not in the training data.";
+    RelativeBias => "Attention itself ignores the order of the tokens. Here each distance adds a learned number to the score.";
+    GivenBias | FileBias | AttnBias => "The number that is added to a score raises or lowers the key's weight; −∞ blocks the key.";
+    DropoutKeep => "In training, some weights are dropped at random, so the model does not rely on single tokens.";
     DropoutScale | WeightsDropped =>
-        "Each weight is dropped with probability p. Those that stay are divided by 1 − p, so that a row still sums to 1 on average, and nothing need change when dropout is off. GPT-2 and BERT were trained with it, Llama without.";
-    Q => "A query is what a token looks for. It is compared with the keys of all tokens.";
-    K => "A key is what a token is found by. It is compared with the queries of all tokens.";
-    V => "A value is what a token hands on to the queries that find it.";
+        "Each weight is dropped with probability p. The others are divided by 1 − p, so a row still sums to 1 on average and nothing has to change when dropout is off. GPT-2 and BERT were trained with dropout here, Llama without.";
+    Q => "A query says what a token looks for. It is compared with the keys of all tokens.";
+    K => "A key says what a token can be found by. It is compared with the queries of all tokens.";
+    V => "A value is the information that a token passes on to the queries that find it.";
     QHeads =>
-        "One head can look for one thing at a time. Several heads, each with its own share of the features, look for several (grammar, meaning, words far away), at about the cost of one. In papers head i has a matrix W_i of its own: it is a block of d_k rows of w_q, rows i · d_k to (i + 1) · d_k − 1, so that one product with w_q makes the queries of all heads.";
-    KHeads | VHeads => "Every head has its own share of the features, as with the queries: head h has features h · d_k to (h + 1) · d_k − 1.";
+        "One head can look for one thing at a time. Several heads, each with its own share of the features, look for several things (grammar, meaning, distant words), at about the cost of one head. In papers, head i has its own matrix W_i. Here it is a block of d_k rows of w_q, rows i · d_k to (i + 1) · d_k − 1, so one product with w_q computes the queries of all heads.";
+    KHeads | VHeads => "Every head has its own share of the features, like the queries: head h has features h · d_k to (h + 1) · d_k − 1.";
     QNorm | KNorm | QRotNorm | KRotNorm =>
-        "Long queries and keys make huge scores, and softmax then sees one key alone. With the norm their length no longer counts.";
-    CQNorm | CKvNorm => "With the norm the latent has one size whatever the token, and what is made of it stays in bounds.";
-    VNorm => "With the norm no token counts for more because its value is long.";
-    QClipped | KClipped | VClipped => "Single huge numbers upset training. Clipping keeps them within a limit.";
+        "Long queries and keys give very large scores, and softmax then puts all the weight on one key. With the norm, their length no longer matters.";
+    CQNorm | CKvNorm => "With the norm, the latent has the same size for every token, so the numbers that are computed from it stay within bounds.";
+    VNorm => "With the norm, no token counts for more just because its value is long.";
+    QClipped | KClipped | VClipped => "A few very large numbers make training unstable. Clipping keeps them within a limit.";
     VScaled => "The model was trained with values of this size.";
     QRot | KRot =>
-        "Attention knows no order by itself. Queries and keys are turned by an angle that grows with their position, and as both turn, their dot product sees the distance alone.";
-    QScaled => "The more keys there are, the more evenly softmax spreads. A factor that grows with the position sharpens it again.";
-    KCached | VCached => "The new tokens also look at the earlier ones, whose keys and values the cache has.";
-    KRepeated | VRepeated => "Several query heads share the keys and values of one head, so that the cache is smaller. Here each gets its copy.";
-    ScoresRaw => "The dot product is large where query and key point the same way: it says how well the key fits what the query looks for.";
+        "Attention itself ignores the order of the tokens. Queries and keys are rotated by an angle that grows with their position. As both are rotated, their dot product depends only on the distance.";
+    QScaled => "The more keys there are, the more evenly softmax spreads the weight. A factor that grows with the position sharpens it again.";
+    KCached | VCached => "The new tokens also look at the earlier ones, whose keys and values are in the cache.";
+    KRepeated | VRepeated => "Several query heads share the keys and values of one head, so the cache is smaller. Here each query head gets its copy.";
+    ScoresRaw => "The dot product is large where the query and the key point in the same direction. It says how well the key matches what the query looks for.";
     Scores =>
-        "The dot product of d_k independent numbers of variance 1 has variance d_k, where d_k is the width of one head, not of the model. Divided by √d_k it has variance 1 again; without that softmax would see one key alone, and learn hardly anything, as its gradients would vanish.";
-    ScoresCapped => "No score grows beyond the cap, so that no key takes all the weight for good.";
-    ScoresBiased => "What is added before softmax favours or disfavours keys: by their distance, or by a mask of 0 and −∞.";
+        "The dot product of two vectors of d_k independent numbers of variance 1 has variance d_k, where d_k is the width of one head, not of the model. Divided by √d_k it has variance 1 again. Without that, softmax would put nearly all the weight on one key, its gradients would vanish, and the layer would hardly learn.";
+    ScoresCapped => "No score grows beyond the cap, so no key can take all the weight permanently.";
+    ScoresBiased => "What is added before softmax raises or lowers the weight of keys: by their distance, or by a mask of 0 and −∞.";
     MaskedScores =>
-        "A blocked key must get weight 0, so its score becomes so low that its exponential is 0. −1e9 does as −∞ would, but where every key of a row is blocked −∞ makes NaN, and −1e9 makes equal weights.";
+        "A blocked key must get weight 0, so its score is set so low that its exponential is 0. −1e9 works as −∞ does, with one difference: if every key of a row is blocked, −∞ gives NaN, and −1e9 gives equal weights.";
     Weights =>
-        "Softmax makes shares of the scores: none is negative, and each row sums to 1. Differences count, not sizes, so the largest score of the row is subtracted first, and no exponential overflows.";
-    Lse => "Kernels keep it in place of the weights: from it and the scores they come again in the backward pass.";
-    WeightsMean => "One picture in place of one a head; it hides that the heads look at different things.";
+        "Softmax turns the scores into shares: none is negative, and each row sums to 1. The result depends only on the differences between the scores of a row, so the largest one is subtracted first, and no exponential overflows.";
+    Lse => "Kernels keep it instead of the weights: in the backward pass, the weights are computed again from it and the scores.";
+    WeightsMean => "One table instead of one per head. It hides that the heads look at different things.";
     HeadOutputs =>
-        "Each token gets a mean of the values, by its weights: much of the tokens that fit, little of the others. With this the formula of attention is complete: softmax(QKᵀ / √d_k) · V, where each head has its own Q, K and V.";
+        "Each token gets the mean of the values, weighted by its attention weights: much from the tokens that match, little from the others. This completes the formula of attention: softmax(QKᵀ / √d_k) · V, where each head has its own Q, K and V.";
     Concat =>
-        "The heads' outputs stand side by side again, so that a token is one vector of all features. The heads divided the features among them, so the vector is as wide as before the split. In PyTorch a transpose moves no numbers in memory, so view needs contiguous() before it; reshape does both.";
-    ConcatNorm => "The heads differ in size. The norm brings them to one before they are mixed.";
-    Gate => "From the token itself it is told which features of the output should pass.";
-    ConcatGated => "What the gate closes does not pass, so that a head can also add nothing.";
+        "The outputs of the heads are put side by side again, so a token is one vector of all features. The heads divided the features among them, so the vector is as wide as before the split. In PyTorch, a transpose moves no numbers in memory, so view needs contiguous() before it; reshape does both.";
+    ConcatNorm => "The outputs of the heads differ in size. The norm brings them to the same size before they are mixed.";
+    Gate => "The token itself decides which features of the output pass.";
+    ConcatGated => "What the gate closes does not pass, so a head can also contribute nothing.";
     Output =>
-        "So far each head has its own features. The projection mixes what they found. Its width is that of each token from here on, usually the model's; a narrower one would be a bottleneck. The block around attention then adds x to this output. That residual connection keeps what the token was before, and lets gradients pass unchanged; it needs an output as wide as x. It is not part of attention, so it is no step here.";
+        "So far each head has its own features. The projection mixes what they found. Its width is the width of each token from here on, usually that of the model; a narrower one would be a bottleneck. The block around attention then adds x to this output. That residual connection keeps what the token was before, and lets gradients pass unchanged; it needs an output as wide as x. It is not part of attention, so it is not a step here.";
     Delta =>
-        "The weights of a row sum to 1, so that none can grow alone. Delta is what all of them would gain together, which softmax takes back. Kernels get it as the sum of output · d_output, the same number.";
-    Within => "A step of a gradient that has no name of its own.";
+        "The weights of a row sum to 1, so no weight can grow on its own. Delta is the weighted mean of their gradients, which softmax subtracts from each. Kernels compute it as the sum of output · d_output, which is the same number.";
+    Within => "An intermediate step of a gradient, without a name of its own.";
 }
 
 /// Why there is the gradient of a step.
 fn of_gradient(step: Name) -> &'static str {
     match (step, step.role()) {
         (Name::Output, _) => {
-            "How the loss changes with each number of the output. The loss gives it, and all other gradients follow from it."
+            "How the loss changes with each number of the output. It comes from the loss, and all other gradients are computed from it."
         }
         (Name::Weights, _) => {
-            "How the loss changes with each weight: the more a value points along the gradient of the head's output, the more."
+            "How the loss changes with each weight: more, the more the value points along the gradient of the head's output."
         }
         (Name::Scores | Name::MaskedScores | Name::ScoresBiased | Name::ScoresCapped, _) => {
-            "How the loss changes with each score: what softmax leaves of the weights' gradients. Those of a row sum to 0, and blocked keys have none."
+            "How the loss changes with each score: the gradients of the weights, passed back through softmax. Those of a row sum to 0, and those of blocked keys are 0."
         }
         (Name::KRepeated | Name::VRepeated, _) => {
-            "Every query head gives its own gradient to the key head that it shares. They are added up."
+            "Every query head sends its own gradient to the key head that it shares, where they are added up."
         }
         (_, Role::Parameter) => {
-            "What training takes off the parameter, times the learning rate: the sum over all tokens of all items, as they share it."
+            "Times the learning rate, this is what a step of training subtracts from the parameter. It is a sum over all tokens of all items, as they share the parameter."
         }
         (_, Role::Input) => {
-            "What the layer before gets: how the loss changes with each number of its output."
+            "What is passed back to the layer before: how the loss changes with each number of its output."
         }
         (_, Role::Cache | Role::Random | Role::Setting | Role::Computed) => {
-            "How the loss changes with each number of the step: what the steps that read it give back, added up."
+            "How the loss changes with each number of the step: the sum of what comes back from the steps that read it."
         }
     }
 }

@@ -53,19 +53,18 @@ impl Sources {
                 let fix = match name {
                     Name::X => {
                         tr!(
-                            "record it too, or give it by `x`; or record q, k and v, to start there; or pass `seed=N`, to \
-                         draw it"
+                            "record it too, or give it by `x`; or record q, k and v to start from them; or pass `seed=N` to draw it"
                         )
                     }
                     _ => {
-                        tr!("record it too, or give it by `weights`; or pass `seed=N`, to draw it")
+                        tr!("record it too, or give it by `weights`; or pass `seed=N` to draw it")
                     }
                 };
                 let unknown = unknown(record);
                 let what = if unknown.is_empty() {
                     tr!("is neither recorded nor given").to_owned()
                 } else {
-                    tr!("is neither recorded nor given; no step is called {unknown}", unknown)
+                    tr!("is neither recorded nor given; no step has the name {unknown}", unknown)
                 };
                 Err(Error::tensor(name, what, fix))
             }

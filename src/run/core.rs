@@ -45,9 +45,12 @@ impl Sources {
             if width.is_multiple_of(head_dim) {
                 return Ok((width / head_dim, head_dim));
             }
-            let what =
-                tr!("has {width} features, which are no heads of {head_dim}", width, head_dim);
-            Err(Error::tensor(keys.0, what, "set heads, so that head_dim is right"))
+            let what = tr!(
+                "has {width} features, which do not divide into heads of {head_dim}",
+                width,
+                head_dim
+            );
+            Err(Error::tensor(keys.0, what, "set heads so that head_dim fits"))
         })?;
         let [_, kv_heads, own_keys, _] = of_k;
         // Values have as many heads as keys, or one for each pair of them, and perhaps other features.
@@ -104,7 +107,7 @@ impl Sources {
                 "set `head_dim`, or `d_model` and `heads`: scores are divided by the root of what a head has; or pass \
                  `scale=1` for scores that are scaled already"
             );
-            return Err(Error::config("scores do not tell what they are divided by", fix));
+            return Err(Error::config("scores alone do not say what they are divided by", fix));
         }
         Ok(Settings {
             start: Some(Start::Scores),
@@ -161,13 +164,14 @@ fn refuse_misfits(
     };
     let (other, beside) = if step == keys.0 { queries } else { keys };
     let what = tr!(
-        "is {dims} where {other} is {dims_2}, and needs {needed}",
+        "is {dims}, but {other} is {dims_2}; it needs {needed}",
         dims = format!("{:?}", tensor.dims()),
         other,
         dims_2 = format!("{:?}", beside.dims()),
         needed
     );
-    let fix = tr!("give q, k and v of one attention; `qkv_format` says how their axes stand");
+    let fix =
+        tr!("give q, k and v of the same attention; `qkv_format` gives the order of their axes");
     Err(Error::tensor(step, what, fix))
 }
 
@@ -185,7 +189,7 @@ fn not_empty(step: Name, tensor: &Tensor) -> Result<()> {
     if tensor.elem_count() > 0 {
         return Ok(());
     }
-    let what = tr!("is {dims}, without a number in it", dims = format!("{:?}", tensor.dims()));
+    let what = tr!("is {dims}, which is empty", dims = format!("{:?}", tensor.dims()));
     Err(Error::tensor(step, what, "give at least one token, head and feature"))
 }
 
@@ -200,6 +204,6 @@ fn shared(step: Name, width: usize, settings: &Settings) -> Result<(usize, usize
     if heads.checked_mul(head_dim) == Some(width) {
         return Ok((heads, head_dim));
     }
-    let what = tr!("has {width} features, which {heads} heads do not share", width, heads);
+    let what = tr!("has {width} features, which {heads} heads cannot share evenly", width, heads);
     Err(Error::tensor(step, what, "set heads, or head_dim, to a divisor"))
 }

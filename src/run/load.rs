@@ -99,7 +99,7 @@ impl Sources {
     /// Takes the scores that the settings state.
     fn read_scores(&mut self, settings: &Settings) -> Result<()> {
         let Some(scores) = &settings.scores else { return Ok(()) };
-        let fix = tr!("give a row, 112,96, or nested lists of one shape, [[1,2],[3,4]]");
+        let fix = tr!("give one row, such as 112,96, or nested lists, such as [[1,2],[3,4]]");
         let wrong = |what| Error::config(tr!("scores: {what}", what), fix);
         let (numbers, shape) = scores.numbers().map_err(wrong)?;
         self.keep(Name::ScoresRaw, Tensor::from_vec(numbers, &shape, &Device::Cpu)?);

@@ -19,7 +19,7 @@ pub fn of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
     if name == Name::FileBias {
         if meaning == AttnMaskTrue::Block {
             let what =
-                tr!("holds floats, which are added to the scores, and attn_mask_true is block");
+                tr!("holds floats, which are added to the scores, but attn_mask_true is block");
             let fix = tr!("leave attn_mask_true out, or give a mask of 0 and 1");
             return Err(Error::tensor("attn_mask", what, fix));
         }
@@ -53,7 +53,7 @@ fn by_heads(config: &Config, mask: &Tensor) -> Result<Tensor> {
 /// If they do not broadcast to (batch, head, query, key), or are no floats.
 pub fn biases_of_file(config: &Config, biases: &Tensor) -> Result<Tensor> {
     if !biases.dtype().is_float() {
-        let what = tr!("holds no floats, and is added to the scores");
+        let what = tr!("holds no floats, but it is added to the scores");
         return Err(Error::tensor("attn_bias", what, "give a mask of 0 and 1 by `attn_mask=FILE`"));
     }
     check_shape(config, "attn_bias", biases, config.sizes.seq_len)?;
@@ -83,7 +83,7 @@ pub fn zeros_and_ones(name: &str, tensor: &Tensor) -> Result<Tensor> {
     let is_other = |value: f64| value != 0.0 && value != 1.0;
     if let Some((at, value)) = first_number(tensor, is_other)? {
         let what = tr!(
-            "holds {value} at {dims}, neither 0 nor 1",
+            "holds {value} at {dims}, which is neither 0 nor 1",
             value,
             dims = format!("{:?}", unravel(at, tensor.dims()))
         );
@@ -112,7 +112,7 @@ pub fn check_shape(config: &Config, name: &str, mask: &Tensor, queries: usize) -
         keys
     );
     let fix = tr!(
-        "give the last of these axes, each whole or 1, as [{queries}, {keys}] or [{batch}, 1, 1, {keys}]",
+        "give the last of these axes, each in full or as 1: for example [{queries}, {keys}] or [{batch}, 1, 1, {keys}]",
         queries,
         keys,
         batch
@@ -131,11 +131,11 @@ pub fn key_mask_rows(place: &str) -> Result<Vec<String>> {
     let shape = format!("{:?}", mask.dims());
     let fix = "give a row of 0 and 1 for every batch item";
     if rows == 0 {
-        return Err(Error::tensor("key_mask", tr!("is {shape}, which has no row", shape), fix));
+        return Err(Error::tensor("key_mask", tr!("is {shape}, which has no rows", shape), fix));
     }
     // A file of no byte can say that it has any number of such rows.
     if mask.elem_count() == 0 {
-        return Err(Error::tensor("key_mask", tr!("is {shape}, which has no key", shape), fix));
+        return Err(Error::tensor("key_mask", tr!("is {shape}, which has no keys", shape), fix));
     }
     let rows = zeros_and_ones("key_mask", &mask)?.to_vec2::<u8>()?;
     let text = |row: Vec<u8>| row.into_iter().map(|bit| if bit == 1 { '1' } else { '0' }).collect();
@@ -164,13 +164,13 @@ pub fn positions_in(tensor: &Tensor) -> Result<Positions> {
         _ => dims(tensor, "positions", axes)?,
     };
     if tensor.elem_count() == 0 {
-        let what = tr!("is {shape}, which has no token", shape = format!("{:?}", tensor.dims()));
+        let what = tr!("is {shape}, which has no tokens", shape = format!("{:?}", tensor.dims()));
         return Err(Error::tensor("positions", what, "give whole numbers from 0 up"));
     }
     let numbers = tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
     let position = |number: &f64| {
         whole(*number).ok_or_else(|| {
-            let what = tr!("holds {number}, which is no position", number);
+            let what = tr!("holds {number}, which is not a position", number);
             Error::tensor("positions", what, "give whole numbers from 0 up")
         })
     };
@@ -188,7 +188,7 @@ pub fn dims<const N: usize>(
 ) -> Result<[usize; N]> {
     <[usize; N]>::try_from(tensor.dims()).map_err(|_| {
         let what = tr!(
-            "is {dims}, {rank} axes where {axes} is needed",
+            "is {dims}, which has {rank} axes; {axes} is needed",
             dims = format!("{:?}", tensor.dims()),
             rank = tensor.rank(),
             axes

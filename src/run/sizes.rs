@@ -29,8 +29,8 @@ impl Sources {
         self.refuse_other_sizes(settings, &sizes)?;
         self.refuse_missing_latents(settings)?;
         if settings.bias == Some(true) && sizes.bias == Some(false) {
-            let fix = tr!("pass `bias=false`, or give all four biases; zeros will do");
-            return Err(Error::tensor("weights", "have no biases, and bias is set", fix));
+            let fix = tr!("pass `bias=false`, or give all four biases (they may be zeros)");
+            return Err(Error::tensor("weights", "have no biases, but bias is set", fix));
         }
         // A model that says how positions are biased leaves the number of buckets to the table.
         let relative_buckets = settings.relative_buckets.or(sizes.relative_buckets);
@@ -102,14 +102,14 @@ impl Sources {
         };
         let dims = self.tensor(tensor).map(|tensor| tensor.dims().to_vec());
         let what = tr!(
-            "is {dims}, which makes {name} {found}, and the settings say {stated}",
+            "is {dims}, so {name} is {found}, but the settings say {stated}",
             dims = format!("{:?}", dims.unwrap_or_default()),
             name,
             found,
             stated
         );
         let fix =
-            tr!("set `{name}` to {found} or nowhere, or give a tensor of that size", name, found);
+            tr!("set `{name}` to {found}, or do not set it, or give a tensor of the stated size", name, found);
         Err(Error::tensor(tensor.as_str(), what, fix))
     }
 
@@ -124,7 +124,7 @@ impl Sources {
             stated.is_some() && self.has(Name::WK) && !self.has(*weight)
         };
         if let Some((name, _, weight)) = latents.into_iter().find(is_missing) {
-            let what = tr!("is not among the weights, and {name} is set", name);
+            let what = tr!("is not among the weights, but {name} is set", name);
             let fix = tr!("give it too, or leave {name} out", name);
             return Err(Error::tensor(weight, what, fix));
         }
@@ -144,7 +144,7 @@ impl Sources {
         for name in [Name::WQNorm, Name::BQNorm, Name::WKNorm, Name::BKNorm] {
             if let Some(weight) = self.tensor(name).filter(|weight| weight.rank() == 3 - axes) {
                 let what = tr!(
-                    "is {dims}, and qk_norm_over is {over}",
+                    "is {dims}, but qk_norm_over is {over}",
                     dims = format!("{:?}", weight.dims()),
                     over
                 );
@@ -209,7 +209,7 @@ impl Sources {
             let [batch, tokens, width] = dims(memory, Name::MemoryV, axes)?;
             as_many_items(Name::MemoryV, batch, sizes.batch)?;
             if let Some(keys) = sizes.kv_len.or(settings.kv_len).filter(|keys| *keys != tokens) {
-                let what = tr!("has {tokens} tokens, and the keys' input has {keys}", tokens, keys);
+                let what = tr!("has {tokens} tokens, but the keys' input has {keys}", tokens, keys);
                 return Err(Error::tensor(Name::MemoryV, what, "give a value for every key"));
             }
             sizes.kv_len = Some(tokens);
@@ -239,7 +239,7 @@ impl Sources {
         let Some(w_q) = self.tensor(Name::WQ) else { return Ok(sizes) };
         let [width, inputs] = dims(w_q, Name::WQ, "(heads · head_dim, d_in)")?;
         if width == 0 || inputs == 0 {
-            let what = tr!("is {dims}, without a number in it", dims = format!("{:?}", w_q.dims()));
+            let what = tr!("is {dims}, which is empty", dims = format!("{:?}", w_q.dims()));
             return Err(Error::tensor(Name::WQ, what, "give weights (heads · head_dim, d_in)"));
         }
         let mut latent = self.latent_sizes()?;
@@ -266,7 +266,8 @@ impl Sources {
             if sizes.d_model == Some(width) && known.head_dim.is_none() {
                 return Ok(sizes);
             }
-            let what = tr!("has {width} rows, which {heads} heads do not share", width, heads);
+            let what =
+                tr!("has {width} rows, which {heads} heads cannot share evenly", width, heads);
             return Err(Error::tensor(Name::WQ, what, "set heads, or head_dim, to a divisor"));
         }
         sizes.heads = known.heads.or(Some(heads));
@@ -276,9 +277,12 @@ impl Sources {
             // What all heads share is projected apart.
             let own = head_dim.saturating_sub(shared).max(1);
             if !rows.is_multiple_of(own) {
-                let what = tr!("has {rows} rows, which are no heads of {own} features", rows, own);
-                let fix =
-                    tr!("set heads, so that head_dim is right: w_q has heads · head_dim rows");
+                let what = tr!(
+                    "has {rows} rows, which do not divide into heads of {own} features",
+                    rows,
+                    own
+                );
+                let fix = tr!("set heads so that head_dim fits: w_q has heads · head_dim rows");
                 return Err(Error::tensor(Name::WK, what, fix));
             }
             sizes.kv_heads = Some(rows / own);
@@ -298,7 +302,7 @@ impl Sources {
         if let Some(size) = rows.checked_div(heads).filter(|size| size * heads == rows) {
             return Ok(Some(size));
         }
-        let what = tr!("has {rows} rows, which {heads} key heads do not share", rows, heads);
+        let what = tr!("has {rows} rows, which {heads} key heads cannot share evenly", rows, heads);
         Err(Error::tensor(Name::WV, what, "give a value head for every key head"))
     }
 
@@ -339,7 +343,7 @@ fn bring(step: Name, sizes: &mut Settings) -> Result<()> {
         && let Some(setting) = Setting::named(key)
     {
         let set = setting.set(sizes, value.unwrap_or("true"));
-        set.map_err(|what| Error::tensor(step, what, "set it otherwise"))?;
+        set.map_err(|what| Error::tensor(step, what, "set it to another value"))?;
     }
     Ok(())
 }
@@ -348,8 +352,8 @@ fn bring(step: Name, sizes: &mut Settings) -> Result<()> {
 fn as_many_items(name: Name, batch: usize, of_x: Option<usize>) -> Result<()> {
     match of_x {
         Some(of_x) if of_x != batch => {
-            let what = tr!("has {batch} batch items, and x has {of_x}", batch, of_x);
-            Err(Error::tensor(name, what, "give as many of both"))
+            let what = tr!("has {batch} batch items, but x has {of_x}", batch, of_x);
+            Err(Error::tensor(name, what, "give the same number for both"))
         }
         _ => Ok(()),
     }

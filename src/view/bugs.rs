@@ -18,7 +18,7 @@ pub fn bug_list() -> Vec<Block> {
     };
     let mut blocks: Vec<Block> = all.iter().map(line).collect();
     blocks.push(Block::Gap);
-    blocks.push(Block::text(tr!("mistakes that have no name are reported by kind:")));
+    blocks.push(Block::text(tr!("mistakes without a name are reported by kind:")));
     let kind = |kind: &Kind| {
         let name = kind.name();
         beside(&format!("{name:width$}  "), lang::text(kind.example()))

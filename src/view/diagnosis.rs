@@ -40,7 +40,7 @@ pub fn diagnosis_lines(diagnosis: &Diagnosis) -> Vec<String> {
     }
     if diagnosis.left_out && !diagnosis.unexplained.is_empty() {
         lines.push(
-            tr!("rare mistakes that a few rows do not show were not tried: the run is large")
+            tr!("the run is large, so rare mistakes that do not show in a few rows were not tried")
                 .to_owned(),
         );
     }
@@ -106,17 +106,17 @@ pub fn start_of_non_finite(found: &NonFinite, labels: Option<&Labels>) -> String
         None => String::new(),
     };
     let cause = match found.cause {
-        Cause::Given => tr!("it is given so").to_owned(),
+        Cause::Given => tr!("the input already has it").to_owned(),
         Cause::FullyMasked => tr!("every key of that query is masked").to_owned(),
         Cause::Overflow(dtype) => {
             tr!("overflow, a number beyond the largest {dtype}", dtype = dtype_name(dtype))
         }
         Cause::FromInfinity => tr!("∞ − ∞ or 0 · ∞").to_owned(),
         Cause::Inherited => {
-            tr!("it is in what the step reads, and the step should end it").to_owned()
+            tr!("the numbers that the step reads have it, and the step should remove it").to_owned()
         }
         Cause::Unknown => {
-            tr!("why is not known: what was recorded gives a finite number").to_owned()
+            tr!("the cause is not known: the recorded numbers give a finite result").to_owned()
         }
     };
     tr!(

@@ -52,7 +52,7 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     }
     if verdict == Verdict::Unchecked {
         let note = tr!(
-            "the forward pass is the same, and the gradients were not checked: `ignore_gradients` says that they do not matter"
+            "the forward pass is the same, but the gradients were not checked; `ignore_gradients` says that they do not matter"
         );
         blocks.push(Block::text(note));
     }

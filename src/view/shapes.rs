@@ -182,7 +182,7 @@ fn costs(rows: &[Row]) -> Table {
     let mut all: Vec<Vec<Text>> = rows.iter().map(of_row).collect();
     let total =
         [sum(rows, |row| row.parameters), sum(rows, |row| row.flops), sum(rows, |row| row.bytes)];
-    all.push(cells(tr!("in all"), total));
+    all.push(cells(tr!("total"), total));
     table(&[tr!("name"), tr!("parameters"), "FLOPs", tr!("bytes")], all, 0)
 }
 

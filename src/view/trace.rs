@@ -287,7 +287,7 @@ impl Page<'_> {
         if let Some(first) = hidden.first() {
             let all = lang::list(&hidden);
             notes.push(tr!(
-                "Not shown: {all}. Any step is shown by --steps {first},output",
+                "Not shown: {all}. To see a step, name it: --steps {first},output",
                 all,
                 first
             ));

@@ -150,7 +150,7 @@ fn blocked_cells_show_what_is_recorded() {
     assert_eq!(
         told[3],
         json!([
-            "≠: what is recorded is not that share",
+            "≠: the recorded number is not that share",
             "the recorded number, 0.000, does not follow: those that it is made of give 0.124"
         ])
     );

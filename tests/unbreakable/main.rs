@@ -291,7 +291,7 @@ fn a_disk_that_is_full_keeps_the_old_file_and_says_so() {
         let args = ["-t", "60", "-d", "32", "-H", "4", "--full", "-q", "-o", file];
         let (what, fix) = refused(&limited(at, "-f 8", &args));
         assert!(what.ends_with("cannot be written: file too large"), "{what}");
-        assert_eq!(fix, "allow larger files, as ulimit -f unlimited does, or write less");
+        assert_eq!(fix, "allow larger files, for example by ulimit -f unlimited, or write less");
         assert_eq!(names(at), [file]);
         assert_eq!(fs::read_to_string(at.join(file)).expect("there"), "kept");
     }
@@ -569,5 +569,5 @@ fn a_system_without_open_files_says_how_to_get_more() {
     fs::write(at.join("model.index.json"), index).expect("written");
     let (what, fix) = refused(&limited(at, "-n 10", &["check", "model.index.json"]));
     assert!(what.ends_with(".safetensors: too many open files"), "{what}");
-    assert_eq!(fix, "allow more open files, as ulimit -n 1024 does");
+    assert_eq!(fix, "allow more open files, for example by ulimit -n 1024");
 }

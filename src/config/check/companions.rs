@@ -7,7 +7,7 @@ use base::error::{Result, quoted, refuse};
 /// Refuses settings that say something of another one that is absent.
 pub fn companions(s: &Settings) -> Result<()> {
     if s.attn_mask.is_none() && s.attn_mask_true == Some(AttnMaskTrue::Block) {
-        let what = tr!("attn_mask_true is block, and there is no attn_mask");
+        let what = tr!("attn_mask_true is block, but there is no attn_mask");
         return refuse(what, "give attn_mask, or leave attn_mask_true out");
     }
     for setting in Setting::ALL.iter().filter(|setting| setting.is_set(s)) {
@@ -18,13 +18,15 @@ pub fn companions(s: &Settings) -> Result<()> {
         {
             let name = setting.key;
             let what =
-                tr!("{name} is set, and {needed}, which it belongs to, is not", name, needed);
+                tr!("{name} only has a meaning with {needed}, which is not set", name, needed);
             return refuse(what, tr!("give {needed}, or leave {name} out", needed, name));
         }
     }
     starts(s)?;
     if s.rope_scaling.is_some() && s.rope_freqs.is_some() {
-        let what = tr!("rope_scaling changes frequencies, and rope_freqs gives them as they are");
+        let what = tr!(
+            "rope_scaling changes the frequencies, but rope_freqs already gives the final ones"
+        );
         return refuse(what, "leave one of the two out");
     }
     if let Some(path) = &s.model_config {
@@ -58,29 +60,40 @@ fn starts(s: &Settings) -> Result<()> {
     let is_set = |key: &&str| Setting::named(key).is_some_and(|setting| setting.is_set(s));
     if s.q.is_some() {
         if let Some(missing) = ["k", "v"].iter().find(|key| !is_set(key)) {
-            let what = tr!("q is given, and {missing} is not", missing);
+            let what = tr!("q is given, but {missing} is not", missing);
             return refuse(what, tr!("give `{missing}=FILE` too", missing));
         }
         if let Some(other) = ["x", "memory", "memory_v"].iter().find(|key| is_set(key)) {
-            let what = tr!("{other} is given, and so is q, at which the run starts", other);
+            let what = tr!(
+                "{other} is given, but the run starts at the given q and does not use it",
+                other
+            );
             return refuse(what, tr!("leave out {other}, or q, k and v", other));
         }
         if s.start == Some(Start::Inputs) {
-            return refuse("q is given, and start is inputs", "leave one of the two out");
+            return refuse("q is given, but start is inputs", "leave one of the two out");
         }
     }
     if s.scores.is_some() {
         if let Some(other) = BEFORE_SCORES.iter().find(|key| is_set(key)) {
-            let what = tr!("{other} is given, and so are scores, at which the run starts", other);
+            let what = tr!(
+                "{other} is given, but the run starts at the given scores and does not use it",
+                other
+            );
             return refuse(what, tr!("leave out {other}, or scores", other));
         }
         if let Some(other) = BESIDE_SCORES.iter().find(|key| is_set(key)) {
-            let what =
-                tr!("{other} is of queries, keys or values, and the scores are given", other);
+            let what = tr!(
+                "{other} changes queries, keys or values, but the run starts at the given scores",
+                other
+            );
             return refuse(what, tr!("leave out {other}, or scores", other));
         }
         if s.start.is_some_and(|start| start != Start::Scores) {
-            return refuse("scores are given, and the run starts elsewhere", "leave out start");
+            return refuse(
+                "scores are given, but start says that the run starts elsewhere",
+                "leave out start",
+            );
         }
     }
     Ok(())

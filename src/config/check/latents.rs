@@ -15,14 +15,15 @@ pub(super) fn check(c: &Config) -> Result<()> {
     let head_dim = c.sizes.head_dim;
     if shared >= head_dim {
         let what = tr!(
-            "qk_rope_head_dim {shared} leaves a head of {head_dim} features none of its own",
+            "qk_rope_head_dim {shared} leaves no features of its own to a head of {head_dim}",
             shared,
             head_dim
         );
-        return refuse(what, "head_dim is of both: give it more than qk_rope_head_dim");
+        return refuse(what, "head_dim counts both parts: make it larger than qk_rope_head_dim");
     }
     if shared > 0 && c.norm.is_some() && !c.plain.qk_norm_after_rope {
-        let what = tr!("qk_norm is of whole keys, and qk_rope_head_dim is of keys in two parts");
+        let what =
+            tr!("qk_norm normalises whole keys, but qk_rope_head_dim splits the keys in two parts");
         return refuse(what, "leave qk_norm out, or pass `qk_norm_after_rope`");
     }
     absorbed(c)
@@ -64,20 +65,20 @@ pub(super) fn beside(c: &Config) -> Result<()> {
     ];
     if let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
         let what = tr!(
-            "{name} is of projections of keys and values, and kv_lora_rank gives them a latent",
+            "{name} belongs to projections of keys and values, but kv_lora_rank computes these from a latent",
             name
         );
         return refuse(what, tr!("leave {name} or kv_lora_rank out", name));
     }
     if c.plain.k_eq_v && (c.sizes.v_head_dim != c.sizes.head_dim || c.sizes.d_memory_v.is_some()) {
         let what = tr!(
-            "k_eq_v takes the keys as values, and v_head_dim or d_memory_v says that these are others"
+            "k_eq_v uses the keys as values, but v_head_dim or d_memory_v says that the values differ"
         );
         return refuse(what, "leave one of the two out");
     }
     if c.plain.shared_kv.is_some() && c.sizes.is_cross {
         let what = tr!(
-            "shared_kv holds keys and values of the same sequence, and cross attention has a second one"
+            "shared_kv holds keys and values of the same sequence, but cross attention has a second one"
         );
         return refuse(what, "leave shared_kv out, or kv_len and memory");
     }

@@ -11,7 +11,7 @@ use base::error::{Error, Result, quoted, refuse};
 /// Masks show keys, and are of as many as there are.
 pub(super) fn check(c: &Config) -> Result<()> {
     if c.plain.causal_align.is_some() && c.masks.between != Mask::Causal {
-        let what = tr!("causal_align is of the causal mask, and mask is none");
+        let what = tr!("causal_align belongs to the causal mask, but mask is none");
         return refuse(what, "pass `mask=causal`, or leave causal_align out");
     }
     scores(c)?;
@@ -25,7 +25,7 @@ fn scores(c: &Config) -> Result<()> {
     match c.plain.chunk {
         Some(0) => return refuse("chunk 0 shows no key", "give chunk at least 1"),
         Some(_) if c.sizes.is_cross => {
-            let what = tr!("chunk is of one sequence, and cross attention has two");
+            let what = tr!("chunk works within one sequence, but cross attention has two");
             return refuse(what, "leave chunk out, or kv_len and memory");
         }
         Some(_) | None => {}
@@ -33,12 +33,13 @@ fn scores(c: &Config) -> Result<()> {
     match (c.plain.window, c.masks.between, c.plain.softcap, c.plain.scale) {
         (Some(0), ..) => refuse("window 0 shows no key", "give window at least 1"),
         (Some(_), Mask::None | Mask::Recorded, ..) if c.sizes.is_cross => refuse(
-            "window is under the causal mask, which cross attention has only if it is asked for",
+            "window needs the causal mask, which cross attention has only on request",
             "pass `mask=causal`, or leave window out",
         ),
-        (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => {
-            refuse(tr!("softcap {cap} caps nothing", cap), "give a number above 0, such as 50")
-        }
+        (_, _, Some(cap), _) if !(cap > 0.0 && cap.is_finite()) => refuse(
+            tr!("softcap {cap} is not a valid cap", cap),
+            "give a number above 0, such as 50",
+        ),
         (.., Some(scale)) if !scale.is_finite() => {
             refuse(tr!("scale {scale} is not a number", scale), "give one, such as 0.125")
         }
@@ -67,13 +68,13 @@ fn key_mask(c: &Config) -> Result<()> {
         keys
     );
     if rows.len() != batch {
-        let what = tr!("{rows} rows for a batch of {batch}", rows = rows.len(), batch);
+        let what = tr!("{rows} rows, but batch is {batch}", rows = rows.len(), batch);
         return Err(Error::tensor("key_mask", what, fix));
     }
     for (item, row) in rows.iter().enumerate() {
         if let Some(other) = row.chars().find(|c| !matches!(c, '0' | '1')) {
             let what = tr!(
-                "row {item} is \"{row}\", and '{other}' is neither 0 nor 1",
+                "row {item} is \"{row}\", but '{other}' is neither 0 nor 1",
                 item,
                 row = quoted(row),
                 other = quoted(&other.to_string())
@@ -82,7 +83,7 @@ fn key_mask(c: &Config) -> Result<()> {
         }
         if row.len() != keys {
             let what = tr!(
-                "row {item} is \"{row}\", {row_2} keys where {keys_name} is {keys}",
+                "row {item} is \"{row}\", which has {row_2} keys, but {keys_name} is {keys}",
                 item,
                 row,
                 row_2 = row.len(),
@@ -100,7 +101,7 @@ fn lengths(c: &Config) -> Result<()> {
     let (batch, keys) = (c.sizes.batch, c.sizes.keys());
     let fix = tr!("give each batch item ({batch} in all) a number from 0 to {keys}", batch, keys);
     if lengths.len() != batch {
-        let what = tr!("{lengths} numbers for a batch of {batch}", lengths = lengths.len(), batch);
+        let what = tr!("{lengths} numbers, but batch is {batch}", lengths = lengths.len(), batch);
         return Err(Error::tensor("lengths", what, fix));
     }
     match lengths.iter().find(|length| **length > keys) {
@@ -135,12 +136,17 @@ fn segments(c: &Config) -> Result<()> {
     let count = |rows: &[Vec<usize>]| rows.iter().map(Vec::len).max();
     if count(&queries.0) != count(&keys.0) {
         let what =
-            tr!("documents of {keys} keys are not as many as those of {queries}", keys, queries);
-        return Err(Error::tensor(name, what, "give every document a number of keys; 0 will do"));
+            tr!("there are {keys} documents of keys, but {queries} of queries", keys, queries);
+        return Err(Error::tensor(
+            name,
+            what,
+            "give a number of keys for every document; it may be 0",
+        ));
     }
     if c.masks.between == Mask::Causal && queries != keys && queries.0.len() > 1 {
-        let what =
-            tr!("queries and keys of documents differ in number, by item, under a causal mask");
+        let what = tr!(
+            "in some documents, the numbers of queries and keys differ, which a causal mask does not define"
+        );
         return Err(Error::tensor(name, what, "give the mask by `attn_mask=FILE`"));
     }
     Ok(())
@@ -149,21 +155,28 @@ fn segments(c: &Config) -> Result<()> {
 /// Refuses lengths that are not those of so many tokens.
 fn documents(name: &str, Segments(rows): &Segments, sizes: &Sizes, tokens: usize) -> Result<()> {
     if rows.len() != 1 && rows.len() != sizes.batch {
-        let what =
-            tr!("{rows} rows for a batch of {batch}", rows = rows.len(), batch = sizes.batch);
-        return Err(Error::tensor(name, what, "give one for all items, or one an item: 3,2/4,1"));
+        let what = tr!("{rows} rows, but batch is {batch}", rows = rows.len(), batch = sizes.batch);
+        return Err(Error::tensor(
+            name,
+            what,
+            "give one list for all items, or one per item: 3,2/4,1",
+        ));
     }
     for row in rows {
         let sum = row.iter().try_fold(0_usize, |sum, length| sum.checked_add(*length));
         if sum != Some(tokens) {
             let all = sum.map_or("more".to_owned(), |sum| sum.to_string());
             let what = tr!(
-                "documents of {lengths} tokens have {all} together, in a row of {tokens}",
+                "documents of {lengths} tokens have {all} tokens together, but the row has {tokens}",
                 lengths = told(std::slice::from_ref(row)),
                 all,
                 tokens
             );
-            return Err(Error::tensor(name, what, tr!("give lengths that make {tokens}", tokens)));
+            return Err(Error::tensor(
+                name,
+                what,
+                tr!("give lengths that add up to {tokens}", tokens),
+            ));
         }
     }
     Ok(())

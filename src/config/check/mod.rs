@@ -18,7 +18,7 @@ use program::Name;
 /// Refuses sizes that are none, and what contradicts them or each other.
 pub(crate) fn check(c: &Config) -> Result<()> {
     if c.start == Start::Scores && c.end != End::Weights {
-        let what = tr!("end is {end}, and a run that starts at scores has no values", end = c.end);
+        let what = tr!("end is {end}, but a run that starts at scores has no values", end = c.end);
         return refuse(what, "leave out end: it ends at the weights");
     }
     let Sizes { heads, kv_heads, head_dim, .. } = &c.sizes;
@@ -40,12 +40,11 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     }
     let larger = *head_dim.max(&c.sizes.v_head_dim);
     if heads.checked_mul(larger).is_none() {
-        let what =
-            tr!("{heads} heads of {larger} features are more than can be counted", heads, larger);
+        let what = tr!("{heads} heads of {larger} features are too many to count", heads, larger);
         return refuse(what, "give smaller heads or head_dim");
     }
     if !heads.is_multiple_of(*kv_heads) {
-        let what = tr!("kv_heads {kv_heads} does not divide heads {heads}", kv_heads, heads);
+        let what = tr!("heads {heads} is not divisible by kv_heads {kv_heads}", kv_heads, heads);
         let fix = tr!("every key head serves heads / kv_heads query heads");
         return refuse(
             what,
@@ -66,7 +65,7 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     let wrt = c.plain.wrt.iter().flatten();
     if let Some(name) = wrt.clone().find(|name| Name::in_files(name).is_none()) {
         let what = tr!("wrt: no step is called {name}", name = quoted(name));
-        return refuse(what, "name inputs, parameters or steps, as x,w_q");
+        return refuse(what, "give names of inputs, parameters or steps, such as x,w_q");
     }
     latents::check(c)?;
     latents::beside(c)?;

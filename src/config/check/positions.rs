@@ -14,17 +14,18 @@ const MOST: usize = 1 << 24;
 pub(super) fn check(c: &Config) -> Result<()> {
     if c.sizes.is_cross {
         let of_one_sequence = [
-            ("rope", c.rope.is_some(), tr!("turns queries and keys by their positions")),
-            ("alibi", c.plain.alibi, tr!("is the distance of queries and keys")),
+            ("rope", c.rope.is_some(), tr!("rotates queries and keys by their positions")),
+            ("alibi", c.plain.alibi, tr!("measures the distance of queries and keys")),
             (
                 "relative_bias",
                 c.plain.relative_bias.is_some(),
-                tr!("is of the distances of queries and keys"),
+                tr!("measures the distances of queries and keys"),
             ),
             ("past", c.sizes.past_len > 0, tr!("holds earlier keys")),
         ];
         if let Some((name, _, why)) = of_one_sequence.iter().find(|(_, is_set, _)| *is_set) {
-            let what = tr!("{name} {why} in one sequence, and cross attention has two", name, why);
+            let what =
+                tr!("{name} {why} within one sequence, but cross attention has two", name, why);
             return refuse(what, tr!("leave {name} out, or kv_len and memory", name));
         }
     }
@@ -46,9 +47,9 @@ fn relative(c: &Config, sort: RelativeBias) -> Result<()> {
         RelativeBias::OneSided => buckets / 2,
         RelativeBias::Grid => {
             let Some((side, has_class)) = grid(buckets) else {
-                let what =
-                    tr!("relative_buckets {buckets} are not those of a square grid", buckets);
-                let fix = tr!("give (2 side − 1)², or 3 more where the first token is none of it");
+                let what = tr!("relative_buckets {buckets} does not fit a square grid", buckets);
+                let fix =
+                    tr!("give (2 · side − 1)², or 3 more if the first token is not in the grid");
                 return refuse(what, fix);
             };
             let (tokens, keys) = (side * side + usize::from(has_class), c.sizes.keys());
@@ -56,22 +57,22 @@ fn relative(c: &Config, sort: RelativeBias) -> Result<()> {
                 return Ok(());
             }
             let what = tr!(
-                "relative_buckets {buckets} are of {tokens} tokens, not {keys}",
+                "relative_buckets {buckets} fits a grid of {tokens} tokens, but there are {keys}",
                 buckets,
                 tokens,
                 keys
             );
-            return refuse(what, "give a table of the same grid, or other tokens");
+            return refuse(what, "give a table for this grid, or another number of tokens");
         }
     };
     if exact == 0 {
-        let what = tr!("relative_buckets {buckets} are too few to tell distances apart", buckets);
+        let what = tr!("relative_buckets {buckets} is too small to tell distances apart", buckets);
         return refuse(what, "give at least 4, such as 32");
     }
     if c.plain.relative_max_distance <= exact {
         let distance = c.plain.relative_max_distance;
         let what = tr!(
-            "relative_max_distance {distance} is within the {exact} distances with a bucket each",
+            "relative_max_distance {distance} must be above {exact}, as the first {exact} distances have a bucket each",
             distance,
             exact
         );
@@ -85,7 +86,9 @@ fn rotary(rope: &Rotary, sizes: &Sizes) -> Result<()> {
     let head_dim = sizes.head_dim;
     if let Some(places) = &rope.places {
         if rope.offset > 0 {
-            let what = tr!("rope_offset is the first position, and positions are all of them");
+            let what = tr!(
+                "rope_offset gives the first position, but positions already gives all of them"
+            );
             return refuse(what, "leave one of the two out");
         }
         self::places(places, sizes, rope.dims / 2)?;
@@ -93,12 +96,12 @@ fn rotary(rope: &Rotary, sizes: &Sizes) -> Result<()> {
     let &Rotary { base, dims, offset, attention_factor, .. } = rope;
     if let Some(path) = rope.freqs.as_ref().filter(|_| dims == 0 || dims > head_dim) {
         let what = tr!(
-            "rope_freqs {path} has {dims} frequencies for {head_dim} features",
+            "rope_freqs {path} has {dims} frequencies, but a head has {head_dim} features",
             path = quoted(&path.0),
             dims = dims / 2,
             head_dim
         );
-        return refuse(what, "give one for every pair that is turned, at most head_dim / 2");
+        return refuse(what, "give one for every pair that is rotated, at most head_dim / 2");
     }
     if dims > head_dim {
         let what =
@@ -107,27 +110,28 @@ fn rotary(rope: &Rotary, sizes: &Sizes) -> Result<()> {
     }
     if rope.turns_values && sizes.v_head_dim < dims {
         let values = sizes.v_head_dim;
-        let what = tr!("rope_value turns {dims} features, and values have {values}", dims, values);
+        let what =
+            tr!("rope_value rotates {dims} features, but values have {values}", dims, values);
         return refuse(what, "give rope_dims of at most v_head_dim, or leave rope_value out");
     }
     let shared = sizes.shared_dim();
     if shared > 0 && (dims != shared || !rope.at_end) {
-        let what = tr!("rotary positions turn the {shared} features of the shared key", shared);
+        let what = tr!("rope rotates exactly the {shared} features of the shared key", shared);
         return refuse(what, "leave rope_dims and rope_at_end out, or qk_rope_head_dim");
     }
     if dims == 0 || dims % 2 == 1 {
-        let what = tr!("rotary positions turn pairs, and {dims} features are none", dims);
+        let what = tr!("rope rotates pairs of features, but rope_dims is {dims}", dims);
         return refuse(what, "give an even rope_dims, at least 2");
     }
     if !(base > 0.0 && base.is_finite()) {
         return refuse(
-            tr!("rope_base {base} has no powers", base),
+            tr!("rope_base {base} is not a valid base", base),
             "give a number above 0, such as 10000",
         );
     }
     // f32, in which positions are multiplied, counts no further.
     if offset >= 1 << 24 {
-        let what = tr!("rope_offset {offset} is beyond what f32 counts", offset);
+        let what = tr!("rope_offset {offset} is too large for f32 to count exactly", offset);
         return refuse(what, "give a position below 2^24");
     }
     match attention_factor {
@@ -144,12 +148,16 @@ fn places(places: &Places, sizes: &Sizes, pairs: usize) -> Result<()> {
     let (count, sum) = (places.sections.len(), places.sections.iter().sum::<usize>());
     if count != 0 && (count != 3 || sum != pairs) {
         let sections = told(std::slice::from_ref(&places.sections));
-        let what = tr!("rope_sections {sections} are not three that make {pairs}", sections, pairs);
+        let what = tr!(
+            "rope_sections {sections} are not three numbers that add up to {pairs}",
+            sections,
+            pairs
+        );
         return refuse(what, "give the pairs of time, height and width, such as 16,24,24");
     }
     if places.rows.len() > 1 && count == 0 {
-        let what = tr!("positions are several a token, and there are no rope_sections");
-        return refuse(what, "give rope_sections, or one position a token");
+        let what = tr!("there are several positions per token, but no rope_sections");
+        return refuse(what, "give rope_sections, or one position per token");
     }
     let Sizes { batch, seq_len, .. } = *sizes;
     let fix = tr!(
@@ -159,21 +167,24 @@ fn places(places: &Places, sizes: &Sizes, pairs: usize) -> Result<()> {
     );
     for rows in places.rows.iter() {
         if rows.len() != 1 && rows.len() != batch {
-            let what = tr!("are of {rows} items, in a batch of {batch}", rows = rows.len(), batch);
+            let what = tr!("are for {rows} items, but batch is {batch}", rows = rows.len(), batch);
             return Err(Error::tensor("positions", what, fix));
         }
         if let Some(row) = rows.iter().find(|row| row.len() != seq_len) {
             let what =
-                tr!("are of {row} tokens where seq_len is {seq_len}", row = row.len(), seq_len);
+                tr!("are for {row} tokens, but seq_len is {seq_len}", row = row.len(), seq_len);
             return Err(Error::tensor("positions", what, fix));
         }
     }
     if !matches!(places.rows.len(), 1 | 3) {
         let what = tr!("are {rows} a token", rows = places.rows.len());
-        return Err(Error::tensor("positions", what, "give one, or those of time, height, width"));
+        return Err(Error::tensor("positions", what, "give one, or three: time, height and width"));
     }
     if places.last() >= MOST {
-        let what = tr!("go up to {last}, beyond what f32 counts", last = places.last());
+        let what = tr!(
+            "go up to {last}, which is too large for f32 to count exactly",
+            last = places.last()
+        );
         return Err(Error::tensor("positions", what, "give positions below 2^24"));
     }
     Ok(())

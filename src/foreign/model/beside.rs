@@ -68,9 +68,9 @@ impl Model<'_> {
             return Ok(());
         }
         let what =
-            tr!("this layer takes the keys and values of an earlier one, and they are not given");
+            tr!("this layer uses the keys and values of an earlier one, which are not given");
         let fix = tr!(
-            "give what its attention function got by `shared_kv=FILE`, or pick one of the first {own}: `layer=N`",
+            "give the keys and values that its attention function got by `shared_kv=FILE`, or choose one of the first {own} layers: `layer=N`",
             own
         );
         Err(self.config.refused(what, &fix))
@@ -90,8 +90,9 @@ impl Model<'_> {
         if self.has_bias || !self.config.holds(self.family.given_bias)? {
             return Ok(());
         }
-        let what =
-            tr!("its scores have biases made of more than is traced, and they are not given");
+        let what = tr!(
+            "its scores have biases that come from parts of the model that are not supported, and they are not given"
+        );
         let fix = tr!("give what its module adds to the scores by `attn_bias=FILE`");
         Err(self.config.refused(what, fix))
     }

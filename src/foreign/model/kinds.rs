@@ -59,11 +59,11 @@ impl Model<'_> {
         }
         let what = match named {
             Some(named) => {
-                tr!("this layer is of type {named}, which is not traced", named = quoted(named))
+                tr!("this layer is of type {named}, which is not supported", named = quoted(named))
             }
             None => tr!("this layer has no softmax attention").to_owned(),
         };
-        Err(self.config.refused(what, tr!("pick a layer of softmax attention: `layer=N`")))
+        Err(self.config.refused(what, tr!("choose a layer with softmax attention: `layer=N`")))
     }
 
     fn kind_by_pattern(&self) -> Result<Kind> {

@@ -141,13 +141,13 @@ fn part(
     let number = layer.unwrap_or(0).to_string();
     let paths: Vec<String> =
         family.parts.iter().map(|part| part.path.replace("{}", &number)).collect();
-    let fix = tr!("pick one: `prefix={paths}`", paths = paths.join("` or `prefix="));
+    let fix = tr!("choose one: `prefix={paths}`", paths = paths.join("` or `prefix="));
     let is_in = |words: &[String], stack: &str| words.iter().any(|word| word == stack);
     for (stack, other) in [("encoder", "decoder"), ("decoder", "encoder")] {
         // Only layers of the other stack are of this build, and say nothing of these.
         let is_apart = family.parts.iter().all(|part| is_in(&words(part.path), other));
         if is_apart && is_in(&asked, stack) && !is_in(&asked, other) {
-            let what = tr!("has an attention in its {stack} that is not traced", stack);
+            let what = tr!("has an attention in its {stack} that is not supported", stack);
             return Err(config.refused(what, &fix));
         }
     }
@@ -158,7 +158,7 @@ fn part(
     if let [only] = stacks.as_slice() {
         return Ok(**only);
     }
-    let what = tr!("has several stacks of layers, and no prefix says which is meant");
+    let what = tr!("has several stacks of layers, and no prefix says which one");
     Err(config.refused(what, &fix))
 }
 
@@ -186,9 +186,11 @@ impl Model<'_> {
         }
         for when in family.refused.iter().copied() {
             if config.holds(when)? {
-                let what =
-                    tr!("{key} is set, which is not traced", key = when.key().unwrap_or_default());
-                return Err(config.refused(what, tr!("say by flags what the model does")));
+                let what = tr!(
+                    "{key} is set, which is not supported",
+                    key = when.key().unwrap_or_default()
+                );
+                return Err(config.refused(what, tr!("describe the model by flags")));
             }
         }
         self.refuse_shared(layers)?;
@@ -338,7 +340,7 @@ impl Model<'_> {
             Some(kind) => {
                 let what =
                     tr!("position_embedding_type {kind} adds to the scores", kind = quoted(kind));
-                Err(self.config.refused(what, tr!("this is not traced")))
+                Err(self.config.refused(what, tr!("this is not supported")))
             }
         }
     }
@@ -411,8 +413,8 @@ impl Model<'_> {
     }
 
     fn this_layer(&self) -> Result<usize> {
-        let what = tr!("its layers differ in their attention");
-        self.layer.ok_or_else(|| self.config.refused(what, tr!("say which is meant: `layer=N`")))
+        let what = tr!("its layers have different kinds of attention");
+        self.layer.ok_or_else(|| self.config.refused(what, tr!("say which layer: `layer=N`")))
     }
 }
 

@@ -99,11 +99,10 @@ pub fn why(kind: &str) -> Option<(&'static str, &'static str)> {
     let (why, fix, _) = REFUSED.iter().find(|(.., types)| is_it(types))?;
     let fix = match fix {
         Fix::Core => tr!(
-            "check what its attention function got and gave: q, k and v, heads and weights, without this config"
+            "check the inputs and outputs of its attention function: q, k and v, heads and weights, without this config"
         ),
         Fix::Mask => tr!(
-            "check what its attention function got and gave, its mask included: q, k and v, `attn_mask=FILE`, heads \
-            and weights, without this config"
+            "check the inputs and outputs of its attention function, with its mask: q, k and v, `attn_mask=FILE`, heads and weights, without this config"
         ),
         Fix::None => tr!("`mha-trace models` lists those that are"),
     };

@@ -108,7 +108,7 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
     for named in [kind, of_text] {
         if let Some((why, fix)) = refused::why(named) {
             let what = tr!(
-                "is of model_type {kind}: {why}, which is not traced",
+                "has model_type {kind}: {why}, which is not supported",
                 kind = quoted(named),
                 why
             );
@@ -118,7 +118,7 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
     let kind = if kind.is_empty() {
         tr!("has no model_type").to_owned()
     } else {
-        tr!("is of model_type {kind}, which is not known", kind = quoted(kind))
+        tr!("has model_type {kind}, which is not known", kind = quoted(kind))
     };
     let settings = nearest(text).and_then(|family| {
         let part = part(text, family, layer, None).ok().or(family.parts.last().copied())?;
@@ -132,8 +132,7 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
     });
     let Some((name, settings)) = settings else {
         let fix = tr!(
-            "say by flags what the model does, such as `heads=N`, and pick the layer by `prefix`; \
-            `mha-trace models` lists what is known"
+            "describe the model by flags, such as `heads=N`, and choose the layer by `prefix`; `mha-trace models` lists the models that are known"
         );
         return Error::file(&config.path, kind, fix);
     };
@@ -146,8 +145,7 @@ pub(super) fn error(config: &Config, text: &Config, kind: &str, layer: Option<us
     });
     let told: Vec<String> = told.collect();
     let fix = tr!(
-        "it looks like {name}: try `model_family={name}`, or say by flags what the model does, and pick the layer by \
-         `prefix`; read as {name}, its config says {told}",
+        "it looks like {name}: try `model_family={name}`, or describe the model by flags and choose the layer by `prefix`; read as {name}, its config says {told}",
         name,
         told = told.join(" ")
     );

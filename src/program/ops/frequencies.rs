@@ -101,7 +101,7 @@ impl Frequencies {
                         factors = factors.len(),
                         dims = dims / 2
                     );
-                    return Err(Error::config(what, "give one for every pair that is turned"));
+                    return Err(Error::config(what, "give one for every pair that is rotated"));
                 }
                 let scaled = |(power, factor): (f32, &f64)| (*factor as f32 * power).recip();
                 powers(dims, base as f32).zip(factors).map(scaled).collect()
@@ -117,7 +117,7 @@ impl Frequencies {
         // Logarithms to base 1, which say where the ramp of yarn is, are no numbers either.
         let is_flat = matches!(self.scaling, Some(RopeScaling::Yarn(_))) && base.ln() == 0.0;
         if is_flat || values.iter().any(|value| !value.is_finite()) {
-            let what = tr!("rope_base {base} gives frequencies that are no numbers", base);
+            let what = tr!("rope_base {base} gives frequencies that are not finite numbers", base);
             return Err(Error::config(what, "give a base above 1, such as 10000"));
         }
         Ok(values)

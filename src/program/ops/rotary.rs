@@ -72,7 +72,7 @@ impl Operation for Rotary {
                 let last = if rotate.is_at_end { tr!(" of the last features") } else { "" };
                 let minus = if rotate.is_backwards { "−" } else { "" };
                 Ok(tr!(
-                    "{heads}, pairs {pairs}{last} turned by {minus}position · {freqs}, {from}{by}",
+                    "{heads}, pairs {pairs}{last} rotated by {minus}position · {freqs}, {from}{by}",
                     heads,
                     pairs,
                     last,

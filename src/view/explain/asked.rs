@@ -32,7 +32,7 @@ impl FromStr for Asked {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             tr!(
-                "`{text}` is neither a step, as scores, nor a cell, as scores[0,1,2,3] or scores[head=1,query=2,key=3]",
+                "`{text}` is neither a step, such as scores, nor a cell, such as scores[0,1,2,3] or scores[head=1,query=2,key=3]",
                 text = shown(text)
             )
         };
@@ -110,8 +110,12 @@ impl Asked {
             0 => by_position(step, whole, places, labels)?,
             all if all == places.len() => by_name(step, whole, places, labels)?,
             _ => {
-                let what = tr!("has some places with the name of their axis and some without");
-                return Err(Error::tensor(step.name, what, "name all axes, or none"));
+                let what = tr!("has some indices with an axis name and some without");
+                return Err(Error::tensor(
+                    step.name,
+                    what,
+                    "name the axis of every index, or of none",
+                ));
             }
         };
         let own = step.axes.shape().into_iter().zip(index);
@@ -130,18 +134,18 @@ fn by_position<V>(
     let rank = step.axes.rank();
     if places.len() != rank {
         let numbers = if places.len() == 1 {
-            tr!("1 place").to_owned()
+            tr!("1 index").to_owned()
         } else {
-            tr!("{places} places", places = places.len())
+            tr!("{places} indices", places = places.len())
         };
         let what =
-            tr!("has {rank} axes, {axes}, and {numbers} given", rank, axes = step.axes, numbers);
+            tr!("has {rank} axes, {axes}, but you gave {numbers}", rank, axes = step.axes, numbers);
         // As far as they are given.
         let given = places.iter().map(|place| place.at.parse().unwrap_or(0));
         let index = given.chain(iter::repeat(0)).take(rank).collect();
         let first = Cell { step: step.name.to_string(), index };
         let fix = tr!(
-            "give one an axis, counted from 0, as {first}; or name those that count, as {step}",
+            "give one index per axis, counted from 0, such as {first}; or name the axes, such as {step}",
             first,
             step = by_names(step)
         );
@@ -164,8 +168,11 @@ fn by_name<V>(
     for (at, place) in places.iter().enumerate() {
         let axis = place.axis.as_deref().unwrap_or_default();
         if !names.contains(&axis) {
-            let what =
-                tr!("has no axis {axis}: it is {axes}", axis = quoted(axis), axes = step.axes);
+            let what = tr!(
+                "has no axis {axis}; its shape is {axes}",
+                axis = quoted(axis),
+                axes = step.axes
+            );
             let fix = match near_miss(axis, &names) {
                 Some(near) => tr!("did you mean {near}?", near),
                 None => tr!("its axes are {names}", names = lang::list(&names)),
@@ -173,8 +180,8 @@ fn by_name<V>(
             return Err(Error::tensor(step.name, what, fix));
         }
         if places.iter().take(at).any(|other| other.axis == place.axis) {
-            let what = tr!("has two places given on the axis {axis}", axis);
-            return Err(Error::tensor(step.name, what, "give one an axis"));
+            let what = tr!("has two indices on the axis {axis}", axis);
+            return Err(Error::tensor(step.name, what, "give one index per axis"));
         }
     }
     let (mut index, mut missing) = (Vec::new(), None);
@@ -189,8 +196,8 @@ fn by_name<V>(
     }
     // What is given is looked at first.
     let Some((axis, size)) = missing else { return Ok(index) };
-    let what = tr!("has {size} places on the axis {axis}, and none is given", size, axis);
-    let fix = tr!("give one, as {axis}=0: they are 0 to {size}", axis, size = size - 1);
+    let what = tr!("has {size} positions on the axis {axis}, but you gave none", size, axis);
+    let fix = tr!("give one, such as {axis}=0; it can be 0 to {size}", axis, size = size - 1);
     Err(Error::tensor(step.name, what, fix))
 }
 
@@ -212,8 +219,12 @@ fn number<V>(
     let (last, called, shown) = (size.saturating_sub(1), axis.told(), quoted(text));
     let by_number = || tr!("give a {axis} from 0 to {last}", axis = called, last);
     let none = |fix: String| {
-        let what =
-            tr!("has no {axis} {text}: it is {axes}", axis = called, text = shown, axes = whole);
+        let what = tr!(
+            "has no {axis} {text}; its shape is {axes}",
+            axis = called,
+            text = shown,
+            axes = whole
+        );
         Err(Error::tensor(step.name, what, fix))
     };
     if text.chars().all(|c| c.is_ascii_digit()) {
@@ -229,7 +240,7 @@ fn number<V>(
     if all.is_empty() {
         return none(match axis {
             Axis::Query | Axis::Key if labels.is_none() => tr!(
-                "give a {axis} from 0 to {last}; names are those that `tokens` gives",
+                "give a {axis} from 0 to {last}; labels work only if `tokens` gives them",
                 axis = called,
                 last
             ),
@@ -266,7 +277,7 @@ fn near_label(text: &str, labels: &[&str]) -> Option<String> {
     match near_miss(text, labels) {
         Some(near) => Some(tr!("did you mean {near}?", near = quoted(near))),
         None if labels.len() <= 20 => {
-            Some(tr!("they are called {names}", names = quoted(&lang::list(labels))))
+            Some(tr!("the labels are {names}", names = quoted(&lang::list(labels))))
         }
         None => None,
     }

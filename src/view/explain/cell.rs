@@ -81,7 +81,7 @@ fn unlike(explanation: &Explanation, decimals: usize) -> Option<String> {
     let n = |value| brief(value, decimals);
     (!terms.is_empty() && is_apart(*value, sum, size)).then(|| {
         tr!(
-            "the recorded number, {value}, does not follow: those that it is made of give {sum}",
+            "the recorded number, {value}, does not follow from the numbers that it is computed from: they give {sum}",
             value = n(*value),
             sum = n(sum)
         )

@@ -33,7 +33,7 @@ pub fn words(reason: &Reason) -> Words {
         ),
         Reason::BeforeWindow { query, key, window } => of(
             tr!("window"),
-            tr!("query {query} sees the last {window} keys alone", query, window),
+            tr!("query {query} sees only the last {window} keys", query, window),
             tr!(
                 "key {key} lies before the last {window} that query {query} sees",
                 key,
@@ -53,15 +53,12 @@ pub fn words(reason: &Reason) -> Words {
         ),
         Reason::OtherChunk { query, key, chunk } => of(
             tr!("chunks"),
-            tr!("query {query} sees its own chunk of {chunk} alone", query, chunk),
-            tr!("key {key} is of another chunk of {chunk} than query {query}", key, chunk, query),
+            tr!("query {query} sees only its own chunk of {chunk}", query, chunk),
+            tr!("key {key} is in another chunk of {chunk} than query {query}", key, chunk, query),
         ),
         Reason::BeyondLength { item, key, length } => of(
             &tr!("padding of item {item}", item),
-            tr!(
-                "the item has {length}, and the keys behind them are padding",
-                length = tokens(length)
-            ),
+            tr!("the item has {length}; the keys after them are padding", length = tokens(length)),
             tr!("the item has {length}, and key {key} is padding", length = tokens(length), key),
         ),
         Reason::BlockedKey { item, key } => of(
@@ -71,8 +68,8 @@ pub fn words(reason: &Reason) -> Words {
         ),
         Reason::OtherDocument { query, key } => of(
             tr!("documents"),
-            tr!("query {query} sees its own document alone", query),
-            tr!("key {key} is of another document than query {query}", key, query),
+            tr!("query {query} sees only its own document", query),
+            tr!("key {key} is in another document than query {query}", key, query),
         ),
         Reason::Given(step) => {
             of(step.as_str(), lang::text(GIVEN).to_owned(), lang::text(GIVEN).to_owned())

@@ -23,7 +23,7 @@ pub fn step_page<V>(
     let mut blocks = vec![Block::Title(format!("{name} · {}", name.title()))];
     blocks.push(match (&step.op, step.op.operation().facts().constant) {
         (Op::Given, _) => {
-            say(tr!("given: it comes from outside, and is computed from nothing").to_owned())
+            say(tr!("given: an input of the run, not computed from other steps").to_owned())
         }
         (_, None) => say(format!("{name} = {}", program.formula(step))),
         (_, Some((constant, of, value))) => {

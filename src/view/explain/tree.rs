@@ -31,11 +31,12 @@ pub fn tree(trace: &Trace, cell: &Cell, depth: usize, view: &View) -> Result<Vec
     lines.terms(&tree, "  ");
     let mut notes = Vec::new();
     if is_larger {
-        notes.push(tr!("more than {NUMBERS} numbers: the later ones are not followed", NUMBERS));
+        notes.push(tr!("more than {NUMBERS} numbers: only the first ones are followed", NUMBERS));
     }
     if is_deeper {
         notes.push(
-            tr!("a larger --depth follows further, and --depth all to what is given").to_owned(),
+            tr!("a larger --depth follows further back, and --depth all back to the inputs")
+                .to_owned(),
         );
     }
     lines.blocks.extend(notes.into_iter().map(|note| Block::Prose(1, note)));

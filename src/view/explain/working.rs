@@ -47,7 +47,7 @@ pub fn working(
         }) => {
             let by = factor.map(|by| tr!(", each times {by}", by = n(by))).unwrap_or_default();
             say(tr!(
-                "pair {pair} is features {first} and {second}; at position {position} it is turned by \
+                "pair {pair} is features {first} and {second}; at position {position} it is rotated by \
                  {position} · {value} ({frequency}) = {angle} radians: cosine {cos}, sine {sin}{by}",
                 pair,
                 first,
@@ -106,20 +106,14 @@ pub fn moved([feature, head, own]: [&str; 3], head_dim: impl Display, is_split: 
     let sum = format!("{feature} = {head} · {head_dim} + {own}");
     if is_split {
         tr!(
-            "feature {own} of head {head} was feature {feature} of all: {sum}",
+            "feature {own} of head {head} is feature {feature} before the split: {sum}",
             own,
             head,
             feature,
             sum
         )
     } else {
-        tr!(
-            "feature {feature} of all was feature {own} of head {head}: {sum}",
-            feature,
-            own,
-            head,
-            sum
-        )
+        tr!("feature {feature} is feature {own} of head {head}: {sum}", feature, own, head, sum)
     }
 }
 
@@ -189,7 +183,8 @@ fn exponentials(
     rows.push(lines.line(tr!("sum").to_owned(), sums, recorded, String::new()));
     let header = lines.header();
     let wraps = header.len() - usize::from(lines.is_blocked);
-    let said = lines.is_recorded.then(|| tr!("≠: what is recorded is not that share").to_owned());
+    let said =
+        lines.is_recorded.then(|| tr!("≠: the recorded number is not that share").to_owned());
     let said = said.into_iter().chain(rules(&explanation.row));
     let said = said.chain(notes(explanation, row, weights, view));
     let table = Block::Table(Table { header, rows, wraps, is_inner: true });
@@ -323,8 +318,7 @@ fn notes(explanation: &Explanation, row: &Exponentials, weights: f64, view: &Vie
         ));
     }
     if let Some(sink) = &row.sink {
-        notes.push(tr!("the sink {score} is a learned score that is no key's: it takes its share, and no value \
-             goes with it, so that the weights of the keys sum to {weights}", score = sink.score.name, weights = n(weights)));
+        notes.push(tr!("the sink {score} is a learned score that belongs to no key: it takes a share of the weight and has no value, so the weights of the keys sum to {weights}", score = sink.score.name, weights = n(weights)));
     }
     notes
 }
@@ -335,13 +329,16 @@ pub fn nan_source(source: &NanSource, is_here: bool) -> String {
     let place = if is_here { tr!("it").to_owned() } else { cell.to_string() };
     let from = if is_here { String::new() } else { tr!("it comes from {cell}: ", cell) };
     match (cause, cell.index.as_slice()) {
-        (NanCause::Given, _) => tr!("NaN: {from}{place} is given as NaN", from, place),
+        (NanCause::Given, _) => tr!("NaN: {from}{place} is NaN in the input", from, place),
         (NanCause::Recorded, _) => {
-            tr!("NaN: {from}{place} is recorded as NaN, which does not follow", from, place)
+            tr!(
+                "NaN: {from}{place} is recorded as NaN, which does not follow from the numbers that it is computed from",
+                from,
+                place
+            )
         }
         (NanCause::EmptyRow, [item, head, query, ..]) => tr!(
-            "NaN: {from}every key is blocked for query {query} of item {item} in head {head}, and softmax of −∞ alone \
-             is NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers",
+            "NaN: {from}every key is blocked for query {query} of item {item} in head {head}, and softmax of a row of −∞ is NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers",
             from,
             query,
             item,
@@ -349,7 +346,10 @@ pub fn nan_source(source: &NanSource, is_here: bool) -> String {
         ),
         (NanCause::EmptyRow, _) => tr!("NaN: {from}every score of the row is −∞", from),
         (NanCause::Infinite, _) => {
-            tr!("NaN: {from}∞ − ∞ or 0 · ∞, of numbers that are none themselves", from)
+            tr!(
+                "NaN: {from}∞ − ∞ or 0 · ∞; none of the numbers that it is computed from is NaN",
+                from
+            )
         }
     }
 }

@@ -18,21 +18,19 @@ pub const COPY_NUMPY: &str = "Copy as NumPy";
 pub const COPY_CSV: &str = "Copy as CSV";
 pub const SHAPE: &str = "Shape";
 pub const DIFFERENCE: &str = "difference";
-pub const FIRST_BAD: &str = "Go to the cell where the sides first part";
-pub const NO_SCRIPT: &str =
-    "Without JavaScript this page shows what the steps are; their numbers are drawn by a script.";
+pub const FIRST_BAD: &str = "Go to the first cell that differs";
+pub const NO_SCRIPT: &str = "Without JavaScript this page lists the steps but not their numbers.";
 pub const KEYS: [(&str, &str); 8] = [
     ("← →", "previous and next step; inside a table, arrows move from cell to cell"),
     ("0 … 9", "the step of that number"),
     ("h", "table or heat map"),
     ("a", "all heads side by side"),
     ("[ ]", "previous and next head"),
-    ("s", "recorded, recomputed or their difference, where there are two sides"),
-    ("Enter", "pin the cell and follow it back to what is given"),
-    ("Esc", "let go of it"),
+    ("s", "recorded, recomputed or their difference, if two sides are compared"),
+    ("Enter", "pin the cell and follow it back to the inputs"),
+    ("Esc", "unpin it"),
 ];
-pub const HINT: &str =
-    "Point at a cell, or move to it with Tab and the arrows, to see how its number came about.";
+pub const HINT: &str = "Point at a cell, or move to it with Tab and the arrow keys, to see how its number is computed.";
 pub const KEYS_TITLE: &str = "Keys";
 pub const VIEWS: [(&str, &str); 3] =
     [("table", "Table"), ("heat", "Heat map"), ("heads", "All heads")];
@@ -43,8 +41,7 @@ pub fn kept(kept: usize, of: usize, axis: &str) -> String {
 
 pub fn thinned(cut: &str) -> String {
     tr!(
-        "The trace is too large for a page, which holds the first {cut}. Every number is that of the whole run; what is \
-         left out of a sum is told beside it.",
+        "The trace is too large for one page, so this page holds only the first {cut}. Every number is that of the whole run; where a sum has terms that are not here, it says so.",
         cut
     )
 }
@@ -96,25 +93,30 @@ pub const SCRIPT: &[(&str, &str)] = &[
     ("exp", "exp"),
     ("share", "exp / {sum}"),
     ("sink", "sink"),
-    ("restOut", "{count} more that this page does not hold, together"),
-    ("parts", "made of these cells"),
-    ("back", "Back to what is given"),
+    ("restOut", "{count} more terms that are not on this page, together"),
+    ("parts", "computed from these cells"),
+    ("back", "Back to the inputs"),
     ("backNote", "At every step the largest term is followed."),
-    ("pin", "Pin it (Enter, or a click) to follow it back."),
-    ("pinned", "Pinned. Esc lets go of it."),
-    ("not", "the recorded number, {value}, does not follow: those that it is made of give {sum}"),
+    ("pin", "Pin it (press Enter or click) to follow it back."),
+    ("pinned", "Pinned. Esc unpins it."),
+    (
+        "not",
+        "the recorded number, {value}, does not follow from the numbers that it is computed from: they give {sum}",
+    ),
     ("recorded", "recorded"),
-    ("notShare", "≠: what is recorded is not that share"),
+    ("notShare", "≠: the recorded number is not that share"),
     ("blockedBy", "blocked by"),
     ("from", "it comes from {cell}: "),
-    ("isGiven", "NaN: {from}{place} is given as NaN"),
-    ("isRecorded", "NaN: {from}{place} is recorded as NaN, which does not follow"),
+    ("isGiven", "NaN: {from}{place} is NaN in the input"),
+    (
+        "isRecorded",
+        "NaN: {from}{place} is recorded as NaN, which does not follow from the numbers that it is computed from",
+    ),
     (
         "emptyRow",
-        "NaN: {from}every key is blocked for query {query} of item {item} in head {head}, and softmax of −∞ alone is \
-         NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers",
+        "NaN: {from}every key is blocked for query {query} of item {item} in head {head}, and softmax of a row of −∞ is NaN; `mask_fill=-1e9` or `empty_rows=zero` gives numbers",
     ),
-    ("infinite", "NaN: {from}∞ − ∞ or 0 · ∞, of numbers that are none themselves"),
+    ("infinite", "NaN: {from}∞ − ∞ or 0 · ∞; none of the numbers that it is computed from is NaN"),
     ("masked", "blocked by the {mask}: {why}"),
     ("overKeys", "keys"),
     ("overSink", "keys and the sink"),
@@ -124,20 +126,20 @@ pub const SCRIPT: &[(&str, &str)] = &[
     ("zero", "0, as every key is blocked"),
     ("expOf", "exp({score} − max)"),
     ("shareOf", "1 / Σ exp(s − max) over {over}"),
-    ("absent", "This page does not hold this tensor."),
+    ("absent", "This tensor is not on this page."),
     (
         "noFactors",
-        "This page does not hold what this number is made of. The tool tells it, with the flags of the run or the file:",
+        "The numbers that this one is computed from are not on this page. This command shows them; add the flags of the run, or its file:",
     ),
     (
         "notHeld",
-        "This page does not hold this number. The tool tells it, with the flags of the run or the file:",
+        "This number is not on this page. This command shows it; add the flags of the run, or its file:",
     ),
     ("none", HINT),
     ("shown", "{axis} {from}–{to} of {count}"),
     ("copied", "Copied {count} numbers."),
-    ("notCopied", "The browser does not let pages copy. Here is the text:"),
-    ("thinCopy", "The copy holds the part that this page holds: {shape}."),
+    ("notCopied", "The browser did not allow the copy. Here is the text:"),
+    ("thinCopy", "Only the part that is on this page was copied: {shape}."),
     ("nan", "nan: not a number"),
     ("true", "true"),
     ("false", "false"),

@@ -123,8 +123,8 @@ mod tests {
             ("scores_raw / √d_k", r"\(\displaystyle \frac{\mathrm{scores\_raw}}{\sqrt{d_{k}}}\)"),
             ("x · w_qᵀ", r"\(\displaystyle x \cdot w_{q}^{\mathsf{T}}\)"),
             (
-                "turned by position · rope_freqs",
-                r"turned by position \(\displaystyle {}\cdot \mathrm{rope\_freqs}\)",
+                "rotated by position · rope_freqs",
+                r"rotated by position \(\displaystyle {}\cdot \mathrm{rope\_freqs}\)",
             ),
             (
                 "-1e9 where mask, else scores",
