@@ -13,16 +13,39 @@ use mha_trace::program::Name;
 use common::transcript::{has_the_last_digits, here};
 
 /// The pages that show commands; each begins with what its reader can do.
-const FOR_READERS: [&str; 9] = [
+const FOR_READERS: [&str; 10] = [
     "README.md",
     "README.zh-CN.md",
     "docs/backward.md",
     "docs/checking.md",
     "docs/formats.md",
     "docs/learning.md",
+    "docs/learning.zh.md",
     "docs/models.md",
     "docs/numbers.md",
     "docs/pages.md",
+];
+
+/// The pages that are there in both languages.
+const TWINS: [[&str; 2]; 2] =
+    [["README.md", "README.zh-CN.md"], ["docs/learning.md", "docs/learning.zh.md"]];
+
+/// What is not written in Chinese texts, and the word of the house for the same.
+const OTHER_WORDS: [[&str; 2]; 14] = [
+    ["批大小", "批量大小"],
+    ["批处理大小", "批量大小"],
+    ["计算核", "算子"],
+    ["隐式注意力", "潜在注意力"],
+    ["隐向量", "潜向量"],
+    ["得分", "分数"],
+    ["屏蔽者", "屏蔽原因"],
+    ["遮罩", "掩码"],
+    ["令牌", "词元"],
+    ["个 token", "个词元"],
+    ["填充符", "填充"],
+    ["学到的", "可学习的"],
+    ["软上限", "软截断"],
+    ["标准结果", "基准结果"],
 ];
 
 /// What begins a block of commands and what they print.
@@ -120,20 +143,78 @@ fn every_link_leads_somewhere() {
     assert!(count >= 50, "only {count} links");
 }
 
-/// The README says the same in both languages: its sections, and the pages that they lead to.
+/// A page says the same in both languages: its sections, its commands, the flags that it names, and the pages that it
+/// leads to.
 #[test]
-fn the_chinese_readme_has_the_same_content() {
-    let [english, chinese] = ["README.md", "README.zh-CN.md"].map(|page| prose(&read(page)));
-    let headings = |text: &str| -> Vec<usize> {
-        let headings = text.lines().filter(|line| line.starts_with('#'));
-        headings.map(|line| line.bytes().take_while(|sign| *sign == b'#').count()).collect()
+fn chinese_pages_have_the_same_content() {
+    for pages in TWINS {
+        let [english, chinese] = pages.map(read);
+        assert_eq!(headings(&english), headings(&chinese), "the headings of {pages:?}");
+        assert_eq!(links(&english), links(&chinese), "the links of {pages:?}");
+        assert_eq!(flags(&english), flags(&chinese), "the flags of {pages:?}");
+        assert_eq!(commands(&english), commands(&chinese), "the commands of {pages:?}");
+    }
+}
+
+/// How deep the headings of a page are.
+fn headings(text: &str) -> Vec<usize> {
+    let text = prose(text);
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| line.bytes().take_while(|sign| *sign == b'#').count()).collect()
+}
+
+/// Where the links of a page lead, but for its own sections. A page that has a twin stands for both, without the section,
+/// which each language calls by its own words.
+fn links(text: &str) -> HashSet<String> {
+    let text = prose(text);
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let links = links.map(|(link, _)| link).filter(|link| !link.starts_with('#'));
+    let file = |path: &str| path.rsplit('/').next().map(str::to_owned);
+    let led_to = |link: &str| match link.split('#').next() {
+        Some(page) if TWINS.iter().flatten().any(|twin| file(twin) == file(page)) => {
+            page.replace(".zh-CN", "").replace(".zh", "")
+        }
+        _ => link.to_owned(),
     };
-    assert_eq!(headings(&english), headings(&chinese));
-    let links = |text: &str| -> HashSet<String> {
-        let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-        links.map(|(link, _)| link.to_owned()).filter(|link| !link.starts_with("README")).collect()
+    links.map(led_to).collect()
+}
+
+/// The flags that the tables of a page name.
+fn flags(text: &str) -> HashSet<String> {
+    let text = prose(text);
+    let words = text.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split('`'));
+    words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
+}
+
+/// The commands of a page, without what a language brings: the language and labels of tokens.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let commands = text.lines().filter(|line| line.starts_with("$ "));
+    let own = |line: &str| {
+        let words = line.replace(" --lang zh", "");
+        let words = words.split_whitespace().map(|word| if word.is_ascii() { word } else { "…" });
+        words.map(|word| if is_labelled(word) { "…" } else { word }.to_owned()).collect()
     };
-    assert_eq!(links(&english), links(&chinese));
+    commands.map(own).collect()
+}
+
+/// Whether a word of a command has labels of tokens in it.
+fn is_labelled(word: &str) -> bool {
+    word.starts_with("the,") || word.contains("=sat")
+}
+
+/// One word stands for one thing in all Chinese texts.
+#[test]
+fn chinese_terms_are_the_same_everywhere() {
+    let texts = TWINS.map(|[_, chinese]| chinese).into_iter().chain(["src/base/lang/zh.po"]);
+    let mut wrong = Vec::new();
+    for page in texts {
+        for (at, line) in read(page).lines().enumerate() {
+            let other = OTHER_WORDS.iter().filter(|[other, _]| line.contains(other));
+            wrong
+                .extend(other.map(|[other, own]| format!("{page}:{}: {other}, not {own}", at + 1)));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 /// A page without its blocks of code.

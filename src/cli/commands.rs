@@ -75,7 +75,7 @@ fn warn(run: &Run, trace: &Trace) -> Result<()> {
     if !not_numbers.is_empty() {
         let names: Vec<&str> = not_numbers.iter().map(|name| name.as_str()).collect();
         warnings.push(tr!(
-            "{names} contain NaN, and so does everything that is computed from them",
+            "NaN in {names}, and so in everything that is computed from it",
             names = lang::list(&names)
         ));
     }

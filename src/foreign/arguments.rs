@@ -124,7 +124,7 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         let numbers = written(&entry.tensor)?;
         let wrong = || {
             let what = tr!(
-                "holds {numbers}, which is not a valid {key}",
+                "holds {numbers}, which is not valid as {key}",
                 numbers = listed(&numbers),
                 key = argument.key
             );

@@ -305,7 +305,7 @@ const SHOWN: usize = 12;
 fn none_found(names: &[&str]) -> Error {
     let what = match nearly(names) {
         Some((there, missing)) => quoted(&tr!(
-            "{there} is there, but not {missing}",
+            "found {there}, but no {missing}",
             missing = missing.join(", no "),
             there = lang::list(&there)
         )),

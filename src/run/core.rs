@@ -150,12 +150,16 @@ fn refuse_misfits(
 ) -> Result<()> {
     let fits = [
         (of_k[0] == of_q[0], keys, tr!("as many batch items as queries")),
-        (of_k[3] == of_q[3], keys, tr!("as many features a head as queries")),
-        (of_q[1].is_multiple_of(of_k[1].max(1)), keys, tr!("heads that divide those of queries")),
+        (of_k[3] == of_q[3], keys, tr!("as many features per head as queries have")),
+        (
+            of_q[1].is_multiple_of(of_k[1].max(1)),
+            keys,
+            tr!("a number of heads that divides the number of query heads"),
+        ),
         (
             of_v[..3] == [of_k[0], value_heads, of_k[2]],
             values,
-            tr!("the items, heads and tokens of the keys"),
+            tr!("the same batch, heads and tokens as the keys"),
         ),
         (of_v[3] > 0, values, tr!("as many features in each of the keys' heads")),
     ];

@@ -113,7 +113,13 @@ pub fn moved([feature, head, own]: [&str; 3], head_dim: impl Display, is_split: 
             sum
         )
     } else {
-        tr!("feature {feature} is feature {own} of head {head}: {sum}", feature, own, head, sum)
+        tr!(
+            "feature {feature} of the result is feature {own} of head {head}: {sum}",
+            feature,
+            own,
+            head,
+            sum
+        )
     }
 }
 
