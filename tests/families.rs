@@ -173,7 +173,7 @@ fn an_encoder_of_another_build_is_not_read_as_the_decoder() {
         ("longt5", "encoder.block.0.layer.0.LocalSelfAttention"),
     ] {
         let error = read(name, stack).expect_err("a refusal").to_string();
-        assert!(error.contains("has an attention in its encoder that is not traced"), "{error}");
+        assert!(error.contains("has an attention in its encoder that is not supported"), "{error}");
         // What names no stack is a layer of the one that is known.
         assert!(read(name, "").is_ok(), "{name}");
     }
@@ -288,7 +288,7 @@ fn a_layer_is_read_as_the_library_builds_it() {
             let own = match settings_of(&config, &file, layer, built["path"].as_str()) {
                 Ok(own) => own,
                 Err(error) => {
-                    assert!(error.to_string().ends_with("not traced"), "{}: {error}", told());
+                    assert!(error.to_string().ends_with("not supported"), "{}: {error}", told());
                     continue;
                 }
             };

@@ -270,7 +270,7 @@ fn an_index_that_does_not_hold_is_refused() {
         ("", "which is not one beside it"),
         ("any.json", "which is not a file of tensors"),
         ("b.safetensors", "which its weight_map names, is missing beside it"),
-        ("a.safetensors", "holds no tensor \"x\", which the index says it does"),
+        ("a.safetensors", "holds no tensor \"x\", although the index says so"),
     ] {
         let text = serde_json::json!({"weight_map": {"x": file}}).to_string();
         std::fs::write(&index, text).expect("written");

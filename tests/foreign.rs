@@ -220,7 +220,7 @@ fn several_layers_are_listed_and_a_prefix_picks_one() {
         }
     }
     let refused = foreign.refused("");
-    assert!(refused.contains("2 layers have them, and no prefix picks one"), "{refused}");
+    assert!(refused.contains("2 layers have them, and no prefix says which one"), "{refused}");
     assert!(refused.contains("prefix: layers.0.attn, layers.1.attn"), "{refused}");
     for prefix in ["layers.1", "layers.1.attn", "layers.1.attn."] {
         foreign.flags.prefix = Some(prefix.to_owned());
@@ -404,7 +404,7 @@ fn the_number_of_heads_is_never_guessed() {
     foreign.flags.heads = None;
     let refused = foreign.refused("");
     assert!(
-        refused.contains("no tensor tells how many heads") && refused.ends_with("heads=N"),
+        refused.contains("no tensor says how many heads") && refused.ends_with("heads=N"),
         "{refused}"
     );
     let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
@@ -566,7 +566,7 @@ fn two_tensors_that_may_be_one_step_are_told_though_x_could_be_turned() {
     foreign.add("attn_weights", weights.clone());
     foreign.add("attention", weights);
     let refused = foreign.refused("");
-    assert!(refused.contains(" may be weights\nsay which step the other is"), "{refused}");
+    assert!(refused.contains(" may be weights\nsay which step the other one is"), "{refused}");
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn heads_that_are_packed_one_by_one_are_taken_apart() {
     foreign.assert_same("packed one by one");
     foreign.flags.heads = None;
     let refused = foreign.check().map(|report| report.steps.len()).expect_err("refused");
-    assert!(refused.to_string().contains("nothing tells how many heads there are"), "{refused}");
+    assert!(refused.to_string().contains("nothing says how many heads there are"), "{refused}");
     assert_eq!(refused.fix().to_string(), "pass heads=N");
 }
 

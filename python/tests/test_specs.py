@@ -68,7 +68,7 @@ def test_a_model_is_checked_in_one_line(name, attention):
     path, fault = FOUND.get((name, attention), (None, ""))
     for recorded in run:
         if recorded.path.startswith(REFUSED.get(name, "no such path")):
-            with pytest.raises(mha_trace.Error, match="has an attention in its encoder that is not traced"):
+            with pytest.raises(mha_trace.Error, match="has an attention in its encoder that is not supported"):
                 recorded.check()
             continue
         report = recorded.check(**SETTINGS.get((name, attention), {}))

@@ -360,7 +360,9 @@ pub fn near_miss<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
             .iter()
             .map(|candidate| (strsim::damerau_levenshtein(name, candidate), *candidate))
             .min()
-            .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(3))
+            .filter(|(distance, candidate)| {
+                *distance <= candidate.len().div_ceil(3) && *distance < name.chars().count()
+            })
             .map(|(_, candidate)| candidate)
     })
 }

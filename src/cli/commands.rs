@@ -94,6 +94,15 @@ fn warn(run: &Run, trace: &Trace) -> Result<()> {
             labels = quoted(&labels)
         ));
     }
+    let rows = run.config().masks.key_mask.as_deref().unwrap_or_default();
+    if rows.len() > 1 && rows.iter().all(|row| row.len() == 1) {
+        warnings.push(tr!(
+            "key_mask {rows} is a mask of {items} items with one key each; of one item with {items} keys it is {row}",
+            rows = rows.join(","),
+            items = rows.len(),
+            row = rows.concat()
+        ));
+    }
     let unread: Vec<&str> = run.unread().collect();
     if !unread.is_empty() {
         warnings.push(tr!(

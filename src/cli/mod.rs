@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod completions;
+mod elsewhere;
 mod help;
 mod interruption;
 mod language;
@@ -44,7 +45,7 @@ pub fn main() -> ExitCode {
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
             help::show(&help::translated().try_get_matches_from(&args).err().unwrap_or(error))
         }
-        Err(error) => refused::exit(&refused::near_only(error)),
+        Err(error) => refused::exit(&refused::near_only(error), &args),
     };
     if matches!(
         cli.command,

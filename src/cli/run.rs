@@ -350,7 +350,10 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
             }
             settings.key_mask = Some(key_mask_rows(text)?);
         }
-        "positions" if !text.chars().all(|c| c.is_ascii_digit() || ",/; ".contains(c)) => {
+        "positions"
+            if !text.chars().all(|c| c.is_ascii_digit() || ",/; ".contains(c))
+                && (Path::new(text).extension().is_some() || Path::new(text).exists()) =>
+        {
             settings.positions = Some(positions_of(text)?);
         }
         "tokens" if is_json_file(text) => settings.tokens = Some(read_json(Path::new(text))?),
@@ -368,6 +371,7 @@ fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
         key => {
             setting.set(settings, text).map_err(|what| {
                 let fix = match setting.value {
+                    "N,N,…|FILE" => tr!("give one position per token, such as 0,1,2,3, or a file of them"),
                     "JSON|FILE" => tr!("write it as in a checkpoint's config.json"),
                     _ => tr!("give A,B,…, or a JSON file of labels"),
                 };

@@ -28,10 +28,17 @@ fn plainly(text: &str) -> Option<String> {
         rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_long = dashes == "--" || !dashes.is_ascii() && name.len() > 1;
+    let is_whole = |name: &str| name.len() > 2 && super::refused::is_flag(&name.replace('_', "-"));
     let plain = match (dashes, is_name) {
-        ("", _) | ("-", true) => word.to_owned(),
+        ("-", true) if is_whole(name) => {
+            return plainly(&format!("-{word}")).or(Some(format!("-{word}")));
+        }
+        ("-", true) => word.to_owned(),
+        ("", _) => numbers(word).unwrap_or_else(|| word.to_owned()),
         (_, true) if is_long => {
-            let value = value.map(|value| format!("={}", value.trim_matches(QUOTES)));
+            let value = value.map(|value| value.trim_matches(QUOTES));
+            let value = value.map(|value| numbers(value).unwrap_or_else(|| value.to_owned()));
+            let value = value.map(|value| format!("={value}"));
             format!("--{}{}", name.replace('_', "-"), value.unwrap_or_default())
         }
         (_, true) => format!("-{rest}"),
@@ -40,6 +47,20 @@ fn plainly(text: &str) -> Option<String> {
         _ => return None,
     };
     Some(plain).filter(|plain| plain != text)
+}
+
+/// Numbers as flags take them, where they have full-width digits or commas, or the brackets of a list around them.
+fn numbers(text: &str) -> Option<String> {
+    let half = |c: char| match c {
+        '\u{FF01}'..='\u{FF5E}' => char::from_u32(u32::from(c) - 0xFEE0).unwrap_or(c),
+        '、' => ',',
+        c => c,
+    };
+    let plain: String = text.chars().map(half).collect();
+    let inner = plain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&plain);
+    let are_numbers = inner.chars().all(|c| c.is_ascii_digit() || " ,.-".contains(c));
+    let inner = inner.replace(", ", ",");
+    (are_numbers && inner.contains(|c: char| c.is_ascii_digit())).then_some(inner)
 }
 
 #[cfg(test)]
@@ -59,6 +80,14 @@ mod tests {
             ("“weights[0,0,1,1]”", "weights[0,0,1,1]"),
             ("--attn-mask=my_mask.json", "--attn-mask=my_mask.json"),
             ("my_file.json", "my_file.json"),
+            ("-heads", "--heads"),
+            ("-d_model=16", "--d-model=16"),
+            ("３，２", "3,2"),
+            ("[3, 2]", "3,2"),
+            ("--lengths=[3,2]", "--lengths=3,2"),
+            ("[[1,2],[3,4]]", "[[1,2],[3,4]]"),
+            ("我，爱", "我，爱"),
+            ("-H4", "-H4"),
             ("-H", "-H"),
             ("-1e9", "-1e9"),
             ("--", "--"),

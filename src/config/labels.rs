@@ -102,6 +102,6 @@ mod tests {
         let file = Some(Tokens::Same(vec!["words.npy".to_owned()]));
         let error = Config::resolve(&Settings { tokens: file, ..Settings::default() });
         let error = error.expect_err("is no label");
-        assert_eq!(error.to_string(), "tokens: words.npy is taken as a label, for 4 tokens");
+        assert_eq!(error.to_string(), "tokens: words.npy was read as one label, for 4 tokens");
     }
 }

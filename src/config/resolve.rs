@@ -188,7 +188,7 @@ mod tests {
         let settings = |heads| Settings { heads: Some(heads), ..Settings::default() };
         assert_eq!(
             refusal(&settings(3)),
-            "heads 3 does not divide d_model 8\n\
+            "d_model 8 is not divisible by heads 3\n\
              every head gets d_model / heads features: try heads 2 or 4, or set head_dim"
         );
         assert!(refusal(&settings(9)).ends_with("try heads 8, or set head_dim"));
@@ -203,9 +203,12 @@ mod tests {
             seq_len: Some(4),
             ..Settings::default()
         };
-        assert!(refusal(&settings(&["1111", "1111"])).starts_with("key_mask: 2 rows for a batch"));
+        assert!(
+            refusal(&settings(&["1111", "1111"]))
+                .starts_with("key_mask: the number of rows is 2, but batch is 1")
+        );
         assert!(refusal(&settings(&["1121"])).contains("'2' is neither 0 nor 1"));
-        assert!(refusal(&settings(&["111"])).contains("3 keys where seq_len is 4"));
+        assert!(refusal(&settings(&["111"])).contains("has 3 keys, but seq_len is 4"));
     }
 
     #[test]
@@ -213,7 +216,10 @@ mod tests {
         let stated = Settings { batch: Some(1), seq_len: Some(4), ..Settings::default() };
         let settings = |lengths| Settings { lengths: Some(lengths), ..stated.clone() };
         assert!(refusal(&settings(vec![5])).starts_with("lengths: 5 is longer than seq_len 4"));
-        assert!(refusal(&settings(vec![1, 2])).starts_with("lengths: 2 numbers for a batch of 1"));
+        assert!(
+            refusal(&settings(vec![1, 2]))
+                .starts_with("lengths: the number of lengths is 2, but batch is 1")
+        );
     }
 
     #[test]

@@ -97,7 +97,10 @@ impl FromText for f64 {
 impl FromText for Tokens {
     fn from_text(text: &str) -> Result<Self, String> {
         if text.trim_start().starts_with('[') {
-            return serde_json::from_str(text).map_err(|error| error.to_string());
+            let wrong = |_| tr!("`{text}` is not a list of labels", text = shown(text));
+            // Python's quotes, where there are no others.
+            let text = if text.contains('"') { text.into() } else { text.replace('\'', "\"") };
+            return serde_json::from_str(&text).map_err(wrong);
         }
         // Full-width commas separate labels where there are no others; a token may be one.
         let is_apart = |by: char| text.split(by).all(|label| !label.trim().is_empty());

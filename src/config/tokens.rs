@@ -33,7 +33,11 @@ impl Tokens {
         if let Self::PerItem(items) = self
             && items.len() != batch
         {
-            let what = tr!("{items} lists, but batch is {batch}", items = items.len(), batch);
+            let what = tr!(
+                "the number of lists is {items}, but batch is {batch}",
+                items = items.len(),
+                batch
+            );
             return Err(Error::tensor(
                 name,
                 what,

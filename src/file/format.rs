@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::bundle::{Bundle, Info, Opener};
 use super::growing::Places;
-use super::input::{Input, extension, refuse_folder};
+use super::input::{Input, extension, refuse_folder, unreadable};
 use super::record::Record;
 use super::{gguf, json, json_write, npy, npz, safetensors, torch};
 use base::error::{Error, Result, quoted};
@@ -120,6 +120,15 @@ fn of_name<T>(path: &Path, wanted: Use, has: fn(&Format) -> Option<T>) -> Result
 
 fn unknown(path: &Path, wanted: Use) -> Error {
     let extension = extension(path);
+    if wanted == Use::Read && extension.is_none() && !path.exists() {
+        if path.to_string_lossy().starts_with('[') {
+            let fix = tr!("a flag that takes a file takes no numbers: write them to a .json file");
+            return Error::file(path, tr!("is not the name of a file"), fix);
+        }
+        if let Err(error) = File::open(path) {
+            return unreadable(path, &error);
+        }
+    }
     let what = match (&extension, named(path), wanted) {
         (Some(extension), Some(_), Use::Write) => {
             tr!("`.{extension}` is a format that is read, not written", extension)

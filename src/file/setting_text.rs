@@ -110,7 +110,7 @@ mod tests {
         );
         assert_eq!(
             told(r#"{"heads": 2, "dropout": NaN}"#),
-            "c.json: dropout is NaN, which is no number, at line 1, column 27; give a number"
+            "c.json: dropout is NaN, which is not a number, at line 1, column 27; give a number"
         );
         assert!(told(r#"{"heads": 2.5}"#).ends_with("give a whole number from 0 up"));
         assert!(told(r#"{"lengths": [3, NaN]}"#).contains("invalid type: NaN, expected"));

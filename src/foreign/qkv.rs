@@ -262,7 +262,7 @@ mod tests {
             (QkvFormat::Bshd, Some(Start::Projections), "(batch, token, heads · head_dim)"),
         ] {
             let error = arranged("q", &five, format, start).expect_err("refused").to_string();
-            assert!(error.contains(&format!("5 axes where {axes} is needed")), "{error}");
+            assert!(error.contains(&format!("5 axes; {axes} is needed")), "{error}");
         }
     }
 }

@@ -385,7 +385,7 @@ mod tests {
         for (w_q, others) in
             [([0, 0], [0, 0]), ([0, 0], [8, 8]), ([0, 8], [8, 8]), ([8, 0], [8, 8])]
         {
-            let said = format!("w_q: is {w_q:?}, without a number in it");
+            let said = format!("w_q: is {w_q:?}, which is empty");
             assert_eq!(refusal(w_q, others), said);
         }
     }

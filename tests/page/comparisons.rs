@@ -137,7 +137,7 @@ fn blocked_cells_show_what_is_recorded() {
             "blocked by the causal mask: later keys, which a query may not see",
             "the score was 1.517 (scores[0,0,3,4]); the mask puts -1e9 in its place",
             "= -1e9 (mask_fill, as mask[0,0,3,4] blocks)",
-            "the recorded number, 1.517, does not follow: those that it is made of give -1e9"
+            "the recorded number, 1.517, does not follow from the numbers that it is computed from: they give -1e9"
         ])
     );
     assert_eq!(told[1], json!(["-1e9", "masked_scores[0,0,3,4] = -1e9"]));
@@ -151,7 +151,7 @@ fn blocked_cells_show_what_is_recorded() {
         told[3],
         json!([
             "≠: the recorded number is not that share",
-            "the recorded number, 0.000, does not follow: those that it is made of give 0.124"
+            "the recorded number, 0.000, does not follow from the numbers that it is computed from: they give 0.124"
         ])
     );
 }

@@ -311,7 +311,9 @@ fn tensors_are_copied_without_loss() {
 fn a_large_trace_is_thinned_and_says_so() {
     let html = written(&["-q", "-b", "1", "-t", "600", "-d", "256", "-H", "8"], 0);
     assert!(html.len() < 7_000_000, "{}", html.len());
-    assert!(html.contains("The trace is too large for a page, which holds the first "));
+    assert!(
+        html.contains("The trace is too large for one page, so this page holds only the first ")
+    );
     let probe = "
         await open('#output/0/1/2');
         const seen = { sum: texts('#how .terms tbody tr:last-child'), rest: texts('#how .terms tr.sum')[0] };
@@ -323,7 +325,7 @@ fn a_large_trace_is_thinned_and_says_so() {
     ";
     let Some(told) = browse(&html, "", probe) else { return };
     let rest = told["rest"].as_str().expect("text");
-    assert!(rest.contains("more that this page does not hold, together"), "{told}");
+    assert!(rest.contains("more terms that are not on this page, together"), "{told}");
     assert!(told["weights"].to_string().contains("mha-trace explain 'weights[0,0,3,2]'"), "{told}");
 }
 
@@ -350,7 +352,7 @@ fn cells_that_are_nan_are_no_blocked_ones_and_say_where_it_comes_from() {
         return seen;
     ";
     let Some(told) = browse(&html, "", probe) else { return };
-    let why = "every key is blocked for query 1 of item 1 in head 0, and softmax of −∞ alone is NaN; --mask-fill -1e9 or \
+    let why = "every key is blocked for query 1 of item 1 in head 0, and softmax of a row of −∞ is NaN; --mask-fill -1e9 or \
                --empty-rows zero gives numbers";
     assert_eq!(
         told["lines"].as_array().expect("lines").last(),
@@ -396,8 +398,8 @@ fn features_and_weights_say_what_became_of_them() {
         ];
     ";
     let Some(told) = browse(&html, "", probe) else { return };
-    assert_eq!(told[0], "feature 1 of head 1 was feature 5 of all: 5 = 1 · 4 + 1");
-    assert_eq!(told[1], "feature 5 of all was feature 1 of head 1: 5 = 1 · 4 + 1");
+    assert_eq!(told[0], "feature 1 of head 1 is feature 5 before the split: 5 = 1 · 4 + 1");
+    assert_eq!(told[1], "feature 5 of the result is feature 1 of head 1: 5 = 1 · 4 + 1");
     assert_eq!(told[2], "no mask blocks the key: the score stays");
     let said: Vec<&str> = [3, 4].map(|at| told[at].as_str().expect("text")).into();
     assert!(said.iter().all(|line| line.starts_with("dropout ")), "{told}");
@@ -409,7 +411,7 @@ fn a_cell_that_the_page_does_not_hold_is_told_with_the_command() {
     let probe = "return [texts('#how h3')[0], texts('#how .sum-line')[0], texts('#how pre')[0]];";
     let Some(told) = browse(&html, "#weights/0/0/599/1", probe) else { return };
     assert_eq!(told[0], "weights[0,0,599,1] = …");
-    assert!(told[1].as_str().expect("text").starts_with("This page does not hold this number."));
+    assert!(told[1].as_str().expect("text").starts_with("This number is not on this page."));
     assert_eq!(told[2], "mha-trace explain 'weights[0,0,599,1]'");
 }
 

@@ -338,7 +338,7 @@ fn links_stay_links() {
     // The other name of the old file still has the old file.
     assert_eq!(fs::read_to_string(at.join("twin.json")).expect("text"), "old");
     let (what, _) = refused(&run(at, &["-q", "-o", "loose.json"]));
-    assert_eq!(what, "loose.json: is a link to nothing");
+    assert_eq!(what, "loose.json: is a link whose target does not exist");
     assert_eq!(names(at), ["link.json", "loose.json", "one.json", "twin.json"]);
 }
 

@@ -192,9 +192,15 @@ pub fn find(id: &str) -> Result<&'static Mistake> {
     let all = catalogue();
     all.iter().find(|mistake| mistake.id == id).copied().ok_or_else(|| {
         let ids: Vec<&str> = all.iter().map(|mistake| mistake.id).collect();
-        let fix = match near_miss(id, &ids) {
-            Some(near) => tr!("did you mean {near}?", near),
-            None => tr!("mha-trace bugs lists them").to_owned(),
+        let is_of = |own: &&str| own.split('-').any(|part| part == id);
+        let within: Vec<&str> = ids.iter().copied().filter(is_of).collect();
+        let fix = match (near_miss(id, &ids), within.as_slice()) {
+            (_, [_, _, ..]) if within.len() <= 9 => {
+                tr!("did you mean {near}?", near = within.join(tr!(" or ")))
+            }
+            (Some(near), _) => tr!("did you mean {near}?", near),
+            (None, [near]) => tr!("did you mean {near}?", near),
+            _ => tr!("mha-trace bugs lists them").to_owned(),
         };
         Error::config(tr!("no known mistake is called {id}", id), fix)
     })

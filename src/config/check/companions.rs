@@ -17,8 +17,8 @@ pub fn companions(s: &Settings) -> Result<()> {
             && Setting::named(needed).is_some_and(|needed| !needed.is_set(s))
         {
             let name = setting.key;
-            let what = tr!("{name} needs {needed}, which is not set", name, needed);
-            return refuse(what, tr!("give {needed}, or leave {name} out", needed, name));
+            let what = tr!("`{name}` needs `{needed}`, which is not set", name, needed);
+            return refuse(what, tr!("give `{needed}`, or leave `{name}` out", needed, name));
         }
     }
     starts(s)?;

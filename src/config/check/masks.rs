@@ -68,7 +68,8 @@ fn key_mask(c: &Config) -> Result<()> {
         keys
     );
     if rows.len() != batch {
-        let what = tr!("{rows} rows, but batch is {batch}", rows = rows.len(), batch);
+        let what =
+            tr!("the number of rows is {rows}, but batch is {batch}", rows = rows.len(), batch);
         return Err(Error::tensor("key_mask", what, fix));
     }
     for (item, row) in rows.iter().enumerate() {
@@ -101,7 +102,11 @@ fn lengths(c: &Config) -> Result<()> {
     let (batch, keys) = (c.sizes.batch, c.sizes.keys());
     let fix = tr!("give each batch item ({batch} in all) a number from 0 to {keys}", batch, keys);
     if lengths.len() != batch {
-        let what = tr!("{lengths} numbers, but batch is {batch}", lengths = lengths.len(), batch);
+        let what = tr!(
+            "the number of lengths is {lengths}, but batch is {batch}",
+            lengths = lengths.len(),
+            batch
+        );
         return Err(Error::tensor("lengths", what, fix));
     }
     match lengths.iter().find(|length| **length > keys) {
@@ -155,7 +160,11 @@ fn segments(c: &Config) -> Result<()> {
 /// Refuses lengths that are not those of so many tokens.
 fn documents(name: &str, Segments(rows): &Segments, sizes: &Sizes, tokens: usize) -> Result<()> {
     if rows.len() != 1 && rows.len() != sizes.batch {
-        let what = tr!("{rows} rows, but batch is {batch}", rows = rows.len(), batch = sizes.batch);
+        let what = tr!(
+            "the number of rows is {rows}, but batch is {batch}",
+            rows = rows.len(),
+            batch = sizes.batch
+        );
         return Err(Error::tensor(
             name,
             what,

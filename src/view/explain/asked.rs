@@ -36,11 +36,11 @@ impl FromStr for Asked {
                 text = shown(text)
             )
         };
-        let text = with_brackets(text.trim());
+        // As one index after the other is written in Python.
+        let text = with_brackets(&text.trim().replace("][", ","));
         let text = text.as_str();
-        let is_name = |name: &str| {
-            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        };
+        let is_name =
+            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
         let (step, places) = match text.split_once('[') {
             None => (text, None),
             Some((step, places)) => {
