@@ -715,7 +715,7 @@ fn help_has_a_page_of_models() {
     assert!(page.starts_with("The flags of attention as today's models have it\n"), "{page}");
     assert!(page.contains("--window <N>") && page.contains("[e.g. --window 2]"), "{page}");
     assert!(
-        page.contains("          ,eps=X: Epsilon of --qk-norm [default: 1e-6; 1e-5 of layer]\n"),
+        page.contains("          ,eps=X: Epsilon of --qk-norm [default: 1e-6; 1e-5 for layer]\n"),
         "{page}"
     );
     assert!(!page.contains("--qk-norm-eps") && !page.contains("--steps"), "{page}");
