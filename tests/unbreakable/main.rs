@@ -535,7 +535,7 @@ fn what_is_there_twice_is_told() {
     }
     fs::write(at.join("mask.npy"), npy("|b1", "(0, 4)", &[])).expect("written");
     let (what, fix) = refused(&run(at, &["--key-mask", "mask.npy"]));
-    assert_eq!(what, "key_mask: is [0, 4], which has no row");
+    assert_eq!(what, "key_mask: is [0, 4], which has no rows");
     assert_eq!(fix, "give a row of 0 and 1 for every batch item");
 }
 
