@@ -108,8 +108,11 @@ impl Sources {
             found,
             stated
         );
-        let fix =
-            tr!("set `{name}` to {found}, or do not set it, or give a tensor of the stated size", name, found);
+        let fix = tr!(
+            "set `{name}` to {found}, or do not set it, or give a tensor of the stated size",
+            name,
+            found
+        );
         Err(Error::tensor(tensor.as_str(), what, fix))
     }
 

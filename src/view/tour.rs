@@ -147,11 +147,7 @@ impl<'a> Guide<'a> {
         let Some((cell, value)) = self.number(Name::X, &[0, query, 0])? else { return Ok(None) };
         let sizes = &self.config.sizes;
         let text = tr!(
-            "X is what the layer gets: a row of {features} numbers for each of {tokens} tokens, from the embedding or from \
-             the layer before ({cell} = {value}). In a trained model a row says what its token means so far; numbers \
-             that are drawn mean nothing, but the arithmetic is the same. How many texts go through at once (batch {batch}) \
-             and how long they are ({tokens} tokens) is up to whoever runs the model. How wide a row is (d_model {d_model}; \
-             512 in the paper) is chosen once, by whoever builds it.",
+            "X is the input of the layer: a row of {features} numbers for each of {tokens} tokens, from the embedding or from the layer before ({cell} = {value}). In a trained model, a row says what its token means so far; randomly drawn numbers mean nothing, but the arithmetic is the same. Whoever runs the model chooses how many texts are processed at once (batch {batch}) and how long they are ({tokens} tokens). Whoever builds it chooses once how wide a row is (d_model {d_model}; 512 in the paper).",
             features = sizes.d_in,
             tokens = sizes.seq_len,
             cell,
@@ -169,9 +165,7 @@ impl<'a> Guide<'a> {
             return Ok(None);
         };
         let text = tr!(
-            "Three learned matrices turn each row of X into a query (what the token looks for), a key (what it is found by) \
-             and a value (what it hands on to those that find it). {cell} = {value} is row {query} of X times row 0 of w_q: \
-             {count} products, added up{bias}. All that training changes in this layer are these matrices and w_o.",
+            "Three learned matrices turn each row of X into a query (what the token looks for), a key (what it can be found by) and a value (the information that it passes on when it is found). {cell} = {value} is row {query} of X times row 0 of w_q: {count} products, added up{bias}. In this layer, training changes only these matrices and w_o.",
             cell,
             value,
             query,
@@ -189,12 +183,7 @@ impl<'a> Guide<'a> {
         };
         let own = sizes.head_dim;
         let text = tr!(
-            "One softmax gives a query one set of weights: one head looks for one thing at a time. So the {width} \
-             features of q, k and v are dealt to {heads} heads of {own}, which all do the same with numbers of their own, at \
-             about the cost of one. How many heads there are is a choice; d_k = d_model / H follows, unless it is stated. The \
-             paper has head_i = Attention(Q · W_i^Q, K · W_i^K, V · W_i^V); {inputs}. w_q holds the \
-             W_i^Q of all heads, one below the other: head 1 is rows {own} to {last} of w_q, and so {cell} = {value} is \
-             q[0,{query},{own}].",
+            "One softmax gives a query one set of weights, so one head looks for one thing at a time. That is why the {width} features of q, k and v are split into {heads} heads of {own}. All heads do the same computation, each with its own numbers, at about the cost of one head. The number of heads is a choice; d_k = d_model / H follows from it, unless it is stated. The paper writes head_i = Attention(Q · W_i^Q, K · W_i^K, V · W_i^V); {inputs}. w_q holds the W_i^Q of all heads, one below the other: head 1 is rows {own} to {last} of w_q, so {cell} = {value} is q[0,{query},{own}].",
             width = sizes.heads * own,
             heads = sizes.heads,
             inputs = if sizes.is_cross {
@@ -216,9 +205,7 @@ impl<'a> Guide<'a> {
         let number = self.number(Name::ScoresRaw, &[0, 0, query, key])?;
         let Some((cell, value)) = number else { return Ok(None) };
         let text = tr!(
-            "How well a query fits a key is one number: the {count} features of both, multiplied and added up. Of query \
-             {query} and key {key} it is {cell} = {value}. Each query meets each key, {queries} × {keys} times in each head: \
-             twice the tokens make four times the scores.",
+            "How well a query matches a key is one number: their {count} features, multiplied pair by pair and added up. For query {query} and key {key} it is {cell} = {value}. Each query is compared with each key, {queries} × {keys} times in each head: twice as many tokens make four times as many scores.",
             count = sizes.key_dim(),
             query = self.place(Axis::Query, query),
             key = self.place(Axis::Key, key),
@@ -237,8 +224,7 @@ impl<'a> Guide<'a> {
         let (Some((_, raw)), Some((cell, value))) = (raw, number) else { return Ok(None) };
         let formula = self.trace.step(Name::Scores).map(|step| self.trace.formula(step));
         let text = tr!(
-            "A sum of d_k products grows like √d_k. Softmax of large numbers gives nearly all to one key, and then learns \
-             hardly anything. So the scores are made small again, {formula}: {raw} becomes {cell} = {value}.",
+            "A sum of d_k products grows like √d_k. Softmax of large numbers gives nearly all the weight to one key, and then the layer hardly learns. So the scores are made smaller again, {formula}: {raw} becomes {cell} = {value}.",
             formula = formula.unwrap_or_default(),
             raw,
             cell,
@@ -270,9 +256,7 @@ impl<'a> Guide<'a> {
             return Ok(None);
         };
         let text = tr!(
-            "A model that predicts the next token must not see it, and padding means nothing. The mask blocks {count} of the \
-             {all} pairs: {fill} stands in place of their scores, and softmax makes 0 of it. Query {first} sees {few} of the \
-             keys, and query {last} sees {many}.",
+            "A model that predicts the next token must not see that token, and padding has no meaning. The mask blocks {count} of the {all} pairs: their scores are replaced by {fill}, which softmax turns into 0. Query {first} sees {few} of the keys, and query {last} sees {many}.",
             count = blocked.len(),
             all = queries * keys,
             fill,
@@ -295,8 +279,7 @@ impl<'a> Guide<'a> {
             tr!(" The whole row is {row}.", row = row.join(", "))
         });
         let text = tr!(
-            "Softmax makes shares of each row of scores: exp of each, divided by their sum, so that none is negative and a \
-             row sums to 1. Query {query} gives key {key} {cell} = {value} of its attention.{row}",
+            "Softmax turns each row of scores into shares: the exp of each score, divided by the sum of all of them. So none is negative, and a row sums to 1. Query {query} gives key {key} {cell} = {value} of its attention.{row}",
             query = self.place(Axis::Query, query),
             key = self.place(Axis::Key, key),
             cell,
@@ -318,9 +301,7 @@ impl<'a> Guide<'a> {
         };
         let cell = Cell { step: Name::Weights.to_string(), index: vec![0, 1, self.apart, second] };
         let text = tr!(
-            "Heads look at different things. Query {query} gives most to key {first} in head 0 ({of_first}), and to key \
-             {second} in head 1 ({of_second}). In a trained model one head may look at the word before, another at the noun \
-             that a verb belongs to; with one head both would share one row of weights.",
+            "Heads look at different things. Query {query} gives the most weight to key {first} in head 0 ({of_first}), and to key {second} in head 1 ({of_second}). In a trained model, one head may look at the word before, another at the noun that a verb belongs to; with only one head, both would share one row of weights.",
             query = self.place(Axis::Query, self.apart),
             first = self.place(Axis::Key, first),
             of_first,
@@ -343,14 +324,12 @@ impl<'a> Guide<'a> {
         let sum = (terms.len() <= MOST).then(|| terms.iter().map(product).collect::<Vec<_>>());
         let sum = sum.map(|sum| tr!(" = {sum}", sum = sum.join(" + "))).unwrap_or_default();
         let text = tr!(
-            "What a query gets from a head are the values of the keys, each times its weight, added up: {cell}{sum} = \
-             {value}. A key with the weight 0 hands on nothing; where one weight is near 1, the query gets nearly that \
-             value alone.",
+            "What a query gets from a head is the sum of the values of the keys, each times its weight: {cell}{sum} = {value}. A key with weight 0 contributes nothing; if one weight is near 1, the query gets little more than that value.",
             cell,
             sum,
             value
         );
-        Ok(Some(Stop { title: tr!("Values, weighted and added up"), text, cell }))
+        Ok(Some(Stop { title: tr!("The weighted sum of the values"), text, cell }))
     }
 
     fn output(&self) -> Result<Option<Stop>> {
@@ -360,10 +339,7 @@ impl<'a> Guide<'a> {
             return Ok(None);
         };
         let text = tr!(
-            "The results of all heads are laid side by side, {width} numbers for each token, and w_o mixes them: without it \
-             no head would hear of another. The output has a row for each token, as X has ({cell} = {value}). It is added to X, \
-             and the next layer takes the sum for its X. Row {query} of X was about one token; this row is what that token \
-             found in those that it looked at. After the last layer, such rows are what the next token is predicted from.",
+            "The results of all heads are put side by side, {width} numbers for each token, and w_o mixes them: without it, no head would use the result of another. The output has a row for each token, like X ({cell} = {value}). It is added to X, and the sum is the X of the next layer. Row {query} of X was about one token; this row is what that token found in the tokens that it looked at. After the last layer, the next token is predicted from such rows.",
             width = concat.axes.last_size(),
             cell,
             value,

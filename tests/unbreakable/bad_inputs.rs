@@ -195,7 +195,6 @@ const OTHERS: [&[&str]; 62] = [
     &["check", "good.json", "--map", "a=b"],
     &["check", "good.json", "--rtol", "nothing=1"],
     &["check", "good.json", "-o", "good.json"],
-    &["check", "good.json", "--config", "good.json"],
     &["check", "good.json", "-o", "new.json"],
     &["diff", "good.json:nothing", "good.json"],
     &["shapes", "--heads", "3"],

@@ -17,7 +17,7 @@ const KEYS: [(&str, &str); 14] = [
     ("b / B", "next batch item / item before"),
     ("Enter", "follow the number to the largest that it is made of"),
     ("Backspace", "back to where it was followed from"),
-    ("w", "why the step is there, and its stop of the tour"),
+    ("w", "why the step is there, and its stop on the tour"),
     ("m", "heat map of scores and weights, or the table alone"),
     ("/", "search for a step: type its name, then Enter"),
     ("Tab", "beside a file's table: factors, right numbers, difference"),
