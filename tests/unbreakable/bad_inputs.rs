@@ -136,7 +136,7 @@ const NO_NUMBERS: [&str; 7] =
     ["x", "", "-", "1e400x", "9999999999999999999999999999999999999x", "\u{202e}1", "0x10"];
 
 /// Other values and commands that cannot be.
-const OTHERS: [&[&str]; 62] = [
+const OTHERS: [&[&str]; 61] = [
     &["--heads", "0"],
     &["--heads", "3"],
     &["--seq-len", "0"],

@@ -545,7 +545,7 @@ fn rows_without_a_place_are_not_counted_out() {
     let at = folder.path();
     fs::write(at.join("rows.npy"), npy("<i8", "(68719476736, 0)", &[])).expect("written");
     for (flag, of, lacks) in
-        [("--key-mask", "key_mask", "key"), ("--positions", "positions", "token")]
+        [("--key-mask", "key_mask", "keys"), ("--positions", "positions", "tokens")]
     {
         let (what, _) = refused(&limited(at, "-v 600000", &[flag, "rows.npy"]));
         assert_eq!(what, format!("{of}: is [68719476736, 0], which has no {lacks}"));
