@@ -21,7 +21,9 @@ pub fn exit(error: &clap::Error, args: &[OsString]) -> ! {
     let args: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let refused = Refused::of(error, &args);
     let Some(what) = refused.what() else { error.exit() };
-    let fix = refused.fix();
+    let command = || args.iter().skip(1).find(|word| command_called(word));
+    let of_command = || command().map(|name| tr!("mha-trace {name} -h shows its flags", name));
+    let fix = refused.fix().or_else(of_command);
     let fix = fix.unwrap_or_else(|| {
         tr!("--help lists the flags, --help models those of today's models.").to_owned()
     });

@@ -59,7 +59,7 @@ impl Tokens {
                 let labels = if count == 1 { "label" } else { "labels" };
                 let what = tr!("{count} {labels} for {size} tokens", count, labels, size);
                 let fix = if size == with_cache {
-                    tr!("give {size}", size)
+                    tr!("give {size}, with commas between them", size)
                 } else {
                     tr!("give {size}, or {with_cache} with those of the cache", size, with_cache)
                 };
