@@ -6,6 +6,7 @@ mod common;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use mha_trace::config::Setting;
 use mha_trace::program::Name;
@@ -97,6 +98,29 @@ fn every_command_prints_what_is_shown() {
             fs::copy(copy, root().join(page)).expect("writable");
         }
     }
+}
+
+/// Commands that are shown without what they print have flags that there are.
+#[test]
+fn every_other_command_is_understood() {
+    let mut count = 0;
+    for page in pages() {
+        let text = read(&page);
+        let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+        for line in blocks.flat_map(str::lines).filter(|line| line.starts_with("mha-trace")) {
+            let command = line.split(['#', '>']).next().expect("a part");
+            let args = command.split_whitespace().skip(1).chain(["-h"]);
+            let run = Command::new(env!("CARGO_BIN_EXE_mha-trace")).args(args).output();
+            let run = run.expect("the binary runs");
+            assert!(
+                run.status.success(),
+                "{page}: {line}\n{}",
+                String::from_utf8_lossy(&run.stderr)
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "only {count} commands");
 }
 
 /// The folders of the fixtures that a page's commands name.

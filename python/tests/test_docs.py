@@ -14,7 +14,7 @@ import mha_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 # How many blocks of each page need NumPy alone, and how many need torch.
-PAGES = {"README.md": (0, 1), "docs/checking.md": (0, 1), "docs/python.md": (3, 4)}
+PAGES = {"README.md": (0, 1), "README.zh-CN.md": (0, 1), "docs/checking.md": (0, 1), "docs/python.md": (3, 4)}
 MODULES = sorted(
     name for _, name, _ in pkgutil.iter_modules(mha_trace.__path__, "mha_trace.") if not name.endswith("__main__")
 )
@@ -37,7 +37,7 @@ def run_blocks(page, is_torch, folder, monkeypatch):
 
 
 def test_every_page_with_python_is_known():
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "README.zh-CN.md", *(ROOT / "docs").glob("*.md")]
     names = [page.relative_to(ROOT).as_posix() for page in pages]
     counts = {page: (len(blocks(page, False)), len(blocks(page, True))) for page in names}
     assert {page: count for page, count in counts.items() if any(count)} == PAGES

@@ -137,6 +137,9 @@ impl<'e> Refused<'e> {
         if let Some(why) = elsewhere::useless_flag(name) {
             return Some(why.to_owned());
         }
+        if name.parse::<f64>().is_ok() {
+            return Some(tr!("give a whole number from {low} up", low = 0));
+        }
         let command = Cli::command();
         let is_of_run = named_flag(&command, name).is_some();
         let stated = self.args.iter().skip(1).find(|arg| !arg.starts_with('-'));

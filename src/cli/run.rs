@@ -337,6 +337,10 @@ pub fn typed(word: &str) -> String {
 /// Sets what a flag says: a value, or a file that holds one.
 fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
     match setting.key {
+        "attn_mask" if Setting::named("mask").is_some_and(|mask| mask.choices.contains(&text)) => {
+            let what = tr!("attn_mask: {text} is not a file", text = quoted(text));
+            return refuse(what, tr!("did you mean {near}?", near = flag("mask", Some(text))));
+        }
         "key_mask" if text == "none" => settings.key_mask = Some(Vec::new()),
         "key_mask" if !text.chars().all(|c| matches!(c, '0' | '1' | ',')) => {
             let path = split_place(text).0;
