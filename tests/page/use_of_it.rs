@@ -459,3 +459,40 @@ fn a_tour_leads_through_the_page() {
     ]);
     assert_eq!(told, expected);
 }
+
+/// The page goes through the steps by itself, stops where it is asked to and at the last step, and begins anew there.
+#[test]
+fn a_page_plays() {
+    let probe = "
+        await open('#head_outputs/0');
+        const seen = [];
+        const step = () => seen.push([location.hash.split('/')[0], query('#play').ariaPressed]);
+        await click(query('#play')); step();
+        await wait(2100); step();
+        await click(query('#play')); await wait(5000); step();
+        await click(query('#play')); await wait(6500); step();
+        await click(query('#play')); step();
+        return seen;
+    ";
+    let Some(told) = browse(&walkthrough(), "", probe) else { return };
+    let expected = json!([
+        ["#head_outputs", "true"],
+        ["#concat", "true"],
+        ["#concat", "false"],
+        ["#output", "false"],
+        ["#x", "true"]
+    ]);
+    assert_eq!(told, expected);
+}
+
+/// Shapes in the flow leave a batch of one item out.
+#[test]
+fn shapes_say_what_there_is_of_them() {
+    let sizes = |args: &[&str]| -> Vec<String> {
+        let page = written(args, 0);
+        let sizes = page.split("<span class=\"size\">").skip(1);
+        sizes.map(|rest| rest.split('<').next().unwrap_or_default().to_owned()).take(5).collect()
+    };
+    assert_eq!(sizes(&["-q"]), ["4 × 8", "4 × 8", "4 × 8", "4 × 8", "2 × 4 × 4"]);
+    assert_eq!(sizes(&["-q", "-b", "2"])[0], "2 × 4 × 8");
+}

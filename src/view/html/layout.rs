@@ -139,7 +139,11 @@ fn list(steps: &[StepSheet]) -> Markup {
                 span class="name" { (shown(&step.name)) }
                 @if is_drawn { span class="thumb" aria-hidden="true" {} }
                 span class="size" { (step.size()) }
-                @if let Some((class, told)) = &step.badge { span class={ "badge " (class) } { (told) } }
+                @if let Some((class, told)) = &step.badge {
+                    // What stands in brackets is told beside the step's title.
+                    @let brief = told.split(['(', '（']).next().unwrap_or_default().trim_end();
+                    span class={ "badge " (class) } { (brief) }
+                }
             }
         }
     };
@@ -170,6 +174,7 @@ fn controls(sheet: &Sheet) -> Markup {
         div class="go" {
             button type="button" id="previous" { (text(texts::PREVIOUS)) }
             button type="button" id="next" { (text(texts::NEXT)) }
+            button type="button" id="play" aria-pressed="false" { (text(texts::PLAY)) }
             button type="button" class="menu" popovertarget="menu" { (text(texts::MENU)) }
             div class="controls" id="menu" popover role="group" aria-label=(text(texts::CONTROLS)) {
                 label id="head-box" { (text(texts::HEAD)) " " select id="head" {} }

@@ -135,7 +135,7 @@ const sizeOfView = () => all("#view table, #view canvas").map(placeOfBox)[0];
 /** A step as a small picture, its first heads side by side. */
 function thumb(box, step) {
   if (!box || !tensor(step, 0)) return;
-  const leads = headsOf(step).slice(0, 3);
+  const leads = headsOf(step).slice(0, 8);
   const heat = heatOf(step, leads, 0);
   fill(box, ...leads.map(lead => picture(step, lead, 0, heat, 56)));
 }
@@ -391,6 +391,13 @@ document.onkeydown = event => {
 
 $("previous").onclick = () => move(-1);
 $("next").onclick = () => move(1);
+let playing;
+/** Goes through the steps by itself, from the first where it stands at the last; stops there, or when asked to. */
+$("play").onclick = () => {
+  if (!playing && $("next").disabled) go(ORDER[0]);
+  playing = clearInterval(playing) ?? (!playing && setInterval(() => $($("next").disabled ? "play" : "next").click(), 2000));
+  $("play").ariaPressed = !!playing;
+};
 $("head").onchange = ({ target }) => pickHead(Number(target.value));
 $("item").onchange = ({ target }) => pick({ item: Number(target.value) });
 if ($("side")) $("side").onchange = ({ target }) => turnSide(Number(target.value));

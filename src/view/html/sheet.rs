@@ -97,9 +97,13 @@ struct AxisData {
 }
 
 impl StepSheet {
-    /// `1 × 2 × 4 × 4`
+    /// `2 × 4 × 4`: a batch of one item says nothing.
     pub fn size(&self) -> String {
-        let sizes: Vec<String> = self.axes.iter().map(|(_, size)| size.to_string()).collect();
+        let says = |(at, (name, size)): &(usize, &(String, usize))| {
+            *at > 0 || *size != 1 || name != Axis::Batch.name() || self.axes.len() == 1
+        };
+        let sizes = self.axes.iter().enumerate().filter(says);
+        let sizes: Vec<String> = sizes.map(|(_, (_, size))| size.to_string()).collect();
         if sizes.is_empty() { "1".to_owned() } else { sizes.join(" × ") }
     }
 

@@ -10,6 +10,7 @@ pub const SKIP: &str = "Skip to the step";
 pub const CONTROLS: &str = "What is shown";
 pub const PREVIOUS: &str = "← Previous";
 pub const NEXT: &str = "Next →";
+pub const PLAY: &str = "▶ Play";
 pub const HEAD: &str = "Head";
 pub const ITEM: &str = "Batch item";
 pub const SIDE: &str = "Side";
@@ -70,8 +71,9 @@ pub fn badge_because(step: &str) -> String {
 /// All texts of these tables and single words.
 pub fn all() -> Vec<&'static str> {
     let single = [
-        TITLE, FLOW, FOUND, STEPS, DETAILS, SKIP, CONTROLS, PREVIOUS, NEXT, HEAD, ITEM, SIDE, VIEW,
-        COPY_NUMPY, COPY_CSV, MENU, SHAPE, DIFFERENCE, FIRST_BAD, NO_SCRIPT, HINT, KEYS_TITLE,
+        TITLE, FLOW, FOUND, STEPS, DETAILS, SKIP, CONTROLS, PREVIOUS, NEXT, PLAY, HEAD, ITEM, SIDE,
+        VIEW, COPY_NUMPY, COPY_CSV, MENU, SHAPE, DIFFERENCE, FIRST_BAD, NO_SCRIPT, HINT,
+        KEYS_TITLE,
     ];
     let pairs = KEYS.iter().chain(&VIEWS).chain(SCRIPT).map(|(_, text)| *text);
     single.into_iter().chain(pairs).collect()
