@@ -4,8 +4,10 @@ use std::path::Path;
 
 use candle_core::{DType, Tensor};
 use mha_trace::check::{Report, Tolerances, check};
+use mha_trace::config::RelativeBias;
 use mha_trace::file::{Output, Record};
 use mha_trace::foreign::NameMap;
+use mha_trace::program::{Name, Role};
 use mha_trace::{Run, Settings, Sources, to_record};
 use serde_json::{Value, json};
 
@@ -98,5 +100,26 @@ fn the_type_of_a_step_is_told_by_its_numbers() {
         let report = checked(&record, &path);
         let said = "scores_raw: it is computed in bf16: its numbers are of that type, and off by its rounding alone";
         assert_eq!(told(&report), Vec::from_iter(is_told.then_some(said)));
+    }
+}
+
+/// Biases of positions by other buckets, in parts of a run too: the numbers are PyTorch's, and the config is another.
+#[test]
+fn buckets_of_relative_positions_are_told() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures/golden/relative-bidirectional.safetensors");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("run.safetensors");
+    let golden = Record::read(&root).expect("readable");
+    for kept in [&["scores", "scores_biased", "output"][..], &["output"]] {
+        let mut record = golden.clone();
+        record.entries.retain(|entry| {
+            let name = Name::in_files(&entry.name).expect("a step");
+            !matches!(name.role(), Role::Computed | Role::Setting) || kept.contains(&&*entry.name)
+        });
+        record.config.as_mut().expect("a config").relative_bias = Some(RelativeBias::OneSided);
+        let report = checked(&record, &path);
+        let said = told(&report);
+        assert!(said.len() == 1 && said[0].contains("the buckets are bidirectional"), "{said:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device, Tensor};
 use mha_trace::Settings;
 use mha_trace::check::{Report, Tolerances, check};
-use mha_trace::config::{Fill, Mask};
+use mha_trace::config::{Fill, Mask, Pairing};
 use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
 
@@ -688,4 +688,37 @@ fn averaged_weights_are_compared_as_such() {
     assert_same(&report, 2);
     assert!(report.steps.iter().any(|step| step.name == "weights_mean"), "{report:?}");
     assert!(!checked(2).is_same());
+}
+
+/// Rows of queries of a longer sequence, where the items are fewer than the rows go: no reading of them as tokens is in the way.
+#[test]
+fn rows_of_queries_are_checked_in_other_files() {
+    let record = golden("queries-rope-last");
+    let config = record.config.clone().expect("a config");
+    let mut foreign = Foreign::of(&record, &["scores", "output"]);
+    let Settings { queries, rope, .. } = config;
+    foreign.flags = Settings { queries, rope, ..foreign.flags };
+    assert_same(&foreign.check(), 2);
+}
+
+/// Queries twice as wide as the heads' outputs hold gates in Qwen3-Next, and none where keys and values come from a latent.
+#[test]
+fn wide_queries_of_latent_attention_hold_no_gates() {
+    let of_run = Settings {
+        seq_len: Some(3),
+        d_in: Some(8),
+        heads: Some(2),
+        head_dim: Some(6),
+        v_head_dim: Some(3),
+        kv_lora_rank: Some(5),
+        qk_rope_head_dim: Some(2),
+        rope: Some(Pairing::Half),
+        mask_fill: Some(Fill(f64::NEG_INFINITY)),
+        ..Settings::default()
+    };
+    let run = mha_trace::Run::new(&of_run, mha_trace::Sources::default()).expect("valid");
+    let record = mha_trace::to_record(&run.trace().expect("runs"), run.config());
+    let mut foreign = Foreign::of(&record, &["w_dkv", "w_kr", "w_c_kv_norm", "k_r", "output"]);
+    foreign.flags = Settings { mask: Some(Mask::Causal), ..of_run };
+    assert_same(&foreign.check(), 2);
 }

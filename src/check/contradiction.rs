@@ -173,7 +173,8 @@ pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Opti
     let mut other = reading.clone();
     let run = found.map(|found| &found.run);
     let is_open = reading.settings.mask == Some(Mask::Recorded);
-    let heads = reading.heads_of_scores()?.map(Evidence::of_heads);
+    // What does not fit the settings says nothing.
+    let heads = reading.heads_of_scores().unwrap_or_default().map(Evidence::of_heads);
     let sizes = if run.is_none() { reading.other_sizes() } else { Vec::new() };
     for evidence in reading.evidence.iter().chain(&heads).chain(&sizes) {
         if !is_stated(reading, evidence.key) || reading.is_told(evidence.key) {

@@ -87,7 +87,9 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         };
         let has_own = self.weights.tensors.contains_key(&Name::WGate);
         // The features of keys from a latent need not be as many as those of values.
-        if rows != 2 * width || has_own || self.layer.stored == Stored::Latent {
+        let is_latent =
+            self.layer.stored == Stored::Latent || self.weights.tensors.contains_key(&Name::WDkv);
+        if rows != 2 * width || has_own || is_latent {
             return Ok(());
         }
         let of_norm = || dims(Name::WQNorm)?.last().copied();

@@ -17,9 +17,10 @@ impl Grammar<'_> {
             let name = precision.name();
             let result = Edit::new(step.name, after(Slip::Round(precision), &[]));
             let is_type = matches!(precision, Precision::Bf16 | Precision::F16);
-            if is_type {
+            if precision != Precision::Tf32 {
                 let told = tr!("its result is rounded to {name}", name);
-                self.add_all(Kind::Precision, cost::RARE, vec![result.clone()], step.name, told);
+                let cost = if is_type { cost::RARE } else { cost::ODD };
+                self.add_all(Kind::Precision, cost, vec![result.clone()], step.name, told);
             }
             for slot in &slots {
                 let Some(own) = names.get(*slot) else { continue };

@@ -55,6 +55,7 @@ impl Grammar<'_> {
         self.repeated(step);
         self.moved(step);
         self.turned_whole(step);
+        self.normed_by_head(step);
         self.siblings(step);
         self.numbers(step);
         self.inputs(step);

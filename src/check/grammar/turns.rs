@@ -1,8 +1,8 @@
-//! Where may a rotation by positions stand that does not belong there?
+//! Where may a rotation by positions stand that does not belong there, and a norm of heads before or behind the split?
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Change, Edit, Kind, Name, Op, Pairing, Rotary, Slip, Step};
+use program::{Change, Edit, Kind, Name, Norm, Op, Pairing, Rotary, Scaling, Slip, Step};
 
 impl Grammar<'_> {
     /// Queries and keys that are turned by their positions in a run that has no rotation.
@@ -39,12 +39,39 @@ impl Grammar<'_> {
         for pairing in [Pairing::Half, Pairing::Interleaved] {
             let cost = cost::PLAIN + u32::from(pairing != own.pairing);
             let rope = Slip::Rope { pairing, base: freqs.base };
-            let edits =
-                vec![Edit::new(projection, after(rope, &[])), Edit::new(step.name, Change::Omit)];
             let told = tr!(
                 "the rotation runs over all features of a token, before they are split into heads"
             );
+            let omitted = Edit::new(step.name, Change::Omit);
+            let edits = vec![Edit::new(projection, after(rope.clone(), &[])), omitted];
             self.add_all(Kind::Moved, cost, edits, step.name, told);
+            // Where the projection was recorded before it is turned, it is turned on the way to here.
+            let read = self.right.read_by(step);
+            let Some(split) = read.first() else { continue };
+            if matches!(split.name, Name::QHeads | Name::KHeads) {
+                let own = Change::Become(split.op.clone(), vec![projection]);
+                let turned = Change::Before(0, rope.into(), Vec::new());
+                let edits = [own, turned].map(|change| Edit::new(step.name, change));
+                self.add_all(Kind::Moved, cost, edits.into(), step.name, told);
+            }
         }
+    }
+
+    /// A norm of the heads side by side that runs over each of them.
+    pub(super) fn normed_by_head(&mut self, step: &Step) {
+        let Op::Scaling(Scaling::Norm(norm)) = &step.op else { return };
+        let read = self.right.read_by(step);
+        let (Some(merged), None) = (read.first(), read.get(2)) else { return };
+        if merged.name != Name::Concat {
+            return;
+        }
+        let of_head = Norm { offset: 0.0, ..norm.clone() };
+        let merge = Change::Become(merged.op.clone(), self.read(merged));
+        let normed = Change::Before(0, of_head.into(), Vec::new());
+        let weight = read.get(1).map(|weight| after(Slip::Product, &[weight.name]));
+        let edits = [merge, normed].into_iter().chain(weight);
+        let edits = edits.map(|change| Edit::new(step.name, change)).collect();
+        let told = tr!("the norm runs over the features of a head, not over those of all heads");
+        self.add_all(Kind::Axes, cost::PLAIN, edits, step.name, told);
     }
 }

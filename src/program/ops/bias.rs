@@ -61,7 +61,7 @@ impl Operation for Biasing {
                         .map(move |key| u32::try_from(own.row(query, key)).unwrap_or(u32::MAX))
                 });
                 let rows = Tensor::from_iter(rows, &Device::Cpu)?;
-                let biases = table.index_select(&rows, 0)?.t()?.contiguous()?;
+                let biases = table.contiguous()?.index_select(&rows, 0)?.t()?.contiguous()?;
                 biases.reshape((heads, own.queries, own.keys))?
             }
             (Self::Sum { dtype }, [only]) => only.to_dtype(*dtype)?,
