@@ -38,7 +38,7 @@ fn found(report: &Value) -> Vec<&str> {
 #[test]
 fn right_dumps_are_the_same_and_wrong_ones_named() {
     let all = checked();
-    assert!(all.len() >= 75, "only {}", all.len());
+    assert!(all.len() >= 120, "only {}", all.len());
     let mut wrong = Vec::new();
     for (entry, report) in &all {
         let (name, what) = (&entry["name"], &entry["what"]);
@@ -51,7 +51,8 @@ fn right_dumps_are_the_same_and_wrong_ones_named() {
         } else {
             // Without a name of its own it is told in a sentence.
             let told = report["diagnosis"].to_string();
-            let is_told = meant != "replaced" || told.contains("rescaled");
+            let words = ["rescaled", "are read as fp8 (e4m3fnuz)"];
+            let is_told = meant != "replaced" || words.iter().any(|word| told.contains(word));
             report["verdict"] == "differs" && found.contains(&meant) && is_told
         };
         if !is_right {
@@ -68,8 +69,11 @@ fn nothing_that_kernels_hold_is_left_aside() {
         let name = entry["name"].as_str().expect("a name");
         let left: Vec<&Value> = report["not_checked"].as_array().expect("a list").iter().collect();
         let expected = match name {
-            // Rotation that nobody speaks of has been done before.
-            "hooks-rotary" => 2,
+            // Rotation that nobody speaks of has been done before. What was written in few bits is compared with these.
+            "hooks-rotary"
+            | "bits-written"
+            | "bits-wrong-saturated"
+            | "pages-wrong-not-written" => 2,
             // The other layer.
             "hooks-0" | "hooks-1" => 6,
             _ => 0,

@@ -2,7 +2,8 @@
 
 use super::Builder;
 use base::error::Result;
-use program::{Added, Biasing, Heads, Linear, Masking, Name, Scaling};
+use config::Start;
+use program::{Added, Biasing, Dequantize, Heads, Linear, Masking, Name, Scaling};
 
 /// Keys and values that are not projected from the run's own tokens, in pairs.
 pub(super) struct Others {
@@ -15,6 +16,42 @@ pub(super) struct Others {
 }
 
 impl Builder<'_> {
+    /// Queries, keys and values of a run that starts at them, where they are given as a cache stores them.
+    pub(super) fn as_stored(&mut self, heads: [usize; 3]) -> Result<[usize; 3]> {
+        if self.config.start != Start::Heads {
+            return Ok(heads);
+        }
+        let [queries, keys, values] = heads;
+        let [keys, values] = self.gathered([keys, values])?;
+        self.dequantized([queries, keys, values])
+    }
+
+    /// Keys and values, out of their pages where these are given.
+    fn gathered(&mut self, heads: [usize; 2]) -> Result<[usize; 2]> {
+        let Some(slots) = self.given_outside(Name::Slots) else { return Ok(heads) };
+        let pages = Name::PAGES.map(|[_, pages, _]| self.given_outside(pages));
+        let mut all = heads;
+        for ((own, pages), [.., name]) in all.iter_mut().zip(pages).zip(Name::PAGES) {
+            let Some(pages) = pages else { continue };
+            *own = self.then(name, Heads::Gather, &[pages, slots])?;
+        }
+        Ok(all)
+    }
+
+    /// Queries, keys and values, those in place of which numbers in few bits are given made of these.
+    fn dequantized(&mut self, heads: [usize; 3]) -> Result<[usize; 3]> {
+        let read = Name::FEW_BITS.map(|[_, numbers, scale, zero, _]| {
+            let scale = self.given_outside(scale)?;
+            Some([self.given(numbers), scale].into_iter().chain(self.given_outside(zero)).collect())
+        });
+        let mut all = heads;
+        for ((own, read), [.., name]) in all.iter_mut().zip(read).zip(Name::FEW_BITS) {
+            let Some(read): Option<Vec<usize>> = read else { continue };
+            *own = self.then(name, Dequantize::RIGHT, &read)?;
+        }
+        Ok(all)
+    }
+
     /// Those that the run is given, and the learned ones.
     pub(super) fn others(&mut self, learned: Option<(usize, usize)>) -> Others {
         let (sizes, plain) = (&self.config.sizes, &self.config.plain);

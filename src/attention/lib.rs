@@ -55,6 +55,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let of_latent = [w_k.first().copied(), w_v.first().copied()];
     let ([mut queries, mut keys, mut values], mut shared) =
         p.projected([x, memory, memory_v], [&w_q, &w_k, &w_v], latents)?;
+    [queries, keys, values] = p.as_stored([queries, keys, values])?;
 
     if let Some((norm, of_q, of_k)) = norm.as_ref().filter(|_| !plain.qk_norm_after_rope) {
         queries = p.then(Name::QNorm, normalize(norm, plain), &after(queries, of_q))?;

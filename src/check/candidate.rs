@@ -162,6 +162,8 @@ pub fn places_in_words(axis: Axis, places: &[usize]) -> String {
         (Axis::Model | Axis::HeadDim | Axis::Input, false) => tr!("feature"),
         (Axis::Model | Axis::HeadDim | Axis::Input, true) => tr!("features"),
         (Axis::Bucket, false) => tr!("bucket"),
+        (Axis::Slot, false) => tr!("slot"),
+        (Axis::Slot, true) => tr!("slots"),
         (Axis::Bucket, true) => tr!("buckets"),
     };
     tr!("in {what} {places} alone", what, places = ranges(&numbers, places))

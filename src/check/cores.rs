@@ -1,12 +1,14 @@
 //! In which ways can a file be understood that holds queries, keys and values in place of X and weights?
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use super::reading::{Draft, Reading, of_cells};
+use super::written::{new_keys, written};
 use base::error::Result;
-use config::{End, Settings, Start};
+use base::memory::lacking;
+use config::{CausalAlign, End, Mask, Settings, Start};
 use file::{Entry, Record};
-use foreign::{Caller, FoundMask, Match, Qkv, take_bias, take_mask};
+use foreign::{Caller, FoundMask, Match, Paged, Qkv, take_arguments, take_bias, take_mask};
 use program::Name;
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
@@ -42,6 +44,9 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         let mut own = draft.clone();
         let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
         own.record.entries.retain(|entry| !taken(&entry.name));
+        let (left, differs) = written(&mut own.record, &reading)?;
+        own.unmatched.extend(left);
+        own.leave_scales();
         let entry = |(name, tensor): (Name, Tensor)| Entry::of(name.as_str(), tensor);
         own.record.entries.extend(reading.tensors.into_iter().map(entry));
         own.settings.start = Some(reading.start);
@@ -56,9 +61,16 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         };
         let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name));
         let own = Draft { matches: matches.collect(), ..own };
-        for mask in &masks {
-            match own.clone().reading(mask.clone()) {
-                Ok(reading) => all.push(biased(reading)),
+        let aligned = aligned_to_lengths(&own)?;
+        let ways = masks.iter().map(|mask| (mask.clone(), true));
+        for (mask, is_recorded) in ways.chain(aligned.map(|mask| (Some(mask), false))) {
+            match own.clone().reading(mask) {
+                Ok(reading) => {
+                    let contradictions = differs.clone();
+                    // What was not recorded contradicts nothing.
+                    let mask = reading.mask.clone().filter(|_| is_recorded);
+                    all.push(biased(Reading { mask, contradictions, ..reading }));
+                }
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
@@ -67,6 +79,54 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         Some(error) if all.is_empty() => Err(error),
         _ => Ok(all),
     }
+}
+
+/// A causal mask whose last query stands at the last key of each item's length, as kernels have it that decode from a cache
+/// with empty slots; nothing where it is aligned so anyway.
+fn aligned_to_lengths(draft: &Draft) -> Result<Option<FoundMask>> {
+    let Draft { record, settings, .. } = draft;
+    let dims = |name: Name| record.tensor(name.as_str()).map(Tensor::dims).unwrap_or_default();
+    let (&[items, _, rows, _], &[_, _, keys, _], Some(lengths)) =
+        (dims(Name::QHeads), dims(Name::KHeads), &settings.lengths)
+    else {
+        return Ok(None);
+    };
+    let is_causal = settings.mask == Some(Mask::Causal)
+        && settings.causal_align != Some(CausalAlign::TopLeft)
+        && settings.attn_mask.is_none();
+    if !is_causal || rows < 2 || lengths.len() != items || lengths.iter().all(|own| *own == keys) {
+        return Ok(None);
+    }
+    if lacking(items.saturating_mul(rows).saturating_mul(keys) as u128).is_some() {
+        return Ok(None);
+    }
+    let seen = lengths.iter().flat_map(|length| {
+        (0..rows)
+            .flat_map(move |row| (0..keys).map(move |key| u8::from(key + rows <= length + row)))
+    });
+    let mask = Tensor::from_iter(seen, &Device::Cpu)?.reshape((items, 1, rows, keys))?;
+    let how = tr!("the last query stands at the last key of each length").to_owned();
+    Ok(Some(FoundMask { name: "lengths".to_owned(), mask, how }))
+}
+
+/// The ways to understand a file whose keys and values stand in the pages of a cache.
+pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
+    let read = |Paged { qkv, segments, key_segments, written }: Paged| {
+        let mut own = draft.clone();
+        let named: Vec<String> = qkv.matches.iter().map(|own| own.tensor.clone()).collect();
+        own.record.entries.retain(|entry| !named.contains(&entry.name));
+        own.matches.extend(take_arguments(&mut own.record, &mut own.settings)?);
+        own.settings.segments = segments.parse().ok();
+        own.settings.key_segments = key_segments.parse().ok();
+        let (left, differs) = new_keys(&mut own.record, &qkv, written.as_deref())?;
+        own.unmatched.extend(left);
+        let mut readings = cores(own, vec![qkv])?;
+        for reading in &mut readings {
+            reading.contradictions.extend(differs.iter().cloned());
+        }
+        Ok(readings)
+    };
+    all.into_iter().map(read).collect::<Result<Vec<_>>>().map(|all| all.concat())
 }
 
 /// The orders of axes in which the queries have the lengths that settings and recorded scores or weights state; all if there

@@ -51,6 +51,7 @@ mod streamed;
 mod thresholds;
 mod tolerance;
 mod trend;
+mod written;
 
 pub use check::{Checked, check, checked};
 pub use compare::Comparison;

@@ -58,6 +58,20 @@ pub struct Reading {
 }
 
 impl Draft {
+    /// Leaves out the scales and zero points of numbers in few bits that there are none of.
+    pub fn leave_scales(&mut self) {
+        let is_one = |entry: &mut Entry| {
+            let of = Name::FEW_BITS.map(|[_, own, scale, zero, _]| [own, scale, zero]);
+            let mut names = of.iter().flatten();
+            Name::in_files(&entry.name).is_some_and(|own| names.any(|name| *name == own))
+        };
+        let left = self.record.entries.extract_if(.., is_one).map(|entry| Unmatched {
+            tensor: entry.name,
+            why: tr!("its axes are none of those of numbers in few bits here").to_owned(),
+        });
+        self.unmatched.extend(left);
+    }
+
     /// The same with what the file's other tensors tell of its run.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::cores::cores;
+use super::cores::{cores, of_pages};
 use super::found_masks::{masks_beside, replaces_mask};
 use super::gradients::with_gradients;
 use super::lacking::lacking;
@@ -12,8 +12,8 @@ use base::error::Result;
 use config::{End, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_qkv, last_segment, meanings,
-    take_arguments, take_evidence, take_gradients, take_mask, take_tables,
+    Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_pages, find_qkv, last_segment,
+    meanings, take_arguments, take_evidence, take_gradients, take_mask, take_tables,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -82,6 +82,10 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     bring_steps(&draft.record, &mut draft.settings);
     take_positions(&mut draft)?;
     if starts_behind_inputs(&draft.record, &draft.settings) {
+        let pages = find_pages(&draft.record)?;
+        if !pages.is_empty() {
+            return of_pages(&draft, pages);
+        }
         draft.matches.extend(take_arguments(&mut draft.record, &mut draft.settings)?);
         let qkv = match draft.settings.q {
             Some(_) => Vec::new(),

@@ -215,6 +215,8 @@ impl Sizes {
             Size::ValueDim | Size::WeightedDim => self.v_head_dim,
             Size::Pairs => self.rope_dims.unwrap_or(0) / 2,
             Size::Buckets => self.buckets.unwrap_or(0),
+            // A file says how many there are.
+            Size::Slots => 0,
         }
     }
 
@@ -291,6 +293,7 @@ impl Sizes {
             Size::HeadDim | Size::KeyDim | Size::ValueDim => "d_k",
             Size::Pairs => "r/2",
             Size::Buckets => "buckets",
+            Size::Slots => "slots",
         }
     }
 

@@ -7,6 +7,7 @@ use safetensors::tensor::Dtype;
 
 use base::error::quoted;
 use base::lang;
+use program::EightBits;
 
 /// More axes than numpy or PyTorch make of anything real.
 const MAX_RANK: usize = 32;
@@ -35,6 +36,10 @@ const ELEMENTS: &[Element] = &[
     row(Dtype::U32, "u4", ["uint32"; 2]),
     row(Dtype::U64, "u8", ["uint64"; 2]),
     row(Dtype::I8, "i1", ["int8", "CharStorage"]),
+    row(Dtype::F8_E4M3, "float8_e4m3fn", ["float8_e4m3fn"; 2]),
+    row(Dtype::F8_E5M2, "float8_e5m2", ["float8_e5m2"; 2]),
+    row(Dtype::F8_E4M3FNUZ, "float8_e4m3fnuz", ["float8_e4m3fnuz"; 2]),
+    row(Dtype::F8_E5M2FNUZ, "float8_e5m2fnuz", ["float8_e5m2fnuz"; 2]),
     row(Dtype::I16, "i2", ["int16", "ShortStorage"]),
     row(Dtype::I32, "i4", ["int32", "IntStorage"]),
     row(Dtype::I64, "i8", ["int64", "LongStorage"]),
@@ -72,9 +77,21 @@ impl Element {
         self.dtype.bitsize() / 8
     }
 
+    /// The type of 8 bits that its numbers have, if that is one of floating-point numbers.
+    fn eight_bits(&self) -> Option<EightBits> {
+        Some(match self.dtype {
+            Dtype::F8_E4M3 => EightBits::E4m3,
+            Dtype::F8_E5M2 => EightBits::E5m2,
+            Dtype::F8_E4M3FNUZ => EightBits::E4m3Fnuz,
+            Dtype::F8_E5M2FNUZ => EightBits::E5m2Fnuz,
+            _ => return None,
+        })
+    }
+
     /// The type of the tensor that it is read as. Every integer becomes an `I64`: `U8` is boolean here.
     pub fn read_as(&self) -> DType {
         match self.dtype {
+            _ if self.eight_bits().is_some() => DType::F32,
             Dtype::BOOL => DType::U8,
             Dtype::F16 => DType::F16,
             Dtype::BF16 => DType::BF16,
@@ -129,9 +146,13 @@ impl Element {
             }
             _ => None,
         };
-        let tensor = match integers {
-            Some(integers) => Tensor::from_vec(integers, shape, &Device::Cpu),
-            None => Tensor::from_raw_buffer(&bytes, self.read_as(), shape, &Device::Cpu),
+        let tensor = match (integers, self.eight_bits()) {
+            (Some(integers), _) => Tensor::from_vec(integers, shape, &Device::Cpu),
+            (None, Some(own)) => {
+                let numbers: Vec<f32> = bytes.iter().map(|byte| own.number(*byte)).collect();
+                Tensor::from_vec(numbers, shape, &Device::Cpu)
+            }
+            (None, None) => Tensor::from_raw_buffer(&bytes, self.read_as(), shape, &Device::Cpu),
         };
         tensor.map_err(|error| Fault::new(base::error::Error::from(error).to_string(), DAMAGED))
     }

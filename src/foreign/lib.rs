@@ -5,9 +5,11 @@
 extern crate base;
 
 mod arguments;
+mod arranged;
 mod axis_order;
 mod beside;
 mod chunks;
+mod few_bits;
 mod hints;
 mod inputs;
 mod latent;
@@ -17,6 +19,7 @@ mod matched;
 mod model;
 mod names;
 mod packed;
+mod pages;
 mod qkv;
 mod rope_tables;
 mod steps;
@@ -25,6 +28,7 @@ pub use arguments::{
     Caller, Evidence, FoundMask, LACKS, are_booleans, numbers, says_a_setting, take_arguments,
     take_bias, take_evidence, take_mask,
 };
+pub use arranged::{Qkv, arranged};
 pub use axis_order::AxisOrder;
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
@@ -33,7 +37,8 @@ pub use layout::{has_layer, layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, adds_residual, known, with_model};
 pub use names::{asked, gradient_of, is_gradient, last_segment, meanings, take_gradients};
-pub use qkv::{Qkv, arranged, find_qkv};
+pub use pages::{Paged, find_pages};
+pub use qkv::find_qkv;
 pub use rope_tables::take_tables;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};

@@ -1,7 +1,7 @@
 //! Queries, keys and values that a run starts at: which tensors of a file they are, and in which order their axes stand.
 
-use candle_core::Tensor;
-
+use super::arranged::{Qkv, arranged};
+use super::few_bits::in_few_bits;
 use super::hints;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
@@ -9,71 +9,6 @@ use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Settings, Start};
 use file::{Entry, Record};
 use program::Name;
-
-/// A way to read a file's queries, keys and values.
-pub struct Qkv {
-    /// What they are: projected, or split into heads too.
-    pub start: Start,
-    /// The number of heads, where it is told and the tensors have no axis for it.
-    pub heads: Option<usize>,
-    /// The three as the steps of that start.
-    pub tensors: Vec<(Name, Tensor)>,
-    /// What was taken as what.
-    pub matches: Vec<Match>,
-}
-
-/// A tensor of queries, keys or values in our order of axes. What they are follows from the number of axes where `start`
-/// does not say it: with one for the heads they are split.
-///
-/// # Errors
-/// If the tensor has another number of axes than such tensors have.
-pub fn arranged(
-    name: &str,
-    tensor: &Tensor,
-    format: QkvFormat,
-    start: Option<Start>,
-) -> Result<(Start, Tensor)> {
-    let split = |tensor: candle_core::Result<Tensor>| Ok((Start::Heads, tensor?.contiguous()?));
-    let heads_first = || tensor.transpose(0, 1)?.unsqueeze(0);
-    match (tensor.rank(), format, start) {
-        (4, QkvFormat::Bhsd, None | Some(Start::Heads)) => split(Ok(tensor.clone())),
-        (4, QkvFormat::Bshd, None | Some(Start::Heads)) => split(tensor.transpose(1, 2)),
-        (4, QkvFormat::Sbhd, None | Some(Start::Heads)) => split(tensor.permute((1, 2, 0, 3))),
-        (3, QkvFormat::Thd, None | Some(Start::Heads))
-        | (3, QkvFormat::Bshd | QkvFormat::Sbhd, Some(Start::Heads)) => split(heads_first()),
-        (3, QkvFormat::Bhsd, Some(Start::Heads)) => split(tensor.unsqueeze(0)),
-        (3, QkvFormat::Sbhd, None | Some(Start::Projections)) => {
-            Ok((Start::Projections, tensor.transpose(0, 1)?.contiguous()?))
-        }
-        (3, QkvFormat::Bhsd | QkvFormat::Bshd, None | Some(Start::Projections)) => {
-            Ok((Start::Projections, tensor.clone()))
-        }
-        (2, _, Some(Start::Projections)) => Ok((Start::Projections, tensor.unsqueeze(0)?)),
-        (2, _, None | Some(Start::Heads)) => split(tensor.unsqueeze(0)?.unsqueeze(0)),
-        (rank, ..) => {
-            let axes = match format {
-                QkvFormat::Bhsd => "(batch, head, token, head_dim)",
-                QkvFormat::Bshd => "(batch, token, head, head_dim)",
-                QkvFormat::Sbhd => "(token, batch, head, head_dim)",
-                QkvFormat::Thd => "(token, head, head_dim)",
-            };
-            let axes = match start {
-                Some(Start::Projections) => "(batch, token, heads · head_dim)",
-                _ => axes,
-            };
-            let what = tr!(
-                "is {dims}, which has {rank} axes; {axes} is needed",
-                dims = format!("{:?}", tensor.dims()),
-                rank,
-                axes
-            );
-            let fix = tr!(
-                "give the order of the axes with `qkv_format`, or say what they are with `start`"
-            );
-            Err(Error::tensor(name, what, fix))
-        }
-    }
-}
 
 /// The ways to read the queries, keys and values of a file, the likeliest first; none where it has no three of them.
 /// `flags` say what was meant.
@@ -96,8 +31,16 @@ pub fn find_qkv(record: &Record, flags: &Settings) -> Result<Vec<Qkv>> {
     let mut readings = Vec::new();
     let mut refused = None;
     for (format, start, heads) in ways(record, flags, entries) {
-        match read(entries, format, start, heads) {
-            Ok(reading) => readings.push(reading),
+        let scaled = match start {
+            None | Some(Start::Heads) => in_few_bits(record, entries, format),
+            Some(_) => Ok(Vec::new()),
+        };
+        let all = match scaled {
+            Ok(none) if none.is_empty() => read(entries, format, start, heads).map(|one| vec![one]),
+            other => other,
+        };
+        match all {
+            Ok(all) => readings.extend(all),
             Err(error) => refused = refused.or(Some(error)),
         }
     }
@@ -133,14 +76,32 @@ fn chosen<'r>(record: &'r Record, flags: &Settings) -> Result<[Option<&'r Entry>
     if let ([Some(queries), Some(keys)], None) = (rotated, flags.rope) {
         return Ok([Some(queries), Some(keys), values]);
     }
-    let queries = one(record, &[Name::Q, Name::QHeads])?;
+    let or = |found: Option<&'r Entry>, others: &[Name]| match found {
+        None => one(record, others),
+        found => Ok(found),
+    };
+    let in_few_bits = |slot: usize| one(record, &Name::FEW_BITS[slot][1..2]);
+    let queries = or(in_few_bits(0)?, &[Name::Q, Name::QHeads])?;
     // A kernel that decodes reads all its keys from the cache.
     let or_cache = |found: Option<&'r Entry>, cache: Name| match found {
         None if queries.is_some() => one(record, &[cache]),
         found => Ok(found),
     };
-    let keys = or_cache(one(record, &[Name::K, Name::KHeads])?, Name::KPast)?;
-    Ok([queries, keys, or_cache(values, Name::VPast)?])
+    // A cache that has scales is what was read, and what was written to it may be beside it.
+    let is_scaled = |slot: usize| {
+        let scale = Name::FEW_BITS[slot][2];
+        record.entries.iter().any(|entry| meanings(&entry.name).contains(&scale))
+    };
+    let read = |slot: usize, own: [Name; 2], cache: Name| {
+        let scaled = match in_few_bits(slot)? {
+            None if is_scaled(slot) => one(record, &[cache])?,
+            found => found,
+        };
+        or_cache(or(scaled, &own)?, cache)
+    };
+    let keys = read(1, [Name::K, Name::KHeads], Name::KPast)?;
+    let values = read(2, [Name::V, Name::VHeads], Name::VPast)?;
+    Ok([queries, keys, values])
 }
 
 /// The one tensor that may be one of these steps, the one of a step's very name before all others.
@@ -244,25 +205,4 @@ fn read(
         tensors.push((step, tensor));
     }
     Ok(Qkv { start: start.unwrap_or_default(), heads, tensors, matches })
-}
-
-#[cfg(test)]
-mod tests {
-    use candle_core::{DType, Device};
-
-    use super::*;
-
-    /// What is needed follows from what they are said to be, else from the order of their axes.
-    #[test]
-    fn the_axes_that_are_needed_are_told() {
-        let five = Tensor::zeros((1, 2, 3, 4, 5), DType::F32, &Device::Cpu).expect("zeros");
-        for (format, start, axes) in [
-            (QkvFormat::Bshd, None, "(batch, token, head, head_dim)"),
-            (QkvFormat::Thd, Some(Start::Heads), "(token, head, head_dim)"),
-            (QkvFormat::Bshd, Some(Start::Projections), "(batch, token, heads · head_dim)"),
-        ] {
-            let error = arranged("q", &five, format, start).expect_err("refused").to_string();
-            assert!(error.contains(&format!("5 axes; {axes} is needed")), "{error}");
-        }
-    }
 }

@@ -21,6 +21,8 @@ table! {
         Input => ("input", tr!("input"), tr!("features"), "d_in"),
         /// Rows of a table of relative position biases.
         Bucket => ("bucket", tr!("bucket"), tr!("buckets"), "buckets"),
+        /// Slots of a cache, which stand in pages.
+        Slot => ("slot", tr!("slot"), tr!("slots"), "slots"),
     }
 }
 
@@ -150,6 +152,12 @@ pub fn whole(value: f64) -> Option<usize> {
 /// The lengths of axes.
 pub(crate) fn sizes(dims: &[Dim]) -> Vec<usize> {
     dims.iter().map(|(_, size)| *size).collect()
+}
+
+/// Whether axes have the last lengths of others, each whole or 1, so that numbers on them stand for all of these.
+pub fn stretches(own: &[Dim], whole: &[Dim]) -> bool {
+    let mut pairs = own.iter().rev().zip(whole.iter().rev());
+    own.len() <= whole.len() && pairs.all(|((_, own), (_, size))| own == size || *own == 1)
 }
 
 #[cfg(test)]

@@ -88,6 +88,12 @@ use Size::{
     ValueInput, ValueWidth, WeightedDim,
 };
 
+/// What keys and values may be scaled by alike.
+const KV_SCALE: &[&str] = &["kv_scale", "kv_scales", "kv_descale", "kv_cache_scale"];
+/// What brings keys in pages.
+const IN_PAGES: &str = "a cache in pages in the file, with block_table or kv_indices";
+/// What brings numbers in few bits.
+const IN_FEW_BITS: &str = "k and v in few bits in the file, with k_scale and v_scale";
 const SCORES: &[Size] = &[Batch, Heads, Queries, AllKeys];
 /// Masks and biases of scores, which know nothing of added keys.
 const OF_TOKENS: &[Size] = &[Batch, Heads, Queries, Keys];
@@ -153,6 +159,27 @@ steps! {
     VPast = "v_past", "values of the cache", past(&[Batch, ValueHeads, PastKeys, ValueDim]).called(V_PAST);
     KShared = "k_shared", "keys of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, HeadDim]).called(&[known(&["k_shared", "shared_key", "shared_keys"])]);
     VShared = "v_shared", "values of an earlier layer", shared(OF_VALUES).called(&[known(&["v_shared", "shared_value", "shared_values"])]);
+    QQuantized = "q_quantized", "queries in few bits", few_bits(OF_QUERIES).called(&[known(&["q_quantized", "quantized_q", "q_quant", "q_fp8", "q_int8", "query_quantized", "query_fp8", "query_int8"])]);
+    QScale = "q_scale", "scales of the queries in few bits",
+        scale_of(OF_QUERIES).called(&[known(&["q_scale", "q_scales", "q_descale", "query_scale", "query_scales", "q_scale_inv"])]);
+    QZeroPoint = "q_zero_point", "zero points of the queries in few bits",
+        scale_of(OF_QUERIES).called(&[known(&["q_zero_point", "q_zero_points", "q_zero", "q_zeros", "q_zp"])]);
+    KQuantized = "k_quantized", "keys in few bits", few_bits(OF_OWN_KEYS).called(&[known(&["k_quantized", "quantized_k", "k_quant", "k_fp8", "k_int8", "k_int4", "k_fp4", "k_u8", "k_packed", "key_quantized", "key_fp8", "key_int8", "k_cache_fp8", "k_cache_int8", "k_cache_quant"])]);
+    KScale = "k_scale", "scales of the keys in few bits",
+        scale_of(OF_OWN_KEYS).called(&[known(&["k_scale", "k_scales", "k_descale", "key_scale", "key_scales", "k_scale_cache", "key_scale_cache", "k_cache_scale", "k_cache_scales", "k_scale_inv", "keys_scale", "keys_scales", "k_block_scale", "k_block_scales"]), known(KV_SCALE)]);
+    KZeroPoint = "k_zero_point", "zero points of the keys in few bits",
+        scale_of(OF_OWN_KEYS).called(&[known(&["k_zero_point", "k_zero_points", "k_zero", "k_zeros", "k_zp", "key_zero_point", "key_zeros", "keys_zero_point", "keys_zeros"])]);
+    VQuantized = "v_quantized", "values in few bits", few_bits(OF_VALUES).called(&[known(&["v_quantized", "quantized_v", "v_quant", "v_fp8", "v_int8", "v_int4", "v_fp4", "v_u8", "v_packed", "value_quantized", "value_fp8", "value_int8", "v_cache_fp8", "v_cache_int8", "v_cache_quant"])]);
+    VScale = "v_scale", "scales of the values in few bits",
+        scale_of(OF_VALUES).called(&[known(&["v_scale", "v_scales", "v_descale", "value_scale", "value_scales", "v_scale_cache", "value_scale_cache", "v_cache_scale", "v_cache_scales", "v_scale_inv", "values_scale", "values_scales", "v_block_scale", "v_block_scales"]), ranked(KV_SCALE, 1)]);
+    VZeroPoint = "v_zero_point", "zero points of the values in few bits",
+        scale_of(OF_VALUES).called(&[known(&["v_zero_point", "v_zero_points", "v_zero", "v_zeros", "v_zp", "value_zero_point", "value_zeros", "values_zero_point", "values_zeros"])]);
+    KPages = "k_pages", "keys in the pages of a cache",
+        Row::new(Setting, &[Batch, KeyHeads, Size::Slots, KeyDim]).by(IN_PAGES).called(&[known(&["k_pages"])]);
+    VPages = "v_pages", "values in the pages of a cache",
+        Row::new(Setting, &[Batch, ValueHeads, Size::Slots, ValueDim]).by(IN_PAGES).called(&[known(&["v_pages"])]);
+    Slots = "slots", "slots of the keys in the pages, in order",
+        Row::new(Setting, &[OwnKeys]).by(IN_PAGES).called(&[known(&["slots"])]);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
@@ -202,25 +229,35 @@ steps! {
         Row::computed(OF_VALUES).file("v").called(&[known(&["v_heads", "v_split", "v_state", "value_heads", "vh"]), ranked(VALUE, 1)]), reads [V];
     KRHeads = "k_r_heads", "shared key, as one head",
         Row::computed(OF_SHARED_KEYS).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_heads"]), ranked(&["k_r", "k_pe"], 1)]), reads [KR];
+    KGathered = "k_gathered", "keys, out of their pages",
+        Row::computed(OF_OWN_KEYS).by(IN_PAGES).called(&[known(&["k_gathered", "gathered_k", "key_gathered"])]), reads [KPages, Slots];
+    VGathered = "v_gathered", "values, out of their pages",
+        Row::computed(OF_VALUES).by(IN_PAGES).called(&[known(&["v_gathered", "gathered_v", "value_gathered"])]), reads [VPages, Slots];
+    QDequantized = "q_dequantized", "queries, scaled back from few bits",
+        Row::computed(OF_QUERIES).by(IN_FEW_BITS).called(&[known(&["q_dequantized", "q_dequant", "q_dq", "dequantized_q"])]), reads [QQuantized, QScale, QZeroPoint];
+    KDequantized = "k_dequantized", "keys, scaled back from few bits",
+        Row::computed(OF_OWN_KEYS).by(IN_FEW_BITS).called(&[known(&["k_dequantized", "k_dequant", "keys_dequant", "key_dequant", "k_dq", "dequantized_k"])]), reads [KQuantized, KScale, KZeroPoint];
+    VDequantized = "v_dequantized", "values, scaled back from few bits",
+        Row::computed(OF_VALUES).by(IN_FEW_BITS).called(&[known(&["v_dequantized", "v_dequant", "values_dequant", "value_dequant", "v_dq", "dequantized_v"])]), reads [VQuantized, VScale, VZeroPoint];
     QNorm = "q_norm", "queries, every head normalised",
-        Row::computed(OF_QUERIES).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]), reads [QHeads, WQNorm, BQNorm];
+        Row::computed(OF_QUERIES).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]), reads [QHeads, QDequantized, WQNorm, BQNorm];
     KNorm = "k_norm", "keys, every head normalised",
-        Row::computed(OF_KEYS).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]), reads [KHeads, WKNorm, BKNorm];
+        Row::computed(OF_KEYS).by("`qk_norm=rms`").called(&[known(&["k_norm", "k_normed"]), ranked(KEY, 2)]), reads [KHeads, KDequantized, KGathered, WKNorm, BKNorm];
     VNorm = "v_norm", "values, every head normalised",
-        Row::computed(OF_VALUES).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]), reads [VHeads];
+        Row::computed(OF_VALUES).by("`v_norm=rms`").called(&[known(&["v_norm", "v_normed"]), ranked(VALUE, 4)]), reads [VHeads, VDequantized, VGathered];
     QClipped = "q_clipped", "queries, clipped to a limit",
-        Row::computed(OF_QUERIES).by("`clip_qkv=C`").called(&[known(&["q_clipped", "q_clamped"]), ranked(QUERY, 4)]), reads [QHeads, QNorm];
+        Row::computed(OF_QUERIES).by("`clip_qkv=C`").called(&[known(&["q_clipped", "q_clamped"]), ranked(QUERY, 4)]), reads [QHeads, QDequantized, QNorm];
     KClipped = "k_clipped", "keys, clipped to a limit",
-        Row::computed(OF_OWN_KEYS).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]), reads [KHeads, KNorm];
+        Row::computed(OF_OWN_KEYS).by("`clip_qkv=C`").called(&[known(&["k_clipped", "k_clamped"]), ranked(KEY, 6)]), reads [KHeads, KDequantized, KGathered, KNorm];
     VClipped = "v_clipped", "values, clipped to a limit",
-        Row::computed(OF_VALUES).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]), reads [VHeads, VNorm];
+        Row::computed(OF_VALUES).by("`clip_qkv=C`").called(&[known(&["v_clipped", "v_clamped"]), ranked(VALUE, 5)]), reads [VHeads, VDequantized, VGathered, VNorm];
     VScaled = "v_scaled", "values times a factor",
-        Row::computed(OF_VALUES).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]), reads [VHeads, VNorm, VClipped];
+        Row::computed(OF_VALUES).by("`value_scale=S`").called(&[known(&["v_scaled"]), ranked(VALUE, 6)]), reads [VHeads, VDequantized, VGathered, VNorm, VClipped];
     QRot = "q_rot", "queries, rotated by their positions",
         Row::computed(OF_QUERIES).by("`rope=half` or interleaved").called(&[known(Q_ROT), ranked(QUERY, 3)]),
-        reads [QHeads, QNorm, QClipped, RopeFreqs];
+        reads [QHeads, QDequantized, QNorm, QClipped, RopeFreqs];
     KRot = "k_rot", "keys, rotated by their positions",
-        Row::computed(OF_KEYS).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]), reads [KHeads, KNorm, KClipped, RopeFreqs];
+        Row::computed(OF_KEYS).by("`rope=half` or interleaved").called(&[known(K_ROT), ranked(KEY, 3)]), reads [KHeads, KDequantized, KGathered, KNorm, KClipped, RopeFreqs];
     KRRot = "k_r_rot", "shared key, rotated by its positions",
         Row::computed(OF_SHARED_KEYS).by("`qk_rope_head_dim=N`").called(&[known(&["k_r_rot", "pe_cache"]), ranked(&["k_r", "k_pe"], 2)]),
         reads [RopeFreqs, KRHeads];
@@ -232,57 +269,57 @@ steps! {
         reads [CHeads, KRHeads, KRRot];
     KJoined = "k_joined", "keys of the heads, each followed by the shared key",
         Row::computed(OF_KEYS).by("`qk_rope_head_dim=N`")
-            .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]), reads [KHeads, KClipped, KRHeads, KRRot];
+            .called(&[known(&["k_joined"]), ranked(K_ROT, 1), ranked(KEY, 8)]), reads [KHeads, KDequantized, KGathered, KClipped, KRHeads, KRRot];
     VRot = "v_rot", "values, rotated by their positions",
         Row::computed(OF_VALUES).by("`rope_value`")
-            .called(&[known(&["v_rot", "rotated_v"]), ranked(VALUE, 9)]), reads [VHeads, VNorm, VClipped, VScaled, RopeFreqs];
+            .called(&[known(&["v_rot", "rotated_v"]), ranked(VALUE, 9)]), reads [VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, RopeFreqs];
     QRotNorm = "q_rot_norm", "queries, every head normalised after its rotation",
         Row::computed(OF_QUERIES).by("`qk_norm_after_rope`")
-            .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]), reads [QHeads, QClipped, QRot, WQNorm, BQNorm];
+            .called(&[known(&["q_rot_norm"]), ranked(QUERY, 5)]), reads [QHeads, QDequantized, QClipped, QRot, WQNorm, BQNorm];
     KRotNorm = "k_rot_norm", "keys, every head normalised after its rotation",
         Row::computed(OF_KEYS).by("`qk_norm_after_rope`")
-            .called(&[known(&["k_rot_norm"]), ranked(KEY, 7)]), reads [KHeads, KClipped, KRot, WKNorm, BKNorm];
+            .called(&[known(&["k_rot_norm"]), ranked(KEY, 7)]), reads [KHeads, KDequantized, KGathered, KClipped, KRot, WKNorm, BKNorm];
     QScaled = "q_scaled", "queries times a factor of their positions",
         Row::computed(OF_QUERIES).by("`q_temperature=S`")
-            .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]), reads [QHeads, QNorm, QClipped, QRot, QRotNorm];
+            .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]), reads [QHeads, QDequantized, QNorm, QClipped, QRot, QRotNorm];
     QAbsorbed = "q_absorbed", "queries, projected to the latent of keys",
         Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
-            .called(&[known(&["q_absorbed", "q_nope_absorbed", "absorbed_q", "ql_nope", "q_nope_out"])]), reads [WK, QHeads, QRot, QScaled];
+            .called(&[known(&["q_absorbed", "q_nope_absorbed", "absorbed_q", "ql_nope", "q_nope_out"])]), reads [WK, QHeads, QDequantized, QRot, QScaled];
     QJoined = "q_joined", "queries in the latent, followed by their rotated features",
         Row::computed(&[Batch, Heads, Queries, ScoreDim]).by("`absorb`")
-            .called(&[known(&["q_joined"]), ranked(QUERY, 7)]), reads [QHeads, QRot, QScaled, QAbsorbed];
+            .called(&[known(&["q_joined"]), ranked(QUERY, 7)]), reads [QHeads, QDequantized, QRot, QScaled, QAbsorbed];
     KCached = "k_cached", "keys, appended to those of the cache",
         Row::computed(&[Batch, KeyHeads, Keys, HeadDim]).by(CACHE).called(&[ranked(KEY, 4)]),
-        reads [KPast, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared];
+        reads [KPast, KHeads, KDequantized, KGathered, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared];
     VCached = "v_cached", "values, appended to those of the cache",
         Row::computed(&[Batch, ValueHeads, Keys, ValueDim]).by(CACHE).called(&[ranked(VALUE, 2)]),
-        reads [VPast, VHeads, VNorm, VClipped, VScaled, VRot, VShared];
+        reads [VPast, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared];
     KWithBias = "k_with_bias", "keys, followed by the learned one",
         Row::computed(&[Batch, KeyHeads, BiasedKeys, HeadDim]).by("`add_bias_kv`").called(&[ranked(KEY, 9)]),
-        reads [BiasK, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached];
+        reads [BiasK, KHeads, KDequantized, KGathered, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached];
     VWithBias = "v_with_bias", "values, followed by the learned one",
         Row::computed(&[Batch, ValueHeads, BiasedKeys, ValueDim]).by("`add_bias_kv`").called(&[ranked(VALUE, 7)]),
-        reads [BiasV, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached];
+        reads [BiasV, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached];
     KWithZero = "k_with_zero", "keys, followed by one of zeros",
         Row::computed(&[Batch, KeyHeads, AllKeys, HeadDim]).by("`add_zero_attn`").called(&[ranked(KEY, 10)]),
-        reads [KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias];
+        reads [KHeads, KDequantized, KGathered, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias];
     VWithZero = "v_with_zero", "values, followed by one of zeros",
         Row::computed(&[Batch, ValueHeads, AllKeys, ValueDim]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]),
-        reads [VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias];
+        reads [VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias];
     KRepeated = "k_repeated", "keys, one head for every query head",
         Row::computed(&[Batch, Heads, AllKeys, ScoreDim]).by("`kv_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]),
-        reads [CHeads, KLatent, KHeads, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero];
+        reads [CHeads, KLatent, KHeads, KDequantized, KGathered, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero];
     VRepeated = "v_repeated", "values, one head for every query head",
         Row::computed(&[Batch, OutputHeads, AllKeys, WeightedDim]).by("`kv_heads=N`")
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]),
-        reads [CHeads, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero];
+        reads [CHeads, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero];
     ScoresRaw = "scores_raw", "dot products of queries and keys",
         Row::computed(SCORES).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]),
-        reads [QHeads, QNorm, QClipped, QRot, QRotNorm, QScaled, QAbsorbed, QJoined, CHeads, KLatent, KHeads, KNorm, KClipped,
+        reads [QHeads, QDequantized, QNorm, QClipped, QRot, QRotNorm, QScaled, QAbsorbed, QJoined, CHeads, KLatent, KHeads, KDequantized, KGathered, KNorm, KClipped,
             KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero, KRepeated];
     Scores = "scores", "scaled scores",
-        Row::computed(SCORES).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2)]), reads [ScoresRaw];
+        Row::computed(SCORES).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2), ranked(DOT_PRODUCTS, 1)]), reads [ScoresRaw];
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES).by("`softcap=C`"), reads [Scores];
     ScoresBiased = "scores_biased", "scores plus position biases or a float mask",
         Row::computed(SCORES).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`")
@@ -311,7 +348,7 @@ steps! {
             .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]), reads [CHeads, VRepeated, Weights, WeightsDropped];
     HeadOutputs = "head_outputs", "output of every head",
         Row::computed(OF_OUTPUTS).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]),
-        reads [WV, LatentOutputs, Weights, WeightsDropped, WeightsDiff, VHeads, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
+        reads [WV, LatentOutputs, Weights, WeightsDropped, WeightsDiff, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
             VWithZero, VRepeated];
     HeadNorm = "head_norm", "output of every head, normalised",
         Row::computed(OF_OUTPUTS).by("`lambda_init=X`").called(&[known(&["head_norm", "subln"]), ranked(HEADS, 2)]), reads [HeadOutputs, WHeadNorm];
@@ -355,6 +392,16 @@ const fn lambda(names: &'static [&'static str]) -> Row {
     weight(&[HeadDim]).by("`lambda_init=X`").stored(names, 0.0)
 }
 
+/// Numbers in few bits, as a file has them.
+const fn few_bits(sizes: &'static [Size]) -> Row {
+    Row::new(Cache, sizes).by(IN_FEW_BITS)
+}
+
+/// What such numbers are scaled by, or counted from: for each, or for all of an axis alike.
+const fn scale_of(sizes: &'static [Size]) -> Row {
+    Row::new(Setting, sizes).by(IN_FEW_BITS)
+}
+
 const fn shared(sizes: &'static [Size]) -> Row {
     Row::new(Cache, sizes).by("`shared_kv=FILE`").file("shared_kv")
 }
@@ -378,6 +425,27 @@ impl Name {
 
     /// The parameters of the gate's projection.
     pub const GATE: Projection = (Self::WGate, Self::BGate);
+
+    /// Of queries, keys and values: the heads, and where these are given in few bits, the numbers, their scales, their zero
+    /// points, and what they stand for.
+    pub const FEW_BITS: [[Self; 5]; 3] = [
+        [Self::QHeads, Self::QQuantized, Self::QScale, Self::QZeroPoint, Self::QDequantized],
+        [Self::KHeads, Self::KQuantized, Self::KScale, Self::KZeroPoint, Self::KDequantized],
+        [Self::VHeads, Self::VQuantized, Self::VScale, Self::VZeroPoint, Self::VDequantized],
+    ];
+
+    /// Keys and values: the heads, and where these are given in the pages of a cache, these, and what stands at their slots.
+    pub const PAGES: [[Self; 3]; 2] = [
+        [Self::KHeads, Self::KPages, Self::KGathered],
+        [Self::VHeads, Self::VPages, Self::VGathered],
+    ];
+
+    /// What can be given in the place of heads.
+    pub fn stand_ins(self) -> impl Iterator<Item = Self> {
+        let few_bits = Self::FEW_BITS.into_iter().map(|[heads, own, ..]| (heads, own));
+        let pages = Self::PAGES.into_iter().map(|[heads, own, _]| (heads, own));
+        few_bits.chain(pages).filter(move |(heads, _)| *heads == self).map(|(_, own)| own)
+    }
 
     /// The vectors that λ of differential attention is made of.
     pub const LAMBDA: [Self; 4] = [Self::LambdaQ1, Self::LambdaK1, Self::LambdaQ2, Self::LambdaK2];

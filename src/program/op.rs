@@ -9,9 +9,9 @@ use super::axis::{Axes, Dim};
 use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
-    Added, Biasing, BlockedKeys, ByPosition, Collect, Differential, Distances, Frequencies,
-    Gradient, Heads, Linear, Masking, Norm, Product, Relative, Rotary, Rotate, Scaling, Slip,
-    Temperature, Turn, Weigh, Weighting,
+    Added, Biasing, BlockedKeys, ByPosition, Collect, Dequantize, Differential, Distances,
+    Frequencies, Gradient, Heads, Linear, Masking, Norm, Product, Relative, Rotary, Rotate,
+    Scaling, Slip, Temperature, Turn, Weigh, Weighting,
 };
 use super::part::Part;
 use super::pattern::Pattern;
@@ -117,6 +117,7 @@ macro_rules! within {
 }
 within! {
     Scaling::Norm(Norm),
+    Scaling::Dequantize(Dequantize),
     Scaling::Temperature(Temperature),
     Rotary::Frequencies(Frequencies),
     Rotary::Rotate(Rotate),

@@ -246,8 +246,9 @@ impl Products {
             _ if self.when.is_some() => None,
             [Multiplier::Read(left), Multiplier::Read(right)] => {
                 // Matrices have each an axis that the other has not, and sums are along rows where both end in one axis.
-                let differ =
-                    |one: &Read, other: &Read| one.at.iter().any(|at| !other.at.contains(at));
+                let is_own =
+                    |at: &&Place, other: &Read| !at.of.is_empty() && !other.at.contains(at);
+                let differ = |one: &Read, other: &Read| one.at.iter().any(|at| is_own(&at, other));
                 let is_sum = differ(left, right) && differ(right, left);
                 let is_of_rows = is_sum && left.at.last() == right.at.last();
                 Some(if is_of_rows { format!("{product}ᵀ") } else { product })
@@ -289,7 +290,8 @@ impl Pattern {
         Some(match self {
             Self::Sum(products) => {
                 let products = products.iter().map(|products| products.formula(name));
-                products.collect::<Option<Vec<_>>>()?.join(" + ")
+                let sum = products.collect::<Option<Vec<_>>>()?.join(" + ");
+                sum.replace(" + -1 · ", " − ")
             }
             Self::Any(reads) => {
                 reads.iter().map(name).collect::<Option<Vec<_>>>()?.join(tr!(" or "))

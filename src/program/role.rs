@@ -1,6 +1,6 @@
 //! What a step is to a run, which sizes it has, and what a mask makes of it.
 
-use super::axis::Axis::{self, Batch, Bucket, Head, HeadDim, Input, Key, Model, Query};
+use super::axis::Axis::{self, Batch, Bucket, Head, HeadDim, Input, Key, Model, Query, Slot};
 
 /// What a step is to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,8 @@ table! {
         Pairs => HeadDim,
         /// Rows of a table of relative position biases.
         Buckets => Bucket,
+        /// Slots of a cache's pages.
+        Slots => Slot,
     }
 }
 

@@ -57,6 +57,16 @@ reasons! {
     KShared | VShared =>
         "The last layers of some models use the keys and values of an earlier layer, so they need no weights and no cache of their own.";
     VRot => "RoFormer can rotate the values too, so what a query gets from them depends on their positions.";
+    QQuantized | KQuantized | VQuantized =>
+        "Decoding reads mostly the cache of keys and values. With 8 or 4 bits per number the cache takes a half or a quarter of the memory, and is read faster by as much.";
+    QScale | KScale | VScale =>
+        "A few bits can represent only a few different numbers. The scale spreads these over the range of the data; the fewer numbers share a scale, the smaller the error.";
+    QZeroPoint | KZeroPoint | VZeroPoint => "Data that is not centred on 0 is counted from another point, so that no code is wasted.";
+    QDequantized | KDequantized | VDequantized =>
+        "Each code is turned into the number that it stands for before it is used, or its scale is applied to the product.";
+    KPages | VPages | KGathered | VGathered =>
+        "A growing cache does not need one contiguous block: keys are kept in pages of a few slots, wherever a page is free, and sequences with the same beginning share pages.";
+    Slots => "A table tells which pages hold a sequence's keys; the slot of each key follows from it.";
     KPast | VPast => "The keys and values of earlier tokens do not change, so they are kept instead of being computed again.";
     CausalMask => "A model that predicts the next token must not see that token: each query sees only itself and the tokens before it.";
     WindowMask => "Each query sees only its neighbours, so the cost of a token grows with the window, not with the length.";

@@ -48,7 +48,7 @@ impl Sources {
         // A seed, or the notebook that has one, says how what is missing is drawn.
         let may_draw =
             record.config.is_some() || settings.seed.is_some() || settings.preset.is_some();
-        match needed.into_iter().find(|name| !sources.has(*name)) {
+        match needed.into_iter().find(|name| sources.given_as(*name).is_none()) {
             Some(name) if !may_draw => {
                 let fix = match name {
                     Name::X => {

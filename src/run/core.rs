@@ -13,7 +13,14 @@ impl Sources {
     pub fn start(&self) -> Option<Start> {
         [Start::Scores, Start::Heads, Start::Projections]
             .into_iter()
-            .find(|start| start.given().iter().any(|step| self.has(*step)))
+            .find(|start| start.given().iter().any(|step| self.given_as(*step).is_some()))
+    }
+
+    /// A step that a run starts at, or what stands for it in few bits, and its tensor.
+    pub(super) fn given_as(&self, step: Name) -> Option<(Name, &Tensor)> {
+        std::iter::once(step)
+            .chain(step.stand_ins())
+            .find_map(|step| self.tensor(step).map(|tensor| (step, tensor)))
     }
 
     /// What the shapes of given queries, keys and values say of the run.
@@ -27,7 +34,7 @@ impl Sources {
                 let fix = tr!("give all three: q, k and v");
                 Error::tensor(["q", "k", "v"][slot], "is neither recorded nor given", fix)
             };
-            self.tensor(step).map(|tensor| (step, tensor)).ok_or_else(missing)
+            self.given_as(step).ok_or_else(missing)
         };
         let [queries, keys, values] = [tensor(0)?, tensor(1)?, tensor(2)?];
         // (batch, head, token, feature), of what is not yet split into heads as `split` has it.
@@ -52,6 +59,8 @@ impl Sources {
             );
             Err(Error::tensor(keys.0, what, "set heads so that head_dim fits"))
         })?;
+        let slots = self.tensor(Name::Slots).map(Tensor::elem_count);
+        let of_k = [of_k[0], of_k[1], slots.unwrap_or(of_k[2]), of_k[3]];
         let [_, kv_heads, own_keys, _] = of_k;
         // Values have as many heads as keys, or one for each pair of them, and perhaps other features.
         let value_heads = kv_heads / settings.heads_per_output();
@@ -59,6 +68,7 @@ impl Sources {
             let each = width.checked_div(value_heads).filter(|each| each * value_heads == width);
             Ok((value_heads, each.unwrap_or(0)))
         })?;
+        let of_v = [of_v[0], of_v[1], slots.unwrap_or(of_v[2]), of_v[3]];
         refuse_misfits([(queries, of_q), (keys, of_k), (values, of_v)], value_heads)?;
         // Of some rows alone the number of all is stated.
         let stated = settings.seq_len.filter(|stated| {

@@ -3,6 +3,7 @@
 //! All of them keep every shape valid, so nothing but the numbers tells.
 
 mod backward;
+mod few_bits;
 mod gradients;
 mod heads;
 mod kernel;
@@ -179,6 +180,7 @@ pub fn catalogue() -> Vec<&'static Mistake> {
         heads::ALL,
         projection::ALL,
         kernel::ALL,
+        few_bits::ALL,
         gradients::ALL,
     ];
     groups.into_iter().flatten().collect()

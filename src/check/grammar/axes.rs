@@ -20,7 +20,10 @@ impl Grammar<'_> {
             self.add(Kind::Axes, cost, name, after(op, &[]), tr!("it is {told}", told));
         }
         // Where an input is more than passed on, what reads it can read it wrongly.
-        let is_product = matches!(step.op, Op::Linear(_) | Op::Heads(Heads::Append));
+        let is_product = matches!(
+            step.op,
+            Op::Linear(_) | Op::Heads(Heads::Append) | Op::Scaling(Scaling::Dequantize(_))
+        );
         let read = self.right.read_by(step);
         let read: Vec<(usize, &Step)> = read.into_iter().enumerate().collect();
         for (slot, input) in read {
@@ -268,6 +271,7 @@ fn word(step: Name, axis: Axis) -> &'static str {
         Axis::Key | Axis::Query if !step.row().is_of_scores() => "token",
         Axis::Model | Axis::HeadDim | Axis::Input => "feature",
         Axis::Bucket => "bucket",
+        Axis::Slot => "slot",
         Axis::Batch => "batch",
         Axis::Head => "head",
         Axis::Query => "query",

@@ -2,7 +2,9 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Change, Edit, Heads, Kind, Linear, Name, Op, Precision, Slip, Step};
+use program::{
+    Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip, Step,
+};
 
 impl Grammar<'_> {
     pub(super) fn precision(&mut self, step: &Step) {
@@ -52,6 +54,39 @@ impl Grammar<'_> {
             let told = tr!("it is rounded to {precision}", precision = precision.name());
             let change = after(Slip::Round(precision), &[]);
             self.add(Kind::Precision, cost::RARE, step.name, change, told);
+        }
+    }
+
+    /// Numbers in few bits that are taken for what they are not.
+    pub(super) fn few_bits(&mut self, step: &Step) {
+        let Op::Scaling(Scaling::Dequantize(own)) = &step.op else { return };
+        let read = self.read(step);
+        let [codes, scale, zero @ ..] = &read[..] else { return };
+        let mut add = |kind, change: Change, told: String| {
+            self.add(kind, cost::COMMON, step.name, change, told);
+        };
+        if let [zero] = zero {
+            let told = tr!("{zero} is not subtracted", zero);
+            add(Kind::Omitted, Change::Read(vec![*codes, *scale]), told);
+            let less = Slip::Add { factor: -1.0, addend: 0.0 };
+            let told = tr!("{zero} is subtracted, and nothing is scaled", zero);
+            add(Kind::Omitted, Change::Become(less.into(), vec![*codes, *zero]), told);
+            let told = tr!("{scale} is applied twice", scale);
+            add(Kind::Repeated, after(*own, &[*scale]), told);
+        }
+        let Some(numbers) = self.right.step(*codes).map(|step| &step.value) else { return };
+        for own in EightBits::holding(numbers).unwrap_or_default() {
+            for other in EightBits::ALL.into_iter().filter(|other| *other != own) {
+                let (name, other_name) = (own.name(), other.name());
+                let told = tr!(
+                    "{codes}, which are {name}, are read as {other_name}",
+                    codes,
+                    name,
+                    other_name
+                );
+                let change = Change::Before(0, Slip::ReadAs(own, other).into(), Vec::new());
+                self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod inputs;
 pub mod kernels;
 mod masks;
 pub mod numbers;
+mod pages;
 mod scores;
 mod steps;
 mod turns;
@@ -65,6 +66,8 @@ impl Grammar<'_> {
         self.of_scores(step);
         self.precision(step);
         self.quantised(step);
+        self.few_bits(step);
+        self.pages(step);
     }
 
     /// What can be wrong at a step that follows from the settings.

@@ -20,6 +20,9 @@ const KIN: &[&[Name]] = &[
     &[Name::QRotNorm, Name::KRotNorm],
     &[Name::QClipped, Name::KClipped],
     &[Name::QClipped, Name::KClipped, Name::VClipped],
+    &[Name::KDequantized, Name::VDequantized],
+    &[Name::KGathered, Name::VGathered],
+    &[Name::QDequantized, Name::KDequantized],
     &[Name::KCached, Name::VCached],
     &[Name::KWithBias, Name::VWithBias],
     &[Name::KWithZero, Name::VWithZero],
@@ -97,7 +100,18 @@ fn words(made: &Candidate, at: Name) -> String {
     let told = told.strip_prefix(": ").unwrap_or(told);
     let mut words = told.to_owned();
     if let Some(letter) = at.as_str().chars().next() {
-        for place in ["heads", "norm", "rot", "clipped", "past", "cached", "repeated"] {
+        for place in [
+            "heads",
+            "norm",
+            "rot",
+            "clipped",
+            "past",
+            "cached",
+            "repeated",
+            "quantized",
+            "scale",
+            "zero_point",
+        ] {
             words = words.replace(&format!("{letter}_{place}"), place);
         }
         for parameter in ["w", "b"] {

@@ -26,6 +26,7 @@ pub fn of_heads(own: &Heads, inputs: &[&Axes]) -> Vec<Sibling> {
         | Heads::Extend { .. }
         | Heads::Merge
         | Heads::Sum
+        | Heads::Gather
         | Heads::HandOn
         | Heads::Rearrange(_) => Vec::new(),
     }

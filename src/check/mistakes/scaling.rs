@@ -1,7 +1,9 @@
 //! What do people get wrong where numbers are scaled?
 
-use super::{Knob, Range, Sibling, norm, others, positions};
-use program::{Axes, Kind, Map, Scaling, ScoreSlip, Slip, Temperature, whole};
+use super::{Knob, Other, Range, Sibling, norm, others, positions};
+use program::{
+    Axes, Dequantize, Kind, Map, Scaling, ScoreSlip, Slip, Temperature, ZeroPoint, whole,
+};
 
 pub fn knobs(own: &Scaling) -> Vec<Knob> {
     let scale = |value: f64| {
@@ -28,7 +30,7 @@ pub fn knobs(own: &Scaling) -> Vec<Knob> {
                 limit > 0.0
             })]
         }
-        Scaling::Gate { .. } => Vec::new(),
+        Scaling::Gate { .. } | Scaling::Dequantize(_) => Vec::new(),
         Scaling::Temperature(temperature) => of_temperature(temperature),
     }
 }
@@ -97,6 +99,17 @@ pub fn siblings(own: &Scaling, inputs: &[&Axes]) -> Vec<Sibling> {
             let with = |places| Temperature { places, ..own.clone() };
             all.extend(own.places.iter().flat_map(|places| positions::mistaken(places, with)));
             all
+        }
+        Scaling::Dequantize(own) => {
+            let rows: [Other<Dequantize>; 3] = [
+                ("the numbers are divided by their scale", |own| own.is_multiplied = false),
+                ("the zero point is added, not subtracted", |own| own.zero = ZeroPoint::Added),
+                ("the zero point is subtracted from the scaled numbers", |own| {
+                    own.zero = ZeroPoint::Behind;
+                }),
+            ];
+            let count = if inputs.len() > 2 { rows.len() } else { 1 };
+            others(own, Kind::Replaced, &rows[..count])
         }
         Scaling::Root { .. } | Scaling::By { .. } => Vec::new(),
     }

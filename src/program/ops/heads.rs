@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::collect::Collect;
 use super::gradient::Gradient;
+use super::pages;
 use crate::adjoint::{Adjoint, dims};
 use crate::axis::Axis::{Batch, Head, HeadDim, Key, Model};
 use crate::axis::{Axes, Dim};
@@ -11,6 +12,7 @@ use crate::misread::{Misread, read};
 use crate::operation::Operation;
 use crate::part::Part;
 use crate::pattern::{Pattern, Place, Read};
+use crate::terms::{Term, Value};
 use crate::working::{Move, Working};
 use base::error::Result;
 
@@ -44,6 +46,8 @@ pub enum Heads {
     /// (batch, head, query, `head_dim`) to (batch, query, model): the heads added up, and the sum repeated to their width,
     /// as it should not be.
     Sum,
+    /// What stands in the slots of a cache that are the keys', one after the other.
+    Gather,
     /// What its first input holds, as it is.
     HandOn,
     /// The same numbers in another order.
@@ -93,6 +97,7 @@ impl Operation for Heads {
             }
             Self::Merge => first.transpose(1, 2)?.contiguous()?.flatten_from(2)?,
             Self::Sum => Tensor::cat(&vec![first.sum(1)?; first.dim(1)?], 2)?,
+            Self::Gather => pages::gathered(inputs)?,
             Self::HandOn => (*first).clone(),
             Self::Rearrange(rearrange) => rearrange.value(inputs)?,
         })
@@ -124,6 +129,7 @@ impl Operation for Heads {
             (Self::Merge | Self::Sum, [[b @ (Batch, _), (Head, h), q, (HeadDim, d)]]) => {
                 vec![*b, *q, (Model, h.saturating_mul(*d))]
             }
+            (Self::Gather, [cache, [(Key, keys)]]) => pages::axes(cache, *keys)?,
             (Self::HandOn, [first, ..]) => first.to_vec(),
             (Self::Rearrange(rearrange), _) => rearrange.axes(inputs)?,
             (
@@ -134,6 +140,7 @@ impl Operation for Heads {
                 | Self::Extend { .. }
                 | Self::Merge
                 | Self::Sum
+                | Self::Gather
                 | Self::HandOn,
                 _,
             ) => {
@@ -163,6 +170,10 @@ impl Operation for Heads {
                 )
             }
             Self::Merge => tr!("{first} side by side", first),
+            Self::Gather => {
+                let [cache, slots] = read(names)?;
+                tr!("{cache} at {slots}", cache, slots)
+            }
             Self::HandOn | Self::Sum | Self::Rearrange(_) => return Err(Misread),
         })
     }
@@ -212,9 +223,13 @@ impl Operation for Heads {
             Self::HandOn => {
                 inputs.first().map_or(Pattern::ByCell, |axes| Pattern::moved(Read::same(0, axes)))
             }
-            // What only faulty code does.
-            Self::Sum | Self::Rearrange(_) => Pattern::ByCell,
+            // What only faulty code does, and what follows no rule.
+            Self::Gather | Self::Sum | Self::Rearrange(_) => Pattern::ByCell,
         }
+    }
+
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        if *self == Self::Gather { pages::terms(inputs, cell) } else { Ok(Vec::new()) }
     }
 
     fn adjoint(&self, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint {
@@ -252,7 +267,7 @@ impl Operation for Heads {
             (Self::Rearrange(made), 0) if made.blocks.is_empty() && inputs.len() == 1 => {
                 Adjoint::on_gradient(Self::Rearrange(made.back(own)))
             }
-            (Self::Sum | Self::Rearrange(_), _) => Adjoint::Unknown,
+            (Self::Gather | Self::Sum | Self::Rearrange(_), _) => Adjoint::Unknown,
         }
     }
 

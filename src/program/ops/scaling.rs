@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::collect::Collect;
+use super::few_bits::Dequantize;
 use super::functions::Map;
 use super::gradient::Gradient;
 use super::norm::Norm;
@@ -50,6 +51,8 @@ pub enum Scaling {
     },
     /// A factor for every position.
     Temperature(Temperature),
+    /// Numbers that are kept in few bits.
+    Dequantize(Dequantize),
 }
 
 impl Operation for Scaling {
@@ -66,6 +69,7 @@ impl Operation for Scaling {
             Self::Clip { limit } => x.clamp(-*limit, *limit)?,
             Self::Gate { map } => x.mul(&map.value(read::<1, _>(others)?[0])?)?,
             Self::Temperature(temperature) => temperature.value(x)?,
+            Self::Dequantize(own) => own.value(x, others)?,
         })
     }
 
@@ -84,7 +88,8 @@ impl Operation for Scaling {
             | Self::SoftCap { .. }
             | Self::Clip { .. }
             | Self::Gate { .. }
-            | Self::Temperature(_) => None,
+            | Self::Temperature(_)
+            | Self::Dequantize(_) => None,
         }
     }
 
@@ -92,6 +97,7 @@ impl Operation for Scaling {
         let [x, others @ ..] = inputs else { return Err(Misread) };
         let fits = match self {
             Self::Norm(norm) => return norm.axes(x, others),
+            Self::Dequantize(_) => return Dequantize::axes(x, others),
             Self::Gate { .. } => others.len() == 1 && others.iter().all(|o| sizes(o) == sizes(x)),
             Self::Temperature(_) => others.is_empty() && x.len() == 4,
             Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. } => {
@@ -107,9 +113,11 @@ impl Operation for Scaling {
             Self::Norm(norm) => Ok(norm.formula(x, others)),
             Self::Root { .. } => Ok(format!("{x} / √d_k")),
             Self::Temperature(temperature) => Ok(temperature.formula(x)),
-            Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. } | Self::Gate { .. } => {
-                Err(Misread)
-            }
+            Self::By { .. }
+            | Self::SoftCap { .. }
+            | Self::Clip { .. }
+            | Self::Gate { .. }
+            | Self::Dequantize(_) => Err(Misread),
         }
     }
 
@@ -134,6 +142,7 @@ impl Operation for Scaling {
                 vec![own().into(), Multiplier::Of(name, Function::Map(*map), gate)]
             }
             Self::Temperature(temperature) => return temperature.pattern(x),
+            Self::Dequantize(own) => return own.pattern(inputs),
         };
         Pattern::Sum(vec![Products::one(factors)])
     }
@@ -143,7 +152,7 @@ impl Operation for Scaling {
             Self::Norm(_) => 4,
             Self::Root { .. } | Self::By { .. } | Self::Clip { .. } | Self::Temperature(_) => 1,
             Self::SoftCap { .. } => 3,
-            Self::Gate { .. } => 2,
+            Self::Gate { .. } | Self::Dequantize(_) => 2,
         })
     }
 
@@ -164,6 +173,7 @@ impl Operation for Scaling {
                 Adjoint::of(Gradient::Gate { map: *map }, [Of, Input(0), Input(1)])
             }
             (Self::Gate { .. }, _) => Adjoint::Unknown,
+            (Self::Dequantize(own), _) => own.adjoint(input),
         }
     }
 
@@ -179,7 +189,8 @@ impl Operation for Scaling {
             | Self::SoftCap { .. }
             | Self::Clip { .. }
             | Self::Gate { .. }
-            | Self::Temperature(_) => Some(self.clone()),
+            | Self::Temperature(_)
+            | Self::Dequantize(_) => Some(self.clone()),
         }
     }
 

@@ -3,10 +3,12 @@
 use candle_core::{D, DType, Tensor};
 
 use super::along::{Along, taken};
+use super::few_bits::EightBits;
 use super::frequencies::Frequencies;
 use super::functions::{Map, Weigh, sinusoid};
 use super::linear::Linear;
 use super::mask::filled;
+use super::pages;
 use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
@@ -15,7 +17,7 @@ use super::stream::Stream;
 use super::turn::Turn;
 use super::weights::Weighting;
 use crate::adjoint::Adjoint;
-use crate::axis::{Axes, Dim};
+use crate::axis::{Axes, Dim, stretches};
 use crate::misread::{Misread, read};
 use crate::operation::Operation;
 use crate::part::Part;
@@ -35,6 +37,8 @@ pub enum Slip {
     },
     /// Every number rounded to a type with fewer bits.
     Round(Precision),
+    /// Bytes of the first type of 8 bits that are read as those of the second.
+    ReadAs(EightBits, EightBits),
     /// The first input, so many times each other, and a number.
     Add {
         /// What the others are multiplied by.
@@ -78,6 +82,8 @@ pub enum Slip {
     Weigh(Weigh),
     /// exp(s − lse) of the first scores, with the log-sum-exp of the second: weights that are computed anew.
     Anew,
+    /// What stands in a cache at these slots, in place of those of the keys.
+    Slots(Vec<usize>),
     /// What else becomes of scores.
     Scores(ScoreSlip),
     /// The second input at these places of an axis, and the first elsewhere.
@@ -129,6 +135,7 @@ impl Operation for Slip {
             Self::Bound { limit, above: true } => x.minimum(*limit)?,
             Self::Bound { limit, above: false } => x.maximum(-*limit)?,
             Self::Round(precision) => precision.round(x)?,
+            Self::ReadAs(own, other) => own.read_as(*other, x)?,
             Self::Add { addend, .. } if others.is_empty() => x.affine(1.0, *addend)?,
             Self::Add { factor, addend } => {
                 others.iter().try_fold((*x).clone(), |sum, other| {
@@ -164,6 +171,7 @@ impl Operation for Slip {
                 let lse = Weighting::LogSumExp.value(&[masked])?.unsqueeze(D::Minus1)?;
                 x.broadcast_sub(&lse)?.exp()?
             }
+            Self::Slots(slots) => taken(x, 2, slots)?,
             Self::Scores(slip) => slip.value(x, others)?,
             Self::Only { axis, places } => {
                 let ([other], size) = (read(others)?, x.dim(*axis)?);
@@ -178,15 +186,18 @@ impl Operation for Slip {
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         let [x, others @ ..] = inputs else { return Err(Misread) };
         let size = |axis: &usize| x.get(*axis).map(|(_, size)| *size);
-        let are_spread = || others.iter().all(|other| fits_last(x, other) || fits_heads(x, other));
+        let are_spread = || others.iter().all(|other| stretches(other, x) || fits_heads(x, other));
         let fits = match self {
-            Self::Bound { .. } | Self::Round(_) | Self::Quantise { .. } => others.is_empty(),
+            Self::Bound { .. } | Self::Round(_) | Self::ReadAs(..) | Self::Quantise { .. } => {
+                others.is_empty()
+            }
             // They read what comes first alone.
             Self::Map(_) | Self::Weigh(_) => true,
             Self::Add { .. } => are_spread(),
             Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
             Self::Anew => others == [*x],
+            Self::Slots(slots) => return pages::axes(x, slots.len()),
             Self::Scores(slip) => slip.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
             Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
@@ -221,6 +232,9 @@ impl Operation for Slip {
     }
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
+        if let (Self::Slots(slots), Part::Keys(count)) = (self, part) {
+            return Some(Self::Slots(slots.iter().copied().take(count).collect()));
+        }
         let Some(at) = part.position_in(inputs, whole) else { return Some(self.clone()) };
         let from_last = whole.rank() - at;
         match self {
@@ -244,6 +258,7 @@ impl Operation for Slip {
             Self::Map(_)
             | Self::Bound { .. }
             | Self::Round(_)
+            | Self::ReadAs(..)
             | Self::Add { .. }
             | Self::Product
             | Self::Along(..)
@@ -255,15 +270,10 @@ impl Operation for Slip {
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
             | Self::Anew
+            | Self::Slots(_)
             | Self::Only { .. } => Some(self.clone()),
         }
     }
-}
-
-/// Whether a tensor can be added to or multiplied with another, whose shape stays.
-fn fits_last(x: &[Dim], other: &[Dim]) -> bool {
-    let mut pairs = x.iter().rev().zip(other.iter().rev());
-    other.len() <= x.len() && pairs.all(|((_, size), (_, own))| size == own || *own == 1)
 }
 
 /// Whether a vector has a number for every feature of every head.

@@ -1,0 +1,216 @@
+//! Which slots of a cache can be read in place of the keys'?
+
+use super::{Grammar, after};
+use crate::candidate::cost;
+use program::{Along, Change, Heads, Kind, Masking, Name, Op, Slip, Step, places};
+
+/// So many readings of one table are tried at most.
+const MOST: usize = 4096;
+
+impl Grammar<'_> {
+    pub(super) fn pages(&mut self, step: &Step) {
+        let (Op::Heads(Heads::Gather), [pages, slots]) = (&step.op, &self.right.read_by(step)[..])
+        else {
+            return;
+        };
+        let Ok(right) = places(&slots.value) else { return };
+        let all = pages.axes.shape().get(2).copied().unwrap_or_default();
+        let table = Table::of(&right, self.lengths(right.len()));
+        let mut add = |read: Vec<usize>, told: String| {
+            // Beyond the last slot a cache is read from its beginning.
+            let read: Vec<usize> = read.into_iter().map(|slot| slot % all.max(1)).collect();
+            if read != right && read.len() == right.len() {
+                let change = Change::Become(Slip::Slots(read).into(), vec![pages.name]);
+                self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
+            }
+        };
+        table.shifted(&mut add, all);
+        table.of_others(&mut add);
+        table.exchanged(&mut add);
+        for (at, keys) in table.sequences().enumerate() {
+            let Some(last) = keys.last() else { continue };
+            let change = after(Slip::Along(2, Along::Zero(vec![*last])), &[]);
+            let told = tr!("the last key of sequence {at} is 0, as if it had not been written", at);
+            self.add(Kind::Axes, cost::RARE, step.name, change, told);
+        }
+    }
+
+    /// How many keys each sequence has.
+    fn lengths(&self, keys: usize) -> Vec<usize> {
+        let documents = self.right.step(Name::DocumentMask).and_then(|step| match &step.op {
+            Op::Masking(Masking::Documents(own)) => own.keys.first().cloned(),
+            _ => None,
+        });
+        documents.unwrap_or_else(|| vec![keys])
+    }
+}
+
+/// The pages of sequences.
+struct Table {
+    /// How many keys each sequence has.
+    lengths: Vec<usize>,
+    /// How many slots a page has.
+    page: usize,
+    /// The first slot of each page of each sequence.
+    firsts: Vec<Vec<usize>>,
+}
+
+impl Table {
+    /// The table that these slots follow from, in the largest pages that they fit.
+    fn of(slots: &[usize], lengths: Vec<usize>) -> Self {
+        let mut starts = Vec::new();
+        let mut start = 0;
+        for length in &lengths {
+            starts.push(start);
+            start += length;
+        }
+        let slot = |start: usize, key: usize| slots.get(start + key).copied().unwrap_or_default();
+        let fits = |page: &usize| {
+            starts.iter().zip(&lengths).all(|(start, length)| {
+                (0..*length).all(|key| {
+                    let first = slot(*start, key - key % page);
+                    first % page == 0 && slot(*start, key) == first + key % page
+                })
+            })
+        };
+        let page = [512, 256, 128, 64, 32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
+        let firsts = starts.iter().zip(&lengths);
+        let firsts = firsts.map(|(start, length)| {
+            (0..*length).step_by(page).map(|key| slot(*start, key)).collect()
+        });
+        Self { firsts: firsts.collect(), lengths, page }
+    }
+
+    /// The places of the keys of each sequence.
+    fn sequences(&self) -> impl Iterator<Item = Vec<usize>> {
+        let mut start = 0;
+        self.lengths.iter().map(move |length| {
+            start += length;
+            (start - length..start).collect()
+        })
+    }
+
+    /// The slots of all keys, where each page of each sequence begins at this slot.
+    fn read(&self, first: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
+        let of = |at: usize, key: usize| Some(first(at, key / self.page)? + key % self.page);
+        let keys = |(at, length): (usize, &usize)| {
+            (0..*length).map(|key| of(at, key).unwrap_or(usize::MAX)).collect::<Vec<_>>()
+        };
+        self.lengths.iter().enumerate().flat_map(keys).collect()
+    }
+
+    /// The first slot of a page of a sequence; of one that it lacks, that of its last.
+    fn first(&self, at: usize, page: usize) -> Option<usize> {
+        let pages = self.firsts.get(at)?;
+        pages.get(page).or(pages.last()).copied()
+    }
+
+    /// Slots that are counted wrongly.
+    fn shifted(&self, add: &mut dyn FnMut(Vec<usize>, String), all: usize) {
+        let own = self.read(|at, page| self.first(at, page));
+        let further = |by: usize| own.iter().map(|slot| slot + by).collect::<Vec<_>>();
+        add(further(1), tr!("every key is read one slot further").to_owned());
+        add(further(all.saturating_sub(1)), tr!("every key is read one slot before").to_owned());
+        let next = |at: usize, key: usize| {
+            Some(self.first(at, (key + 1) / self.page)? + (key + 1) % self.page)
+        };
+        let keys = self.lengths.iter().enumerate();
+        let keys = keys.flat_map(|(at, length)| (0..*length).map(move |key| next(at, key)));
+        let next: Option<Vec<usize>> = keys.collect();
+        let told = tr!("every key is read one slot further in its sequence");
+        add(next.unwrap_or_default(), told.to_owned());
+        let in_a_row = tr!("the table is not used: each sequence's pages are read in a row");
+        let from_first = self.read(|at, page| Some(self.first(at, 0)? + page * self.page));
+        add(from_first, tr!("{in_a_row}, from its first one on", in_a_row));
+        let most = self.firsts.iter().map(Vec::len).max().unwrap_or_default();
+        let blocks = all / self.page.max(1);
+        for wide in most..=(most + 2).min(blocks) {
+            let each = self.read(|at, page| Some((at * wide + page) * self.page));
+            add(each, tr!("{in_a_row}, {wide} for each sequence", in_a_row, wide));
+        }
+        add(
+            self.read(|_, page| Some(page * self.page)),
+            tr!("{in_a_row}, from page 0 on", in_a_row),
+        );
+        let told = tr!("each page is read through the next entry of the table");
+        add(self.read(|at, page| self.first(at, page + 1)), told.to_owned());
+        let around = |at: usize, page| self.first(at, (page + 1) % self.firsts.get(at)?.len());
+        add(self.read(around), told.to_owned());
+        let before = self.read(|at, page: usize| self.first(at, page.saturating_sub(1)));
+        add(before, tr!("each page is read through the entry before in the table").to_owned());
+        for tile in [2, 4] {
+            let read = |at: usize, page: usize| {
+                Some(self.first(at, page - page % tile)? + page % tile * self.page)
+            };
+            let told =
+                tr!("the pages of a tile of {tile} are taken to lie one behind the other", tile);
+            add(self.read(read), told);
+        }
+    }
+
+    /// Pages of other sequences.
+    fn of_others(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let count = self.firsts.len();
+        let of_first = self.read(|_, page| self.first(0, page));
+        add(of_first, tr!("every sequence reads the table's row of sequence 0").to_owned());
+        let next = self.read(|at, page| self.first((at + 1) % count, page));
+        add(next, tr!("every sequence reads the table's row of the next").to_owned());
+        let before = self.read(|at, page| self.first((at + count - 1) % count, page));
+        add(before, tr!("every sequence reads the table's row of the one before").to_owned());
+        let pages: usize = self.firsts.iter().map(Vec::len).sum();
+        if count.saturating_mul(pages) > MOST {
+            return;
+        }
+        for (own, pages) in self.firsts.iter().enumerate() {
+            for other in (0..count).filter(|other| *other != own) {
+                for wrong in 0..pages.len() {
+                    let is_it = |at: usize, page: usize| (at, page) == (own, wrong);
+                    let from = |at, page| if is_it(at, page) { other } else { at };
+                    let read = self.read(|at, page| self.first(from(at, page), page));
+                    let told = tr!(
+                        "page {wrong} of sequence {own} is that of sequence {other}",
+                        wrong,
+                        own,
+                        other
+                    );
+                    add(read, told);
+                }
+                let read =
+                    self.read(|at, page| self.first(if at == own { other } else { at }, page));
+                add(read, tr!("sequence {own} reads the pages of sequence {other}", own, other));
+            }
+        }
+    }
+
+    /// Pages of one sequence in another order.
+    fn exchanged(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let reversed =
+            self.read(|at, page| self.first(at, self.firsts.get(at)?.len().checked_sub(page + 1)?));
+        add(
+            reversed,
+            tr!("the pages of each sequence are read from the last to the first").to_owned(),
+        );
+        let pages: usize = self.firsts.iter().map(Vec::len).sum();
+        if pages > MOST {
+            return;
+        }
+        for (own, pages) in self.firsts.iter().enumerate() {
+            for left in 0..pages.len() {
+                for right in left + 1..pages.len().min(left + 8) {
+                    let place = |at: usize, page: usize| match page {
+                        page if at == own && page == left => right,
+                        page if at == own && page == right => left,
+                        page => page,
+                    };
+                    let told = tr!(
+                        "pages {left} and {right} of sequence {own} change places",
+                        left,
+                        right,
+                        own
+                    );
+                    add(self.read(|at, page| self.first(at, place(at, page))), told);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Do numbers in few bits stand for what was written in them, where a file has both?
+
+use candle_core::{DType, Tensor};
+
+use super::finding::Contradiction;
+use base::error::{Result, quoted};
+use file::Record;
+use foreign::{Qkv, Unmatched, meanings, numbers};
+use program::{Dequantize, Name, Op, unravel};
+
+/// Takes out of a file the queries, keys and values that were written in few bits, where those are given too; and what
+/// those stand for that is further from them than rounding takes it.
+///
+/// # Errors
+/// If candle fails.
+pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<Contradiction>)> {
+    let (mut unmatched, mut found) = (Vec::new(), Vec::new());
+    let tensor =
+        |step: Name| given.tensors.iter().find(|(name, _)| *name == step).map(|(_, own)| own);
+    let called = |step: Name| {
+        let found = given.matches.iter().find(|found| step == found.step.as_str());
+        quoted(found.map_or(step.as_str(), |found| &found.tensor))
+    };
+    for [heads, own, scale, zero, _] in Name::FEW_BITS {
+        let (Some(codes), Some(scale)) = (tensor(own), tensor(scale)) else { continue };
+        let is_written = |entry: &file::Entry| meanings(&entry.name).contains(&heads);
+        let Some(at) = record.entries.iter().position(is_written) else { continue };
+        let entry = record.entries.remove(at);
+        let why = tr!("it was written in few bits, and is compared with these alone").to_owned();
+        unmatched.push(Unmatched { tensor: entry.name.clone(), why });
+        let is_like = |tensor: &Tensor| tensor.dims() == codes.dims();
+        let turned = || entry.tensor.transpose(1, 2).ok().filter(is_like);
+        let Some(meant) = Some(entry.tensor.clone()).filter(is_like).or_else(turned) else {
+            continue;
+        };
+        let wide = |tensor: &Tensor| tensor.to_dtype(DType::F64);
+        let mut read = vec![wide(codes)?, wide(scale)?];
+        read.extend(tensor(zero).map(wide).transpose()?);
+        let stood = Op::from(Dequantize::RIGHT).eval(&read.iter().collect::<Vec<_>>())?;
+        let scales = numbers(&read[1].broadcast_as(codes.shape())?)?;
+        let (codes, stood, meant) = (numbers(codes)?, numbers(&stood)?, numbers(&meant)?);
+        let Some((place, largest)) = furthest(&codes, &scales, [&stood, &meant]) else { continue };
+        #[allow(clippy::cast_possible_truncation, reason = "as many digits as are worth telling")]
+        let told = |number: f64| (number as f32).to_string();
+        let (stated, recorded) = (told(meant[place]), told(stood[place]));
+        let cell = unravel(place, read[0].dims());
+        let (name, codes) = (quoted(&entry.name), called(own));
+        let summary = if largest {
+            tr!(
+                "{name} is {stated} at {cell}, and {codes} stands for {recorded} there, the largest number that it has: what \
+                 is beyond was cut off, and not scaled",
+                name,
+                stated,
+                cell = format!("{cell:?}"),
+                codes,
+                recorded
+            )
+        } else {
+            tr!(
+                "{name} is {stated} at {cell}, and {codes} stands for {recorded} there, which is further off than rounding is",
+                name,
+                stated,
+                cell = format!("{cell:?}"),
+                codes,
+                recorded
+            )
+        };
+        found.push(Contradiction { setting: own.as_str(), step: own, stated, recorded, summary });
+    }
+    Ok((unmatched, found))
+}
+
+/// Takes the keys and values of the run's own tokens out of a file, where pages are given that these were written to; and
+/// which of them do not stand at their slots.
+///
+/// # Errors
+/// If candle fails.
+pub fn new_keys(
+    record: &mut Record,
+    given: &Qkv,
+    slots: Option<&[usize]>,
+) -> Result<(Vec<Unmatched>, Vec<Contradiction>)> {
+    let (mut unmatched, mut found) = (Vec::new(), Vec::new());
+    for [heads, own, _] in Name::PAGES {
+        let Some((_, pages)) = given.tensors.iter().find(|(name, _)| *name == own) else {
+            continue;
+        };
+        let is_new = |entry: &file::Entry| meanings(&entry.name).contains(&heads);
+        let Some(at) = record.entries.iter().position(is_new) else { continue };
+        let entry = record.entries.remove(at);
+        let why = tr!("it was written to the pages, and is compared with these alone").to_owned();
+        unmatched.push(Unmatched { tensor: entry.name.clone(), why });
+        let (_, heads, count, features) = pages.dims4()?;
+        let rows = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
+            Ok(numbers(tensor)?.chunks(heads * features).map(<[f64]>::to_vec).collect())
+        };
+        let stored = rows(&pages.squeeze(0)?.transpose(0, 1)?.contiguous()?)?;
+        let new = rows(&entry.tensor)?;
+        let slots = slots.unwrap_or_default();
+        if slots.len() != new.len() || entry.tensor.elem_count() != new.len() * heads * features {
+            continue;
+        }
+        let is_at = |slot: usize, row: &[f64]| stored.get(slot).is_some_and(|own| own == row);
+        let mut pairs = slots.iter().zip(&new).enumerate();
+        let Some((token, (slot, row))) = pairs.find(|(_, (slot, row))| !is_at(**slot, row)) else {
+            continue;
+        };
+        let there = stored.get(*slot).is_some_and(|own| own.iter().all(|number| *number == 0.0));
+        let recorded = match (0..count).find(|slot| is_at(*slot, row)) {
+            Some(other) if other == slot + 1 => {
+                tr!("it stands one slot further, at {other}", other)
+            }
+            Some(other) => tr!("it stands at slot {other}", other),
+            None if there => tr!("zeros stand there: it was not written").to_owned(),
+            None => tr!("something else stands there").to_owned(),
+        };
+        let (name, stated) = (quoted(&entry.name), slot.to_string());
+        let summary = tr!(
+            "{name} of token {token} should stand at slot {stated} of {own}, and {recorded}",
+            name,
+            token,
+            stated,
+            own,
+            recorded
+        );
+        found.push(Contradiction { setting: own.as_str(), step: own, stated, recorded, summary });
+    }
+    Ok((unmatched, found))
+}
+
+/// The cell in which what was written and what stands there are further apart than rounding takes them, if one is, and
+/// whether the code there is the largest of all.
+fn furthest(codes: &[f64], scales: &[f64], [stood, meant]: [&[f64]; 2]) -> Option<(usize, bool)> {
+    let are_whole = codes.iter().all(|code| code.fract() == 0.0);
+    let most = codes.iter().fold(0.0, |most: f64, code| most.max(code.abs()));
+    let excess = |at: usize| {
+        // Whole numbers are at most one step off, where they are cut and not rounded; the significand of e5m2 has a step of
+        // a quarter, and the smallest numbers of e4m3 one of 2⁻⁹.
+        let step = if are_whole { 1.01 } else { codes[at].abs() / 4.0 + 0.002 };
+        (stood[at] - meant[at]).abs() / (step * scales[at].abs())
+    };
+    let at = (0..codes.len()).max_by(|left, right| excess(*left).total_cmp(&excess(*right)))?;
+    #[allow(clippy::float_cmp, reason = "the largest itself")]
+    (excess(at) > 1.0).then(|| (at, codes[at].abs() == most))
+}

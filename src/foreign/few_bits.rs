@@ -1,0 +1,378 @@
+//! Queries, keys and values in few bits: which tensors of a file are their scales and zero points, and how are they to be
+//! read?
+
+use candle_core::{DType, Tensor};
+
+use super::arguments::numbers;
+use super::arranged::{Qkv, arranged};
+use super::matched::Match;
+use super::names::{last_segment, meanings};
+use base::error::{Result, quoted};
+use config::{QkvFormat, Start};
+use file::{Entry, Record};
+use program::{EightBits, Name};
+
+/// What is added to scaled numbers in place of a zero point that is subtracted before: `Code · scale + offset`.
+const OFFSETS: [&[&str]; 3] = [
+    &["q_offset", "q_offsets"],
+    &["k_offset", "k_offsets", "k_min", "k_mn", "k_biases", "keys_biases"],
+    &["v_offset", "v_offsets", "v_min", "v_mn", "v_biases", "values_biases"],
+];
+
+/// What scales of blocks are multiplied by.
+const GLOBAL: [&str; 3] = ["q_global_scale", "k_global_scale", "v_global_scale"];
+
+/// What the numbers of a tensor are codes of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Codes {
+    /// The numbers themselves.
+    Numbers,
+    /// Bytes of floating-point numbers in 8 bits.
+    Bytes(EightBits),
+    /// Several numbers in each byte or word.
+    Packed {
+        /// How many.
+        count: usize,
+        /// In which order they stand.
+        order: Order,
+        /// What they are.
+        own: EightBits,
+        /// What is subtracted from them.
+        less: f64,
+    },
+}
+
+/// In which order the numbers stand that bytes or words hold several of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    LowFirst,
+    HighFirst,
+    Parts,
+}
+
+/// The ways to read queries, keys and values of which some have scales beside them; none where no one has.
+///
+/// # Errors
+/// If candle fails.
+pub fn in_few_bits(record: &Record, entries: [&Entry; 3], format: QkvFormat) -> Result<Vec<Qkv>> {
+    let slots = [0, 1, 2].map(|slot| Slot::of(record, slot, entries[slot]));
+    if slots.iter().all(|slot| slot.scale.is_none()) {
+        return Ok(Vec::new());
+    }
+    let features = entries[0].tensor.dims().last().copied().unwrap_or_default();
+    let mut all = Vec::new();
+    for codes in codes(&slots, features)? {
+        for placed in together(&slots, codes) {
+            let start = Start::Heads;
+            let mut read = Qkv { start, heads: None, tensors: Vec::new(), matches: Vec::new() };
+            let mut beside = Vec::new();
+            for (slot, shape) in slots.iter().zip(&placed) {
+                slot.read(codes, shape.as_deref(), format, (&mut read, &mut beside))?;
+            }
+            read.tensors.extend(beside);
+            all.push(read);
+        }
+    }
+    Ok(all)
+}
+
+/// So many ways to place scales are tried.
+const WAYS: usize = 4;
+
+/// The shapes that the scales of queries, keys and values can have together, the likeliest first: those of as many axes
+/// stand under the same ones.
+fn together(slots: &[Slot], codes: Codes) -> Vec<Vec<Option<Vec<usize>>>> {
+    let mut all = vec![(0, Vec::new())];
+    for slot in slots {
+        let own = slot.placings(codes);
+        let own = if own.is_empty() { vec![(0, None)] } else { own };
+        let mut longer = Vec::new();
+        for (cost, placed) in &all {
+            for (more, shape) in &own {
+                let axes = |shape: &Option<Vec<usize>>| {
+                    let shape = shape.as_deref().unwrap_or_default();
+                    (0..shape.len()).filter(|at| shape[*at] > 1).collect::<Vec<_>>()
+                };
+                let differs = |other: &&Option<Vec<usize>>| {
+                    let (own, other) = (axes(shape), axes(other));
+                    own.len() == other.len() && own != other
+                };
+                let apart = placed.iter().filter(differs).count();
+                longer.push((
+                    cost + more + 4 * apart,
+                    [&placed[..], std::slice::from_ref(shape)].concat(),
+                ));
+            }
+        }
+        all = longer;
+    }
+    all.sort_by_key(|(cost, _)| *cost);
+    all.into_iter().take(WAYS).map(|(_, placed)| placed).collect()
+}
+
+/// What the codes may be, the likeliest first.
+fn codes(slots: &[Slot], features: usize) -> Result<Vec<Codes>> {
+    let stored: Vec<&Slot> = slots.iter().filter(|slot| slot.scale.is_some()).collect();
+    let is_packed = |count: &usize| {
+        let is_it = |slot: &&Slot| {
+            let last = slot.stored.tensor.dims().last().copied().unwrap_or_default();
+            last.checked_mul(*count) == Some(features) && slot.stored.tensor.dtype() == DType::I64
+        };
+        stored.iter().any(is_it)
+    };
+    let has_zero = stored.iter().any(|slot| slot.zero.is_some() || slot.offset.is_some());
+    if let Some(count) = [2, 4, 8].into_iter().find(is_packed) {
+        let whole = [(EightBits::Uint4, 8.0), (EightBits::Int4, 0.0), (EightBits::Uint4, 0.0)];
+        let all = if has_zero { &whole[2..] } else { &whole[..2] };
+        let is_fp4 = |slot: &&Slot| slot.stored.name.to_ascii_lowercase().contains("fp4");
+        let floats = [(EightBits::E2m1, 0.0)];
+        let all = if stored.iter().any(is_fp4) { &floats[..] } else { all };
+        let orders = [Order::LowFirst, Order::Parts, Order::HighFirst];
+        let codes = orders.into_iter().flat_map(|order| {
+            all.iter().map(move |(own, less)| Codes::Packed {
+                count,
+                order,
+                own: *own,
+                less: *less,
+            })
+        });
+        return Ok(codes.collect());
+    }
+    let mut are_bytes = !has_zero;
+    for slot in stored {
+        let tensor = &slot.stored.tensor;
+        let is_byte = |number: &f64| (0.0..=255.0).contains(number);
+        are_bytes &= tensor.dtype() == DType::I64 && numbers(tensor)?.iter().all(is_byte);
+    }
+    let bytes = [EightBits::E4m3, EightBits::E5m2].map(Codes::Bytes);
+    Ok(std::iter::once(Codes::Numbers).chain(bytes.into_iter().filter(|_| are_bytes)).collect())
+}
+
+/// Queries, keys or values, and what stands beside them.
+struct Slot<'r> {
+    names: [Name; 5],
+    stored: &'r Entry,
+    scale: Option<&'r Entry>,
+    global: Option<&'r Entry>,
+    zero: Option<&'r Entry>,
+    offset: Option<&'r Entry>,
+}
+
+impl<'r> Slot<'r> {
+    fn of(record: &'r Record, slot: usize, stored: &'r Entry) -> Self {
+        let names = Name::FEW_BITS[slot];
+        let [_, _, scale, zero, _] = names;
+        let find =
+            |is_it: &dyn Fn(&Entry) -> bool| record.entries.iter().find(|entry| is_it(entry));
+        let called = |step: Name| find(&|entry| meanings(&entry.name).contains(&step));
+        let scale = called(scale);
+        let global = find(&|entry| last_segment(&entry.name).eq_ignore_ascii_case(GLOBAL[slot]));
+        let is_offset = |entry: &Entry| {
+            OFFSETS[slot].contains(&last_segment(&entry.name).to_ascii_lowercase().as_str())
+        };
+        Self { names, stored, scale, global, zero: called(zero), offset: find(&is_offset) }
+    }
+
+    /// The shape of what is stored, unpacked.
+    fn dims(&self, codes: Codes) -> Vec<usize> {
+        let mut dims = self.stored.tensor.dims().to_vec();
+        if let (Codes::Packed { count, .. }, Some(last)) = (codes, dims.last_mut()) {
+            *last *= count;
+        }
+        dims
+    }
+
+    /// The shapes, of as many axes as what is stored, that its scales can have, each with what it costs to think so.
+    fn placings(&self, codes: Codes) -> Vec<(usize, Option<Vec<usize>>)> {
+        let Some(scale) = self.scale else { return Vec::new() };
+        placings(scale.tensor.dims(), &self.dims(codes))
+    }
+
+    /// Adds the slot's tensors to one way to read all, in which its scales have this shape.
+    fn read(
+        &self,
+        codes: Codes,
+        shape: Option<&[usize]>,
+        format: QkvFormat,
+        (read, beside): (&mut Qkv, &mut Vec<(Name, Tensor)>),
+    ) -> Result<()> {
+        let [heads, own, scale_name, zero_name, _] = self.names;
+        let in_order = |tensor: &Tensor| {
+            let name = quoted(&self.stored.name);
+            arranged(&name, tensor, format, Some(Start::Heads)).map(|(_, tensor)| tensor)
+        };
+        let taken = |step: Name, entry: &Entry| Match::as_it_is(step.as_str(), &entry.name);
+        let (Some(scale), Some(shape)) = (self.scale, shape) else {
+            read.tensors.push((heads, in_order(&self.stored.tensor)?));
+            read.matches.push(taken(heads, self.stored));
+            return Ok(());
+        };
+        let (numbers, how) = codes.numbers(&self.stored.tensor)?;
+        read.tensors.push((own, in_order(&numbers)?));
+        let matched = taken(own, self.stored);
+        read.matches.push(if how.is_empty() { matched } else { matched.read(how) });
+        let dims = self.dims(codes);
+        let spread = |entry: &Entry| in_order(&spread(&entry.tensor, shape, &dims)?);
+        let wide = |tensor: &Tensor| tensor.to_dtype(DType::F64);
+        let mut scales = spread(scale)?;
+        let mut how = told(shape, &dims, format);
+        if let Some(global) = self.global.filter(|own| own.tensor.elem_count() == 1) {
+            scales = wide(&scales)?.broadcast_mul(&wide(&global.tensor.flatten_all()?)?)?;
+            how = tr!("{how}, times {name}", how, name = quoted(&global.name));
+        }
+        read.matches.push(taken(scale_name, scale).read(how));
+        let is_like = |own: &&Entry| own.tensor.elem_count() == scale.tensor.elem_count();
+        if let Some(zero) = self.zero.filter(is_like) {
+            beside.push((zero_name, spread(zero)?));
+            read.matches.push(taken(zero_name, zero));
+        } else if let Some(offset) = self.offset.filter(is_like) {
+            let zero = wide(&spread(offset)?)?.neg()?.div(&wide(&scales)?)?;
+            beside.push((zero_name, zero));
+            let how = tr!("over the scale, with the other sign");
+            read.matches.push(taken(zero_name, offset).read(how));
+        }
+        beside.push((scale_name, scales));
+        Ok(())
+    }
+}
+
+impl Codes {
+    /// The numbers that codes are, and that in words.
+    fn numbers(self, stored: &Tensor) -> Result<(Tensor, String)> {
+        let words = || -> Result<Vec<u32>> {
+            let words = stored.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
+            Ok(words.into_iter().map(low).collect())
+        };
+        match self {
+            Self::Numbers => Ok((stored.to_dtype(DType::F64)?, String::new())),
+            Self::Bytes(own) => {
+                let numbers = words()?.into_iter().map(|word| own.number(byte(word)));
+                let numbers = Tensor::from_iter(numbers, stored.device())?;
+                let how = tr!("bytes of {name}", name = own.name());
+                Ok((numbers.reshape(stored.shape())?, how))
+            }
+            Self::Packed { count, order, own, less } => {
+                let words = words()?;
+                // Words of 32 bits hold 8 of 4 bits or 4 of 8; bytes hold 2 of 4.
+                let is_word = words.iter().any(|word| *word > 255);
+                let bits = if is_word { 32 / count } else { 8 / count };
+                let own = if bits > 4 { EightBits::Uint8 } else { own };
+                let number = |word: u32, at: usize| {
+                    let code = word >> (bits * at) & ((1 << bits) - 1);
+                    f64::from(own.number(byte(code))) - less
+                };
+                let mut shape = stored.dims().to_vec();
+                let width = shape.last().copied().unwrap_or_default();
+                let at = |place: usize| match order {
+                    Order::LowFirst => (place / count, place % count),
+                    Order::HighFirst => (place / count, count - 1 - place % count),
+                    Order::Parts => (place % width, place / width),
+                };
+                let row = |row: &[u32]| -> Vec<f64> {
+                    let places = (0..width * count).map(at);
+                    places.map(|(word, place)| number(row[word], place)).collect()
+                };
+                let numbers: Vec<f64> = words.chunks_exact(width.max(1)).flat_map(row).collect();
+                if let Some(last) = shape.last_mut() {
+                    *last *= count;
+                }
+                let how = match order {
+                    Order::LowFirst => tr!("{count} in each, the lowest bits first", count),
+                    Order::HighFirst => tr!("{count} in each, the highest bits first", count),
+                    Order::Parts => {
+                        tr!("{count} in each, those of a row's lowest bits first", count)
+                    }
+                };
+                let how = if less > 0.0 { tr!("{how}, less {less}", how, less) } else { how };
+                Ok((Tensor::from_vec(numbers, shape, stored.device())?, how))
+            }
+        }
+    }
+}
+
+/// The low bits of a whole number.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what it is for")]
+fn low(number: i64) -> u32 {
+    number as u32
+}
+
+/// The lowest byte of a word.
+#[allow(clippy::cast_possible_truncation, reason = "what it is for")]
+fn byte(word: u32) -> u8 {
+    word as u8
+}
+
+/// The ways to put axes of these lengths under those of what is stored, each with what it costs to think so: an axis is as
+/// long, of length 1, or has one for each group of places, along the features sooner than elsewhere.
+fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Option<Vec<usize>>)> {
+    let rank = stored.len();
+    if own.len() > rank || own.iter().product::<usize>() == 1 {
+        return vec![(0, Some(vec![1; rank]))];
+    }
+    let mut all: Vec<(usize, Option<Vec<usize>>)> = Vec::new();
+    for chosen in 0..1_u32 << rank {
+        let places: Vec<usize> = (0..rank).filter(|at| chosen >> at & 1 == 1).collect();
+        let fits =
+            |(length, at): (&usize, &usize)| *length > 0 && stored[*at].is_multiple_of(*length);
+        if places.len() != own.len() || !own.iter().zip(&places).all(fits) {
+            continue;
+        }
+        let (mut shape, mut cost) = (vec![1; rank], 0);
+        for (length, at) in own.iter().zip(places) {
+            shape[at] = *length;
+            let is_group = *length > 1 && *length != stored[at];
+            cost += if !is_group {
+                0
+            } else if at + 1 == rank {
+                2
+            } else {
+                3
+            };
+        }
+        let shape = Some(shape);
+        if !all.iter().any(|(_, other)| *other == shape) {
+            all.push((cost, shape));
+        }
+    }
+    all
+}
+
+/// Scales in a shape of as many axes as what is stored, each whole or 1: one of a group stands for all of it.
+fn spread(tensor: &Tensor, shape: &[usize], stored: &[usize]) -> candle_core::Result<Tensor> {
+    let mut spread = tensor.reshape(shape)?;
+    for (at, (own, all)) in shape.iter().zip(stored).enumerate() {
+        if own == all || *own == 1 {
+            continue;
+        }
+        let places: Vec<u32> =
+            (0..*all).filter_map(|place| u32::try_from(place * own / all).ok()).collect();
+        spread = spread.index_select(&Tensor::new(places, tensor.device())?, at)?;
+    }
+    Ok(spread)
+}
+
+/// What there is a scale of.
+fn told(shape: &[usize], stored: &[usize], format: QkvFormat) -> String {
+    let names: &[&str] = match (stored.len(), format) {
+        (4, QkvFormat::Bhsd) => &["batch", "head", "token", "feature"],
+        (4, QkvFormat::Bshd) => &["batch", "token", "head", "feature"],
+        (4, _) => &["token", "batch", "head", "feature"],
+        (3, QkvFormat::Bhsd) => &["head", "token", "feature"],
+        (3, _) => &["token", "head", "feature"],
+        _ => &["token", "feature"],
+    };
+    let own = names.iter().zip(shape.iter().zip(stored)).filter(|(_, (own, _))| **own > 1);
+    let own = own.map(|(name, (own, all))| {
+        if own == all {
+            (*name).to_owned()
+        } else {
+            tr!("group of {count} {name}s", count = all / own, name)
+        }
+    });
+    let own: Vec<String> = own.collect();
+    if own.is_empty() {
+        tr!("one for all").to_owned()
+    } else {
+        tr!("one for each {own}", own = own.join(tr!(" and ")))
+    }
+}

@@ -1,0 +1,293 @@
+//! Keys and values in the pages of a cache, as serving engines hold them: which tensors of a file are the pages, the table
+//! and the lengths, and in which order do their axes stand?
+
+use candle_core::Tensor;
+
+use super::arguments::numbers;
+use super::arranged::Qkv;
+use super::matched::Match;
+use super::names::{last_segment, meanings};
+use base::error::{Error, Result, quoted};
+use config::Start;
+use file::{Entry, Record};
+use program::{Name, whole};
+
+/// A way to read a file's pages: the queries of all sequences one after the other, and the slots of their keys.
+pub struct Paged {
+    /// The queries, the pages and the slots.
+    pub qkv: Qkv,
+    /// How many queries each sequence has, as the setting states it.
+    pub segments: String,
+    /// How many keys each has.
+    pub key_segments: String,
+    /// The slots that the keys of the run's own tokens were written to, if the file says it.
+    pub written: Option<Vec<usize>>,
+}
+
+const TABLES: &[&str] = &["block_table", "block_tables", "page_table", "page_tables"];
+const LENGTHS: &[&str] =
+    &["cache_seqlens", "seq_lens", "seqlens_k", "seqused_k", "context_lens", "kv_lens"];
+const FIRST_QUERIES: &[&str] = &["query_start_loc", "cu_seqlens_q", "qo_indptr"];
+const FIRST_PAGES: &[&str] = &["paged_kv_indptr", "kv_indptr"];
+const INDICES: &[&str] = &["paged_kv_indices", "kv_indices", "kv_page_indices"];
+const LAST_LENGTHS: &[&str] = &["paged_kv_last_page_len", "kv_last_page_len"];
+const BOTH: &[&str] = &["kv_cache", "paged_kv_cache"];
+const CACHES: [&[&str]; 2] =
+    [&["k_cache", "key_cache", "k_buffer"], &["v_cache", "value_cache", "v_buffer"]];
+const SLOT_MAPPING: &str = "slot_mapping";
+
+/// The ways to read a file's pages, the likeliest first; none where it has no table of them.
+///
+/// # Errors
+/// If the table names a slot that there is not, or candle fails.
+pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
+    let file = File { record };
+    let (Some(sequences), Some(queries)) = (file.sequences()?, file.queries()) else {
+        return Ok(Vec::new());
+    };
+    let Some((rows, counts)) = file.packed(&queries.tensor, sequences.pages.len())? else {
+        return Ok(Vec::new());
+    };
+    let written = file.whole(&[SLOT_MAPPING])?.map(|(_, slots)| slots);
+    let (mut all, mut refused) = (Vec::new(), None);
+    for [keys, values] in file.caches(&rows)? {
+        let page = keys.page;
+        let (slots, lengths) = match sequences.slots(page, keys.slots.dim(2)?) {
+            Ok(found) => found,
+            Err(error) => {
+                refused = refused.or(Some(error));
+                continue;
+            }
+        };
+        let slots: Vec<f32> = slots.into_iter().map(number).collect();
+        let slots = Tensor::new(slots, rows.device())?;
+        let taken = |step: Name, name: &str| Match::as_it_is(step.as_str(), name);
+        let how = tr!("pages of {page} slots, of {count} sequences", page, count = counts.len());
+        let mut matches = vec![
+            taken(Name::QHeads, &queries.name).read(tr!("all sequences one after the other")),
+            taken(Name::KPages, &keys.name).read(keys.how),
+            taken(Name::VPages, &values.name).read(values.how),
+            taken(Name::Slots, &sequences.name).read(how),
+        ];
+        matches.extend(file.beside().map(|name| taken(Name::Slots, name)));
+        let tensors = vec![
+            (Name::QHeads, rows.clone()),
+            (Name::KPages, keys.slots),
+            (Name::VPages, values.slots),
+            (Name::Slots, slots),
+        ];
+        let listed = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        all.push(Paged {
+            qkv: Qkv { start: Start::Heads, heads: None, tensors, matches },
+            segments: listed(&counts),
+            key_segments: listed(&lengths),
+            written: written.clone(),
+        });
+    }
+    match refused {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "exact below 2^24 slots")]
+fn number(slot: usize) -> f32 {
+    slot as f32
+}
+
+/// Which pages the keys of each sequence stand in.
+struct Sequences {
+    /// The table's name.
+    name: String,
+    /// The pages of each sequence, in order.
+    pages: Vec<Vec<usize>>,
+    /// How many keys each has, or how many of them stand in its last page.
+    lengths: Vec<usize>,
+    is_of_last_page: bool,
+}
+
+impl Sequences {
+    /// The slots of all keys in pages of so many, and how many keys each sequence has.
+    fn slots(&self, page: usize, all: usize) -> Result<(Vec<usize>, Vec<usize>)> {
+        let (mut slots, mut lengths) = (Vec::new(), Vec::new());
+        for (pages, length) in self.pages.iter().zip(&self.lengths) {
+            let before = pages.len().saturating_sub(1).saturating_mul(page);
+            let length = if self.is_of_last_page { before + length } else { *length };
+            for key in 0..length {
+                let slot = pages.get(key / page).map(|own| own * page + key % page);
+                let slot = slot.filter(|slot| *slot < all).ok_or_else(|| {
+                    let what = tr!(
+                        "gives no slot to key {key} of sequence {at}: pages have {page} slots, and the cache {all}",
+                        key,
+                        at = lengths.len(),
+                        page,
+                        all
+                    );
+                    let fix = tr!("give the table, the lengths and the cache of one call");
+                    Error::tensor(quoted(&self.name), what, fix)
+                })?;
+                slots.push(slot);
+            }
+            lengths.push(length);
+        }
+        Ok((slots, lengths))
+    }
+}
+
+/// Pages of keys or of values.
+struct Pages {
+    /// The tensor's name.
+    name: String,
+    /// What it holds, as (1, head, slot, `head_dim`).
+    slots: Tensor,
+    /// How many slots a page has.
+    page: usize,
+    /// In which order the tensor's axes stand.
+    how: String,
+}
+
+/// A file that may have pages.
+struct File<'r> {
+    record: &'r Record,
+}
+
+impl<'r> File<'r> {
+    fn called(&self, names: &[&str]) -> Option<&'r Entry> {
+        let is_it = |entry: &&Entry| {
+            names.contains(&last_segment(&entry.name).to_ascii_lowercase().as_str())
+        };
+        self.record.entries.iter().find(is_it)
+    }
+
+    fn queries(&self) -> Option<&'r Entry> {
+        let is_it = |entry: &&Entry| meanings(&entry.name).first() == Some(&Name::Q);
+        self.record.entries.iter().find(is_it)
+    }
+
+    /// The whole numbers of the tensor of one of these names; what is padded with −1 is none.
+    fn whole(&self, names: &[&str]) -> Result<Option<(&'r Entry, Vec<usize>)>> {
+        let Some(entry) = self.called(names) else { return Ok(None) };
+        let numbers = numbers(&entry.tensor)?.into_iter().map(|number| whole(number.max(0.0)));
+        Ok(numbers.collect::<Option<Vec<_>>>().map(|numbers| (entry, numbers)))
+    }
+
+    /// The names of what says where pages stand, beside the table.
+    fn beside(&self) -> impl Iterator<Item = &'r str> {
+        let names = [LENGTHS, FIRST_QUERIES, FIRST_PAGES, LAST_LENGTHS, &[SLOT_MAPPING]];
+        let found = names.map(|names| self.called(names).map(|entry| entry.name.as_str()));
+        found.into_iter().flatten()
+    }
+
+    fn sequences(&self) -> Result<Option<Sequences>> {
+        if let (Some((entry, table)), Some((_, lengths))) =
+            (self.whole(TABLES)?, self.whole(LENGTHS)?)
+        {
+            let &[items, each] = entry.tensor.dims() else { return Ok(None) };
+            let pages = table.chunks(each.max(1)).map(<[usize]>::to_vec).collect();
+            let (name, is_of_last_page) = (entry.name.clone(), false);
+            let found = Sequences { name, pages, lengths, is_of_last_page };
+            return Ok(Some(found).filter(|found| found.lengths.len() == items));
+        }
+        let (Some((entry, indices)), Some((_, starts))) =
+            (self.whole(INDICES)?, self.whole(FIRST_PAGES)?)
+        else {
+            return Ok(None);
+        };
+        let of = |pair: &[usize]| indices.get(pair[0]..pair[1]).map(<[usize]>::to_vec);
+        let Some(pages) = starts.windows(2).map(of).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let last = self.whole(LAST_LENGTHS)?.map(|(_, last)| last);
+        let (name, is_of_last_page) = (entry.name.clone(), last.is_some());
+        let lengths = last.unwrap_or_else(|| pages.iter().map(Vec::len).collect());
+        let is_whole = lengths.len() == pages.len();
+        Ok(is_whole.then_some(Sequences { name, pages, lengths, is_of_last_page }))
+    }
+
+    /// Queries of so many sequences, one after the other, as (1, head, token, `head_dim`), and how many each sequence has.
+    fn packed(&self, queries: &Tensor, count: usize) -> Result<Option<(Tensor, Vec<usize>)>> {
+        let starts = self.whole(FIRST_QUERIES)?.map(|(_, starts)| starts);
+        let each: Vec<usize> = match &starts {
+            Some(starts) => starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect(),
+            None => vec![1; count],
+        };
+        let tokens: usize = each.iter().sum();
+        let rows = match *queries.dims() {
+            [all, _, _] if all == tokens => queries.clone(),
+            [items, 1, _, _] if items == tokens => queries.squeeze(1)?,
+            [items, _, 1, _] if items == tokens => queries.squeeze(2)?,
+            _ => return Ok(None),
+        };
+        let rows = rows.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
+        Ok((each.len() == count).then_some((rows, each)))
+    }
+
+    /// The ways to read the caches of keys and values, whose heads fit those of the queries.
+    fn caches(&self, queries: &Tensor) -> Result<Vec<[Pages; 2]>> {
+        let (heads, features) = (queries.dim(1)?, queries.dim(3)?);
+        let mut pairs = Vec::new();
+        if let Some(both) = self.called(BOTH) {
+            let axes = [(0, tr!("keys, then values")), (1, tr!("keys and values in each page"))];
+            for (axis, how) in axes {
+                if both.tensor.dims().get(axis) == Some(&2) {
+                    let half = |at: usize| both.tensor.narrow(axis, at, 1)?.squeeze(axis);
+                    pairs.push(
+                        [(&both.name, half(0)?), (&both.name, half(1)?)]
+                            .map(|(name, half)| (name, half, format!("{how}, "))),
+                    );
+                }
+            }
+        } else {
+            let cache = |slot: usize| {
+                let past = [Name::KPast, Name::VPast][slot].as_str();
+                self.called(&[past]).or_else(|| self.called(CACHES[slot]))
+            };
+            let (Some(keys), Some(values)) = (cache(0), cache(1)) else { return Ok(Vec::new()) };
+            pairs.push([keys, values].map(|own| (&own.name, own.tensor.clone(), String::new())));
+        }
+        let mut all = Vec::new();
+        for [keys, values] in pairs {
+            // Keys may have an axis more, in which their values have the slots last.
+            let is_split = keys.1.rank() == 5;
+            let keys = orders(keys.0, &keys.1, &keys.2)?;
+            let values = orders(values.0, &values.1, &values.2)?;
+            let values = if is_split { values.into_iter().skip(2).collect() } else { values };
+            for (key, value) in keys.into_iter().zip(values) {
+                let [_, own, slots, dim] = *key.slots.dims() else { continue };
+                let are_twins =
+                    value.slots.dims().starts_with(&[1, own, slots]) && value.page == key.page;
+                if are_twins && dim == features && own > 0 && heads.is_multiple_of(own) {
+                    all.push([key, value]);
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The orders in which the axes of pages can stand.
+fn orders(name: &str, tensor: &Tensor, before: &str) -> Result<Vec<Pages>> {
+    let of = |tensor: Tensor, axes: &[&str]| -> Result<Pages> {
+        let how = tr!("axes ({axes})", axes = axes.join(", "));
+        let (pages, page, heads, features) = tensor.dims4()?;
+        let slots = tensor.contiguous()?.reshape((pages * page, heads, features))?;
+        let slots = slots.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
+        Ok(Pages { name: name.to_owned(), slots, page, how: format!("{before}{how}") })
+    };
+    match tensor.rank() {
+        3 => Ok(vec![of(tensor.unsqueeze(1)?, &["slot", "head", "head_dim"])?]),
+        4 => Ok(vec![
+            of(tensor.clone(), &["page", "slot", "head", "head_dim"])?,
+            of(tensor.transpose(1, 2)?, &["page", "head", "slot", "head_dim"])?,
+            of(tensor.permute((0, 3, 1, 2))?, &["page", "head", "head_dim", "slot"])?,
+        ]),
+        5 => {
+            let (pages, heads, _, page, _) = tensor.dims5()?;
+            let features = tensor.dim(2)? * tensor.dim(4)?;
+            let ordered = tensor.permute((0, 3, 1, 2, 4))?.contiguous()?;
+            let ordered = ordered.reshape((pages, page, heads, features))?;
+            Ok(vec![of(ordered, &["page", "head", "head_dim / x", "slot", "x"])?])
+        }
+        _ => Ok(Vec::new()),
+    }
+}
