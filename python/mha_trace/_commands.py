@@ -32,12 +32,12 @@ def report(command: str, files: Sequence[str], settings: Mapping[str, Any], fold
 
 
 def check(source: Any, **settings: Any) -> Report:
-    """Recomputes what was recorded from its own inputs, and compares step by step.
+    """Recomputes the recorded steps from their own inputs, and compares them one by one.
 
     ``source`` is a path (a file, or a folder of them), a recorded run, or a dict of arrays of NumPy, PyTorch, JAX or
     MLX by the steps' names: ``x`` (batch, query, model) and the weights for a layer, or ``q``, ``k``, ``v``
-    (batch, head, token, head_dim) for the core alone, with ``output`` or any other steps. The settings are the flags of
-    ``mha-trace check``, with underscores; arrays are taken in place of files.
+    (batch, head, token, head_dim) for only the core, with ``output`` or any other steps. The settings are the flags of
+    ``mha-trace check``, with underscores; arrays can be given instead of files.
 
     >>> import mha_trace
     >>> steps = mha_trace.trace(seed=7)
@@ -64,7 +64,7 @@ def diff(left: Any, right: Any, **settings: Any) -> Report:
 
 
 def trace(**settings: Any) -> Steps:
-    """Runs attention as the settings say, and gives a dict of every step as a NumPy array, in order of execution.
+    """Runs attention with these settings, and returns a dict of every step as a NumPy array, in order of execution.
 
     The numbers are PyTorch's, without PyTorch. Shapes: ``x`` (batch, seq_len, d_in), ``scores`` and ``weights``
     (batch, head, query, key), ``output`` (batch, query, d_model); docs/formats.md lists them all.
@@ -76,8 +76,8 @@ def trace(**settings: Any) -> Steps:
     for name in VIEW:
         if name in settings:
             raise Error(
-                f"error: {name} is no setting here: it is of what is printed\n"
-                "help: take it from the arrays: trace()['weights'][:, 1] is of head 1"
+                f"error: {name} is no setting of trace: it says what is printed\n"
+                "help: take a part of the arrays: trace()['weights'][:, 1] is head 1"
             )
     with private_folder() as folder:
         arrays, about = run_to_file(flags(settings, folder), folder)
@@ -111,5 +111,5 @@ def _as_file(source: Any, folder: Path, name: str) -> str:
         order = {"format": "mha-trace", "version": 1, "steps": [{"name": name} for name in arrays]}
         _files.write(path, arrays, order)
     else:
-        raise Error(f"error: {type(source).__name__} is no path, no recorded run and no dict of arrays by name")
+        raise Error(f"error: {type(source).__name__} is not a path, a recorded run or a dict of arrays by name")
     return str(path)

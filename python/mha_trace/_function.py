@@ -24,14 +24,14 @@ NAME_OF = {name: ours for ours, names in NAMES.items() for name in names}
 
 
 def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
-    """Calls an attention function of q, k and v, and keeps what went in and what came out.
+    """Calls an attention function of q, k and v, and records its inputs and outputs.
 
-    Its first three arguments are q, k, v: (batch, head, token, head_dim), or (batch, token, head, head_dim) if that is
-    what gives the numbers. Of the others ``attn_mask`` (true where a query attends, or floats to add), ``scale``,
-    ``softcap``, ``is_causal`` and ``sinks`` are kept, and FlexAttention's ``score_mod`` and ``block_mask`` as the bias,
-    the soft cap and the mask that they are. It gives the heads' outputs, alone or first in a tuple; what it
-    gave is ``run.result``. Where q, k or v require gradients, those that a backward pass through ``run.result`` gives
-    are kept and checked, too.
+    The first three arguments are q, k, v: (batch, head, token, head_dim), or (batch, token, head, head_dim) if that
+    gives the recorded numbers. Of the other arguments, these are recorded: ``attn_mask`` (true where a query attends, or
+    floats to add), ``scale``, ``softcap``, ``is_causal``, ``sinks``, and FlexAttention's ``score_mod`` and
+    ``block_mask``, as the bias, the soft cap and the mask that they stand for. The function must return the outputs of
+    the heads, alone or first in a tuple; ``run.result`` is what it returned. If q, k or v require gradients, the
+    gradients of a backward pass through ``run.result`` are recorded and checked too.
 
     >>> import mha_trace, torch
     >>> q, k, v = torch.randn(3, 2, 3, 5, 8)

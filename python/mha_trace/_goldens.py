@@ -11,9 +11,9 @@ from ._commands import check, diff
 
 
 def assert_same(source: Any, golden: Any = None, **settings: Any) -> None:
-    """Fails, with the report as its text, unless what was recorded is the same.
+    """Fails, with the report as its text, unless all recorded steps are the same.
 
-    With ``golden`` (a file, a run, or a dict of arrays) every step is compared with it; without, ``source`` is
+    With ``golden`` (a file, a run, or a dict of arrays), every step is compared with it; without it, ``source`` is
     recomputed from its own inputs. ``rtol``, ``atol`` and the other settings are those of ``diff`` or ``check``.
 
     >>> import mha_trace

@@ -20,8 +20,9 @@ def check_gradients(
     settings: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Report:
-    """Calls an attention function of PyTorch tensors q, k and v, runs its backward pass from ``d_out``, the gradient of
-    what it gives, and checks both passes. All else is handed to the function; ``settings`` are those of ``check``.
+    """Calls an attention function with PyTorch tensors q, k and v, runs its backward pass from ``d_out``, the gradient of
+    its output, and checks both passes. All other arguments are passed to the function; ``settings`` are those of
+    ``check``.
 
     >>> import mha_trace, torch
     >>> q, k, v, d_out = torch.randn(4, 2, 3, 5, 8)

@@ -17,13 +17,13 @@ from ._run import Run
 
 
 class record:  # noqa: N801 - it is used as a function, and is a context manager
-    """Records the attention that runs in a model: its layers' inputs, outputs, projections, and what the attention
-    function got and gave. With ``backward`` their gradients are kept while ``loss.backward()`` runs, and checked.
+    """Records the attention that runs in a model: the inputs, outputs and projections of its layers, and the inputs and
+    outputs of the attention function. With ``backward``, their gradients are kept too while ``loss.backward()`` runs.
 
-    ``layers`` (or ``layer``) picks layers by number, one or several, ``prefix`` modules by the start of their path;
-    without either all attention is recorded. ``attention`` says by which class or name modules are attention that are
-    not called so. Only what is asked for is kept, as copies on the CPU. Numbers, mode,
-    gradients and hooks of the model are left as they are.
+    ``layers`` (or ``layer``) chooses layers by number, one or several; ``prefix`` chooses modules by the start of their
+    path. Without either, all attention is recorded. If the attention modules are not called attention, ``attention``
+    gives their class or the end of their path. Only what is asked for is kept, as copies on the CPU. The numbers, mode,
+    gradients and hooks of the model do not change.
 
     >>> import mha_trace, torch
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)

@@ -27,7 +27,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Finding:
-    """What gives the recorded numbers: a known mistake (``id``; see ``mha-trace bugs``), or a change in a sentence."""
+    """What explains the recorded numbers: a known mistake (``id``; see ``mha-trace bugs``), or a change, described in
+    a sentence."""
 
     file: str
     summary: str
