@@ -123,3 +123,27 @@ fn buckets_of_relative_positions_are_told() {
         assert!(said.len() == 1 && said[0].contains("the buckets are bidirectional"), "{said:?}");
     }
 }
+
+/// A bias that is added behind the softmax: the scores that were to have it are recorded without it.
+#[test]
+fn a_bias_that_is_added_too_late_is_told_from_every_step() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("run.safetensors");
+    let run = json!({"d_model": 16, "heads": 2, "seq_len": 6, "alibi": true, "mask": "none"});
+    let mut record = recorded(&settings(run));
+    let tensor = |name: &str| record.tensor(name).expect("recorded").clone();
+    let (scores, bias) = (tensor("scores"), tensor("attn_bias"));
+    let weights = || {
+        let powers = scores.exp()?;
+        powers.broadcast_div(&powers.sum_keepdim(3)?)?.broadcast_add(&bias)
+    };
+    let wrong = [("scores_biased", scores.clone()), ("weights", weights().expect("made"))];
+    record.entries.retain(|entry| !["head_outputs", "concat", "output"].contains(&&*entry.name));
+    for (name, tensor) in wrong {
+        let entry = record.entries.iter_mut().find(|entry| entry.name == name);
+        entry.expect("recorded").tensor = tensor;
+    }
+    let report = checked(&record, &path);
+    let said = told(&report);
+    assert!(said.len() == 1 && said[0].contains("should come after"), "{said:?}");
+}

@@ -95,6 +95,10 @@ impl Grammar<'_> {
         let earlier = Change::Become(step.op.clone(), [&[*from], own].concat());
         let later = Change::Become(first.op.clone(), [&[first.name], others].concat());
         let edits = vec![Edit::new(first.name, earlier), Edit::new(step.name, later)];
+        self.add_all(Kind::Moved, cost::COMMON, edits, step.name, &told);
+        // What was recorded in the other's place may be what it had read.
+        let behind = Edit::new(step.name, after(first.op.clone(), others));
+        let edits = vec![Edit::new(first.name, Change::Omit), behind];
         self.add_all(Kind::Moved, cost::COMMON, edits, step.name, told);
     }
 
