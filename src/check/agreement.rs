@@ -12,7 +12,7 @@ use super::thresholds::{
     ALLOWED, ALLOWED_ALONE, AS_LARGE, BEYOND_SCORES, DIRECTION, LEAST_CELLS, NEARER,
     OF_LARGE_NOISE, SAME_ROUNDING, TIES,
 };
-use super::tolerance::Tolerance;
+use super::tolerance::{Tolerance, size_of_loss};
 use super::trend::{Trend, Trends};
 use base::error::Result;
 use program::{Axis, Name, Precision, Role, Step, Trace};
@@ -41,6 +41,8 @@ pub struct Agreement {
     half: Option<Precision>,
     /// Whether NaN among recorded values stands for what was not recorded, which agrees with everything.
     has_gaps: bool,
+    /// The largest number of the gradient of the output.
+    loss: f64,
 }
 
 /// The noise of a step, relative to the size of its rows, a row being what the last axis runs over. So the rounding of
@@ -72,7 +74,8 @@ impl Agreement {
         let exact = exact(trace)?;
         let half = half.and_then(Precision::of_tensors);
         let (noise, of_run, trends) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let mut this = Self { noise, of_run, trends, half, has_gaps };
+        let loss = size_of_loss(trace)?;
+        let mut this = Self { noise, of_run, trends, half, has_gaps, loss };
         for step in trace.steps() {
             let Some(exact) = exact.get(&step.name) else { continue };
             // Without a type of its own, the run is rounded as it is.
@@ -134,6 +137,11 @@ impl Agreement {
         Ok(())
     }
 
+    /// The largest number of the gradient of the output, which the tolerance of gradients goes with.
+    pub fn loss(&self) -> f64 {
+        self.loss
+    }
+
     /// The 16-bit type that was recorded, if one was.
     pub fn half(&self) -> Option<Precision> {
         self.half
@@ -167,7 +175,7 @@ impl Agreement {
         value: &Tensor,
         of_large_noise: f64,
     ) -> Result<bool> {
-        let by_type = self.by_type(recorded);
+        let by_type = self.by_type(recorded).at_loss(Some(step), self.loss);
         let noise = self.noise.get(&step).copied().unwrap_or_default();
         let allowed = noise.allowed(recorded, of_large_noise)?;
         let has_disagreed = AtomicBool::new(false);

@@ -76,7 +76,10 @@ impl Candidate {
                 expected.op == step.op && read.eq(meant)
             });
             let reads_other = step.inputs.iter().any(|at| is_other.get(*at) == Some(&true));
-            if (!is_as_it_was || reads_other) && right.computes(step.name) {
+            if (!is_as_it_was || reads_other)
+                && !step.name.row().is_inner
+                && right.computes(step.name)
+            {
                 return Some(step.name);
             }
             is_other.push(!is_as_it_was || reads_other);

@@ -56,7 +56,8 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
                 ));
             }
         }
-        let tolerance = Tolerance::of(found.dtype());
+        let tolerance =
+            Tolerance::of(found.dtype()).at_loss(Some(step.name), scope.agreement().loss());
         let is_off = |at: usize| tolerance.excess(own[at], meant[at]) > 1.0;
         if !lines.is_empty()
             && let Some(told) = same_change(&excess, &meant, is_off)
@@ -76,7 +77,9 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
     }
     lines.extend(multiple_of(scope, step, &excess)?);
     if lines.is_empty() {
-        let off = compare(found, right, Tolerance::of(found.dtype()))?;
+        let tolerance =
+            Tolerance::of(found.dtype()).at_loss(Some(step.name), scope.agreement().loss());
+        let off = compare(found, right, tolerance)?;
         let (off, all) = (off.mismatched, off.count);
         lines.push(tr!("{off} of its {all} numbers are off, along all of its axes", off, all));
     }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use super::apart::apart;
 use super::candidate::{Candidate, cost};
 use super::catalogue::{Situation, candidates, place_of};
 use super::compare::compare;
@@ -60,6 +61,7 @@ impl Explainer<'_, '_> {
             self.search.try_rivals(&self.fitted(self.search.wrong(), &norms)?)?;
         }
         if untried.is_none() && self.search.tells() {
+            self.apart(&all)?;
             self.fit()?;
             self.confine(&all)?;
             for step in self.search.open_beyond(cost::FITTED) {
@@ -74,6 +76,17 @@ impl Explainer<'_, '_> {
             return Ok(self.with_pairs(diagnosis, all, untried, each));
         }
         Ok(diagnosis)
+    }
+
+    /// Tries mistakes for wrong gradients alone: for all of them, or for those that nothing explains.
+    fn apart(&mut self, all: &[Candidate]) -> Result<()> {
+        let wrong = self.search.wrong().to_vec();
+        self.search.try_by_cost(apart(&self.situation, &wrong, all)?)?;
+        let open = self.search.open();
+        if !open.is_empty() && open != wrong {
+            self.search.try_by_cost(apart(&self.situation, &open, all)?)?;
+        }
+        Ok(())
     }
 
     /// The candidates that are tried: all at steps of which all that they read was recorded. Where less was, rounding is not
@@ -177,7 +190,8 @@ impl Explainer<'_, '_> {
         let Some((recorded, expected)) = self.search.whole().pair(step.name) else {
             return Ok(confined);
         };
-        let tolerance = Tolerance::of(recorded.dtype());
+        let loss = self.search.whole().agreement().loss();
+        let tolerance = Tolerance::of(recorded.dtype()).at_loss(Some(step.name), loss);
         if compare(recorded, expected, tolerance)?.mismatched < LEAST_CELLS {
             return Ok(confined);
         }

@@ -2,7 +2,7 @@
 
 use super::candidate::{Candidate, cost};
 use super::fit::Free;
-use super::grammar::kernels::part_of_sum as summed;
+use super::grammar::kernels::{part_of_sum as summed, summed as summed_axes};
 use super::grammar::numbers::{scaled, shifted, short, usual, with_number};
 use super::mistakes::{Knob, Range, knobs};
 use base::lang;
@@ -79,25 +79,25 @@ pub fn of_values<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> Vec<
 
 /// How many products are added up, of the first or of the last.
 fn part_of_sum<'f>(trace: &'f Trace, step: &'f Step) -> Vec<Free<'f>> {
-    let inner = trace.read_by(step).first().map(|read| read.axes.shape()).unwrap_or_default();
-    let (Op::Linear(_), Some((size, rest))) = (&step.op, inner.split_last()) else {
-        return Vec::new();
-    };
-    let (size, axis, at) = (*size, rest.len(), step.name);
-    if !(3..=MOST_SUMMED).contains(&size) {
-        return Vec::new();
-    }
+    let of_axis = |(axis, size)| part_of_axis(step, axis, size);
+    let axes = summed_axes(trace, step).into_iter();
+    let least = if matches!(step.op, Op::Linear(_)) { 3 } else { 2 };
+    axes.filter(|(_, size)| (least..=MOST_SUMMED).contains(size)).flat_map(of_axis).collect()
+}
+
+/// The same along one axis.
+fn part_of_axis(step: &Step, axis: usize, size: usize) -> [Free<'_>; 2] {
     let free = |is_head: bool| Free {
         meant: 0.0,
         range: Range::Whole(1, i64::try_from(size).unwrap_or(i64::MAX) - 1),
         usual: Vec::new(),
         is_rough: false,
         with: Box::new(move |count| {
-            let (change, what) = summed(is_head, whole(count)?, (axis, size));
-            Some(Candidate::at(at, Kind::Axes, cost::FITTED, change, what))
+            let (change, what) = summed(step, is_head, whole(count)?, (axis, size));
+            Some(Candidate::at(step.name, Kind::Axes, cost::FITTED, change, what))
         }),
     };
-    [true, false].map(free).into()
+    [true, false].map(free)
 }
 
 /// Of longer sums the usual parts are tried alone, which the grammar has.

@@ -57,12 +57,23 @@ fn under_each_order(reading: &Reading, first: Option<&Entry>) -> Vec<Reading> {
     let mut own = reading.clone();
     own.settings.backward = Some(true);
     let Some(first) = first else { return Some(own).filter(runs).into_iter().collect() };
-    // The gradient of heads that are not side by side tells that the run ends at them.
-    if own.settings.start == Some(Start::Heads) && own.settings.end == Some(End::Concat) {
-        let is_of_heads = first.tensor.rank() == 4;
-        own.settings.end = Some(if is_of_heads { End::Heads } else { End::Concat });
-    }
     own.settings.d_output = Some(OutputGradient::Ones);
+    if own.settings.start != Some(Start::Heads) || own.settings.end != Some(End::Concat) {
+        return in_each_order(&own, first);
+    }
+    // The gradient of heads that are not side by side tells that the run ends at them.
+    let ends: &[End] =
+        if first.tensor.rank() == 4 { &[End::Heads] } else { &[End::Concat, End::Heads] };
+    let ending = |end: &End| {
+        let mut own = own.clone();
+        own.settings.end = Some(*end);
+        in_each_order(&own, first)
+    };
+    ends.iter().map(ending).find(|readings| !readings.is_empty()).unwrap_or_default()
+}
+
+/// The same where it is known at what the run ends.
+fn in_each_order(own: &Reading, first: &Entry) -> Vec<Reading> {
     let axes = own.clone().run().ok().and_then(|run| {
         let name = own.settings.first_gradient()?;
         run.program().step(name).map(|step| (name, step.axes.clone()))

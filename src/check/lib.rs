@@ -4,6 +4,7 @@
 extern crate base;
 
 mod agreement;
+mod apart;
 mod best_reading;
 mod candidate;
 pub mod catalogue;

@@ -16,7 +16,7 @@ use super::readings::readings;
 use super::scope::where_seen;
 use super::step_report::{Status, StepReport};
 use super::thresholds::WEIGHTLESS;
-use super::tolerance::Tolerances;
+use super::tolerance::{Tolerances, size_of_loss};
 use base::error::Result;
 use config::Settings;
 use file::Record;
@@ -159,6 +159,7 @@ pub fn recompute(
         record, matches, mut unmatched, tokens_first, is_trivial, contradictions, ..
     } = reading;
     let trace = run.trace()?;
+    let tolerances = &Tolerances { loss: Some(size_of_loss(&trace)?), ..tolerances.clone() };
     let is_read = |taken: &Match| {
         let parameter = Name::named(&taken.step).filter(|name| name.role() == Role::Parameter);
         parameter.is_none_or(|name| trace.step(name).is_some())

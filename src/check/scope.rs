@@ -321,7 +321,9 @@ impl<'a> Scope<'a> {
         else {
             return Ok(Vec::new());
         };
-        let worst = compare(recorded, expected, Tolerance::of(recorded.dtype()))?.worst;
+        let tolerance =
+            Tolerance::of(recorded.dtype()).at_loss(Some(step.name), self.agreement.loss());
+        let worst = compare(recorded, expected, tolerance)?.worst;
         let place = |part: Part| {
             let axis = part.within(step)?;
             Some((*worst.get(axis)?, *recorded.dims().get(axis)?))

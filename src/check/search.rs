@@ -341,7 +341,7 @@ fn reaches(candidate: &Candidate, segment: &HashSet<Name>) -> bool {
 /// Whether a step is off in enough numbers to tell why: NaN agrees with whatever becomes NaN.
 fn tells(scope: &Scope, name: Name) -> Result<bool> {
     let Some((recorded, expected)) = scope.pair(name) else { return Ok(false) };
-    let tolerance = Tolerance::of(recorded.dtype());
+    let tolerance = Tolerance::of(recorded.dtype()).at_loss(Some(name), scope.agreement().loss());
     let (recorded, expected) = (cells(recorded)?, cells(expected)?);
     let off = recorded.iter().zip(&expected).filter(|(recorded, expected)| {
         let are_numbers = !recorded.is_nan() && !expected.is_nan();

@@ -19,7 +19,7 @@ use base::error::{Error, Result};
 use config::Settings;
 use file::{Bundle, InFile, Record};
 use foreign::says_a_setting;
-use program::{CHUNK, Misread, Name, Numbers, Precision, Receiver, Step};
+use program::{CHUNK, Misread, Name, Numbers, Precision, Receiver, Step, first_number};
 use run::{Run, fits_step};
 
 /// The recorded steps beside those of the run, if all agree and nothing else is to be said of them. Otherwise, or where that
@@ -176,6 +176,12 @@ impl<'a> Beside<'a> {
     }
 }
 
+/// Whether a gradient of the output is so small that less may be off than is known while its run streams by.
+fn is_small_loss(step: &Step<()>, value: &Tensor) -> Result<bool> {
+    let is_gradient = matches!(step.name, Name::Gradient(_));
+    Ok(is_gradient && first_number(value, |number| number.abs() >= 1.0)?.is_none())
+}
+
 /// What ends a run that is not the recorded one. Nobody is told.
 fn unlike() -> Error {
     Misread.into()
@@ -188,7 +194,7 @@ impl Receiver for Beside<'_> {
 
     fn whole(&self, step: &Step<()>, value: &Tensor) -> Result<()> {
         if !step.is_computed() {
-            let is_odd = first_of(Some(step.name), value)?.is_some();
+            let is_odd = first_of(Some(step.name), value)?.is_some() || is_small_loss(step, value)?;
             return if is_odd { Err(unlike()) } else { Ok(()) };
         }
         let Some(beside) = self.recorded.get(&step.name) else { return Ok(()) };

@@ -5,6 +5,10 @@ use std::str::FromStr;
 
 use candle_core::DType;
 
+use super::cells::cells;
+use base::error::Result;
+use program::{Name, Op, Trace};
+
 /// Two values agree if |left − right| ≤ atol + rtol · |right|.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
@@ -26,6 +30,14 @@ impl Tolerance {
             _ => (0.0, 0.0),
         };
         Self { rtol, atol }
+    }
+
+    /// That of a step where the gradient of the output is no larger than this: what a gradient may be off by goes with the
+    /// size of the loss's, below 1.
+    #[must_use]
+    pub fn at_loss(self, step: Option<Name>, largest: f64) -> Self {
+        let is_gradient = matches!(step, Some(Name::Gradient(_) | Name::Delta));
+        Self { atol: if is_gradient { self.atol * largest.min(1.0) } else { self.atol }, ..self }
     }
 
     /// The looser of two, in each part.
@@ -67,12 +79,15 @@ pub struct Tolerances {
     pub ignores_gradients: bool,
     /// Whether files in 16-bit types are also held to the tolerance of `FlashAttention`'s tests.
     pub flash: bool,
+    /// The largest number of the gradient of the output, where it is known.
+    pub loss: Option<f64>,
 }
 
 impl Tolerances {
     /// The tolerance of a step: what is set for it, or for all, or the default.
     #[must_use]
     pub fn of(&self, step: &str, default: Tolerance) -> Tolerance {
+        let default = default.at_loss(Name::in_files(step), self.loss.unwrap_or(1.0));
         Tolerance {
             rtol: self.rtol.of(step).unwrap_or(default.rtol),
             atol: self.atol.of(step).unwrap_or(default.atol),
@@ -89,6 +104,19 @@ impl Tolerances {
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.rtol.steps.keys().chain(self.atol.steps.keys()).map(String::as_str)
     }
+}
+
+/// The largest number of the gradient that a backward pass starts from; 1 where there is none.
+///
+/// # Errors
+/// If candle fails.
+pub fn size_of_loss(trace: &Trace) -> Result<f64> {
+    let is_first =
+        |step: &&program::Step| matches!(step.name, Name::Gradient(_)) && step.op == Op::Given;
+    let Some(first) = trace.steps().iter().find(is_first) else { return Ok(1.0) };
+    let finite = cells(&first.value)?.into_iter().map(f64::abs).filter(|size| size.is_finite());
+    let largest = finite.fold(0.0, f64::max);
+    Ok(if largest > 0.0 { largest } else { 1.0 })
 }
 
 /// A number for all steps and numbers for single ones: `1e-5,scores=1e-4`.
@@ -150,6 +178,13 @@ mod tests {
         assert!(t.excess(100.0 + 1.39e-4, 100.0) <= 1.0);
         assert!(t.excess(100.0 + 1.41e-4, 100.0) > 1.0);
         assert!(Tolerance::of(DType::U8).excess(1.0, 0.0) > 1.0);
+    }
+
+    #[test]
+    fn that_of_a_gradient_goes_with_the_loss() {
+        let of = |step| Tolerance::of(DType::F32).at_loss(Some(step), 2e-4).atol;
+        assert!((of(Name::Q.gradient()) - 2e-9).abs() < 1e-15);
+        assert!((of(Name::Q) - 1e-5).abs() < 1e-15);
     }
 
     /// As in `assert_close(actual, expected)`, which is of what it should be: |a − b| ≤ atol + rtol · |b|.

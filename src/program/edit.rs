@@ -37,6 +37,19 @@ pub enum Change {
     Exchange,
     /// The change is made at these places of an axis alone, which is counted from the first.
     Confined(Box<Change>, usize, Vec<usize>),
+    /// Changes are made for the step and others alone.
+    Apart(Apart),
+}
+
+/// Edits of what some steps read, made for these alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Apart {
+    /// The steps.
+    pub by: Vec<Name>,
+    /// The edits, which autograd does not follow.
+    pub edits: Vec<Edit>,
+    /// What stays as it is, whatever it reads.
+    pub kept: Vec<Name>,
 }
 
 impl Change {
@@ -49,7 +62,7 @@ impl Change {
             | Self::Before(_, op, _)
             | Self::Feed(_, op, _) => Some(op),
             Self::Confined(change, ..) => change.op(),
-            Self::Omit | Self::Read(_) | Self::Exchange => None,
+            Self::Omit | Self::Read(_) | Self::Exchange | Self::Apart(_) => None,
         }
     }
 }
@@ -69,6 +82,9 @@ impl<V> Program<V> {
     /// have failed.
     pub fn edited(&self, edits: &[Edit]) -> Result<Program> {
         let unchanged = self.unrun();
+        if let [Edit { change: Change::Apart(apart), .. }] = edits {
+            return unchanged.apart(apart);
+        }
         let make = |program: Program, edits: &[&Edit]| {
             edits.iter().try_fold(program, |program, edit| program.edited_once(edit))
         };
@@ -97,7 +113,7 @@ impl<V> Program<V> {
 }
 
 impl Program {
-    fn edited_once(&self, edit: &Edit) -> Result<Self> {
+    pub(super) fn edited_once(&self, edit: &Edit) -> Result<Self> {
         if edit.change == Change::Exchange {
             return self.exchanged(edit.at);
         }
@@ -193,7 +209,7 @@ impl Edited {
                 (Heads::HandOn.into(), inputs)
             }
             Change::Read(names) => (op, self.relabelled(step, names)?),
-            Change::Become(op, names) => (op.clone(), self.positions(names)?),
+            Change::Become(op, names) => self.became(step, op, names)?,
             Change::Before(slot, made, names) | Change::Feed(slot, made, names) => {
                 let misread = || misfit(step, tr!("reads no such step"));
                 let input = inputs.get_mut(*slot).ok_or_else(misread)?;
@@ -211,7 +227,9 @@ impl Edited {
                 let wrong = self.changed(step, change, true)?;
                 (Slip::Only { axis: *axis, places: places.clone() }.into(), vec![right, wrong])
             }
-            Change::Exchange => return Err(misfit(step, tr!("is not exchanged so"))),
+            Change::Exchange | Change::Apart(_) => {
+                return Err(misfit(step, tr!("is not exchanged so")));
+            }
         };
         self.add(step, op, &inputs, is_inserted || matches!(change, Change::After(..)))
     }
@@ -230,6 +248,18 @@ impl Edited {
             }
         }
         Ok(inputs)
+    }
+
+    /// Another operation on other inputs; what has the shape of the step passes for it, whatever its axes are called.
+    fn became(&mut self, step: &Step<()>, op: &Op, names: &[Name]) -> Result<(Op, Vec<usize>)> {
+        let inputs = self.positions(names)?;
+        let read = inputs.iter().filter_map(|at| Some(&self.program.steps().get(*at)?.axes));
+        let axes = op.axes(&read.collect::<Vec<_>>())?;
+        if axes == step.axes || axes.shape() != step.axes.shape() {
+            return Ok((op.clone(), inputs));
+        }
+        let made = self.add(step, op.clone(), &inputs, true)?;
+        Ok((Heads::Rearrange(Rearrange::relabelled(&step.axes)).into(), vec![made]))
     }
 
     fn add(

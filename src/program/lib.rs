@@ -7,6 +7,7 @@ extern crate base;
 mod tables;
 
 mod adjoint;
+mod apart;
 mod axis;
 mod backward;
 mod blocked;
@@ -45,7 +46,7 @@ pub use axis::{Axes, Axis, Dim};
 pub use axis::{unravel, whole};
 pub use blocked::{Became, EmptyRows};
 pub use cell::Cell;
-pub use edit::{Change, Edit};
+pub use edit::{Apart, Change, Edit};
 pub use explain::{Explanation, NanCause, NanSource, RowCell};
 pub use graph::{Given, Program, Step, Trace};
 pub use kind::Kind;

@@ -6,8 +6,8 @@ use super::{Situation, after, before, none, omit, one, read, replace};
 use crate::candidate::Edits;
 use base::error::Result;
 use program::{
-    Along, Change, Collect, Edit, Gradient, Heads, Name, Op, Product, Rotary, Rotate, Scaling,
-    Slip, Total, Weighting,
+    Along, Apart, Change, Collect, Edit, Gradient, Heads, Name, Op, Product, Rotary, Rotate,
+    Scaling, Slip, Step, Total, Weighting,
 };
 
 impl Situation<'_> {
@@ -102,13 +102,38 @@ pub(super) fn overwritten(run: &Situation) -> Result<Vec<Edits>> {
 
 /// Weights that are computed anew from unmasked scores; in the gradient of the values too, or in that of the scores alone.
 pub(super) fn recomputed(run: &Situation, in_values: bool) -> Result<Vec<Edits>> {
-    let (Some(at), Some(values)) = (of_softmax(run), of_values(run)) else { return none() };
-    let reads = run.inputs(Name::MaskedScores);
-    let [unmasked, _] = reads.as_slice() else { return none() };
-    let anew = |at| fed(at, Slip::Anew, &[*unmasked, Name::MaskedScores]);
-    let mut edits = vec![anew(at), omit(unmasked.gradient())];
-    edits.extend(in_values.then(|| anew(values)));
-    one(edits)
+    let Some(at) = of_softmax(run).filter(|_| of_values(run).is_some()) else { return none() };
+    if !run.has(Name::MaskedScores) {
+        return none();
+    }
+    let apart = anew(run, vec![omit(Name::MaskedScores)]);
+    let behind = run.right.descendants(|step| step.name == at);
+    let behind = run.right.steps().iter().zip(behind).filter(|(_, is_behind)| *is_behind);
+    let of_scores: Vec<Name> = behind.map(|(step, _)| step.name).chain([at]).collect();
+    let by =
+        apart.by.iter().copied().filter(|name| in_values || of_scores.contains(name)).collect();
+    one([Edit::new(at, Change::Apart(Apart { by, ..apart }))])
+}
+
+/// Edits of what the backward pass alone computes anew, with the log-sum-exp and the output of the forward pass.
+fn anew(run: &Situation, edits: Edits) -> Apart {
+    let is_gradient = |step: &&Step| matches!(step.name, Name::Gradient(_)) && step.is_computed();
+    let by = run.right.steps().iter().filter(is_gradient).map(|step| step.name).collect();
+    Apart { by, edits, kept: vec![Name::Lse, Name::Delta] }
+}
+
+/// A backward pass that takes the key heads of all query heads in the order 0 1 0 1.
+pub(super) fn all_tiled(run: &Situation) -> Vec<Edits> {
+    let repeated = [Name::KRepeated, Name::VRepeated].into_iter().filter_map(|repeated| {
+        let Some(Op::Heads(Heads::Repeat { times, .. })) = run.op(repeated) else { return None };
+        let at = run.inputs(repeated).first()?.gradient();
+        let tile = replace(repeated, Heads::Repeat { times: *times, is_tiled: true });
+        Some((at, [vec![tile], tiled(run, at)].concat()))
+    });
+    let repeated: Vec<(Name, Edits)> = repeated.collect();
+    let Some((at, _)) = repeated.first() else { return Vec::new() };
+    let edits = repeated.iter().flat_map(|(_, edits)| edits.clone()).collect();
+    vec![vec![Edit::new(*at, Change::Apart(anew(run, edits)))]]
 }
 
 /// Gradients of what is rotated, rotated forward or not at all.
@@ -160,7 +185,8 @@ pub(super) fn skipped(run: &Situation) -> Result<Vec<Edits>> {
                 places.push(at);
             }
         }
-        if !places.is_empty() {
+        // What is 0 throughout was never computed.
+        if !places.is_empty() && places.len() < recorded.dim(axis)? {
             own.push((*name, after(*name, Slip::Along(axis, Along::Zero(places)), &[])));
         }
     }

@@ -1,8 +1,8 @@
 //! Mistakes of backward passes: those that people write themselves, as kernels do.
 
 use super::backward::{
-    deltas_of, drops, fed, of_bias, of_groups, of_softmax, of_values, one_of_group, overwritten,
-    recomputed, scaled_twice, skipped, tiled, turned, unscaled,
+    all_tiled, deltas_of, drops, fed, of_bias, of_groups, of_softmax, of_values, one_of_group,
+    overwritten, recomputed, scaled_twice, skipped, tiled, turned, unscaled,
 };
 use super::{Mistake, Way, after, none, omit, omitted, one, read};
 use program::{Change, Edit, Kind, Name, Scaling, Slip, Weigh};
@@ -135,7 +135,7 @@ pub const ALL: &[Mistake] = &[
                 summary: "the gradients of query heads go to the wrong key heads (0 1 0 1)",
                 wrong: "dK = dK.view(B, H // H_kv, H_kv, S, d_k).sum(1)",
                 right: RIGHT_GROUP,
-                edits: |run| Ok(of_groups(run, |at, _| tiled(run, at))),
+                edits: |run| Ok([of_groups(run, |at, _| tiled(run, at)), all_tiled(run)].concat()),
             },
         ],
         seen: &["XunhaoLai/native-sparse-attention-triton#27"],

@@ -3,7 +3,8 @@
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
-    Along, Axis, Change, Edit, Heads, Kind, Name, Op, Rearrange, Role, Scaling, Slip, Step,
+    Along, Axis, Change, Edit, Gradient, Heads, Kind, Name, Op, Rearrange, Role, Scaling, Slip,
+    Step,
 };
 
 impl Grammar<'_> {
@@ -22,7 +23,11 @@ impl Grammar<'_> {
         // Where an input is more than passed on, what reads it can read it wrongly.
         let is_product = matches!(
             step.op,
-            Op::Linear(_) | Op::Heads(Heads::Append) | Op::Scaling(Scaling::Dequantize(_))
+            Op::Linear(_)
+                | Op::Heads(Heads::Append)
+                | Op::Gradient(Gradient::Product(_) | Gradient::Softmax)
+                | Op::Slip(Slip::Anew { .. })
+                | Op::Scaling(Scaling::Dequantize(_))
         );
         let read = self.right.read_by(step);
         let read: Vec<(usize, &Step)> = read.into_iter().enumerate().collect();
@@ -42,8 +47,9 @@ impl Grammar<'_> {
     }
 
     /// The ways to put a step's numbers in other places: by its axes, and by the heads that its features are those of.
-    fn moves(&self, step: &Step) -> Vec<(Op, String, u32)> {
+    pub(super) fn moves(&self, step: &Step) -> Vec<(Op, String, u32)> {
         let mut all = rearrangements(step);
+        all.extend(self.pointers(step));
         let (heads, width) = (self.sizes.heads, self.sizes.head_dim);
         let axis = step.axes.rank().saturating_sub(1);
         let is_of_heads =

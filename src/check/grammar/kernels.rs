@@ -3,12 +3,12 @@
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
-    Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip, Step, Stream, StreamSlip,
-    Weighting,
+    Along, Change, Edit, Gradient, Heads, Kind, Linear, Name, Op, Product, Rearrange, Slip, Step,
+    Stream, StreamSlip, Trace, Weighting,
 };
 
 /// The sizes of blocks that kernels have.
-const BLOCKS: [usize; 9] = [1, 2, 3, 4, 8, 16, 32, 64, 128];
+pub const BLOCKS: [usize; 10] = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128];
 
 impl Grammar<'_> {
     pub(super) fn kernels(&mut self, step: &Step) {
@@ -20,6 +20,7 @@ impl Grammar<'_> {
                 }
             }
             Op::Weighting(Weighting::Softmax { .. }) => self.streamed(step),
+            Op::Gradient(_) => self.part_of_sum(step),
             Op::Heads(Heads::Append) => self.slots(step),
             Op::Heads(Heads::Repeat { times, .. }) => self.repeated_behind(step, *times),
             _ => {}
@@ -77,22 +78,22 @@ impl Grammar<'_> {
         }
     }
 
-    /// Products of which a part of the sum is left out: the rest of a vector loop, or what another worker has.
-    fn part_of_sum(&mut self, step: &Step) {
-        let Some(inner) = self.right.read_by(step).first().map(|read| read.axes.shape()) else {
-            return;
-        };
-        let Some((size, axis)) = inner.last().map(|size| (*size, inner.len() - 1)) else { return };
-        let mut counts: Vec<usize> =
-            [2, 4, 8, 16, 32].into_iter().map(|by| size / by * by).collect();
-        counts.push(size / 2);
-        counts.retain(|count| (1..size - 1).contains(count));
-        counts.sort_unstable();
-        counts.dedup();
-        for count in counts {
-            for (is_head, count) in [(true, count), (false, size - count)] {
-                let (change, told) = part_of_sum(is_head, count, (axis, size));
-                self.add(Kind::Axes, cost::RARE, step.name, change, told);
+    /// Sums of which a part is left out: the rest of a vector loop, or what another worker has.
+    pub(super) fn part_of_sum(&mut self, step: &Step) {
+        for (axis, size) in summed(self.right, step) {
+            let is_sum = matches!(step.op, Op::Gradient(_));
+            let mut counts: Vec<usize> =
+                [2, 4, 8, 16, 32].into_iter().map(|by| size / by * by).collect();
+            counts.push(size / 2);
+            counts.extend([1, size.saturating_sub(1)].iter().filter(|_| is_sum));
+            counts.retain(|count| (1..size - usize::from(!is_sum)).contains(count));
+            counts.sort_unstable();
+            counts.dedup();
+            for count in counts {
+                for (is_head, count) in [(true, count), (false, size - count)] {
+                    let (change, told) = part_of_sum(step, is_head, count, (axis, size));
+                    self.add(Kind::Axes, cost::RARE, step.name, change, told);
+                }
             }
         }
     }
@@ -143,11 +144,40 @@ impl Grammar<'_> {
     }
 }
 
+/// The axes of what a step reads first that it adds up, and their sizes.
+pub fn summed(right: &Trace, step: &Step) -> Vec<(usize, usize)> {
+    let inner = right.read_by(step).first().map(|read| read.axes.shape()).unwrap_or_default();
+    let axes: Vec<usize> = match &step.op {
+        Op::Linear(_) => vec![inner.len().saturating_sub(1)],
+        Op::Gradient(Gradient::Product(Product::Transposed)) => vec![2],
+        Op::Gradient(Gradient::Product(Product::Weight { .. })) => vec![0, 1],
+        Op::Gradient(Gradient::Collect(own)) if own.slice.is_none() => {
+            let is_kept = own.view.iter().map(|(_, size)| size).eq(&inner);
+            if is_kept { own.over.clone() } else { Vec::new() }
+        }
+        _ => Vec::new(),
+    };
+    axes.into_iter().filter_map(|axis| Some((axis, *inner.get(axis)?))).collect()
+}
+
 /// A sum along an axis of which only the first or the last `count` products are added up, and that in words.
-pub fn part_of_sum(is_head: bool, count: usize, (axis, size): (usize, usize)) -> (Change, String) {
+pub fn part_of_sum(
+    step: &Step,
+    is_head: bool,
+    count: usize,
+    (axis, size): (usize, usize),
+) -> (Change, String) {
+    let what = match (&step.op, axis) {
+        (Op::Gradient(Gradient::Product(Product::Weight { .. }) | Gradient::Collect(_)), 0) => {
+            tr!("items")
+        }
+        (Op::Gradient(Gradient::Product(Product::Weight { .. })), _) => tr!("tokens"),
+        _ => tr!("products"),
+    };
     let (which, left_out) =
         if is_head { (tr!("first"), count..size) } else { (tr!("last"), 0..size - count) };
     let zeros = Slip::Along(axis, Along::Zero(left_out.collect()));
-    let told = tr!("only the {which} {count} of {size} products are added up", which, count, size);
+    let told =
+        tr!("only the {which} {count} of {size} {what} are added up", which, count, size, what);
     (Change::Before(0, zeros.into(), Vec::new()), told)
 }

@@ -9,19 +9,29 @@ use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Ste
 
 impl Grammar<'_> {
     pub(super) fn masks(&mut self) {
-        let Some(weights) = self.right.step(Name::Weights) else { return };
-        let (at, scores, fill) = match self.right.step(Name::MaskedScores) {
-            Some(step) => {
-                (step, self.right.read_by(step).first().copied(), step.op.operation().facts().fill)
+        if let Some(step) = self.right.step(Name::MaskedScores) {
+            let fill = step.op.operation().facts().fill.unwrap_or(f64::NEG_INFINITY);
+            if let Some(scores) = self.right.read_by(step).first() {
+                self.applied(step, scores.name, fill);
             }
-            None => (weights, self.right.read_by(weights).first().copied(), None),
-        };
-        let Some(scores) = scores else { return };
-        let is_masked = at.name == Name::MaskedScores;
-        if is_masked {
-            self.applied(at, scores.name, fill.unwrap_or(f64::NEG_INFINITY));
             self.parts();
         }
+        self.mask_with(|grammar, own| {
+            grammar.padded_rows(own);
+            grammar.others(own)
+        });
+    }
+
+    /// Masks in the place of the run's own, or where it has none.
+    pub(super) fn mask_with(
+        &mut self,
+        others: impl FnOnce(&mut Self, &Cells) -> Vec<(Cells, String, u32)>,
+    ) {
+        let masked = self.right.step(Name::MaskedScores);
+        let Some(at) = masked.or_else(|| self.right.step(Name::Weights)) else { return };
+        let Some(scores) = self.right.read_by(at).first().copied() else { return };
+        let fill = masked.and_then(|step| step.op.operation().facts().fill);
+        let fill = fill.unwrap_or(f64::NEG_INFINITY);
         let shape = scores.axes.shape();
         let mask = self.right.mask_of_scores().map(|mask| mask.value.clone());
         let mask = mask.map_or_else(
@@ -30,15 +40,13 @@ impl Grammar<'_> {
         );
         let cells = mask.and_then(|mask| Cells::read(&mask, &shape)).ok().flatten();
         let Some(own) = cells else { return };
-        self.padded_rows(&own);
-        for (cells, told, cost) in self.others(&own) {
+        for (cells, told, cost) in others(self, &own) {
             if cells.blocked == own.blocked {
                 continue;
             }
             let Ok(cells) = cells.tensor() else { return };
-            let fill = fill.unwrap_or(f64::NEG_INFINITY);
             let block = Slip::Block(Block { cells, fill });
-            let change = if is_masked {
+            let change = if masked.is_some() {
                 Change::Become(block.into(), vec![scores.name])
             } else {
                 Change::Before(0, block.into(), Vec::new())

@@ -8,13 +8,16 @@ mod applied;
 mod axes;
 mod bits;
 mod cells;
+mod gradients;
 mod inputs;
 pub mod kernels;
 mod masks;
 pub mod numbers;
 mod pages;
+mod pointers;
 mod scores;
 mod steps;
+mod tiles;
 mod turns;
 mod twins;
 mod windows;
@@ -49,6 +52,18 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.found
 }
 
+/// What goes wrong where a kernel computes weights anew: at the log-sum-exp, at the weights, and in the loops over tiles.
+pub fn of_kernel(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
+    let mut grammar = Grammar { right, sizes, found: Vec::new() };
+    for step in [Name::Lse, Name::Weights].iter().filter_map(|name| right.step(*name)) {
+        grammar.computed(step);
+    }
+    let is_given = |step: &&Step| step.op == Op::Given || step.name == Name::AttnBias;
+    right.steps().iter().filter(is_given).for_each(|step| grammar.given(step));
+    grammar.mask_with(|grammar, own| grammar.tiles(own));
+    grammar.found
+}
+
 impl Grammar<'_> {
     /// What can be wrong at a computed step.
     fn computed(&mut self, step: &Step) {
@@ -68,6 +83,7 @@ impl Grammar<'_> {
         self.quantised(step);
         self.few_bits(step);
         self.pages(step);
+        self.gradients(step);
     }
 
     /// What can be wrong at a step that follows from the settings.

@@ -15,9 +15,10 @@ impl Grammar<'_> {
             }
         }
         if knobs(&step.op).iter().all(|knob| knob.name != "scale") {
-            for (value, _) in
-                of_sizes(self.sizes).into_iter().chain([(2.0, String::new()), (0.5, String::new())])
-            {
+            let sizes = of_sizes(self.sizes).into_iter().map(|(value, _)| value);
+            // Gradients are nothing where code cuts them off.
+            let nothing = matches!(step.name, Name::Gradient(_)).then_some(0.0);
+            for value in sizes.chain([2.0, 0.5]).chain(nothing) {
                 self.found.extend(scaled(step.name, value, self.sizes));
             }
         }
@@ -62,6 +63,9 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
     }
     let op = Op::from(Scaling::By { factor });
     let told = match factor {
+        0.0 if matches!(at, Name::Gradient(_)) => {
+            tr!("it is 0 throughout, as if it were detached").to_owned()
+        }
         0.0 => tr!("it is 0").to_owned(),
         factor => tr!(
             "it is multiplied by {factor}{sizes}",
@@ -125,6 +129,7 @@ pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
         ("keys", sizes.keys() as f64),
         ("batch", sizes.batch as f64),
         ("2·d_k", 2.0 * sizes.head_dim as f64),
+        ("(batch·T)", (sizes.batch * sizes.seq_len) as f64),
     ];
     let mut all = Vec::new();
     for (name, size) in named {
@@ -135,6 +140,8 @@ pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
         all.push((size.powf(-0.25), format!("{name}^(−1/4)")));
         all.push((size.powf(0.25), format!("{name}^(1/4)")));
     }
+    all.push((std::f64::consts::LN_2, "ln 2".to_owned()));
+    all.push((std::f64::consts::LOG2_E, "1/ln 2".to_owned()));
     all.retain(|(value, _)| (value - 1.0).abs() > 1e-9);
     all
 }
@@ -149,6 +156,10 @@ fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
         .collect();
     if is_it(meant * meant) && (meant - 1.0).abs() > 1e-9 {
         names.push(tr!("the meant number squared").to_owned());
+    }
+    if names.is_empty() && (meant - 1.0).abs() > 1e-9 && meant != 0.0 {
+        let times = of_sizes(sizes).into_iter().filter(|(value, _)| is_it(*value * meant));
+        names.extend(times.map(|(_, name)| tr!("{name} times the meant number", name)));
     }
     if is_it(-meant) && meant != 0.0 {
         names.push(tr!("the meant number with the other sign").to_owned());
@@ -184,6 +195,10 @@ pub fn short(value: f64) -> String {
     if !value.is_finite() || value.abs() >= 1e6 || value.abs() < 1e-3 {
         let rounded = format!("{value:.6e}").parse().unwrap_or(value);
         return format!("{rounded:e}");
+    }
+    let whole = value.round();
+    if whole.abs() >= 10.0 && (value - whole).abs() <= 1e-7 * whole.abs() {
+        return format!("{whole}");
     }
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -5,7 +5,7 @@ use program::{Blocked, BlockedKeys, ByPosition, Documents, Fill, Kind, Masking, 
 
 pub fn knobs(own: &Masking) -> Vec<Knob> {
     match own {
-        Masking::ByPosition(mask) => vec![of_positions(mask)],
+        Masking::ByPosition(mask) => of_positions(mask),
         Masking::Fill { fill } => {
             let common = [0.0, -1.0, -10.0, -100.0, -1e3, -1e4, 1e9, f64::INFINITY];
             vec![Knob::new(own, ("fill", fill.0), Range::Cell, &common, |own, fill| {
@@ -18,24 +18,25 @@ pub fn knobs(own: &Masking) -> Vec<Knob> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
-fn of_positions(own: &ByPosition) -> Knob {
+fn of_positions(own: &ByPosition) -> Vec<Knob> {
     let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
-    let Some((name, number, with)) = own.hides.number() else {
-        let first = own.first as f64;
-        let (name, common) = ((tr!("mask offset"), first), [first + 1.0, first - 1.0]);
-        return Knob::new(own, name, Range::Whole(-bound, bound), &common, |own, first| {
-            #[allow(clippy::cast_possible_truncation, reason = "a whole number")]
-            let first = first as i64;
-            own.first = first;
-            true
-        });
-    };
+    let first = own.first as f64;
+    let (name, common) = ((tr!("mask offset"), first), [first + 1.0, first - 1.0, 0.0]);
+    let offset = Knob::new(own, name, Range::Whole(-bound, bound), &common, |own, first| {
+        #[allow(clippy::cast_possible_truncation, reason = "a whole number")]
+        let first = first as i64;
+        own.first = first;
+        true
+    });
+    let Some((name, number, with)) = own.hides.number() else { return vec![offset] };
     let number = number as f64;
     let common = [number - 1.0, number + 1.0, number * 2.0, number / 2.0];
-    Knob::new(own, (name, number), Range::Whole(1, bound + 1), &common, move |own, number| {
+    let range = Range::Whole(1, bound + 1);
+    let number = Knob::new(own, (name, number), range, &common, move |own, number| {
         let number = whole(number).filter(|number| *number > 0);
         number.map(|number| own.hides = with(number)).is_some()
-    })
+    });
+    vec![number, offset]
 }
 
 pub fn siblings(own: &Masking) -> Vec<Sibling> {

@@ -2,6 +2,7 @@
 
 mod added;
 mod bias;
+mod gradients;
 mod mask;
 mod norm;
 mod positions;
@@ -43,7 +44,9 @@ pub fn siblings(op: &Op, inputs: &[&Axes]) -> Vec<Sibling> {
         Op::Masking(own) => mask::siblings(own),
         Op::Biasing(own) => bias::siblings(own),
         Op::Weighting(own) => weights::siblings(own, inputs),
-        Op::Given | Op::Gradient(_) | Op::Total(_) | Op::Slip(_) => Vec::new(),
+        Op::Slip(Slip::Anew { .. }) => weights::anew(),
+        Op::Gradient(own) => gradients::siblings(own),
+        Op::Given | Op::Total(_) | Op::Slip(_) => Vec::new(),
     }
 }
 

@@ -61,6 +61,22 @@ pub fn siblings(own: &Weighting, inputs: &[&Axes]) -> Vec<Sibling> {
     }
 }
 
+/// In the place of exp(s − lse).
+pub fn anew() -> Vec<Sibling> {
+    let other = |slip: Slip, told: &str| Sibling::new(slip, Kind::Replaced, told);
+    vec![
+        other(
+            Slip::Anew { factor: std::f64::consts::LN_2 },
+            tr!("exp2 in place of exp, of scores and a log-sum-exp to the base e"),
+        ),
+        other(
+            Slip::Anew { factor: std::f64::consts::LOG2_E },
+            tr!("exp in place of exp2, of scores and a log-sum-exp to the base 2"),
+        ),
+        other(Slip::Map(Map::Exp), tr!("the log-sum-exp is not subtracted")),
+    ]
+}
+
 fn of_differential(own: Differential) -> Vec<Sibling> {
     match own {
         Differential::Lambda { init, .. } => {

@@ -21,6 +21,8 @@ pub enum Along {
     },
     /// Each has the sum of all up to it.
     Accumulate,
+    /// Each has the sum of those at its place in all blocks of so many up to its own.
+    CarryOn(usize),
     /// Each is multiplied by its own number.
     Each(Vec<f64>),
 }
@@ -43,6 +45,17 @@ impl Along {
                 all.broadcast_as(x.shape())?.contiguous()
             }
             Self::Accumulate => x.cumsum(axis),
+            Self::CarryOn(block) => {
+                let blocks = (0..size).step_by((*block).max(1));
+                let mut parts: Vec<Tensor> = Vec::new();
+                for first in blocks {
+                    let count = (*block).min(size - first);
+                    let own = x.narrow(axis, first, count)?;
+                    let before = parts.last().map(|part| part.narrow(axis, 0, count));
+                    parts.push(before.map_or(Ok(own.clone()), |before| own.add(&before?))?);
+                }
+                Tensor::cat(&parts, axis)
+            }
             Self::Each(factors) => each(x, axis, factors.clone()),
         }
     }
@@ -52,6 +65,7 @@ impl Along {
         match self {
             Self::Take(places) => places.len() == *size && places.iter().all(|place| place < size),
             Self::Each(factors) => factors.len() == *size,
+            Self::CarryOn(block) => *block > 0,
             Self::Zero(_) | Self::Slide | Self::Reduce { .. } | Self::Accumulate => true,
         }
     }
@@ -64,7 +78,11 @@ impl Along {
                 let (first, count) = part.places();
                 Some(Self::Each(factors.iter().copied().skip(first).take(count).collect()))
             }
-            Self::Take(_) | Self::Slide | Self::Reduce { .. } | Self::Accumulate => None,
+            Self::Take(_)
+            | Self::Slide
+            | Self::Reduce { .. }
+            | Self::Accumulate
+            | Self::CarryOn(_) => None,
         }
     }
 }

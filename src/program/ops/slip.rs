@@ -6,6 +6,7 @@ use super::along::{Along, taken};
 use super::few_bits::EightBits;
 use super::frequencies::Frequencies;
 use super::functions::{Map, Weigh, sinusoid};
+use super::gradient_slips::GradientSlip;
 use super::linear::Linear;
 use super::mask::filled;
 use super::pages;
@@ -80,12 +81,17 @@ pub enum Slip {
     Turn(Turn),
     /// What stands where softmax should.
     Weigh(Weigh),
-    /// exp(s − lse) of the first scores, with the log-sum-exp of the second: weights that are computed anew.
-    Anew,
+    /// exp(s − lse): weights that are computed anew. Reads scores, and the log-sum-exp of their rows.
+    Anew {
+        /// What the exponent is multiplied by: 1, or ln 2 for base 2.
+        factor: f64,
+    },
     /// What stands in a cache at these slots, in place of those of the keys.
     Slots(Vec<usize>),
     /// What else becomes of scores.
     Scores(ScoreSlip),
+    /// A derivative that is wrong.
+    Gradient(GradientSlip),
     /// The second input at these places of an axis, and the first elsewhere.
     Only {
         /// The axis, counted from the first.
@@ -166,13 +172,13 @@ impl Operation for Slip {
             Self::Sinusoid { is_in_halves } => x.broadcast_add(&sinusoid(x, *is_in_halves)?)?,
             Self::Turn(turn) => turn.value(x, read::<1, _>(others)?[0])?,
             Self::Weigh(weigh) => weigh.value(x)?,
-            Self::Anew => {
-                let [masked] = read(others)?;
-                let lse = Weighting::LogSumExp.value(&[masked])?.unsqueeze(D::Minus1)?;
-                x.broadcast_sub(&lse)?.exp()?
+            Self::Anew { factor } => {
+                let [lse] = read(others)?;
+                (x.broadcast_sub(&lse.unsqueeze(D::Minus1)?)? * *factor)?.exp()?
             }
             Self::Slots(slots) => taken(x, 2, slots)?,
             Self::Scores(slip) => slip.value(x, others)?,
+            Self::Gradient(slip) => slip.value(inputs)?,
             Self::Only { axis, places } => {
                 let ([other], size) = (read(others)?, x.dim(*axis)?);
                 let both = Tensor::cat(&[*x, other], *axis)?;
@@ -196,9 +202,10 @@ impl Operation for Slip {
             Self::Add { .. } => are_spread(),
             Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
-            Self::Anew => others == [*x],
+            Self::Anew { .. } => matches!((x, others), ([rows @ .., _], [lse]) if rows == *lse),
             Self::Slots(slots) => return pages::axes(x, slots.len()),
             Self::Scores(slip) => slip.fits(x, others),
+            Self::Gradient(slip) => slip.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
             Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
             Self::StreamLse(_) => return Weighting::LogSumExp.axes(inputs),
@@ -249,6 +256,7 @@ impl Operation for Slip {
             }
             Self::Turn(turn) => Some(Self::Turn(turn.narrowed(part))),
             Self::Scores(slip) => slip.narrowed(part).map(Self::Scores),
+            Self::Gradient(_) => None,
             Self::Block(block) => {
                 // Its cells have the last axes of the scores.
                 let own = (at + block.cells.rank()).checked_sub(whole.rank());
@@ -269,7 +277,7 @@ impl Operation for Slip {
             | Self::Quantise { .. }
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
-            | Self::Anew
+            | Self::Anew { .. }
             | Self::Slots(_)
             | Self::Only { .. } => Some(self.clone()),
         }

@@ -1,0 +1,171 @@
+//! What goes wrong with gradients in particular?
+
+use super::kernels::{BLOCKS, part_of_sum, summed};
+use super::{Grammar, after};
+use crate::candidate::cost;
+use crate::mistakes::siblings;
+use program::{
+    Along, Change, Collect, Edit, Gradient, Kind, Map, Masking, Name, Op, Product, Role, Scaling,
+    Slip, Step, Total,
+};
+
+impl Grammar<'_> {
+    pub(super) fn gradients(&mut self, step: &Step) {
+        if !matches!(step.name, Name::Gradient(_) | Name::Delta) {
+            return;
+        }
+        if let Op::Total(total) = &step.op {
+            self.parts_of_total(step, total);
+        }
+        if let ([d, x, weight], Op::Gradient(Gradient::Norm(_))) = (&self.read(step)[..], &step.op)
+        {
+            let told = tr!("the norm's weight, {weight}, is not used", weight);
+            self.add(Kind::Omitted, cost::COMMON, step.name, Change::Read(vec![*d, *x]), told);
+        }
+        if step.name == Name::Delta {
+            self.other_deltas(step);
+        }
+        self.under_mask(step);
+        self.carried_on(step);
+        self.counted_twice(step);
+        self.in_each_others_place(step);
+    }
+
+    /// A sum of what several readers give back, without one of them or with one twice.
+    fn parts_of_total(&mut self, step: &Step, Total(parts): &Total) {
+        let read = self.read(step);
+        let mut own = Vec::new();
+        let mut first = 0;
+        for (op, count) in parts {
+            own.push((op, read.get(first..first + count).unwrap_or_default()));
+            first += count;
+        }
+        for (at, (op, reads)) in own.iter().enumerate() {
+            let from = reads.first().map_or("", |name| name.as_str());
+            let others: Vec<_> = own.iter().enumerate().filter(|(other, _)| *other != at).collect();
+            let total = others.iter().map(|(_, (op, reads))| ((*op).clone(), reads.len()));
+            let total = Op::from(Total(total.collect()));
+            let names: Vec<Name> =
+                others.iter().flat_map(|(_, (_, reads))| reads.to_vec()).collect();
+            let told = tr!("the part that comes from {from} is left out", from);
+            self.add(Kind::Omitted, cost::COMMON, step.name, Change::Become(total, names), told);
+            let total = parts.iter().cloned().chain([((*op).clone(), reads.len())]);
+            let names = read.iter().chain(*reads).copied().collect();
+            let change = Change::Become(Total(total.collect()).into(), names);
+            let told = tr!("the part that comes from {from} counts twice", from);
+            self.add(Kind::Repeated, cost::COMMON, step.name, change, told);
+        }
+    }
+
+    /// Delta of a part of the features of the heads' outputs, as kernels sum it, or summed along another axis.
+    fn other_deltas(&mut self, step: &Step) {
+        let outputs = [Name::HeadOutputs, Name::HeadOutputs.gradient()];
+        if let Some(output) =
+            self.right.step(outputs[0]).filter(|_| self.right.step(outputs[1]).is_some())
+        {
+            let (sum, axis) = (Collect::over_last(&output.axes), output.axes.rank() - 1);
+            let width = output.axes.shape().last().copied().unwrap_or_default();
+            for (is_head, count) in [(true, width / 2), (true, width - 1), (false, width / 2)] {
+                let (part, told) = part_of_sum(step, is_head, count, (axis, width));
+                let whole = Change::Become(Gradient::Collect(sum.clone()).into(), outputs.to_vec());
+                let edits = vec![Edit::new(step.name, part), Edit::new(step.name, whole)];
+                self.add_all(Kind::Axes, cost::RARE, edits, step.name, told);
+            }
+        }
+        let Op::Gradient(Gradient::Collect(own)) = &step.op else { return };
+        let over = own.view.len().saturating_sub(2);
+        let mut axes = own.view.clone();
+        axes.truncate(over);
+        axes.extend(own.view.last());
+        let summed = Collect { over: vec![over], axes, ..own.clone() };
+        let change = Change::Become(Gradient::Collect(summed).into(), self.read(step));
+        let told = tr!("it is summed over the queries, not over the keys");
+        self.add(Kind::Axes, cost::COMMON, step.name, change, told);
+    }
+
+    /// What is wrong in the scores' gradient and masked behind it.
+    fn under_mask(&mut self, step: &Step) {
+        let mask = self.right.mask_of_scores().map(|mask| mask.name);
+        let (Some(mask), Op::Gradient(own @ Gradient::Softmax)) = (mask, &step.op) else { return };
+        for sibling in siblings(&Op::from(own.clone()), &[]) {
+            let zero = Masking::Fill { fill: program::Fill(0.0) };
+            let masked = Edit::new(step.name, after(zero, &[mask]));
+            let edits = vec![masked, Edit::new(step.name, sibling.change)];
+            self.add_all(sibling.kind, cost::PLAIN, edits, step.name, sibling.told);
+        }
+    }
+
+    /// The sum of a tile of keys that goes on into the next.
+    fn carried_on(&mut self, step: &Step) {
+        if step.op != Gradient::Product(Product::Transposed).into() {
+            return;
+        }
+        let tokens = step.axes.shape().get(2).copied().unwrap_or_default();
+        for block in BLOCKS.into_iter().filter(|block| (2..tokens).contains(block)) {
+            let change = after(Slip::Along(2, Along::CarryOn(block)), &[]);
+            let told = tr!(
+                "the running sum of a tile of {block} tokens is not reset: it goes on into the next",
+                block
+            );
+            self.add(Kind::Omitted, cost::RARE, step.name, change, told);
+        }
+    }
+
+    /// Sums to which the first tile is added once more.
+    fn counted_twice(&mut self, step: &Step) {
+        for (axis, size) in summed(self.right, step) {
+            for block in BLOCKS.into_iter().filter(|block| (1..size).contains(block)) {
+                let factor = |at: usize| if at < block { 2.0 } else { 1.0 };
+                let along = Along::Each((0..size).map(factor).collect());
+                let change = Change::Before(0, Slip::Along(axis, along).into(), Vec::new());
+                let told = tr!("the first {block} of {size} products count twice", block, size);
+                self.add(Kind::Repeated, cost::RARE, step.name, change, told);
+            }
+        }
+    }
+
+    /// Two gradients of one shape that are handed out in each other's place.
+    fn in_each_others_place(&mut self, step: &Step) {
+        let shape = step.axes.shape();
+        let before = self.right.steps().iter().take_while(|other| other.name != step.name);
+        let is_pair = |other: &&Step| {
+            let is_gradient = matches!(other.name, Name::Gradient(_)) && other.is_computed();
+            is_gradient
+                && other.axes.shape() == shape
+                && self.read(other).iter().all(|read| *read != step.name)
+        };
+        for other in before.filter(is_pair).map(|other| other.name).collect::<Vec<_>>() {
+            let Some(other) = self.right.step(other) else { continue };
+            if self.read(step).contains(&other.name) || step.name == Name::Delta {
+                continue;
+            }
+            let as_other = |own: &Step, of: &Step| {
+                Edit::new(own.name, Change::Become(of.op.clone(), self.read(of)))
+            };
+            let edits = vec![as_other(other, step), as_other(step, other)];
+            let told = tr!("it and {other} change places", other = other.name);
+            self.add_all(Kind::Input, cost::COMMON, edits, step.name, told);
+        }
+    }
+
+    /// What is given to a kernel, in other places or not read.
+    pub(super) fn given(&mut self, step: &Step) {
+        let name = step.name;
+        if step.axes.rank() < 3 {
+            return;
+        }
+        if name.row().is_boolean || name.role() == Role::Setting {
+            return self.in_tiles(step);
+        }
+        for (op, told, cost) in self.moves(step) {
+            self.add(Kind::Axes, cost, name, after(op, &[]), tr!("it is {told}", told));
+        }
+        self.in_tiles(step);
+        if matches!(name, Name::Gradient(_)) {
+            let none = Edit::new(name, after(Scaling::By { factor: 0.0 }, &[]));
+            let one = Edit::new(name, after(Slip::Map(Map::Exp), &[]));
+            let told = tr!("it is not read: it counts as 1 throughout");
+            self.add_all(Kind::Replaced, cost::PLAIN, vec![one, none], name, told);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Which tiles of queries and keys do the loops of kernels leave out, or forget to mask?
+
+use std::collections::HashSet;
+
+use super::Grammar;
+use super::cells::Cells;
+use super::kernels::BLOCKS;
+use crate::candidate::cost;
+use program::{Hides, Masking, Name, Op};
+
+/// Beyond so many cells only tiles are looked at that kernels have there.
+const MANY_CELLS: usize = 1 << 12;
+
+impl Grammar<'_> {
+    /// What loops over tiles may see in place of what a mask lets them see.
+    pub(super) fn tiles(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
+        let is_large = own.queries * own.keys > MANY_CELLS;
+        let longest = own.queries.max(own.keys);
+        let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
+        let sizes: Vec<usize> = sizes.filter(|size| !is_large || *size >= 16).collect();
+        let pairs = sizes.iter().flat_map(|rows| sizes.iter().map(move |keys| (*rows, *keys)));
+        let mut tiles: Vec<_> = pairs.filter(|(rows, keys)| !is_large || rows == keys).collect();
+        // Of tiles that leave out the same, square ones are told.
+        tiles.sort_by_key(|(rows, keys)| rows != keys);
+        let (mut all, mut known) = (Vec::new(), HashSet::new());
+        for tile in tiles {
+            self.tile(own, tile, &mut |is_blocked, told| {
+                let (m, n) = tile;
+                let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m, n);
+                let cells = own.of(is_blocked);
+                if known.insert(cells.blocked.clone()) {
+                    all.push((cells, told, cost::RARE));
+                }
+            });
+        }
+        all
+    }
+
+    fn tile(&self, own: &Cells, (m, n): (usize, usize), add: &mut Add) {
+        let (rows, columns) = (own.queries.div_ceil(m), own.keys.div_ceil(n));
+        let mut counts = vec![[0_usize; 2]; own.items * rows * columns];
+        let place = |item: usize, q: usize, k: usize| (item * rows + q / m) * columns + k / n;
+        for item in 0..own.items {
+            for (q, k) in (0..own.queries).flat_map(|q| (0..own.keys).map(move |k| (q, k))) {
+                counts[place(item, q, k)][usize::from(own.at(item, q, k))] += 1;
+            }
+        }
+        add(
+            &|b, q, k| counts[place(b, q, k)][0] == 0,
+            tr!("the mask is left out within tiles that it does not block whole"),
+        );
+        add(
+            &|b, q, k| counts[place(b, q, k)][1] > 0,
+            tr!("tiles of which the mask blocks a part are skipped"),
+        );
+        if own.queries == own.keys {
+            add(
+                &|b, q, k| own.at(b, k, q) || counts[place(b, q, k)][0] == 0,
+                tr!("the mask is transposed within tiles that it does not block whole"),
+            );
+        }
+        add(
+            &|b, q, k| {
+                let is_seen = k > 0 && !own.at(b, q, k - 1);
+                own.at(b, q, k) && !is_seen || counts[place(b, q, k)][0] == 0
+            },
+            tr!("one key more is visible within tiles that the mask does not block whole"),
+        );
+        let Some((first, window)) = self.causal() else { return };
+        let is_in = |q: usize| i64::try_from(q).unwrap_or(i64::MAX);
+        let (m, n) = (is_in(m), is_in(n));
+        // The first query that sees the first key of a tile.
+        let start = |k: usize, first: i64| (is_in(k) / n * n - first).max(0);
+        add(
+            &|b, q, k| own.at(b, q, k) || is_in(k) >= is_in(q) / m * m + first,
+            tr!("the loop over keys ends before the query's own tile"),
+        );
+        add(
+            &|b, q, k| own.at(b, q, k) || is_in(q) < start(k, first) / m * m + m,
+            tr!("the loop over queries starts one tile late"),
+        );
+        add(
+            &|b, q, k| own.at(b, q, k) || is_in(q) < (start(k, first) + m - 1) / m * m,
+            tr!("the start of the loop over queries is rounded up to the next tile"),
+        );
+        if first != 0 {
+            add(
+                &|b, q, k| own.at(b, q, k) || is_in(q) < start(k, 0) / m * m,
+                tr!("the loop over queries starts as if queries and keys were as many"),
+            );
+        }
+        if let Some(window) = window {
+            add(
+                &|b, q, k| own.at(b, q, k) || is_in(q) / m * m >= start(k, first) + window,
+                tr!("the loop over queries ends with the window of a tile's first key"),
+            );
+        }
+    }
+
+    /// The last key that the first query sees, and how many keys a window has, of a mask that hides later keys.
+    fn causal(&self) -> Option<(i64, Option<i64>)> {
+        let mask = |name: Name| match self.right.step(name).map(|step| &step.op) {
+            Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask.clone()),
+            _ => None,
+        };
+        let window = mask(Name::WindowMask).and_then(|mask| match mask.hides {
+            Hides::BeforeWindow(size) => i64::try_from(size).ok(),
+            _ => None,
+        });
+        mask(Name::CausalMask).map(|causal| (causal.first, window))
+    }
+}
+
+/// Takes which cells are blocked, and what is said of it.
+type Add<'a> = dyn FnMut(&dyn Fn(usize, usize, usize) -> bool, &str) + 'a;

@@ -1,0 +1,38 @@
+//! What do people get wrong in derivatives?
+
+use super::Sibling;
+use program::{CapSlip, Change, Gradient, GradientSlip, Kind, Norm, NormSlip, Slip, SoftmaxSlip};
+
+pub fn siblings(own: &Gradient) -> Vec<Sibling> {
+    let other =
+        |slip: GradientSlip, told: &str| Sibling::new(Slip::Gradient(slip), Kind::Replaced, told);
+    match own {
+        Gradient::Softmax => {
+            let slip = |slip: SoftmaxSlip| other(GradientSlip::Softmax(slip), slip.told());
+            SoftmaxSlip::ALL.into_iter().map(slip).collect()
+        }
+        Gradient::SoftCap { cap } => {
+            let slip = |slip: CapSlip| other(GradientSlip::Cap(slip, *cap), slip.told());
+            CapSlip::ALL.into_iter().map(slip).collect()
+        }
+        Gradient::Norm(norm) => {
+            let slip = |slip: NormSlip| other(GradientSlip::Norm(slip, norm.clone()), slip.told());
+            NormSlip::ALL.into_iter().map(slip).collect()
+        }
+        Gradient::NormWeight { norm, axes } => {
+            // Raised to 0, the root is 1.
+            let (norm, axes) = (Norm { power: 0.0, ..norm.clone() }, axes.clone());
+            let told = tr!("it is of numbers that are not normed");
+            let change = Change::Replace(Gradient::NormWeight { norm, axes }.into());
+            vec![Sibling { change, kind: Kind::Omitted, told: told.to_owned() }]
+        }
+        Gradient::Product(_)
+        | Gradient::Collect(_)
+        | Gradient::Back { .. }
+        | Gradient::Sinks
+        | Gradient::Clip { .. }
+        | Gradient::Gate { .. }
+        | Gradient::Pairs(_)
+        | Gradient::Table { .. } => Vec::new(),
+    }
+}
