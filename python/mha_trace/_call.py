@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from . import _files, _layer
 from ._arrays import as_array
 from ._binary import Error, find_binary
@@ -17,8 +15,6 @@ from ._masks import hidden_keys
 from ._report import Report
 from ._seen import UNSEEN, Seen
 
-# How far numbers of 0 may be apart.
-ATOL = 1e-5
 AXES = {
     "q_heads": ("batch", "head", "query", "head_dim"),
     "k_heads": ("batch", "head", "key", "head_dim"),
@@ -139,6 +135,12 @@ def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
                 "help: call loss.backward() inside the with-block, of a loss that depends on it; without backward=True "
                 "the forward pass alone is checked"
             )
+        if call.has_backward and not set(call.gradients) - {"output", "head_outputs"}:
+            raise Error(
+                f"error: {call.name}: no gradient came back to what it reads, so that there is none to check\n"
+                "help: let its input require one, as by x.requires_grad_(); without backward=True the forward pass "
+                "alone is checked"
+            )
     with private_folder() as folder:
         notes: list[str] = []
         paths: list[str] = []
@@ -152,23 +154,4 @@ def check_calls(calls: list[Call], settings: Mapping[str, Any]) -> Report:
             hidden_keys(call) is not None and (call.function == UNSEEN or _layer.has_empty_slots(call))
             for call in calls
         )
-        small = _tolerances(paths)
-        return report(
-            "check", paths, {"ignore_padding": own, **({"atol": small} if small else {}), **settings}, folder, notes
-        )
-
-
-def _tolerances(paths: list[str]) -> dict[str, float]:
-    """How far gradients may be apart where that of the output is small, as it is of a loss that is a mean: as far as
-    numbers may be for each unit that it is large."""
-    found: dict[str, list[float]] = {}
-    for path in paths:
-        arrays, _ = _files.read(path)
-        end = next((name for name in ("d_output", "d_head_outputs", "d_out") if name in arrays), None)
-        size = float(np.abs(arrays[end].numpy()).max(initial=0)) if end else 1.0
-        gradients = [name for name in arrays if name.startswith("d_") and name != end]
-        for name in gradients if 0 < size < 1 else []:
-            step = f"{name}_heads" if name in ("d_q", "d_k", "d_v") and "d_out" in arrays else name
-            found.setdefault(step, []).append(ATOL * size)
-    # A tolerance is refused where a file has no such step.
-    return {step: min(own) for step, own in found.items() if len(own) == len(paths)}
+        return report("check", paths, {"ignore_padding": own, **settings}, folder, notes)

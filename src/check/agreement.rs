@@ -7,12 +7,12 @@ use candle_core::{DType, Tensor};
 
 use super::cells::{cells, difference, largest_of_rows, over_rows};
 use super::compare::{compare, is_exact_in};
-use super::rerun::{exact, rounded, shake};
+use super::rerun::{exact, rounded, shake, size_of_terms, summed};
 use super::thresholds::{
     ALLOWED, ALLOWED_ALONE, AS_LARGE, BEYOND_SCORES, DIRECTION, LEAST_CELLS, NEARER,
-    OF_LARGE_NOISE, SAME_ROUNDING, TIES,
+    OF_LARGE_NOISE, SAME_ROUNDING, SHARED, TIES,
 };
-use super::tolerance::{Tolerance, size_of_loss};
+use super::tolerance::{Tolerance, Tolerances, size_of_loss};
 use super::trend::{Trend, Trends};
 use base::error::Result;
 use program::{Axis, Name, Precision, Role, Step, Trace};
@@ -43,6 +43,8 @@ pub struct Agreement {
     has_gaps: bool,
     /// The largest number of the gradient of the output.
     loss: f64,
+    /// What the user allows, if less than the types do.
+    tolerances: Tolerances,
 }
 
 /// The noise of a step, relative to the size of its rows, a row being what the last axis runs over. So the rounding of
@@ -54,6 +56,8 @@ struct Noise {
     /// The size that a row is taken to have at least: that of the middle one. The noise of a small row can come from
     /// larger numbers that cancelled.
     least: f64,
+    /// The same of what is added up, where that cancels out and leaves nothing but noise; otherwise 0.
+    terms: f64,
     /// What the noise is multiplied by.
     allowed: f64,
     /// What masked cells hold, if it is a number. They say nothing of a row's size.
@@ -62,25 +66,37 @@ struct Noise {
 
 impl Agreement {
     /// Measures the noise of a run: the difference of every step's value from what it is in f64, when it is computed as it
-    /// was recorded, in the type of the run or with every value rounded to `half`. `recorded` has what was recorded, given
+    /// was recorded, in the type of the run, sums included, or with every value rounded to `half`. `recorded` has what was recorded, given
     /// tensors among it, in the type of the run; NaN in it stands for what was not recorded if it `has_gaps`.
     pub fn measured(
         trace: &Trace,
         recorded: &HashMap<Name, Tensor>,
         half: Option<DType>,
         has_gaps: bool,
+        tolerances: &Tolerances,
     ) -> Result<Self> {
-        let rounded = half.map_or_else(|| Ok(HashMap::new()), |half| rounded(trace, half))?;
+        let rounded = half.map_or_else(|| summed(trace), |half| rounded(trace, half))?;
         let exact = exact(trace)?;
+        let wide = |read: &Step| match exact.get(&read.name) {
+            Some(exact) => Ok(exact.clone()),
+            None if read.value.dtype().is_float() => read.value.to_dtype(DType::F64),
+            None => Ok(read.value.clone()),
+        };
         let half = half.and_then(Precision::of_tensors);
         let (noise, of_run, trends) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let loss = size_of_loss(trace)?;
-        let mut this = Self { noise, of_run, trends, half, has_gaps, loss };
+        let (loss, tolerances) = (size_of_loss(trace)?, tolerances.clone());
+        let mut this = Self { noise, of_run, trends, half, has_gaps, loss, tolerances };
         for step in trace.steps() {
-            let Some(exact) = exact.get(&step.name) else { continue };
-            // Without a type of its own, the run is rounded as it is.
-            let rounded = rounded.get(&step.name).unwrap_or(&step.value);
-            this.add(step, exact, rounded, ALLOWED)?;
+            let (Some(exact), Some(rounded)) = (exact.get(&step.name), rounded.get(&step.name))
+            else {
+                continue;
+            };
+            let terms = || {
+                let read = trace.read_by(step).into_iter().map(wide);
+                let read = read.collect::<candle_core::Result<Vec<_>>>()?;
+                size_of_terms(trace, step, &read.iter().collect::<Vec<_>>())
+            };
+            this.add(step, exact, rounded, Noise::of(step, exact, rounded, ALLOWED, terms)?)?;
         }
         this.of_run.clone_from(&this.noise);
         if let Some(half) = half {
@@ -108,24 +124,27 @@ impl Agreement {
                 let is_setting = matches!(name.role(), Role::Setting | Role::Random);
                 let is_rounded = is_float && !is_setting;
                 shaken.push(if is_rounded {
-                    shake(&wide, half.spacing() / 2.0)?
+                    shake(&wide, &cells(&wide)?, half.spacing() / 2.0)?
                 } else {
                     wide.clone()
                 });
                 exact.push(wide);
             }
-            let eval = |inputs: &[Tensor]| step.op.eval(&inputs.iter().collect::<Vec<_>>());
-            self.add(step, &eval(&exact)?, &half.round(&eval(&shaken)?)?, ALLOWED_ALONE)?;
+            let [inputs, shaken]: [Vec<&Tensor>; 2] =
+                [exact.iter().collect(), shaken.iter().collect()];
+            let (exact, rounded) = (step.op.eval(&inputs)?, half.round(&step.op.eval(&shaken)?)?);
+            let terms = || size_of_terms(trace, step, &inputs);
+            let noise = Noise::of(step, &exact, &rounded, ALLOWED_ALONE, terms)?;
+            self.add(step, &exact, &rounded, noise)?;
         }
         Ok(())
     }
 
     /// Adds the noise of a step that is `rounded` where it would be `exact`.
-    fn add(&mut self, step: &Step, exact: &Tensor, rounded: &Tensor, allowed: f64) -> Result<()> {
-        let noise = Noise { allowed, ..Noise::of(step, exact, rounded)? };
-        let adds_up = allowed > ALLOWED_ALONE;
+    fn add(&mut self, step: &Step, exact: &Tensor, rounded: &Tensor, noise: Noise) -> Result<()> {
+        let adds_up = noise.allowed > ALLOWED_ALONE;
         // All gradients of a row share its delta, and what rounding takes that off by.
-        let is_shared = adds_up && matches!(step.name, Name::Gradient(_));
+        let is_shared = adds_up && is_gradient(step.name);
         if let Some(half) = self.half.filter(|_| !is_shared) {
             // Code rounds constants too, such as the scale of the scores, by half of the spacing at most.
             let factor = if adds_up { DIRECTION * noise.ratio } else { half.spacing() / 2.0 };
@@ -175,7 +194,7 @@ impl Agreement {
         value: &Tensor,
         of_large_noise: f64,
     ) -> Result<bool> {
-        let by_type = self.by_type(recorded).at_loss(Some(step), self.loss);
+        let by_type = self.by_type(step, recorded, value)?;
         let noise = self.noise.get(&step).copied().unwrap_or_default();
         let allowed = noise.allowed(recorded, of_large_noise)?;
         let has_disagreed = AtomicBool::new(false);
@@ -195,7 +214,7 @@ impl Agreement {
                 return;
             }
             *is_within = false;
-            let rounding = Tolerance { rtol: 0.0, atol: allowed * noise.size_without(value) };
+            let rounding = Tolerance { rtol: 0.0, atol: allowed * noise.size(value) };
             if !within(by_type.looser(rounding)) {
                 has_disagreed.store(true, Ordering::Relaxed);
             }
@@ -206,7 +225,9 @@ impl Agreement {
             all.1.join(&more.1);
         })?;
         let agrees = !has_disagreed.into_inner();
-        let is_size_alone = agrees && (is_within || trend.has_no_direction(noise.ratio));
+        let shared = if self.half.is_none() && is_gradient(step) { SHARED } else { 1.0 };
+        let has_no_direction = || trend.has_no_direction(shared * noise.ratio, noise.terms);
+        let is_size_alone = agrees && (is_within || has_no_direction());
         match self.trends.get(&step).filter(|_| is_size_alone) {
             Some(trends) => trends.allow(recorded, value, |value| noise.is_masked(value)),
             None => Ok(is_size_alone),
@@ -219,34 +240,64 @@ impl Agreement {
             return Ok(None);
         };
         largest_of_rows(recorded, value, |recorded, value| {
-            noise.difference(recorded, value) / (noise.ratio * noise.size_without(value))
+            noise.difference(recorded, value) / (noise.ratio * noise.size(value))
         })
         .map(Some)
     }
 
-    /// What numbers may differ by for their type. What the user allows says what differs, not what explains it.
-    fn by_type(&self, recorded: &Tensor) -> Tolerance {
+    /// What numbers may differ by for their type, or by what the user allows where that is less. What the user allows beyond
+    /// says what differs, not what explains it.
+    fn by_type(&self, step: Name, recorded: &Tensor, value: &Tensor) -> Result<Tolerance> {
         let tolerance = Tolerance::of(recorded.dtype());
         let half = self.half.and_then(Precision::dtype);
-        half.map_or(tolerance, |half| tolerance.looser(Tolerance::of(half)))
+        let by_type = half.map_or(tolerance, |half| tolerance.looser(Tolerance::of(half)));
+        let by_type = by_type.sized(Some(step), value)?.at_loss(Some(step), self.loss);
+        let stated = self.tolerances.of(step.as_str(), by_type);
+        let (rtol, atol) = (by_type.rtol.min(stated.rtol), by_type.atol.min(stated.atol));
+        Ok(Tolerance { rtol, atol })
     }
 }
 
 impl Noise {
-    fn of(step: &Step, exact: &Tensor, rounded: &Tensor) -> Result<Self> {
+    /// That of a value that is `rounded` where it would be `exact`. Where a sum is nothing but noise, as that of a key's bias
+    /// is, the noise is relative to the `terms` that cancel out in it, whose rounding does not.
+    fn of(
+        step: &Step,
+        exact: &Tensor,
+        rounded: &Tensor,
+        allowed: f64,
+        terms: impl FnOnce() -> Result<Option<Tensor>>,
+    ) -> Result<Self> {
         let fill = step.op.operation().facts().fill.filter(|fill| fill.is_finite());
         let fill = fill.map_or_else(|| lowest_score(step, exact), |fill| Ok(Some(fill)))?;
-        let mut noise = Self { fill, ..Self::default() };
-        let size = |sizes: &mut Vec<f64>, row: &[f64], _: &[f64]| sizes.push(noise.size(row));
-        let mut sizes = over_rows(exact, exact, Vec::new(), size, Vec::append)?;
-        let middle = sizes.len() / 2;
-        if !sizes.is_empty() {
-            noise.least = *sizes.select_nth_unstable_by(middle, f64::total_cmp).1;
+        let mut noise = Self { fill, allowed, ..Self::default() };
+        noise.least = noise.middle(exact)?;
+        noise.ratio = noise.ratio(exact, rounded)?;
+        if noise.ratio > 1.0
+            && let Some(terms) = terms()?
+        {
+            noise.terms = noise.middle(&terms)?;
+            noise.least = noise.least.max(noise.terms);
+            noise.ratio = noise.ratio(exact, rounded)?;
         }
-        noise.ratio = largest_of_rows(rounded, exact, |rounded, exact| {
-            noise.difference(rounded, exact) / noise.size(exact)
-        })?;
         Ok(noise)
+    }
+
+    fn ratio(&self, exact: &Tensor, rounded: &Tensor) -> Result<f64> {
+        largest_of_rows(rounded, exact, |rounded, exact| {
+            self.difference(rounded, exact) / self.size(exact)
+        })
+    }
+
+    /// The size of the middle one of a value's rows.
+    fn middle(&self, value: &Tensor) -> Result<f64> {
+        let size = |sizes: &mut Vec<f64>, row: &[f64], _: &[f64]| sizes.push(self.size(row));
+        let mut sizes = over_rows(value, value, Vec::new(), size, Vec::append)?;
+        let middle = sizes.len() / 2;
+        if sizes.is_empty() {
+            return Ok(0.0);
+        }
+        Ok(*sizes.select_nth_unstable_by(middle, f64::total_cmp).1)
     }
 
     /// What the numbers of a row may be off by, relative to its size: `of_large_noise` where that is more than all that was
@@ -269,12 +320,6 @@ impl Noise {
         row.iter().copied().filter(counts).map(f64::abs).fold(self.least, f64::max)
     }
 
-    /// The same without the noise: numbers that cancel out, as those of a key's bias do, are nothing else.
-    fn size_without(&self, row: &[f64]) -> f64 {
-        let size = self.size(row);
-        if self.ratio > 1.0 { (size / (1.0 + self.ratio)).max(self.least) } else { size }
-    }
-
     /// The largest finite difference of two rows, but for masked cells.
     fn difference(&self, left: &[f64], right: &[f64]) -> f64 {
         let cells = left.iter().zip(right).filter(|(_, right)| !self.is_masked(**right));
@@ -287,6 +332,10 @@ impl Noise {
         let is_beyond = |fill: f64| fill.abs() >= BEYOND_SCORES && value / fill >= 0.5;
         self.fill.is_some_and(|fill| (value - fill).abs() <= fill.abs() / 100.0 || is_beyond(fill))
     }
+}
+
+fn is_gradient(step: Name) -> bool {
+    matches!(step, Name::Gradient(_))
 }
 
 /// The lowest finite score, if no score is as low: it comes from a mask that is added, here or before.

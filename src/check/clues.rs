@@ -10,7 +10,7 @@ use super::finding::Clue;
 use super::grammar::numbers::short;
 use super::rounding::narrow_type;
 use super::scope::Scope;
-use super::thresholds::{LEAST_CELLS, MOST_OF_A_BIAS, MOST_OF_IT, OF_SUMS};
+use super::thresholds::{LEAST_CELLS, MOST_OF_A_BIAS, MOST_OF_IT, MOVED, OF_SUMS};
 use super::tolerance::Tolerance;
 use base::error::Result;
 use program::{Axis, Name, Role, Step};
@@ -213,15 +213,25 @@ fn round(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// Whether two lists hold the same numbers in other places, in as many digits as rounding leaves.
+/// Whether two lists hold the same numbers in other places, in as many digits as rounding leaves, and not in these.
 fn are_moved(own: &[f64], meant: &[f64]) -> bool {
+    let size = meant
+        .iter()
+        .filter(|meant| meant.is_finite())
+        .fold(0.0, |size: f64, meant| size.max(meant.abs()));
+    let is_off = |(own, meant): (&f64, &f64)| {
+        own.is_finite() && meant.is_finite() && (own - meant).abs() > MOVED * size
+    };
+    if !own.iter().zip(meant).any(is_off) {
+        return false;
+    }
     let sorted = |values: &[f64]| {
         let mut values = values.to_vec();
         values.par_sort_unstable_by(f64::total_cmp);
         values
     };
     let is_near = |(own, meant): (&f64, &f64)| {
-        own.total_cmp(meant).is_eq() || (own - meant).abs() <= 1e-4 * meant.abs()
+        own.total_cmp(meant).is_eq() || (own - meant).abs() <= MOVED * meant.abs()
     };
     sorted(own).iter().zip(&sorted(meant)).all(is_near)
 }

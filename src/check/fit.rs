@@ -4,6 +4,7 @@ use super::candidate::Candidate;
 use super::cells::{cells, is_number};
 use super::mistakes::Range;
 use super::scope::Scope;
+use super::thresholds::AS_MEANT;
 use base::error::Result;
 use program::Name;
 
@@ -23,6 +24,10 @@ pub struct Free<'f> {
 impl Free<'_> {
     /// The candidates that a fitted number may stand for: with the plain one that is so near, and with itself.
     pub fn candidates(&self, fitted: f64) -> Vec<Candidate> {
+        // Rounding alone fits a number that is as good as the meant one.
+        if (fitted - self.meant).abs() <= AS_MEANT * self.meant.abs() {
+            return Vec::new();
+        }
         let near = |value: &&f64| (*value - fitted).abs() <= 2e-3 * value.abs();
         let plain = self.usual.iter().find(near).copied().or_else(|| rounded(fitted));
         let stated = if self.range == Range::Stated { stated(fitted) } else { Some(fitted) };

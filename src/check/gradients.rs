@@ -10,11 +10,13 @@ use program::{Name, Role};
 /// A reading of a file with its gradients, which a backward pass is to give: one for each order in which the axes of the
 /// output's gradient may stand. Where the file has none of the output, and no flag says which it is, the forward pass alone.
 pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -> Vec<Reading> {
-    let (firsts, others): (Vec<&Entry>, Vec<&Entry>) =
+    let (of_end, others): (Vec<&Entry>, Vec<&Entry>) =
         gradients.iter().partition(|entry| is_of_end(entry, &reading.settings));
     let mut readings = Vec::new();
-    let firsts: Vec<Option<&Entry>> = match firsts.as_slice() {
+    let firsts: Vec<Option<&Entry>> = match of_end.as_slice() {
         [] if flags.backward == Some(true) => vec![None],
+        // What a flag says of the output's gradient comes before what the file has.
+        [_, ..] if flags.d_output.is_some() => vec![None],
         firsts => firsts.iter().copied().map(Some).collect(),
     };
     for first in firsts {
@@ -24,6 +26,12 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
         for mut own in under_each_order(&reading, first) {
             let start = own.settings.start.unwrap_or_default();
             own.record.entries.extend(named(others.clone(), start, flags));
+            if first.is_none() {
+                let why = tr!("--d-output says what it is");
+                let other =
+                    |entry: &&Entry| Unmatched { tensor: entry.name.clone(), why: why.to_owned() };
+                own.unmatched.extend(of_end.iter().map(other));
+            }
             readings.push(own);
         }
     }

@@ -100,7 +100,8 @@ impl Recomputed {
     /// Explains what differs. Numbers of 16 bits may all be within the tolerance of their type, and be off together by more
     /// than rounding: that differs too, unless the tolerance was asked for.
     pub fn judge(mut self, tolerances: &Tolerances, patience: Duration) -> Result<Self> {
-        let may_share = !tolerances.are_set() && half(&self.named.record, &self.trace)?.is_some();
+        let half = half(&self.named.record, &self.trace)?;
+        let may_share = !tolerances.are_set() && half.is_some();
         if self.same() == self.steps.len() && !may_share {
             return Ok(self);
         }
@@ -109,9 +110,8 @@ impl Recomputed {
         if let Some(padding) = &self.padding {
             padding.unrecorded(&self.trace, &mut recorded)?;
         }
-        let half = half(&self.named.record, &self.trace)?;
         let has_gaps = self.padding.is_some();
-        let agreement = Agreement::measured(&self.trace, &recorded, half, has_gaps)?;
+        let agreement = Agreement::measured(&self.trace, &recorded, half, has_gaps, tolerances)?;
         let (trace, noise_counts) = (&self.trace, tolerances.noise_counts);
         let case = Case { config, trace, recorded: &recorded, agreement: &agreement, noise_counts };
         if may_share {

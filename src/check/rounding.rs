@@ -10,7 +10,9 @@ use super::finding::{Diagnosis, Finding};
 use super::products::Lowered;
 use super::scope::Scope;
 use super::step_report::StepReport;
-use super::thresholds::{ALLOWED, LEAST_CELLS, LEAST_TELLING, MOST_ROUNDING, USUAL};
+use super::thresholds::{
+    ALLOWED, LEAST_CELLS, LEAST_ROUNDING, LEAST_TELLING, MOST_ROUNDING, USUAL,
+};
 use base::error::Result;
 use foreign::distance;
 use program::{Kind, Name, Precision};
@@ -63,8 +65,11 @@ pub fn rounding(scope: &Scope) -> Result<Finding> {
 pub fn narrow_type(scope: &Scope, at: Name) -> Result<Option<(Precision, bool)>> {
     let Some((recorded, value)) = scope.pair(at) else { return Ok(None) };
     let (found, expected) = (cells(recorded)?, cells(value)?);
-    // Rounding makes no NaN.
-    if found.iter().any(|value| value.is_nan()) {
+    // Rounding makes no NaN of a number, nor an infinity.
+    let is_no_rounding = |(found, expected): (&f64, &f64)| {
+        found.is_nan() || expected.is_nan() || !found.is_finite() && is_number(*expected)
+    };
+    if found.iter().zip(&expected).any(is_no_rounding) {
         return Ok(None);
     }
     let pairs = || {
@@ -89,8 +94,11 @@ pub fn narrow_type(scope: &Scope, at: Name) -> Result<Option<(Precision, bool)>>
         if off < LEAST_CELLS || 2 * off < open {
             continue;
         }
-        if furthest <= 2.0 * spacing * size && (factor - 1.0).abs() <= spacing {
-            return Ok(Some((precision, cells(&precision.round(recorded)?)? == found)));
+        let are_of_type = cells(&precision.round(recorded)?)? == found;
+        // What is far smaller is the rounding of another type.
+        let is_as_large = are_of_type || furthest >= LEAST_ROUNDING * spacing * size;
+        if is_as_large && furthest <= 2.0 * spacing * size && (factor - 1.0).abs() <= spacing {
+            return Ok(Some((precision, are_of_type)));
         }
     }
     Ok(None)

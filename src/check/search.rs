@@ -17,7 +17,7 @@ use super::scope::{Prediction, Scope};
 use super::thresholds::{LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Change, Heads, Name, Op, Program};
+use program::{Change, Heads, Name, Op, Program, first_number};
 
 /// Where all steps together have more numbers than this, a rare mistake that the smallest part does not show is not tried.
 const LARGE: u128 = 1 << 23;
@@ -54,6 +54,8 @@ pub struct Search<'s, 'a> {
     moved: Vec<Name>,
     /// Those that are off in finite numbers, by which alone a mistake without a name is known.
     telling: Vec<Name>,
+    /// Those of which nothing but NaN was recorded, which whatever becomes NaN agrees with.
+    blank: Vec<Name>,
     explanations: Vec<Explanation>,
     is_large: bool,
     patience: Duration,
@@ -69,12 +71,17 @@ impl<'s, 'a> Search<'s, 'a> {
     /// The search for what explains these recorded steps of a run. No set of candidates is begun that would take longer than
     /// `patience`.
     pub fn new(whole: &'s Scope<'a>, wrong: &[Name], patience: Duration) -> Result<Self> {
-        let (mut telling, mut moved) = (Vec::new(), Vec::new());
+        let (mut telling, mut blank, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         let in_16_bits = whole.agreement().half().is_some();
         let of_sums = if in_16_bits { OF_SUMS_IN_16_BITS } else { OF_SUMS };
         for step in wrong {
             if tells(whole, *step)? {
                 telling.push(*step);
+            }
+            if let Some(recorded) = whole.recorded(*step)
+                && first_number(recorded, |value| !value.is_nan())?.is_none()
+            {
+                blank.push(*step);
             }
             if let Some((recorded, expected)) = whole.pair(*step)
                 && have_equal_sums(recorded, expected, of_sums)?
@@ -86,7 +93,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let parts = wrong.first().map_or_else(|| Ok(Vec::new()), |first| whole.parts(*first))?;
         let is_large = !parts.is_empty() && numbers > LARGE;
         let (wrong, explanations) = (wrong.to_vec(), Vec::new());
-        Ok(Self { whole, parts, wrong, moved, telling, explanations, is_large, patience })
+        Ok(Self { whole, parts, wrong, moved, telling, blank, explanations, is_large, patience })
     }
 
     /// Parts of the run, the smallest first.
@@ -184,7 +191,7 @@ impl<'s, 'a> Search<'s, 'a> {
             return Ok(None);
         };
         let is_told = candidate.is_known() || steps.iter().any(|step| self.telling.contains(step));
-        if steps.is_empty() || !is_told {
+        if !is_told || !self.say_something(&steps) {
             return Ok(None);
         }
         let mut sum = 0.0;
@@ -230,6 +237,11 @@ impl<'s, 'a> Search<'s, 'a> {
         last
     }
 
+    /// Whether a number was recorded of any of these steps.
+    fn say_something(&self, steps: &[Name]) -> bool {
+        steps.iter().any(|step| !self.blank.contains(step))
+    }
+
     /// The pairs of named mistakes that explain every wrong step together, where none does alone: the simplest first. Nothing
     /// where that would take too long.
     pub fn pairs(&self, named: &[Candidate], spent_each: Duration) -> Pairs {
@@ -250,7 +262,8 @@ impl<'s, 'a> Search<'s, 'a> {
             for (_, second) in placed.iter().filter(can_follow) {
                 let Ok(both) = program.edited(&second.edits) else { continue };
                 let both = self.sifted(&both, Claim::Mistake, Effort::All);
-                if both.is_some_and(|(steps, _)| steps == self.wrong) {
+                if both.is_some_and(|(steps, _)| steps == self.wrong && self.say_something(&steps))
+                {
                     fitting.push([(*first).clone(), (*second).clone()]);
                 }
             }

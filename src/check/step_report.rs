@@ -83,6 +83,7 @@ impl StepReport {
             return Ok(report);
         }
         let default = Tolerance::of(left.dtype()).looser(Tolerance::of(right.dtype()));
+        let default = default.sized(report.step, right)?;
         Ok(report.with(compare(left, right, tolerances.of(name, default))?))
     }
 

@@ -155,7 +155,10 @@ impl<'a> Beside<'a> {
             return Err(unlike());
         }
         self.see(step, |narrow| Ok(recorded.iter().all(|number| narrow.holds((*number).into()))))?;
-        let tolerance = self.tolerances.of(step.as_str(), Tolerance::of(DType::F32));
+        // A part is no larger than the whole.
+        let largest = numbers.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
+        let default = Tolerance::of(DType::F32).of_size(largest.into());
+        let tolerance = self.tolerances.of(step.as_str(), default);
         let parts = self.recorded.get(&step).map(|beside| &beside.parts);
         let agree = parts.is_some_and(|parts| parts.add(first, recorded, numbers, tolerance));
         if agree { Ok(()) } else { Err(unlike()) }

@@ -33,6 +33,10 @@ pub const FILL: f64 = 1e8;
 /// cancels out, so that even 1 is generous.
 pub const DIRECTION: f64 = 1.0;
 
+/// The same of gradients in f32 is so many times as much: all of a row share its delta, and where softmax is sharp few weights
+/// give all of them. Of 120 right layers the worst shares 2.2 times its noise.
+pub const SHARED: f64 = 4.0;
+
 /// From so many numbers on a factor that they share says something.
 pub const DIRECTION_FROM: usize = 32;
 
@@ -74,6 +78,9 @@ pub const AS_LARGE: f64 = 4.0;
 /// cancel out make tens of times as large.
 pub const MOST_ROUNDING: f64 = 0.2;
 
+/// Rounding to a type takes some number off by more than that part of the type's spacing.
+pub const LEAST_ROUNDING: f64 = 1.0 / 16.0;
+
 /// One cell in so many may fall on the other side of a tie where both values are numbers of a narrow type.
 pub const TIES: usize = 20;
 
@@ -93,3 +100,7 @@ pub const LEAST_TELLING: usize = 4;
 pub const MOST_OF_IT: f64 = 0.9;
 /// The same where there is a number for each feature.
 pub const MOST_OF_A_BIAS: f64 = 0.99;
+
+/// A fitted number that is so near the meant one, as a part of it, is that one: rounding of f32 leaves five digits, and nobody
+/// writes another number in more.
+pub const AS_MEANT: f64 = 1e-5;

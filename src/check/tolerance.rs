@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
-use candle_core::DType;
+use candle_core::{DType, Tensor};
 
-use super::cells::cells;
+use super::cells::{cells, largest_of_rows};
 use base::error::Result;
-use program::{Name, Op, Trace};
+use program::{Name, Op, Role, Trace};
 
 /// Two values agree if |left − right| ≤ atol + rtol · |right|.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,7 +37,31 @@ impl Tolerance {
     #[must_use]
     pub fn at_loss(self, step: Option<Name>, largest: f64) -> Self {
         let is_gradient = matches!(step, Some(Name::Gradient(_) | Name::Delta));
-        Self { atol: if is_gradient { self.atol * largest.min(1.0) } else { self.atol }, ..self }
+        if is_gradient { self.of_size(largest) } else { self }
+    }
+
+    /// That of a step of the forward pass with this value: what is small as a whole may be off by less.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub(super) fn sized(self, step: Option<Name>, value: &Tensor) -> Result<Self> {
+        let is_forward = step.is_some_and(|step| {
+            step.role() == Role::Computed && !matches!(step, Name::Gradient(_) | Name::Delta)
+        });
+        if !is_forward || !value.dtype().is_float() {
+            return Ok(self);
+        }
+        let largest = |row: &[f64], _: &[f64]| {
+            let finite = row.iter().map(|number| number.abs()).filter(|size| size.is_finite());
+            finite.fold(0.0, f64::max)
+        };
+        Ok(self.of_size(largest_of_rows(value, value, largest)?))
+    }
+
+    /// That of numbers of which the largest is this: less where it is below 1.
+    #[must_use]
+    pub(super) fn of_size(self, largest: f64) -> Self {
+        Self { atol: self.atol * largest.min(1.0), ..self }
     }
 
     /// The looser of two, in each part.
@@ -135,7 +159,7 @@ impl PerStep {
 impl FromStr for PerStep {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let mut parsed = Self::default();
         for part in text.split(',') {
             let (step, number) = match part.split_once('=') {
@@ -193,6 +217,14 @@ mod tests {
         let half = Tolerance { rtol: 0.5, atol: 0.0 };
         assert!(half.excess(1.0, 2.0) <= 1.0);
         assert!(half.excess(2.0, 1.0) > 1.0);
+    }
+
+    #[test]
+    fn what_is_small_may_be_off_by_less() {
+        let value = Tensor::new(&[2e-4_f32, -1e-5], &candle_core::Device::Cpu).expect("tensor");
+        let sized = |step| Tolerance::of(DType::F32).sized(step, &value).expect("sized").atol;
+        assert!((sized(Some(Name::Output)) - 2e-9).abs() < 1e-15);
+        assert!((sized(None) - 1e-5).abs() < 1e-15);
     }
 
     #[test]

@@ -49,15 +49,17 @@ impl Trend {
         self.size = self.size.max(others.size);
     }
 
-    /// Whether it has no more than what rounding may have, which takes the worst row off by `ratio` of its size.
-    pub fn has_no_direction(&self, ratio: f64) -> bool {
+    /// Whether it has no more than what rounding may have, which takes the worst row off by `ratio` of its size, or of that of
+    /// the `terms` where these cancel out.
+    pub fn has_no_direction(&self, ratio: f64, terms: f64) -> bool {
         #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
-        let (shift, rows) = (self.shift / self.count as f64, self.rows as f64);
+        let (count, rows) = (self.count as f64, self.rows as f64);
+        let (shift, larger) = (self.shift / count, terms / (self.own / count).sqrt());
         let slope = self.both / self.own - 1.0;
         let most = DIRECTION * ratio * (MANY_ROWS / rows).sqrt().max(1.0);
         self.count < DIRECTION_FROM
             || self.own == 0.0
-            || (slope.abs() <= most && shift.abs() <= most * self.size)
+            || (slope.abs() <= most * larger.max(1.0) && shift.abs() <= most * self.size.max(terms))
     }
 }
 
@@ -72,6 +74,8 @@ pub struct Trends {
     factor: f64,
     /// How many of its standard deviations a trend may have.
     deviations: f64,
+    /// What is no difference in any type.
+    least: f64,
 }
 
 /// Cells grouped by their places on some axes.
@@ -138,6 +142,8 @@ impl Trends {
             .fold((0.0, 0.0), |(d_d, v_v), (rounded, exact)| {
                 (d_d + (rounded - exact).powi(2), v_v + exact * exact)
             });
+        let size = exact.iter().filter(|value| value.is_finite());
+        let size = size.fold(0.0, |size: f64, value| size.max(value.abs()));
         let relative = if v_v > 0.0 { d_d / v_v } else { 0.0 };
         let groupings = groupings(&named).into_iter().map(|shared| {
             let sums = sums(&dims, &shared, &rounded, &exact, &is_masked, relative);
@@ -153,10 +159,11 @@ impl Trends {
             }
             Grouping { shared, spreads, squares }
         });
-        let (least, deviations) =
+        let (fewest, deviations) =
             if add_up { (MANY_GROUPS, DEVIATIONS_ADDED_UP) } else { (0, DEVIATIONS) };
-        let groupings = groupings.filter(|grouping| grouping.spreads.len() >= least).collect();
-        Ok(Self { dims, groupings, factor, deviations })
+        let groupings = groupings.filter(|grouping| grouping.spreads.len() >= fewest).collect();
+        let least = LEAST_DIFFERENCE * size.min(1.0);
+        Ok(Self { dims, groupings, factor, deviations, least })
     }
 
     /// Whether two values have no more in common in what they differ by than rounding has.
@@ -193,11 +200,10 @@ impl Trends {
     }
 
     fn allows(&self, sums: &Sums, spread: Spread) -> bool {
-        let shift = self.factor * sums.v.abs() / sums.count
-            + self.deviations * spread.shift
-            + LEAST_DIFFERENCE;
+        let shift =
+            self.factor * sums.v.abs() / sums.count + self.deviations * spread.shift + self.least;
         let factor = spread.margin * (self.factor + self.deviations * spread.factor)
-            + LEAST_DIFFERENCE * sums.abs_v / sums.v_v;
+            + self.least * sums.abs_v / sums.v_v;
         // Of few cells, or of zeros alone, there is nothing to say.
         #[allow(clippy::cast_precision_loss, reason = "a small number")]
         if sums.count < LEAST_CELLS as f64 {

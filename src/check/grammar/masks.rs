@@ -74,24 +74,18 @@ impl Grammar<'_> {
     /// Another way to apply the right mask.
     fn applied(&mut self, step: &Step, scores: Name, fill: f64) {
         let whole = self.right.mask_of_scores().map_or(Name::Mask, |mask| mask.name);
-        for (factor, addend, told) in [
-            (1.0, 0.0, tr!("the mask is added to the scores as 0 and 1")),
-            (-1.0, 0.0, tr!("the mask is subtracted from the scores as 0 and 1")),
-            (-1.0, 1.0, tr!("the mask of visible keys is added to the scores as 0 and 1")),
-        ] {
-            for mask in [whole, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask] {
-                if self.right.step(mask).is_none() {
-                    continue;
-                }
-                let add = Slip::Add { factor, addend };
-                let change = Change::Become(add.into(), vec![scores, mask]);
-                let told = told.replacen("the mask", mask.as_str(), 1);
-                self.add(Kind::Mask, cost::COMMON, step.name, change, told);
-            }
-        }
         for mask in [whole, Name::KeyMask, Name::LengthMask, Name::FileMask, Name::CausalMask] {
             if self.right.step(mask).is_none() {
                 continue;
+            }
+            for (factor, addend, told) in [
+                (1.0, 0.0, tr!("{mask} is added to the scores as 0 and 1", mask)),
+                (-1.0, 0.0, tr!("{mask} is subtracted from the scores as 0 and 1", mask)),
+                (-1.0, 1.0, tr!("{mask} of visible keys is added to the scores as 0 and 1", mask)),
+            ] {
+                let add = Slip::Add { factor, addend };
+                let change = Change::Become(add.into(), vec![scores, mask]);
+                self.add(Kind::Mask, cost::COMMON, step.name, change, told);
             }
             let zero = Masking::Fill { fill: program::Fill(0.0) };
             let told = tr!(
