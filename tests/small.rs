@@ -72,7 +72,8 @@ fn gradients_of_a_small_loss_are_held_to_their_size() {
 
 #[test]
 fn small_values_are_held_to_their_size() {
-    for by in [0, -10, -20, -30] {
+    // Below 2^-24, f16 has 0 alone.
+    for by in [0, -10, -20] {
         let all = ["value", "attn_output", "grad_query", "grad_key"];
         let right = scaled(fixture("sdpa"), &all, by);
         assert!(is_same(&right), "2^{by}");
