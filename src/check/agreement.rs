@@ -270,7 +270,7 @@ impl Noise {
     ) -> Result<Self> {
         let fill = step.op.operation().facts().fill.filter(|fill| fill.is_finite());
         let fill = fill.map_or_else(|| lowest_score(step, exact), |fill| Ok(Some(fill)))?;
-        let mut noise = Self { fill, allowed, ..Self::default() };
+        let mut noise = Self { allowed, fill, ..Self::default() };
         noise.least = noise.middle(exact)?;
         noise.ratio = noise.ratio(exact, rounded)?;
         if noise.ratio > 1.0

@@ -30,7 +30,7 @@ pub fn summed(trace: &Trace) -> Result<HashMap<Name, Tensor>> {
         let Some(size) = size_of_terms(trace, step, inputs)? else { return Ok(value) };
         shake(&value, &cells(&size)?, spacing / 2.0)
     });
-    values(&run?)
+    Ok(values(&run?))
 }
 
 /// The sum of the sizes of what a step's cells add up, for these inputs; nothing where a step adds up nothing, or subtracts.
@@ -71,12 +71,12 @@ fn rerun(
         let is_exact = wide.dtype() == DType::F64;
         Ok(if is_exact { wide.affine(1.0 + f64::from(f32::EPSILON), 0.0)? } else { wide })
     })?;
-    values(&rounded)
+    Ok(values(&rounded))
 }
 
-fn values(run: &Trace) -> Result<HashMap<Name, Tensor>> {
+fn values(run: &Trace) -> HashMap<Name, Tensor> {
     let computed = run.steps().iter().filter(|step| step.is_computed());
-    Ok(computed.map(|step| (step.name, step.value.clone())).collect())
+    computed.map(|step| (step.name, step.value.clone())).collect()
 }
 
 /// Numbers as they may have been before they were rounded: each off by up to `by` of its size, equal ones alike, as the
