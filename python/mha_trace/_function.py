@@ -27,8 +27,8 @@ def record_function(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     """Calls an attention function of q, k and v, and records its inputs and outputs.
 
     The first three arguments are q, k, v: (batch, head, token, head_dim), or (batch, token, head, head_dim) if that
-    gives the recorded numbers. Of the other arguments, these are recorded: ``attn_mask`` (true where a query attends, or
-    floats to add), ``scale``, ``softcap``, ``is_causal``, ``sinks``, and FlexAttention's ``score_mod`` and
+    gives the recorded numbers. Of the other arguments, these are recorded: ``attn_mask`` (true where a query attends,
+    or floats to add), ``scale``, ``softcap``, ``is_causal``, ``sinks``, and FlexAttention's ``score_mod`` and
     ``block_mask``, as the bias, the soft cap and the mask that they stand for. The function must return the outputs of
     the heads, alone or first in a tuple; ``run.result`` is what it returned. If q, k or v require gradients, the
     gradients of a backward pass through ``run.result`` are recorded and checked too.

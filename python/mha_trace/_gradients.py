@@ -20,8 +20,8 @@ def check_gradients(
     settings: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Report:
-    """Calls an attention function with PyTorch tensors q, k and v, runs its backward pass from ``d_out``, the gradient of
-    its output, and checks both passes. All other arguments are passed to the function; ``settings`` are those of
+    """Calls an attention function with PyTorch tensors q, k and v, runs its backward pass from ``d_out``, the gradient
+    of its output, and checks both passes. All other arguments are passed to the function; ``settings`` are those of
     ``check``.
 
     >>> import mha_trace, torch

@@ -50,7 +50,8 @@ class Run:
 
     def __getitem__(self, at: int) -> Call:
         if isinstance(at, str):
-            raise Error(f"error: a run is a list of calls, and {at!r} belongs to one call\nhelp: pick a call: run[0][{at!r}]")
+            what = f"a run is a list of calls, and {at!r} belongs to one call"
+            raise Error(f"error: {what}\nhelp: pick a call: run[0][{at!r}]")
         if not self.calls:
             self._refuse_nothing()
         return self.calls[at]

@@ -124,7 +124,10 @@ def test_infinite_numbers_are_floats():
     [
         (lambda: mha_trace.check("nowhere.npz"), "nowhere.npz: no such file"),
         (lambda: mha_trace.trace(seeed=1), "there is no setting seeed here\nhelp: did you mean seed"),
-        (lambda: mha_trace.check(mha_trace.trace(), head=2), "there is no setting head here\nhelp: head belongs to a run"),
+        (
+            lambda: mha_trace.check(mha_trace.trace(), head=2),
+            "there is no setting head here\nhelp: head belongs to a run",
+        ),
         (lambda: mha_trace.trace(head=1), "head is no setting of trace: it says what is printed\nhelp: take a part"),
         (lambda: mha_trace.trace(rope=True), "rope needs a value"),
         (lambda: mha_trace.trace(dtype=np.float64), "\nhelp: the values are f32, f64"),
