@@ -53,20 +53,22 @@ fn wrong(tensors: &Tensors, name: &str, other: &str) -> [Tensors; 3] {
     })
 }
 
+/// Whether the tensors of a fixture are held to their size where those of these names are smaller by a power of 2: right
+/// ones are the same, and not so where what is called `name` is wrong, or stands for `other`.
+fn assert_held(file: &str, names: &[&str], [name, other]: [&str; 2], by: i32) {
+    let right = scaled(fixture(file), names, by);
+    assert!(is_same(&right), "{file}, 2^{by}");
+    for wrong in wrong(&right, name, other) {
+        assert!(!is_same(&wrong), "{file}, 2^{by}");
+    }
+}
+
 #[test]
 fn gradients_of_a_small_loss_are_held_to_their_size() {
     for by in [0, -10, -20, -30] {
-        let right = scaled(fixture("right"), &["do", "dq", "dk", "dv"], by);
-        assert!(is_same(&right), "2^{by}");
-        for wrong in wrong(&right, "dk", "dv") {
-            assert!(!is_same(&wrong), "2^{by}");
-        }
+        assert_held("right", &["do", "dq", "dk", "dv"], ["dk", "dv"], by);
         let all = ["grad_output", "grad_query", "grad_key", "grad_value"];
-        let right = scaled(fixture("sdpa-bf16"), &all, by);
-        assert!(is_same(&right), "2^{by} in bf16");
-        for wrong in wrong(&right, "grad_key", "grad_value") {
-            assert!(!is_same(&wrong), "2^{by} in bf16");
-        }
+        assert_held("sdpa-bf16", &all, ["grad_key", "grad_value"], by);
     }
 }
 
@@ -75,11 +77,7 @@ fn small_values_are_held_to_their_size() {
     // Below 2^-24, f16 has 0 alone.
     for by in [0, -10, -20] {
         let all = ["value", "attn_output", "grad_query", "grad_key"];
-        let right = scaled(fixture("sdpa"), &all, by);
-        assert!(is_same(&right), "2^{by}");
-        for wrong in wrong(&right, "attn_output", "query") {
-            assert!(!is_same(&wrong), "2^{by}");
-        }
+        assert_held("sdpa", &all, ["attn_output", "query"], by);
     }
 }
 

@@ -9,7 +9,7 @@ use super::reading::Reading;
 use base::error::Result;
 use config::End;
 use file::{Entry, Record};
-use foreign::{Match, Unmatched, adds_residual, last_segment, meanings};
+use foreign::{Match, Unmatched, adds_residual, is_called, meanings};
 use program::Name;
 
 /// Readings of a file's output as that of a module which ends elsewhere, to be taken where they are the same.
@@ -58,7 +58,7 @@ fn at_heads(reading: &Reading) -> Option<Reading> {
 /// otherwise the output is left out, as nothing tells the residual.
 fn behind_residual(reading: &Reading) -> Result<Vec<Reading>> {
     let Some(at) = output(&reading.record) else { return Ok(Vec::new()) };
-    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("residual");
+    let is_it = |entry: &Entry| is_called(&entry.name, &["residual"]);
     let residual = reading.record.entries.iter().position(is_it);
     if let Some(residual) = residual {
         let Entry { name, tensor, .. } = reading.record.entries[residual].clone();

@@ -33,6 +33,7 @@ mod mask_claim;
 mod mask_pair;
 mod mistakes;
 mod module;
+mod noise;
 mod non_finite;
 mod other_settings;
 mod padding;

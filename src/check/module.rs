@@ -6,7 +6,7 @@ use super::cells::cells;
 use base::error::{Error, Result, quoted};
 use config::{Fill, Mask, Settings};
 use file::{Entry, Record};
-use foreign::{Match, has_layer, last_segment, meanings};
+use foreign::{Match, has_layer, is_called, last_segment, meanings};
 use program::Name;
 
 /// What `forward` calls its inputs.
@@ -77,10 +77,8 @@ impl ModuleCall {
 /// Where the three inputs stand.
 fn places(record: &Record) -> Option<[usize; 3]> {
     let place = |name: &str| {
-        let is_it = |entry: &Entry| {
-            last_segment(&entry.name).eq_ignore_ascii_case(name)
-                && matches!(entry.tensor.rank(), 2 | 3)
-        };
+        let is_it =
+            |entry: &Entry| is_called(&entry.name, &[name]) && matches!(entry.tensor.rank(), 2 | 3);
         let mut found = record.entries.iter().enumerate().filter(|(_, entry)| is_it(entry));
         let (at, _) = found.next()?;
         found.next().is_none().then_some(at)
@@ -100,9 +98,8 @@ fn is_same(left: &Tensor, right: &Tensor) -> Result<bool> {
 
 /// One mask in place of `attn_mask` and `key_padding_mask`, where the call has both.
 fn join_masks(record: &mut Record) -> Result<()> {
-    let place = |name: &str| {
-        record.entries.iter().position(|entry| last_segment(&entry.name).eq_ignore_ascii_case(name))
-    };
+    let place =
+        |name: &str| record.entries.iter().position(|entry| is_called(&entry.name, &[name]));
     let (Some(of_pairs), Some(of_keys)) = (place("attn_mask"), place("key_padding_mask")) else {
         return Ok(());
     };

@@ -12,8 +12,8 @@ use base::error::Result;
 use config::{End, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_pages, find_qkv, last_segment,
-    meanings, take_arguments, take_evidence, take_gradients, take_mask, take_tables,
+    Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_pages, find_qkv, is_called,
+    last_segment, meanings, take_arguments, take_evidence, take_gradients, take_mask, take_tables,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -156,7 +156,7 @@ const POSITIONS: &str = "positions";
 
 /// Where a file has positions under the name that models of transformers have for them.
 fn entry_of_positions(record: &Record) -> Option<usize> {
-    let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case("position_ids");
+    let is_it = |entry: &Entry| is_called(&entry.name, &["position_ids"]);
     record.entries.iter().position(is_it)
 }
 

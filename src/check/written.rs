@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::finding::Contradiction;
 use base::error::{Result, quoted};
-use file::Record;
+use file::{Entry, Record};
 use foreign::{Qkv, Unmatched, meanings, numbers};
 use program::{Dequantize, Name, Op, unravel};
 
@@ -23,11 +23,8 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
     };
     for [heads, own, scale, zero, _] in Name::FEW_BITS {
         let (Some(codes), Some(scale)) = (tensor(own), tensor(scale)) else { continue };
-        let is_written = |entry: &file::Entry| meanings(&entry.name).contains(&heads);
-        let Some(at) = record.entries.iter().position(is_written) else { continue };
-        let entry = record.entries.remove(at);
-        let why = tr!("it was written in few bits, and is compared with these alone").to_owned();
-        unmatched.push(Unmatched { tensor: entry.name.clone(), why });
+        let why = tr!("it was written in few bits, and is compared with these alone");
+        let Some(entry) = taken(record, heads, why, &mut unmatched) else { continue };
         let is_like = |tensor: &Tensor| tensor.dims() == codes.dims();
         let turned = || entry.tensor.transpose(1, 2).ok().filter(is_like);
         let Some(meant) = Some(entry.tensor.clone()).filter(is_like).or_else(turned) else {
@@ -85,11 +82,8 @@ pub fn new_keys(
         let Some((_, pages)) = given.tensors.iter().find(|(name, _)| *name == own) else {
             continue;
         };
-        let is_new = |entry: &file::Entry| meanings(&entry.name).contains(&heads);
-        let Some(at) = record.entries.iter().position(is_new) else { continue };
-        let entry = record.entries.remove(at);
-        let why = tr!("it was written to the pages, and is compared with these alone").to_owned();
-        unmatched.push(Unmatched { tensor: entry.name.clone(), why });
+        let why = tr!("it was written to the pages, and is compared with these alone");
+        let Some(entry) = taken(record, heads, why, &mut unmatched) else { continue };
         let (_, heads, count, features) = pages.dims4()?;
         let rows = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
             Ok(numbers(tensor)?.chunks(heads * features).map(<[f64]>::to_vec).collect())
@@ -126,6 +120,19 @@ pub fn new_keys(
         found.push(Contradiction { setting: own.as_str(), step: own, stated, recorded, summary });
     }
     Ok((unmatched, found))
+}
+
+/// Takes the tensor of these heads out of a file, and notes that and why it is no step.
+fn taken(
+    record: &mut Record,
+    heads: Name,
+    why: &str,
+    unmatched: &mut Vec<Unmatched>,
+) -> Option<Entry> {
+    let is_it = |entry: &Entry| meanings(&entry.name).contains(&heads);
+    let entry = record.entries.remove(record.entries.iter().position(is_it)?);
+    unmatched.push(Unmatched { tensor: entry.name.clone(), why: why.to_owned() });
+    Some(entry)
 }
 
 /// The cell in which what was written and what stands there are further apart than rounding takes them, if one is, and

@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use super::matched::Match;
-use super::names::{last_segment, meanings};
+use super::names::{is_called, last_segment, meanings};
 use base::error::{Error, Result, quoted};
 use base::lang;
 use config::{Mask, Setting, Settings};
@@ -255,11 +255,7 @@ pub fn says_a_setting(name: &str) -> bool {
 
 /// Where a file has an argument that has no name of a step.
 fn position(record: &Record, argument: &Argument) -> Option<usize> {
-    let is_named = |entry: &Entry| {
-        let name = last_segment(&entry.name).to_ascii_lowercase();
-        argument.names.contains(&name.as_str())
-    };
-    record.entries.iter().position(is_named)
+    record.entries.iter().position(|entry| is_called(&entry.name, argument.names))
 }
 
 /// A mask that a file has under the name of an argument, as `attn_mask` takes it.
@@ -321,8 +317,7 @@ const BIASES: &[&str] = &[
 /// Takes the biases of scores out of a file of queries, keys and values: floats of queries and keys.
 pub fn take_bias(record: &mut Record) -> Option<Entry> {
     let is_it = |entry: &Entry| {
-        let name = last_segment(&entry.name).to_ascii_lowercase();
-        BIASES.contains(&name.as_str())
+        is_called(&entry.name, BIASES)
             && entry.tensor.dtype().is_float()
             && matches!(entry.tensor.rank(), 2..=4)
     };
@@ -349,7 +344,7 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
     let other =
         if record.tensor(Name::Memory.as_str()).is_some() { Keys::Own } else { Keys::Memory };
     for (name, _, meaning) in MASKS.iter().filter(|(_, keys, _)| *keys != other || is_core) {
-        let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case(name);
+        let is_it = |entry: &Entry| is_called(&entry.name, &[name]);
         let Some(at) = record.entries.iter().position(is_it) else { continue };
         let tensor = &record.entries[at].tensor;
         // Zeros that are added block nothing; read the other way, they would block all.

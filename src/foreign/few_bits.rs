@@ -6,7 +6,7 @@ use candle_core::{DType, Tensor};
 use super::arguments::numbers;
 use super::arranged::{Qkv, arranged};
 use super::matched::Match;
-use super::names::{last_segment, meanings};
+use super::names::{is_called, meanings};
 use base::error::{Result, quoted};
 use config::{QkvFormat, Start};
 use file::{Entry, Record};
@@ -85,7 +85,6 @@ fn together(slots: &[Slot], codes: Codes) -> Vec<Vec<Option<Vec<usize>>>> {
     let mut all = vec![(0, Vec::new())];
     for slot in slots {
         let own = slot.placings(codes);
-        let own = if own.is_empty() { vec![(0, None)] } else { own };
         let mut longer = Vec::new();
         for (cost, placed) in &all {
             for (more, shape) in &own {
@@ -166,11 +165,9 @@ impl<'r> Slot<'r> {
             |is_it: &dyn Fn(&Entry) -> bool| record.entries.iter().find(|entry| is_it(entry));
         let called = |step: Name| find(&|entry| meanings(&entry.name).contains(&step));
         let scale = called(scale);
-        let global = find(&|entry| last_segment(&entry.name).eq_ignore_ascii_case(GLOBAL[slot]));
-        let is_offset = |entry: &Entry| {
-            OFFSETS[slot].contains(&last_segment(&entry.name).to_ascii_lowercase().as_str())
-        };
-        Self { names, stored, scale, global, zero: called(zero), offset: find(&is_offset) }
+        let global = find(&|entry| is_called(&entry.name, &GLOBAL[slot..=slot]));
+        let offset = find(&|entry| is_called(&entry.name, OFFSETS[slot]));
+        Self { names, stored, scale, global, zero: called(zero), offset }
     }
 
     /// The shape of what is stored, unpacked.
@@ -182,10 +179,16 @@ impl<'r> Slot<'r> {
         dims
     }
 
-    /// The shapes, of as many axes as what is stored, that its scales can have, each with what it costs to think so.
+    /// The shapes, of as many axes as what is stored, that its scales can have, each with what it costs to think so; one
+    /// that is none where there are no scales, or none that fit.
     fn placings(&self, codes: Codes) -> Vec<(usize, Option<Vec<usize>>)> {
-        let Some(scale) = self.scale else { return Vec::new() };
-        placings(scale.tensor.dims(), &self.dims(codes))
+        let all = self.scale.map(|scale| placings(scale.tensor.dims(), &self.dims(codes)));
+        match all {
+            Some(all) if !all.is_empty() => {
+                all.into_iter().map(|(cost, shape)| (cost, Some(shape))).collect()
+            }
+            _ => vec![(0, None)],
+        }
     }
 
     /// Adds the slot's tensors to one way to read all, in which its scales have this shape.
@@ -304,12 +307,12 @@ fn byte(word: u32) -> u8 {
 
 /// The ways to put axes of these lengths under those of what is stored, each with what it costs to think so: an axis is as
 /// long, of length 1, or has one for each group of places, along the features sooner than elsewhere.
-fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Option<Vec<usize>>)> {
+fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize>)> {
     let rank = stored.len();
     if own.len() > rank || own.iter().product::<usize>() == 1 {
-        return vec![(0, Some(vec![1; rank]))];
+        return vec![(0, vec![1; rank])];
     }
-    let mut all: Vec<(usize, Option<Vec<usize>>)> = Vec::new();
+    let mut all: Vec<(usize, Vec<usize>)> = Vec::new();
     for chosen in 0..1_u32 << rank {
         let places: Vec<usize> = (0..rank).filter(|at| chosen >> at & 1 == 1).collect();
         let fits =
@@ -329,7 +332,6 @@ fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Option<Vec<usize>>)>
                 3
             };
         }
-        let shape = Some(shape);
         if !all.iter().any(|(_, other)| *other == shape) {
             all.push((cost, shape));
         }

@@ -36,7 +36,9 @@ pub use inputs::{Inputs, find_inputs, with_batch};
 pub use layout::{has_layer, layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, adds_residual, known, with_model};
-pub use names::{asked, gradient_of, is_gradient, last_segment, meanings, take_gradients};
+pub use names::{
+    asked, gradient_of, is_called, is_gradient, last_segment, meanings, take_gradients,
+};
 pub use pages::{Paged, find_pages};
 pub use qkv::find_qkv;
 pub use rope_tables::take_tables;

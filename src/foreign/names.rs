@@ -8,6 +8,12 @@ pub fn last_segment(name: &str) -> &str {
     name.rsplit(['.', '/']).next().unwrap_or(name)
 }
 
+/// Whether what stands behind a name's last dot is one of these, in any case.
+pub fn is_called(name: &str, known: &[&str]) -> bool {
+    let last = last_segment(name);
+    known.iter().any(|own| last.eq_ignore_ascii_case(own))
+}
+
 /// The steps that a tensor of that name may be, the likeliest first; none for a name that is not known. Only what
 /// stands behind the last dot counts, and not its case.
 pub fn meanings(name: &str) -> Vec<Name> {

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use super::arguments::numbers;
 use super::arranged::Qkv;
 use super::matched::Match;
-use super::names::{last_segment, meanings};
+use super::names::{is_called, meanings};
 use base::error::{Error, Result, quoted};
 use config::Start;
 use file::{Entry, Record};
@@ -153,10 +153,7 @@ struct File<'r> {
 
 impl<'r> File<'r> {
     fn called(&self, names: &[&str]) -> Option<&'r Entry> {
-        let is_it = |entry: &&Entry| {
-            names.contains(&last_segment(&entry.name).to_ascii_lowercase().as_str())
-        };
-        self.record.entries.iter().find(is_it)
+        self.record.entries.iter().find(|entry| is_called(&entry.name, names))
     }
 
     fn queries(&self) -> Option<&'r Entry> {

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::arguments::numbers;
-use super::names::last_segment;
+use super::names::is_called;
 use base::error::Result;
 use file::{Entry, Record};
 
@@ -22,7 +22,7 @@ const EXACT: f64 = 1e-4;
 pub fn take_tables(record: &mut Record) -> Result<Option<Entry>> {
     for names in TABLES {
         let named = |name: &str| {
-            let is_it = |entry: &Entry| last_segment(&entry.name).eq_ignore_ascii_case(name);
+            let is_it = |entry: &Entry| is_called(&entry.name, &[name]);
             record.entries.iter().position(is_it)
         };
         let [Some(cos), Some(sin)] = names.map(named) else { continue };

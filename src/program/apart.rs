@@ -17,30 +17,24 @@ impl Program {
     /// # Errors
     /// If steps do not fit.
     pub fn by_lse(&self) -> Result<Self> {
-        let (mut kernel, mut moved) = (Self::default(), Vec::new());
-        for step in self.steps() {
-            let inputs: Vec<usize> =
-                step.inputs.iter().filter_map(|at| moved.get(*at)).copied().collect();
+        self.rebuilt(|kernel, step, inputs| {
             let lse = kernel.position(Name::Lse).filter(|_| step.name == Name::Lse);
-            let at = match (&step.op, lse, inputs.as_slice()) {
-                (Op::Given, ..) => kernel.given(step.name, step.axes.clone()),
-                (_, Some(lse), _) => lse,
+            match (&step.op, lse, inputs) {
+                (_, Some(lse), _) => Ok(lse),
                 (Op::Weighting(Weighting::Softmax { .. }), _, [scores, ..])
                     if step.name == Name::Weights =>
                 {
-                    let lse = kernel.then(Name::Lse, Weighting::LogSumExp, &inputs)?;
-                    kernel.then(step.name, Slip::Anew { factor: 1.0 }, &[*scores, lse])?
+                    let lse = kernel.then(Name::Lse, Weighting::LogSumExp, inputs)?;
+                    kernel.then(step.name, Slip::Anew { factor: 1.0 }, &[*scores, lse])
                 }
                 (Op::Masking(Masking::Fill { .. }), _, [read, _])
                     if step.name != Name::MaskedScores =>
                 {
-                    kernel.then(step.name, Heads::HandOn, &[*read])?
+                    kernel.then(step.name, Heads::HandOn, &[*read])
                 }
-                (op, ..) => kernel.then(step.name, op.clone(), &inputs)?,
-            };
-            moved.push(at);
-        }
-        Ok(kernel)
+                _ => kernel.copied(step, inputs),
+            }
+        })
     }
 
     /// The program with these edits made for some steps alone.
@@ -61,21 +55,35 @@ impl Program {
 
     /// The program with the log-sum-exp of what softmax reads.
     fn with_lse(&self) -> Result<Self> {
-        let (mut with, mut moved) = (Self::default(), Vec::new());
+        self.rebuilt(|with, step, inputs| {
+            let is_softmax = matches!(step.op, Op::Weighting(Weighting::Softmax { .. }));
+            if step.name == Name::Weights && is_softmax {
+                with.then(Name::Lse, Weighting::LogSumExp, inputs)?;
+            }
+            with.copied(step, inputs)
+        })
+    }
+
+    /// The program laid out anew, step by step: `place` adds a step, with the places of what it reads now, and returns its own.
+    fn rebuilt(
+        &self,
+        mut place: impl FnMut(&mut Self, &Step<()>, &[usize]) -> Result<usize>,
+    ) -> Result<Self> {
+        let (mut made, mut moved): (Self, Vec<usize>) = Default::default();
         for step in self.steps() {
             let inputs: Vec<usize> =
                 step.inputs.iter().filter_map(|at| moved.get(*at)).copied().collect();
-            if step.name == Name::Weights
-                && matches!(step.op, Op::Weighting(Weighting::Softmax { .. }))
-            {
-                with.then(Name::Lse, Weighting::LogSumExp, &inputs)?;
-            }
-            moved.push(match &step.op {
-                Op::Given => with.given(step.name, step.axes.clone()),
-                op => with.then(step.name, op.clone(), &inputs)?,
-            });
+            moved.push(place(&mut made, step, &inputs)?);
         }
-        Ok(with)
+        Ok(made)
+    }
+
+    /// Adds a step as it is in another program, and returns its place.
+    fn copied(&mut self, step: &Step<()>, inputs: &[usize]) -> Result<usize> {
+        match &step.op {
+            Op::Given => Ok(self.given(step.name, step.axes.clone())),
+            op => self.then(step.name, op.clone(), inputs),
+        }
     }
 
     /// The place of a step by its name, and by how many of that name stand before it.
@@ -151,10 +159,7 @@ impl<'a> Joined<'a> {
         } else {
             step.inputs.iter().filter_map(|at| self.moved.get(*at)).copied().collect()
         };
-        match step.op {
-            Op::Given => Ok(self.program.given(step.name, step.axes)),
-            op => self.program.then(step.name, op, &inputs),
-        }
+        self.program.copied(&step, &inputs)
     }
 
     /// Where a step stands that follows from nothing of the other program.

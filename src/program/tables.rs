@@ -18,3 +18,20 @@ macro_rules! table {
         }
     };
 }
+
+/// Such an enum whose rows are clauses that tell the variants.
+macro_rules! clauses {
+    ($(#[$about:meta])* $name:ident { $($rows:tt)+ }) => {
+        table! {
+            $(#[$about])*
+            $name: &'static str { $($rows)+ }
+        }
+
+        impl $name {
+            /// A clause that tells it.
+            pub fn told(self) -> &'static str {
+                base::lang::text(self.row())
+            }
+        }
+    };
+}

@@ -24,7 +24,7 @@ mod windows;
 
 use super::candidate::{Candidate, Edits};
 use config::Sizes;
-use program::{Change, Edit, Kind, Name, Op, Role, Step, Trace};
+use program::{Change, Documents, Edit, Kind, Masking, Name, Op, Role, Step, Trace};
 
 /// A run whose mistakes are being listed.
 pub struct Grammar<'a> {
@@ -102,6 +102,14 @@ impl Grammar<'_> {
     fn add_all(&mut self, kind: Kind, cost: u32, edits: Edits, at: Name, told: impl AsRef<str>) {
         let summary = format!("{at}: {}", told.as_ref());
         self.found.push(Candidate::new(kind, cost, edits, summary));
+    }
+
+    /// The documents that one row packs, if the run has such.
+    fn documents(&self) -> Option<&Documents> {
+        match &self.right.step(Name::DocumentMask)?.op {
+            Op::Masking(Masking::Documents(own)) => Some(own),
+            _ => None,
+        }
     }
 
     /// The names of what a step reads.

@@ -2,7 +2,7 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Along, Change, Heads, Kind, Masking, Name, Op, Slip, Step, places};
+use program::{Along, Change, Heads, Kind, Op, Slip, Step, places};
 
 /// So many readings of one table are tried at most.
 const MOST: usize = 4096;
@@ -37,10 +37,7 @@ impl Grammar<'_> {
 
     /// How many keys each sequence has.
     fn lengths(&self, keys: usize) -> Vec<usize> {
-        let documents = self.right.step(Name::DocumentMask).and_then(|step| match &step.op {
-            Op::Masking(Masking::Documents(own)) => own.keys.first().cloned(),
-            _ => None,
-        });
+        let documents = self.documents().and_then(|own| own.keys.first().cloned());
         documents.unwrap_or_else(|| vec![keys])
     }
 }

@@ -3,7 +3,7 @@
 use super::kernels::BLOCKS;
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Along, Axis, Edit, Kind, Masking, Name, Op, Role, Slip, Step};
+use program::{Along, Axis, Edit, Kind, Name, Op, Role, Slip, Step};
 
 impl Grammar<'_> {
     /// A step's numbers as they are read with the head of another count, or from the start of each tile on.
@@ -53,9 +53,7 @@ impl Grammar<'_> {
 
     /// Of every token the first one of its document, where one row packs several.
     fn firsts(&self, axis: Axis, size: usize) -> Option<Vec<usize>> {
-        let Op::Masking(Masking::Documents(own)) = &self.right.step(Name::DocumentMask)?.op else {
-            return None;
-        };
+        let own = self.documents()?;
         let lengths = if axis == Axis::Query { &own.queries } else { &own.keys };
         let [lengths] = lengths.as_slice() else { return None };
         let mut firsts = Vec::with_capacity(size);

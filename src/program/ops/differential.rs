@@ -12,7 +12,6 @@ use crate::misread::{Misread, read};
 use crate::pattern::{Multiplier, Pattern, Place, Products, Read};
 use crate::terms::{Term, Value, factor};
 use base::error::Result;
-use base::lang;
 
 /// Differential attention ("Differential Transformer", Ye et al., 2024, section 2.1).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,9 +32,9 @@ pub enum Differential {
     },
 }
 
-table! {
+clauses! {
     /// What goes wrong where λ is made, with a clause that tells it.
-    LambdaSlip: &'static str {
+    LambdaSlip {
         /// The dot products stand for their exponentials.
         Bare => "λ has dot products where it should have their exponentials",
         /// The second exponential has the wrong sign.
@@ -47,9 +46,9 @@ table! {
     }
 }
 
-table! {
+clauses! {
     /// What goes wrong where the weights of pairs are subtracted, with a clause that tells it.
-    PairSlip: &'static str {
+    PairSlip {
         /// Other heads make a pair.
         Halves => "each head of the first half makes a pair with one of the second half, not with its neighbour",
         /// The heads of a pair change places.
@@ -58,20 +57,6 @@ table! {
         Whole => "the second weights of each pair are subtracted whole, not times λ",
         /// Nothing is subtracted.
         Alone => "the second weights of each pair are not subtracted",
-    }
-}
-
-impl LambdaSlip {
-    /// A clause that tells it.
-    pub fn told(self) -> &'static str {
-        lang::text(self.row())
-    }
-}
-
-impl PairSlip {
-    /// A clause that tells it.
-    pub fn told(self) -> &'static str {
-        lang::text(self.row())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Numbers that are kept in few bits, and what they stand for.
 
+use std::collections::HashMap;
+
 use candle_core::{DType, Tensor};
 
 use crate::adjoint::{Adjoint, Operand};
@@ -133,7 +135,9 @@ impl EightBits {
     pub fn holding(x: &Tensor) -> Result<Vec<Self>> {
         let numbers = x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
         let holds = |own: &Self| {
-            numbers.iter().all(|number| number.is_nan() || own.byte(*number).is_some())
+            let bytes = own.bytes();
+            let mut numbers = numbers.iter();
+            numbers.all(|number| number.is_nan() || bytes.contains_key(&number.to_bits()))
         };
         let mut all: Vec<Self> = Self::ALL.into_iter().filter(holds).collect();
         if all.iter().any(|own| matches!(own, Self::Int4 | Self::Uint4)) {
@@ -175,15 +179,18 @@ impl EightBits {
         }
     }
 
-    /// The byte that is a number, if one is.
-    pub fn byte(self, number: f32) -> Option<u8> {
+    /// The byte of each number that there is, by the number's bits: the first, where several are one.
+    fn bytes(self) -> HashMap<u32, u8> {
         let most = if matches!(self, Self::E2m1 | Self::Int4 | Self::Uint4) { 15 } else { u8::MAX };
-        (0..=most).find(|byte| self.number(*byte).to_bits() == number.to_bits())
+        (0..=most).rev().map(|byte| (self.number(byte).to_bits(), byte)).collect()
     }
 
     /// Numbers of this type whose bytes are read as those of another.
     pub(super) fn read_as(self, other: Self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let read = |number: &f32| self.byte(*number).map_or(f32::NAN, |byte| other.number(byte));
+        let bytes = self.bytes();
+        let read = |number: &f32| {
+            bytes.get(&number.to_bits()).map_or(f32::NAN, |byte| other.number(*byte))
+        };
         let numbers = x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
         let numbers: Vec<f32> = numbers.iter().map(read).collect();
         Tensor::from_vec(numbers, x.shape(), x.device())?.to_dtype(x.dtype())
@@ -211,7 +218,8 @@ mod tests {
         }
         assert!(EightBits::E5m2.number(0xfc) == f32::NEG_INFINITY);
         assert!(EightBits::E4m3.number(0xff).is_nan() && EightBits::E4m3Fnuz.number(0x80).is_nan());
-        assert_eq!(EightBits::E4m3.byte(-0.75), Some(0xb4));
-        assert_eq!(EightBits::E4m3.byte(0.3), None);
+        let byte = |number: f32| EightBits::E4m3.bytes().get(&number.to_bits()).copied();
+        assert_eq!(byte(-0.75), Some(0xb4));
+        assert_eq!(byte(0.3), None);
     }
 }

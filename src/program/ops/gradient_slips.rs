@@ -1,6 +1,5 @@
 //! What people write in the place of the derivatives of softmax, of a soft cap and of a norm.
 
-use base::lang;
 use candle_core::{D, Tensor};
 
 use super::norm::{Norm, Parts};
@@ -19,9 +18,9 @@ pub enum GradientSlip {
     Norm(NormSlip, Norm),
 }
 
-table! {
+clauses! {
     /// What stands in the place of P · (d − delta), with a clause that tells it.
-    SoftmaxSlip: &'static str {
+    SoftmaxSlip {
         /// P · d − delta.
         Outside => "delta stands outside of the brackets: P · dP − delta",
         /// P · (d + delta).
@@ -37,9 +36,9 @@ table! {
     }
 }
 
-table! {
+clauses! {
     /// What stands in the place of 1 − t², where t is the score's tanh, with a clause that tells it.
-    CapSlip: &'static str {
+    CapSlip {
         /// 1 − t.
         Straight => "the tanh is not squared: 1 − t, not 1 − t²",
         /// 1 + t².
@@ -49,9 +48,9 @@ table! {
     }
 }
 
-table! {
+clauses! {
     /// What stands in the place of (g − n · mean(g · n)) / root, with a clause that tells it.
-    NormSlip: &'static str {
+    NormSlip {
         /// g / root.
         Straight => "the root counts as a constant: the part through the norm's mean of squares is left out",
         /// With the sum of g · n.
@@ -60,27 +59,6 @@ table! {
         Once => "the norm's derivative divides x by the root once where it should twice",
         /// Not divided by the root.
         Undivided => "the norm's derivative is not divided by the root",
-    }
-}
-
-impl SoftmaxSlip {
-    /// A clause that tells it.
-    pub fn told(self) -> &'static str {
-        lang::text(self.row())
-    }
-}
-
-impl CapSlip {
-    /// A clause that tells it.
-    pub fn told(self) -> &'static str {
-        lang::text(self.row())
-    }
-}
-
-impl NormSlip {
-    /// A clause that tells it.
-    pub fn told(self) -> &'static str {
-        lang::text(self.row())
     }
 }
 

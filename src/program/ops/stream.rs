@@ -1,6 +1,5 @@
 //! Softmax and the weighted sum in one pass over blocks of keys, as kernels have them, and what goes wrong there.
 
-use base::lang;
 use candle_core::{D, Tensor};
 
 /// The weighted sum over blocks of keys, with a running maximum and a running sum ("Online normalizer calculation for
@@ -14,9 +13,9 @@ pub struct Stream {
     pub slip: StreamSlip,
 }
 
-table! {
+clauses! {
     /// What goes wrong in a pass over blocks of keys, with a clause that tells it.
-    StreamSlip: &'static str {
+    StreamSlip {
         /// What was added up so far is not rescaled.
         Output => "what was added up is not rescaled when the running maximum grows",
         /// The sum of the exponentials so far is not.
@@ -48,11 +47,6 @@ impl StreamSlip {
     pub fn is_of_sum(self) -> bool {
         use StreamSlip::{Both, FullBlocks, Inverse, Last, Padded, Sum};
         matches!(self, Sum | Both | Inverse | Last | FullBlocks | Padded)
-    }
-
-    /// A clause that tells it.
-    pub fn told(self) -> &'static str {
-        lang::text(self.row())
     }
 }
 
