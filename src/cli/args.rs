@@ -1,49 +1,17 @@
 //! Which commands and flags are there, and what does their help say?
 #![allow(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use base::lang::Language;
 use check::PerStep;
-use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use foreign::NameMap;
 use view::Asked;
 
 use super::run::RunArgs;
-
-/// A whole number from `low` to `high`.
-fn whole<T: FromStr + PartialOrd + Display + Copy>(
-    text: &str,
-    low: T,
-    high: Option<T>,
-) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| *number >= low);
-    number.filter(|number| high.as_ref().is_none_or(|high| number <= high)).ok_or_else(
-        || match high {
-            Some(high) => tr!("give a whole number from {low} to {high}", low, high),
-            None => tr!("give a whole number from {low} up", low),
-        },
-    )
-}
-
-fn decimals(text: &str) -> Result<u8, String> {
-    whole(text, 0, Some(17))
-}
-
-fn columns(text: &str) -> Result<u16, String> {
-    whole(text, 30, Some(u16::MAX))
-}
-
-fn items(text: &str) -> Result<u32, String> {
-    whole(text, 1, None)
-}
-
-fn place(text: &str) -> Result<usize, String> {
-    whole(text, 0, None)
-}
+use super::values::{columns, decimals, items, place, step};
 
 /// Trace multi-head attention step by step, with PyTorch's numbers.
 #[derive(Parser)]
@@ -171,8 +139,8 @@ pub struct NameArgs {
 
 #[derive(Args)]
 pub struct ExplainArgs {
-    /// A step (scores), or one number of it: scores[0,1,2,3], scores[head=1,query=2,key=3], or with the labels of
-    /// --tokens: weights[head=1,query=sat,key=cat]
+    /// A step, such as weights, or one number of it: weights[0,1,2,3], weights[head=1,query=2,key=3], or with labels
+    /// of --tokens weights[head=1,query=sat,key=cat]
     #[arg(value_name = "STEP|CELL")]
     pub asked: Asked,
     /// Explain the numbers of this recorded file instead of those of a new run
@@ -181,10 +149,10 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub names: NameArgs,
     /// Decimals of every number but the cell's own
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals, allow_negative_numbers = true)]
     pub decimals: u8,
     /// Follow the largest terms back through N steps, or all the way to the inputs (all)
-    #[arg(long, value_name = "N|all", default_value = "1")]
+    #[arg(long, value_name = "N|all", default_value = "1", allow_negative_numbers = true)]
     pub depth: Depth,
     /// Also say why the step is there
     #[arg(long)]
@@ -206,7 +174,7 @@ pub struct StepArgs {
     #[command(flatten)]
     pub names: NameArgs,
     /// Decimals of every number but the explained one
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals, allow_negative_numbers = true)]
     pub decimals: u8,
     #[command(flatten)]
     pub run: RunArgs,
@@ -281,7 +249,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Width of the output in columns, 30 or more [default: COLUMNS, the terminal's, or 100]
-    #[arg(long, value_name = "N", value_parser = columns)]
+    #[arg(long, value_name = "N", value_parser = columns, allow_negative_numbers = true)]
     pub width: Option<u16>,
     /// When to use colour
     #[arg(long, value_enum, default_value_t = Color::Auto)]
@@ -295,19 +263,19 @@ pub struct ReportArgs {
 pub struct ViewArgs {
     /// Only these steps: q,scores,weights; names from other code work too, such as attn_weights [default: all but the
     /// parameters]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = step)]
     pub steps: Option<Vec<String>>,
     /// Only this batch item
-    #[arg(long, value_name = "N", value_parser = place)]
+    #[arg(long, value_name = "N", value_parser = place, allow_negative_numbers = true)]
     pub batch_item: Option<usize>,
     /// Only this head
-    #[arg(long, value_name = "N", value_parser = place)]
+    #[arg(long, value_name = "N", value_parser = place, allow_negative_numbers = true)]
     pub head: Option<usize>,
     /// Decimals of every number
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = decimals, allow_negative_numbers = true)]
     pub decimals: u8,
     /// Show N items at each end of longer axes [default: 3, for axes that are too long to show]
-    #[arg(long, value_name = "N", value_parser = items)]
+    #[arg(long, value_name = "N", value_parser = items, allow_negative_numbers = true)]
     pub edge: Option<u32>,
     /// Show every element, however many
     #[arg(long)]

@@ -23,10 +23,12 @@ use super::args::{
     BugsArgs, CheckArgs, Color, DiffArgs, ExplainArgs, Format, NameArgs, ReportArgs, ShapesArgs,
     StepArgs, ToleranceArgs, TourArgs, ViewArgs,
 };
+use super::meant::{refuse_numbers, refuse_step};
 use super::outcome::Outcome;
 use super::outputs::{open, open_page, write};
 use super::progress::Progress;
-use super::run::{RunArgs, flag, typed};
+use super::run::RunArgs;
+use super::values::{flag, typed};
 use super::written::{print, print_json, print_plain, report, say, unwritten};
 
 /// What the sides of a checked file are called, and those of two compared ones.
@@ -179,6 +181,7 @@ pub fn explain(args: &ExplainArgs) -> Result<Outcome> {
         ..View::default()
     };
     if let Some(file) = &args.file {
+        refuse_numbers(args.asked.name(), file)?;
         let recorded = check::recorded(file, &args.run.settings()?, &args.names.map())?;
         explain_in(args, &recorded.trace, &recorded.config, &view, || Ok(recorded.trace.clone()))?;
         return Ok(Outcome::Same);
@@ -222,12 +225,16 @@ fn explain_in<V>(
 
 /// Walks through a run, or a recorded file, in the terminal.
 pub fn step(args: &StepArgs) -> Result<Outcome> {
+    if let Some(file) = &args.file {
+        refuse_step(file)?;
+        if !split_path(file).0.exists() {
+            check::recorded(file, &args.run.settings()?, &args.names.map())?;
+        }
+    }
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         let run = as_typed(&args.run, &args.names, args.file.as_deref()).unwrap_or_default();
-        let fix = tr!(
-            "leave step out to print the steps, or explain one of them: mha-trace explain weights{run}",
-            run
-        );
+        let program = if args.file.is_some() { "mha-trace check" } else { "mha-trace" };
+        let fix = tr!("print the steps instead: {program}{run}", program, run);
         return refuse("step needs a terminal: it reads keys from it and draws on it", fix);
     }
     let color = Color::Auto.wanted().is_some();
@@ -309,7 +316,12 @@ pub fn check(args: &CheckArgs) -> Result<Outcome> {
         failed = true;
     };
     for path in &args.paths {
-        match if path.is_dir() { recorded_in(path) } else { Ok(vec![path.clone()]) } {
+        let recorded = if path.is_dir() {
+            recorded_in(path)
+        } else {
+            refuse_step(path).map(|()| vec![path.clone()])
+        };
+        match recorded {
             Ok(recorded) => paths.extend(recorded),
             Err(error) => fail(error),
         }

@@ -37,7 +37,7 @@ Steps, in order: x w_q w_k w_v w_o q k v q_heads k_heads v_heads scores_raw
 
 /// The flags that first runs need; `--help` has them all.
 const FLAGS: &str = "\
-Sizes: -b batch, -t tokens, -d d_model, -H heads, -s seed
+Sizes: -b batch, -t tokens, -d d_model, -H heads, -s seed; gradients: --backward
 Masks: --mask causal|none, --lengths 3,2, --key-mask 110,100, --attn-mask FILE
 Own numbers: --x FILE, --weights FILE, --model-config FILE --layer N
 Shown: --steps q,weights, --head N, --batch-item N, --heatmap, --why, --full

@@ -111,6 +111,21 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("flash_tolerance", "--flash-tolerance"),
 ];
 
+/// An example of what stands behind a command without a flag.
+pub const PLACES: &[(&str, &str)] = &[
+    ("<FILE|DIR>", "run.json"),
+    ("<A>", "a.json"),
+    ("<B>", "b.json"),
+    ("<STEP|CELL>", "weights"),
+    ("<SHELL>", "bash"),
+];
+
+/// The example of a flag.
+pub fn example(arg: &Arg) -> Option<&'static str> {
+    let shown = SHOWN.iter().find(|(id, _)| *id == arg.get_id().as_str());
+    shown.map(|(_, example)| *example)
+}
+
 /// Whether a flag is of today's models, whose flags have a page of their own.
 fn is_of_models(arg: &Arg) -> bool {
     Setting::named(arg.get_id().as_str()).is_some_and(|setting| setting.is_newer)
@@ -143,9 +158,7 @@ pub fn of_models(command: &Command) -> Command {
 }
 
 fn with_example(arg: Arg) -> Arg {
-    let Some((_, example)) = SHOWN.iter().find(|(id, _)| *id == arg.get_id().as_str()) else {
-        return arg;
-    };
+    let Some(example) = example(&arg) else { return arg };
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let apart = if is_english() && !help.contains('\n') { " " } else { "\n" };
     arg.help(help + apart + &tr!("[e.g. {example}]", example))

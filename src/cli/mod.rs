@@ -8,6 +8,7 @@ mod help;
 mod interruption;
 mod language;
 mod listed;
+mod meant;
 mod outcome;
 mod outputs;
 mod progress;
@@ -16,6 +17,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod values;
 mod workers;
 mod written;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::interruption;
-use super::run::flag;
+use super::values::flag;
 use ::run::to_record;
 use base::error::{Result, quoted_path, refuse};
 use config::Config;

@@ -2,19 +2,23 @@
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::path::Path;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, CommandFactory};
 
 use super::args::Cli;
-use super::elsewhere;
-use super::run::{as_near, typed};
+use super::elsewhere::{self, did_you_mean};
+use super::listed::PLACES;
+use super::meant::{
+    about_flag, all_steps, cell_of, command_called, commands, either, ended_by, flagged, is_file,
+    letters, meant_by, named_flag, of_help, sizes,
+};
+use super::run::as_near;
+use super::values::{is_value, typed};
 use super::written::say;
-use base::error::{near_miss, shown};
+use base::error::shown;
 use base::lang;
 use config::Setting;
-use program::Name;
 
 /// Says why flags are refused, or shows the help that they ask for, and ends the process.
 pub fn exit(error: &clap::Error, args: &[OsString]) -> ! {
@@ -74,7 +78,7 @@ impl<'e> Refused<'e> {
                 tr!("{flag} cannot be {value}: {why}", flag, value, why)
             }
             (ErrorKind::MissingRequiredArgument, Some(flags), _) => {
-                tr!("{flags} is missing", flags)
+                tr!("missing: {flags}", flags)
             }
             (ErrorKind::ArgumentConflict, None, _) => {
                 tr!("{word} is one argument too many", word = self.word.as_deref()?)
@@ -94,9 +98,11 @@ impl<'e> Refused<'e> {
             (ErrorKind::UnknownArgument, Some(flag), _) if flag.starts_with('-') => {
                 self.in_place_of_flag(flag)
             }
+            (ErrorKind::UnknownArgument, Some(word), _) => self.in_place_of_word(word),
             (ErrorKind::InvalidSubcommand, ..) => {
                 return self.word.as_deref().map(|word| self.in_place_of_command(word));
             }
+            (ErrorKind::MissingRequiredArgument, ..) => Some(self.with_what_lacks()),
             (ErrorKind::ArgumentConflict, None, _) => {
                 self.word.as_deref().and_then(|word| self.behind_flag(word))
             }
@@ -105,30 +111,114 @@ impl<'e> Refused<'e> {
                 Some(other) if other == flag => tr!("give it once").to_owned(),
                 _ => tr!("leave one of the two out").to_owned(),
             }),
-            (ErrorKind::InvalidValue, Some(flag), Some(value)) => {
-                elsewhere::value(flag.split(' ').next().unwrap_or(flag), value).map(did_you_mean)
+            (ErrorKind::InvalidValue | ErrorKind::ValueValidation, Some(flag), Some(value)) => {
+                self.in_place_of_value(flag, value)
             }
             _ => None,
         };
         let near = [ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-        let near = || near.into_iter().find_map(|kind| told(self.error, kind)).map(did_you_mean);
+        let near = || near.into_iter().find_map(|kind| told(self.error, kind));
+        let near = || near().map(|near| self.did_you_mean(&near));
         let valid = || {
             let valid = told(self.error, ContextKind::ValidValue).filter(|all| !all.is_empty());
             valid.map(|values| tr!("the values are {values}", values))
         };
-        let takes_words = match self.error.kind() {
-            ErrorKind::MissingRequiredArgument => true,
-            ErrorKind::UnknownArgument => flag.is_some_and(|word| !word.starts_with('-')),
-            _ => false,
-        };
-        let usage = || usage(self.error).filter(|_| takes_words);
-        let usage = || usage().map(|usage| tr!("the command is {usage}", usage));
-        fix.or_else(near).or_else(valid).or_else(usage).or_else(|| about_flag(flag?))
+        fix.or_else(near).or_else(valid).or_else(|| about_flag(flag?))
     }
 
     /// The flag that another one conflicts with.
     fn other_flag(&self) -> Option<String> {
         told(self.error, ContextKind::PriorArg)
+    }
+
+    /// What flags may be meant, with the value that the wrong one was given.
+    fn did_you_mean(&self, flags: &str) -> String {
+        let flag = self.flag.as_deref().unwrap_or_default();
+        let is_flag = self.error.kind() == ErrorKind::UnknownArgument;
+        let given = self.given(flag).filter(|_| is_flag);
+        did_you_mean(either(flags.split('|').map(|near| flagged(near, given))))
+    }
+
+    /// The value that a flag was given.
+    fn given(&self, flag: &str) -> Option<&'e str> {
+        let at = self.args.iter().position(|arg| arg.split('=').next() == Some(flag))?;
+        let behind = self.args.get(at + 1).filter(|arg| !arg.starts_with('-'));
+        self.args.get(at)?.split_once('=').map(|(_, value)| value).or(behind.copied())
+    }
+
+    /// The command and what stands behind it.
+    fn command(&self) -> Option<(&'e str, &'e [&'e str])> {
+        let at = self.args.iter().skip(1).position(|word| command_called(word))? + 1;
+        Some((self.args.get(at)?, self.args.get(at + 1..)?))
+    }
+
+    /// The command as it was typed, with an example of everything that it lacks.
+    fn with_what_lacks(&self) -> String {
+        let lacking = self.flag.as_deref().unwrap_or_default();
+        let examples = PLACES.iter().filter(|(place, _)| lacking.contains(place));
+        let typed = self.args.iter().skip(1).map(|word| typed(word));
+        let words: Vec<String> = std::iter::once(env!("CARGO_PKG_NAME").to_owned())
+            .chain(typed)
+            .chain(examples.map(|(_, example)| (*example).to_owned()))
+            .collect();
+        tr!("for example: {command}", command = words.join(" "))
+    }
+
+    /// What to do with a value that a flag does not take.
+    fn in_place_of_value(&self, flag: &str, value: &str) -> Option<String> {
+        let flag = flag.split(' ').next().unwrap_or(flag);
+        if elsewhere::is_everything(value) && matches!(flag, "--steps" | "--head" | "--batch-item")
+        {
+            return Some(match flag {
+                "--steps" => {
+                    tr!("leave --steps out: then every step but the parameters is shown").to_owned()
+                }
+                _ => tr!("leave {flag} out: then all are shown", flag),
+            });
+        }
+        if let Some(meant) = elsewhere::value(flag, value) {
+            let name = meant.split(' ').next().unwrap_or_default();
+            if name.starts_with('-') && self.args.contains(&name) {
+                return Some(tr!("leave {flag} {value} out: {name} says it", flag, value, name));
+            }
+            return Some(did_you_mean(flagged(&meant, None)));
+        }
+        let spellings = elsewhere::number(value).into_iter();
+        spellings.filter(|other| other != value && is_value(flag, other)).map(did_you_mean).next()
+    }
+
+    /// What to do with a word that the command has no place for.
+    fn in_place_of_word(&self, word: &str) -> Option<String> {
+        let (command, behind) = self.command()?;
+        let program = env!("CARGO_PKG_NAME");
+        if command == "explain"
+            && let [step, numbers @ ..] = behind
+            && let Some(cell) = cell_of(step, numbers)
+        {
+            return Some(did_you_mean(format!("{program} explain {cell}")));
+        }
+        let own = Cli::command();
+        let own = own.find_subcommand(command)?;
+        if is_file(word) && own.get_arguments().any(|arg| arg.get_id() == "config") {
+            return Some(did_you_mean(format!("{program} {command} --config {}", typed(word))));
+        }
+        if let Some(step) = all_steps(&[word]) {
+            return Some(did_you_mean(format!("{program} explain {step}")));
+        }
+        if own.get_positionals().next().is_none() {
+            return Some(tr!(
+                "leave {word} out: {program} {command} takes no such word",
+                word,
+                program,
+                command
+            ));
+        }
+        let Some(ContextValue::StyledStr(usage)) = self.error.get(ContextKind::Usage) else {
+            return None;
+        };
+        let usage = usage.to_string();
+        let usage = usage.strip_prefix("Usage: ")?.replace("[OPTIONS]", tr!("[OPTIONS]"));
+        Some(tr!("the command is {usage}", usage))
     }
 
     /// What to do without a flag that there is not.
@@ -138,39 +228,91 @@ impl<'e> Refused<'e> {
             return Some(why.to_owned());
         }
         if name.parse::<f64>().is_ok() {
-            return Some(tr!("give a whole number from {low} up", low = 0));
+            return Some(sizes(name));
         }
-        let command = Cli::command();
-        let is_of_run = named_flag(&command, name).is_some();
-        let stated = self.args.iter().skip(1).find(|arg| !arg.starts_with('-'));
-        if let Some(command) = stated.filter(|word| is_of_run && command_called(word)) {
+        let all = Cli::command();
+        let stated = self.command().map(|(command, _)| command);
+        if let Some(command) = stated.filter(|_| named_flag(&all, name).is_some()) {
             return Some(tr!("{flag} belongs to a run: {command} does not take it", flag, command));
         }
-        if let Some(near) = elsewhere::flag(name) {
-            return Some(did_you_mean(near));
+        let about = stated.and_then(|command| all.find_subcommand(command)?.get_about());
+        let about = about.map(|about| about.to_string().to_lowercase());
+        if let Some(command) = stated.filter(|_| about.is_some_and(|about| about.starts_with(name)))
+        {
+            return Some(tr!("leave {flag} out: {command} does it without a flag", flag, command));
         }
-        if told(self.error, ContextKind::SuggestedArg).is_some() || name.len() < 3 {
+        if let Some(near) = elsewhere::flag(name) {
+            return Some(self.did_you_mean(near));
+        }
+        if told(self.error, ContextKind::SuggestedArg).is_some() {
             return None;
         }
-        let begun = command.get_arguments().filter_map(Arg::get_long);
-        let begun = begun.filter(|long| long.split('-').any(|part| part == name));
+        if let Some((first, _)) = name.split_once(' ')
+            && named_flag(&all, first).is_some()
+        {
+            return Some(without_quotes(flag));
+        }
+        if let Some(off) = name.strip_prefix("no-")
+            && let Some(setting) = Setting::named(&off.replace('-', "_"))
+            && ["", "0", "none"].contains(&setting.default)
+        {
+            let flag = format!("--{off}");
+            return Some(tr!("leave it out: without {flag} there is none", flag));
+        }
+        if name.len() == 1 {
+            let other = |c: char| {
+                if c.is_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() }
+            };
+            let other: String = name.chars().map(other).collect();
+            return Some(match (named_flag(&all, name), named_flag(&all, &other)) {
+                (Some(_), _) => self.did_you_mean(&format!("--{name}")),
+                (None, Some(_)) => self.did_you_mean(&format!("-{other}")),
+                _ => letters(),
+            });
+        }
+        let begun = all.get_arguments().filter_map(clap::Arg::get_long);
+        let begun = begun.filter(|long| name.len() > 2 && long.split('-').any(|part| part == name));
         let begun: Vec<String> = begun.take(MOST).map(|long| format!("--{long}")).collect();
-        (!begun.is_empty()).then(|| did_you_mean(begun.join(tr!(" or "))))
+        let begun = Some(begun.join("|")).filter(|begun| !begun.is_empty());
+        let near = begun.or_else(|| ended_by(name)).or_else(|| of_help(name, self.given(flag)));
+        near.map(|near| self.did_you_mean(&near))
     }
 
     /// What to do without a command that there is not.
     fn in_place_of_command(&self, word: &str) -> String {
+        let (program, words) = (env!("CARGO_PKG_NAME"), self.args.get(1..).unwrap_or_default());
         if elsewhere::is_a_run(word) {
             return tr!("leave {word} out: mha-trace alone shows a run", word);
         }
+        if word == program || word.starts_with(&format!("{program} ")) || word.contains(" -") {
+            let rest = word.strip_prefix(program).unwrap_or(word).trim();
+            let rest = if rest.is_empty() { words[1..].join(" ") } else { rest.to_owned() };
+            return without_quotes(&rest);
+        }
+        if word.parse::<f64>().is_ok() {
+            return sizes(word);
+        }
+        let about = || about_flag(word).filter(|_| word.starts_with("--"));
+        if let Some(about) = about() {
+            return about;
+        }
         let near = told(self.error, ContextKind::SuggestedSubcommand);
+        let is_of_help = words.first() == Some(&"help");
+        if let Some(step) = all_steps(&[word]).filter(|_| is_of_help) {
+            return did_you_mean(format!("{program} explain {step}"));
+        }
+        let words = if is_of_help { words.get(1..).unwrap_or_default() } else { words };
+        let steps = all_steps(words).or_else(|| all_steps(&[word]));
         let own = elsewhere::command(word).map(str::to_owned);
-        let meant = own.or_else(|| meant_by(word, near.is_some())).or(near);
-        let words = self.args.get(1..).unwrap_or_default();
+        let meant = steps.map(|steps| format!("--steps {steps}")).or(own);
+        let meant = meant.or_else(|| meant_by(words, near.is_some())).or(near);
         let is_word = |word: &&str| word.chars().all(char::is_alphabetic);
         let tokens = || format!("--tokens {}", words.join(","));
         let meant = meant.or_else(|| (words.len() > 1 && words.iter().all(is_word)).then(tokens));
-        meant.map_or_else(commands, did_you_mean)
+        let flagged = |near: String| did_you_mean(flagged(&near, None));
+        let told = || commands(Some(word)).or_else(|| of_help(word, None).map(flagged));
+        let fix = meant.map(flagged).or_else(told).or_else(|| commands(None));
+        fix.unwrap_or_default()
     }
 
     /// What to do with a word that stands behind a flag and is no value of it.
@@ -201,11 +343,6 @@ impl<'e> Refused<'e> {
 /// Flags that are named at most where several may be meant.
 const MOST: usize = 3;
 
-fn did_you_mean(near: impl AsRef<str>) -> String {
-    let near = near.as_ref();
-    tr!("did you mean {near}?", near)
-}
-
 /// What an error says of a kind.
 fn told(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind)? {
@@ -214,6 +351,12 @@ fn told(error: &clap::Error, kind: ContextKind) -> Option<String> {
         ContextValue::Strings(texts) => Some(lang::list(texts)),
         _ => None,
     }
+}
+
+/// What to do with several words in quotes.
+fn without_quotes(words: &str) -> String {
+    let program = env!("CARGO_PKG_NAME");
+    tr!("leave out quotes and a second mha-trace: {program} {words}", program, words)
 }
 
 /// What to do where a flag without a value is given one.
@@ -229,91 +372,6 @@ fn without_value(flag: &str, word: &str) -> String {
         Some(off) => did_you_mean(off),
         None => tr!("{flag} takes no value: leave it out", flag),
     }
-}
-
-/// The flag of that name.
-fn named_flag<'c>(command: &'c clap::Command, name: &str) -> Option<&'c Arg> {
-    command.get_arguments().find(|flag| {
-        flag.get_long() == Some(name)
-            || flag.get_short().is_some_and(|short| name.chars().eq([short]))
-            || flag.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
-    })
-}
-
-/// Whether there is a flag of that name.
-pub fn is_flag(name: &str) -> bool {
-    named_flag(&Cli::command(), name).is_some()
-}
-
-/// Whether there is a command of that name.
-fn command_called(word: &str) -> bool {
-    Cli::command().find_subcommand(word).is_some()
-}
-
-/// How the command is used.
-fn usage(error: &clap::Error) -> Option<String> {
-    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
-    let usage = usage.to_string();
-    Some(usage.strip_prefix("Usage: ")?.replace("[OPTIONS]", tr!("[OPTIONS]")))
-}
-
-/// What a word stands for that is no command: a step, a flag without its hyphens, a value of one, a file, or labels of
-/// tokens. Where a command is near, no more than a step or flag of that very name.
-fn meant_by(word: &str, is_near: bool) -> Option<String> {
-    if Name::in_files(word).is_some() {
-        return Some(format!("--steps {word}"));
-    }
-    let (name, value) = word.split_once(['=', ':']).unwrap_or((word, ""));
-    let name = name.replace('_', "-");
-    if name.len() > 1 && is_flag(&name) {
-        return Some(format!("--{name} {value}").trim_end().to_owned());
-    }
-    if is_near {
-        return None;
-    }
-    let choice = word.to_lowercase().replace('_', "-");
-    let of_choice = |setting: &&Setting| setting.choices.contains(&choice.as_str());
-    if let Some(setting) = Setting::ALL.iter().find(of_choice) {
-        return Some(super::run::flag(setting.key, Some(&choice)));
-    }
-    let is_read = Path::new(word).extension().is_some_and(|own| {
-        ["json", "safetensors", "npz", "npy", "pt", "pth"].iter().any(|read| own == *read)
-    });
-    if is_read || Path::new(word).exists() {
-        return Some(format!("{} check {}", env!("CARGO_PKG_NAME"), typed(word)));
-    }
-    let steps: Vec<&str> = Name::ALL.iter().map(|step| step.as_str()).collect();
-    let step = near_miss(word, &steps).map(|step| format!("--steps {step}"));
-    let labels = || {
-        let labels = word.split_whitespace().collect::<Vec<_>>().join(",");
-        let is_labels = labels != word && !word.contains('-') || labels.chars().any(is_of_script);
-        is_labels.then(|| format!("--tokens {}", typed(&labels)))
-    };
-    step.or_else(labels)
-}
-
-/// Whether a letter is of a script that no name here is written in.
-fn is_of_script(letter: char) -> bool {
-    letter.is_alphabetic() && !letter.is_ascii()
-}
-
-/// The commands that there are.
-fn commands() -> String {
-    let all = Cli::command();
-    let names: Vec<&str> = all.get_subcommands().map(clap::Command::get_name).collect();
-    tr!(
-        "the commands are {names}; without a command, mha-trace shows a run",
-        names = lang::list(&names)
-    )
-}
-
-/// What a flag is for.
-fn about_flag(flag: &str) -> Option<String> {
-    let mut command = Cli::command();
-    command.build();
-    let of_commands = command.get_subcommands().flat_map(clap::Command::get_arguments);
-    let arg = command.get_arguments().chain(of_commands).find(|arg| arg.to_string() == flag)?;
-    Some(format!("{flag}: {}", lang::text(arg.get_help()?.to_string().lines().next()?)))
 }
 
 /// An error of flags, without the flag that clap thinks is meant where that is farther off than a slip of the keyboard:
@@ -350,7 +408,7 @@ pub fn near_only(mut error: clap::Error) -> clap::Error {
     } else if let Some((given, meant)) =
         text(ContextKind::InvalidArg).zip(text(ContextKind::SuggestedArg))
     {
-        let near = as_near(&given, &meant).join(tr!(" or "));
+        let near = as_near(&given, &meant).join("|");
         error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
     }
     error

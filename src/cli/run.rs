@@ -1,17 +1,16 @@
 //! The flags that say what is computed: one for every setting of the library, made from its table.
 
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 
-use ::run::{Run, Sources, key_mask_rows, positions_of};
-use base::error::{Error, Message, Result, quoted, refuse};
+use super::values::{Value, flag, set, typed};
+use ::run::{Run, Sources};
+use base::error::{Error, Message, Result};
 use base::lang::text;
 use config::{Mask, Setting, Settings};
-use file::{read_config, read_json, split_place};
+use file::{read_config, split_place};
 use foreign::with_model;
 
 /// What is computed.
@@ -110,41 +109,6 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
     vec![flag.value_parser(Value(setting))]
 }
 
-/// Reads a value, and what stands behind it.
-#[derive(Clone)]
-struct Value(&'static Setting);
-
-impl TypedValueParser for Value {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        arg: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<String, clap::Error> {
-        let text = StringValueParser::new().parse_ref(command, arg, value)?;
-        for (setting, part) in self.0.parts(&text) {
-            match setting.choices {
-                [] => StringValueParser::new().try_map(|text| checked(setting, text)).parse_ref(
-                    command,
-                    arg,
-                    part.as_ref(),
-                )?,
-                choices => {
-                    PossibleValuesParser::new(choices).parse_ref(command, arg, part.as_ref())?
-                }
-            };
-        }
-        Ok(text)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let choices = self.0.choices;
-        (!choices.is_empty()).then(|| Box::new(choices.iter().map(PossibleValue::new)) as Box<_>)
-    }
-}
-
 /// The name of the flag that turns a switch off.
 fn off_name(setting: &Setting) -> String {
     format!("no_{}", setting.key)
@@ -166,17 +130,6 @@ fn help(setting: &'static Setting) -> String {
     Message::from(setting.about).spelled(flag) + &default + &more.collect::<String>()
 }
 
-/// A setting as a flag: `--heads 3`, `--alibi`, `--no-bias`.
-pub fn flag(key: &str, value: Option<&str>) -> String {
-    let name = key.replace('_', "-");
-    let is_switch = Setting::named(key).is_some_and(Setting::is_switch);
-    match value {
-        Some("false") if is_switch => format!("--no-{name}"),
-        Some(value) if !is_switch => format!("--{name} {value}"),
-        _ => format!("--{name}"),
-    }
-}
-
 /// The flag that may be meant, and those of settings that are as near to what was given: `--headz` is `--head` or
 /// `--heads`.
 pub fn as_near(given: &str, meant: &str) -> Vec<String> {
@@ -188,19 +141,6 @@ pub fn as_near(given: &str, meant: &str) -> Vec<String> {
     let is_among = |setting: &&Setting| name(setting) == meant || setting.aliases.contains(&meant);
     let meant = Some(meant.to_owned()).filter(|_| !others.iter().any(is_among));
     meant.into_iter().chain(others.into_iter().map(name)).map(|name| format!("--{name}")).collect()
-}
-
-/// A text that is a value of the setting, or may be a file that holds one.
-fn checked(setting: &Setting, text: String) -> Result<String, String> {
-    if !takes_file(setting) {
-        setting.set(&mut Settings::default(), &text)?;
-    }
-    Ok(text)
-}
-
-/// Whether the flag also takes a file that holds the setting's value.
-fn takes_file(setting: &Setting) -> bool {
-    setting.value.ends_with("|FILE")
 }
 
 impl FromArgMatches for RunArgs {
@@ -323,69 +263,4 @@ impl RunArgs {
         let files = stated.map(|(_, text)| split_place(text).0);
         self.config.iter().cloned().chain(files).collect()
     }
-}
-
-/// A word as a shell reads it.
-pub fn typed(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "_-./,:=+@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// Sets what a flag says: a value, or a file that holds one.
-fn set(setting: &Setting, settings: &mut Settings, text: &str) -> Result<()> {
-    match setting.key {
-        "attn_mask" if Setting::named("mask").is_some_and(|mask| mask.choices.contains(&text)) => {
-            let what = tr!("attn_mask: {text} is not a file", text = quoted(text));
-            return refuse(what, tr!("did you mean {near}?", near = flag("mask", Some(text))));
-        }
-        "key_mask" if text == "none" => settings.key_mask = Some(Vec::new()),
-        "key_mask" if !text.chars().all(|c| matches!(c, '0' | '1' | ',')) => {
-            let path = split_place(text).0;
-            if path.extension().is_none() && !path.exists() {
-                let what = tr!(
-                    "key_mask: {text} is neither rows of 0 and 1 nor a file",
-                    text = quoted(text)
-                );
-                let fix = tr!("give one row per batch item, such as 1101,1000, or a file with such rows");
-                return refuse(what, fix);
-            }
-            settings.key_mask = Some(key_mask_rows(text)?);
-        }
-        "positions"
-            if !text.chars().all(|c| c.is_ascii_digit() || ",/; ".contains(c))
-                && (Path::new(text).extension().is_some() || Path::new(text).exists()) =>
-        {
-            settings.positions = Some(positions_of(text)?);
-        }
-        "tokens" if is_json_file(text) => settings.tokens = Some(read_json(Path::new(text))?),
-        "memory_tokens" if is_json_file(text) => {
-            settings.memory_tokens = Some(read_json(Path::new(text))?);
-        }
-        "scores" if is_json_file(text) => settings.scores = Some(read_json(Path::new(text))?),
-        "scores" => setting.set(settings, text).map_err(|what| {
-            let fix = tr!("give one row, such as 112,96, nested lists, such as [[1,2],[3,4]], or a JSON file with them");
-            Error::config(tr!("scores: {what}", what = quoted(&what)), fix)
-        })?,
-        "rope_scaling" if !text.trim_start().starts_with('{') => {
-            settings.rope_scaling = Some(read_json(Path::new(text))?);
-        }
-        key => {
-            setting.set(settings, text).map_err(|what| {
-                let fix = match setting.value {
-                    "N,N,…|FILE" => tr!("give one position per token, such as 0,1,2,3, or a file of them"),
-                    "JSON|FILE" => tr!("write it as in a checkpoint's config.json"),
-                    _ => tr!("give A,B,…, or a JSON file of labels"),
-                };
-                Error::config(format!("{key}: {what}"), fix)
-            })?;
-        }
-    }
-    Ok(())
-}
-
-fn is_json_file(text: &str) -> bool {
-    Path::new(text).extension().is_some_and(|extension| extension == "json")
 }

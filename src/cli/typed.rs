@@ -28,7 +28,7 @@ fn plainly(text: &str) -> Option<String> {
         rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_long = dashes == "--" || !dashes.is_ascii() && name.len() > 1;
-    let is_whole = |name: &str| name.len() > 2 && super::refused::is_flag(&name.replace('_', "-"));
+    let is_whole = |name: &str| name.len() > 2 && super::meant::is_flag(&name.replace('_', "-"));
     let plain = match (dashes, is_name) {
         ("-", true) if is_whole(name) => {
             return plainly(&format!("-{word}")).or(Some(format!("-{word}")));

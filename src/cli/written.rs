@@ -9,7 +9,7 @@ use file::{io_reason, is_unread};
 use view::{Block, Palette, Style, wrapped, write_text};
 
 use super::args::{Color, ReportArgs};
-use super::run::flag;
+use super::values::flag;
 
 /// Columns of text a line, where no terminal says it.
 const WIDTH: usize = 100;

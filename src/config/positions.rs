@@ -42,9 +42,7 @@ impl FromStr for Positions {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |part: &str| {
-            tr!("`{part}` is not a position: write 0,1,2, or 0,1,2/0,0,1 per item", part)
-        };
+        let wrong = |part: &str| tr!("`{part}` is not a position", part);
         let all = text.split(';').map(|items| rows::read(items, wrong));
         all.collect::<Result<_, String>>().map(Self::new)
     }

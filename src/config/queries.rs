@@ -91,7 +91,7 @@ impl FromStr for Queries {
         let (from, to) = text.split_once("..").unwrap_or((text, "?"));
         match (end(from, End::Counted(0)), end(to, End::BeforeEnd(0))) {
             (Some(from), Some(to)) => Ok(Self { from, to }),
-            _ => Err(tr!("`{text}` is not a range of rows, such as 2..4 or T-1..T", text)),
+            _ => Err(tr!("`{text}` is not a range of rows", text)),
         }
     }
 }

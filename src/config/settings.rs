@@ -55,6 +55,8 @@ pub struct Setting {
     pub is_list: bool,
     /// Whether a value can begin with a minus.
     pub is_signed: bool,
+    /// The least number that it can be, if it is a whole one: most are sizes.
+    pub least: usize,
     /// How a default stands in the config of a recorded run.
     pub(super) record: Recorded,
     pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
@@ -90,6 +92,7 @@ const fn takes(value: &'static str) -> Setting {
         choices: &[],
         is_list: false,
         is_signed: false,
+        least: 1,
         record: Recorded::Stated,
         set: |_, _| Ok(()),
         is_set: |_| false,
@@ -121,6 +124,10 @@ impl Setting {
 
     const fn of(self, other: &'static str) -> Self {
         Self { of: Some(other), ..self }
+    }
+
+    const fn or_0(self) -> Self {
+        Self { least: 0, ..self }
     }
 
     const fn told(self) -> Self {
@@ -284,7 +291,7 @@ settings! {
     /// Project queries from a latent of N features too
     q_lora_rank: usize = newer("N").of("kv_lora_rank").default("none").told();
     /// The last N features of every key are shared by all heads; only the last N are rotated
-    qk_rope_head_dim: usize = newer("N").of("kv_lora_rank").default("0").told();
+    qk_rope_head_dim: usize = newer("N").or_0().of("kv_lora_rank").default("0").told();
     /// Project the queries to the latent and the outputs back from it, instead of computing keys and values from it
     absorb: bool = newer("").of("kv_lora_rank").told();
     /// Epsilon of the norms of the latents
@@ -330,7 +337,7 @@ settings! {
     /// Rotate the values, too
     rope_value: bool = newer("").of("rope").told();
     /// Position of the first token
-    rope_offset: usize = newer("N").of("rope").default("the length of the cache");
+    rope_offset: usize = newer("N").or_0().of("rope").default("the length of the cache");
     /// Rotate by minus the angles
     rope_backwards: bool = newer("").of("rope").told();
     /// Positions of the tokens, if they are not 0,1,2,…: 0,0,1,2 (per item: 0,1/0,0; or a file)
@@ -350,7 +357,7 @@ settings! {
     /// N in `q_temperature`
     q_temperature_floor: usize, decided = newer("N").of("q_temperature").default("8192").told().recorded();
     /// Added to p in `q_temperature`: 1 counts positions from 1
-    q_temperature_offset: usize, decided = newer("N").of("q_temperature").default("0");
+    q_temperature_offset: usize, decided = newer("N").or_0().of("q_temperature").default("0");
     /// Cross attention: keys and values from a second input of N tokens
     kv_len: usize = takes("N");
     /// Features of the second input
@@ -368,7 +375,7 @@ settings! {
     shared_kv: Place, optional = newer("FILE").replaces(&["shared_kv"]).told();
     /// Use the projected keys (before norm and rotation) as the values too
     k_eq_v: bool, decided = newer("").told();
-    /// Compute these query rows only: 2..4, or T-1..T for the last
+    /// Compute these query rows only: 2..4 (rows 2 and 3), or T-1..T for the last
     queries: Queries = takes("A..B").replaces(MASKS);
     /// Mask: each token sees only itself and earlier ones (causal), or all (none)
     mask: Mask = takes("NAME").short('m').default("causal; none in cross attention").replaces(MASKS);
@@ -472,7 +479,7 @@ settings! {
     /// Read the config as this family instead of the one it names (`mha-trace models` lists them)
     model_family: String = newer("NAME").of("model_config").unrecorded();
     /// The layer of the model, from 0; also picks that layer in `weights`
-    layer: usize = takes("N").of("model_config").unrecorded();
+    layer: usize = takes("N").or_0().of("model_config").unrecorded();
     /// Leave out these features of the model's config or of `config`
     without: Vec<Feature> = takes("NAME,…").unrecorded();
 }

@@ -129,6 +129,13 @@ fn unknown(path: &Path, wanted: Use) -> Error {
             return unreadable(path, &error);
         }
     }
+    let is_code = matches!(extension.as_deref(), Some("py" | "ipynb"));
+    if wanted == Use::Read && is_code {
+        let fix = tr!(
+            "save its tensors, by np.savez, torch.save or mha_trace.record, and give that file"
+        );
+        return Error::file(path, tr!("is code; what is read here are saved tensors"), fix);
+    }
     let what = match (&extension, named(path), wanted) {
         (Some(extension), Some(_), Use::Write) => {
             tr!("`.{extension}` is a format that is read, not written", extension)

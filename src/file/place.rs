@@ -8,7 +8,7 @@ use super::bundle::{Bundle, Info, Shards};
 use super::format::is_recorded;
 use super::input::{extension, io_reason};
 use super::record::Record;
-use base::error::{Error, Result, listed, quoted};
+use base::error::{Error, Result, listed, near_miss, quoted};
 
 /// `FILE:TENSOR` taken apart, unless a file of the whole name is there.
 pub fn split_place(place: &str) -> (PathBuf, Option<String>) {
@@ -78,7 +78,12 @@ fn lacks(path: &Path, asked: &str, names: &[&str]) -> Error {
             tr!("its one tensor has no name: leave out the colon and what follows it").to_owned()
         }
         [] => tr!("give a file that holds tensors: there are none in it").to_owned(),
-        names => tr!("choose one of its tensors with FILE:TENSOR: {names}", names = listed(names)),
+        names => match near_miss(asked, names) {
+            Some(near) => tr!("did you mean {near}?", near = quoted(near)),
+            None => {
+                tr!("choose one of its tensors with FILE:TENSOR: {names}", names = listed(names))
+            }
+        },
     };
     Error::file(path, tr!("holds no tensor {asked}", asked = quoted(asked)), fix)
 }

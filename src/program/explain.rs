@@ -245,7 +245,9 @@ impl<V> Program<V> {
     /// The step that a word tells of, as `softmax` or `attention weights`: the function of its formula, or else a part of its
     /// title in any language, of which the shortest counts.
     fn step_about(&self, word: &str) -> Option<&'static str> {
-        let word = &word.to_lowercase();
+        let word = word.to_lowercase();
+        // The function of a formula: softmax(QKᵀ).
+        let word = word.split_once('(').map_or(word.as_str(), |(function, _)| function.trim());
         let steps = || self.steps().iter().filter(|step| !step.name.row().is_inner);
         let is_function = |step: &&Step<V>| self.formula(step).starts_with(&format!("{word}("));
         let in_all = |step: &Step<V>| {

@@ -114,14 +114,17 @@ impl View {
         }
         let sizes = &config.sizes;
         let picked = [
-            (tr!("batch item"), self.batch_item, sizes.batch),
-            (tr!("head"), self.head, sizes.heads),
+            ("batch", tr!("batch item"), self.batch_item, sizes.batch),
+            ("heads", tr!("head"), self.head, sizes.heads),
         ];
-        for (what, picked, size) in picked {
+        for (key, what, picked, size) in picked {
             if let Some(at) = picked
                 && at >= size
             {
-                let fix = tr!("they are counted from 0 to {size}", size = size - 1);
+                let fix = match size {
+                    1 => tr!("the only one is 0; `{key}=2` makes two", key),
+                    _ => tr!("they are counted from 0 to {size}", size = size - 1),
+                };
                 return Err(Error::config(tr!("there is no {what} {at}", what, at), fix));
             }
         }

@@ -120,6 +120,15 @@ fn rotary(rope: &Rotary, sizes: &Sizes) -> Result<()> {
         return refuse(what, "leave rope_dims and rope_at_end out, or qk_rope_head_dim");
     }
     if dims == 0 || dims % 2 == 1 {
+        // Nothing but the size of a head says how many are rotated.
+        if dims == head_dim {
+            let what = tr!("rope rotates pairs of features, but a head has {head_dim}", head_dim);
+            let fix = tr!(
+                "give heads an even number of features, such as `head_dim={even}`",
+                even = dims + 1
+            );
+            return refuse(what, fix);
+        }
         let what = tr!("rope rotates pairs of features, but rope_dims is {dims}", dims);
         return refuse(what, "give an even rope_dims, at least 2");
     }

@@ -30,12 +30,7 @@ impl FromStr for Asked {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            tr!(
-                "`{text}` is neither a step, such as scores, nor a cell, such as scores[0,1,2,3] or scores[head=1,query=2,key=3]",
-                text = shown(text)
-            )
-        };
+        let wrong = || tr!("`{text}` is neither a step nor a number of one", text = shown(text));
         // As one index after the other is written in Python.
         let text = with_brackets(&text.trim().replace("][", ","));
         let text = text.as_str();
@@ -87,6 +82,11 @@ fn pieces(places: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Asked {
+    /// The step's name, where no number of it is asked for.
+    pub fn name(&self) -> Option<&str> {
+        Some(self.step.as_str()).filter(|_| self.places.is_none())
+    }
+
     /// The step of that name.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ fn by_position<V>(
     }
     let mut index = Vec::new();
     for ((axis, size), place) in whole.iter().zip(places) {
-        index.push(number((step, whole), (axis, size), &place.at, &index, labels)?);
+        index.push(number(step, (axis, size), &place.at, &index, labels)?);
     }
     Ok(index)
 }
@@ -188,7 +188,7 @@ fn by_name<V>(
     for ((axis, own), (_, size)) in step.axes.iter().zip(whole.iter()) {
         let place = places.iter().find(|place| place.axis.as_deref() == Some(axis.name()));
         index.push(if let Some(place) = place {
-            number((step, whole), (axis, size), &place.at, &index, labels)?
+            number(step, (axis, size), &place.at, &index, labels)?
         } else {
             missing = missing.or(Some((axis, size)).filter(|_| own != 1));
             0
@@ -210,26 +210,37 @@ fn by_names<V>(step: &Step<V>) -> String {
 
 /// The place on an axis that a number or a token's label says, at these places of the axes before it.
 fn number<V>(
-    (step, whole): (&Step<V>, &Axes),
+    step: &Step<V>,
     (axis, size): (Axis, usize),
     text: &str,
     before: &[usize],
     labels: Option<&Labels>,
 ) -> Result<usize> {
     let (last, called, shown) = (size.saturating_sub(1), axis.told(), quoted(text));
-    let by_number = || tr!("give a {axis} from 0 to {last}", axis = called, last);
+    let by_number = || match last {
+        0 => tr!("give 0").to_owned(),
+        _ => tr!("give one from 0 to {last}", last),
+    };
+    let is_of_tokens = matches!(axis, Axis::Query | Axis::Key);
     let none = |fix: String| {
-        let what = tr!(
-            "has no {axis} {text}; its shape is {axes}",
-            axis = called,
-            text = shown,
-            axes = whole
-        );
+        let what = match size {
+            1 => tr!("has no {axis} {text}, only {axis} 0", axis = called, text = shown),
+            _ => tr!(
+                "has no {axis} {text}: it has {size} {many}",
+                axis = called,
+                text = shown,
+                size,
+                many = axis.many()
+            ),
+        };
         Err(Error::tensor(step.name, what, fix))
     };
     if text.chars().all(|c| c.is_ascii_digit()) {
         return match text.parse() {
             Ok(at) if at < size => Ok(at),
+            _ if is_of_tokens && labels.is_some() => {
+                none(tr!("give one from 0 to {last}, or more labels in `tokens`", last))
+            }
             _ => none(by_number()),
         };
     }
@@ -239,11 +250,9 @@ fn number<V>(
         .collect();
     if all.is_empty() {
         return none(match axis {
-            Axis::Query | Axis::Key if labels.is_none() => tr!(
-                "give a {axis} from 0 to {last}; labels work only if `tokens` gives them",
-                axis = called,
-                last
-            ),
+            _ if is_of_tokens && labels.is_none() && text.parse::<f64>().is_err() => {
+                tr!("give one from 0 to {last}; labels work only if `tokens` gives them", last)
+            }
             _ => by_number(),
         });
     }
