@@ -181,7 +181,9 @@ pub fn explain(args: &ExplainArgs) -> Result<Outcome> {
         ..View::default()
     };
     if let Some(file) = &args.file {
-        refuse_numbers(args.asked.name(), file)?;
+        if !file.exists() {
+            refuse_numbers(args.asked.name(), file, start(&args.run)?.0.program())?;
+        }
         let recorded = check::recorded(file, &args.run.settings()?, &args.names.map())?;
         explain_in(args, &recorded.trace, &recorded.config, &view, || Ok(recorded.trace.clone()))?;
         return Ok(Outcome::Same);

@@ -115,6 +115,11 @@ pub fn value(flag: &str, value: &str) -> Option<String> {
     Some(own.to_owned())
 }
 
+/// Whether a word asks for drawn numbers.
+pub fn is_drawing(word: &str) -> bool {
+    ["random", "rand", "randn", "normal", "uniform", "随机"].contains(&word.to_lowercase().as_str())
+}
+
 /// Whether a word asks for all that there is.
 pub fn is_everything(word: &str) -> bool {
     ["all", "everything", "*", "全部", "所有"].contains(&word.to_lowercase().as_str())

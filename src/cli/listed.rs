@@ -37,7 +37,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("q", "--q q.npy --k k.npy --v v.npy"),
     ("k", "--q q.npy --k k.npy --v v.npy"),
     ("v", "--q q.npy --k k.npy --v v.npy"),
-    ("scores", "--scores 112,96"),
+    ("scores", "--scores 112,96 --head-dim 64"),
     ("backward", "--backward"),
     ("d_output", "--backward --d-output randn"),
     ("wrt", "--backward --wrt x,w_q"),

@@ -13,7 +13,8 @@ use base::error::{Result, near_miss, quoted, quoted_path, refuse};
 use base::lang::{self, Language};
 use config::Setting;
 use file::split_path;
-use program::Name;
+use program::{Name, Program};
+use view::Asked;
 
 /// Names of which one is meant.
 pub fn either(names: impl Iterator<Item = String>) -> String {
@@ -32,7 +33,9 @@ pub fn flagged(near: &str, value: Option<&str>) -> String {
             let values = arg.get_possible_values();
             let values: Vec<&str> = values.iter().map(PossibleValue::get_name).collect();
             match example(arg) {
-                _ if values.len() > 1 => format!("{near} {}", values.join("|")),
+                _ if values.len() > 1 => {
+                    format!("{near} {}", either(values.into_iter().map(str::to_owned)))
+                }
                 Some(example) => example.to_owned(),
                 None => near.to_owned(),
             }
@@ -194,12 +197,15 @@ pub fn cell_of(step: &str, numbers: &[&str]) -> Option<String> {
 }
 
 /// Refuses the numbers of a cell where a file is meant: `explain weights 0,0,2,1`.
-pub fn refuse_numbers(step: Option<&str>, file: &Path) -> Result<()> {
+pub fn refuse_numbers<V>(step: Option<&str>, file: &Path, program: &Program<V>) -> Result<()> {
     let numbers = file.to_str().filter(|_| !file.exists());
     let cell = step.zip(numbers).and_then(|(step, own)| cell_of(step, &[own]));
     let Some(cell) = cell else { return Ok(()) };
+    let asked: Option<Asked> = cell.trim_matches('\'').parse().ok();
+    let whole = asked.and_then(|asked| asked.whole(program));
+    let near = whole.map_or(cell, |whole| typed(&whole));
     let what = tr!("there is no file {file}", file = quoted_path(file));
-    let near = format!("{} explain {cell}", env!("CARGO_PKG_NAME"));
+    let near = format!("{} explain {near}", env!("CARGO_PKG_NAME"));
     refuse(what, tr!("did you mean {near}?", near))
 }
 

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::args::Cli;
 use super::elsewhere::{self, did_you_mean};
-use super::listed::PLACES;
+use super::listed::{PLACES, example};
 use super::meant::{
     about_flag, all_steps, cell_of, command_called, commands, either, ended_by, flagged, is_file,
     letters, meant_by, named_flag, of_help, sizes,
@@ -167,6 +167,13 @@ impl<'e> Refused<'e> {
     /// What to do with a value that a flag does not take.
     fn in_place_of_value(&self, flag: &str, value: &str) -> Option<String> {
         let flag = flag.split(' ').next().unwrap_or(flag);
+        if flag == "<STEP|CELL>" && value.parse::<f64>().is_ok() {
+            let program = env!("CARGO_PKG_NAME");
+            return Some(tr!(
+                "give the place of a number, not its value: {program} explain 'weights[0,0,2,1]'",
+                program
+            ));
+        }
         if elsewhere::is_everything(value) && matches!(flag, "--steps" | "--head" | "--batch-item")
         {
             return Some(match flag {
@@ -267,7 +274,10 @@ impl<'e> Refused<'e> {
             return Some(match (named_flag(&all, name), named_flag(&all, &other)) {
                 (Some(_), _) => self.did_you_mean(&format!("--{name}")),
                 (None, Some(_)) => self.did_you_mean(&format!("-{other}")),
-                _ => letters(),
+                _ => self
+                    .given(flag)
+                    .filter(|value| value.parse::<f64>().is_ok())
+                    .map_or_else(letters, sizes),
             });
         }
         let begun = all.get_arguments().filter_map(clap::Arg::get_long);
@@ -286,8 +296,11 @@ impl<'e> Refused<'e> {
         }
         if word == program || word.starts_with(&format!("{program} ")) || word.contains(" -") {
             let rest = word.strip_prefix(program).unwrap_or(word).trim();
-            let rest = if rest.is_empty() { words[1..].join(" ") } else { rest.to_owned() };
-            return without_quotes(&rest);
+            if rest.is_empty() {
+                let words = words[1..].join(" ");
+                return tr!("leave out the second mha-trace: {program} {words}", program, words);
+            }
+            return without_quotes(rest);
         }
         if word.parse::<f64>().is_ok() {
             return sizes(word);
@@ -336,7 +349,11 @@ impl<'e> Refused<'e> {
         }
         let rest = rest.iter().take_while(|arg| !arg.starts_with('-'));
         let values = before.get(from + 1..)?.iter().chain(rest).copied().collect::<Vec<_>>();
-        Some(did_you_mean(format!("{flag} {}", typed(&values.join(",")))))
+        // What must stand beside it, as its example has it.
+        let beside = example(arg).and_then(|own| own.split_once(" --")).map(|(_, beside)| beside);
+        let beside = beside.filter(|_| name == "scores").map(|beside| format!(" --{beside}"));
+        let values = typed(&values.join(","));
+        Some(did_you_mean(format!("{flag} {values}{}", beside.unwrap_or_default())))
     }
 }
 
@@ -356,7 +373,7 @@ fn told(error: &clap::Error, kind: ContextKind) -> Option<String> {
 /// What to do with several words in quotes.
 fn without_quotes(words: &str) -> String {
     let program = env!("CARGO_PKG_NAME");
-    tr!("leave out quotes and a second mha-trace: {program} {words}", program, words)
+    tr!("leave out the quotes: {program} {words}", program, words)
 }
 
 /// What to do where a flag without a value is given one.

@@ -127,7 +127,11 @@ fn refuse_name(setting: &Setting, text: &str) -> Result<()> {
         return Ok(());
     }
     let example = SHOWN.iter().find(|(key, _)| *key == setting.key).map_or("", |(_, own)| own);
+    let is_drawn = matches!(setting.key, "x" | "weights" | "memory" | "memory_v");
     let fix = match setting.key {
+        key if is_drawn && elsewhere::is_drawing(text) => {
+            tr!("leave {flag} out: it is drawn where no file is given", flag = flag(key, None))
+        }
         "weights" | "model_config" => {
             tr!("nothing is downloaded: give a file on this computer, such as {example}", example)
         }

@@ -122,7 +122,9 @@ fn unknown(path: &Path, wanted: Use) -> Error {
     let extension = extension(path);
     if wanted == Use::Read && extension.is_none() && !path.exists() {
         if path.to_string_lossy().starts_with('[') {
-            let fix = tr!("a flag that takes a file takes no numbers: write them to a .json file");
+            let fix = tr!(
+                "numbers are read from a file here: write them to a .json file, and give its name"
+            );
             return Error::file(path, tr!("is not the name of a file"), fix);
         }
         if let Err(error) = File::open(path) {

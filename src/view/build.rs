@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// In this order: the later ones use the earlier ones.
-const SCRIPTS: [&str; 5] = ["numbers.js", "terms.js", "tables.js", "working.js", "page.js"];
+const SCRIPTS: [&str; 6] =
+    ["numbers.js", "terms.js", "tables.js", "drawn.js", "working.js", "page.js"];
 const STYLES: [&str; 2] = ["page.css", "tables.css"];
 
 fn main() {

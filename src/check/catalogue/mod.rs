@@ -194,7 +194,8 @@ pub fn find(id: &str) -> Result<&'static Mistake> {
     let all = catalogue();
     all.iter().find(|mistake| mistake.id == id).copied().ok_or_else(|| {
         let ids: Vec<&str> = all.iter().map(|mistake| mistake.id).collect();
-        let is_of = |own: &&str| own.split('-').any(|part| part == id);
+        let shared = |part: &str| part.chars().zip(id.chars()).take_while(|(a, b)| a == b).count();
+        let is_of = |own: &&str| own.split('-').any(|part| part == id || shared(part) > 3);
         let within: Vec<&str> = ids.iter().copied().filter(is_of).collect();
         let fix = match (near_miss(id, &ids), within.as_slice()) {
             (_, [_, _, ..]) if within.len() <= 9 => {

@@ -87,6 +87,21 @@ impl Asked {
         Some(self.step.as_str()).filter(|_| self.places.is_none())
     }
 
+    /// The cell with all axes by name, those at 0 that are not asked for, if axes are named.
+    pub fn whole<V>(&self, program: &Program<V>) -> Option<String> {
+        let places = self.places.as_ref()?;
+        let given = |axis: &str| {
+            places.iter().find(|place| place.axis.as_deref() == Some(axis)).map(|place| &place.at)
+        };
+        let step = self.step(program).ok()?;
+        let all =
+            step.axes.iter().filter(|(_, size)| *size > 1).map(|(axis, _)| {
+                format!("{axis}={}", given(axis.name()).map_or("0", String::as_str))
+            });
+        let is_named = places.iter().all(|place| place.axis.is_some());
+        is_named.then(|| format!("{}[{}]", step.name, all.collect::<Vec<_>>().join(",")))
+    }
+
     /// The step of that name.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::formula::{Part, parts, text};
+use program::Name;
 
 /// A formula, `name = formula`.
 pub fn equation(name: &str, formula: &str) -> Markup {
@@ -83,15 +84,18 @@ fn bracket(sign: char) -> Markup {
     html! { mo stretchy="false" { (sign) } }
 }
 
-/// A name; what stands behind its first underscore is below the line, as that of `d_k`.
+/// A name; what stands behind the underscore of a letter is below the line, as that of `d_k`, but of names of steps only
+/// where it is a letter too.
 fn identifier(name: &str) -> Markup {
     // A single letter would be slanted, and names are not.
     let plain = |name: &str| {
         html! { mi mathvariant=[(name.chars().count() == 1).then_some("normal")] { (name) } }
     };
+    let is_index =
+        |below: &str| below.chars().count() == 1 || below.len() > 1 && Name::named(name).is_none();
     match name.split_once('_') {
-        Some((base, below)) if !base.is_empty() && !below.is_empty() => {
-            html! { msub { (plain(base)) (plain(&below.replace('_', " "))) } }
+        Some((base, below)) if base.chars().count() == 1 && is_index(below) => {
+            html! { msub { (plain(base)) (plain(below)) } }
         }
         _ => plain(name),
     }
@@ -109,7 +113,7 @@ mod tests {
     fn roots_fractions_and_transposes_are_set() {
         assert_eq!(
             told("scores_raw / √d_k"),
-            "<mfrac><msub><mi>scores</mi><mi>raw</mi></msub><msqrt><msub><mi mathvariant=\"normal\">d</mi><mi mathvariant=\"normal\">k</mi></msub></msqrt></mfrac>"
+            "<mfrac><mi>scores_raw</mi><msqrt><msub><mi mathvariant=\"normal\">d</mi><mi mathvariant=\"normal\">k</mi></msub></msqrt></mfrac>"
         );
         assert_eq!(
             told("x · w_qᵀ"),

@@ -80,12 +80,16 @@ function offer(select, step, axis) {
 /** Whether a step has heads to stand side by side. */
 const hasHeads = step => step.kept[step.head] > 1;
 
+/** Whether a step can be shown so. */
+const isOffered = (step, view) =>
+  view === "heads" ? hasHeads(step) : view !== "lines" || (hasLines(step) && sideOf(step) !== DIFFERENCE);
+
 /** How a step is shown: as was chosen; else attention and wide tables as heat maps. */
 function viewOf(step) {
   const [rows, columns] = step.axes.slice(-2);
   const isMap = (rows?.name === "query" && columns?.name === "key") || kept(step)[1] > MOST_COLUMNS;
   const view = state.view ?? (isMap ? "heat" : "table");
-  return view === "heads" && !hasHeads(step) ? "heat" : view;
+  return isOffered(step, view) ? view : "heat";
 }
 
 /** Rows and columns of a step that are drawn at a time. */
@@ -115,7 +119,7 @@ function show() {
   $("next").disabled = place === ORDER.length - 1;
   for (const button of all("[data-view]")) {
     button.ariaPressed = button.dataset.view === viewOf(step);
-    button.disabled = button.dataset.view === "heads" && !hasHeads(step);
+    button.disabled = !isOffered(step, button.dataset.view);
   }
   const before = sizeOfView();
   draw(step, viewOf(step));
@@ -125,6 +129,7 @@ function show() {
     const scale = ["width", "height"].map(side => min(2, before[side] / after[side]));
     $("view").animate({ transform: [`scale(${scale})`, "none"], opacity: [0.3, 1] }, 300);
   }
+  $("how").classList.toggle("moves", state.drawn !== state.at);
   state.drawn = state.at;
   tell(state.pin);
 }
@@ -149,6 +154,7 @@ function draw(step, view) {
   const lead = leadOf(step);
   const leads = headsOf(step);
   const isHeads = view === "heads";
+  const isDense = max(...kept(step)) * SMALL > 256;
   const heat = view !== "table" && !step.flags && heatOf(step, leads, side);
   const caption = own => placeName(step, step.head, own[step.head], 0);
   const pictures = () =>
@@ -159,7 +165,7 @@ function draw(step, view) {
           state.view = "heat";
           go(state.at, [...own, ...(state.pin ?? []).slice(-2)]);
         },
-        picture(step, own, side, heat || heatOf(step, leads, side)),
+        picture(step, own, side, heat || heatOf(step, leads, side), isHeads || isDense ? 256 : 104),
       );
       made.ariaPressed = own.join() === lead.join();
       return made;
@@ -167,6 +173,7 @@ function draw(step, view) {
   const place = el("div");
   const redraw = () => {
     const { window } = state;
+    if (view === "lines") return fill(place, lines(step, lead, side, window, sizesOf(step)));
     fill(place, isHeads ? "" : scroll(step.name, grid(step, lead, side, { heat, window, sizes: sizesOf(step) })));
     const first = (state.pin && cellAtIndex(state.pin)) || all("#view [data-cell]")[0];
     if (first) first.tabIndex = 0;
@@ -179,7 +186,7 @@ function draw(step, view) {
     isHeads && kept(step)[1] * leads.length <= MOST_COLUMNS
       ? el("div.heads", ...leads.map(own => grid(step, own, side, { heat, caption: caption(own) })))
       : heat && hasHeads(step)
-        ? el(isHeads ? "div.heads" : "div.heads strip", ...pictures())
+        ? el(isHeads ? (isDense ? "div.heads dense" : "div.heads") : "div.heads strip", ...pictures())
         : "",
   );
   redraw();
@@ -225,7 +232,7 @@ function tell(index) {
   if (cell) {
     cell.classList.add(isPinned ? "pinned" : "here");
     cell.parentElement.querySelector("th")?.classList.add("lit");
-    cell.closest("table").tHead.rows[0].cells[cell.cellIndex].classList.add("lit");
+    cell.closest("table")?.tHead.rows[0].cells[cell.cellIndex].classList.add("lit");
   }
   const told = explain(step, index, sideOf(step));
   const sides =
@@ -237,6 +244,7 @@ function tell(index) {
     $("how"),
     title,
     el("p", placeOf(step, index)),
+    ...(sideOf(step) === DIFFERENCE ? [] : stage(told)),
     ...working(told),
     el("p.hint", say(isPinned ? "pinned" : "pin")),
   );
@@ -308,7 +316,9 @@ function pin(cell, isFocused) {
 
 $("view").onpointerover = event => {
   const cell = cellAt(event.target);
-  if (cell && !state.pin) tell(indexAt(cell));
+  if (!cell || state.pin) return;
+  $("how").classList.remove("moves");
+  tell(indexAt(cell));
 };
 $("view").addEventListener("focusin", event => {
   const cell = cellAt(event.target);
@@ -361,7 +371,7 @@ const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowD
 /** Moves the focus inside a table. */
 function moveCell(cell, [down, right]) {
   const row = cell.parentElement;
-  const other = row.parentElement.rows[row.sectionRowIndex + down]?.cells[cell.cellIndex + right];
+  const other = row.parentElement.rows?.[row.sectionRowIndex + down]?.cells[cell.cellIndex + right];
   if (other?.dataset.cell != null) other.focus();
 }
 
@@ -371,6 +381,7 @@ const KEYS = {
   Escape: () => state.pin && go(state.at, leadOf(here())),
   h: () => turn("heat"),
   a: () => turn("heads"),
+  l: () => turn("lines"),
   "[": () => pickHead(leadOf(here())[here().head] - 1),
   "]": () => pickHead(leadOf(here())[here().head] + 1),
   s: () => DATA.sides.length && turnSide((state.side + 1) % 3),
@@ -414,5 +425,17 @@ for (const entry of LINKS) {
     go(Number(entry.dataset.step));
   };
 }
+/** What stands in the corner of the flow must not cover a step. */
+function makeRoom() {
+  const [flow, details] = all("nav > *");
+  if (!details) return;
+  flow.classList.remove("full");
+  const own = placeOfBox(details);
+  const covers = box => box.right > own.left && box.bottom > own.top;
+  const isFull = flow.scrollWidth > flow.clientWidth || flow.scrollHeight > flow.clientHeight;
+  flow.classList.toggle("full", isFull || all(".flow a").map(placeOfBox).some(covers));
+}
+addEventListener("resize", makeRoom);
+makeRoom();
 if (!location.hash) location.replace(DATA.open);
 follow();

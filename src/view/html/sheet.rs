@@ -225,15 +225,21 @@ pub fn data(steps: &[StepSheet]) -> Result<Data> {
     Ok(Data { steps, notice: kept.notice(), opens_at })
 }
 
-/// The address of the attention: of its first item the largest weight off the diagonal.
+/// The address of the attention, or of its gradient behind the softmax where there is one: of its first item the largest
+/// number off the diagonal.
 fn opening(steps: &[StepSheet], kept: &Kept) -> Result<String> {
+    let is_gradient = |step: &&StepSheet| {
+        let of_scores = [Name::MaskedScores, Name::Scores].map(Name::gradient);
+        of_scores.iter().any(|name| name.as_str() == step.name)
+    };
     let is_attention = |step: &&StepSheet| {
-        step.data.is_share
+        (step.data.is_share || is_gradient(step))
             && step.axes.len() == 4
             && !step.is_detail
             && step.sides.iter().any(Option::is_some)
     };
-    let Some(step) = steps.iter().find(is_attention) else {
+    let attention = || steps.iter().filter(is_attention);
+    let Some(step) = attention().find(is_gradient).or_else(|| attention().next()) else {
         return Ok(steps.first().map_or_else(String::new, |step| address(&shown(&step.name), &[])));
     };
     let Some(weights) = step.sides.iter().flatten().next() else { return Ok(String::new()) };
@@ -248,8 +254,8 @@ fn opening(steps: &[StepSheet], kept: &Kept) -> Result<String> {
     let mut best = (f64::NEG_INFINITY, vec![0; shape.len()]);
     for (at, number) in numbers.flatten_all()?.to_vec1::<f64>()?.into_iter().enumerate() {
         let cell = unravel(at, &shape);
-        if number > best.0 && is_off(&cell) {
-            best = (number, cell);
+        if number.abs() > best.0 && is_off(&cell) {
+            best = (number.abs(), cell);
         }
     }
     Ok(address(&shown(&step.name), &best.1))

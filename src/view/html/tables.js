@@ -89,6 +89,13 @@ function cellText(step, index, value, side) {
   return [isFill && valueAt(STEPS[mask], broadcast(STEPS[mask], index), 0) ? text : number(value)];
 }
 
+/** The rows and columns of a window. */
+const places = (step, window, sizes) =>
+  kept(step).map((count, i) => {
+    const from = max(0, min(window[i], count - sizes[i]));
+    return times(min(sizes[i], count), at => from + at);
+  });
+
 const th = (scope, text, isLit) => el(isLit ? "th.lit" : "th", { scope }, text);
 
 /**
@@ -104,10 +111,7 @@ function grid(step, lead, side, { heat, window = [0, 0], sizes = [Infinity, Infi
     rank > axis ? (heat ? placeOn : placeName)(step, rank - 1 - axis, at, item) : step.name;
   const isLit = (at, place) => [...(lit ?? [])].some(cell => cell.split(",")[at] === String(place));
   const sums = step.is_share && !heat && side !== DIFFERENCE && columns === step.axes.at(-1).size;
-  const [shownRows, shown] = kept(step).map((count, i) => {
-    const from = max(0, min(window[i], count - sizes[i]));
-    return times(min(sizes[i], count), at => from + at);
-  });
+  const [shownRows, shown] = places(step, window, sizes);
   const head = el("tr", rank > 1 ? el("td") : "");
   head.append(...shown.map(c => th("col", header(0, c), isLit(1, c))), sums ? th("col", say("sum")) : "");
   const body = el("tbody");
@@ -164,6 +168,9 @@ function legend(heat) {
   );
 }
 
+/** Fewer dots than this a side of a cell cannot be hatched. */
+const SMALL = 8;
+
 /** A head as a picture in so many dots: a square a cell, blocked ones hatched, those that are NaN both ways. */
 function picture(step, lead, side, heat, room = 256) {
   const every = Math.ceil(max(...kept(step)) / room);
@@ -171,16 +178,17 @@ function picture(step, lead, side, heat, room = 256) {
   const size = floor(room / max(rows, columns));
   const canvas = el("canvas", { width: columns * size, height: rows * size, "aria-hidden": "true" });
   const draw = canvas.getContext("2d");
-  const [faint, hatch] = palette().slice(4).map(rgb);
+  const [faint, ink] = palette().slice(4);
+  const hatch = rgb(ink);
   eachCell(step, lead, side, (value, isFaint, r, c) => {
     const isNan = isNaN(value);
     const isHatched = isFaint || isNan;
     const [left, top] = [c * size, r * size];
-    draw.fillStyle = isHatched ? faint : rgb(heat.of(value));
+    draw.fillStyle = isHatched ? rgb(size < SMALL ? mix(faint, ink, 0.35) : faint) : rgb(heat.of(value));
     draw.fillRect(left, top, size, size);
     draw.fillStyle = hatch;
-    // Every fourth diagonal of the picture, so that it goes on from cell to cell.
-    for (let x = left; isHatched && x < left + size; x++) {
+    // Every fourth diagonal of the picture, so that it goes on from cell to cell; blocked cells that are small are grey.
+    for (let x = left; isHatched && (isNan || size >= SMALL) && x < left + size; x++) {
       for (let y = top; y < top + size; y++)
         if ((x + y) % 4 === 0 || (isNan && (x - y) % 4 === 0)) draw.fillRect(x, y, 1, 1);
     }

@@ -21,11 +21,12 @@ pub const SHAPE: &str = "Shape";
 pub const DIFFERENCE: &str = "difference";
 pub const FIRST_BAD: &str = "Go to the first cell that differs";
 pub const NO_SCRIPT: &str = "Without JavaScript this page lists the steps but not their numbers.";
-pub const KEYS: [(&str, &str); 8] = [
+pub const KEYS: [(&str, &str); 9] = [
     ("← →", "previous and next step; inside a table, arrows move from cell to cell"),
     ("0 … 9", "the step of that number"),
     ("h", "table or heat map"),
     ("a", "all heads side by side"),
+    ("l", "lines from token to token, as thick as the weight"),
     ("[ ]", "previous and next head"),
     ("s", "recorded, recomputed or their difference, if two sides are compared"),
     ("Enter", "pin the cell and follow it back to the inputs"),
@@ -33,8 +34,8 @@ pub const KEYS: [(&str, &str); 8] = [
 ];
 pub const HINT: &str = "Point at a cell, or move to it with Tab and the arrow keys, to see how its number is computed.";
 pub const KEYS_TITLE: &str = "Keys";
-pub const VIEWS: [(&str, &str); 3] =
-    [("table", "Table"), ("heat", "Heat map"), ("heads", "All heads")];
+pub const VIEWS: [(&str, &str); 4] =
+    [("table", "Table"), ("heat", "Heat map"), ("lines", "Lines"), ("heads", "All heads")];
 
 pub fn kept(kept: usize, of: usize, axis: &str) -> String {
     tr!("{kept} of {of} on the {axis} axis", kept, of, axis)
