@@ -318,12 +318,7 @@ pub fn check(args: &CheckArgs) -> Result<Outcome> {
         failed = true;
     };
     for path in &args.paths {
-        let recorded = if path.is_dir() {
-            recorded_in(path)
-        } else {
-            refuse_step(path).map(|()| vec![path.clone()])
-        };
-        match recorded {
+        match recorded_at(path) {
             Ok(recorded) => paths.extend(recorded),
             Err(error) => fail(error),
         }
@@ -363,6 +358,14 @@ pub fn check(args: &CheckArgs) -> Result<Outcome> {
         show_reports(&reports, of_checked(), args.quiet, &args.report)?;
     }
     Ok(if failed { Outcome::Failed } else { outcome(&reports) })
+}
+
+/// The recorded files of a folder, or the one that is named.
+fn recorded_at(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.is_dir() {
+        return recorded_in(path);
+    }
+    refuse_step(path).map(|()| vec![path.to_owned()])
 }
 
 /// Compares two recorded files.

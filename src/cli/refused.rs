@@ -11,7 +11,7 @@ use super::elsewhere::{self, did_you_mean};
 use super::listed::{PLACES, example};
 use super::meant::{
     about_flag, all_steps, cell_of, command_called, commands, either, ended_by, flagged, is_file,
-    letters, meant_by, named_flag, of_help, sizes,
+    is_flag, letters, meant_by, named_flag, of_help, sizes,
 };
 use super::run::as_near;
 use super::values::{is_value, typed};
@@ -267,18 +267,7 @@ impl<'e> Refused<'e> {
             return Some(tr!("leave it out: without {flag} there is none", flag));
         }
         if name.len() == 1 {
-            let other = |c: char| {
-                if c.is_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() }
-            };
-            let other: String = name.chars().map(other).collect();
-            return Some(match (named_flag(&all, name), named_flag(&all, &other)) {
-                (Some(_), _) => self.did_you_mean(&format!("--{name}")),
-                (None, Some(_)) => self.did_you_mean(&format!("-{other}")),
-                _ => self
-                    .given(flag)
-                    .filter(|value| value.parse::<f64>().is_ok())
-                    .map_or_else(letters, sizes),
-            });
+            return Some(self.in_place_of_letter(flag, name));
         }
         let begun = all.get_arguments().filter_map(clap::Arg::get_long);
         let begun = begun.filter(|long| name.len() > 2 && long.split('-').any(|part| part == name));
@@ -286,6 +275,20 @@ impl<'e> Refused<'e> {
         let begun = Some(begun.join("|")).filter(|begun| !begun.is_empty());
         let near = begun.or_else(|| ended_by(name)).or_else(|| of_help(name, self.given(flag)));
         near.map(|near| self.did_you_mean(&near))
+    }
+
+    /// What to do without a letter that there is not: take the flag of that name, the letter in the other case, or a size.
+    fn in_place_of_letter(&self, flag: &str, letter: &str) -> String {
+        let upper = letter.to_uppercase();
+        let other = if upper == letter { letter.to_lowercase() } else { upper };
+        let is_number = |value: &&str| value.parse::<f64>().is_ok();
+        if is_flag(letter) {
+            self.did_you_mean(&format!("--{letter}"))
+        } else if is_flag(&other) {
+            self.did_you_mean(&format!("-{other}"))
+        } else {
+            self.given(flag).filter(is_number).map_or_else(letters, sizes)
+        }
     }
 
     /// What to do without a command that there is not.
@@ -297,7 +300,7 @@ impl<'e> Refused<'e> {
         if word == program || word.starts_with(&format!("{program} ")) || word.contains(" -") {
             let rest = word.strip_prefix(program).unwrap_or(word).trim();
             if rest.is_empty() {
-                let words = words[1..].join(" ");
+                let words = words.get(1..).unwrap_or_default().join(" ");
                 return tr!("leave out the second mha-trace: {program} {words}", program, words);
             }
             return without_quotes(rest);

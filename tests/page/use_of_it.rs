@@ -1,9 +1,9 @@
 //! A reader's way through a page: steps, heads, cells, keys and addresses.
 
 use mha_trace::{Run, Settings, Sources};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::browser::{browse, browse_at_once, written};
+use super::browser::{browse, browse_at_once, browse_in, written};
 use super::common::Named as _;
 
 /// The causal walkthrough, the default.
@@ -363,6 +363,65 @@ fn cells_that_are_nan_are_no_blocked_ones_and_say_where_it_comes_from() {
     assert_eq!(told["heat"], json!(["nan", "0.0001.000nan: not a number"]));
     assert_eq!(told["heads"], json!(["0.0001.000nan: not a number"]));
     assert_eq!(told["others"], json!(["0.0001.000blocked"]));
+}
+
+/// Weights as lines from queries to keys, and the numbers of a cell as they meet.
+#[test]
+fn weights_are_lines_too_and_numbers_meet_in_a_picture() {
+    let probe = "
+        await open('#weights/0/1/2/1');
+        await press('l');
+        const path = (index) => query(`#view path[data-cell=\"${index}\"]`);
+        const wide = (index) => Number(path(index).getAttribute('stroke-width'));
+        const seen = {
+            texts: texts('#view .lines text'),
+            lines: document.querySelectorAll('#view .lines path').length,
+            wider: wide('0/1/2/2') > wide('0/1/2/1'),
+            pinned: document.querySelectorAll('#view path.pinned').length,
+            shares: texts('.bars small'),
+        };
+        await click(path('0/1/1/0'));
+        seen.address = location.hash;
+        await open('#scores_raw/0/1/2/0');
+        seen.disabled = query('[data-view=lines]').disabled;
+        seen.boxes = texts('.stage > *');
+        seen.moves = query('#how').classList.contains('moves');
+        await open('#scores_raw/0/1/2/1');
+        seen.rests = !query('#how').classList.contains('moves');
+        return seen;
+    ";
+    let html = written(&["-q", "--tokens", "the,cat,sat,on"], 0);
+    let Some(told) = browse(&html, "", probe) else { return };
+    let tokens = ["the", "cat", "sat", "on"];
+    let said = [&["query →", "→ key"][..], &tokens, &tokens].concat();
+    assert_eq!(told["texts"], json!(said));
+    // A causal mask leaves ten of sixteen.
+    assert_eq!((&told["lines"], &told["pinned"]), (&json!(10), &json!(1)));
+    assert_eq!(told["wider"], true);
+    // Of a share and its key each.
+    let shares = told["shares"].as_array().expect("a list");
+    assert_eq!((shares.len(), &shares[1], &shares[2]), (8, &json!("the"), &json!("0.21")));
+    assert_eq!(told["address"], "#weights/0/1/1/0");
+    assert_eq!(told["disabled"], true);
+    let boxes: Vec<&str> =
+        told["boxes"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert_eq!(boxes[..6], ["q_heads", "-0.37", "-0.91", "-0.02", "0.08", "k_heads"]);
+    assert_eq!(boxes[15..], ["Σ", "scores_raw -0.189"]);
+    assert_eq!((&told["moves"], &told["rests"]), (&json!(true), &json!(true)));
+}
+
+/// A run with gradients opens on one, and nothing covers a step of its flow.
+#[test]
+fn a_run_with_gradients_opens_on_one() {
+    let html = written(&["-q", "--backward"], 0);
+    let probe = "
+        await wait(500);
+        const own = query('nav details').getBoundingClientRect();
+        const flow = query('.flow').getBoundingClientRect();
+        return [location.hash.split('/')[0], texts('h3 code')[0].split('[')[0], own.top >= flow.bottom];
+    ";
+    let Some(told) = browse_in(&html, (1024, 768), probe) else { return };
+    assert_eq!(told, json!(["#d_masked_scores", "d_masked_scores", true]));
 }
 
 /// What pictures show: NaN is hatched both ways, where blocked cells are one way.

@@ -237,19 +237,7 @@ fn number<V>(
         _ => tr!("give one from 0 to {last}", last),
     };
     let is_of_tokens = matches!(axis, Axis::Query | Axis::Key);
-    let none = |fix: String| {
-        let what = match size {
-            1 => tr!("has no {axis} {text}, only {axis} 0", axis = called, text = shown),
-            _ => tr!(
-                "has no {axis} {text}: it has {size} {many}",
-                axis = called,
-                text = shown,
-                size,
-                many = axis.many()
-            ),
-        };
-        Err(Error::tensor(step.name, what, fix))
-    };
+    let none = |fix: String| Err(Error::tensor(step.name, no_place((axis, size), text), fix));
     if text.chars().all(|c| c.is_ascii_digit()) {
         return match text.parse() {
             Ok(at) if at < size => Ok(at),
@@ -294,6 +282,16 @@ fn number<V>(
             refuse(what, tr!("give one of these numbers").to_owned())
         }
     }
+}
+
+/// That an axis has no such place.
+fn no_place((axis, size): (Axis, usize), text: &str) -> String {
+    let (called, shown) = (axis.told(), quoted(text));
+    if size == 1 {
+        return tr!("has no {axis} {text}, only {axis} 0", axis = called, text = shown);
+    }
+    let many = axis.many();
+    tr!("has no {axis} {text}: it has {size} {many}", axis = called, text = shown, size, many)
 }
 
 /// Which of these labels may be meant, if these are not too many to be told.
