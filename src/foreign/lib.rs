@@ -22,6 +22,7 @@ mod packed;
 mod pages;
 mod qkv;
 mod rope_tables;
+mod selected;
 mod steps;
 
 pub use arguments::{
@@ -42,5 +43,6 @@ pub use names::{
 pub use pages::{Paged, find_pages};
 pub use qkv::find_qkv;
 pub use rope_tables::take_tables;
+pub use selected::take_selection;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};
