@@ -1,8 +1,6 @@
 //! What do people get wrong in the keys that are chosen for queries?
 
-use super::Sibling;
-use super::trees::of_tree;
-use program::{Kind, Lists, QueryRows, Selected, Selection};
+use program::{Lists, QueryRows, Selected, Selection};
 
 /// So many lists that lack one number, or have one more, are tried at most.
 const MOST: usize = 2048;
@@ -12,16 +10,6 @@ const MOST_CELLS: usize = 1 << 18;
 
 /// What faulty code chooses, and what it does then.
 pub(super) type Told = (Selection, String);
-
-pub fn siblings(own: &Selected) -> Vec<Sibling> {
-    let all = match &own.by {
-        Selection::Lists(lists) => of_lists(own, lists),
-        Selection::Tree(rows) => of_tree(own, rows),
-    };
-    let others = all.into_iter().filter(|(by, _)| *by != own.by);
-    let sibling = |(by, told)| Sibling::new(Selected { by, ..own.clone() }, Kind::Mask, told);
-    others.map(sibling).collect()
-}
 
 /// Lists of which each is made of the one that it was.
 fn each(own: &Lists, of: impl Fn(&[i64]) -> Vec<i64>) -> Selection {
@@ -63,7 +51,7 @@ pub(super) fn by_key(
     Selection::Lists(Lists { chosen, tile: 1, block: 1 })
 }
 
-fn of_lists(own: &Selected, lists: &Lists) -> Vec<Told> {
+pub(super) fn of_lists(own: &Selected, lists: &Lists) -> Vec<Told> {
     let mut all = of_numbers(own, lists);
     all.extend(of_others(own, lists));
     all.extend(of_sizes(own, lists));

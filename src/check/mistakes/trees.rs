@@ -1,7 +1,18 @@
-//! What do people get wrong in a tree of guessed tokens?
+//! What do people get wrong in the keys that are chosen for queries, by lists or by a tree of guessed tokens?
 
-use super::selected::{Told, by_key};
-use program::{Selected, Selection, comes_from as come, parent};
+use super::Sibling;
+use super::selected::{Told, by_key, of_lists};
+use program::{Kind, Selected, Selection, comes_from as come, parent};
+
+pub fn siblings(own: &Selected) -> Vec<Sibling> {
+    let all = match &own.by {
+        Selection::Lists(lists) => of_lists(own, lists),
+        Selection::Tree(rows) => of_tree(own, rows),
+    };
+    let others = all.into_iter().filter(|(by, _)| *by != own.by);
+    let sibling = |(by, told)| Sibling::new(Selected { by, ..own.clone() }, Kind::Mask, told);
+    others.map(sibling).collect()
+}
 
 /// What a query sees of a tree: by the parents, the query's place and the other token's.
 type Sees<'a> = &'a dyn Fn(&[i64], usize, usize) -> bool;
@@ -11,7 +22,7 @@ fn depth(parents: &[i64], token: usize) -> usize {
     (0..parents.len()).filter(|other| come(parents, token, *other)).count()
 }
 
-pub fn of_tree(own: &Selected, rows: &[Vec<i64>]) -> Vec<Told> {
+fn of_tree(own: &Selected, rows: &[Vec<i64>]) -> Vec<Told> {
     let mut all = branches(own, rows);
     all.extend(levels(own, rows));
     all.extend(places(own, rows));
