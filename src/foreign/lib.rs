@@ -21,6 +21,7 @@ mod names;
 mod packed;
 mod pages;
 mod qkv;
+mod recurrent;
 mod rope_tables;
 mod selected;
 mod steps;
@@ -42,6 +43,7 @@ pub use names::{
 };
 pub use pages::{Paged, find_pages};
 pub use qkv::find_qkv;
+pub use recurrent::refuse_recurrences;
 pub use rope_tables::take_tables;
 pub use selected::take_selection;
 pub use steps::Unmatched;
