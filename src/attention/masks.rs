@@ -7,7 +7,7 @@ use base::error::Result;
 use config::Mask;
 use program::{
     Added, AlibiForm, Biasing, Blocked, BlockedKeys, ByPosition, Distances, Documents, Hides,
-    Masking, Name, QueryRows, Relative, Size, alibi_slopes,
+    Masking, Name, QueryRows, Relative, Selected, Size, alibi_slopes,
 };
 
 impl Builder<'_> {
@@ -50,6 +50,11 @@ impl Builder<'_> {
             let (queries, keys) = (packed.queries.0.clone(), packed.keys.0.clone());
             let documents = Masking::Documents(Documents { queries, keys, rows });
             parts.push(self.setting(Name::DocumentMask, documents, &[])?);
+        }
+        if let Some(by) = config.plain.selected.clone() {
+            let rows = QueryRows { first: sizes.first_query(), count: queries };
+            let selected = Selected { by, rows, keys, heads: sizes.heads };
+            parts.push(self.setting(Name::SelectionMask, selected, &[])?);
         }
         parts.extend(self.given_outside(Name::FileMask));
         if parts.is_empty() {

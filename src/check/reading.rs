@@ -169,6 +169,7 @@ impl Reading {
             window: None,
             chunk: None,
             segments: None,
+            selected: None,
             key_segments: None,
             ..beside.clone()
         };

@@ -13,7 +13,8 @@ use config::{End, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_pages, find_qkv, is_called,
-    last_segment, meanings, take_arguments, take_evidence, take_gradients, take_mask, take_tables,
+    last_segment, meanings, refuse_recurrences, take_arguments, take_evidence, take_gradients,
+    take_mask, take_selection, take_tables,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -27,6 +28,9 @@ use run::{Sources, positions_in};
 pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     let mut forward = record.clone();
     let is_foreign = record.config.is_none();
+    if is_foreign && flags.weights.is_none() {
+        refuse_recurrences(record)?;
+    }
     let gradients = if is_foreign { take_gradients(&mut forward) } else { Vec::new() };
     let all = of_forward(&forward, flags)?;
     if gradients.is_empty() {
@@ -86,6 +90,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         if !pages.is_empty() {
             return of_pages(&draft, pages);
         }
+        draft.matches.extend(take_selection(&mut draft.record, &mut draft.settings)?);
         draft.matches.extend(take_arguments(&mut draft.record, &mut draft.settings)?);
         let qkv = match draft.settings.q {
             Some(_) => Vec::new(),

@@ -155,6 +155,7 @@ pub fn recompute(
     orders: Orders,
 ) -> Result<Recomputed> {
     let fill_is_open = reading.settings.mask_fill.is_none() && reading.record.config.is_none();
+    let known = (reading.tokens_first, reading.settings.qkv_format);
     let Reading {
         record, matches, mut unmatched, tokens_first, is_trivial, contradictions, ..
     } = reading;
@@ -175,7 +176,7 @@ pub fn recompute(
         Named::as_it_is(record)
     } else {
         let rounded = in_the_files_type(&record, &trace)?;
-        name_steps(&record, rounded.as_ref().unwrap_or(&trace), tokens_first, orders)?
+        name_steps(&record, rounded.as_ref().unwrap_or(&trace), known, orders)?
     };
     let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));
     let padding = left_out.transpose()?.flatten();

@@ -44,5 +44,6 @@ pub use text::Place;
 pub use tokens::Tokens;
 
 pub use program::{
-    AlibiForm, EmptyRow, Fill, Pairing, QueryRows, RelativeBias, RopeScaling, SectionOrder, Shift,
+    AlibiForm, EmptyRow, Fill, Pairing, QueryRows, RelativeBias, RopeScaling, SectionOrder,
+    Selection, Shift,
 };

@@ -21,7 +21,9 @@ use super::segments::Segments;
 use super::text::{FromText, Place};
 use super::tokens::Tokens;
 use base::error::{Error, Result};
-use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
+use program::{
+    AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder, Selection,
+};
 
 /// What there is to know of a setting: its key, and what a user interface needs to offer it.
 #[derive(Debug, Clone, Copy)]
@@ -450,6 +452,9 @@ settings! {
     segments: Segments = newer("N,N,…").replaces(MASKS);
     /// Lengths of the documents' keys, if they differ
     key_segments: Segments = newer("N,N,…").of("segments").default("segments").replaces(MASKS);
+    /// Keys that each query may see: the parents of a tree's tokens (parents=-1,0,0), a list of keys for each query
+    /// (keys=0;0,1;1,2), or lists of blocks of keys for tiles of queries (blocks=1x4:0;0,1)
+    selected: Selection, optional = newer("SELECTION").replaces(MASKS);
     /// Also compute the log-sum-exp of every row of scores
     lse: bool, decided = newer("");
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it

@@ -15,7 +15,9 @@ use super::scores::Scores;
 use super::segments::Segments;
 use super::tokens::Tokens;
 use base::error::shown;
-use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
+use program::{
+    AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder, Selection,
+};
 
 /// What a setting's value can be read from.
 pub trait FromText: Sized {
@@ -130,7 +132,7 @@ macro_rules! parsed {
         }
     )+};
 }
-parsed! { Scores = true, Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false }
+parsed! { Scores = true, Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false, Selection = false }
 
 macro_rules! chosen {
     ($($of:ty),+) => {$(

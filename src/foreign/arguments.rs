@@ -274,6 +274,8 @@ pub struct FoundMask {
 /// `scaled_dot_product_attention`; in `nn.MultiheadAttention`, which takes X, true is the other way round.
 const MASKS: &[(&str, Keys, Meaning)] = &[
     ("attn_mask", Keys::Either, Meaning::AttendIfCore),
+    ("custom_mask", Keys::Either, Meaning::Attend),
+    ("packed_custom_mask", Keys::Either, Meaning::Attend),
     ("attention_mask", Keys::Own, Meaning::Attend),
     ("encoder_attention_mask", Keys::Memory, Meaning::Attend),
     ("key_padding_mask", Keys::Either, Meaning::Ignore),

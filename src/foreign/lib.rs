@@ -21,7 +21,9 @@ mod names;
 mod packed;
 mod pages;
 mod qkv;
+mod recurrent;
 mod rope_tables;
+mod selected;
 mod steps;
 
 pub use arguments::{
@@ -41,6 +43,8 @@ pub use names::{
 };
 pub use pages::{Paged, find_pages};
 pub use qkv::find_qkv;
+pub use recurrent::refuse_recurrences;
 pub use rope_tables::take_tables;
+pub use selected::take_selection;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};

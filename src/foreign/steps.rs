@@ -10,6 +10,7 @@ use super::layer::is_parameter;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
 use base::error::{Error, Result, quoted};
+use config::QkvFormat;
 use file::{Entry, Record};
 use program::{Axis, Name, Op, Step, Trace, of_pairs};
 
@@ -55,14 +56,14 @@ pub enum Orders {
 
 /// Finds the step of every computed tensor, and the order of its axes: by its name and its shape where they allow one
 /// answer only, otherwise by the numbers. Where no answer gives the run's numbers, as in a faulty dump, the likeliest
-/// step is taken, in the order that the file's other tensors have; `tokens_first` says that of X.
+/// step is taken, in the order that the file's other tensors have; `tokens_first` says that of X, and `format` that of heads.
 ///
 /// # Errors
 /// If two tensors would be the same step.
 pub fn name_steps(
     record: &Record,
     trace: &Trace,
-    tokens_first: bool,
+    (tokens_first, format): (bool, Option<QkvFormat>),
     orders: Orders,
 ) -> Result<Named> {
     let given = |entry: &&Entry| {
@@ -76,11 +77,7 @@ pub fn name_steps(
         unmatched: Vec::new(),
         is_reordered: false,
         has_turned: false,
-        orders: if tokens_first {
-            vec![vec![Axis::Query, Axis::Batch, Axis::Model]]
-        } else {
-            vec![]
-        },
+        orders: known_orders(tokens_first, format),
     };
     let meanings: Vec<Vec<Name>> =
         computed.iter().map(|entry| meant(last_segment(&entry.name), trace)).collect();
@@ -110,6 +107,19 @@ pub fn name_steps(
     }
     named.settle(open)?;
     Ok(named)
+}
+
+/// The orders of axes that are stated.
+fn known_orders(tokens_first: bool, format: Option<QkvFormat>) -> Vec<Vec<Axis>> {
+    let (batch, heads, tokens) = (Axis::Batch, Axis::Head, Axis::Query);
+    let of_x = tokens_first.then(|| vec![tokens, batch, Axis::Model]);
+    let of_heads = format.map(|format| match format {
+        QkvFormat::Bhsd => vec![batch, heads, tokens, Axis::HeadDim],
+        QkvFormat::Bshd => vec![batch, tokens, heads, Axis::HeadDim],
+        QkvFormat::Sbhd => vec![tokens, batch, heads, Axis::HeadDim],
+        QkvFormat::Thd => vec![tokens, heads, Axis::HeadDim],
+    });
+    of_x.into_iter().chain(of_heads).collect()
 }
 
 /// Which of these readings of a tensor gives the value beside it best, if one gives it but for rounding.

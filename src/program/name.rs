@@ -186,10 +186,11 @@ steps! {
     KeyMask = "mask_keys", "keys that an item's queries may not see", Row::new(Setting, &[Batch, Heads, Queries, Keys]).boolean().inner();
     LengthMask = "mask_lengths", "keys beyond their item's length", Row::new(Setting, OF_TOKENS).boolean().inner();
     DocumentMask = "mask_documents", "keys of other documents", Row::new(Setting, OF_TOKENS).boolean().inner().by("`segments=N,N`");
+    SelectionMask = "mask_selected", "keys that were not chosen for a query", Row::new(Setting, OF_TOKENS).boolean().inner().by("`selected=parents=…` or `selected=keys=…`");
     FileMask = "mask_file", "what the file's mask blocks", Row::new(Setting, OF_TOKENS).boolean().inner().file("attn_mask");
     Mask = "mask", "which keys a query may not see",
         Row::new(Setting, OF_TOKENS).boolean().by("`mask=causal`, `lengths` or `attn_mask=FILE`").file("attn_mask"),
-        reads [CausalMask, WindowMask, ChunkMask, KeyMask, LengthMask, DocumentMask, FileMask];
+        reads [CausalMask, WindowMask, ChunkMask, KeyMask, LengthMask, DocumentMask, SelectionMask, FileMask];
     AlibiSlopes = "alibi_slopes", "slopes of the heads' position biases", Row::new(Setting, &[Heads]).inner().by("`alibi`");
     Alibi = "alibi", "linear position biases", Row::new(Setting, &[Heads, Queries, Keys]).inner().by("`alibi`"), reads [AlibiSlopes];
     RelativeBias = "relative_bias", "biases of relative positions", Row::new(Setting, &[Heads, Queries, Keys]).inner().by(RELATIVE),

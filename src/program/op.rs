@@ -11,7 +11,7 @@ use super::operation::{Operation, by_rows};
 use super::ops::{
     Added, Biasing, BlockedKeys, ByPosition, Collect, Dequantize, Differential, Distances,
     Frequencies, Gradient, Heads, Linear, Masking, Norm, Product, Relative, Rotary, Rotate,
-    Scaling, Slip, Temperature, Turn, Weigh, Weighting,
+    Scaling, Selected, Slip, Temperature, Turn, Weigh, Weighting,
 };
 use super::part::Part;
 use super::pattern::Pattern;
@@ -123,6 +123,7 @@ within! {
     Rotary::Rotate(Rotate),
     Masking::ByPosition(ByPosition),
     Masking::Keys(BlockedKeys),
+    Masking::Selected(Selected),
     Biasing::Distances(Distances),
     Biasing::Relative(Relative),
     Weighting::Differential(Differential),

@@ -83,6 +83,20 @@ pub enum Reason {
         /// How many keys a chunk has.
         chunk: usize,
     },
+    /// The key was not chosen for the query.
+    NotChosen {
+        /// The query row.
+        query: usize,
+        /// The key.
+        key: usize,
+    },
+    /// The key is a token of a tree that the query does not come from.
+    OtherBranch {
+        /// The query row.
+        query: usize,
+        /// The key.
+        key: usize,
+    },
     /// The batch item has fewer tokens.
     BeyondLength {
         /// The batch item.

@@ -73,6 +73,7 @@ reasons! {
     ChunkMask => "Each query sees only its own chunk, so the cost of a token grows with the chunk, not with the length.";
     KeyMask | LengthMask => "The sequences of a batch differ in length, so the short ones are padded. Padding has no meaning and must get no weight.";
     DocumentMask => "Several documents are packed into one row to save space, and they must not see each other.";
+    SelectionMask => "Each query sees only the keys that something chose for it: an indexer that picks a few of many, blocks that are worth their time, or the branch of a tree of guessed tokens that the query stands on.";
     FileMask | Mask =>
         "It says which keys a query may not see. True means blocked; in the code of many models, attention_mask means the opposite: 1 for a visible key. The mask is broadcast to all heads and, if it has one row for all of them, to all items.";
     AlibiSlopes => "Each head has its own slope, so some heads look near and some look far.";

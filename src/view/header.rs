@@ -5,7 +5,7 @@ use serde_json::Value;
 use base::error::quoted;
 use base::lang;
 use config::{AlibiForm, Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start};
-use program::Places;
+use program::{Lists, Places, Selection};
 
 /// The sizes.
 pub fn sizes_line(config: &Config) -> String {
@@ -62,6 +62,11 @@ pub fn mask_line(c: &Config) -> String {
         let of_keys = of_keys.map_or_else(String::new, |keys| tr!(" (keys {keys})", keys));
         masks.push(tr!("documents {queries}{of_keys}", queries = packed.queries, of_keys));
     }
+    masks.extend(c.plain.selected.as_ref().map(|own| match own {
+        Selection::Tree(_) => tr!("a tree of tokens").to_owned(),
+        Selection::Lists(Lists { tile: 1, block: 1, .. }) => tr!("chosen keys").to_owned(),
+        Selection::Lists(Lists { block, .. }) => tr!("chosen blocks of {block} keys", block),
+    }));
     masks.extend(c.plain.attn_mask.as_ref().map(|place| quoted(&place.0)));
     let biases =
         c.plain.attn_bias.as_ref().map(|place| tr!("biases {place}", place = quoted(&place.0)));

@@ -45,6 +45,27 @@ pub const ALL: &[Mistake] = &[
         }],
         seen: &[],
     },
+    Mistake {
+        id: "selection-missing",
+        kind: Kind::Mask,
+        silent: "Every row still sums to 1, and dense attention looks better than it should, only slower.",
+        ways: &[Way {
+            summary: "the keys that were chosen are not used: all others are read as well",
+            wrong: "weights = torch.softmax(scores.masked_fill(causal, -inf), -1)",
+            right: "weights = torch.softmax(scores.masked_fill(causal | ~chosen, -inf), -1)",
+            edits: |run| {
+                let mut parts = run.inputs(Name::Mask);
+                let count = parts.len();
+                parts.retain(|part| *part != Name::SelectionMask);
+                match parts.len() {
+                    own if own == count => none(),
+                    0 => one([omit(Name::MaskedScores)]),
+                    _ => one([read(Name::Mask, parts)]),
+                }
+            },
+        }],
+        seen: &[],
+    },
 ];
 
 fn of_lse(run: &Situation, edit: Edit) -> Result<Vec<Edits>> {

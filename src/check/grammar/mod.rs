@@ -16,6 +16,7 @@ pub mod numbers;
 mod pages;
 mod pointers;
 mod scores;
+mod selected;
 mod steps;
 mod tiles;
 mod turns;
@@ -91,6 +92,7 @@ impl Grammar<'_> {
         self.siblings(step);
         self.numbers(step);
         self.inserted_setting(step);
+        self.selected(step);
     }
 
     /// Notes a mistake of one step.

@@ -1,6 +1,6 @@
 //! What do people get wrong in masks?
 
-use super::{Knob, Range, Sibling};
+use super::{Knob, Range, Sibling, trees};
 use program::{Blocked, BlockedKeys, ByPosition, Documents, Fill, Kind, Masking, whole};
 
 pub fn knobs(own: &Masking) -> Vec<Knob> {
@@ -13,7 +13,11 @@ pub fn knobs(own: &Masking) -> Vec<Knob> {
                 true
             })]
         }
-        Masking::Keys(_) | Masking::Documents(_) | Masking::AnyOf | Masking::Not => Vec::new(),
+        Masking::Keys(_)
+        | Masking::Documents(_)
+        | Masking::Selected(_)
+        | Masking::AnyOf
+        | Masking::Not => Vec::new(),
     }
 }
 
@@ -46,6 +50,7 @@ pub fn siblings(own: &Masking) -> Vec<Sibling> {
             .map(|(by, told)| Sibling::new(BlockedKeys { by, ..own.clone() }, Kind::Mask, told))
             .collect(),
         Masking::Documents(own) => other_documents(own),
+        Masking::Selected(own) => trees::siblings(own),
         Masking::ByPosition(_) | Masking::AnyOf | Masking::Not | Masking::Fill { .. } => Vec::new(),
     }
 }

@@ -8,6 +8,8 @@ mod norm;
 mod positions;
 mod rotary;
 mod scaling;
+mod selected;
+mod trees;
 mod weights;
 
 pub use rotary::ROPE_BASE;

@@ -7,6 +7,7 @@ use crate::rows::told;
 use crate::segments::Segments;
 use crate::sizes::Sizes;
 use base::error::{Error, Result, quoted, refuse};
+use program::Selection;
 
 /// Masks show keys, and are of as many as there are.
 pub(super) fn check(c: &Config) -> Result<()> {
@@ -18,7 +19,55 @@ pub(super) fn check(c: &Config) -> Result<()> {
     fill(c)?;
     key_mask(c)?;
     lengths(c)?;
-    segments(c)
+    segments(c)?;
+    selected(c)
+}
+
+/// Refuses a selection that is not one of the run's queries and heads.
+fn selected(c: &Config) -> Result<()> {
+    let Some(selection) = &c.plain.selected else { return Ok(()) };
+    let sizes = &c.sizes;
+    let refuse = |what: String| {
+        let fix = tr!(
+            "give a list for each query or tile of them, or a parent for each token of the tree, once for all items and heads or for each"
+        );
+        Err(Error::tensor("selected", what, fix))
+    };
+    let (items, batch) = (selection.items(), sizes.batch);
+    if items != 1 && items != batch {
+        return refuse(tr!("it is of {items} items, but batch is {batch}", items, batch));
+    }
+    let (heads, seq_len, keys) = (sizes.heads, sizes.seq_len, sizes.keys());
+    match selection {
+        Selection::Tree(rows) => {
+            let tokens = |row: &Vec<i64>| row.len();
+            match rows.iter().map(tokens).find(|own| *own != seq_len || *own > keys) {
+                Some(own) => refuse(tr!(
+                    "there are {own} parents for {seq_len} queries and {keys} keys",
+                    own,
+                    seq_len,
+                    keys
+                )),
+                None => Ok(()),
+            }
+        }
+        Selection::Lists(lists) => {
+            let of_heads = lists.chosen.iter().map(Vec::len);
+            if let Some(own) = of_heads
+                .into_iter()
+                .find(|own| *own == 0 || heads % own > 0 || *own != lists.heads())
+            {
+                return refuse(tr!("it is of {own} heads, and there are {heads}", own, heads));
+            }
+            let tiles = seq_len.div_ceil(lists.tile.max(1));
+            match lists.chosen.iter().flatten().map(Vec::len).find(|own| *own != tiles) {
+                Some(own) => {
+                    refuse(tr!("there are {own} lists, but {tiles} tiles of queries", own, tiles))
+                }
+                None => Ok(()),
+            }
+        }
+    }
 }
 
 fn scores(c: &Config) -> Result<()> {

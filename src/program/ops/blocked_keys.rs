@@ -84,7 +84,7 @@ impl Mask for BlockedKeys {
         }
     }
 
-    fn reason(&self, item: usize, query: usize, key: usize) -> Option<Reason> {
+    fn reason(&self, [item, _, query, key]: [usize; 4]) -> Option<Reason> {
         let key = self.as_queries.map_or(key, |rows| rows.first + query);
         let reason = match &self.by {
             Blocked::Rows(_) => Reason::BlockedKey { item, key },

@@ -96,7 +96,7 @@ impl Mask for Documents {
         tr!("the key is of another document, of {told} tokens{of_keys}", told, of_keys)
     }
 
-    fn reason(&self, item: usize, query: usize, key: usize) -> Option<Reason> {
+    fn reason(&self, [item, _, query, key]: [usize; 4]) -> Option<Reason> {
         let of_query = document(Self::of(&self.queries, item), self.rows.first + query);
         let is_other = of_query != document(Self::of(&self.keys, item), key);
         is_other.then_some(Reason::OtherDocument { query, key })

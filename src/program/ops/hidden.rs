@@ -14,6 +14,6 @@ pub(super) trait Mask {
     /// What it blocks, in words.
     fn formula(&self) -> String;
 
-    /// Why a key is blocked; nothing where it is not.
-    fn reason(&self, item: usize, query: usize, key: usize) -> Option<Reason>;
+    /// Why a key is blocked, by its place (item, head, query, key); nothing where it is not.
+    fn reason(&self, at: [usize; 4]) -> Option<Reason>;
 }

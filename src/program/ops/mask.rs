@@ -8,6 +8,7 @@ use super::fill::Fill;
 use super::hidden::Mask;
 use super::position::ByPosition;
 use super::scaling::number;
+use super::selected::Selected;
 use crate::adjoint::{Adjoint, Operand};
 use crate::axis::{Axes, Dim};
 use crate::misread::{Misread, read};
@@ -27,6 +28,8 @@ pub enum Masking {
     Keys(BlockedKeys),
     /// (batch, 1, query, key): true where a key is of another document.
     Documents(Documents),
+    /// (batch, head, query, key): true where a key was not chosen for the query.
+    Selected(Selected),
     /// True where any of several masks is, broadcast from the right.
     AnyOf,
     /// True where a mask is not.
@@ -44,6 +47,7 @@ impl Masking {
             Self::ByPosition(mask) => Some(mask),
             Self::Keys(mask) => Some(mask),
             Self::Documents(mask) => Some(mask),
+            Self::Selected(mask) => Some(mask),
             Self::AnyOf | Self::Not | Self::Fill { .. } => None,
         }
     }
@@ -51,14 +55,15 @@ impl Masking {
     /// Why a cell of a mask is true; nothing where it is not, or where the operation only hands on what others say.
     pub fn reason(&self, cell: &[usize]) -> Option<Reason> {
         let ([.., query, key], item) = (cell, cell.first()?) else { return None };
-        self.mask()?.reason(*item, *query, *key)
+        let head = cell.get(1).filter(|_| cell.len() == 4).copied().unwrap_or_default();
+        self.mask()?.reason([*item, head, *query, *key])
     }
 }
 
 impl Operation for Masking {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         Ok(match self {
-            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) => {
+            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) | Self::Selected(_) => {
                 let mask = self.mask().ok_or(Misread)?;
                 let shape: Vec<usize> = mask.axes().into_iter().map(|(_, size)| size).collect();
                 Tensor::from_vec(mask.cells(), shape, &Device::Cpu)?
@@ -85,7 +90,7 @@ impl Operation for Masking {
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {
         match self {
-            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) => {
+            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) | Self::Selected(_) => {
                 let [] = read(inputs)?;
                 Ok(self.mask().ok_or(Misread)?.axes())
             }
@@ -100,7 +105,7 @@ impl Operation for Masking {
 
     fn formula(&self, names: &[&str]) -> Result<String, Misread> {
         Ok(match self {
-            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) => {
+            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) | Self::Selected(_) => {
                 self.mask().ok_or(Misread)?.formula()
             }
             Self::AnyOf => return Err(Misread),
@@ -131,7 +136,11 @@ impl Operation for Masking {
             }
             Self::AnyOf => Pattern::Any(inputs.iter().enumerate().map(broadcast).collect()),
             // They are told by their reasons.
-            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) | Self::Not => Pattern::ByCell,
+            Self::ByPosition(_)
+            | Self::Keys(_)
+            | Self::Documents(_)
+            | Self::Selected(_)
+            | Self::Not => Pattern::ByCell,
         }
     }
 
@@ -146,6 +155,7 @@ impl Operation for Masking {
                 | Self::ByPosition(_)
                 | Self::Keys(_)
                 | Self::Documents(_)
+                | Self::Selected(_)
                 | Self::AnyOf
                 | Self::Not,
                 _,
@@ -158,6 +168,7 @@ impl Operation for Masking {
             Self::ByPosition(mask) => Some(Self::ByPosition(mask.narrowed(part))),
             Self::Keys(mask) => mask.narrowed(part, whole).map(Self::Keys),
             Self::Documents(mask) => mask.narrowed(part).map(Self::Documents),
+            Self::Selected(mask) => mask.narrowed(part).map(Self::Selected),
             Self::AnyOf | Self::Not | Self::Fill { .. } => Some(self.clone()),
         }
     }
@@ -165,9 +176,12 @@ impl Operation for Masking {
     fn facts(&self) -> Facts {
         match self {
             Self::Fill { fill } => Facts { fill: Some(fill.0), ..Facts::default() },
-            Self::ByPosition(_) | Self::Keys(_) | Self::Documents(_) | Self::AnyOf | Self::Not => {
-                Facts::default()
-            }
+            Self::ByPosition(_)
+            | Self::Keys(_)
+            | Self::Documents(_)
+            | Self::Selected(_)
+            | Self::AnyOf
+            | Self::Not => Facts::default(),
         }
     }
 }

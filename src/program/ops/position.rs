@@ -121,7 +121,7 @@ impl Mask for ByPosition {
         }
     }
 
-    fn reason(&self, _: usize, query: usize, key: usize) -> Option<Reason> {
+    fn reason(&self, [_, _, query, key]: [usize; 4]) -> Option<Reason> {
         let reason = match self.hides {
             Hides::Future => Reason::LaterKey { query, key },
             Hides::Past => Reason::EarlierKey { query, key },

@@ -101,6 +101,8 @@ pub enum Slip {
     },
     /// Scores of which these cells become a number.
     Block(Block),
+    /// Scores plus these cells, the logarithms of how often each key counts.
+    Counted(Block),
 }
 
 impl Slip {
@@ -186,6 +188,7 @@ impl Operation for Slip {
                 taken(&both, *axis, &(0..size).map(from).collect::<Vec<_>>())?
             }
             Self::Block(block) => filled(x, &block.cells, block.fill)?,
+            Self::Counted(block) => x.broadcast_add(&block.cells.to_dtype(x.dtype())?)?,
         })
     }
 
@@ -223,7 +226,7 @@ impl Operation for Slip {
                 others == [*x]
                     && size(axis).is_some_and(|size| places.iter().all(|place| *place < size))
             }
-            Self::Block(block) => {
+            Self::Block(block) | Self::Counted(block) => {
                 let cells = block.cells.dims();
                 let mut pairs = cells.iter().rev().zip(x.iter().rev());
                 others.is_empty()
@@ -257,11 +260,13 @@ impl Operation for Slip {
             Self::Turn(turn) => Some(Self::Turn(turn.narrowed(part))),
             Self::Scores(slip) => slip.narrowed(part).map(Self::Scores),
             Self::Gradient(_) => None,
-            Self::Block(block) => {
+            Self::Block(block) | Self::Counted(block) => {
                 // Its cells have the last axes of the scores.
                 let own = (at + block.cells.rank()).checked_sub(whole.rank());
                 let cells = own.map_or(Ok(block.cells.clone()), |own| part.of(&block.cells, own));
-                Some(Self::Block(Block { cells: cells.ok()?, ..*block }))
+                let block = Block { cells: cells.ok()?, ..*block };
+                let is_counted = matches!(self, Self::Counted(_));
+                Some(if is_counted { Self::Counted(block) } else { Self::Block(block) })
             }
             Self::Map(_)
             | Self::Bound { .. }

@@ -71,6 +71,16 @@ pub fn words(reason: &Reason) -> Words {
             tr!("query {query} sees only its own document", query),
             tr!("key {key} is in another document than query {query}", key, query),
         ),
+        Reason::NotChosen { query, key } => of(
+            tr!("selection"),
+            tr!("query {query} sees only the keys that were chosen for it", query),
+            tr!("key {key} was not chosen for query {query}", key, query),
+        ),
+        Reason::OtherBranch { query, key } => of(
+            tr!("tree"),
+            tr!("query {query} sees only the tokens that it comes from", query),
+            tr!("query {query} does not come from key {key}", query, key),
+        ),
         Reason::Given(step) => {
             of(step.as_str(), lang::text(GIVEN).to_owned(), lang::text(GIVEN).to_owned())
         }
