@@ -279,7 +279,7 @@ fn in_item(
 ) -> Result<Option<(Vec<usize>, f64)>> {
     let mut item = 0;
     let values = match (step.axes.iter().next(), cell.first()) {
-        (Some((Axis::Batch, size)), Some(at)) if size > 1 => {
+        (Some((Axis::Batch, size)), Some(at)) if size > 1 && *at < size => {
             item = *at;
             step.value.i(*at..=*at)?
         }

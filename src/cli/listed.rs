@@ -81,6 +81,8 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("gate", "--gate sigmoid"),
     ("qkv_format", "--q q.npy --k k.npy --v v.npy --qkv-format bshd"),
     ("segments", "-t 5 --segments 3,2"),
+    ("splits", "--splits 2"),
+    ("tiles", "--tiles 2"),
     ("lse", "--lse"),
     ("mean_weights", "--mean-weights"),
     ("packing", "--weights model.safetensors --packing heads"),

@@ -19,6 +19,7 @@ use super::queries::Queries;
 use super::scores::Scores;
 use super::segments::Segments;
 use super::text::{FromText, Place};
+use super::tiles::Tiles;
 use super::tokens::Tokens;
 use base::error::{Error, Result};
 use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
@@ -450,6 +451,11 @@ settings! {
     segments: Segments = newer("N,N,…").replaces(MASKS);
     /// Lengths of the documents' keys, if they differ
     key_segments: Segments = newer("N,N,…").of("segments").default("segments").replaces(MASKS);
+    /// Attend to the keys in splits, and merge them, as decoding kernels do: how many, or the first key of each: 0,8,16
+    splits: Vec<usize>, optional = newer("N|N,N,…").told();
+    /// Attend to the keys tile by tile with a running maximum, as FlashAttention does: keys of a tile, or queries and
+    /// keys: 128x64
+    tiles: Tiles, optional = newer("N|NxN").told();
     /// Also compute the log-sum-exp of every row of scores
     lse: bool, decided = newer("");
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it

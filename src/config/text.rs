@@ -13,6 +13,7 @@ use super::positions::Positions;
 use super::queries::Queries;
 use super::scores::Scores;
 use super::segments::Segments;
+use super::tiles::Tiles;
 use super::tokens::Tokens;
 use base::error::shown;
 use program::{AlibiForm, EmptyRow, Fill, Pairing, RelativeBias, RopeScaling, SectionOrder};
@@ -130,7 +131,7 @@ macro_rules! parsed {
         }
     )+};
 }
-parsed! { Scores = true, Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false }
+parsed! { Scores = true, Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false, Tiles = false }
 
 macro_rules! chosen {
     ($($of:ty),+) => {$(

@@ -20,6 +20,7 @@ mod model;
 mod names;
 mod packed;
 mod pages;
+mod parts;
 mod qkv;
 mod rope_tables;
 mod steps;
@@ -40,6 +41,7 @@ pub use names::{
     asked, gradient_of, is_called, is_gradient, last_segment, meanings, take_gradients,
 };
 pub use pages::{Paged, find_pages};
+pub use parts::{as_kept, join_states};
 pub use qkv::find_qkv;
 pub use rope_tables::take_tables;
 pub use steps::Unmatched;

@@ -12,6 +12,7 @@ use super::choice::{End, Start};
 use super::config::Config;
 use super::divisors::would_divide;
 use super::sizes::Sizes;
+use super::tiles;
 use base::error::{Result, quoted, refuse};
 use program::Name;
 
@@ -72,6 +73,7 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     positions::check(c)?;
     norms::check(c)?;
     masks::check(c)?;
+    tiles::check(c)?;
     tokens(c)
 }
 
