@@ -19,6 +19,7 @@ const FOR_READERS: [&str; 10] = [
     "README.zh-CN.md",
     "docs/backward.md",
     "docs/checking.md",
+    "docs/flash.md",
     "docs/formats.md",
     "docs/learning.md",
     "docs/learning.zh.md",

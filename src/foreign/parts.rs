@@ -46,9 +46,9 @@ fn is_of_parts(step: &Step) -> bool {
     matches!(step.axes.iter().next(), Some((Axis::Split | Axis::Tile, _)))
 }
 
-/// A tensor of a step of splits or tiles in base e, where it is kept in base 2.
+/// A logarithm or a maximum in base e, where it is kept in base 2.
 fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
-    let is_log = matches!(step.name, Name::SplitLse | Name::SplitMax | Name::TileMax);
+    let is_log = matches!(step.name, Name::SplitLse | Name::SplitMax | Name::TileMax | Name::Lse);
     if !is_log || !tensor.dtype().is_float() {
         return Ok(None);
     }
@@ -65,23 +65,27 @@ fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
 /// If candle fails.
 pub fn as_kept(mut named: Named, trace: &Trace) -> Result<Named> {
     let steps: Vec<&Step> = trace.steps().iter().filter(|step| is_of_parts(step)).collect();
-    for step in &steps {
+    let mut is_binary = false;
+    // What kernels keep of the whole is in the base of what they keep of its parts.
+    for step in steps.iter().copied().chain(trace.step(Name::Lse)) {
+        if step.name == Name::Lse && !is_binary {
+            continue;
+        }
         let is_it = |entry: &&mut Entry| entry.name == step.name.as_str();
         let Some(entry) = named.record.entries.iter_mut().find(is_it) else { continue };
         if let Some(natural) = in_base_e(step, &entry.tensor)? {
             entry.tensor = natural;
+            is_binary = true;
             let how = tr!("in base 2, times ln 2");
             let own = named.matches.iter().find(|own| own.step == step.name.as_str());
             let tensor = own.map_or_else(|| step.name.to_string(), |own| own.tensor.clone());
             named.matches.push(Match::as_it_is(step.name.as_str(), tensor).read(how));
         }
     }
-    if !has_right_results(&named.record, trace)? {
-        return Ok(named);
-    }
+    let Some(limit) = of_results(&named.record, trace)? else { return Ok(named) };
     for step in steps {
         let name = step.name.as_str();
-        if apart(&named.record, step)?.is_none_or(|apart| apart < FITS) {
+        if apart(&named.record, step)?.is_none_or(|apart| apart < limit) {
             continue;
         }
         named.record.entries.retain(|entry| entry.name != name);
@@ -102,15 +106,17 @@ fn apart(record: &Record, step: &Step) -> Result<Option<f64>> {
     own.map(|own| distance(own, &step.value)).transpose()
 }
 
-/// Whether an output is recorded, and all results are those of the run.
-fn has_right_results(record: &Record, trace: &Trace) -> Result<bool> {
-    let (mut are_right, mut has_any) = (true, false);
+/// How far a step may be from the run's where the results are right: as far as these are. Nothing where they are not, or no
+/// output is recorded.
+fn of_results(record: &Record, trace: &Trace) -> Result<Option<f64>> {
+    let (mut furthest, mut has_any) = (0.0_f64, false);
     for name in [Name::Lse, Name::HeadOutputs, Name::Concat, Name::Output] {
         let Some(step) = trace.step(name) else { continue };
         if let Some(apart) = apart(record, step)? {
             has_any |= name != Name::Lse;
-            are_right &= apart < FITS;
+            furthest = furthest.max(apart);
         }
     }
-    Ok(has_any && are_right)
+    let limit = if furthest < EXACT { EXACT } else { FITS };
+    Ok(Some(limit).filter(|limit| has_any && furthest < *limit))
 }

@@ -139,7 +139,9 @@ impl Grammar<'_> {
 
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
-        let all: [(PartSlip, &[Name]); 6] = [
+        let all: [(PartSlip, &[Name]); 8] = [
+            (PartSlip::PaddedTail, &[of_sum]),
+            (PartSlip::PaddedTail, &[of_max, of_sum]),
             (PartSlip::NotRescaled, &[of_sum, of_acc]),
             (PartSlip::BaseTwo, &[of_sum, of_acc]),
             (PartSlip::InBf16, &[of_sum, of_acc]),
@@ -162,7 +164,7 @@ impl Grammar<'_> {
         if is_tile {
             return;
         }
-        for slip in [PartSlip::Unshifted, PartSlip::BaseMixed, PartSlip::FirstStays] {
+        for slip in [PartSlip::Unshifted, PartSlip::BaseMixed] {
             let edits = [Name::Lse, Name::SplitWeights].iter();
             let edits: Edits = edits.filter_map(|at| self.slipped(*at, slip)).collect();
             self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, slip.told());
@@ -179,7 +181,7 @@ impl Grammar<'_> {
     }
 
     /// What goes wrong in one part alone.
-    fn of_one_part(&mut self, parts: &Parts, [of_max, _, of_acc]: [Name; 3]) {
+    fn of_one_part(&mut self, parts: &Parts, [_, _, of_acc]: [Name; 3]) {
         let count = parts.keys.len();
         let lse = if parts.axis == Axis::Tile { Name::Lse } else { Name::SplitLse };
         let root = self.right.step(Name::Scores).map(|step| step.op.clone());
@@ -201,6 +203,7 @@ impl Grammar<'_> {
             let change = Change::Before(0, Scaling::By { factor }.into(), Vec::new());
             self.add(Kind::Inserted, cost::COMMON, lse, change, told);
         }
+        self.local_bias(parts);
         if lse == Name::SplitLse {
             for at in 1..count {
                 let before = at - 1;
@@ -223,7 +226,6 @@ impl Grammar<'_> {
                 );
             }
         }
-        let _ = of_max;
         // Values of the part before.
         let mut places: Vec<usize> = Vec::new();
         for (at, spans) in parts.keys.iter().enumerate() {
@@ -236,6 +238,33 @@ impl Grammar<'_> {
         let told =
             tr!("the values are those of the {name} before: v is stale", name = parts.axis.told());
         self.add(Kind::Axes, cost::COMMON, of_acc, change, told);
+    }
+
+    /// The first key of every key's part.
+    fn starts(parts: &Parts, keys: usize) -> Vec<usize> {
+        let mut starts = vec![0; keys];
+        for (first, end) in parts.keys.iter().flatten() {
+            starts.iter_mut().take(*end).skip(*first).for_each(|start| *start = *first);
+        }
+        starts
+    }
+
+    /// Position biases by the place in a part.
+    fn local_bias(&mut self, parts: &Parts) {
+        let Some(step) = self.right.step(Name::ScoresBiased) else { return };
+        let Some(bias) = self.right.read_by(step).get(1).copied() else { return };
+        let axis = bias.axes.rank().saturating_sub(1);
+        let keys = bias.axes.shape().last().copied().unwrap_or_default();
+        let starts = Self::starts(parts, keys);
+        let places = starts.iter().enumerate().map(|(key, start)| key - start).collect();
+        let local = Slip::Along(axis, Along::Take(places));
+        let change = Change::Before(1, local.into(), Vec::new());
+        let name = parts.axis.told();
+        let told = tr!(
+            "the position bias counts keys from the start of the {name}: a local index, not a global one",
+            name
+        );
+        self.add(Kind::Axes, cost::COMMON, Name::ScoresBiased, change, told);
     }
 
     /// Masks by parts of so many queries and keys.
@@ -252,10 +281,7 @@ impl Grammar<'_> {
             all.push((own.of(is_blocked), told, cost::COMMON));
         });
         let name = parts.axis.told();
-        let mut starts = vec![0; own.keys];
-        for (first, end) in parts.keys.iter().flatten() {
-            starts.iter_mut().take(*end).skip(*first).for_each(|start| *start = *first);
-        }
+        let starts = Self::starts(parts, own.keys);
         let local = |b: usize, q: usize, k: usize| own.at(b, q, k - starts[k]);
         let told = tr!(
             "the mask counts keys from the start of the {name}: a local index, not a global one",

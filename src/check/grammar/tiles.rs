@@ -82,6 +82,12 @@ impl Grammar<'_> {
             tr!("the loop over keys ends before the query's own tile"),
         );
         add(
+            &|b, q, k| own.at(b, q, k) || is_in(k) / n > (is_in(q) / m * m + first).div_euclid(n),
+            tr!(
+                "the loop over keys ends with the tile that a query tile's first row sees last: later tiles are skipped"
+            ),
+        );
+        add(
             &|b, q, k| own.at(b, q, k) || is_in(q) < start(k, first) / m * m + m,
             tr!("the loop over queries starts one tile late"),
         );

@@ -9,6 +9,7 @@ use crate::misread::{Misread, read};
 use crate::operation::Operation;
 use crate::part::Part;
 use crate::pattern::{Pattern, Place, Products, Read};
+use crate::terms::{Factor, Term, Value, factor};
 use base::error::Result;
 
 /// Which keys each part has: from the first to before the last, in one run or several, or none.
@@ -28,6 +29,22 @@ impl Parts {
         let end = |at: usize| starts.get(at + 1).copied().unwrap_or(keys).min(keys);
         let span = |(at, start): (usize, &usize)| vec![((*start).min(keys), end(at))];
         Self { axis, keys: starts.iter().enumerate().map(span).collect(), queries: None }
+    }
+
+    /// How many keys a part has in all.
+    fn count(&self, at: usize) -> usize {
+        let spans = self.keys.get(at).map(Vec::as_slice).unwrap_or_default();
+        spans.iter().map(|(first, end)| end.saturating_sub(*first)).sum()
+    }
+
+    /// How many keys a part lacks beside the first.
+    fn missing(&self, at: usize) -> usize {
+        self.count(0).saturating_sub(self.count(at))
+    }
+
+    /// The keys of a part.
+    fn places(&self, at: usize) -> impl Iterator<Item = usize> {
+        self.keys.get(at).into_iter().flatten().flat_map(|(first, end)| *first..*end)
     }
 
     /// Whether a part goes on from the one before it.
@@ -105,8 +122,8 @@ clauses! {
         PlainSum => "the sums of the parts are added up as they are, not rescaled by exp(maximum − largest)",
         /// Only what comes is rescaled when the maximum grows.
         RunningMax => "what was merged before is not rescaled when the maximum grows",
-        /// The first log-sum-exp stays.
-        FirstStays => "the running log-sum-exp is not updated: it stays that of the first part",
+        /// Zeros fill up the last part, and count.
+        PaddedTail => "the zeros that fill up the last tile are counted in the sum (its tail)",
         /// A sink is counted in every part.
         SinkEach => "the sink is counted in every split, not once",
         /// The largest stands for the sum.
@@ -195,7 +212,9 @@ impl Parted {
         let mut before = none.affine(0.0, first)?;
         let mut all = Vec::new();
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
+            let is_padded = self.slip == Some(PartSlip::PaddedTail) && parts.missing(at) > 0;
             let own = match columns {
+                Some(own) if is_padded => own.max(D::Minus1)?.maximum(0.0)?,
                 Some(own) => own.max(D::Minus1)?,
                 None => none.affine(0.0, f64::NEG_INFINITY)?,
             };
@@ -253,6 +272,12 @@ impl Parted {
                 let sink = of_heads(sinks, 3)?.unsqueeze(3)?.broadcast_sub(&m)?.exp()?;
                 own = own.broadcast_add(&sink)?;
             }
+            let missing = parts.missing(at);
+            if self.slip == Some(PartSlip::PaddedTail) && missing > 0 {
+                #[allow(clippy::cast_precision_loss, reason = "keys are few")]
+                let zeros = (m.neg()?.exp()? * missing as f64)?;
+                own = own.broadcast_add(&zeros)?;
+            }
             before = own.clone();
             all.push(if is_weighted { own } else { own.squeeze(3)? });
         }
@@ -285,7 +310,6 @@ impl Parted {
     /// The log-sum-exp of those of all splits.
     fn merge(&self, all: &Tensor, sinks: &[&Tensor]) -> Result<Tensor> {
         match (self.slip, sinks) {
-            (Some(PartSlip::FirstStays), _) => return Ok(all.get(0)?),
             // All are the largest scores, and the others their sums.
             (Some(PartSlip::PlainSum), [sums]) => {
                 return Ok(all.max(0)?.add(&sums.sum(0)?.log()?)?);
@@ -326,19 +350,6 @@ impl Parted {
                 }
                 let norm = own.broadcast_sub(&floored(&own.max(0)?)?)?.exp()?.sum(0)?;
                 return Ok(stacked(&all)?.broadcast_div(&norm)?);
-            }
-            Some(PartSlip::FirstStays) => {
-                // Each part takes 1 / (1 + exp(first − own)) of what there is.
-                let first = own.get(0)?;
-                let mut all = vec![first.ones_like()?];
-                for at in 1..count {
-                    let taken = ((&first - own.get(at)?)?.exp()? + 1.0)?.recip()?;
-                    let kept = taken.affine(-1.0, 1.0)?;
-                    all =
-                        all.iter().map(|one| one.mul(&kept)).collect::<candle_core::Result<_>>()?;
-                    all.push(taken);
-                }
-                return stacked(&all);
             }
             Some(PartSlip::OfOther) => {
                 let parts = (0..count).rev().map(|at| of(merged)?.get(at));
@@ -547,6 +558,48 @@ impl Operation for Parted {
         let outputs = Read::of(0, [4, 0, 1, 2, 3].map(Place::on));
         let weights = Read::of(1, [4, 0, 1, 2].map(Place::on));
         Pattern::Sum(vec![Products::many(count, outputs, weights)])
+    }
+
+    fn terms(&self, inputs: &[Value], cell: &[usize]) -> Result<Vec<Term>> {
+        let (PartStage::Sum(parts) | PartStage::Weighted(parts)) = &self.stage else {
+            return Ok(Vec::new());
+        };
+        let ([scores, largest, others @ ..], [part, row @ ..]) = (inputs, cell) else {
+            return Err(Misread.into());
+        };
+        let [batch, head, query, feature @ ..] = row else { return Err(Misread.into()) };
+        let rows = [*part, *batch, *head, *query];
+        let m = largest.at(&rows)?;
+        let exponential = |score: Factor| {
+            let name = format!("exp({} − {})", score.name, m.name);
+            factor(name, (score.value - m.value.max(f64::from(f32::MIN))).exp()).made_of(&score)
+        };
+        let (values, rest) = match (feature, others) {
+            ([feature], [values, rest @ ..]) => (Some((values, *feature)), rest),
+            _ => (None, others),
+        };
+        let mut terms = Vec::new();
+        if let (true, [of_before, ..]) = (parts.is_running() && *part > 0, rest) {
+            let tensors: Vec<&Tensor> = inputs.iter().map(|input| input.tensor).collect();
+            let mut before = self.sums(parts, &tensors)?.get(*part - 1)?;
+            for at in row {
+                before = before.get(*at)?;
+            }
+            let before = before.to_dtype(DType::F64)?.to_scalar::<f64>()?;
+            let name = tr!("the same after tile {part}", part = *part - 1);
+            terms.push(Term(vec![factor(name, before), of_before.at(&rows)?]));
+        }
+        for key in parts.places(*part) {
+            let mut factors = vec![exponential(scores.at(&[*batch, *head, *query, key])?)];
+            if let Some((values, feature)) = values {
+                factors.push(values.at(&[*batch, *head, key, feature])?);
+            }
+            terms.push(Term(factors));
+        }
+        if let ([sinks], true) = (rest, !parts.is_running() && self.counts_sink(*part)) {
+            terms.push(Term(vec![exponential(sinks.at(&[*head])?)]));
+        }
+        Ok(terms)
     }
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
