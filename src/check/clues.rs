@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::candidate::places_in_words;
 use super::cells::{cells, have_equal_sums, is_number};
 use super::compare::compare;
-use super::finding::Clue;
+use super::finding::{Clue, Diagnosis};
 use super::grammar::numbers::short;
 use super::rounding::narrow_type;
 use super::scope::Scope;
@@ -29,6 +29,23 @@ pub fn clues(scope: &Scope, unexplained: &[Name]) -> Result<Vec<Clue>> {
         }
     }
     Ok(clues)
+}
+
+/// The first split or tile that differs of the first wrong step that has such, where that is explained.
+///
+/// # Errors
+/// If candle fails.
+pub fn first_wrong_part(
+    scope: &Scope,
+    wrong: &[Name],
+    diagnosis: &Diagnosis,
+) -> Result<Option<Clue>> {
+    let steps = wrong.iter().filter_map(|name| scope.trace().step(*name));
+    let Some(step) = steps.into_iter().find(|step| is_parted(step)) else { return Ok(None) };
+    if diagnosis.unexplained.contains(&step.name) || scope.pair(step.name).is_none() {
+        return Ok(None);
+    }
+    Ok(first_part(scope, step)?.map(|summary| Clue { step: step.name, summary }))
 }
 
 /// What can be said of one step.

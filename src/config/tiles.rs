@@ -1,13 +1,11 @@
-//! Which keys does each split or tile of a run have, as settings state it?
+//! How large are the tiles of a run, as settings state it?
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::config::Config;
-use base::error::{Error, Result, refuse, shown};
-use program::{Axis, Parts};
+use base::error::shown;
 
 /// The keys of a tile, `64`; or its queries and its keys, `128x64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,66 +64,5 @@ impl FromStr for Tiles {
             )
         })?;
         Ok(Self { queries, keys })
-    }
-}
-
-impl Config {
-    /// The splits or tiles that attention goes through, if it does.
-    pub fn parts(&self) -> Option<Parts> {
-        let keys = self.sizes.all_keys();
-        if let Some(tiles) = self.plain.tiles {
-            let starts: Vec<usize> = (0..keys).step_by(tiles.keys).collect();
-            let parts = Parts::starting(Axis::Tile, &starts, keys);
-            return Some(Parts { queries: tiles.queries, ..parts });
-        }
-        Some(match self.plain.splits.as_deref()? {
-            [count] => {
-                let each = keys.div_ceil((*count).max(1));
-                let starts: Vec<usize> = (0..*count).map(|at| at.saturating_mul(each)).collect();
-                Parts::starting(Axis::Split, &starts, keys)
-            }
-            starts => Parts::starting(Axis::Split, starts, keys),
-        })
-    }
-}
-
-/// More splits than this are none that a kernel has.
-const MOST: usize = 1024;
-
-/// Refuses splits that are none, and what is not computed in parts.
-pub(super) fn check(c: &Config) -> Result<()> {
-    let (splits, tiles) = (&c.plain.splits, c.plain.tiles);
-    if splits.is_none() && tiles.is_none() {
-        return Ok(());
-    }
-    if splits.is_some() && tiles.is_some() {
-        return refuse(tr!("both splits and tiles are set"), tr!("leave one of the two out"));
-    }
-    let name = if tiles.is_some() { "tiles" } else { "splits" };
-    if c.end == super::choice::End::Weights {
-        let what =
-            tr!("{name} is set, but the run ends at the weights, of which kernels have none", name);
-        return refuse(what, tr!("leave out {name}, or end at the heads' outputs", name));
-    }
-    let beside = [
-        ("backward", c.plain.backward),
-        ("dropout", c.plain.dropout > 0.0),
-        ("lambda_init", c.plain.lambda_init.is_some()),
-    ];
-    if let Some((other, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
-        let what = tr!("{name} and {other} are set, and are not computed together", name, other);
-        return refuse(what, tr!("leave one of the two out"));
-    }
-    let keys = c.sizes.all_keys();
-    match splits.as_deref() {
-        None => Ok(()),
-        Some([count]) if (1..=MOST).contains(count) => Ok(()),
-        Some([0, rest @ ..]) if !rest.is_empty() && rest.len() < MOST && rest.is_sorted() => Ok(()),
-        Some(splits) => {
-            let what =
-                tr!("{splits} are no splits of {keys} keys", splits = format!("{splits:?}"), keys);
-            let fix = tr!("give how many there are, 4, or the first key of each from 0 on: 0,8,16");
-            Err(Error::tensor("splits", what, fix))
-        }
     }
 }

@@ -4,6 +4,7 @@ mod companions;
 mod latents;
 mod masks;
 mod norms;
+mod parts;
 mod positions;
 
 pub use companions::companions;
@@ -12,7 +13,6 @@ use super::choice::{End, Start};
 use super::config::Config;
 use super::divisors::would_divide;
 use super::sizes::Sizes;
-use super::tiles;
 use base::error::{Result, quoted, refuse};
 use program::Name;
 
@@ -73,7 +73,7 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     positions::check(c)?;
     norms::check(c)?;
     masks::check(c)?;
-    tiles::check(c)?;
+    parts::check(c)?;
     tokens(c)
 }
 
