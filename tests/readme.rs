@@ -14,11 +14,12 @@ use mha_trace::program::Name;
 use common::transcript::{has_the_last_digits, here};
 
 /// The pages that show commands; each begins with what its reader can do.
-const FOR_READERS: [&str; 10] = [
+const FOR_READERS: [&str; 11] = [
     "README.md",
     "README.zh-CN.md",
     "docs/backward.md",
     "docs/checking.md",
+    "docs/flash.md",
     "docs/formats.md",
     "docs/learning.md",
     "docs/learning.zh.md",

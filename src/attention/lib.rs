@@ -3,6 +3,7 @@
 mod keys;
 mod masks;
 mod pairs;
+mod parts;
 
 use std::collections::HashMap;
 
@@ -89,8 +90,11 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let beside: Vec<usize> = std::iter::once(scores).chain(sinks).collect();
     let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
     let mut ends = vec![config.end.step()];
+    let parts = config.parts().map(|parts| p.parted(parts, &beside, values)).transpose()?;
     if plain.lse {
-        p.then(Name::Lse, Weighting::LogSumExp, &beside)?;
+        if parts.is_none() {
+            p.then(Name::Lse, Weighting::LogSumExp, &beside)?;
+        }
         ends.push(Name::Lse);
     }
     if let Some((keep, scale)) = dropout {
@@ -108,12 +112,16 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
         weights = p.subtracted(weights, of_pairs)?;
     }
 
+    let weighted = |p: &mut Builder, name| match parts.clone() {
+        Some((op, read)) => p.then(name, op, &read),
+        None => p.then(name, Linear::WeightedSum, &[weights, values]),
+    };
     let mut head_outputs = match of_latent[1].filter(|_| sizes.absorbs()) {
         Some(w_v) => {
-            let of_latent = p.then(Name::LatentOutputs, Linear::WeightedSum, &[weights, values])?;
+            let of_latent = weighted(&mut p, Name::LatentOutputs)?;
             p.then(Name::HeadOutputs, Linear::Expand, &[of_latent, w_v])?
         }
-        None => p.then(Name::HeadOutputs, Linear::WeightedSum, &[weights, values])?,
+        None => weighted(&mut p, Name::HeadOutputs)?,
     };
     if let Some(of_pairs) = &of_pairs {
         head_outputs = p.of_one_size(head_outputs, of_pairs)?;

@@ -168,6 +168,10 @@ pub fn places_in_words(axis: Axis, places: &[usize]) -> String {
         (Axis::Slot, false) => tr!("slot"),
         (Axis::Slot, true) => tr!("slots"),
         (Axis::Bucket, true) => tr!("buckets"),
+        (Axis::Split, false) => tr!("split"),
+        (Axis::Split, true) => tr!("splits"),
+        (Axis::Tile, false) => tr!("tile"),
+        (Axis::Tile, true) => tr!("tiles"),
     };
     tr!("in {what} {places} alone", what, places = ranges(&numbers, places))
 }

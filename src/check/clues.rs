@@ -6,14 +6,14 @@ use rayon::prelude::*;
 use super::candidate::places_in_words;
 use super::cells::{cells, have_equal_sums, is_number};
 use super::compare::compare;
-use super::finding::Clue;
+use super::finding::{Clue, Diagnosis};
 use super::grammar::numbers::short;
 use super::rounding::narrow_type;
 use super::scope::Scope;
 use super::thresholds::{LEAST_CELLS, MOST_OF_A_BIAS, MOST_OF_IT, MOVED, OF_SUMS};
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Axis, Name, Role, Step};
+use program::{Axis, Name, Op, PartStage, Parted, Role, Step};
 
 /// What can be said of steps that nothing explains.
 ///
@@ -31,6 +31,23 @@ pub fn clues(scope: &Scope, unexplained: &[Name]) -> Result<Vec<Clue>> {
     Ok(clues)
 }
 
+/// The first split or tile that differs of the first wrong step that has such, where that is explained.
+///
+/// # Errors
+/// If candle fails.
+pub fn first_wrong_part(
+    scope: &Scope,
+    wrong: &[Name],
+    diagnosis: &Diagnosis,
+) -> Result<Option<Clue>> {
+    let steps = wrong.iter().filter_map(|name| scope.trace().step(*name));
+    let Some(step) = steps.into_iter().find(|step| is_parted(step)) else { return Ok(None) };
+    if diagnosis.unexplained.contains(&step.name) || scope.pair(step.name).is_none() {
+        return Ok(None);
+    }
+    Ok(first_part(scope, step)?.map(|summary| Clue { step: step.name, summary }))
+}
+
 /// What can be said of one step.
 fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result<Vec<Clue>> {
     let axes: Vec<(Axis, usize)> = step.axes.iter().collect();
@@ -42,7 +59,8 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
     let excess: Vec<f64> = own.iter().zip(&meant).map(apart).collect();
     let whole = same_change(&excess, &meant, |_| true).or_else(|| like_a_bias(&excess, &axes));
     let mut lines: Vec<String> = whole.into_iter().collect();
-    if lines.is_empty() {
+    lines.extend(first_part(scope, step)?);
+    if lines.len() <= usize::from(is_parted(step)) {
         for (axis, places) in scope.places_off(step.name)? {
             let apart = sum_by_place(&excess, &step.axes.shape(), axis);
             let (off, right): (Vec<_>, Vec<_>) =
@@ -84,6 +102,39 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
         lines.push(tr!("{off} of its {all} numbers are off, along all of its axes", off, all));
     }
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
+}
+
+/// Whether a step has an axis for splits or tiles.
+fn is_parted(step: &Step) -> bool {
+    matches!(step.axes.iter().next(), Some((Axis::Split | Axis::Tile, _)))
+}
+
+/// The first split or tile that differs, and its keys.
+fn first_part(scope: &Scope, step: &Step) -> Result<Option<String>> {
+    let (Some((axis, all)), true) = (step.axes.iter().next(), is_parted(step)) else {
+        return Ok(None);
+    };
+    let places = scope.places_off(step.name)?;
+    let off = places.iter().find(|(at, _)| *at == 0).map(|(_, places)| places);
+    let at = off.map_or(Some(0), |places| places.first().copied()).unwrap_or_default();
+    let largest =
+        [Name::SplitMax, Name::TileMax].into_iter().find_map(|name| scope.trace().step(name));
+    let parts = match largest.map(|step| &step.op) {
+        Some(Op::Parted(Parted { stage: PartStage::Largest(parts), .. })) => parts,
+        _ => return Ok(None),
+    };
+    let part = axis.told();
+    Ok(Some(match parts.keys.get(at).and_then(|spans| spans.first()) {
+        Some((first, end)) if first < end => tr!(
+            "{part} {at} of {all} (keys {first} to {last}) is the first that differs",
+            part,
+            at,
+            all,
+            first,
+            last = end - 1
+        ),
+        _ => tr!("{part} {at} of {all} (no keys) is the first that differs", part, at, all),
+    }))
 }
 
 /// A factor that what is too much comes from, or an addend.

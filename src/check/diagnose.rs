@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use super::agreement::Agreement;
 use super::catalogue::Situation;
-use super::clues::clues;
+use super::clues::{clues, first_wrong_part};
 use super::explain::explain;
 use super::finding::{Diagnosis, Finding};
 use super::rounding::{computed_in, in_fewer_bits, narrow_type, rounding};
@@ -87,6 +87,7 @@ impl Case<'_> {
             let reached = descendants(&wrong);
             call_same(steps, |name| !wrong.contains(&name) && !reached.contains(&name));
         }
+        diagnosis.clues.extend(first_wrong_part(&whole, &wrong, &diagnosis)?);
         mark_inherited(steps, descendants, &wrong, &right);
         Ok(diagnosis)
     }

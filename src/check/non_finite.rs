@@ -37,6 +37,8 @@ pub enum Cause {
     Given,
     /// Every key of its query is masked, and softmax of −∞ alone is NaN.
     FullyMasked,
+    /// A split or tile has no visible key there, and −∞ − −∞ or 0 / 0 is NaN.
+    EmptyPart,
     /// Finite inputs give a value beyond the largest of this type.
     Overflow(DType),
     /// It is ∞ − ∞ or 0 · ∞.
@@ -54,6 +56,7 @@ impl Cause {
         match self {
             Self::Given => "given",
             Self::FullyMasked => "fully-masked",
+            Self::EmptyPart => "empty-part",
             Self::Overflow(_) => "overflow",
             Self::FromInfinity => "from-infinity",
             Self::Inherited => "inherited",
@@ -112,6 +115,9 @@ impl Search<'_> {
     fn cause(&self, step: &Step, index: &[usize], value: f64) -> Result<(Cause, Option<Place>)> {
         if !step.is_computed() {
             return Ok((Cause::Given, None));
+        }
+        if value.is_nan() && self.is_of_empty_part(step, index)? {
+            return Ok((Cause::EmptyPart, None));
         }
         let inputs: Option<Vec<&Tensor>> =
             self.trace.read_by(step).into_iter().map(|read| self.value(read)).collect();
@@ -223,20 +229,37 @@ impl Search<'_> {
         let Some(blocked) = self.trace.blocked()?.filter(|_| reads_weights) else {
             return Ok(false);
         };
-        let mut rows = blocked.min(D::Minus1)?;
-        while rows.rank() < 3 {
-            rows = rows.unsqueeze(0)?;
-        }
-        for (axis, wanted) in [Axis::Batch, Axis::Head, Axis::Query].into_iter().enumerate() {
-            let at = step.axes.iter().zip(index).find(|((named, _), _)| *named == wanted);
-            if let Some((_, at)) = at
-                && rows.dim(axis)? > 1
-            {
-                rows = rows.narrow(axis, *at, 1)?;
-            }
-        }
-        Ok(rows.max_all()?.to_scalar::<u8>()? == 1)
+        holds_in(blocked.min(D::Minus1)?, step, index)
     }
+
+    /// Whether the step follows from splits or tiles, and one of these has no visible key for the cell's query.
+    fn is_of_empty_part(&self, step: &Step, index: &[usize]) -> Result<bool> {
+        let is_sum = |step: &&Step| matches!(step.name, Name::SplitSum | Name::TileSum);
+        let Some(sum) = self.trace.steps().iter().find(is_sum) else { return Ok(false) };
+        let follows = step.name == sum.name
+            || matches!(step.op, Op::Parted(_))
+            || self.read_by_way_of(step).iter().any(|read| read.name == sum.name);
+        if !follows {
+            return Ok(false);
+        }
+        holds_in(sum.value.eq(0.0)?.max(0)?, step, index)
+    }
+}
+
+/// Whether that is 1 in a row of the cell: (batch, head, query), of which some axes may be missing.
+fn holds_in(mut rows: Tensor, step: &Step, index: &[usize]) -> Result<bool> {
+    while rows.rank() < 3 {
+        rows = rows.unsqueeze(0)?;
+    }
+    for (axis, wanted) in [Axis::Batch, Axis::Head, Axis::Query].into_iter().enumerate() {
+        let at = step.axes.iter().zip(index).find(|((named, _), _)| *named == wanted);
+        if let Some((_, at)) = at
+            && rows.dim(axis)? > 1
+        {
+            rows = rows.narrow(axis, *at, 1)?;
+        }
+    }
+    Ok(rows.max_all()?.to_scalar::<u8>()? == 1)
 }
 
 /// The value of a step that is not recorded because it comes from outside.
@@ -279,7 +302,7 @@ fn in_item(
 ) -> Result<Option<(Vec<usize>, f64)>> {
     let mut item = 0;
     let values = match (step.axes.iter().next(), cell.first()) {
-        (Some((Axis::Batch, size)), Some(at)) if size > 1 => {
+        (Some((Axis::Batch, size)), Some(at)) if size > 1 && *at < size => {
             item = *at;
             step.value.i(*at..=*at)?
         }

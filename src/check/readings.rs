@@ -79,7 +79,10 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         return Ok(vec![stating_its_run(record.clone(), &flags_beside)?]);
     }
     let Inputs { record, matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
-    let settings = flags_beside;
+    let (settings, mut record, mut matches) = (flags_beside, record, matches);
+    if settings.splits.is_some() {
+        matches.extend(foreign::join_states(&mut record)?);
+    }
     let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
     let stated = draft.settings.clone();
     draft.evidence = take_evidence(&mut draft.record, |setting| setting.is_set(&stated))?;

@@ -20,7 +20,7 @@ use super::tolerance::{Tolerances, size_of_loss};
 use base::error::Result;
 use config::Settings;
 use file::Record;
-use foreign::{Match, Named, Orders, Unmatched, distance, name_steps};
+use foreign::{Match, Named, Orders, Unmatched, as_kept, distance, name_steps};
 use program::{Name, Precision, Role, Step, Trace};
 use run::Run;
 
@@ -176,7 +176,8 @@ pub fn recompute(
         Named::as_it_is(record)
     } else {
         let rounded = in_the_files_type(&record, &trace)?;
-        name_steps(&record, rounded.as_ref().unwrap_or(&trace), known, orders)?
+        let own = rounded.as_ref().unwrap_or(&trace);
+        as_kept(name_steps(&record, own, known, orders)?, own)?
     };
     let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));
     let padding = left_out.transpose()?.flatten();

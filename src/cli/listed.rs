@@ -82,6 +82,8 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("qkv_format", "--q q.npy --k k.npy --v v.npy --qkv-format bshd"),
     ("segments", "-t 5 --segments 3,2"),
     ("selected", "--selected parents=-1,0,0,1 --mask none"),
+    ("splits", "--splits 2"),
+    ("tiles", "--tiles 2"),
     ("lse", "--lse"),
     ("mean_weights", "--mean-weights"),
     ("packing", "--weights model.safetensors --packing heads"),

@@ -6,7 +6,7 @@ use super::positions::Positions;
 use super::rotary::Rotary;
 use super::settings::{Plain, Settings};
 use super::sizes::Sizes;
-use program::{EmptyRow, Name, Places, Shift};
+use program::{Axis, EmptyRow, Name, Parts, Places, Shift};
 
 /// A run's whole setting, every value decided and checked.
 ///
@@ -64,6 +64,24 @@ impl Config {
     #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
     pub fn scale_factor(&self) -> f64 {
         self.plain.scale.unwrap_or_else(|| 1.0 / (self.sizes.head_dim as f64).sqrt())
+    }
+
+    /// The splits or tiles that attention goes through, if it does.
+    pub fn parts(&self) -> Option<Parts> {
+        let keys = self.sizes.all_keys();
+        if let Some(tiles) = self.plain.tiles {
+            let starts: Vec<usize> = (0..keys).step_by(tiles.keys).collect();
+            let parts = Parts::starting(Axis::Tile, &starts, keys);
+            return Some(Parts { queries: tiles.queries, ..parts });
+        }
+        Some(match self.plain.splits.as_deref()? {
+            [count] => {
+                let each = keys.div_ceil((*count).max(1));
+                let starts: Vec<usize> = (0..*count).map(|at| at.saturating_mul(each)).collect();
+                Parts::starting(Axis::Split, &starts, keys)
+            }
+            starts => Parts::starting(Axis::Split, starts, keys),
+        })
     }
 
     /// How the causal mask is aligned: as was said; otherwise by positions, or top-left where queries and keys are of two

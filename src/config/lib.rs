@@ -22,6 +22,7 @@ mod setting;
 mod settings;
 mod sizes;
 mod text;
+mod tiles;
 mod tokens;
 
 pub use choice::{

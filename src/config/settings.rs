@@ -19,6 +19,7 @@ use super::queries::Queries;
 use super::scores::Scores;
 use super::segments::Segments;
 use super::text::{FromText, Place};
+use super::tiles::Tiles;
 use super::tokens::Tokens;
 use base::error::{Error, Result};
 use program::{
@@ -455,6 +456,11 @@ settings! {
     /// Keys that each query may see: the parents of a tree's tokens (parents=-1,0,0), a list of keys for each query
     /// (keys=0;0,1;1,2), or lists of blocks of keys for tiles of queries (blocks=1x4:0;0,1)
     selected: Selection, optional = newer("SELECTION").replaces(MASKS);
+    /// Attend to the keys in splits, and merge them, as decoding kernels do: how many, or the first key of each: 0,8,16
+    splits: Vec<usize>, optional = newer("N|N,N,…").told();
+    /// Attend to the keys tile by tile with a running maximum, as FlashAttention does: keys of a tile, or queries and
+    /// keys: 128x64
+    tiles: Tiles, optional = newer("N|NxN").told();
     /// Also compute the log-sum-exp of every row of scores
     lse: bool, decided = newer("");
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it

@@ -217,6 +217,8 @@ impl Sizes {
             Size::Buckets => self.buckets.unwrap_or(0),
             // A file says how many there are.
             Size::Slots => 0,
+            // Settings say which they are.
+            Size::Splits | Size::Tiles => 1,
         }
     }
 
@@ -294,6 +296,8 @@ impl Sizes {
             Size::Pairs => "r/2",
             Size::Buckets => "buckets",
             Size::Slots => "slots",
+            Size::Splits => "splits",
+            Size::Tiles => "tiles",
         }
     }
 

@@ -13,6 +13,7 @@ use super::positions::Positions;
 use super::queries::Queries;
 use super::scores::Scores;
 use super::segments::Segments;
+use super::tiles::Tiles;
 use super::tokens::Tokens;
 use base::error::shown;
 use program::{
@@ -132,7 +133,7 @@ macro_rules! parsed {
         }
     )+};
 }
-parsed! { Scores = true, Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false, Selection = false }
+parsed! { Scores = true, Seed = true, Fill = true, Queries = false, RopeScaling = false, Segments = false, Positions = false, Selection = false, Tiles = false }
 
 macro_rules! chosen {
     ($($of:ty),+) => {$(

@@ -20,6 +20,7 @@ mod model;
 mod names;
 mod packed;
 mod pages;
+mod parts;
 mod qkv;
 mod recurrent;
 mod rope_tables;
@@ -42,6 +43,7 @@ pub use names::{
     asked, gradient_of, is_called, is_gradient, last_segment, meanings, take_gradients,
 };
 pub use pages::{Paged, find_pages};
+pub use parts::{as_kept, join_states};
 pub use qkv::find_qkv;
 pub use recurrent::refuse_recurrences;
 pub use rope_tables::take_tables;

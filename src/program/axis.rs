@@ -23,6 +23,10 @@ table! {
         Bucket => ("bucket", tr!("bucket"), tr!("buckets"), "buckets"),
         /// Slots of a cache, which stand in pages.
         Slot => ("slot", tr!("slot"), tr!("slots"), "slots"),
+        /// Runs of keys that are attended to apart, and merged.
+        Split => ("split", tr!("split"), tr!("splits"), "splits"),
+        /// Runs of keys that are attended to one after the other.
+        Tile => ("tile", tr!("tile"), tr!("tiles"), "tiles"),
     }
 }
 

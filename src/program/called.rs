@@ -99,7 +99,14 @@ pub const WEIGHTS: &[&str] = &[
     "hook_pattern",
 ];
 /// Logarithms of the rows' sums of exponentials.
-pub const LSE: &[&str] = &["lse", "softmax_lse", "logsumexp", "log_sum_exp", "softmax_logsumexp"];
+pub const LSE: &[&str] =
+    &["lse", "softmax_lse", "logsumexp", "log_sum_exp", "softmax_logsumexp", "output_lse"];
+/// Log-sum-exps of single splits.
+pub const SPLIT_LSE: &[&str] =
+    &["split_lse", "softmax_lse_accum", "lse_accum", "tmp_s", "block_lse"];
+/// Outputs of single splits.
+pub const SPLIT_OUTPUTS: &[&str] =
+    &["split_outputs", "split_output", "out_accum", "o_accum", "tmp_out", "tmp_v", "block_out"];
 /// Outputs of single heads.
 pub const HEADS: &[&str] = &[
     "head_outputs",

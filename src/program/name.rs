@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use super::called::{
     ATTN_OUTPUT, C_KV, CONCAT, CONTEXT, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY,
-    LOGITS, LSE, MASKED, MEMORY, MEMORY_V, OUTPUT, Q_ROT, QUERY, SCALED, V_PAST, VALUE, WEIGHTS,
-    known, ranked,
+    LOGITS, LSE, MASKED, MEMORY, MEMORY_V, OUTPUT, Q_ROT, QUERY, SCALED, SPLIT_LSE, SPLIT_OUTPUTS,
+    V_PAST, VALUE, WEIGHTS, known, ranked,
 };
 use super::role::{Role, Size};
 use super::row::Row;
@@ -84,8 +84,8 @@ use Role::{Cache, Input, Parameter, Random, Setting};
 use Size::{
     AllKeys, Batch, BiasedKeys, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput, KeyLatent,
     KeyWidth, Keys, LatentDim, One, OutputHeads, OwnKeys, Pairs, PastKeys, Queries, QueryInput,
-    QueryLatent, QueryWidth, ScoreDim, SharedDim, SharedWidth, Tokens, ValueDim, ValueHeads,
-    ValueInput, ValueWidth, WeightedDim,
+    QueryLatent, QueryWidth, ScoreDim, SharedDim, SharedWidth, Splits, Tiles, Tokens, ValueDim,
+    ValueHeads, ValueInput, ValueWidth, WeightedDim,
 };
 
 /// What keys and values may be scaled by alike.
@@ -97,6 +97,8 @@ const IN_FEW_BITS: &str = "k and v in few bits in the file, with k_scale and v_s
 const SCORES: &[Size] = &[Batch, Heads, Queries, AllKeys];
 /// Masks and biases of scores, which know nothing of added keys.
 const OF_TOKENS: &[Size] = &[Batch, Heads, Queries, Keys];
+const OF_SPLITS: &[Size] = &[Splits, Batch, Heads, Queries];
+const OF_TILES: &[Size] = &[Tiles, Batch, Heads, Queries];
 const OF_QUERIES: &[Size] = &[Batch, Heads, Queries, HeadDim];
 const OF_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, HeadDim];
 const OF_OWN_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, KeyDim];
@@ -330,9 +332,29 @@ steps! {
             .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]), reads [Scores, ScoresCapped, ScoresBiased, Mask, MaskPadded];
     Weights = "weights", "attention weights", Row::computed(SCORES).weightless().called(&[known(WEIGHTS)]),
         reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
+    SplitMax = "split_max", "largest score of each split", Row::computed(OF_SPLITS).blocked().by(SPLITS)
+        .called(&[known(&["split_max", "max_logits"])]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
+    SplitSum = "split_sum", "sum of the exponentials of each split", Row::computed(OF_SPLITS).by(SPLITS)
+        .called(&[known(&["split_sum", "exp_sums"])]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores, SplitMax];
+    SplitAcc = "split_acc", "weighted values of each split, not yet divided", Row::computed(&[Splits, Batch, Heads, Queries, WeightedDim]).by(SPLITS)
+        .called(&[known(&["split_acc"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero, VRepeated, CHeads, SplitMax];
+    SplitOutputs = "split_outputs", "output of each split", Row::computed(&[Splits, Batch, Heads, Queries, WeightedDim]).by(SPLITS)
+        .called(&[known(SPLIT_OUTPUTS)]), reads [SplitAcc, SplitSum];
+    SplitLse = "split_lse", "log of the sum of exponentials of each split", Row::computed(OF_SPLITS).blocked().by(SPLITS)
+        .called(&[known(SPLIT_LSE)]), reads [SplitMax, SplitSum];
+    TileMax = "tile_max", "largest score so far, after each tile", Row::computed(OF_TILES).blocked().by(TILES)
+        .called(&[known(&["tile_max", "m", "m_i", "m_ij", "row_max", "block_m", "step_m"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores];
+    TileFactor = "tile_factor", "what a tile multiplies the sums before it by", Row::computed(OF_TILES).by(TILES)
+        .called(&[known(&["tile_factor", "alpha_i", "rescale"])]), reads [TileMax];
+    TileSum = "tile_sum", "sum of the exponentials so far, after each tile", Row::computed(OF_TILES).by(TILES)
+        .called(&[known(&["tile_sum", "l", "l_i", "l_ij", "row_sum", "block_l", "step_l"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores, TileMax, TileFactor];
+    TileAcc = "tile_acc", "weighted values so far, after each tile, not yet divided", Row::computed(&[Tiles, Batch, Heads, Queries, WeightedDim]).by(TILES)
+        .called(&[known(&["tile_acc", "acc", "acc_i", "acc_o", "block_acc", "step_acc"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero, VRepeated, CHeads, TileMax, TileFactor];
     Lse = "lse", "log of the sum of exponentials of each row",
         Row::computed(&[Batch, Heads, Queries])
-            .by("`lse`").called(&[known(LSE)]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
+            .by("`lse`").called(&[known(LSE)]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores, SplitLse, TileMax, TileSum];
+    SplitWeights = "split_weights", "how much each split weighs", Row::computed(OF_SPLITS).by(SPLITS)
+        .called(&[known(&["split_weights", "split_scale"])]), reads [SplitLse, Lse];
     WeightsDropped = "weights_dropped", "attention weights after dropout",
         Row::computed(SCORES).weightless().by("`dropout=P`").called(&[ranked(WEIGHTS, 1)]), reads [Weights, DropoutKeep, DropoutScale];
     WeightsMean = "weights_mean", "mean of the weights over the heads",
@@ -346,11 +368,11 @@ steps! {
             .called(&[known(&["weights_diff", "diff_weights", "attn_diff"]), ranked(WEIGHTS, 3)]), reads [Weights, WeightsDropped, Lambda];
     LatentOutputs = "latent_outputs", "weighted sum of the latents, for every head",
         Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
-            .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]), reads [CHeads, VRepeated, Weights, WeightsDropped];
+            .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]), reads [Sinks, CHeads, VRepeated, Weights, WeightsDropped, SplitOutputs, SplitWeights, TileAcc, TileSum, TileMax];
     HeadOutputs = "head_outputs", "output of every head",
         Row::computed(OF_OUTPUTS).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]),
         reads [WV, LatentOutputs, Weights, WeightsDropped, WeightsDiff, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
-            VWithZero, VRepeated];
+            VWithZero, VRepeated, Sinks, SplitOutputs, SplitWeights, TileAcc, TileSum, TileMax];
     HeadNorm = "head_norm", "output of every head, normalised",
         Row::computed(OF_OUTPUTS).by("`lambda_init=X`").called(&[known(&["head_norm", "subln"]), ranked(HEADS, 2)]), reads [HeadOutputs, WHeadNorm];
     HeadScaled = "head_scaled", "normalised output of every head, times 1 − λ_init",
@@ -379,6 +401,8 @@ steps! {
 const RELATIVE: &str = "`relative_bias=bidirectional` or `relative_bias=one-sided`";
 /// Keys beside those of the tokens.
 const ADDED: &str = "`add_bias_kv` or `add_zero_attn`";
+const SPLITS: &str = "`splits=N`";
+const TILES: &str = "`tiles=N`";
 const CACHE: &str = "`past=FILE`, or k_past and v_past in the file";
 
 const fn weight(sizes: &'static [Size]) -> Row {

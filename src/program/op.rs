@@ -10,7 +10,7 @@ use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
     Added, Biasing, BlockedKeys, ByPosition, Collect, Dequantize, Differential, Distances,
-    Frequencies, Gradient, Heads, Linear, Masking, Norm, Product, Relative, Rotary, Rotate,
+    Frequencies, Gradient, Heads, Linear, Masking, Norm, Parted, Product, Relative, Rotary, Rotate,
     Scaling, Selected, Slip, Temperature, Turn, Weigh, Weighting,
 };
 use super::part::Part;
@@ -40,6 +40,8 @@ pub enum Op {
     Biasing(Biasing),
     /// Weights, from scores or from other weights.
     Weighting(Weighting),
+    /// A step of attention over splits or tiles of the keys.
+    Parted(Parted),
     /// A step of a gradient.
     Gradient(Gradient),
     /// What several operations give, added up.
@@ -89,7 +91,7 @@ macro_rules! families {
         }
     };
 }
-families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Gradient, Total, Slip }
+families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Parted, Gradient, Total, Slip }
 
 /// Operations that stand within a family.
 macro_rules! within {

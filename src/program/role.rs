@@ -1,6 +1,8 @@
 //! What a step is to a run, which sizes it has, and what a mask makes of it.
 
-use super::axis::Axis::{self, Batch, Bucket, Head, HeadDim, Input, Key, Model, Query, Slot};
+use super::axis::Axis::{
+    self, Batch, Bucket, Head, HeadDim, Input, Key, Model, Query, Slot, Split, Tile,
+};
 
 /// What a step is to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,10 @@ table! {
         Buckets => Bucket,
         /// Slots of a cache's pages.
         Slots => Slot,
+        /// Splits of the keys.
+        Splits => Split,
+        /// Tiles of the keys.
+        Tiles => Tile,
     }
 }
 

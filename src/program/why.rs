@@ -109,7 +109,17 @@ reasons! {
         "A blocked key must get weight 0, so its score is set so low that its exponential is 0. −1e9 works as −∞ does, with one difference: if every key of a row is blocked, −∞ gives NaN, and −1e9 gives equal weights.";
     Weights =>
         "Softmax turns the scores into shares: none is negative, and each row sums to 1. The result depends only on the differences between the scores of a row, so the largest one is subtracted first, and no exponential overflows.";
+    SplitMax => "Each split of the keys is attended to on its own. The largest score of its keys is subtracted before the exponential, so that nothing overflows; a split without a visible key has −∞.";
+    SplitSum => "The sum of the exponentials of the split's keys: by it the split's softmax is divided.";
+    SplitAcc => "The values of the split's keys, each times the exponential of its score. They are divided by the sum afterwards.";
+    SplitOutputs => "What attention would give if the split had all keys: its weights sum to 1. A split without a visible key gives zeros.";
+    SplitLse => "One number says how much a split weighs beside others: the logarithm of the sum of the exponentials of its scores.";
+    TileMax => "The keys come tile by tile. The largest score so far is subtracted before the exponential; it can grow with every tile.";
+    TileFactor => "What was summed before used the old maximum. Multiplied by exp(old − new) it is what the new maximum would have given.";
+    TileSum => "The sum of the exponentials of all keys so far, for the maximum so far. After the last tile it is what softmax divides by.";
+    TileAcc => "The values of all keys so far, each times the exponential of its score, for the maximum so far. After the last tile they are divided by the sum.";
     Lse => "Kernels keep it instead of the weights: in the backward pass, the weights are computed again from it and the scores.";
+    SplitWeights => "Each split's share of all keys: exp(its log-sum-exp − that of all). The shares of all splits sum to 1, or, with a sink, to less.";
     WeightsMean => "One table instead of one per head. It hides that the heads look at different things.";
     HeadOutputs =>
         "Each token gets the mean of the values, weighted by its attention weights: much from the tokens that match, little from the others. This completes the formula of attention: softmax(QKᵀ / √d_k) · V, where each head has its own Q, K and V.";

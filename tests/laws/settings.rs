@@ -161,6 +161,8 @@ fn of_others(key: &str) -> (Value, Value) {
         "q_temperature" => (temperature, json!(0.7)),
         "q_temperature_floor" | "q_temperature_offset" => (temperature, json!(1)),
         "gate" => (json!({}), json!("sigmoid")),
+        "splits" => (json!({}), json!([2])),
+        "tiles" => (json!({}), json!("2")),
         _ => of_positions(key),
     }
 }

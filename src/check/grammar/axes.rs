@@ -278,6 +278,8 @@ fn word(step: Name, axis: Axis) -> &'static str {
         Axis::Model | Axis::HeadDim | Axis::Input => "feature",
         Axis::Bucket => "bucket",
         Axis::Slot => "slot",
+        Axis::Split => "split",
+        Axis::Tile => "tile",
         Axis::Batch => "batch",
         Axis::Head => "head",
         Axis::Query => "query",

@@ -14,6 +14,7 @@ pub mod kernels;
 mod masks;
 pub mod numbers;
 mod pages;
+mod parts;
 mod pointers;
 mod scores;
 mod selected;
@@ -49,6 +50,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.masks();
     grammar.added();
     grammar.of_inputs();
+    grammar.of_parts();
     grammar.twins();
     grammar.found
 }

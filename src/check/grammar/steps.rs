@@ -112,6 +112,10 @@ impl Grammar<'_> {
 
     /// What people put behind a step, or before it: activations, norms, residuals.
     pub(super) fn inserted(&mut self, step: &Step) {
+        // What a kernel has of parts of its keys goes through nothing else.
+        if matches!(step.op, Op::Parted(_)) {
+            return;
+        }
         for (op, told) in functions() {
             let told = tr!("{told} is applied to it", told);
             self.add(Kind::Inserted, cost::RARE, step.name, after(op, &[]), told);

@@ -36,7 +36,7 @@ impl Grammar<'_> {
         all
     }
 
-    fn tile(&self, own: &Cells, (m, n): (usize, usize), add: &mut Add) {
+    pub(super) fn tile(&self, own: &Cells, (m, n): (usize, usize), add: &mut Add) {
         let (rows, columns) = (own.queries.div_ceil(m), own.keys.div_ceil(n));
         let mut counts = vec![[0_usize; 2]; own.items * rows * columns];
         let place = |item: usize, q: usize, k: usize| (item * rows + q / m) * columns + k / n;
@@ -52,6 +52,12 @@ impl Grammar<'_> {
         add(
             &|b, q, k| counts[place(b, q, k)][1] > 0,
             tr!("tiles of which the mask blocks a part are skipped"),
+        );
+        add(
+            &|b, q, k| own.at(b, q, k) && counts[place(b, q, k)][0] > 0,
+            tr!(
+                "tiles that the mask blocks whole, those of later keys, are not skipped, and not masked"
+            ),
         );
         if own.queries == own.keys {
             add(
@@ -74,6 +80,12 @@ impl Grammar<'_> {
         add(
             &|b, q, k| own.at(b, q, k) || is_in(k) >= is_in(q) / m * m + first,
             tr!("the loop over keys ends before the query's own tile"),
+        );
+        add(
+            &|b, q, k| own.at(b, q, k) || is_in(k) / n > (is_in(q) / m * m + first).div_euclid(n),
+            tr!(
+                "the loop over keys ends with the tile that a query tile's first row sees last: later tiles are skipped"
+            ),
         );
         add(
             &|b, q, k| own.at(b, q, k) || is_in(q) < start(k, first) / m * m + m,

@@ -15,7 +15,7 @@ mod weights;
 pub use rotary::ROPE_BASE;
 
 use base::lang;
-use program::{Axes, Change, Kind, Linear, Op, Slip};
+use program::{Axes, Change, Kind, Linear, Op, Parted, Slip};
 
 /// The numbers of an operation that code can have wrong.
 pub fn knobs(op: &Op) -> Vec<Knob> {
@@ -29,6 +29,7 @@ pub fn knobs(op: &Op) -> Vec<Knob> {
         | Op::Linear(_)
         | Op::Heads(_)
         | Op::Added(_)
+        | Op::Parted(_)
         | Op::Gradient(_)
         | Op::Total(_)
         | Op::Slip(_) => Vec::new(),
@@ -46,6 +47,7 @@ pub fn siblings(op: &Op, inputs: &[&Axes]) -> Vec<Sibling> {
         Op::Masking(own) => mask::siblings(own),
         Op::Biasing(own) => bias::siblings(own),
         Op::Weighting(own) => weights::siblings(own, inputs),
+        Op::Parted(own) => of_parts(own),
         Op::Slip(Slip::Anew { .. }) => weights::anew(),
         Op::Gradient(own) => gradients::siblings(own),
         Op::Given | Op::Total(_) | Op::Slip(_) => Vec::new(),
@@ -62,6 +64,14 @@ fn of_linear(own: &Linear) -> Vec<Sibling> {
             Vec::new()
         }
     }
+}
+
+fn of_parts(own: &Parted) -> Vec<Sibling> {
+    let slips = own.stage.slips().iter().map(|slip| {
+        let other = Parted { slip: Some(*slip), ..own.clone() };
+        Sibling::new(other, Kind::Replaced, slip.told())
+    });
+    slips.collect()
 }
 
 /// A number of an operation that code can have wrong.

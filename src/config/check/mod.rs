@@ -4,6 +4,7 @@ mod companions;
 mod latents;
 mod masks;
 mod norms;
+mod parts;
 mod positions;
 
 pub use companions::companions;
@@ -72,6 +73,7 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     positions::check(c)?;
     norms::check(c)?;
     masks::check(c)?;
+    parts::check(c)?;
     tokens(c)
 }
 

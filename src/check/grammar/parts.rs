@@ -1,0 +1,299 @@
+//! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
+
+use super::Grammar;
+use super::cells::Cells;
+use crate::candidate::{Edits, cost};
+use program::{
+    Along, Axis, Change, Edit, Kind, Name, Op, PartSlip, PartStage, Parted, Parts, Scaling, Slip,
+};
+
+/// The keys of each part.
+type Keys = Vec<Vec<(usize, usize)>>;
+
+impl Grammar<'_> {
+    /// What goes wrong in attention over splits or tiles of the keys.
+    pub(super) fn of_parts(&mut self) {
+        let largest = [Name::SplitMax, Name::TileMax]
+            .into_iter()
+            .find(|name| self.right.step(*name).is_some());
+        let Some(Op::Parted(Parted { stage: PartStage::Largest(parts), .. })) =
+            largest.and_then(|name| self.right.step(name)).map(|step| &step.op)
+        else {
+            return;
+        };
+        let parts = parts.clone();
+        let is_tile = parts.axis == Axis::Tile;
+        let steps = if is_tile {
+            [Name::TileMax, Name::TileSum, Name::TileAcc]
+        } else {
+            [Name::SplitMax, Name::SplitSum, Name::SplitAcc]
+        };
+        self.other_keys(&parts, steps);
+        self.together(steps, is_tile);
+        self.of_one_part(&parts, steps);
+        let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
+        if let Some(size) = size.filter(|size| *size > 0) {
+            let rows = parts.queries.unwrap_or(size);
+            self.mask_with(|grammar, own| grammar.masked_by_part(own, &parts, (rows, size)));
+        }
+    }
+
+    /// Parts of other keys.
+    fn other_keys(&mut self, parts: &Parts, steps: [Name; 3]) {
+        let name = parts.axis.told();
+        let ends = |spans: &[(usize, usize)]| spans.first().copied().unwrap_or_default();
+        let mut all: Vec<(Keys, String)> = Vec::new();
+        let changed = |at: usize, spans: Vec<(usize, usize)>| {
+            let mut keys = parts.keys.clone();
+            keys[at] = spans;
+            keys
+        };
+        for (at, spans) in parts.keys.iter().enumerate() {
+            let (first, end) = ends(spans);
+            if first >= end {
+                continue;
+            }
+            let last = end - 1;
+            let told = tr!(
+                "{name} {at} (keys {first} to {last}) is skipped: left out",
+                name,
+                at,
+                first,
+                last
+            );
+            all.push((changed(at, Vec::new()), told));
+            let told =
+                tr!("{name} {at} (keys {first} to {last}) is done twice", name, at, first, last);
+            all.push((changed(at, vec![(first, end), (first, end)]), told));
+            let told = tr!(
+                "{name} {at} starts one key too late: key {first} is never seen",
+                name,
+                at,
+                first
+            );
+            all.push((changed(at, vec![(first + 1, end)]), told));
+            if first > 0 {
+                let told = tr!(
+                    "{name} {at} starts one key early: key {key} is counted twice",
+                    name,
+                    at,
+                    key = first - 1
+                );
+                all.push((changed(at, vec![(first - 1, end)]), told));
+            }
+            if last > first {
+                let told =
+                    tr!("{name} {at} ends one key early: key {last} is never seen", name, at, last);
+                all.push((changed(at, vec![(first, last)]), told));
+            }
+        }
+        let moved = |by: i8| -> Keys {
+            let start = |spans: &Vec<(usize, usize)>| {
+                let (first, end) = ends(spans);
+                let first = if first == 0 {
+                    0
+                } else if by < 0 {
+                    first - 1
+                } else {
+                    first + 1
+                };
+                vec![(first, end)]
+            };
+            parts.keys.iter().map(start).collect()
+        };
+        let told = tr!(
+            "every {name} but the first starts one key early: keys at the edges are counted twice",
+            name
+        );
+        all.push((moved(-1), told));
+        let told = tr!(
+            "every {name} but the first starts one key too late: keys at the edges are never seen",
+            name
+        );
+        all.push((moved(1), told));
+        for (keys, told) in all {
+            let edits: Edits =
+                steps.iter().filter_map(|step| self.with_keys(*step, &keys)).collect();
+            self.add_all(Kind::Axes, cost::COMMON, edits, steps[0], told);
+        }
+    }
+
+    /// A step of parts, of these keys.
+    fn with_keys(&self, at: Name, keys: &Keys) -> Option<Edit> {
+        let Op::Parted(own) = &self.right.step(at)?.op else { return None };
+        let mut own = own.clone();
+        if let PartStage::Largest(parts) | PartStage::Sum(parts) | PartStage::Weighted(parts) =
+            &mut own.stage
+        {
+            parts.keys.clone_from(keys);
+        }
+        Some(Edit::new(at, Change::Replace(own.into())))
+    }
+
+    /// A step of parts in which that goes wrong.
+    fn slipped(&self, at: Name, slip: PartSlip) -> Option<Edit> {
+        let Op::Parted(own) = &self.right.step(at)?.op else { return None };
+        let own = Parted { slip: Some(slip), ..own.clone() };
+        Some(Edit::new(at, Change::Replace(own.into())))
+    }
+
+    /// What goes wrong in several steps at once.
+    fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
+        let all: [(PartSlip, &[Name]); 8] = [
+            (PartSlip::PaddedTail, &[of_sum]),
+            (PartSlip::PaddedTail, &[of_max, of_sum]),
+            (PartSlip::NotRescaled, &[of_sum, of_acc]),
+            (PartSlip::BaseTwo, &[of_sum, of_acc]),
+            (PartSlip::InBf16, &[of_sum, of_acc]),
+            (PartSlip::EmptyNan, &[Name::TileFactor, of_sum, of_acc]),
+            (PartSlip::FromOne, &[of_max, Name::TileFactor, of_sum]),
+            (PartSlip::SinkEach, &[of_max, of_sum]),
+        ];
+        for (slip, steps) in all {
+            let is_of_tiles = matches!(slip, PartSlip::NotRescaled | PartSlip::FromOne);
+            let needs_sinks = slip == PartSlip::SinkEach;
+            if is_of_tiles && !is_tile
+                || needs_sinks && (is_tile || self.right.step(Name::Sinks).is_none())
+            {
+                continue;
+            }
+            let edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();
+            let kind = if slip == PartSlip::InBf16 { Kind::Precision } else { Kind::Replaced };
+            self.add_all(kind, cost::COMMON, edits, of_sum, slip.told());
+        }
+        if is_tile {
+            return;
+        }
+        for slip in [PartSlip::Unshifted, PartSlip::BaseMixed] {
+            let edits = [Name::Lse, Name::SplitWeights].iter();
+            let edits: Edits = edits.filter_map(|at| self.slipped(*at, slip)).collect();
+            self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, slip.told());
+        }
+        let sums = |stage: PartStage| Parted { stage, slip: Some(PartSlip::PlainSum) };
+        let lse = Change::Become(sums(PartStage::Merge).into(), vec![of_max, of_sum]);
+        let lse = Edit::new(Name::Lse, lse);
+        let share = Change::Become(sums(PartStage::Share).into(), vec![of_max, of_sum]);
+        let share = Edit::new(Name::SplitWeights, share);
+        let told = PartSlip::PlainSum.told();
+        for edits in [vec![lse.clone(), share.clone()], vec![lse], vec![share]] {
+            self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+
+    /// What goes wrong in one part alone.
+    fn of_one_part(&mut self, parts: &Parts, [_, _, of_acc]: [Name; 3]) {
+        let count = parts.keys.len();
+        let lse = if parts.axis == Axis::Tile { Name::Lse } else { Name::SplitLse };
+        let root = self.right.step(Name::Scores).map(|step| step.op.clone());
+        let scale = match root {
+            Some(Op::Scaling(Scaling::Root { head_dim })) => {
+                #[allow(clippy::cast_precision_loss, reason = "features are few")]
+                let root = (head_dim as f64).sqrt();
+                Some(root.recip())
+            }
+            Some(Op::Scaling(Scaling::By { factor })) => Some(factor),
+            _ => None,
+        };
+        for (factor, told) in scale.into_iter().flat_map(|scale| {
+            [
+                (scale, tr!("the maximum in the log-sum-exp is multiplied by the scale twice")),
+                (scale.recip(), tr!("the maximum in the log-sum-exp is that of unscaled scores: the scale is missing")),
+            ]
+        }) {
+            let change = Change::Before(0, Scaling::By { factor }.into(), Vec::new());
+            self.add(Kind::Inserted, cost::COMMON, lse, change, told);
+        }
+        self.local_bias(parts);
+        if lse == Name::SplitLse {
+            for at in 1..count {
+                let before = at - 1;
+                let places = (0..count).map(|place| if place == at { before } else { place });
+                let stale = Slip::Along(0, Along::Take(places.collect()));
+                let told = tr!(
+                    "the log-sum-exp of split {at} is stale: still that of split {before}",
+                    at,
+                    before
+                );
+                self.add(Kind::Axes, cost::COMMON, lse, super::after(stale, &[]), told);
+                let told = tr!("split {at} is dropped in the merge: left out", at);
+                let none = Slip::Along(0, Along::Zero(vec![at]));
+                self.add(
+                    Kind::Axes,
+                    cost::COMMON,
+                    Name::SplitWeights,
+                    super::after(none, &[]),
+                    told,
+                );
+            }
+        }
+        // Values of the part before.
+        let mut places: Vec<usize> = Vec::new();
+        for (at, spans) in parts.keys.iter().enumerate() {
+            let before = parts.keys[at.saturating_sub(1)].first().copied().unwrap_or_default();
+            let own = spans.first().copied().unwrap_or_default();
+            places.extend((0..own.1.saturating_sub(own.0)).map(|key| before.0 + key));
+        }
+        let stale = Slip::Along(2, Along::Take(places));
+        let change = Change::Before(2, stale.into(), Vec::new());
+        let told =
+            tr!("the values are those of the {name} before: v is stale", name = parts.axis.told());
+        self.add(Kind::Axes, cost::COMMON, of_acc, change, told);
+    }
+
+    /// The first key of every key's part.
+    fn starts(parts: &Parts, keys: usize) -> Vec<usize> {
+        let mut starts = vec![0; keys];
+        for (first, end) in parts.keys.iter().flatten() {
+            starts.iter_mut().take(*end).skip(*first).for_each(|start| *start = *first);
+        }
+        starts
+    }
+
+    /// Position biases by the place in a part.
+    fn local_bias(&mut self, parts: &Parts) {
+        let Some(step) = self.right.step(Name::ScoresBiased) else { return };
+        let Some(bias) = self.right.read_by(step).get(1).copied() else { return };
+        let axis = bias.axes.rank().saturating_sub(1);
+        let keys = bias.axes.shape().last().copied().unwrap_or_default();
+        let starts = Self::starts(parts, keys);
+        let places = starts.iter().enumerate().map(|(key, start)| key - start).collect();
+        let local = Slip::Along(axis, Along::Take(places));
+        let change = Change::Before(1, local.into(), Vec::new());
+        let name = parts.axis.told();
+        let told = tr!(
+            "the position bias counts keys from the start of the {name}: a local index, not a global one",
+            name
+        );
+        self.add(Kind::Axes, cost::COMMON, Name::ScoresBiased, change, told);
+    }
+
+    /// Masks by parts of so many queries and keys.
+    fn masked_by_part(
+        &self,
+        own: &Cells,
+        parts: &Parts,
+        size: (usize, usize),
+    ) -> Vec<(Cells, String, u32)> {
+        let mut all = Vec::new();
+        self.tile(own, size, &mut |is_blocked, told| {
+            let (m, n) = size;
+            let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m, n);
+            all.push((own.of(is_blocked), told, cost::COMMON));
+        });
+        let name = parts.axis.told();
+        let starts = Self::starts(parts, own.keys);
+        let local = |b: usize, q: usize, k: usize| own.at(b, q, k - starts[k]);
+        let told = tr!(
+            "the mask counts keys from the start of the {name}: a local index, not a global one",
+            name
+        );
+        all.push((own.of(local), told, cost::COMMON));
+        for (at, spans) in parts.keys.iter().enumerate() {
+            let Some((first, end)) = spans.first().copied() else { continue };
+            let open = |b: usize, q: usize, k: usize| own.at(b, q, k) && !(first..end).contains(&k);
+            let told = tr!("the mask is not applied in {name} {at}", name, at);
+            all.push((own.of(open), told, cost::COMMON));
+        }
+        all
+    }
+}

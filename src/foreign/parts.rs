@@ -1,0 +1,122 @@
+//! What kernels keep of splits and tiles: states under two names, logarithms in base 2, and tiles in another order or with
+//! another maximum.
+
+use candle_core::Tensor;
+
+use super::matched::Match;
+use super::names::is_called;
+use super::steps::{FITS, Named, Unmatched, distance};
+use base::error::Result;
+use file::{Entry, Record};
+use program::{Axis, Name, Step, Trace};
+
+/// The states of two splits, each under a name of its own.
+const STATES: [(Name, [&[&str]; 2]); 2] = [
+    (Name::SplitOutputs, [&["prefix_output", "v_a"], &["suffix_output", "v_b"]]),
+    (Name::SplitLse, [&["prefix_lse", "s_a"], &["suffix_lse", "s_b"]]),
+];
+
+/// What fits this well has nothing but rounding in it.
+const EXACT: f64 = 1e-3;
+
+/// Puts the states of two splits together, as the splits of one tensor.
+///
+/// # Errors
+/// If candle fails.
+pub fn join_states(record: &mut Record) -> Result<Vec<Match>> {
+    let mut matches = Vec::new();
+    for (step, [first, second]) in STATES {
+        let find = |names: &[&str]| {
+            record.entries.iter().find(|entry| is_called(&entry.name, names)).cloned()
+        };
+        let (Some(first), Some(second)) = (find(first), find(second)) else { continue };
+        if first.tensor.dims() != second.tensor.dims() {
+            continue;
+        }
+        record.entries.retain(|entry| entry.name != first.name && entry.name != second.name);
+        let tensor = Tensor::stack(&[&first.tensor, &second.tensor], 0)?;
+        record.entries.push(Entry::of(step.as_str(), tensor));
+        let both = tr!("{first} and {second}", first = first.name, second = second.name);
+        matches.push(Match::as_it_is(step.as_str(), both));
+    }
+    Ok(matches)
+}
+
+fn is_of_parts(step: &Step) -> bool {
+    matches!(step.axes.iter().next(), Some((Axis::Split | Axis::Tile, _)))
+}
+
+/// A logarithm or a maximum in base e, where it is kept in base 2.
+fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
+    let is_log = matches!(step.name, Name::SplitLse | Name::SplitMax | Name::TileMax | Name::Lse);
+    if !is_log || !tensor.dtype().is_float() {
+        return Ok(None);
+    }
+    let natural = (tensor * std::f64::consts::LN_2)?;
+    let is_binary =
+        distance(&natural, &step.value)? < EXACT && distance(tensor, &step.value)? > EXACT;
+    Ok(is_binary.then_some(natural))
+}
+
+/// Reads what is kept of tiles and splits in another way than here: logarithms in base 2 in base e; and where the results
+/// are right, it is no mistake in which order the tiles come, and which number is subtracted before the exponential.
+///
+/// # Errors
+/// If candle fails.
+pub fn as_kept(mut named: Named, trace: &Trace) -> Result<Named> {
+    let steps: Vec<&Step> = trace.steps().iter().filter(|step| is_of_parts(step)).collect();
+    let mut is_binary = false;
+    // What kernels keep of the whole is in the base of what they keep of its parts.
+    for step in steps.iter().copied().chain(trace.step(Name::Lse)) {
+        if step.name == Name::Lse && !is_binary {
+            continue;
+        }
+        let is_it = |entry: &&mut Entry| entry.name == step.name.as_str();
+        let Some(entry) = named.record.entries.iter_mut().find(is_it) else { continue };
+        if let Some(natural) = in_base_e(step, &entry.tensor)? {
+            entry.tensor = natural;
+            is_binary = true;
+            let how = tr!("in base 2, times ln 2");
+            let own = named.matches.iter().find(|own| own.step == step.name.as_str());
+            let tensor = own.map_or_else(|| step.name.to_string(), |own| own.tensor.clone());
+            named.matches.push(Match::as_it_is(step.name.as_str(), tensor).read(how));
+        }
+    }
+    let Some(limit) = of_results(&named.record, trace)? else { return Ok(named) };
+    for step in steps {
+        let name = step.name.as_str();
+        if apart(&named.record, step)?.is_none_or(|apart| apart < limit) {
+            continue;
+        }
+        named.record.entries.retain(|entry| entry.name != name);
+        let tensor = named.matches.iter().find(|own| own.step == name);
+        let tensor = tensor.map_or_else(|| name.to_owned(), |own| own.tensor.clone());
+        named.matches.retain(|own| own.step != name);
+        let why = tr!(
+            "the results are right, and it is kept in another way: in another order of tiles, or with another maximum"
+        );
+        named.unmatched.push(Unmatched { tensor, why: why.to_owned() });
+    }
+    Ok(named)
+}
+
+/// How far a recorded step is from the run's, if it is recorded.
+fn apart(record: &Record, step: &Step) -> Result<Option<f64>> {
+    let own = record.tensor(step.name.as_str());
+    own.map(|own| distance(own, &step.value)).transpose()
+}
+
+/// How far a step may be from the run's where the results are right: as far as these are. Nothing where they are not, or no
+/// output is recorded.
+fn of_results(record: &Record, trace: &Trace) -> Result<Option<f64>> {
+    let (mut furthest, mut has_any) = (0.0_f64, false);
+    for name in [Name::Lse, Name::HeadOutputs, Name::Concat, Name::Output] {
+        let Some(step) = trace.step(name) else { continue };
+        if let Some(apart) = apart(record, step)? {
+            has_any |= name != Name::Lse;
+            furthest = furthest.max(apart);
+        }
+    }
+    let limit = if furthest < EXACT { EXACT } else { FITS };
+    Ok(Some(limit).filter(|limit| has_any && furthest < *limit))
+}
