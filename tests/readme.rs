@@ -21,6 +21,7 @@ const FOR_READERS: [&str; 11] = [
     "docs/checking.md",
     "docs/flash.md",
     "docs/formats.md",
+    "docs/kernels.md",
     "docs/learning.md",
     "docs/learning.zh.md",
     "docs/models.md",
