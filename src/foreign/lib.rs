@@ -43,4 +43,4 @@ pub use pages::{Paged, find_pages};
 pub use qkv::find_qkv;
 pub use rope_tables::take_tables;
 pub use steps::Unmatched;
-pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};
+pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};

@@ -131,6 +131,7 @@ pub const CONCAT: &[&str] = &[
 pub const OUTPUT: &[&str] = &[
     "output",
     "out",
+    "o",
     "y",
     "o_proj",
     "out_proj",

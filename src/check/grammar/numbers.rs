@@ -17,7 +17,7 @@ impl Grammar<'_> {
         if knobs(&step.op).iter().all(|knob| knob.name != "scale") {
             let sizes = of_sizes(self.sizes).into_iter().map(|(value, _)| value);
             // Gradients are nothing where code cuts them off.
-            let nothing = matches!(step.name, Name::Gradient(_)).then_some(0.0);
+            let nothing = step.name.is_gradient().then_some(0.0);
             for value in sizes.chain([2.0, 0.5]).chain(nothing) {
                 self.found.extend(scaled(step.name, value, self.sizes));
             }
@@ -63,9 +63,7 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
     }
     let op = Op::from(Scaling::By { factor });
     let told = match factor {
-        0.0 if matches!(at, Name::Gradient(_)) => {
-            tr!("it is 0 throughout, as if it were detached").to_owned()
-        }
+        0.0 if at.is_gradient() => tr!("it is 0 throughout, as if it were detached").to_owned(),
         0.0 => tr!("it is 0").to_owned(),
         factor => tr!(
             "it is multiplied by {factor}{sizes}",
