@@ -59,12 +59,7 @@ impl Foreign {
     }
 
     fn add(&mut self, name: &str, tensor: Tensor) {
-        self.record.entries.push(Entry {
-            name: name.to_owned(),
-            formula: None,
-            axes: None,
-            tensor,
-        });
+        self.record.entries.push(Entry::of(name, tensor));
     }
 
     fn rename(&mut self, from: &str, to: &str) {

@@ -26,7 +26,7 @@ fn golden(name: &str) -> Record {
 }
 
 fn entry(name: &str, tensor: Tensor) -> Entry {
-    Entry { name: name.to_owned(), formula: None, axes: None, tensor }
+    Entry::of(name, tensor)
 }
 
 /// A file without a config, and flags that say what its tensors do not.

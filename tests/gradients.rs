@@ -4,6 +4,8 @@ use std::path::Path;
 
 use mha_trace::Settings;
 use mha_trace::check::{Report, Tolerances, check};
+use mha_trace::config::Mask;
+use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
 use serde::Deserialize;
 
@@ -47,4 +49,30 @@ fn wrong_gradients_are_named_and_right_ones_are_the_same() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_said_of_gradients_has_the_names_of_their_file() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/gradients");
+    let entries = Record::read(&folder.join("sdpa.safetensors")).expect("readable").entries;
+    let checked = |change: &dyn Fn(&mut Vec<Entry>)| {
+        let mut entries = entries.clone();
+        change(&mut entries);
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("own.safetensors");
+        let record = Record { config: None, entries };
+        Output::create(&path).and_then(|output| output.write(&record)).expect("written");
+        let flags = Settings { mask: Some(Mask::Causal), ..Settings::default() };
+        check(&path, &flags, &NameMap::default(), &Tolerances::default())
+    };
+    let twice = checked(&|all| {
+        let query = all.iter().find(|entry| entry.name == "grad_query").expect("it is there");
+        all.push(Entry::of("q.grad", query.tensor.clone()));
+    });
+    let told = twice.err().expect("one step twice").to_string();
+    assert!(told.contains("both grad_query and q.grad may be d_q_heads"), "{told}");
+    let without = checked(&|all| all.retain(|entry| entry.name != "grad_output")).expect("checked");
+    let why = |name: &str| without.unmatched.iter().find(|other| other.tensor == name);
+    assert!(why("grad_query").is_some_and(|other| other.why.contains("d_output")));
+    assert!(!without.is_same());
 }

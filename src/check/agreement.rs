@@ -129,7 +129,7 @@ impl Agreement {
     fn add(&mut self, step: &Step, exact: &Tensor, rounded: &Tensor, noise: Noise) -> Result<()> {
         let adds_up = noise.allowed > ALLOWED_ALONE;
         // All gradients of a row share its delta, and what rounding takes that off by.
-        let is_shared = adds_up && is_gradient(step.name);
+        let is_shared = adds_up && step.name.is_gradient();
         if let Some(half) = self.half.filter(|_| !is_shared) {
             // Code rounds constants too, such as the scale of the scores, by half of the spacing at most.
             let factor = if adds_up { DIRECTION * noise.ratio } else { half.spacing() / 2.0 };
@@ -210,7 +210,7 @@ impl Agreement {
             all.1.join(&more.1);
         })?;
         let agrees = !has_disagreed.into_inner();
-        let shared = if self.half.is_none() && is_gradient(step) { SHARED } else { 1.0 };
+        let shared = if self.half.is_none() && step.is_gradient() { SHARED } else { 1.0 };
         let has_no_direction = || trend.has_no_direction(shared * noise.ratio, noise.terms);
         let is_size_alone = agrees && (is_within || has_no_direction());
         match self.trends.get(&step).filter(|_| is_size_alone) {
@@ -241,10 +241,6 @@ impl Agreement {
         let (rtol, atol) = (by_type.rtol.min(stated.rtol), by_type.atol.min(stated.atol));
         Ok(Tolerance { rtol, atol })
     }
-}
-
-fn is_gradient(step: Name) -> bool {
-    matches!(step, Name::Gradient(_))
 }
 
 /// Whether both are numbers of a narrow type and the same, but for sums in another order that fall on the other side of a tie.

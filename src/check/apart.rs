@@ -13,8 +13,7 @@ use program::{Apart, Change, Edit, Kind, Name, Role, Step, Trace};
 /// are.
 pub fn apart(situation: &Situation, by: &[Name], all: &[Candidate]) -> Result<Vec<Candidate>> {
     let right = situation.right;
-    let by: Vec<Name> =
-        by.iter().copied().filter(|name| matches!(name, Name::Gradient(_))).collect();
+    let by: Vec<Name> = by.iter().copied().filter(|name| name.is_gradient()).collect();
     let Some(first) = by.first().copied() else { return Ok(Vec::new()) };
     let kernel = as_kernel(right)?;
     let own = of_kernel(&kernel, &situation.config.sizes);

@@ -1,10 +1,12 @@
 //! The gradients that a file of other code holds: of which steps they are, under a reading of its forward pass.
 
 use super::reading::Reading;
-use base::error::Result;
+use base::error::{Result, quoted};
 use config::{End, OutputGradient, Settings, Start};
 use file::{Entry, Record};
-use foreign::{AxisOrder, Match, Unmatched, find_inputs, gradient_of, last_segment, meanings};
+use foreign::{
+    AxisOrder, Match, Unmatched, find_inputs, gradient_of, last_segment, meanings, of_other_shape,
+};
 use program::{Name, Role};
 
 /// A reading of a file with its gradients, which a backward pass is to give: one for each order in which the axes of the
@@ -24,8 +26,8 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
         let beside = beside.filter(|entry| first.is_some_and(|first| first.name != entry.name));
         let others = others.iter().copied().chain(beside);
         for mut own in under_each_order(&reading, first) {
-            let start = own.settings.start.unwrap_or_default();
-            own.record.entries.extend(named(others.clone(), start, flags));
+            let named = named(others.clone(), &own, flags);
+            own.record.entries.extend(named);
             if first.is_none() {
                 let why = tr!("--d-output says what it is");
                 let other =
@@ -36,12 +38,28 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
         }
     }
     if readings.is_empty() {
-        let left_out = gradients.iter().map(|entry| Unmatched::gradient(&entry.name));
-        let mut alone = reading;
-        alone.unmatched.extend(left_out);
-        readings.push(alone);
+        readings.push(alone(reading, gradients, &of_end));
     }
     readings
+}
+
+/// The reading without a backward pass, with why there is none: that starts from the output's gradient.
+fn alone(mut reading: Reading, gradients: &[Entry], of_end: &[&Entry]) -> Reading {
+    let run = reading.clone().run().ok();
+    let ends = reading.settings.end.unwrap_or(End::of(reading.settings.start.unwrap_or_default()));
+    let end = run.as_ref().and_then(|run| run.program().step(ends.step()));
+    for entry in gradients {
+        let is_first = of_end.iter().any(|first| first.name == entry.name);
+        let first = of_end.first().map(|first| quoted(&first.name));
+        let why = match (first, end) {
+            (Some(_), Some(end)) if is_first => of_other_shape(entry, &[end]),
+            (Some(first), _) => tr!("{first}, the gradient of the output, does not fit it", first),
+            (None, _) => tr!("the gradient of the output is missing; `d_output` says which it was")
+                .to_owned(),
+        };
+        reading.unmatched.push(Unmatched { tensor: entry.name.clone(), why });
+    }
+    reading
 }
 
 /// Whether it may be the gradient of what the run ends at.
@@ -113,24 +131,35 @@ fn runs(reading: &Reading) -> bool {
 /// run starts behind its inputs, a gradient is that of the tensor of its name as it was given, which has not been turned.
 fn named<'e>(
     gradients: impl Iterator<Item = &'e Entry>,
-    start: Start,
+    reading: &Reading,
     flags: &Settings,
 ) -> Vec<Entry> {
+    let start = reading.settings.start.unwrap_or_default();
+    let run = reading.clone().run().ok();
+    let count = |name: Name| {
+        let axes = &run.as_ref()?.program().step(name)?.axes;
+        Some(axes.shape().iter().product::<usize>())
+    };
     let (mut all, mut parameters) = (Vec::new(), Vec::new());
     for entry in gradients {
         let Some(own) = gradient_of(&entry.name) else {
-            all.push(Entry { name: Name::Delta.to_string(), ..entry.clone() });
+            all.push(entry.clone().renamed(Name::Delta.as_str()));
             continue;
         };
         let last = last_segment(&own);
         let is_step = Name::in_files(last).is_some() || !meanings_of(entry).is_empty();
-        let given = start.given().iter().find(|given| meanings_of(entry).contains(given));
+        let means = meanings_of(entry);
+        // Kernels add up the gradients of a shared key head's copies themselves, or leave that to their callers.
+        let given = start.given().iter().chain(&[Name::KRepeated, Name::VRepeated]);
+        let given: Vec<Name> = given.copied().filter(|given| means.contains(given)).collect();
+        let is_as_large = |name: &&Name| count(**name) == Some(entry.tensor.elem_count());
+        let given = given.iter().find(is_as_large).or(given.first());
         let name = match given.filter(|_| start != Start::Inputs) {
             Some(given) => given.gradient().to_string(),
             None if is_step => format!("d_{}", last.to_ascii_lowercase()),
             None => own,
         };
-        let entry = Entry { name, ..entry.clone() };
+        let entry = entry.clone().renamed(name);
         if is_step { all.push(entry) } else { parameters.push(entry) }
     }
     let record = Record { config: None, entries: parameters.clone() };
@@ -141,7 +170,7 @@ fn named<'e>(
             Some(step) => step.gradient().to_string(),
             None => format!("{}.grad", entry.name),
         };
-        all.push(Entry { name, ..entry });
+        all.push(entry.renamed(name));
     }
     all
 }

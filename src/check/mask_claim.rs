@@ -9,7 +9,7 @@ use super::reading::Reading;
 use base::error::{Result, quoted};
 use config::Mask;
 use foreign::FoundMask;
-use program::Name;
+use program::{Name, first_number};
 
 /// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
 /// keys are padding.
@@ -93,13 +93,23 @@ pub struct AgainstMask {
     only_hides: bool,
 }
 
-/// Whether the mask that a file brings hides keys that were to be seen, and shows none that were not.
+/// Whether the mask that a file brings hides keys that were to be seen, and shows none that were not; or leaves no key to be
+/// seen beside what was stated, as one does that is read the wrong way around.
 ///
 /// # Errors
 /// If candle fails.
 pub fn hides_more(reading: &Reading) -> Result<bool> {
     let is_open = reading.settings.mask == Some(Mask::Recorded);
-    Ok(!is_open && by_mask(reading)?.is_some_and(|found| found.only_hides))
+    Ok(!is_open && (by_mask(reading)?.is_some_and(|found| found.only_hides) || hides_all(reading)?))
+}
+
+/// Whether no query sees a key.
+fn hides_all(reading: &Reading) -> Result<bool> {
+    let Ok(run) = reading.clone().run_as_it_is() else { return Ok(false) };
+    match run.blocked()? {
+        Some(blocked) => Ok(first_number(&blocked, |cell| cell == 0.0)?.is_none()),
+        None => Ok(false),
+    }
 }
 
 /// A reading under the mask of its file, and what that says against what was stated.

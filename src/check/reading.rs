@@ -259,11 +259,11 @@ impl Reading {
     }
 }
 
-/// The recorded scores and weights of any step, a number for every query and key, of every head and item or of all as one.
+/// The recorded scores and weights of any step and the weights that dropout keeps, a number for every query and key, of every head and item or of all as one.
 pub fn of_cells(record: &Record) -> impl Iterator<Item = &Entry> {
     let is_of_cells = |name: Name| {
         let row = name.row();
-        row.role == Role::Computed && row.is_of_scores()
+        matches!(row.role, Role::Computed | Role::Random) && row.is_of_scores()
     };
     record.entries.iter().filter(move |entry| {
         let own = Name::in_files(&entry.name);

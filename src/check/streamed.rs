@@ -181,7 +181,7 @@ impl<'a> Beside<'a> {
 
 /// Whether a gradient of the output is so small that less may be off than is known while its run streams by.
 fn is_small_loss(step: &Step<()>, value: &Tensor) -> Result<bool> {
-    let is_gradient = matches!(step.name, Name::Gradient(_));
+    let is_gradient = step.name.is_gradient();
     Ok(is_gradient && first_number(value, |number| number.abs() >= 1.0)?.is_none())
 }
 

@@ -135,8 +135,7 @@ impl Tolerances {
 /// # Errors
 /// If candle fails.
 pub fn size_of_loss(trace: &Trace) -> Result<f64> {
-    let is_first =
-        |step: &&program::Step| matches!(step.name, Name::Gradient(_)) && step.op == Op::Given;
+    let is_first = |step: &&program::Step| step.name.is_gradient() && step.op == Op::Given;
     let Some(first) = trace.steps().iter().find(is_first) else { return Ok(1.0) };
     let finite = cells(&first.value)?.into_iter().map(f64::abs).filter(|size| size.is_finite());
     let largest = finite.fold(0.0, f64::max);

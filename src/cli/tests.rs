@@ -150,7 +150,7 @@ fn texts_of_help() -> BTreeSet<String> {
 /// The words of tables, which need not read as prose.
 fn texts_of_tables() -> BTreeSet<String> {
     // The title of a gradient is made of its step's.
-    let titled = |name: &&Name| !matches!(name, Name::Gradient(_));
+    let titled = |name: &&Name| !name.is_gradient();
     let of_steps = || {
         let all = Name::ALL.iter().filter(titled).map(|name| name.title().into_owned());
         all.chain(Name::ALL.iter().map(|name| name.why().to_owned())).collect()

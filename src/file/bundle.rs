@@ -29,7 +29,7 @@ pub struct Info {
 impl Info {
     /// What is known of an entry but its numbers.
     pub(super) fn of(entry: &Entry) -> Self {
-        let Entry { name, formula, axes, tensor } = entry;
+        let Entry { name, formula, axes, tensor, .. } = entry;
         let (dtype, shape) = (tensor.dtype(), tensor.dims().to_vec());
         Self { name: name.clone(), formula: formula.clone(), axes: axes.clone(), dtype, shape }
     }
@@ -42,7 +42,7 @@ impl Info {
     /// The tensor that this is known of, as it was read.
     pub fn with(self, tensor: Tensor) -> Entry {
         let Self { name, formula, axes, .. } = self;
-        Entry { name, formula, axes, tensor }
+        Entry { name, formula, axes, tensor, called: None }
     }
 
     /// The bytes that the tensor takes once it has been read.

@@ -186,7 +186,7 @@ fn entry(path: &Path, step: StepText) -> Result<Entry> {
         return refuse(what, "correct the value, or the dtype");
     }
     let tensor = step.data.into_tensor(dtype)?;
-    Ok(Entry { name: step.name, formula: step.formula, axes: step.axes, tensor })
+    Ok(Entry { name: step.name, formula: step.formula, axes: step.axes, tensor, called: None })
 }
 
 /// The arrays of an object, by name, of which there may be only one of each.

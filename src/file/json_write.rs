@@ -36,7 +36,7 @@ pub fn write(record: &Record, writer: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_entry(entry: &Entry, writer: &mut dyn Write) -> io::Result<()> {
-    let Entry { name, formula, axes, tensor } = entry;
+    let Entry { name, formula, axes, tensor, .. } = entry;
     // Names and labels may come from elsewhere, and people look at files.
     let text = |value: Value| shown_json(&value.to_string()).into_owned();
     write!(writer, "{{\"name\": {}", text(json!(name)))?;
@@ -190,7 +190,7 @@ mod tests {
     use candle_core::Device;
 
     fn written(tensor: Tensor) -> String {
-        let entry = Entry { name: "x".into(), formula: None, axes: None, tensor };
+        let entry = Entry { name: "x".into(), formula: None, axes: None, tensor, called: None };
         let mut bytes = Vec::new();
         write_entry(&entry, &mut bytes).expect("written");
         String::from_utf8(bytes).expect("text")

@@ -133,12 +133,26 @@ pub struct Entry {
     pub axes: Option<Vec<String>>,
     /// Its value.
     pub tensor: Tensor,
+    /// The name in its file, where that is another.
+    pub called: Option<String>,
 }
 
 impl Entry {
     /// A tensor of which no more is said than its name.
     pub fn of(name: impl Into<String>, tensor: Tensor) -> Self {
-        Self { name: name.into(), formula: None, axes: None, tensor }
+        Self { name: name.into(), formula: None, axes: None, tensor, called: None }
+    }
+
+    /// The same under another name than its file has.
+    #[must_use]
+    pub fn renamed(self, name: impl Into<String>) -> Self {
+        let called = self.called.unwrap_or(self.name);
+        Self { name: name.into(), called: Some(called), ..self }
+    }
+
+    /// The name in its file.
+    pub fn in_file(&self) -> &str {
+        self.called.as_ref().unwrap_or(&self.name)
     }
 }
 

@@ -49,4 +49,4 @@ pub use recurrent::refuse_recurrences;
 pub use rope_tables::take_tables;
 pub use selected::take_selection;
 pub use steps::Unmatched;
-pub use steps::{FITS, Named, Orders, distance, fitting, name_steps};
+pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};

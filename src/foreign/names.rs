@@ -26,9 +26,7 @@ pub fn meanings(name: &str) -> Vec<Name> {
         called.map(|called| (called.rank, *step))
     };
     if let Some(own) = gradient_of(&last) {
-        // What kernels call o is their output.
-        let own = if own == "o" { "output" } else { &own };
-        return meanings(own).into_iter().map(Name::gradient).collect();
+        return meanings(&own).into_iter().map(Name::gradient).collect();
     }
     let mut steps: Vec<(u8, Name)> = Name::ALL.iter().filter_map(rank).collect();
     steps.sort_unstable();

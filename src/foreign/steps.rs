@@ -199,6 +199,16 @@ fn meant(name: &str, trace: &Trace) -> Vec<Name> {
         let ends = [Name::HeadOutputs, Name::Concat].into_iter();
         steps.extend(ends.filter(|end| !meanings(name).contains(end)));
     }
+    // Where nothing is masked, the scores that the weights are of are what a kernel calls masked.
+    let weights = trace.step(Name::Weights);
+    let scores = weights.and_then(|weights| Some(trace.read_by(weights).first()?.name));
+    if let Some(scores) = scores.filter(|_| trace.step(Name::MaskedScores).is_none()) {
+        let both =
+            [(Name::MaskedScores, scores), (Name::MaskedScores.gradient(), scores.gradient())];
+        let meant = both.iter().filter(|(masked, _)| steps.contains(masked));
+        let meant: Vec<Name> = meant.map(|(_, own)| *own).collect();
+        steps.extend(meant.into_iter().filter(|own| !steps.contains(own)).collect::<Vec<_>>());
+    }
     steps
 }
 
@@ -232,14 +242,6 @@ impl Unmatched {
     /// A parameter that the file holds in vain.
     pub fn unread(tensor: String) -> Self {
         Self { tensor, why: tr!("no step of this run reads it").to_owned() }
-    }
-
-    /// A gradient, of which no run was made.
-    pub fn gradient(name: &str) -> Self {
-        Self {
-            tensor: name.to_owned(),
-            why: tr!("this command does not compute gradients").to_owned(),
-        }
     }
 
     /// Whether its name is one that people give to that step.
@@ -300,10 +302,9 @@ impl Named {
         reading: &AxisOrder,
         options: &[(&Step, AxisOrder)],
     ) -> Result<()> {
-        if self.record.tensor(step.name.as_str()).is_some() {
-            let other = self.matches.iter().find(|matched| matched.step == step.name.as_str());
-            let other = other.map_or(step.name.as_str(), |matched| matched.tensor.as_str());
-            let (other, name) = (quoted(other), quoted(&entry.name));
+        let mut taken = self.record.entries.iter();
+        if let Some(other) = taken.find(|other| other.name == step.name.as_str()) {
+            let (other, name) = (quoted(other.in_file()), quoted(entry.in_file()));
             let what = tr!("both {other} and {name} may be {step}", other, name, step = step.name);
             let fix = tr!(
                 "say which step the other one is, with `map=THEIRS=OURS`, or choose a layer with `prefix`"
@@ -318,7 +319,8 @@ impl Named {
         self.orders.push(reading.order());
         let tensor = reading.apply(&entry.tensor)?;
         let axes = Some(step.axes.names());
-        self.record.entries.push(Entry { axes, ..Entry::of(step.name.as_str(), tensor) });
+        let named = entry.clone().renamed(step.name.as_str());
+        self.record.entries.push(Entry { axes, formula: None, tensor, ..named });
         let others: Vec<String> = options
             .iter()
             .filter(|(other, way)| (other.name, way) != (step.name, reading))
@@ -329,7 +331,7 @@ impl Named {
                 format!("{other} {way}").trim_start().to_owned()
             })
             .collect();
-        let mut taken = Match::as_it_is(step.name.as_str(), &entry.name);
+        let mut taken = Match::as_it_is(step.name.as_str(), entry.in_file());
         if !others.is_empty() {
             let more = match others.len().saturating_sub(LISTED) {
                 0 => String::new(),
@@ -396,12 +398,12 @@ impl Named {
     }
 
     fn leave_out(&mut self, entry: &Entry, why: impl Into<String>) {
-        self.unmatched.push(Unmatched { tensor: entry.name.clone(), why: why.into() });
+        self.unmatched.push(Unmatched { tensor: entry.in_file().to_owned(), why: why.into() });
     }
 }
 
 /// Why a tensor is none of these steps.
-fn of_other_shape(entry: &Entry, steps: &[&Step]) -> String {
+pub fn of_other_shape<T>(entry: &Entry, steps: &[&Step<T>]) -> String {
     let steps: Vec<String> =
         steps.iter().map(|step| format!("{} {}", step.name, step.axes)).collect();
     tr!(

@@ -66,6 +66,7 @@ pub const LOGITS: &[&str] = &[
     "energy",
     "dots",
     "sim",
+    "s",
 ];
 /// Scaled scores, or later ones.
 pub const SCALED: &[&str] =
@@ -94,6 +95,7 @@ pub const WEIGHTS: &[&str] = &[
     "attention_probs",
     "probs",
     "p_attn",
+    "p",
     "alpha",
     "pattern",
     "hook_pattern",

@@ -91,7 +91,7 @@ impl<V> Program<V> {
         let is_of_gradient =
             |edit: &&Edit| matches!(edit.at, Name::Gradient(_) | Name::Delta | Name::Within);
         let (backward, forward): (Vec<&Edit>, Vec<&Edit>) = edits.iter().partition(is_of_gradient);
-        let first = self.steps().iter().position(|step| matches!(step.name, Name::Gradient(_)));
+        let first = self.steps().iter().position(|step| step.name.is_gradient());
         let Some(first) = first.filter(|_| !forward.is_empty()) else {
             return make(unchanged, &edits.iter().collect::<Vec<_>>());
         };

@@ -69,6 +69,11 @@ macro_rules! steps {
                 }
             }
 
+            /// Whether it is the gradient of another one.
+            pub fn is_gradient(self) -> bool {
+                matches!(self, Self::Gradient(_))
+            }
+
             /// The steps that it can read; a run has some of them.
             fn reads(self) -> &'static [Self] {
                 match self {

@@ -81,8 +81,8 @@ impl Sources {
         let config = record.config.clone().unwrap_or_default();
         let is_from_file = |name: Name| {
             // There is no other place that a cache could come from, and gradients that are drawn are drawn again.
-            let is_made = matches!(name, Name::Gradient(_))
-                && !matches!(config.d_output, Some(OutputGradient::File(_)));
+            let is_made =
+                name.is_gradient() && !matches!(config.d_output, Some(OutputGradient::File(_)));
             name.role() == Role::Cache || (config.name_file_of(name) && !is_made)
         };
         Self::over_record(record, flags, is_from_file)
@@ -120,7 +120,7 @@ impl Sources {
         let tells = |name: &&Name| match name.role() {
             Role::Parameter => **name == Name::WQ,
             Role::Cache => matches!(name, Name::KPast | Name::KShared),
-            _ => !matches!(name, Name::Gradient(_)) || Some(**name) == first_gradient,
+            _ => !name.is_gradient() || Some(**name) == first_gradient,
         };
         let files = own.tensors.keys().filter(tells).filter_map(|name| name.row().file);
         files.filter_map(Setting::named).for_each(|file| file.clear(&mut to_read));

@@ -15,7 +15,7 @@ pub const ROUNDING: f64 = 1e-10;
 
 /// A tensor as a file holds it.
 pub fn entry(name: &str, tensor: Tensor) -> Entry {
-    Entry { name: name.to_owned(), formula: None, axes: None, tensor }
+    Entry::of(name, tensor)
 }
 
 /// The value of a step that every such run has.

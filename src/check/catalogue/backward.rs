@@ -117,7 +117,7 @@ pub(super) fn recomputed(run: &Situation, in_values: bool) -> Result<Vec<Edits>>
 
 /// Edits of what the backward pass alone computes anew, with the log-sum-exp and the output of the forward pass.
 fn anew(run: &Situation, edits: Edits) -> Apart {
-    let is_gradient = |step: &&Step| matches!(step.name, Name::Gradient(_)) && step.is_computed();
+    let is_gradient = |step: &&Step| step.name.is_gradient() && step.is_computed();
     let by = run.right.steps().iter().filter(is_gradient).map(|step| step.name).collect();
     Apart { by, edits, kept: vec![Name::Lse, Name::Delta] }
 }
@@ -171,7 +171,7 @@ pub(super) fn skipped(run: &Situation) -> Result<Vec<Edits>> {
     let mut own = Vec::new();
     for (name, recorded) in run.recorded {
         let axis = recorded.rank().saturating_sub(2);
-        if !matches!(name, Name::Gradient(_)) || recorded.rank() < 3 || !run.right.computes(*name) {
+        if !name.is_gradient() || recorded.rank() < 3 || !run.right.computes(*name) {
             continue;
         }
         let Some(right) = run.right.step(*name) else { continue };

@@ -129,7 +129,7 @@ impl Grammar<'_> {
         let shape = step.axes.shape();
         let before = self.right.steps().iter().take_while(|other| other.name != step.name);
         let is_pair = |other: &&Step| {
-            let is_gradient = matches!(other.name, Name::Gradient(_)) && other.is_computed();
+            let is_gradient = other.name.is_gradient() && other.is_computed();
             is_gradient
                 && other.axes.shape() == shape
                 && self.read(other).iter().all(|read| *read != step.name)
@@ -161,7 +161,7 @@ impl Grammar<'_> {
             self.add(Kind::Axes, cost, name, after(op, &[]), tr!("it is {told}", told));
         }
         self.in_tiles(step);
-        if matches!(name, Name::Gradient(_)) {
+        if name.is_gradient() {
             let none = Edit::new(name, after(Scaling::By { factor: 0.0 }, &[]));
             let one = Edit::new(name, after(Slip::Map(Map::Exp), &[]));
             let told = tr!("it is not read: it counts as 1 throughout");

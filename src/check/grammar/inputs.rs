@@ -127,27 +127,43 @@ impl Grammar<'_> {
         before.filter(fits).map(|other| other.name).collect()
     }
 
-    /// Tokens that are multiplied by a root of a size, as embeddings are, for all that reads them.
+    /// Tokens that are multiplied by a root of a size, as embeddings are, for all that reads them, or the gradient that the
+    /// backward pass starts from, as a loss that is a mean, or a scaled one, makes it.
     fn scaled_inputs(&mut self) {
-        let factors = of_sizes(self.sizes);
-        for input in [Name::X, Name::Memory, Name::MemoryV] {
-            let readers: Vec<Name> = self
-                .right
-                .steps()
-                .iter()
-                .filter(|step| self.read(step).first() == Some(&input))
-                .map(|step| step.name)
-                .collect();
-            let Some(first) = readers.first().copied() else { continue };
+        let steps = self.right.steps().iter();
+        let first = steps.filter(|step| step.op == Op::Given && step.name.is_gradient());
+        let first = first.map(|step| step.name);
+        let tokens = [Name::X, Name::Memory, Name::MemoryV];
+        let inputs: Vec<Name> = tokens.into_iter().chain(first).collect();
+        for input in inputs {
+            let slots = |step: &Step| {
+                let read = self.read(step).into_iter().enumerate();
+                let read = read.filter(|(_, name)| *name == input);
+                read.map(|(slot, _)| (step.name, slot)).collect::<Vec<_>>()
+            };
+            let readers: Vec<(Name, usize)> = self.right.steps().iter().flat_map(slots).collect();
+            let Some((first, _)) = readers.first().copied() else { continue };
+            let mut factors = of_sizes(self.sizes);
+            if input.is_gradient() {
+                // A mean, or a loss that is counted twice; what is 2 anyway needs no size.
+                let plain = [2.0_f64, 0.5, -1.0].map(|factor| (factor, factor.to_string()));
+                factors.retain(|(factor, name)| {
+                    !name.ends_with("/4)")
+                        && plain.iter().all(|(own, _)| (own - factor).abs() > 1e-9)
+                });
+                factors.extend(plain);
+            }
             for (factor, name) in &factors {
-                let scaled = |reader: &Name| {
+                let scaled = |(reader, slot): &(Name, usize)| {
                     let op = Scaling::By { factor: *factor }.into();
-                    Edit::new(*reader, Change::Before(0, op, Vec::new()))
+                    Edit::new(*reader, Change::Before(*slot, op, Vec::new()))
                 };
                 let told =
                     tr!("{input} is multiplied by {name} for all that reads it", input, name);
                 let edits = readers.iter().map(scaled).collect();
-                self.add_all(Kind::Inserted, cost::RARE, edits, first, told);
+                let is_plain = name.parse::<f64>().is_ok();
+                let cost = if is_plain { cost::COMMON } else { cost::RARE };
+                self.add_all(Kind::Inserted, cost, edits, first, told);
             }
         }
     }

@@ -17,7 +17,7 @@ impl Grammar<'_> {
         if knobs(&step.op).iter().all(|knob| knob.name != "scale") {
             let sizes = of_sizes(self.sizes).into_iter().map(|(value, _)| value);
             // Gradients are nothing where code cuts them off.
-            let nothing = matches!(step.name, Name::Gradient(_)).then_some(0.0);
+            let nothing = step.name.is_gradient().then_some(0.0);
             for value in sizes.chain([2.0, 0.5]).chain(nothing) {
                 self.found.extend(scaled(step.name, value, self.sizes));
             }
@@ -27,7 +27,10 @@ impl Grammar<'_> {
 
 /// The mistake that a step's operation has this number.
 pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<Candidate> {
-    let op = (knob.with)(found)?;
+    #[allow(clippy::float_cmp, reason = "1 exactly is no factor")]
+    let has_none = knob.range == Range::Factor && knob.value == 1.0;
+    // A gradient that is too large is that, whatever operation gives it.
+    let op = (knob.with)(found).filter(|_| !has_none || !at.is_gradient())?;
     // Places and caps are no roots of sizes.
     let reading = match knob.range {
         Range::Factor => told(found, knob.value, sizes),
@@ -47,13 +50,14 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<C
     let is_usual = |usual: &f64| (usual - found).abs() <= 1e-9 * found.abs();
     let is_usual = !reading.is_empty() || knob.common.iter().any(is_usual);
     let cost = if is_usual { cost::COMMON } else { cost::PLAIN };
-    #[allow(clippy::float_cmp, reason = "1 exactly is no factor")]
-    let has_none = knob.range == Range::Factor && knob.value == 1.0;
     // What has no factor gets one less often than another takes its own for another.
     let cost = cost + u32::from(has_none && !is_usual);
     let made = Candidate::at(at, Kind::Parameter, cost, Change::Replace(op), told);
     Some(made.with_number(name, knob.value, found))
 }
+
+/// A fitted factor that is smaller is none that code has.
+const NOTHING: f64 = 1e-9;
 
 /// The mistake that a step's value is multiplied by a number.
 pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
@@ -61,11 +65,11 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
     if factor == 1.0 || !factor.is_finite() {
         return None;
     }
+    // What rounding leaves of nothing is nothing.
+    let factor = if factor.abs() < NOTHING { 0.0 } else { factor };
     let op = Op::from(Scaling::By { factor });
     let told = match factor {
-        0.0 if matches!(at, Name::Gradient(_)) => {
-            tr!("it is 0 throughout, as if it were detached").to_owned()
-        }
+        0.0 if at.is_gradient() => tr!("it is 0 throughout, as if it were detached").to_owned(),
         0.0 => tr!("it is 0").to_owned(),
         factor => tr!(
             "it is multiplied by {factor}{sizes}",

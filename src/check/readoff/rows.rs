@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::MOST_PLACES;
 use crate::candidate::{Candidate, cost};
-use crate::cells::cells_at;
+use crate::cells::{cells, cells_at};
 use crate::scope::Scope;
 use crate::thresholds::MOVED;
 use base::error::Result;
@@ -56,7 +56,9 @@ pub fn packed(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
     let first: usize = first.map(|(_, tensor)| tensor.dim(0).unwrap_or(0)).sum();
     let row_of = |(place, column): (usize, &Vec<f64>)| {
         let mut places = std::iter::once(first + place).chain(0..made.len());
-        places.find(|row| made.get(*row).is_some_and(|made| are_near(column, made, 1e-1)))
+        places.find(|row| {
+            made.get(*row).is_some_and(|made| are_near(column, made, MOVED, 0.1 * MOVED))
+        })
     };
     let rows: Option<Vec<usize>> = own.iter().enumerate().map(row_of).collect();
     let Some(rows) =
@@ -114,6 +116,8 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
     let Some(step) = scope.trace().step(at) else { return Ok(all) };
     let Some((found, value)) = scope.pair(at) else { return Ok(all) };
+    let slack = scope.agreement().half().map_or(MOVED, |half| IN_16_BITS * half.spacing());
+    let floor = slack * largest(value)?;
     for (axis, (kind, size)) in step.axes.iter().enumerate() {
         if !(2..=MOST_PLACES).contains(&size) {
             continue;
@@ -125,7 +129,7 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
         // A place that is where it should be stays there.
         let from = |place: usize| {
             let own = std::iter::once(place).chain(0..size);
-            own.into_iter().find(|other| are_near(&found[place], &value[*other], 1e-2))
+            own.into_iter().find(|other| are_near(&found[place], &value[*other], slack, floor))
         };
         let Some(places) = (0..size).map(from).collect::<Option<Vec<usize>>>() else { continue };
         let moved: Vec<String> = places
@@ -155,10 +159,19 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// Whether two lists are one but for rounding. Sums of products are off by the size of their terms, `floor`, also where
-/// they cancel out.
-fn are_near(left: &[f64], right: &[f64], floor: f64) -> bool {
-    let near = |left: f64, right: f64| (left - right).abs() <= MOVED * (floor + right.abs());
+/// How many spacings of 16 bits, of the largest number, a moved row may be off by: its sums were rounded on the way too.
+const IN_16_BITS: f64 = 4.0;
+
+/// Whether two lists are one but for rounding, relative to a number or to the size of their terms: sums of products are off
+/// by that, `floor`, also where they cancel out.
+fn are_near(left: &[f64], right: &[f64], slack: f64, floor: f64) -> bool {
+    let near = |left: f64, right: f64| (left - right).abs() <= floor + slack * right.abs();
     // Infinite numbers have no difference.
     left.iter().zip(right).all(|(left, right)| left.total_cmp(right).is_eq() || near(*left, *right))
+}
+
+/// The size of the largest number.
+fn largest(value: &Tensor) -> Result<f64> {
+    let sizes = cells(value)?.into_iter().map(f64::abs).filter(|size| size.is_finite());
+    Ok(sizes.fold(0.0, f64::max))
 }
