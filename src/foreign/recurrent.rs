@@ -92,7 +92,7 @@ mod tests {
 
     fn refusal(names: &[&str]) -> Option<String> {
         let one = Tensor::zeros(1, DType::F32, &Device::Cpu).expect("zeros");
-        let entries = names.iter().map(|name| Entry::of(name, one.clone())).collect();
+        let entries = names.iter().map(|name| Entry::of(*name, one.clone())).collect();
         let record = Record { config: None, entries };
         refuse_recurrences(&record).err().map(|error| error.to_string())
     }
