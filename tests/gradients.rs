@@ -69,7 +69,7 @@ fn what_is_said_of_gradients_has_the_names_of_their_file() {
         let query = all.iter().find(|entry| entry.name == "grad_query").expect("it is there");
         all.push(Entry::of("q.grad", query.tensor.clone()));
     });
-    let told = twice.err().expect("one step twice").to_string();
+    let told = twice.expect_err("one step twice").to_string();
     assert!(told.contains("both grad_query and q.grad may be d_q_heads"), "{told}");
     let without = checked(&|all| all.retain(|entry| entry.name != "grad_output")).expect("checked");
     let why = |name: &str| without.unmatched.iter().find(|other| other.tensor == name);

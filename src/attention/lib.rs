@@ -46,12 +46,7 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
     let mask = p.padded(Name::MaskPadded, mask)?;
     let attn_bias = p.attn_bias(table)?;
     let attn_bias = p.padded(Name::AttnBiasPadded, attn_bias)?;
-    let dropout = if plain.dropout > 0.0 {
-        let scale = Weighting::DropoutScale { p: plain.dropout };
-        Some((p.given(Name::DropoutKeep), p.setting(Name::DropoutScale, scale, &[])?))
-    } else {
-        None
-    };
+    let dropout = p.dropout()?;
 
     let of_latent = [w_k.first().copied(), w_v.first().copied()];
     let ([mut queries, mut keys, mut values], mut shared) =
@@ -385,6 +380,16 @@ impl Builder<'_> {
             concat = self.then(Name::ConcatGated, op, &[concat, gate])?;
         }
         Ok(concat)
+    }
+
+    /// Which weights dropout keeps, and the scale of those.
+    fn dropout(&mut self) -> Result<Option<(usize, usize)>> {
+        let p = self.config.plain.dropout;
+        if p <= 0.0 {
+            return Ok(None);
+        }
+        let keep = self.given(Name::DropoutKeep);
+        Ok(Some((keep, self.setting(Name::DropoutScale, Weighting::DropoutScale { p }, &[])?)))
     }
 
     fn frequencies(&mut self) -> Result<Option<usize>> {

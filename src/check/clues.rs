@@ -119,9 +119,10 @@ fn first_part(scope: &Scope, step: &Step) -> Result<Option<String>> {
     let at = off.map_or(Some(0), |places| places.first().copied()).unwrap_or_default();
     let largest =
         [Name::SplitMax, Name::TileMax].into_iter().find_map(|name| scope.trace().step(name));
-    let parts = match largest.map(|step| &step.op) {
-        Some(Op::Parted(Parted { stage: PartStage::Largest(parts), .. })) => parts,
-        _ => return Ok(None),
+    let Some(Op::Parted(Parted { stage: PartStage::Largest(parts), .. })) =
+        largest.map(|step| &step.op)
+    else {
+        return Ok(None);
     };
     let part = axis.told();
     Ok(Some(match parts.keys.get(at).and_then(|spans| spans.first()) {

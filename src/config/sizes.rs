@@ -206,7 +206,8 @@ impl Sizes {
             Size::KeyHeads => self.kv_heads,
             Size::ValueHeads => self.value_heads(),
             Size::OutputHeads => self.heads / self.per_output,
-            Size::One => 1,
+            // Settings say which splits and tiles there are.
+            Size::One | Size::Splits | Size::Tiles => 1,
             Size::LatentDim => self.of(Size::KeyLatent),
             Size::ScoreDim if self.absorbs() => self.of(Size::KeyLatent) + self.shared_dim(),
             Size::WeightedDim if self.absorbs() => self.of(Size::KeyLatent),
@@ -217,8 +218,6 @@ impl Sizes {
             Size::Buckets => self.buckets.unwrap_or(0),
             // A file says how many there are.
             Size::Slots => 0,
-            // Settings say which they are.
-            Size::Splits | Size::Tiles => 1,
         }
     }
 

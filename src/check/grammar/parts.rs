@@ -208,13 +208,13 @@ impl Grammar<'_> {
             for at in 1..count {
                 let before = at - 1;
                 let places = (0..count).map(|place| if place == at { before } else { place });
-                let stale = Slip::Along(0, Along::Take(places.collect()));
+                let late = Slip::Along(0, Along::Take(places.collect()));
                 let told = tr!(
                     "the log-sum-exp of split {at} is stale: still that of split {before}",
                     at,
                     before
                 );
-                self.add(Kind::Axes, cost::COMMON, lse, super::after(stale, &[]), told);
+                self.add(Kind::Axes, cost::COMMON, lse, super::after(late, &[]), told);
                 let told = tr!("split {at} is dropped in the merge: left out", at);
                 let none = Slip::Along(0, Along::Zero(vec![at]));
                 self.add(
@@ -233,8 +233,8 @@ impl Grammar<'_> {
             let own = spans.first().copied().unwrap_or_default();
             places.extend((0..own.1.saturating_sub(own.0)).map(|key| before.0 + key));
         }
-        let stale = Slip::Along(2, Along::Take(places));
-        let change = Change::Before(2, stale.into(), Vec::new());
+        let late = Slip::Along(2, Along::Take(places));
+        let change = Change::Before(2, late.into(), Vec::new());
         let told =
             tr!("the values are those of the {name} before: v is stale", name = parts.axis.told());
         self.add(Kind::Axes, cost::COMMON, of_acc, change, told);

@@ -309,12 +309,9 @@ impl Parted {
 
     /// The log-sum-exp of those of all splits.
     fn merge(&self, all: &Tensor, sinks: &[&Tensor]) -> Result<Tensor> {
-        match (self.slip, sinks) {
-            // All are the largest scores, and the others their sums.
-            (Some(PartSlip::PlainSum), [sums]) => {
-                return Ok(all.max(0)?.add(&sums.sum(0)?.log()?)?);
-            }
-            _ => {}
+        // All are the largest scores, and the others their sums.
+        if let (Some(PartSlip::PlainSum), [sums]) = (self.slip, sinks) {
+            return Ok(all.max(0)?.add(&sums.sum(0)?.log()?)?);
         }
         let base =
             if self.slip == Some(PartSlip::BaseMixed) { std::f64::consts::LOG2_E } else { 1.0 };
