@@ -13,15 +13,20 @@ from ._commands import check, diff, trace
 from ._function import record_function
 from ._goldens import assert_same
 from ._gradients import check_gradients
+from ._kernel import check_kernel
 from ._record import record
 from ._report import Finding, Report, Step
 from ._run import Run
 from ._steps import Steps
+from ._sweep_report import KernelCase, KernelReport, Mistake
 
 __all__ = [
     "Call",
     "Error",
     "Finding",
+    "KernelCase",
+    "KernelReport",
+    "Mistake",
     "Report",
     "Run",
     "Step",
@@ -29,6 +34,7 @@ __all__ = [
     "assert_same",
     "check",
     "check_gradients",
+    "check_kernel",
     "diff",
     "find_binary",
     "record",

@@ -8,6 +8,7 @@ from typing import Any, Callable
 from ._binary import Error
 from ._function import record_function
 from ._report import Report
+from ._run import Run
 
 
 def check_gradients(
@@ -30,6 +31,14 @@ def check_gradients(
     >>> mha_trace.check_gradients(attend, q, k, v, d_out, is_causal=True).same
     True
     """
+    run = recorded_backward(function, q, k, v, d_out, *args, **kwargs)
+    return run.check(**(settings or {}))
+
+
+def recorded_backward(
+    function: Callable[..., Any], q: Any, k: Any, v: Any, d_out: Any, *args: Any, **kwargs: Any
+) -> Run:
+    """Calls an attention function with copies of q, k and v, and runs its backward pass from ``d_out``."""
     leaves = [tensor.detach().clone().requires_grad_() for tensor in (q, k, v)]
     run = record_function(function, *leaves, *args, **kwargs)
     out = run.result[0] if isinstance(run.result, (tuple, list)) else run.result
@@ -42,4 +51,4 @@ def check_gradients(
     missing = [f"d{name}" for name in "qkv" if name not in run[0].gradients]
     if missing:
         raise Error(f"error: the backward pass gives no {', '.join(missing)}\nhelp: return a gradient of q, k and v")
-    return run.check(**(settings or {}))
+    return run

@@ -14,12 +14,18 @@ import mha_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 # How many blocks of each page need NumPy alone, and how many need torch.
-PAGES = {"README.md": (0, 1), "README.zh-CN.md": (0, 1), "docs/checking.md": (0, 1), "docs/python.md": (3, 4)}
+PAGES = {"README.md": (0, 1), "README.zh-CN.md": (0, 1), "docs/checking.md": (0, 1), "docs/kernels.md": (0, 1), "docs/python.md": (3, 4)}
 MODULES = sorted(
     name for _, name, _ in pkgutil.iter_modules(mha_trace.__path__, "mha_trace.") if not name.endswith("__main__")
 )
 # Their examples are of PyTorch.
-OF_TORCH = ("mha_trace._record", "mha_trace._function", "mha_trace._gradients")
+OF_TORCH = (
+    "mha_trace._record",
+    "mha_trace._function",
+    "mha_trace._gradients",
+    "mha_trace._kernel",
+    "mha_trace.testing",
+)
 
 
 def blocks(page, is_torch):
@@ -64,6 +70,14 @@ def test_the_blocks_that_need_numpy(tmp_path, monkeypatch):
 def test_the_blocks_that_need_torch(page, file, settings, tmp_path, monkeypatch):
     run_blocks(page, True, tmp_path, monkeypatch)
     assert mha_trace.check(tmp_path / file, **settings).same
+
+
+@pytest.mark.torch
+def test_the_kernel_of_the_page_on_kernels(tmp_path, monkeypatch):
+    report = run_blocks("docs/kernels.md", True, tmp_path, monkeypatch)["report"]
+    assert "the zeros that fill up the last block count as scores (blocks of 64 keys)" in report.mistakes[0].summary
+    text = " ".join(str(report).split())
+    assert "in all failing cases the number of keys is not a multiple of 64" in text or report.fails_where
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in OF_TORCH])
@@ -116,6 +130,7 @@ def test_every_public_name_is_documented():
         "record",
         "record_function",
         "check_gradients",
+        "check_kernel",
         "check",
         "diff",
         "trace",

@@ -51,6 +51,13 @@ def test_kernel_against_sdpa(tmp_path):
 
 
 @pytest.mark.torch
+def test_a_kernel(tmp_path):
+    wrong, right = run([EXAMPLES / "test_a_kernel.py"], tmp_path).split("-- mended\n")
+    assert "the zeros that fill up the last block count as scores" in " ".join(wrong.split())
+    assert "kernel: same, 87 cases: 87 same" in right
+
+
+@pytest.mark.torch
 def test_custom_backward(tmp_path):
     wrong, right = run([EXAMPLES / "custom_backward.py"], tmp_path).split("-- mended\n")
     assert "known mistake gradient-scale-missing, at d_k_heads" in wrong

@@ -10,8 +10,22 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use foreign::NameMap;
 use view::Asked;
 
+use super::fuzz::{Kind, Takes};
 use super::run::RunArgs;
 use super::values::{columns, decimals, items, place, step};
+
+fn cases(text: &str) -> Result<usize, String> {
+    whole(text, 1, Some(1000))
+}
+
+fn tile(text: &str) -> Result<usize, String> {
+    whole(text, 2, Some(1024))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= 86400.0);
+    number.ok_or_else(|| tr!("give a number of seconds above 0, up to 86400").to_owned())
+}
 
 /// Trace multi-head attention step by step, with PyTorch's numbers.
 #[derive(Parser)]
@@ -41,6 +55,7 @@ impl Cli {
             Some(Command::Diff(args)) => Some(&args.report),
             Some(Command::Explain(args)) => Some(&args.report),
             Some(Command::Shapes(args)) => Some(&args.report),
+            Some(Command::Fuzz(args)) => Some(&args.report),
             _ => None,
         };
         report.is_some_and(|report| report.format == Format::Json)
@@ -53,6 +68,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Compare two recorded files step by step, without recomputing anything
     Diff(DiffArgs),
+    /// Test a kernel at the shapes and numbers at which kernels break
+    Fuzz(FuzzArgs),
     /// Explain a step, or how one number is computed
     Explain(ExplainArgs),
     /// Walk through the steps in the terminal; ? shows the keys
@@ -128,6 +145,50 @@ pub struct DiffArgs {
     pub tolerances: ToleranceArgs,
     #[command(flatten)]
     pub report: ReportArgs,
+}
+
+#[derive(Args)]
+pub struct FuzzArgs {
+    /// The command that runs the kernel: 'python kernel.py {in} {out}' once for each case, or with {dir} once for all
+    #[arg(value_name = "COMMAND", required_unless_present_any = ["list", "write", "read"])]
+    pub command: Option<String>,
+    /// List the cases, and run nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Only these cases, by their names
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Leave out these cases
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub skip: Vec<String>,
+    /// The number of cases: beyond those of the list, with drawn sizes
+    #[arg(long, value_name = "N", value_parser = cases)]
+    pub cases: Option<usize>,
+    /// The types of the inputs: each case is run in each of them
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32,bf16,f16")]
+    pub dtypes: Vec<Kind>,
+    /// The tokens in a tile of the kernel: lengths are around its multiples
+    #[arg(long, value_name = "N", default_value = "64", value_parser = tile)]
+    pub tile_size: usize,
+    /// What the kernel takes beside q, k and v: lengths, attn-mask
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub takes: Vec<Takes>,
+    /// Seconds after which a run of the command is ended
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub timeout: f64,
+    /// Keep the files of failing cases in this folder, for mha-trace check
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Only write the inputs of the cases to DIR/in
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "list"])]
+    pub write: Option<PathBuf>,
+    /// Only check the outputs in DIR/out
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "list", "write"])]
+    pub read: Option<PathBuf>,
+    #[command(flatten)]
+    pub report: ReportArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 #[derive(Args)]

@@ -285,7 +285,8 @@ mod tests {
             let words: Vec<_> = typed::plain(words.map(Into::into));
             let own =
                 [&["mha-trace", "check", "a.json"][..], &["mha-trace", "diff", "a.json", "b.json"]];
-            let own = own.into_iter().chain([&["mha-trace", "explain", "scores"][..]]);
+            let fuzz = [&["mha-trace", "fuzz"][..], &["mha-trace", "fuzz", "kernel"]];
+            let own = own.into_iter().chain([&["mha-trace", "explain", "scores"][..]]).chain(fuzz);
             let own = own.map(|first| {
                 first.iter().map(Into::into).chain(words[1..].iter().cloned()).collect()
             });

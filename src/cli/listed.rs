@@ -109,6 +109,18 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("ignore_gradients", "--ignore-gradients"),
     ("ignore_missing", "--ignore-missing"),
     ("flash_tolerance", "--flash-tolerance"),
+    // Of fuzz.
+    ("list", "--list"),
+    ("only", "--only tail,decode"),
+    ("skip", "--skip head-dim-80"),
+    ("cases", "--cases 100"),
+    ("dtypes", "--dtypes f32"),
+    ("tile_size", "--tile-size 128"),
+    ("takes", "--takes lengths,attn-mask"),
+    ("timeout", "--timeout 300"),
+    ("keep", "--keep failing"),
+    ("write", "--write DIR"),
+    ("read", "--read DIR"),
 ];
 
 /// An example of what stands behind a command without a flag.

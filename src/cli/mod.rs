@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod completions;
 mod elsewhere;
+mod fuzz;
 mod help;
 mod interruption;
 mod language;
@@ -51,7 +52,13 @@ pub fn main() -> ExitCode {
     };
     if matches!(
         cli.command,
-        None | Some(Command::Check(_) | Command::Diff(_) | Command::Explain(_) | Command::Step(_))
+        None | Some(
+            Command::Check(_)
+                | Command::Diff(_)
+                | Command::Explain(_)
+                | Command::Step(_)
+                | Command::Fuzz(_)
+        )
     ) {
         workers::start();
     }
@@ -65,6 +72,7 @@ pub fn main() -> ExitCode {
         Some(Command::Explain(args)) => commands::explain(&args),
         Some(Command::Step(args)) => commands::step(&args),
         Some(Command::Tour(args)) => commands::tour(&args),
+        Some(Command::Fuzz(args)) => fuzz::fuzz(&args),
         Some(Command::Bugs(args)) => commands::bugs(&args),
         Some(Command::Models) => commands::models(),
         Some(Command::Shapes(args)) => commands::shapes(&args),

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use candle_core::{DType, Device, Tensor};
+use half::{bf16, f16};
 use safetensors::tensor::Dtype;
 
 use base::error::quoted;
@@ -243,8 +244,7 @@ pub fn gather(bytes: &[u8], size: usize, shape: &[usize], strides: &[usize]) -> 
     }
 }
 
-/// Writes the numbers of a tensor as files have them: little endian, row-major. Narrower floats are widened to f32. They
-/// are written some at a time, so that no second copy of them all is made.
+/// Writes the numbers of a tensor as files have them: little endian, row-major. They are written some at a time, so that no second copy of them all is made.
 pub fn write(tensor: &Tensor, writer: &mut impl Write) -> io::Result<()> {
     const PIECE: usize = 1 << 16;
     let flat = tensor.flatten_all().map_err(io::Error::other)?;
@@ -261,6 +261,8 @@ fn encoded(flat: &Tensor) -> candle_core::Result<Vec<u8>> {
         Dtype::BOOL => flat.to_vec1::<u8>()?,
         Dtype::I64 => bytes_of(&flat.to_vec1()?, i64::to_le_bytes),
         Dtype::F64 => bytes_of(&flat.to_vec1()?, f64::to_le_bytes),
+        Dtype::F16 => bytes_of(&flat.to_vec1()?, f16::to_le_bytes),
+        Dtype::BF16 => bytes_of(&flat.to_vec1()?, bf16::to_le_bytes),
         _ => bytes_of(&flat.to_dtype(DType::F32)?.to_vec1()?, f32::to_le_bytes),
     })
 }
@@ -271,6 +273,8 @@ pub fn written_as(dtype: DType) -> &'static Element {
         DType::U8 => Dtype::BOOL,
         DType::I64 => Dtype::I64,
         DType::F64 => Dtype::F64,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
         _ => Dtype::F32,
     };
     Element::of(written).unwrap_or(&F32)

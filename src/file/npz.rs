@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -103,11 +103,16 @@ fn read_config(
 pub fn write(record: &Record, file: &File) -> io::Result<()> {
     let mut zip = ZipWriter::new(Quiet { inner: BufWriter::new(file), at: 0, failed: false });
     for entry in &record.entries {
-        let element = written_as(entry.tensor.dtype());
-        let header = npy::header(&element.in_numpy(), entry.tensor.dims());
-        let size = entry.tensor.elem_count().saturating_mul(element.size());
+        // NumPy itself has no bf16, and f32 holds all of its numbers.
+        let widened = match entry.tensor.dtype() {
+            DType::BF16 => entry.tensor.to_dtype(DType::F32).map_err(io::Error::other)?,
+            _ => entry.tensor.clone(),
+        };
+        let element = written_as(widened.dtype());
+        let header = npy::header(&element.in_numpy(), widened.dims());
+        let size = widened.elem_count().saturating_mul(element.size());
         start(&mut zip, &entry.name, &header, size)?;
-        element::write(&entry.tensor, &mut zip)?;
+        element::write(&widened, &mut zip)?;
     }
     if let Some(settings) = &record.config {
         let text = settings.to_json().to_string();
