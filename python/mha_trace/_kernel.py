@@ -85,7 +85,9 @@ def check_kernel(
 
 def _is_same(kernel: Kernel, layout: str, stated: Any, more: Any) -> bool:
     """Whether a function is right in this order of axes where heads and tokens differ in number."""
-    return _swept(kernel, layout, stated, {**more, **PROBE}).same
+    q = stated.get("q")
+    own = {"q": None, "k": None, "v": None, "head_dim": None if q is None else q.shape[-1]}
+    return _swept(kernel, layout, {**stated, **own}, {**more, **PROBE}).same
 
 
 def _swept(kernel: Kernel, layout: str, stated: Mapping[str, Any], more: Mapping[str, Any]) -> KernelReport:
@@ -106,12 +108,13 @@ def case_names(more: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _flags(more: Mapping[str, Any]) -> list[str]:
-    listed = {name: ",".join(value) if not isinstance(value, (int, str)) else value for name, value in more.items() if value}
+    stated = {name: value for name, value in more.items() if value}
+    listed = {name: value if isinstance(value, (int, str)) else ",".join(value) for name, value in stated.items()}
     return [f"--{name.replace('_', '-')}={value}" for name, value in listed.items()]
 
 
 @dataclass
-class Problem(Exception):
+class ProblemError(Exception):
     """Why there is no output to check."""
 
     state: str
@@ -129,9 +132,11 @@ class Kernel:
         self._library = _library(like)
         self._device = getattr(like, "device", None) if device is None else device
         self._parameters = _parameters(function)
-        named = {NAME_OF.get(name): (name, value) for name, value in kwargs.items() if name in NAME_OF}
+        named = {NAME_OF[name]: (name, value) for name, value in kwargs.items() if name in NAME_OF}
         if "attn_mask" in named or "sinks" in named:
-            raise Error("error: the cases of a sweep have no mask and no sinks of the caller's\nhelp: use record_function")
+            raise Error(
+                "error: a sweep has masks of its own, and no sinks\nhelp: leave them out, or use record_function"
+            )
         self._others = {name: value for name, value in kwargs.items() if name not in NAME_OF}
         self._spelled = {ours: name for ours, (name, _) in named.items()}
         values = {ours: value for ours, (_, value) in named.items()}
@@ -158,7 +163,7 @@ class Kernel:
         out = folder / "out" / f"{case['name']}.safetensors"
         try:
             _files.write(out, self._outputs(case, given))
-        except Problem as problem:
+        except ProblemError as problem:
             said = {"state": problem.state, "said": problem.said}
             out.with_suffix(".json").write_text(json.dumps(said), encoding="utf-8")
 
@@ -172,17 +177,17 @@ class Kernel:
             else:
                 run = record_function(self._function, *inputs, **arguments)
         except Error as error:
-            raise Problem("shape", str(error).splitlines()[0].removeprefix("error: ")) from error
+            raise ProblemError("shape", str(error).splitlines()[0].removeprefix("error: ")) from error
         except Exception as error:
             said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            raise Problem("refused" if _is_refusal(error) else "failed", said.rstrip(": ")) from error
+            raise ProblemError("refused" if _is_refusal(error) else "failed", said.rstrip(": ")) from error
         changed = [name for name in "qkv" if as_array(arrays[name]).data.tobytes() != given[name].data.tobytes()]
         if changed:
-            raise Problem("overwrites", f"it writes into {', '.join(changed)}")
+            raise ProblemError("overwrites", f"it writes into {', '.join(changed)}")
         out = run.result[0] if isinstance(run.result, (tuple, list)) else run.result
         shared = [name for name, tensor in zip("qkv", inputs) if _is_shared(out, tensor)]
         if shared:
-            raise Problem("aliases", f"its output is the memory of {', '.join(shared)}")
+            raise ProblemError("aliases", f"its output is the memory of {', '.join(shared)}")
         gradients = {f"d{name}": run[0].gradients[name] for name in "qkv" if self._backward}
         return {"out": run[0].tensors["out"], **gradients}
 
@@ -230,9 +235,9 @@ def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         all_of = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        names = bound_names(function) if str(getattr(function, "__module__", "")).startswith("torch") else ()
-        names = names or (bound_names(function) if "scaled_dot_product" in getattr(function, "__name__", "") else ())
-        return {name: None for name in names} or {"**": True}
+        module, name = str(getattr(function, "__module__", "")), getattr(function, "__name__", "")
+        is_of_torch = module.startswith("torch") or "scaled_dot_product" in name
+        return dict.fromkeys(bound_names(function) if is_of_torch else ()) or {"**": True}
     found: dict[str, Any] = {one.name: one.default for one in all_of if one.kind is not one.VAR_POSITIONAL}
     return {**found, "**": any(one.kind is one.VAR_KEYWORD for one in all_of)}
 

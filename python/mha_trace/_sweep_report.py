@@ -95,7 +95,8 @@ class KernelReport:
 
     def __str__(self) -> str:
         text = "\n".join(_in_python(line) for line in self._said["text"].rstrip("\n").splitlines())
-        return text if self.layout == "bhsd" else f"{text}\nq, k and v are (batch, token, head, head_dim), as the numbers tell"
+        axes = "" if self.layout == "bhsd" else "\nq, k and v are (batch, token, head, head_dim), as the numbers tell"
+        return text + axes
 
     __repr__ = __str__
 

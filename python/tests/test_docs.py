@@ -14,7 +14,13 @@ import mha_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 # How many blocks of each page need NumPy alone, and how many need torch.
-PAGES = {"README.md": (0, 1), "README.zh-CN.md": (0, 1), "docs/checking.md": (0, 1), "docs/kernels.md": (0, 1), "docs/python.md": (3, 4)}
+PAGES = {
+    "README.md": (0, 1),
+    "README.zh-CN.md": (0, 1),
+    "docs/checking.md": (0, 1),
+    "docs/kernels.md": (0, 1),
+    "docs/python.md": (3, 4),
+}
 MODULES = sorted(
     name for _, name, _ in pkgutil.iter_modules(mha_trace.__path__, "mha_trace.") if not name.endswith("__main__")
 )

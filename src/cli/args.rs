@@ -12,20 +12,7 @@ use view::Asked;
 
 use super::fuzz::{Kind, Takes};
 use super::run::RunArgs;
-use super::values::{columns, decimals, items, place, step};
-
-fn cases(text: &str) -> Result<usize, String> {
-    whole(text, 1, Some(1000))
-}
-
-fn tile(text: &str) -> Result<usize, String> {
-    whole(text, 2, Some(1024))
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= 86400.0);
-    number.ok_or_else(|| tr!("give a number of seconds above 0, up to 86400").to_owned())
-}
+use super::values::{cases, columns, decimals, items, place, seconds, step, tile};
 
 /// Trace multi-head attention step by step, with PyTorch's numbers.
 #[derive(Parser)]

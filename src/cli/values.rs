@@ -56,6 +56,19 @@ pub fn place(text: &str) -> Result<usize, String> {
     whole(text, 0, None)
 }
 
+pub fn cases(text: &str) -> Result<usize, String> {
+    whole(text, 1, Some(1000))
+}
+
+pub fn tile(text: &str) -> Result<usize, String> {
+    whole(text, 2, Some(1024))
+}
+
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && *number <= 86400.0);
+    number.ok_or_else(|| tr!("give a number of seconds above 0, up to 86400").to_owned())
+}
+
 /// Reads a value, and what stands behind it.
 #[derive(Clone)]
 pub struct Value(pub &'static Setting);
