@@ -18,7 +18,6 @@ Examples:
   mha-trace                                      every step of a causal run
   mha-trace tour                                 the story of it in ten stops
   mha-trace -o run.html                          the same as a page to click
-  mha-trace step                                 the same, one step at a time
   mha-trace --preset simple --steps weights      one step of another notebook
   mha-trace -b 2 -t 5 --lengths 5,3 -o run.json  padding; every tensor in a file
   mha-trace check run.json                       recompute a recorded run

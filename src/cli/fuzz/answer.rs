@@ -39,6 +39,23 @@ choices! {
     }
 }
 
+impl State {
+    /// The name in the language in force.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Same => tr!("same"),
+            Self::Differs => tr!("differs"),
+            Self::Shape => tr!("shape"),
+            Self::Refused => tr!("refused"),
+            Self::Failed => tr!("failed"),
+            Self::Slow => tr!("slow"),
+            Self::Overwrites => tr!("overwrites"),
+            Self::Aliases => tr!("aliases"),
+            Self::Unchecked => tr!("unchecked"),
+        }
+    }
+}
+
 /// What is said of a case where there are no numbers to check, in the file NAME.json beside outputs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Said {

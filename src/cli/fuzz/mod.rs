@@ -65,7 +65,7 @@ fn refuse_what_rows_say(base: &Settings) -> Result<()> {
         return refuse(what, "leave it out; --list shows the cases");
     }
     if matches!(base.qkv_format, Some(QkvFormat::Sbhd | QkvFormat::Thd)) {
-        return refuse("a sweep has q, k and v as bhsd or bshd", "set `qkv_format=bshd`");
+        return refuse("a sweep has q, k and v as bhsd or bshd", tr!("set `qkv_format=bshd`"));
     }
     Ok(())
 }

@@ -50,8 +50,8 @@ impl<'s, 'a> Told<'s, 'a> {
             // Of a forward pass there is one step.
             let step = one.first().filter(|_| self.base.backward == Some(true));
             let text = match one.state {
-                State::Differs => step.unwrap_or(lang::text(one.state.name())).to_owned(),
-                state => lang::text(state.name()).to_owned(),
+                State::Differs => step.unwrap_or(one.state.told()).to_owned(),
+                state => state.told().to_owned(),
             };
             let tone = match one.state {
                 State::Same => Tone::Good,
@@ -66,7 +66,7 @@ impl<'s, 'a> Told<'s, 'a> {
         let counts = State::ALL
             .iter()
             .filter(|state| self.count(**state) > 0)
-            .map(|state| format!("{} {}", self.count(*state), lang::text(state.name())));
+            .map(|state| format!("{} {}", self.count(*state), state.told()));
         let counts = lang::list(&counts.collect::<Vec<_>>());
         let cases = self.sweep.judged.len();
         blocks.push(Block::Verdict(
@@ -173,7 +173,7 @@ impl<'s, 'a> Told<'s, 'a> {
             }
         }
         let rest = said.len().saturating_sub(NAMED);
-        let state = lang::text(state.name());
+        let state = state.told();
         let mut lines: Vec<String> = said
             .iter()
             .take(NAMED)
@@ -318,7 +318,7 @@ fn table(cells: &[(&Case, Text)]) -> Table {
             [batch.to_string(), heads, queries.to_string(), keys.to_string(), head_dim.to_string()];
         let mut row = vec![Text::from(case.row.clone())];
         row.extend(sizes.map(Text::number));
-        row.push(lang::text(case.numbers.name()).into());
+        row.push(case.numbers.told().into());
         row.extend(kinds.iter().map(|kind| {
             let own = same.iter().find(|(case, _)| case.kind == *kind);
             own.map_or_else(Text::default, |(_, text)| text.clone())

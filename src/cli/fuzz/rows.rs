@@ -45,6 +45,19 @@ choices! {
     }
 }
 
+impl Numbers {
+    /// The name in the language in force.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Random => tr!("random"),
+            Self::Large => tr!("large"),
+            Self::Equal => tr!("equal"),
+            Self::Low => tr!("low"),
+            Self::Own => tr!("own"),
+        }
+    }
+}
+
 impl Kind {
     /// What tensors call it.
     pub fn dtype(self) -> DType {
