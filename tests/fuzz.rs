@@ -86,7 +86,7 @@ fn kernels_that_give_nothing_to_check_are_never_the_same() {
         ("true", "failed", "it wrote no output"),
         ("false", "failed", "exit code 1"),
         ("sh -c 'echo no such shape >&2; exit 77'", "refused", "no such shape"),
-        ("sleep 9", "slow", "it was ended after 0.3 s"),
+        ("sh -c 'exec sleep 9'", "slow", "it was ended after 0.3 s"),
         ("cp {in} {out}", "shape", "it gave no out"),
         (r#"sh -c 'echo x > "$1"' sh {out}"#, "failed", ""),
         (r#"sh -c 'cp "$1" "$2"; echo >> "$1"' sh {in} {out}"#, "overwrites", "its inputs"),
@@ -108,7 +108,7 @@ fn what_cannot_be_run_is_an_error() {
         (&["true", "--only", "nothing"], "no case is called nothing"),
         (&["true", "-t", "5"], "--seq-len is what the cases"),
         (&["sh -c 'exit 3' {dir}"], "the command failed"),
-        (&[], "required"),
+        (&[], "missing: <COMMAND>"),
     ] {
         let output = fuzz(args);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -20,6 +20,7 @@ const FOR_READERS: [&str; 10] = [
     "docs/backward.md",
     "docs/checking.md",
     "docs/formats.md",
+    "docs/kernels.md",
     "docs/learning.md",
     "docs/learning.zh.md",
     "docs/models.md",

@@ -123,81 +123,123 @@ fn pair(facts: &[Fact], wrong: &[bool]) -> Option<String> {
 
 /// What may be true of cases, the plainest first.
 fn facts(cases: &[&Case], wrong: &[bool], sweep: &Sweep, tile: usize) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    let mut fact = |text: String, is_so: &dyn Fn(&Case) -> bool| {
-        facts.push(Fact { text, holds: cases.iter().map(|case| is_so(case)).collect() });
-    };
-    let queries = |case: &Case| case.sizes()[3];
-    let keys = |case: &Case| case.sizes()[4];
-    let head_dim = |case: &Case| case.sizes()[5];
-    for kind in Kind::ALL {
-        fact(tr!("the inputs are {kind}", kind), &|case| case.kind == *kind);
+    let mut facts = Facts { cases, all: Vec::new() };
+    facts.of_inputs();
+    facts.add(tr!("some queries have no key"), |case| case.has_empty_rows(&sweep.settled));
+    facts.of_shapes();
+    facts.of_multiples(tile);
+    facts.of_limits(wrong);
+    facts.all
+}
+
+struct Facts<'a> {
+    cases: &'a [&'a Case],
+    all: Vec<Fact>,
+}
+
+impl Facts<'_> {
+    fn add(&mut self, text: impl Into<String>, is_so: impl Fn(&Case) -> bool) {
+        let text = text.into();
+        // Limits may be the tile.
+        if self.all.iter().all(|fact| fact.text != text) {
+            let holds = self.cases.iter().map(|case| is_so(case)).collect();
+            self.all.push(Fact { text, holds });
+        }
     }
-    fact(tr!("the inputs have 16 bits").to_owned(), &|case| case.kind != Kind::F32);
-    fact(
-        tr!("scores are so large that exp overflows unless their maximum is subtracted").to_owned(),
-        &|case| case.numbers == Numbers::Large,
-    );
-    fact(
-        tr!("scores are so low that exp underflows unless their maximum is subtracted").to_owned(),
-        &|case| case.numbers == Numbers::Low,
-    );
-    fact(tr!("all scores are equal").to_owned(), &|case| case.numbers == Numbers::Equal);
-    fact(tr!("scores are so large or so low that exp overflows or underflows unless their maximum is subtracted").to_owned(), &|case| {
-        matches!(case.numbers, Numbers::Large | Numbers::Low)
-    });
-    fact(tr!("some queries have no key").to_owned(), &|case| case.has_empty_rows(&sweep.settled));
-    fact(tr!("lengths are given").to_owned(), &|case| case.takes == Some(Takes::Lengths));
-    fact(tr!("a mask is given").to_owned(), &|case| case.takes == Some(Takes::AttnMask));
-    fact(tr!("heads share keys and values").to_owned(), &|case| case.sizes()[2] < case.sizes()[1]);
-    fact(tr!("there is one head").to_owned(), &|case| case.sizes()[1] == 1);
-    fact(tr!("head_dim is not a power of two").to_owned(), &|case| {
-        !head_dim(case).is_power_of_two()
-    });
-    fact(tr!("there are fewer queries than keys").to_owned(), &|case| queries(case) < keys(case));
-    fact(tr!("there are more queries than keys").to_owned(), &|case| queries(case) > keys(case));
-    fact(tr!("queries and keys differ in number").to_owned(), &|case| queries(case) != keys(case));
-    fact(tr!("there is one query").to_owned(), &|case| queries(case) == 1);
-    fact(tr!("there is one key").to_owned(), &|case| keys(case) == 1);
-    // The tile that was stated is the likeliest, then the largest.
-    let others = (1..8).rev().map(|bits| 1 << bits).filter(|of| *of != tile);
-    for of in std::iter::once(tile).chain(others) {
-        fact(tr!("the number of keys is not a multiple of {of}", of), &|case| {
-            !keys(case).is_multiple_of(of)
-        });
-        fact(tr!("the number of queries is not a multiple of {of}", of), &|case| {
-            !queries(case).is_multiple_of(of)
-        });
+
+    fn of_inputs(&mut self) {
+        for kind in Kind::ALL {
+            self.add(tr!("the inputs are {kind}", kind), |case| case.kind == *kind);
+        }
+        self.add(tr!("the inputs have 16 bits"), |case| case.kind != Kind::F32);
+        let (large, low) = (Numbers::Large, Numbers::Low);
+        self.add(
+            tr!("scores are so large that exp overflows unless their maximum is subtracted"),
+            |case| case.numbers == large,
+        );
+        self.add(
+            tr!("scores are so low that exp underflows unless their maximum is subtracted"),
+            |case| case.numbers == low,
+        );
+        self.add(tr!("all scores are equal"), |case| case.numbers == Numbers::Equal);
+        self.add(
+            tr!(
+                "scores are so large or so low that exp overflows or underflows unless their maximum is subtracted"
+            ),
+            |case| [large, low].contains(&case.numbers),
+        );
+        self.add(tr!("lengths are given"), |case| case.takes == Some(Takes::Lengths));
+        self.add(tr!("a mask is given"), |case| case.takes == Some(Takes::AttnMask));
     }
-    fact(tr!("there are more than {tile} keys", tile), &|case| keys(case) > tile);
-    fact(tr!("there are fewer than {tile} keys", tile), &|case| keys(case) < tile);
-    // Limits are those of the cases that are right.
-    let right: Vec<&Case> =
-        cases.iter().zip(wrong).filter(|(_, wrong)| !**wrong).map(|(case, _)| *case).collect();
-    let limits = |size: usize| {
-        let sizes = || right.iter().map(move |case| case.sizes()[size]);
-        sizes().min().zip(sizes().max())
-    };
-    if let Some((fewest, most)) = limits(4).filter(|(_, most)| *most > 1) {
-        fact(tr!("there are more than {tile} keys", tile = most), &|case| keys(case) > most);
-        fact(tr!("there are fewer than {tile} keys", tile = fewest), &|case| keys(case) < fewest);
+
+    fn of_shapes(&mut self) {
+        self.add(tr!("heads share keys and values"), |case| case.sizes()[2] < case.sizes()[1]);
+        self.add(tr!("there is one head"), |case| case.sizes()[1] == 1);
+        self.add(tr!("head_dim is not a power of two"), |case| !case.sizes()[5].is_power_of_two());
+        self.add(tr!("there are fewer queries than keys"), |case| queries(case) < keys(case));
+        self.add(tr!("there are more queries than keys"), |case| queries(case) > keys(case));
+        self.add(tr!("queries and keys differ in number"), |case| queries(case) != keys(case));
+        self.add(tr!("there is one query"), |case| queries(case) == 1);
+        self.add(tr!("there is one key"), |case| keys(case) == 1);
     }
-    fact(tr!("there is more than one query").to_owned(), &|case| queries(case) > 1);
-    if let Some((fewest, most)) = limits(3).filter(|(_, most)| *most > 1) {
-        fact(tr!("there are more than {most} queries", most), &|case| queries(case) > most);
-        fact(tr!("there are fewer than {fewest} queries", fewest), &|case| queries(case) < fewest);
+
+    fn of_multiples(&mut self, tile: usize) {
+        // The tile that was stated is the likeliest, then the largest.
+        let others = (1..8).rev().map(|bits| 1 << bits).filter(|of| *of != tile);
+        for of in std::iter::once(tile).chain(others) {
+            self.add(tr!("the number of keys is not a multiple of {of}", of), |case| {
+                !keys(case).is_multiple_of(of)
+            });
+            self.add(tr!("the number of queries is not a multiple of {of}", of), |case| {
+                !queries(case).is_multiple_of(of)
+            });
+        }
+        self.add(tr!("there are more than {tile} keys", tile), |case| keys(case) > tile);
+        self.add(tr!("there are fewer than {tile} keys", tile), |case| keys(case) < tile);
     }
-    if let Some((least, most)) = limits(5) {
-        fact(tr!("head_dim is more than {most}", most), &|case| head_dim(case) > most);
-        fact(tr!("head_dim is less than {least}", least), &|case| head_dim(case) < least);
+
+    /// Beyond the least and the largest of the cases that are right.
+    fn of_limits(&mut self, wrong: &[bool]) {
+        let right = self.cases.iter().zip(wrong).filter(|(_, wrong)| !**wrong);
+        let right: Vec<[usize; 6]> = right.map(|(case, _)| case.sizes()).collect();
+        let limits = |size: usize| {
+            let sizes = || right.iter().map(move |sizes| sizes[size]);
+            sizes().min().zip(sizes().max()).filter(|(_, most)| *most > 1)
+        };
+        self.add(tr!("there is more than one query"), |case| queries(case) > 1);
+        self.add(tr!("there is more than one head"), |case| case.sizes()[1] > 1);
+        self.add(tr!("there is more than one batch item"), |case| case.sizes()[0] > 1);
+        if let Some((fewest, most)) = limits(4) {
+            self.add(tr!("there are more than {tile} keys", tile = most), |case| keys(case) > most);
+            self.add(tr!("there are fewer than {tile} keys", tile = fewest), |case| {
+                keys(case) < fewest
+            });
+        }
+        if let Some((fewest, most)) = limits(3) {
+            self.add(tr!("there are more than {most} queries", most), |case| queries(case) > most);
+            self.add(tr!("there are fewer than {fewest} queries", fewest), |case| {
+                queries(case) < fewest
+            });
+        }
+        if let Some((least, most)) = limits(5) {
+            self.add(tr!("head_dim is more than {most}", most), |case| case.sizes()[5] > most);
+            self.add(tr!("head_dim is less than {least}", least), |case| case.sizes()[5] < least);
+        }
+        if let Some((_, most)) = limits(1) {
+            self.add(tr!("there are more than {most} heads", most), |case| case.sizes()[1] > most);
+        }
+        if let Some((_, most)) = limits(0) {
+            self.add(tr!("there are more than {most} batch items", most), |case| {
+                case.sizes()[0] > most
+            });
+        }
     }
-    fact(tr!("there is more than one head").to_owned(), &|case| case.sizes()[1] > 1);
-    if let Some((_, most)) = limits(1).filter(|(_, most)| *most > 1) {
-        fact(tr!("there are more than {most} heads", most), &|case| case.sizes()[1] > most);
-    }
-    fact(tr!("there is more than one batch item").to_owned(), &|case| case.sizes()[0] > 1);
-    if let Some((_, most)) = limits(0).filter(|(_, most)| *most > 1) {
-        fact(tr!("there are more than {most} batch items", most), &|case| case.sizes()[0] > most);
-    }
-    facts
+}
+
+fn queries(case: &Case) -> usize {
+    case.sizes()[3]
+}
+
+fn keys(case: &Case) -> usize {
+    case.sizes()[4]
 }
