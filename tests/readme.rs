@@ -14,7 +14,7 @@ use mha_trace::program::Name;
 use common::transcript::{has_the_last_digits, here};
 
 /// The pages that show commands; each begins with what its reader can do.
-const FOR_READERS: [&str; 10] = [
+const FOR_READERS: [&str; 11] = [
     "README.md",
     "README.zh-CN.md",
     "docs/backward.md",
