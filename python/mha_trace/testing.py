@@ -67,7 +67,7 @@ def sweep(
     ... def test_kernel(case):
     ...     case.check(my_kernel)
     >>> test_kernel.pytestmark[0].kwargs["ids"]
-    ['decode-f32', 'tail-f32']
+    ['tail-f32', 'decode-f32']
     """
     import pytest
 
