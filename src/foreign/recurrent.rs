@@ -3,7 +3,7 @@
 use super::names::{is_called, meanings};
 use base::error::{Error, Result, quoted};
 use base::lang;
-use file::Record;
+use file::{Entry, Record};
 use program::Name;
 
 /// A kind of it: what it is called, what its kernels take, by one name of each group, and which of these is told.
@@ -56,9 +56,11 @@ pub fn refuse_recurrences(record: &Record) -> Result<()> {
         let mut entries = record.entries.iter();
         entries.find(|entry| is_called(&entry.name, names)).map(|entry| entry.name.as_str())
     };
-    // A layer that is given X may have tensors of any name; one that has a softmax keeps its sums, or its weights.
+    // A layer that is given X may have tensors of any name; one that has a softmax keeps its sums, or its weights. What is
+    // called s is a state as often as scores.
     let has = |name: Name| {
-        record.entries.iter().any(|entry| meanings(&entry.name).first() == Some(&name))
+        let is_it = |entry: &Entry| meanings(&entry.name).first() == Some(&name);
+        record.entries.iter().any(|entry| is_it(entry) && !is_called(&entry.name, &["s"]))
     };
     let has_x = has(Name::X);
     if [Name::Lse, Name::Weights, Name::MaskedScores].into_iter().any(has) {
@@ -88,7 +90,6 @@ pub fn refuse_recurrences(record: &Record) -> Result<()> {
 mod tests {
     use super::*;
     use candle_core::{DType, Device, Tensor};
-    use file::Entry;
 
     fn refusal(names: &[&str]) -> Option<String> {
         let one = Tensor::zeros(1, DType::F32, &Device::Cpu).expect("zeros");
