@@ -1,0 +1,236 @@
+//! The numbers of attention over parts of the keys: maxima, sums, how they are merged, and the same with a mistake.
+
+use candle_core::{D, DType, Tensor};
+
+use super::parts::{PartSlip, PartStage, Parted, Parts};
+use crate::misread::Misread;
+use base::error::Result;
+
+/// The least number that is subtracted, so that −∞ − −∞ does not come about.
+fn floored(x: &Tensor) -> candle_core::Result<Tensor> {
+    x.maximum(f64::from(f32::MIN))
+}
+
+/// As many places of an axis as there are parts, put together in front.
+fn stacked(parts: &[Tensor]) -> Result<Tensor> {
+    Ok(Tensor::stack(parts, 0)?)
+}
+
+impl Parted {
+    /// What is subtracted before the exponential.
+    pub(super) fn subtracted(&self, largest: &Tensor) -> candle_core::Result<Tensor> {
+        let is_plain = self.slip == Some(PartSlip::EmptyNan);
+        if is_plain { Ok(largest.clone()) } else { floored(largest) }
+    }
+
+    /// Whether a sink is counted in a part: in the first alone.
+    pub(super) fn counts_sink(&self, at: usize) -> bool {
+        at == 0 || self.slip == Some(PartSlip::SinkEach)
+    }
+
+    pub(super) fn exp(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let by = if self.slip == Some(PartSlip::BaseTwo) { std::f64::consts::LN_2 } else { 1.0 };
+        (x * by)?.exp()
+    }
+
+    pub(super) fn largest(&self, parts: &Parts, inputs: &[&Tensor]) -> Result<Tensor> {
+        let [scores, sinks @ ..] = inputs else { return Err(Misread.into()) };
+        let none = scores.narrow(3, 0, 1)?.squeeze(3)?.zeros_like()?;
+        let is_from_zero = self.slip == Some(PartSlip::FromOne);
+        let first = if is_from_zero { 0.0 } else { f64::NEG_INFINITY };
+        let mut before = none.affine(0.0, first)?;
+        let mut all = Vec::new();
+        for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
+            let is_padded = self.slip == Some(PartSlip::PaddedTail) && parts.missing(at) > 0;
+            let own = match columns {
+                Some(own) if is_padded => own.max(D::Minus1)?.maximum(0.0)?,
+                Some(own) => own.max(D::Minus1)?,
+                None => none.affine(0.0, f64::NEG_INFINITY)?,
+            };
+            let own = match sinks {
+                [sinks] if self.counts_sink(at) => own.broadcast_maximum(&of_heads(sinks, 3)?)?,
+                _ if parts.is_running() => own.maximum(&before)?,
+                _ => own,
+            };
+            all.push(own.clone());
+            before = own;
+        }
+        stacked(&all)
+    }
+
+    /// ℓ, or with values acc.
+    pub(super) fn sums(&self, parts: &Parts, inputs: &[&Tensor]) -> Result<Tensor> {
+        let [scores, largest, others @ ..] = inputs else { return Err(Misread.into()) };
+        let is_weighted = matches!(self.stage, PartStage::Weighted(_));
+        let (values, rest) = match others {
+            [values, rest @ ..] if is_weighted => (Some(parts.columns(values, 2)?), rest),
+            rest => (None, rest),
+        };
+        let (batch, heads, queries, _) = scores.dims4()?;
+        let width = others.first().filter(|_| is_weighted).map_or(Ok(1), |own| own.dim(3))?;
+        let zero = Tensor::zeros((batch, heads, queries, width), scores.dtype(), scores.device())?;
+        let mut before =
+            if self.slip == Some(PartSlip::FromOne) { zero.ones_like()? } else { zero.clone() };
+        let mut all = Vec::new();
+        for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
+            let m = self.subtracted(&largest.get(at)?)?.unsqueeze(3)?;
+            let mut own = match &columns {
+                None => zero.clone(),
+                Some(columns) => {
+                    let p = self.exp(&columns.broadcast_sub(&m)?)?.contiguous()?;
+                    let p = self.rounded(p)?;
+                    match values.as_ref().and_then(|all| all.get(at)).and_then(Option::as_ref) {
+                        Some(values) => p.matmul(&values.contiguous()?)?,
+                        None => p.sum_keepdim(D::Minus1)?,
+                    }
+                }
+            };
+            if let ([factor], true) = (rest, parts.is_running()) {
+                let factor = factor.get(at)?.unsqueeze(3)?;
+                let kept = match self.slip {
+                    Some(PartSlip::NotRescaled) => before,
+                    Some(PartSlip::Inverse) if at > 0 => before.broadcast_div(&factor)?,
+                    Some(PartSlip::BaseTwo) => {
+                        let two = factor.powf(std::f64::consts::LN_2)?;
+                        before.broadcast_mul(&two)?
+                    }
+                    _ => before.broadcast_mul(&factor)?,
+                };
+                own = (own + kept)?;
+            } else if let ([sinks], true) = (rest, self.counts_sink(at)) {
+                let sink = of_heads(sinks, 3)?.unsqueeze(3)?.broadcast_sub(&m)?.exp()?;
+                own = own.broadcast_add(&sink)?;
+            }
+            let missing = parts.missing(at);
+            if self.slip == Some(PartSlip::PaddedTail) && missing > 0 {
+                #[allow(clippy::cast_precision_loss, reason = "keys are few")]
+                let zeros = (m.neg()?.exp()? * missing as f64)?;
+                own = own.broadcast_add(&zeros)?;
+            }
+            before = own.clone();
+            all.push(if is_weighted { own } else { own.squeeze(3)? });
+        }
+        stacked(&all)
+    }
+
+    /// Exponentials, in bf16 if they are rounded.
+    pub(super) fn rounded(&self, p: Tensor) -> candle_core::Result<Tensor> {
+        match self.slip {
+            Some(PartSlip::InBf16) => p.to_dtype(DType::BF16)?.to_dtype(p.dtype()),
+            _ => Ok(p),
+        }
+    }
+
+    /// exp(m of the tile before − m).
+    pub(super) fn factors(&self, largest: &Tensor) -> Result<Tensor> {
+        let count = largest.dim(0)?;
+        let none = if self.slip == Some(PartSlip::FromOne) { 0.0 } else { f64::NEG_INFINITY };
+        let first = largest.narrow(0, 0, 1)?.zeros_like()?.affine(0.0, none)?;
+        let before = Tensor::cat(&[&first, &largest.narrow(0, 0, count - 1)?], 0)?;
+        let factor = (before - self.subtracted(largest)?)?.exp()?;
+        let is_inverse = self.slip == Some(PartSlip::Inverse) && count > 1;
+        if !is_inverse {
+            return Ok(factor);
+        }
+        let rest = factor.narrow(0, 1, count - 1)?.recip()?;
+        Ok(Tensor::cat(&[&factor.narrow(0, 0, 1)?, &rest], 0)?)
+    }
+
+    /// The log-sum-exp of those of all splits.
+    pub(super) fn merge(&self, all: &Tensor, sinks: &[&Tensor]) -> Result<Tensor> {
+        // All are the largest scores, and the others their sums.
+        if let (Some(PartSlip::PlainSum), [sums]) = (self.slip, sinks) {
+            return Ok(all.max(0)?.add(&sums.sum(0)?.log()?)?);
+        }
+        let base =
+            if self.slip == Some(PartSlip::BaseMixed) { std::f64::consts::LOG2_E } else { 1.0 };
+        let mut all = (all * base)?;
+        if let [sinks] = sinks {
+            let rows = all.narrow(0, 0, 1)?;
+            let sinks = of_heads(sinks, 4)?.broadcast_as(rows.shape())?.contiguous()?;
+            all = Tensor::cat(&[&all, &sinks], 0)?;
+        }
+        let largest = floored(&all.max_keepdim(0)?)?;
+        let largest = match self.slip {
+            Some(PartSlip::LargestAlone) => return Ok(all.max(0)?),
+            Some(PartSlip::Unshifted) => largest.zeros_like()?,
+            _ => largest,
+        };
+        let sum = all.broadcast_sub(&largest)?.exp()?.sum_keepdim(0)?;
+        Ok((sum.log()? + largest)?.squeeze(0)?)
+    }
+
+    pub(super) fn share(&self, own: &Tensor, merged: &Tensor) -> Result<Tensor> {
+        let of = |merged: &Tensor| own.broadcast_sub(&floored(merged)?)?.exp();
+        let count = own.dim(0)?;
+        Ok(match self.slip {
+            #[allow(clippy::cast_precision_loss, reason = "splits are few")]
+            Some(PartSlip::Mean) => own.ones_like()?.affine(1.0 / count as f64, 0.0)?,
+            Some(PartSlip::ByLargest) => of(&own.max(0)?)?,
+            Some(PartSlip::PlainSum) => merged.broadcast_div(&merged.sum_keepdim(0)?)?,
+            Some(PartSlip::RunningMax) => {
+                let (mut running, mut all) = (own.get(0)?, Vec::new());
+                for at in 0..count {
+                    running = running.maximum(&own.get(at)?)?;
+                    all.push((own.get(at)? - floored(&running)?)?.exp()?);
+                }
+                let norm = own.broadcast_sub(&floored(&own.max(0)?)?)?.exp()?.sum(0)?;
+                return Ok(stacked(&all)?.broadcast_div(&norm)?);
+            }
+            Some(PartSlip::OfOther) => {
+                let parts = (0..count).rev().map(|at| of(merged)?.get(at));
+                return stacked(&parts.collect::<candle_core::Result<Vec<_>>>()?);
+            }
+            Some(PartSlip::Unshifted) => own.exp()?.broadcast_div(&own.exp()?.sum_keepdim(0)?)?,
+            Some(PartSlip::BaseMixed) => {
+                let own = (own * std::f64::consts::LOG2_E)?;
+                let largest = floored(&own.max_keepdim(0)?)?;
+                let all = own.broadcast_sub(&largest)?.exp()?;
+                all.broadcast_div(&all.sum_keepdim(0)?)?
+            }
+            _ => of(merged)?,
+        })
+    }
+
+    pub(super) fn last(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let [acc, sum, others @ ..] = inputs else { return Err(Misread.into()) };
+        let at = |x: &Tensor| x.get(x.dim(0)?.saturating_sub(1));
+        let mut sum = at(sum)?;
+        if let [largest, sinks] = others {
+            let sink = of_heads(sinks, 3)?.broadcast_sub(&floored(&at(largest)?)?)?.exp()?;
+            sum = (sum + sink)?;
+        }
+        if self.slip == Some(PartSlip::Undivided) {
+            return Ok(at(acc)?);
+        }
+        divided(&at(acc)?, &sum)
+    }
+
+    pub(super) fn last_log_sum(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let [largest, sum, sinks @ ..] = inputs else { return Err(Misread.into()) };
+        let last = largest.dim(0)?.saturating_sub(1);
+        let at =
+            if self.slip == Some(PartSlip::OldMaximum) { last.saturating_sub(1) } else { last };
+        let log = sum.get(last)?.log()?;
+        if self.slip == Some(PartSlip::SumAlone) {
+            return Ok(log);
+        }
+        PartStage::Merge.right().merge(&(largest.get(at)? + log)?.unsqueeze(0)?, sinks)
+    }
+}
+
+/// Numbers of heads, for (batch, head, query) and, in four axes, (part, batch, head, query).
+fn of_heads(sinks: &Tensor, rank: usize) -> candle_core::Result<Tensor> {
+    let mut shape = vec![1; rank];
+    if let Some(heads) = shape.iter_mut().rev().nth(1) {
+        *heads = sinks.elem_count();
+    }
+    sinks.reshape(shape)
+}
+
+/// acc / ℓ, and 0 where ℓ is.
+pub(super) fn divided(acc: &Tensor, sum: &Tensor) -> Result<Tensor> {
+    let is_none = sum.eq(0.0)?;
+    let sum = is_none.where_cond(&sum.ones_like()?, sum)?;
+    Ok(acc.broadcast_div(&sum.unsqueeze(D::Minus1)?)?)
+}

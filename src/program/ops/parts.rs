@@ -1,0 +1,171 @@
+//! Parts of the keys that are attended to apart: which they are, what is computed of them, and what goes wrong there.
+
+use candle_core::Tensor;
+
+use crate::axis::Axis;
+use base::error::Result;
+
+/// Which keys each part has: from the first to before the last, in one run or several, or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// The axis that the parts are on: [`Axis::Split`] or [`Axis::Tile`].
+    pub axis: Axis,
+    /// The keys of each.
+    pub keys: Vec<Vec<(usize, usize)>>,
+    /// How many queries a tile has, where that is said.
+    pub queries: Option<usize>,
+}
+
+impl Parts {
+    /// Parts that begin at these keys, the last of them ending with the last key. Those that begin behind it have none.
+    pub fn starting(axis: Axis, starts: &[usize], keys: usize) -> Self {
+        let end = |at: usize| starts.get(at + 1).copied().unwrap_or(keys).min(keys);
+        let span = |(at, start): (usize, &usize)| vec![((*start).min(keys), end(at))];
+        Self { axis, keys: starts.iter().enumerate().map(span).collect(), queries: None }
+    }
+
+    /// How many keys a part has in all.
+    pub(super) fn count(&self, at: usize) -> usize {
+        let spans = self.keys.get(at).map(Vec::as_slice).unwrap_or_default();
+        spans.iter().map(|(first, end)| end.saturating_sub(*first)).sum()
+    }
+
+    /// How many keys a part lacks beside the first.
+    pub(super) fn missing(&self, at: usize) -> usize {
+        self.count(0).saturating_sub(self.count(at))
+    }
+
+    /// The keys of a part.
+    pub(super) fn places(&self, at: usize) -> impl Iterator<Item = usize> {
+        self.keys.get(at).into_iter().flatten().flat_map(|(first, end)| *first..*end)
+    }
+
+    /// Whether a part goes on from the one before it.
+    pub(super) fn is_running(&self) -> bool {
+        self.axis == Axis::Tile
+    }
+
+    /// The columns of each part, side by side; nothing of one that has none.
+    pub(super) fn columns(&self, x: &Tensor, axis: usize) -> Result<Vec<Option<Tensor>>> {
+        let taken = |spans: &Vec<(usize, usize)>| {
+            let spans = spans.iter().filter(|(start, end)| start < end);
+            let parts = spans.map(|(start, end)| x.narrow(axis, *start, end - start));
+            let parts = parts.collect::<candle_core::Result<Vec<_>>>()?;
+            Ok(if parts.is_empty() { None } else { Some(Tensor::cat(&parts, axis)?) })
+        };
+        self.keys.iter().map(taken).collect()
+    }
+}
+
+/// A step of attention over parts of the keys ("`FlashAttention`-2", Dao, 2023, algorithm 1, and "Flash-Decoding", 2023). Scores
+/// are (batch, head, query, key); what each part has, has an axis for the parts before these.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parted {
+    /// What is computed.
+    pub stage: PartStage,
+    /// What goes wrong, if anything does.
+    pub slip: Option<PartSlip>,
+}
+
+/// What is computed of parts of the keys.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PartStage {
+    /// m: the largest score of a split's keys; of tiles, of all keys so far. Reads scores. Of splits, the
+    /// first also has the sink of each head, if there is one, which is read last.
+    Largest(Parts),
+    /// exp(m of the tile before − m), by which what is summed so far is multiplied; 0 in the first. Reads m.
+    Factor,
+    /// ℓ: Σ exp(s − m) over the keys; of tiles, plus the one before times the factor. Reads scores and m; of tiles, the
+    /// factor; of splits, sinks, if there are any.
+    Sum(Parts),
+    /// acc: Σ exp(s − m) · v, likewise. Reads scores, m and values; of tiles, the factor.
+    Weighted(Parts),
+    /// acc / ℓ, and 0 where ℓ is. Reads both.
+    Quotient,
+    /// m + log ℓ, −∞ where ℓ is 0. Reads both.
+    LogSum,
+    /// log Σ exp(L) over the splits. Reads L.
+    Merge,
+    /// exp(L − the merged one): how much each split weighs. Reads both.
+    Share,
+    /// Σ weight · output over the splits. Reads outputs and weights.
+    Merged,
+    /// m + log ℓ of the last tile, with a sink of each head, if there is one. Reads m, ℓ and, it may be, sinks.
+    LastLogSum,
+    /// acc / ℓ of the last tile; exp(sink − m) is part of ℓ, if there are sinks. Reads acc, ℓ and, it may be, m and sinks.
+    Last,
+}
+
+clauses! {
+    /// What goes wrong in attention over parts of the keys, with a clause that tells it.
+    PartSlip {
+        /// What was summed before is not multiplied.
+        NotRescaled => "what was added up before is not rescaled when the maximum grows",
+        /// It is divided.
+        Inverse => "what was added up before is rescaled by exp(new − old), not exp(old − new)",
+        /// The exponential is of base 2, of scores that were not multiplied by log2(e).
+        BaseTwo => "exp2 is taken of scores that were not multiplied by log2(e)",
+        /// m begins at 0, and ℓ at 1.
+        FromOne => "the maximum starts at 0 and the sum at 1, so that a score of 0 is counted that no key has",
+        /// What is subtracted from −∞ is −∞.
+        EmptyNan => "what has no visible key (empty, or all masked) gives NaN: −inf − −inf, or 0/0",
+        /// The exponentials are rounded.
+        InBf16 => "the exponentials are rounded to bf16 before they are added up",
+        /// ℓ of all parts is added up as it is.
+        PlainSum => "the sums of the parts are added up as they are, not rescaled by exp(maximum − largest)",
+        /// Only what comes is rescaled when the maximum grows.
+        RunningMax => "what was merged before is not rescaled when the maximum grows",
+        /// Zeros fill up the last part, and count.
+        PaddedTail => "the zeros that fill up the last tile are counted in the sum (its tail)",
+        /// A sink is counted in every part.
+        SinkEach => "the sink is counted in every split, not once",
+        /// The largest stands for the sum.
+        LargestAlone => "the largest log-sum-exp stands for that of all",
+        /// Without the maximum.
+        Unshifted => "the maximum is not subtracted first, and large numbers overflow",
+        /// All parts weigh the same.
+        Mean => "the parts are averaged, whatever they weigh",
+        /// The weights do not add up to 1.
+        ByLargest => "the weights of the parts are exp(lse − largest), and are not divided by their sum",
+        /// They are those of other parts.
+        OfOther => "the parts exchange their weights: each has that of the other",
+        /// They are made in another base than the log-sum-exps.
+        BaseMixed => "log-sum-exps in base 2 are merged by exp",
+        /// The maximum is left out.
+        SumAlone => "the maximum is left out of the log-sum-exp",
+        /// The one before is taken.
+        OldMaximum => "the maximum of the tile before is taken for the log-sum-exp",
+        /// Nothing is divided.
+        Undivided => "the result is not divided by the sum",
+    }
+}
+
+impl PartStage {
+    /// The step without a mistake.
+    pub fn right(self) -> Parted {
+        Parted { stage: self, slip: None }
+    }
+
+    /// What can go wrong in it.
+    pub fn slips(&self) -> &'static [PartSlip] {
+        use PartSlip::{
+            BaseMixed, BaseTwo, ByLargest, EmptyNan, Inverse, LargestAlone, Mean, NotRescaled,
+            OfOther, OldMaximum, RunningMax, SumAlone, Undivided, Unshifted,
+        };
+        match self {
+            Self::Factor => &[Inverse],
+            Self::Sum(parts) if parts.is_running() => &[NotRescaled, Inverse, BaseTwo, EmptyNan],
+            Self::Weighted(parts) if parts.is_running() => {
+                &[NotRescaled, Inverse, BaseTwo, EmptyNan]
+            }
+            Self::Sum(_) | Self::Weighted(_) => &[BaseTwo, EmptyNan],
+            Self::Quotient => &[EmptyNan, Undivided],
+            Self::LogSum => &[SumAlone],
+            Self::Merge => &[LargestAlone, Unshifted, BaseMixed],
+            Self::Share => &[Mean, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax],
+            Self::LastLogSum => &[SumAlone, OldMaximum],
+            Self::Last => &[Undivided],
+            Self::Largest(_) | Self::Merged => &[],
+        }
+    }
+}
