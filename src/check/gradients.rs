@@ -154,8 +154,12 @@ fn named<'e>(
         let given: Vec<Name> = given.copied().filter(|given| means.contains(given)).collect();
         let is_as_large = |name: &&Name| count(**name) == Some(entry.tensor.elem_count());
         let given = given.iter().find(is_as_large).or(given.first());
+        // Where nothing is masked, that of masked scores is that of scores at some stage.
+        let is_masked = means.first() == Some(&Name::MaskedScores);
+        let is_unmasked = is_masked && count(Name::MaskedScores).is_none();
         let name = match given.filter(|_| start != Start::Inputs) {
             Some(given) => given.gradient().to_string(),
+            None if is_unmasked => "d_logits".to_owned(),
             None if is_step => format!("d_{}", last.to_ascii_lowercase()),
             None => own,
         };

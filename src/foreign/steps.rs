@@ -199,16 +199,6 @@ fn meant(name: &str, trace: &Trace) -> Vec<Name> {
         let ends = [Name::HeadOutputs, Name::Concat].into_iter();
         steps.extend(ends.filter(|end| !meanings(name).contains(end)));
     }
-    // Where nothing is masked, the scores that the weights are of are what a kernel calls masked.
-    let weights = trace.step(Name::Weights);
-    let scores = weights.and_then(|weights| Some(trace.read_by(weights).first()?.name));
-    if let Some(scores) = scores.filter(|_| trace.step(Name::MaskedScores).is_none()) {
-        let both =
-            [(Name::MaskedScores, scores), (Name::MaskedScores.gradient(), scores.gradient())];
-        let meant = both.iter().filter(|(masked, _)| steps.contains(masked));
-        let meant: Vec<Name> = meant.map(|(_, own)| *own).collect();
-        steps.extend(meant.into_iter().filter(|own| !steps.contains(own)).collect::<Vec<_>>());
-    }
     steps
 }
 
