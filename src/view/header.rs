@@ -89,6 +89,10 @@ fn told(c: &Config) -> Vec<String> {
         },
         (key, Value::Bool(true), _) => Some(key.to_owned()),
         (key, Value::String(word), _) => Some(format!("{key} {word}")),
+        (key, Value::Array(list), _) => {
+            let list: Vec<String> = list.iter().map(Value::to_string).collect();
+            Some(format!("{key} {}", list.join(",")))
+        }
         (key, value, _) => Some(format!("{key} {}", value.as_f64()?)),
     };
     Setting::ALL.iter().filter(|setting| setting.is_told).filter_map(text).collect()

@@ -37,9 +37,12 @@ pub(super) fn check(c: &Config) -> Result<()> {
         Some([count]) if (1..=MOST).contains(count) => Ok(()),
         Some([0, rest @ ..]) if !rest.is_empty() && rest.len() < MOST && rest.is_sorted() => Ok(()),
         Some(splits) => {
+            let splits: Vec<String> = splits.iter().map(ToString::to_string).collect();
             let what =
-                tr!("{splits} are no splits of {keys} keys", splits = format!("{splits:?}"), keys);
-            let fix = tr!("give how many there are, 4, or the first key of each from 0 on: 0,8,16");
+                tr!("{splits} says no splits of the {keys} keys", splits = splits.join(","), keys);
+            let fix = tr!(
+                "give how many splits there are, such as 4, or the first key of each, from 0 on: 0,8,16"
+            );
             Err(Error::tensor("splits", what, fix))
         }
     }
