@@ -59,24 +59,34 @@ const CUSTOM: &[&str] = &["custom_mask", "packed_custom_mask"];
 /// # Errors
 /// If it does not fit the file's queries and keys.
 pub fn take_selection(record: &mut Record, settings: &mut Settings) -> Result<Vec<Match>> {
-    let Some(sizes) = Sizes::of(record, settings) else { return Ok(Vec::new()) };
-    let file = File { record, sizes };
-    let ways = [
-        File::tree,
-        File::tree_mask,
-        File::of_counts,
-        File::of_rows,
-        File::block_mask,
-        File::lists,
-    ];
-    let mut found = None;
-    for way in ways {
-        found = way(&file)?;
-        if found.is_some() {
-            break;
+    // Where nothing says in which order axes stand, what fits the queries does.
+    let formats =
+        settings.qkv_format.map_or_else(|| vec![QkvFormat::Bhsd, QkvFormat::Bshd], |own| vec![own]);
+    let mut refused = None;
+    for format in formats {
+        let Some(sizes) = Sizes::of(record, format) else { continue };
+        let file = File { record, sizes };
+        match file.selection().and_then(|found| Ok((found, file.custom_mask()?))) {
+            Ok((None, None)) => {}
+            Ok((found, custom)) => {
+                if format != QkvFormat::Bhsd {
+                    settings.qkv_format.get_or_insert(format);
+                }
+                return Ok(taken(record, settings, found, custom));
+            }
+            Err(error) => refused = refused.or(Some(error)),
         }
     }
-    let custom = file.custom_mask()?;
+    refused.map_or_else(|| Ok(Vec::new()), Err)
+}
+
+/// Takes what was found out of the file.
+fn taken(
+    record: &mut Record,
+    settings: &mut Settings,
+    found: Option<Found>,
+    custom: Option<(String, Tensor)>,
+) -> Vec<Match> {
     let mut matches = Vec::new();
     if let Some(Found { selection, names, how }) = found {
         for name in &names {
@@ -93,7 +103,7 @@ pub fn take_selection(record: &mut Record, settings: &mut Settings) -> Result<Ve
     {
         entry.tensor = mask;
     }
-    Ok(matches)
+    matches
 }
 
 /// A selection, the tensors that say it, and how they were read.
@@ -111,20 +121,19 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(record: &Record, settings: &Settings) -> Option<Self> {
+    fn of(record: &Record, format: QkvFormat) -> Option<Self> {
         let dims = |names: [Name; 2]| {
-            let is_it =
-                |entry: &&Entry| names.contains(meanings(&entry.name).first()?).then_some(());
-            let found = record.entries.iter().find(|entry| is_it(entry).is_some());
-            found.map(|entry| entry.tensor.dims())
+            let is_it = |entry: &&Entry| {
+                meanings(&entry.name).first().is_some_and(|name| names.contains(name))
+            };
+            record.entries.iter().find(is_it).map(|entry| entry.tensor.dims())
         };
         let (queries, keys) = (dims([Name::Q, Name::QHeads])?, dims([Name::K, Name::KHeads])?);
-        let format = settings.qkv_format;
-        let heads_first = format.is_none_or(|format| format == QkvFormat::Bhsd);
+        let heads_first = format == QkvFormat::Bhsd;
         let tokens = |dims: &[usize]| match *dims {
             [_, _, tokens, _] if heads_first => Some(tokens),
-            [tokens, _, _, _] if format == Some(QkvFormat::Sbhd) => Some(tokens),
-            [tokens, _, _] if format == Some(QkvFormat::Thd) => Some(tokens),
+            [tokens, _, _, _] if format == QkvFormat::Sbhd => Some(tokens),
+            [tokens, _, _] if format == QkvFormat::Thd => Some(tokens),
             [_, tokens, _, _] | [_, tokens] | [_, tokens, _] => Some(tokens),
             _ => None,
         };
@@ -138,6 +147,19 @@ struct File<'r> {
 }
 
 impl<'r> File<'r> {
+    /// What selects keys, by the first of the ways that finds something.
+    fn selection(&self) -> Result<Option<Found>> {
+        let ways = [
+            Self::tree,
+            Self::tree_mask,
+            Self::of_counts,
+            Self::of_rows,
+            Self::block_mask,
+            Self::lists,
+        ];
+        ways.iter().find_map(|way| way(self).transpose()).transpose()
+    }
+
     fn called(&self, names: &[&str]) -> Option<&'r Entry> {
         self.record.entries.iter().find(|entry| is_called(&entry.name, names))
     }
@@ -276,13 +298,26 @@ impl<'r> File<'r> {
         let Some(entry) = self.called(BLOCK_MASKS) else { return Ok(None) };
         let &[.., tiles, blocks] = entry.tensor.dims() else { return Ok(None) };
         let Sizes { queries, keys, .. } = self.sizes;
-        if tiles == 0 || blocks == 0 || !are_booleans(&numbers(&entry.tensor)?) {
+        let numbers = numbers(&entry.tensor)?;
+        if tiles == 0 || blocks == 0 || !are_booleans(&numbers) {
             return Ok(None);
         }
         let size = self.block_size()?;
-        let [tile, block] =
-            size.map_or([queries.div_ceil(tiles), keys.div_ceil(blocks)], |(_, size)| size);
-        let numbers = numbers(&entry.tensor)?;
+        let [tile, block] = match (size, length(queries, tiles), length(keys, blocks)) {
+            (Some((_, size)), ..) => size,
+            (None, Some(tile), Some(block)) => [tile, block],
+            _ => {
+                let what = tr!(
+                    "has {tiles} x {blocks} blocks, and {queries} queries and {keys} keys do not say how long these are",
+                    tiles,
+                    blocks,
+                    queries,
+                    keys
+                );
+                let fix = tr!("record it as `block_size`, such as 64");
+                return Err(Error::tensor(quoted(&entry.name), what, fix));
+            }
+        };
         let list = |row: &[f64]| {
             let seen = row.iter().zip(0..).filter(|(cell, _)| **cell != 0.0);
             seen.map(|(_, at)| at).collect::<Vec<i64>>()
@@ -356,6 +391,14 @@ impl<'r> File<'r> {
         let mask = Tensor::from_vec(bits, (1, 1, queries, keys), entry.tensor.device())?;
         Ok(Some((entry.name.clone(), mask.to_dtype(DType::U8)?)))
     }
+}
+
+/// How long each of so many blocks is: a part of the whole, or the power of two of which the last block has a rest.
+fn length(whole: usize, blocks: usize) -> Option<usize> {
+    if whole.is_multiple_of(blocks) {
+        return Some(whole / blocks);
+    }
+    (0..usize::BITS - 1).map(|power| 1 << power).find(|size| whole.div_ceil(*size) == blocks)
 }
 
 /// Lists that were found in tensors of these names.
