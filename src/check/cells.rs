@@ -86,6 +86,15 @@ pub fn over_rows<T: Clone + Send + Sync>(
     }))
 }
 
+/// The size of the largest finite number, 0 where there is none.
+///
+/// # Errors
+/// If candle fails.
+pub fn largest(tensor: &Tensor) -> Result<f64> {
+    let sizes = cells(tensor)?.into_iter().map(f64::abs).filter(|size| size.is_finite());
+    Ok(sizes.fold(0.0, f64::max))
+}
+
 /// The largest finite number that the rows of two tensors of one shape give, and 0 where none is larger.
 pub fn largest_of_rows(
     left: &Tensor,

@@ -13,7 +13,7 @@ use super::scope::Scope;
 use super::thresholds::{LEAST_CELLS, MOST_OF_A_BIAS, MOST_OF_IT, MOVED, OF_SUMS};
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Axis, Name, Op, PartStage, Parted, Role, Step};
+use program::{Axis, Name, Role, Step};
 
 /// What can be said of steps that nothing explains.
 ///
@@ -41,7 +41,7 @@ pub fn first_wrong_part(
     diagnosis: &Diagnosis,
 ) -> Result<Option<Clue>> {
     let steps = wrong.iter().filter_map(|name| scope.trace().step(*name));
-    let Some(step) = steps.into_iter().find(|step| is_parted(step)) else { return Ok(None) };
+    let Some(step) = steps.into_iter().find(|step| step.is_of_parts()) else { return Ok(None) };
     if diagnosis.unexplained.contains(&step.name) || scope.pair(step.name).is_none() {
         return Ok(None);
     }
@@ -60,7 +60,7 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
     let whole = same_change(&excess, &meant, |_| true).or_else(|| like_a_bias(&excess, &axes));
     let mut lines: Vec<String> = whole.into_iter().collect();
     lines.extend(first_part(scope, step)?);
-    if lines.len() <= usize::from(is_parted(step)) {
+    if lines.len() <= usize::from(step.is_of_parts()) {
         for (axis, places) in scope.places_off(step.name)? {
             let apart = sum_by_place(&excess, &step.axes.shape(), axis);
             let (off, right): (Vec<_>, Vec<_>) =
@@ -104,26 +104,15 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
 }
 
-/// Whether a step has an axis for splits or tiles.
-fn is_parted(step: &Step) -> bool {
-    matches!(step.axes.iter().next(), Some((Axis::Split | Axis::Tile, _)))
-}
-
 /// The first split or tile that differs, and its keys.
 fn first_part(scope: &Scope, step: &Step) -> Result<Option<String>> {
-    let (Some((axis, all)), true) = (step.axes.iter().next(), is_parted(step)) else {
+    let (Some((axis, all)), true) = (step.axes.iter().next(), step.is_of_parts()) else {
         return Ok(None);
     };
     let places = scope.places_off(step.name)?;
     let off = places.iter().find(|(at, _)| *at == 0).map(|(_, places)| places);
     let at = off.map_or(Some(0), |places| places.first().copied()).unwrap_or_default();
-    let largest =
-        [Name::SplitMax, Name::TileMax].into_iter().find_map(|name| scope.trace().step(name));
-    let Some(Op::Parted(Parted { stage: PartStage::Largest(parts), .. })) =
-        largest.map(|step| &step.op)
-    else {
-        return Ok(None);
-    };
+    let Some(parts) = scope.trace().parts() else { return Ok(None) };
     let part = axis.told();
     Ok(Some(match parts.keys.get(at).and_then(|spans| spans.first()) {
         Some((first, end)) if first < end => tr!(

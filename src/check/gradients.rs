@@ -147,8 +147,8 @@ fn named<'e>(
             continue;
         };
         let last = last_segment(&own);
-        let is_step = Name::in_files(last).is_some() || !meanings_of(entry).is_empty();
         let means = meanings_of(entry);
+        let is_step = Name::in_files(last).is_some() || !means.is_empty();
         // Kernels add up the gradients of a shared key head's copies themselves, or leave that to their callers.
         let given = start.given().iter().chain(&[Name::KRepeated, Name::VRepeated]);
         let given: Vec<Name> = given.copied().filter(|given| means.contains(given)).collect();

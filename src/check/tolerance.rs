@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use candle_core::{DType, Tensor};
 
-use super::cells::{cells, largest_of_rows};
+use super::cells::{largest, largest_of_rows};
 use base::error::Result;
 use program::{Name, Op, Role, Trace};
 
@@ -137,8 +137,7 @@ impl Tolerances {
 pub fn size_of_loss(trace: &Trace) -> Result<f64> {
     let is_first = |step: &&program::Step| step.name.is_gradient() && step.op == Op::Given;
     let Some(first) = trace.steps().iter().find(is_first) else { return Ok(1.0) };
-    let finite = cells(&first.value)?.into_iter().map(f64::abs).filter(|size| size.is_finite());
-    let largest = finite.fold(0.0, f64::max);
+    let largest = largest(&first.value)?;
     Ok(if largest > 0.0 { largest } else { 1.0 })
 }
 

@@ -8,7 +8,7 @@ use super::names::is_called;
 use super::steps::{FITS, Named, Unmatched, distance};
 use base::error::Result;
 use file::{Entry, Record};
-use program::{Axis, Name, Step, Trace};
+use program::{Name, Step, Trace};
 
 /// The states of two splits, each under a name of its own.
 const STATES: [(Name, [&[&str]; 2]); 2] = [
@@ -42,10 +42,6 @@ pub fn join_states(record: &mut Record) -> Result<Vec<Match>> {
     Ok(matches)
 }
 
-fn is_of_parts(step: &Step) -> bool {
-    matches!(step.axes.iter().next(), Some((Axis::Split | Axis::Tile, _)))
-}
-
 /// A logarithm or a maximum in base e, where it is kept in base 2.
 fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
     let is_log = matches!(step.name, Name::SplitLse | Name::SplitMax | Name::TileMax | Name::Lse);
@@ -64,7 +60,7 @@ fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
 /// # Errors
 /// If candle fails.
 pub fn as_kept(mut named: Named, trace: &Trace) -> Result<Named> {
-    let steps: Vec<&Step> = trace.steps().iter().filter(|step| is_of_parts(step)).collect();
+    let steps: Vec<&Step> = trace.steps().iter().filter(|step| step.is_of_parts()).collect();
     let mut is_binary = false;
     // What kernels keep of the whole is in the base of what they keep of its parts.
     for step in steps.iter().copied().chain(trace.step(Name::Lse)) {

@@ -173,11 +173,10 @@ impl<'r> File<'r> {
     /// How many keys, or queries and keys, a block has.
     fn block_size(&self) -> Result<Option<(&'r Entry, [usize; 2])>> {
         let Some((entry, sizes)) = self.whole(BLOCK_SIZES)? else { return Ok(None) };
-        let size = |at: &i64| usize::try_from(*at).ok().filter(|size| *size > 0);
         Ok(match sizes.as_slice() {
-            [keys] => size(keys).map(|size| (entry, [size, size])),
+            [keys] => size(*keys).map(|size| (entry, [size, size])),
             [queries, keys] => {
-                size(queries).zip(size(keys)).map(|(queries, keys)| (entry, [queries, keys]))
+                size(*queries).zip(size(*keys)).map(|(queries, keys)| (entry, [queries, keys]))
             }
             _ => None,
         })
@@ -279,11 +278,11 @@ impl<'r> File<'r> {
         else {
             return Ok(None);
         };
-        let size = |sizes: &[i64]| match sizes {
-            [size] => usize::try_from(*size).ok().filter(|size| *size > 0),
+        let only = |sizes: &[i64]| match sizes {
+            [own] => size(*own),
             _ => None,
         };
-        let (Some(tile), Some(block)) = (size(&tile), size(&block)) else { return Ok(None) };
+        let (Some(tile), Some(block)) = (only(&tile), only(&block)) else { return Ok(None) };
         let of = |pair: &[i64]| {
             let [first, end] = [pair[0], pair[1]].map(|at| usize::try_from(at).unwrap_or_default());
             all.get(first..end).map(<[i64]>::to_vec).unwrap_or_default()
@@ -391,6 +390,11 @@ impl<'r> File<'r> {
         let mask = Tensor::from_vec(bits, (1, 1, queries, keys), entry.tensor.device())?;
         Ok(Some((entry.name.clone(), mask.to_dtype(DType::U8)?)))
     }
+}
+
+/// A number of keys or queries, of which there is one at least.
+fn size(number: i64) -> Option<usize> {
+    usize::try_from(number).ok().filter(|size| *size > 0)
 }
 
 /// How long each of so many blocks is: a part of the whole, or the power of two of which the last block has a rest.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use super::axis::Axes;
+use super::axis::{Axes, Axis};
 use super::name::Name;
 use super::op::Op;
+use super::ops::{PartStage, Parted, Parts};
 use super::role::Role;
 use base::error::{Error, Result};
 
@@ -41,6 +42,11 @@ impl<V> Step<V> {
             is_inserted: self.is_inserted,
             value,
         }
+    }
+
+    /// Whether it has an axis for splits or tiles of the keys.
+    pub fn is_of_parts(&self) -> bool {
+        matches!(self.axes.iter().next(), Some((Axis::Split | Axis::Tile, _)))
     }
 
     /// Whether the run computes it from other steps: it is neither given, nor made of the settings.
@@ -89,6 +95,15 @@ impl<V> Program<V> {
     /// The step of that name.
     pub fn step(&self, name: Name) -> Option<&Step<V>> {
         self.steps.iter().rev().find(|step| step.name == name)
+    }
+
+    /// The splits or tiles of the keys that attention goes through, if it does.
+    pub fn parts(&self) -> Option<&Parts> {
+        let mut largest = [Name::SplitMax, Name::TileMax].into_iter();
+        match &largest.find_map(|name| self.step(name))?.op {
+            Op::Parted(Parted { stage: PartStage::Largest(parts), .. }) => Some(parts),
+            _ => None,
+        }
     }
 
     /// The boolean mask that scores are masked by: with columns for keys that are added, where there are any.

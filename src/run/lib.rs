@@ -197,6 +197,18 @@ impl Run {
         self.program.run(&self.given()?)
     }
 
+    /// The tensors that the run is given, loaded or drawn, without what is computed from them.
+    ///
+    /// # Errors
+    /// As [`Run::trace`].
+    pub fn inputs(&self) -> Result<Trace> {
+        memory::fits(&self.program, self.config.dtype.into())?;
+        let steps = self.program.steps().iter();
+        let names: Vec<Name> =
+            steps.filter(|step| step.op == Op::Given).map(|step| step.name).collect();
+        self.program.between(&names, &names).run(&self.given()?)
+    }
+
     /// Every tensor that comes from outside: from the sources, fresh, or drawn.
     fn given(&self) -> Result<Given> {
         let own = self.sources.given(&self.config)?;

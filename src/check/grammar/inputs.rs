@@ -143,26 +143,23 @@ impl Grammar<'_> {
             };
             let readers: Vec<(Name, usize)> = self.right.steps().iter().flat_map(slots).collect();
             let Some((first, _)) = readers.first().copied() else { continue };
+            // A mean, or a loss that is counted twice; what is 2 anyway needs no size.
+            let plain: &[f64] = if input.is_gradient() { &[2.0, 0.5, -1.0] } else { &[] };
             let mut factors = of_sizes(self.sizes);
-            if input.is_gradient() {
-                // A mean, or a loss that is counted twice; what is 2 anyway needs no size.
-                let plain = [2.0_f64, 0.5, -1.0].map(|factor| (factor, factor.to_string()));
-                factors.retain(|(factor, name)| {
-                    !name.ends_with("/4)")
-                        && plain.iter().all(|(own, _)| (own - factor).abs() > 1e-9)
-                });
-                factors.extend(plain);
-            }
-            for (factor, name) in &factors {
+            factors.retain(|(factor, name)| {
+                let is_root = input.is_gradient() && name.ends_with("/4)");
+                !is_root && plain.iter().all(|own| (own - factor).abs() > 1e-9)
+            });
+            let of_sizes = factors.into_iter().map(|(factor, name)| (factor, name, cost::RARE));
+            let plain = plain.iter().map(|own| (*own, own.to_string(), cost::COMMON));
+            for (factor, name, cost) in of_sizes.chain(plain) {
                 let scaled = |(reader, slot): &(Name, usize)| {
-                    let op = Scaling::By { factor: *factor }.into();
+                    let op = Scaling::By { factor }.into();
                     Edit::new(*reader, Change::Before(*slot, op, Vec::new()))
                 };
                 let told =
                     tr!("{input} is multiplied by {name} for all that reads it", input, name);
                 let edits = readers.iter().map(scaled).collect();
-                let is_plain = name.parse::<f64>().is_ok();
-                let cost = if is_plain { cost::COMMON } else { cost::RARE };
                 self.add_all(Kind::Inserted, cost, edits, first, told);
             }
         }

@@ -13,15 +13,7 @@ type Keys = Vec<Vec<(usize, usize)>>;
 impl Grammar<'_> {
     /// What goes wrong in attention over splits or tiles of the keys.
     pub(super) fn of_parts(&mut self) {
-        let largest = [Name::SplitMax, Name::TileMax]
-            .into_iter()
-            .find(|name| self.right.step(*name).is_some());
-        let Some(Op::Parted(Parted { stage: PartStage::Largest(parts), .. })) =
-            largest.and_then(|name| self.right.step(name)).map(|step| &step.op)
-        else {
-            return;
-        };
-        let parts = parts.clone();
+        let Some(parts) = self.right.parts().cloned() else { return };
         let is_tile = parts.axis == Axis::Tile;
         let steps = if is_tile {
             [Name::TileMax, Name::TileSum, Name::TileAcc]

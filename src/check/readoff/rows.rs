@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::MOST_PLACES;
 use crate::candidate::{Candidate, cost};
-use crate::cells::{cells, cells_at};
+use crate::cells::{cells_at, largest};
 use crate::scope::Scope;
 use crate::thresholds::MOVED;
 use base::error::Result;
@@ -168,10 +168,4 @@ fn are_near(left: &[f64], right: &[f64], slack: f64, floor: f64) -> bool {
     let near = |left: f64, right: f64| (left - right).abs() <= floor + slack * right.abs();
     // Infinite numbers have no difference.
     left.iter().zip(right).all(|(left, right)| left.total_cmp(right).is_eq() || near(*left, *right))
-}
-
-/// The size of the largest number.
-fn largest(value: &Tensor) -> Result<f64> {
-    let sizes = cells(value)?.into_iter().map(f64::abs).filter(|size| size.is_finite());
-    Ok(sizes.fold(0.0, f64::max))
 }

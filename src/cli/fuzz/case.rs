@@ -289,14 +289,13 @@ fn finished(
     sources: Sources,
 ) -> Result<Case> {
     let run = Run::new(settings, sources)?;
-    let trace = run.trace()?;
     let is_given = |name: &str| {
         let name = Name::in_files(name);
         name.is_some_and(|name| {
             Start::Heads.given().contains(&name) || name == Name::HeadOutputs.gradient()
         })
     };
-    let mut given = to_record(&trace, run.config()).entries;
+    let mut given = to_record(&run.inputs()?, run.config()).entries;
     given.retain(|entry| is_given(&entry.name));
     for entry in &mut given {
         entry.tensor = entry.tensor.to_dtype(kind.dtype())?;

@@ -30,7 +30,7 @@ pub struct Kernel {
 impl Kernel {
     /// A command, in words as a shell reads them but for its variables.
     pub fn new(command: &str, patience: Duration) -> Result<Self> {
-        let Some(mut words) = words(command).filter(|words| !words.is_empty()) else {
+        let Some(mut words) = shlex::split(command).filter(|words| !words.is_empty()) else {
             let what = tr!("{command} is no command", command = quoted(command));
             return refuse(what, "close its quotes, as in 'python kernel.py {in} {out}'");
         };
@@ -140,33 +140,11 @@ pub fn unwritten(path: &Path, error: &io::Error) -> Error {
     Error::config(what, "free some space, or give a folder that can be written")
 }
 
-/// A text in words: quotes keep spaces in them, a backslash the sign behind it. Nothing where a quote is left open.
-fn words(text: &str) -> Option<Vec<String>> {
-    let (mut all, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    let mut signs = text.chars();
-    while let Some(sign) = signs.next() {
-        match (quote, sign) {
-            (Some(open), sign) if sign == open => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(sign);
-                word.get_or_insert_default();
-            }
-            (None | Some('"'), '\\') => word.get_or_insert_default().push(signs.next()?),
-            (None, sign) if sign.is_whitespace() => all.extend(word.take()),
-            (_, sign) => word.get_or_insert_default().push(sign),
-        }
-    }
-    all.extend(word);
-    quote.is_none().then_some(all)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::words;
-
     #[test]
     fn words_are_those_of_a_shell() {
-        let split = |text| words(text).map(|words| words.join("|"));
+        let split = |text| shlex::split(text).map(|words| words.join("|"));
         assert_eq!(split("python  k.py {in}").as_deref(), Some("python|k.py|{in}"));
         assert_eq!(split(r#"a 'b c' "d \" e" f\ g ''"#).as_deref(), Some(r#"a|b c|d " e|f g|"#));
         assert_eq!(split("a 'b"), None);

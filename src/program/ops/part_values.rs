@@ -1,7 +1,8 @@
 //! The numbers of attention over parts of the keys: maxima, sums, how they are merged, and the same with a mistake.
 
-use candle_core::{D, DType, Tensor};
+use candle_core::{D, Tensor};
 
+use super::Precision;
 use super::parts::{PartSlip, PartStage, Parted, Parts};
 use crate::misread::Misread;
 use base::error::Result;
@@ -14,6 +15,11 @@ fn floored(x: &Tensor) -> candle_core::Result<Tensor> {
 /// As many places of an axis as there are parts, put together in front.
 fn stacked(parts: &[Tensor]) -> Result<Tensor> {
     Ok(Tensor::stack(parts, 0)?)
+}
+
+/// Numbers of parts, divided by their sum.
+fn normed(parts: &Tensor) -> candle_core::Result<Tensor> {
+    parts.broadcast_div(&parts.sum_keepdim(0)?)
 }
 
 impl Parted {
@@ -114,11 +120,8 @@ impl Parted {
     }
 
     /// Exponentials, in bf16 if they are rounded.
-    pub(super) fn rounded(&self, p: Tensor) -> candle_core::Result<Tensor> {
-        match self.slip {
-            Some(PartSlip::InBf16) => p.to_dtype(DType::BF16)?.to_dtype(p.dtype()),
-            _ => Ok(p),
-        }
+    fn rounded(&self, p: Tensor) -> candle_core::Result<Tensor> {
+        if self.slip == Some(PartSlip::InBf16) { Precision::Bf16.round(&p) } else { Ok(p) }
     }
 
     /// exp(m of the tile before − m).
@@ -167,7 +170,7 @@ impl Parted {
             #[allow(clippy::cast_precision_loss, reason = "splits are few")]
             Some(PartSlip::Mean) => own.ones_like()?.affine(1.0 / count as f64, 0.0)?,
             Some(PartSlip::ByLargest) => of(&own.max(0)?)?,
-            Some(PartSlip::PlainSum) => merged.broadcast_div(&merged.sum_keepdim(0)?)?,
+            Some(PartSlip::PlainSum) => normed(merged)?,
             Some(PartSlip::RunningMax) => {
                 let (mut running, mut all) = (own.get(0)?, Vec::new());
                 for at in 0..count {
@@ -181,12 +184,11 @@ impl Parted {
                 let parts = (0..count).rev().map(|at| of(merged)?.get(at));
                 return stacked(&parts.collect::<candle_core::Result<Vec<_>>>()?);
             }
-            Some(PartSlip::Unshifted) => own.exp()?.broadcast_div(&own.exp()?.sum_keepdim(0)?)?,
+            Some(PartSlip::Unshifted) => normed(&own.exp()?)?,
             Some(PartSlip::BaseMixed) => {
                 let own = (own * std::f64::consts::LOG2_E)?;
                 let largest = floored(&own.max_keepdim(0)?)?;
-                let all = own.broadcast_sub(&largest)?.exp()?;
-                all.broadcast_div(&all.sum_keepdim(0)?)?
+                normed(&own.broadcast_sub(&largest)?.exp()?)?
             }
             _ => of(merged)?,
         })
