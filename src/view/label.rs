@@ -2,7 +2,7 @@
 
 use super::number::number;
 use config::{Config, Labels};
-use program::{Axes, Axis, Dim, Fill, Move, Name, Program, Role, Step};
+use program::{Axes, Axis, BlockedCells, Dim, Fill, Move, Name, Program, Role, Step};
 
 /// The longest text of blocked cells that is not rounded as numbers are.
 const LONGEST_FILL: usize = 8;
@@ -26,9 +26,11 @@ pub fn constant<V>(step: &Step<V>, decimals: usize) -> Option<String> {
     Some(format!("{name} = {of} = {}", number(value, decimals)))
 }
 
-/// What stands in the cells that a step fills; nothing where it is to be rounded as numbers are.
+/// What stands in the cells that a step fills; nothing where it is to be rounded as numbers are, as the zeros of gradients.
 pub fn fill<V>(step: &Step<V>) -> Option<String> {
-    let fill = step.op.operation().facts().fill.map(|fill| Fill(fill).to_string());
+    let is_told = step.name.row().blocked != BlockedCells::Unknown;
+    let fill = step.op.operation().facts().fill.filter(|_| is_told);
+    let fill = fill.map(|fill| Fill(fill).to_string());
     fill.filter(|fill| fill.len() <= LONGEST_FILL)
 }
 
