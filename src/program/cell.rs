@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use base::error::shown;
 
-/// A cell of a step, written as `scores[0,1,2,3]`.
+/// A cell of a step, written as `scores[0,1,2,3]`; that of a single number by its name alone, `lambda`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cell {
     /// The step's name.
@@ -16,6 +16,9 @@ pub struct Cell {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.index.is_empty() {
+            return f.write_str(&self.step);
+        }
         let index: Vec<String> = self.index.iter().map(ToString::to_string).collect();
         write!(f, "{}[{}]", self.step, index.join(","))
     }
@@ -41,7 +44,10 @@ mod tests {
     fn a_cell_reads() {
         let cell = Cell { step: "scores".to_owned(), index: vec![0, 1, 2, 3] };
         assert_eq!("scores[0,1,2,3]".parse(), Ok(cell.clone()));
-        assert_eq!(" scores[0, 1,2, 3] ".parse(), Ok(cell));
+        assert_eq!(" scores[0, 1,2, 3] ".parse(), Ok(cell.clone()));
+        assert_eq!(cell.to_string(), "scores[0,1,2,3]");
+        let single = Cell { step: "lambda".to_owned(), index: Vec::new() };
+        assert_eq!(single.to_string(), "lambda");
         for text in ["scores", "scores[]", "scores[a]", "scores[0", "scores[-1]"] {
             assert!(text.parse::<Cell>().is_err(), "{text}");
         }

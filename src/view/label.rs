@@ -26,10 +26,14 @@ pub fn constant<V>(step: &Step<V>, decimals: usize) -> Option<String> {
     Some(format!("{name} = {of} = {}", number(value, decimals)))
 }
 
+/// Whether a step's tables show which of its cells a mask blocks.
+pub fn shows_blocked<V>(step: &Step<V>) -> bool {
+    step.name.row().blocked != BlockedCells::Unknown && step.is_computed()
+}
+
 /// What stands in the cells that a step fills; nothing where it is to be rounded as numbers are, as the zeros of gradients.
 pub fn fill<V>(step: &Step<V>) -> Option<String> {
-    let is_told = step.name.row().blocked != BlockedCells::Unknown;
-    let fill = step.op.operation().facts().fill.filter(|_| is_told);
+    let fill = step.op.operation().facts().fill.filter(|_| shows_blocked(step));
     let fill = fill.map(|fill| Fill(fill).to_string());
     fill.filter(|fill| fill.len() <= LONGEST_FILL)
 }

@@ -8,13 +8,13 @@ use super::View;
 use super::cut::{Shown, product, shown};
 use super::header::{mask_line, numbers_line, sizes_line};
 use super::heat::Heat;
-use super::label::{axis_name, beside, constant, fill, is_every, moves, shape};
+use super::label::{axis_name, beside, constant, fill, is_every, moves, shape, shows_blocked};
 use super::number::number;
 use super::page::{Block, Grid, Head, Text, Tone};
 use base::error::Result;
 use base::lang;
 use config::{Config, Labels};
-use program::{BlockedCells, Dim, Op, Role, Step, Trace, broadcast};
+use program::{Dim, Op, Role, Step, Trace, broadcast};
 
 /// The signs of booleans, which mean the same in every table.
 pub const BLOCKED: &str = "■";
@@ -91,8 +91,7 @@ impl Page<'_> {
     }
 
     fn tables<'s>(&'s self, step: &'s Step) -> Result<Tables<'s>> {
-        let shows = step.name.row().blocked != BlockedCells::Unknown && step.is_computed();
-        let blocked = if shows { self.trace.blocked_before(step)? } else { None };
+        let blocked = if shows_blocked(step) { self.trace.blocked_before(step)? } else { None };
         let mask = self.trace.read_by(step).into_iter().find(|read| read.name.row().is_boolean);
         let fill = fill(step).zip(mask.map(|mask| &mask.value));
         Ok(Tables { step, blocked, fill })

@@ -12,14 +12,13 @@ use super::address::address;
 use super::notes::{Note, notes};
 use super::thin::{Kept, Sizes};
 use crate::explain::words;
-use crate::label::{axis_name, beside, constant, fill, is_every, moves, shape};
+use crate::label::{axis_name, beside, constant, fill, is_every, moves, shape, shows_blocked};
 use crate::trace::{BLOCKED, DROPPED, KEPT, VISIBLE};
 use base::error::{Result, shown};
 use config::{Config, Labels};
 use file::{dtype_name, json_number};
 use program::{
-    Axes, Axis, BlockedCells, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace,
-    unravel,
+    Axes, Axis, Cell, Dim, Name, Op, Pattern, Program, Role, Step, Term, Trace, unravel,
 };
 
 /// The decimals of a page's numbers, as those of the tool's tables.
@@ -296,7 +295,7 @@ fn sheet<V>(
         let name = program.steps().get(*at).map(|step| step.name);
         matches!(name, Some(Name::Mask | Name::AttnBias))
     };
-    let shows = row.blocked != BlockedCells::Unknown && step.is_computed();
+    let shows = shows_blocked(step);
     let above = program.ancestors(at);
     let blocked = (0..at).filter(|at| shows && above.get(*at) == Some(&true)).filter(is_mask);
     let mask = step
