@@ -22,8 +22,8 @@ impl Builder<'_> {
             return Ok(heads);
         }
         let [queries, keys, values] = heads;
-        let [keys, values] = self.gathered([keys, values])?;
-        self.dequantized([queries, keys, values])
+        let gathered = self.gathered([keys, values])?;
+        self.dequantized(heads, [queries, gathered[0], gathered[1]])
     }
 
     /// Keys and values, out of their pages where these are given.
@@ -38,13 +38,18 @@ impl Builder<'_> {
         Ok(all)
     }
 
-    /// Queries, keys and values, those in place of which numbers in few bits are given made of these.
-    fn dequantized(&mut self, heads: [usize; 3]) -> Result<[usize; 3]> {
-        let read = Name::FEW_BITS.map(|[_, numbers, scale, zero, _]| {
+    /// Queries, keys and values, those that are given in few bits made of these numbers: of what was gathered from pages, or
+    /// of what is given in place of heads.
+    fn dequantized(&mut self, heads: [usize; 3], gathered: [usize; 3]) -> Result<[usize; 3]> {
+        // What is given stands before all that is made of it.
+        let read = [0, 1, 2].map(|slot| {
+            let [_, numbers, scale, zero, _] = Name::FEW_BITS[slot];
             let scale = self.given_outside(scale)?;
-            Some([self.given(numbers), scale].into_iter().chain(self.given_outside(zero)).collect())
+            let is_gathered = gathered[slot] != heads[slot];
+            let codes = if is_gathered { gathered[slot] } else { self.given(numbers) };
+            Some([codes, scale].into_iter().chain(self.given_outside(zero)).collect())
         });
-        let mut all = heads;
+        let mut all = gathered;
         for ((own, read), [.., name]) in all.iter_mut().zip(read).zip(Name::FEW_BITS) {
             let Some(read): Option<Vec<usize>> = read else { continue };
             *own = self.then(name, Dequantize::RIGHT, &read)?;

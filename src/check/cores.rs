@@ -38,9 +38,8 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     };
     let most = readings.iter().map(keys).max().flatten();
     let (mut all, mut refused) = (Vec::new(), None);
-    for reading in
-        readings.into_iter().filter(|reading| keys(reading) != Some(1) || most == Some(1))
-    {
+    for reading in readings {
+        let is_trivial = keys(&reading) == Some(1) && most != Some(1);
         let mut own = draft.clone();
         let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
         own.record.entries.retain(|entry| !taken(&entry.name));
@@ -69,7 +68,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     let contradictions = differs.clone();
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().filter(|_| is_recorded);
-                    all.push(biased(Reading { mask, contradictions, ..reading }));
+                    all.push(biased(Reading { mask, contradictions, is_trivial, ..reading }));
                 }
                 Err(error) => refused = refused.or(Some(error)),
             }
@@ -77,7 +76,10 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     }
     match refused {
         Some(error) if all.is_empty() => Err(error),
-        _ => Ok(all),
+        _ => {
+            all.sort_by_key(|reading| reading.is_trivial);
+            Ok(all)
+        }
     }
 }
 

@@ -75,15 +75,20 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
 pub fn new_keys(
     record: &mut Record,
     given: &Qkv,
-    slots: Option<&[usize]>,
+    slots: Option<&[Option<usize>]>,
 ) -> Result<(Vec<Unmatched>, Vec<Contradiction>)> {
     let (mut unmatched, mut found) = (Vec::new(), Vec::new());
+    let scales = Name::FEW_BITS.map(|[_, _, scale, ..]| scale);
     for [heads, own, _] in Name::PAGES {
         let Some((_, pages)) = given.tensors.iter().find(|(name, _)| *name == own) else {
             continue;
         };
         let why = tr!("it was written to the pages, and is compared with these alone");
         let Some(entry) = taken(record, heads, why, &mut unmatched) else { continue };
+        // What was written in few bits is another number by its rounding.
+        if given.tensors.iter().any(|(name, _)| scales.contains(name)) {
+            continue;
+        }
         let (_, heads, count, features) = pages.dims4()?;
         let rows = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
             Ok(numbers(tensor)?.chunks(heads * features).map(<[f64]>::to_vec).collect())
@@ -95,11 +100,33 @@ pub fn new_keys(
             continue;
         }
         let is_at = |slot: usize, row: &[f64]| stored.get(slot).is_some_and(|own| own == row);
-        let mut pairs = slots.iter().zip(&new).enumerate();
-        let Some((token, (slot, row))) = pairs.find(|(_, (slot, row))| !is_at(**slot, row)) else {
+        let padding = slots.iter().zip(&new).enumerate().filter(|(_, (slot, _))| slot.is_none());
+        let last = count.saturating_sub(1);
+        if let Some((token, _)) = padding.into_iter().find(|(_, (_, row))| is_at(last, row)) {
+            let (name, stated) = (quoted(&entry.name), "-1".to_owned());
+            let recorded = tr!("it stands at slot {other}", other = last);
+            let summary = tr!(
+                "{name} of token {token} is padding, with slot {stated}, and {recorded} of {own}, the last one",
+                name,
+                token,
+                stated,
+                recorded,
+                own
+            );
+            found.push(Contradiction {
+                setting: own.as_str(),
+                step: own,
+                stated,
+                recorded,
+                summary,
+            });
+        }
+        let pairs = slots.iter().zip(&new).enumerate();
+        let mut pairs = pairs.filter_map(|(token, (slot, row))| Some((token, (*slot)?, row)));
+        let Some((token, slot, row)) = pairs.find(|(_, slot, row)| !is_at(*slot, row)) else {
             continue;
         };
-        let there = stored.get(*slot).is_some_and(|own| own.iter().all(|number| *number == 0.0));
+        let there = stored.get(slot).is_some_and(|own| own.iter().all(|number| *number == 0.0));
         let recorded = match (0..count).find(|slot| is_at(*slot, row)) {
             Some(other) if other == slot + 1 => {
                 tr!("it stands one slot further, at {other}", other)

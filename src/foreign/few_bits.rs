@@ -24,7 +24,7 @@ const GLOBAL: [&str; 3] = ["q_global_scale", "k_global_scale", "v_global_scale"]
 
 /// What the numbers of a tensor are codes of.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Codes {
+pub(super) enum Codes {
     /// The numbers themselves.
     Numbers,
     /// Bytes of floating-point numbers in 8 bits.
@@ -44,7 +44,7 @@ enum Codes {
 
 /// In which order the numbers stand that bytes or words hold several of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+pub(super) enum Order {
     LowFirst,
     HighFirst,
     Parts,
@@ -61,19 +61,31 @@ pub fn in_few_bits(record: &Record, entries: [&Entry; 3], format: QkvFormat) -> 
     }
     let features = entries[0].tensor.dims().last().copied().unwrap_or_default();
     let mut all = Vec::new();
-    for codes in codes(&slots, features)? {
-        for placed in together(&slots, codes) {
-            let start = Start::Heads;
-            let mut read = Qkv { start, heads: None, tensors: Vec::new(), matches: Vec::new() };
-            let mut beside = Vec::new();
-            for (slot, shape) in slots.iter().zip(&placed) {
-                slot.read(codes, shape.as_deref(), format, (&mut read, &mut beside))?;
-            }
-            read.tensors.extend(beside);
-            all.push(read);
+    for (codes, placed) in ways(&slots.each_ref(), features)? {
+        let start = Start::Heads;
+        let mut read = Qkv { start, heads: None, tensors: Vec::new(), matches: Vec::new() };
+        let mut beside = Vec::new();
+        for (slot, shape) in slots.iter().zip(&placed) {
+            slot.read(codes, shape.as_deref(), format, (&mut read, &mut beside))?;
         }
+        read.tensors.extend(beside);
+        all.push(read);
     }
     Ok(all)
+}
+
+/// The shapes of the scales of several tensors, as [`Slot::placings`] has them.
+type Placed = Vec<Option<Vec<usize>>>;
+
+/// The ways to read what has scales beside it, the likeliest first: what it is codes of, and the shapes of the scales.
+///
+/// # Errors
+/// If candle fails.
+pub(super) fn ways(slots: &[&Slot], features: usize) -> Result<Vec<(Codes, Placed)>> {
+    let all = codes(slots, features)?.into_iter();
+    Ok(all
+        .flat_map(|codes| together(slots, codes).into_iter().map(move |own| (codes, own)))
+        .collect())
 }
 
 /// So many ways to place scales are tried.
@@ -81,7 +93,7 @@ const WAYS: usize = 4;
 
 /// The shapes that the scales of queries, keys and values can have together, the likeliest first: those of as many axes
 /// stand under the same ones.
-fn together(slots: &[Slot], codes: Codes) -> Vec<Vec<Option<Vec<usize>>>> {
+fn together(slots: &[&Slot], codes: Codes) -> Vec<Placed> {
     let mut all = vec![(0, Vec::new())];
     for slot in slots {
         let own = slot.placings(codes);
@@ -110,10 +122,13 @@ fn together(slots: &[Slot], codes: Codes) -> Vec<Vec<Option<Vec<usize>>>> {
 }
 
 /// What the codes may be, the likeliest first.
-fn codes(slots: &[Slot], features: usize) -> Result<Vec<Codes>> {
-    let stored: Vec<&Slot> = slots.iter().filter(|slot| slot.scale.is_some()).collect();
+fn codes(slots: &[&Slot], features: usize) -> Result<Vec<Codes>> {
+    let stored: Vec<&&Slot> = slots.iter().filter(|slot| slot.scale.is_some()).collect();
+    if stored.is_empty() {
+        return Ok(vec![Codes::Numbers]);
+    }
     let is_packed = |count: &usize| {
-        let is_it = |slot: &&Slot| {
+        let is_it = |slot: &&&Slot| {
             let last = slot.stored.tensor.dims().last().copied().unwrap_or_default();
             last.checked_mul(*count) == Some(features) && slot.stored.tensor.dtype() == DType::I64
         };
@@ -123,7 +138,7 @@ fn codes(slots: &[Slot], features: usize) -> Result<Vec<Codes>> {
     if let Some(count) = [2, 4, 8].into_iter().find(is_packed) {
         let whole = [(EightBits::Uint4, 8.0), (EightBits::Int4, 0.0), (EightBits::Uint4, 0.0)];
         let all = if has_zero { &whole[2..] } else { &whole[..2] };
-        let is_fp4 = |slot: &&Slot| slot.stored.name.to_ascii_lowercase().contains("fp4");
+        let is_fp4 = |slot: &&&Slot| slot.stored.name.to_ascii_lowercase().contains("fp4");
         let floats = [(EightBits::E2m1, 0.0)];
         let all = if stored.iter().any(is_fp4) { &floats[..] } else { all };
         let orders = [Order::LowFirst, Order::Parts, Order::HighFirst];
@@ -148,7 +163,7 @@ fn codes(slots: &[Slot], features: usize) -> Result<Vec<Codes>> {
 }
 
 /// Queries, keys or values, and what stands beside them.
-struct Slot<'r> {
+pub(super) struct Slot<'r> {
     names: [Name; 5],
     stored: &'r Entry,
     scale: Option<&'r Entry>,
@@ -158,7 +173,7 @@ struct Slot<'r> {
 }
 
 impl<'r> Slot<'r> {
-    fn of(record: &'r Record, slot: usize, stored: &'r Entry) -> Self {
+    pub(super) fn of(record: &'r Record, slot: usize, stored: &'r Entry) -> Self {
         let names = Name::FEW_BITS[slot];
         let [_, _, scale, zero, _] = names;
         let find =
@@ -199,65 +214,111 @@ impl<'r> Slot<'r> {
         format: QkvFormat,
         (read, beside): (&mut Qkv, &mut Vec<(Name, Tensor)>),
     ) -> Result<()> {
-        let [heads, own, scale_name, zero_name, _] = self.names;
         let in_order = |tensor: &Tensor| {
             let name = quoted(&self.stored.name);
             arranged(&name, tensor, format, Some(Start::Heads)).map(|(_, tensor)| tensor)
         };
-        let taken = |step: Name, entry: &Entry| Match::as_it_is(step.as_str(), &entry.name);
-        let (Some(scale), Some(shape)) = (self.scale, shape) else {
-            read.tensors.push((heads, in_order(&self.stored.tensor)?));
-            read.matches.push(taken(heads, self.stored));
-            return Ok(());
+        let axes: &[&str] = match (self.stored.tensor.rank(), format) {
+            (4, QkvFormat::Bhsd) => &["batch", "head", "token", "feature"],
+            (4, QkvFormat::Bshd) => &["batch", "token", "head", "feature"],
+            (4, _) => &["token", "batch", "head", "feature"],
+            (3, QkvFormat::Bhsd) => &["head", "token", "feature"],
+            (3, _) => &["token", "head", "feature"],
+            _ => &["token", "feature"],
         };
-        let (numbers, how) = codes.numbers(&self.stored.tensor)?;
-        read.tensors.push((own, in_order(&numbers)?));
-        let matched = taken(own, self.stored);
+        let Parts { name, numbers, how, beside: own } = self.parts(codes, shape, axes)?;
+        read.tensors.push((name, in_order(&numbers)?));
+        let matched = Match::as_it_is(name.as_str(), self.name());
         read.matches.push(if how.is_empty() { matched } else { matched.read(how) });
-        let dims = self.dims(codes);
-        let spread = |entry: &Entry| in_order(&spread(&entry.tensor, shape, &dims)?);
-        let wide = |tensor: &Tensor| tensor.to_dtype(DType::F64);
-        let mut scales = spread(scale)?;
-        let mut how = told(shape, &dims, format);
-        if let Some(global) = self.global.filter(|own| own.tensor.elem_count() == 1) {
-            scales = wide(&scales)?.broadcast_mul(&wide(&global.tensor.flatten_all()?)?)?;
-            how = tr!("{how}, times {name}", how, name = quoted(&global.name));
+        for Beside { name, numbers, matched } in own {
+            beside.push((name, in_order(&numbers)?));
+            read.matches.push(matched);
         }
-        read.matches.push(taken(scale_name, scale).read(how));
-        let is_like = |own: &&Entry| own.tensor.elem_count() == scale.tensor.elem_count();
-        if let Some(zero) = self.zero.filter(is_like) {
-            beside.push((zero_name, spread(zero)?));
-            read.matches.push(taken(zero_name, zero));
-        } else if let Some(offset) = self.offset.filter(is_like) {
-            let zero = wide(&spread(offset)?)?.neg()?.div(&wide(&scales)?)?;
-            beside.push((zero_name, zero));
-            let how = tr!("over the scale, with the other sign");
-            read.matches.push(taken(zero_name, offset).read(how));
-        }
-        beside.push((scale_name, scales));
         Ok(())
     }
+
+    /// The name of the tensor that is stored.
+    pub(super) fn name(&self) -> &'r str {
+        &self.stored.name
+    }
+
+    /// What is stored on these axes, and its scales of this shape; none where it has none.
+    pub(super) fn parts(
+        &self,
+        codes: Codes,
+        shape: Option<&[usize]>,
+        axes: &[&str],
+    ) -> Result<Parts> {
+        let [heads, own, scale_name, zero_name, _] = self.names;
+        let (Some(scale), Some(shape)) = (self.scale, shape) else {
+            let (numbers, how) = (self.stored.tensor.clone(), String::new());
+            return Ok(Parts { name: heads, numbers, how, beside: Vec::new() });
+        };
+        let (numbers, how) = codes.numbers(&self.stored.tensor)?;
+        let dims = self.dims(codes);
+        let wide = |tensor: &Tensor| tensor.to_dtype(DType::F64);
+        let mut scales = spread(&scale.tensor, shape, &dims)?;
+        let mut of = told(shape, &dims, axes);
+        if let Some(global) = self.global.filter(|own| own.tensor.elem_count() == 1) {
+            scales = wide(&scales)?.broadcast_mul(&wide(&global.tensor.flatten_all()?)?)?;
+            of = tr!("{how}, times {name}", how = of, name = quoted(&global.name));
+        }
+        let taken = |step: Name, entry: &Entry| Match::as_it_is(step.as_str(), &entry.name);
+        let is_like = |own: &&Entry| own.tensor.elem_count() == scale.tensor.elem_count();
+        let zero = if let Some(zero) = self.zero.filter(is_like) {
+            Some((spread(&zero.tensor, shape, &dims)?, taken(zero_name, zero)))
+        } else if let Some(offset) = self.offset.filter(is_like) {
+            let zero = wide(&spread(&offset.tensor, shape, &dims)?)?.neg()?.div(&wide(&scales)?)?;
+            let how = tr!("over the scale, with the other sign");
+            Some((zero, taken(zero_name, offset).read(how)))
+        } else {
+            None
+        };
+        let matched = taken(scale_name, scale).read(of);
+        let scales = Beside { name: scale_name, numbers: scales, matched };
+        let zero = zero.map(|(numbers, matched)| Beside { name: zero_name, numbers, matched });
+        Ok(Parts { name: own, numbers, how, beside: std::iter::once(scales).chain(zero).collect() })
+    }
+}
+
+/// Queries, keys or values as one way to read them has it.
+pub(super) struct Parts {
+    /// What they are: heads, or numbers in few bits.
+    pub name: Name,
+    pub numbers: Tensor,
+    /// How the numbers are stored, if that is worth telling.
+    pub how: String,
+    /// Their scales and zero points.
+    pub beside: Vec<Beside>,
+}
+
+/// Scales or zero points, whole along each axis of what is stored, or 1.
+pub(super) struct Beside {
+    pub name: Name,
+    pub numbers: Tensor,
+    pub matched: Match,
 }
 
 impl Codes {
     /// The numbers that codes are, and that in words.
     fn numbers(self, stored: &Tensor) -> Result<(Tensor, String)> {
-        let words = || -> Result<Vec<u32>> {
+        // Words of 32 bits hold 8 of 4 bits or 4 of 8; bytes, with a sign or without, hold 2 of 4.
+        let words = || -> Result<(Vec<u32>, bool)> {
             let words = stored.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
-            Ok(words.into_iter().map(low).collect())
+            let is_word = words.iter().any(|word| !(-128..256).contains(word));
+            let bits = if is_word { u32::MAX } else { 255 };
+            Ok((words.into_iter().map(|word| low(word) & bits).collect(), is_word))
         };
         match self {
             Self::Numbers => Ok((stored.to_dtype(DType::F64)?, String::new())),
             Self::Bytes(own) => {
-                let numbers = words()?.into_iter().map(|word| own.number(byte(word)));
+                let numbers = words()?.0.into_iter().map(|word| own.number(byte(word)));
                 let numbers = Tensor::from_iter(numbers, stored.device())?;
                 let how = tr!("bytes of {name}", name = own.name());
                 Ok((numbers.reshape(stored.shape())?, how))
             }
             Self::Packed { count, order, own, less } => {
-                let words = words()?;
-                // Words of 32 bits hold 8 of 4 bits or 4 of 8; bytes hold 2 of 4.
-                let is_word = words.iter().any(|word| *word > 255);
+                let (words, is_word) = words()?;
                 let bits = if is_word { 32 / count } else { 8 / count };
                 let own = if bits > 4 { EightBits::Uint8 } else { own };
                 let number = |word: u32, at: usize| {
@@ -354,15 +415,7 @@ fn spread(tensor: &Tensor, shape: &[usize], stored: &[usize]) -> candle_core::Re
 }
 
 /// What there is a scale of.
-fn told(shape: &[usize], stored: &[usize], format: QkvFormat) -> String {
-    let names: &[&str] = match (stored.len(), format) {
-        (4, QkvFormat::Bhsd) => &["batch", "head", "token", "feature"],
-        (4, QkvFormat::Bshd) => &["batch", "token", "head", "feature"],
-        (4, _) => &["token", "batch", "head", "feature"],
-        (3, QkvFormat::Bhsd) => &["head", "token", "feature"],
-        (3, _) => &["token", "head", "feature"],
-        _ => &["token", "feature"],
-    };
+fn told(shape: &[usize], stored: &[usize], names: &[&str]) -> String {
     let own = names.iter().zip(shape.iter().zip(stored)).filter(|(_, (own, _))| **own > 1);
     let own = own.map(|(name, (own, all))| {
         if own == all {

@@ -1,10 +1,11 @@
 //! Keys and values in the pages of a cache, as serving engines hold them: which tensors of a file are the pages, the table
 //! and the lengths, and in which order do their axes stand?
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::arguments::numbers;
 use super::arranged::Qkv;
+use super::few_bits::{Beside, Codes, Parts, Slot, ways};
 use super::matched::Match;
 use super::names::{is_called, meanings};
 use base::error::{Error, Result, quoted};
@@ -20,11 +21,13 @@ pub struct Paged {
     pub segments: String,
     /// How many keys each has.
     pub key_segments: String,
-    /// The slots that the keys of the run's own tokens were written to, if the file says it.
-    pub written: Option<Vec<usize>>,
+    /// The slots that the keys of the run's own tokens were written to, if the file says it; tokens of padding have none.
+    pub written: Option<Vec<Option<usize>>>,
 }
 
-const TABLES: &[&str] = &["block_table", "block_tables", "page_table", "page_tables"];
+/// Rows of a cache, each as long as it, are pages too.
+const TABLES: &[&str] =
+    &["block_table", "block_tables", "page_table", "page_tables", "cache_batch_idx"];
 const LENGTHS: &[&str] =
     &["cache_seqlens", "seq_lens", "seqlens_k", "seqused_k", "context_lens", "kv_lens"];
 const FIRST_QUERIES: &[&str] = &["query_start_loc", "cu_seqlens_q", "qo_indptr"];
@@ -48,7 +51,8 @@ pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
     let Some((rows, counts)) = file.packed(&queries.tensor, sequences.pages.len())? else {
         return Ok(Vec::new());
     };
-    let written = file.whole(&[SLOT_MAPPING])?.map(|(_, slots)| slots);
+    let written = file.called(&[SLOT_MAPPING]).map(|entry| numbers(&entry.tensor)).transpose()?;
+    let written: Option<Vec<_>> = written.map(|slots| slots.into_iter().map(whole).collect());
     let (mut all, mut refused) = (Vec::new(), None);
     for [keys, values] in file.caches(&rows)? {
         let page = keys.page;
@@ -70,12 +74,20 @@ pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
             taken(Name::Slots, &sequences.name).read(how),
         ];
         matches.extend(file.beside().map(|name| taken(Name::Slots, name)));
-        let tensors = vec![
+        let mut beside = Vec::new();
+        for Beside { name, numbers, matched } in keys.beside.into_iter().chain(values.beside) {
+            let at_slots = || numbers.index_select(&slots.to_dtype(DType::U32)?, 2);
+            let numbers = if numbers.elem_count() == 1 { numbers } else { at_slots()? };
+            beside.push((name, numbers));
+            matches.push(matched);
+        }
+        let own = [
             (Name::QHeads, rows.clone()),
             (Name::KPages, keys.slots),
             (Name::VPages, values.slots),
             (Name::Slots, slots),
         ];
+        let tensors = own.into_iter().chain(beside).collect();
         let listed = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         all.push(Paged {
             qkv: Qkv { start: Start::Heads, heads: None, tensors, matches },
@@ -144,6 +156,8 @@ struct Pages {
     page: usize,
     /// In which order the tensor's axes stand.
     how: String,
+    /// Its scales and zero points: one for all, or as (1, head, slot, `head_dim`), features 1 where they are alike.
+    beside: Vec<Beside>,
 }
 
 /// A file that may have pages.
@@ -179,11 +193,13 @@ impl<'r> File<'r> {
         if let (Some((entry, table)), Some((_, lengths))) =
             (self.whole(TABLES)?, self.whole(LENGTHS)?)
         {
-            let &[items, each] = entry.tensor.dims() else { return Ok(None) };
+            if lengths.is_empty() || !table.len().is_multiple_of(lengths.len()) {
+                return Ok(None);
+            }
+            let each = table.len() / lengths.len();
             let pages = table.chunks(each.max(1)).map(<[usize]>::to_vec).collect();
             let (name, is_of_last_page) = (entry.name.clone(), false);
-            let found = Sequences { name, pages, lengths, is_of_last_page };
-            return Ok(Some(found).filter(|found| found.lengths.len() == items));
+            return Ok(Some(Sequences { name, pages, lengths, is_of_last_page }));
         }
         let (Some((entry, indices)), Some((_, starts))) =
             (self.whole(INDICES)?, self.whole(FIRST_PAGES)?)
@@ -219,42 +235,48 @@ impl<'r> File<'r> {
         Ok((each.len() == count).then_some((rows, each)))
     }
 
+    /// The caches of keys and values, or the halves of one of both, and in which order these stand.
+    fn stored(&self) -> Result<Vec<([Entry; 2], &'static str)>> {
+        let Some(both) = self.called(BOTH) else {
+            let cache = |slot: usize| {
+                let past = [Name::KPast, Name::VPast][slot].as_str();
+                self.called(&[past]).or_else(|| self.called(CACHES[slot])).cloned()
+            };
+            return Ok(cache(0).zip(cache(1)).map(|(k, v)| ([k, v], "")).into_iter().collect());
+        };
+        let axes = [(0, tr!("keys, then values, ")), (1, tr!("keys and values in each page, "))];
+        let is_both = |(axis, _): &(usize, _)| both.tensor.dims().get(*axis) == Some(&2);
+        let halves = axes.into_iter().filter(is_both).map(|(axis, how)| {
+            let half = |at: usize| {
+                let half = both.tensor.narrow(axis, at, 1)?.squeeze(axis)?;
+                Ok::<_, Error>(Entry::of(both.name.as_str(), half))
+            };
+            Ok(([half(0)?, half(1)?], how))
+        });
+        halves.collect()
+    }
+
     /// The ways to read the caches of keys and values, whose heads fit those of the queries.
     fn caches(&self, queries: &Tensor) -> Result<Vec<[Pages; 2]>> {
         let (heads, features) = (queries.dim(1)?, queries.dim(3)?);
-        let mut pairs = Vec::new();
-        if let Some(both) = self.called(BOTH) {
-            let axes = [(0, tr!("keys, then values")), (1, tr!("keys and values in each page"))];
-            for (axis, how) in axes {
-                if both.tensor.dims().get(axis) == Some(&2) {
-                    let half = |at: usize| both.tensor.narrow(axis, at, 1)?.squeeze(axis);
-                    pairs.push(
-                        [(&both.name, half(0)?), (&both.name, half(1)?)]
-                            .map(|(name, half)| (name, half, format!("{how}, "))),
-                    );
-                }
-            }
-        } else {
-            let cache = |slot: usize| {
-                let past = [Name::KPast, Name::VPast][slot].as_str();
-                self.called(&[past]).or_else(|| self.called(CACHES[slot]))
-            };
-            let (Some(keys), Some(values)) = (cache(0), cache(1)) else { return Ok(Vec::new()) };
-            pairs.push([keys, values].map(|own| (&own.name, own.tensor.clone(), String::new())));
-        }
         let mut all = Vec::new();
-        for [keys, values] in pairs {
+        for (stored, before) in self.stored()? {
+            let [keys, values] = [1, 2].map(|slot| Slot::of(self.record, slot, &stored[slot - 1]));
+            let layouts = |of: usize| layouts(stored[of].tensor.rank());
             // Keys may have an axis more, in which their values have the slots last.
-            let is_split = keys.1.rank() == 5;
-            let keys = orders(keys.0, &keys.1, &keys.2)?;
-            let values = orders(values.0, &values.1, &values.2)?;
-            let values = if is_split { values.into_iter().skip(2).collect() } else { values };
-            for (key, value) in keys.into_iter().zip(values) {
-                let [_, own, slots, dim] = *key.slots.dims() else { continue };
-                let are_twins =
-                    value.slots.dims().starts_with(&[1, own, slots]) && value.page == key.page;
-                if are_twins && dim == features && own > 0 && heads.is_multiple_of(own) {
-                    all.push([key, value]);
+            let is_split = stored[0].tensor.rank() == 5;
+            let of_values = layouts(1).iter().skip(if is_split { 2 } else { 0 });
+            for (own, others) in layouts(0).iter().zip(of_values) {
+                for (codes, placed) in ways(&[&keys, &values], features)? {
+                    let [of_keys, of_values] = &placed[..] else { continue };
+                    let key = own.read(&keys, codes, of_keys.as_deref(), before)?;
+                    let value = others.read(&values, codes, of_values.as_deref(), before)?;
+                    let [_, own, slots, dim] = *key.slots.dims() else { continue };
+                    let are_twins =
+                        value.slots.dims().starts_with(&[1, own, slots]) && value.page == key.page;
+                    if are_twins && dim == features && own > 0 && heads.is_multiple_of(own) {
+                        all.push([key, value]);
+                    }
                 }
             }
         }
@@ -262,29 +284,67 @@ impl<'r> File<'r> {
     }
 }
 
-/// The orders in which the axes of pages can stand.
-fn orders(name: &str, tensor: &Tensor, before: &str) -> Result<Vec<Pages>> {
-    let of = |tensor: Tensor, axes: &[&str]| -> Result<Pages> {
-        let how = tr!("axes ({axes})", axes = axes.join(", "));
-        let (pages, page, heads, features) = tensor.dims4()?;
-        let slots = tensor.contiguous()?.reshape((pages * page, heads, features))?;
-        let slots = slots.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
-        Ok(Pages { name: name.to_owned(), slots, page, how: format!("{before}{how}") })
-    };
-    match tensor.rank() {
-        3 => Ok(vec![of(tensor.unsqueeze(1)?, &["slot", "head", "head_dim"])?]),
-        4 => Ok(vec![
-            of(tensor.clone(), &["page", "slot", "head", "head_dim"])?,
-            of(tensor.transpose(1, 2)?, &["page", "head", "slot", "head_dim"])?,
-            of(tensor.permute((0, 3, 1, 2))?, &["page", "head", "head_dim", "slot"])?,
-        ]),
-        5 => {
-            let (pages, heads, _, page, _) = tensor.dims5()?;
-            let features = tensor.dim(2)? * tensor.dim(4)?;
-            let ordered = tensor.permute((0, 3, 1, 2, 4))?.contiguous()?;
-            let ordered = ordered.reshape((pages, page, heads, features))?;
-            Ok(vec![of(ordered, &["page", "head", "head_dim / x", "slot", "x"])?])
-        }
-        _ => Ok(Vec::new()),
+/// An order in which the axes of pages can stand.
+struct Layout {
+    axes: &'static [&'static str],
+    /// Puts them as (page, slot, head, `head_dim`).
+    put: fn(&Tensor) -> candle_core::Result<Tensor>,
+}
+
+fn layouts(rank: usize) -> &'static [Layout] {
+    match rank {
+        3 => &[Layout { axes: &["slot", "head", "head_dim"], put: |x| x.unsqueeze(1) }],
+        4 => &[
+            Layout { axes: &["page", "slot", "head", "head_dim"], put: |x| Ok(x.clone()) },
+            Layout { axes: &["page", "head", "slot", "head_dim"], put: |x| x.transpose(1, 2) },
+            Layout {
+                axes: &["page", "head", "head_dim", "slot"],
+                put: |x| x.permute((0, 3, 1, 2)),
+            },
+        ],
+        5 => &[Layout {
+            axes: &["page", "head", "head_dim / x", "slot", "x"],
+            put: |x| x.permute((0, 3, 1, 2, 4))?.flatten(3, 4),
+        }],
+        _ => &[],
+    }
+}
+
+impl Layout {
+    /// As (1, head, slot, `head_dim`).
+    fn slots(&self, tensor: &Tensor) -> candle_core::Result<Tensor> {
+        (self.put)(tensor)?.flatten(0, 1)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()
+    }
+
+    /// Keys or values that stand so, with scales of this shape.
+    fn read(
+        &self,
+        stored: &Slot,
+        codes: Codes,
+        shape: Option<&[usize]>,
+        before: &str,
+    ) -> Result<Pages> {
+        let Parts { numbers, how, beside, .. } = stored.parts(codes, shape, self.axes)?;
+        let page = (self.put)(&numbers)?.dim(1)?;
+        let order = tr!("axes ({axes})", axes = self.axes.join(", "));
+        let how = if how.is_empty() { how } else { format!(", {how}") };
+        let all = |Beside { name, numbers: own, matched }: Beside| {
+            let numbers = if own.elem_count() == 1 {
+                own.reshape((1, 1, 1, 1))?
+            } else {
+                let features = self.axes.iter().position(|axis| axis.starts_with("head_dim"));
+                let are_alike = features.is_none_or(|at| own.dims().get(at) == Some(&1));
+                let all = self.slots(&own.broadcast_as(numbers.shape())?)?;
+                if are_alike { all.narrow(3, 0, 1)?.contiguous()? } else { all }
+            };
+            Ok(Beside { name, numbers, matched })
+        };
+        Ok(Pages {
+            name: stored.name().to_owned(),
+            page,
+            slots: self.slots(&numbers)?,
+            how: format!("{before}{order}{how}"),
+            beside: beside.into_iter().map(all).collect::<Result<_>>()?,
+        })
     }
 }

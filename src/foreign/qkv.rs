@@ -27,10 +27,11 @@ pub fn find_qkv(record: &Record, flags: &Settings) -> Result<Vec<Qkv>> {
             _ => return Err(missing(&found)),
         },
     };
-    let entries = [queries, keys, values];
     let mut readings = Vec::new();
     let mut refused = None;
-    for (format, start, heads) in ways(record, flags, entries) {
+    for (format, start, heads) in ways(record, flags, [queries, keys, values]) {
+        let one_token = one_token_each(queries, keys, format)?;
+        let entries = [one_token.as_ref().unwrap_or(queries), keys, values];
         let scaled = match start {
             None | Some(Start::Heads) => in_few_bits(record, entries, format),
             Some(_) => Ok(Vec::new()),
@@ -131,12 +132,31 @@ fn one<'r>(record: &'r Record, steps: &[Name]) -> Result<Option<&'r Entry>> {
     }
 }
 
+/// Queries (batch, head, `head_dim`) beside a cache of four axes: one token for each item, with an axis for it.
+fn one_token_each(queries: &Entry, keys: &Entry, format: QkvFormat) -> Result<Option<Entry>> {
+    let axis = match format {
+        QkvFormat::Bhsd => 2,
+        QkvFormat::Bshd => 1,
+        _ => return Ok(None),
+    };
+    Ok(if has_one_token_each(queries, keys) {
+        Some(Entry::of(queries.name.as_str(), queries.tensor.unsqueeze(axis)?))
+    } else {
+        None
+    })
+}
+
+fn has_one_token_each(queries: &Entry, keys: &Entry) -> bool {
+    let (queries, keys) = (queries.tensor.dims(), keys.tensor.dims());
+    queries.len() == 3 && keys.len() == 4 && queries.first() == keys.first()
+}
+
 /// In which order the axes may stand, what the tensors are then, and how many heads there are.
 type Way = (QkvFormat, Option<Start>, Option<usize>);
 
 fn ways(record: &Record, flags: &Settings, [queries, keys, _]: [&Entry; 3]) -> Vec<Way> {
     let start = flags.start.filter(|start| *start != Start::Inputs);
-    let rank = queries.tensor.rank();
+    let rank = if has_one_token_each(queries, keys) { 4 } else { queries.tensor.rank() };
     let both = |first: QkvFormat, second: QkvFormat| vec![(first, start), (second, start)];
     let packed = flags.segments.is_some();
     if let Some(format) = flags.qkv_format {

@@ -244,9 +244,9 @@ steps! {
     QDequantized = "q_dequantized", "queries, scaled back from few bits",
         Row::computed(OF_QUERIES).by(IN_FEW_BITS).called(&[known(&["q_dequantized", "q_dequant", "q_dq", "dequantized_q"])]), reads [QQuantized, QScale, QZeroPoint];
     KDequantized = "k_dequantized", "keys, scaled back from few bits",
-        Row::computed(OF_OWN_KEYS).by(IN_FEW_BITS).called(&[known(&["k_dequantized", "k_dequant", "keys_dequant", "key_dequant", "k_dq", "dequantized_k"])]), reads [KQuantized, KScale, KZeroPoint];
+        Row::computed(OF_OWN_KEYS).by(IN_FEW_BITS).called(&[known(&["k_dequantized", "k_dequant", "keys_dequant", "key_dequant", "k_dq", "dequantized_k"])]), reads [KQuantized, KGathered, KScale, KZeroPoint];
     VDequantized = "v_dequantized", "values, scaled back from few bits",
-        Row::computed(OF_VALUES).by(IN_FEW_BITS).called(&[known(&["v_dequantized", "v_dequant", "values_dequant", "value_dequant", "v_dq", "dequantized_v"])]), reads [VQuantized, VScale, VZeroPoint];
+        Row::computed(OF_VALUES).by(IN_FEW_BITS).called(&[known(&["v_dequantized", "v_dequant", "values_dequant", "value_dequant", "v_dq", "dequantized_v"])]), reads [VQuantized, VGathered, VScale, VZeroPoint];
     QNorm = "q_norm", "queries, every head normalised",
         Row::computed(OF_QUERIES).by("`qk_norm=rms`").called(&[known(&["q_norm", "q_normed"]), ranked(QUERY, 2)]), reads [QHeads, QDequantized, WQNorm, BQNorm];
     KNorm = "k_norm", "keys, every head normalised",

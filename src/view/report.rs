@@ -126,12 +126,19 @@ fn readings_that_fit(report: &Report) -> Vec<String> {
         fits.push(note.to_owned());
     }
     if report.fits_single_tokens {
-        let items = report.read_as.as_ref().map_or(0, |config| config.sizes.batch);
-        let note = tr!(
-            "X is read as {items} items of one token each, to which attention does nothing; if it is the {items} tokens of one item, pass `seq_len={items}`: then it differs",
-            items
-        );
-        fits.push(note);
+        fits.extend(report.read_as.as_ref().map(|config| {
+            let (items, heads) = (config.sizes.batch, config.sizes.heads);
+            match config.start {
+                Start::Inputs => tr!(
+                    "X is read as {items} items of one token each, to which attention does nothing; if it is the {items} tokens of one item, pass `seq_len={items}`: then it differs",
+                    items
+                ),
+                _ => tr!(
+                    "q, k and v are read as {heads} heads of one token, to which attention does nothing; if they are {heads} tokens of one head, pass `heads=1`: then they differ",
+                    heads
+                ),
+            }
+        }));
     }
     if let Some(FitsKeys { setting, is_same, .. }) = &report.fits_keys {
         let all =

@@ -93,7 +93,7 @@ pub const ALL: &[Mistake] = &[
         ways: of_both!(
             "k = k_cache.float() * k_scale",
             "k = (k_cache.float() - k_zero_point) * k_scale",
-            |run, [_, own, scale, zero, name]| run.has(zero).then(|| read(name, [own, scale])),
+            without_zero_point,
             "the zero point of the keys is left out",
             "the zero point of the values is left out",
             "the zero points of keys and values are left out"
@@ -118,10 +118,19 @@ fn of(
     }
 }
 
+/// What is read without its zero point.
+fn without_zero_point(run: &Situation, [.., name]: [Name; 5]) -> Option<Edit> {
+    match run.inputs(name)[..] {
+        [codes, scale, _] => Some(read(name, [codes, scale])),
+        _ => None,
+    }
+}
+
 /// The scales of values for keys, or of keys for values.
-fn of_other(run: &Situation, [_, own, scale, _, name]: [Name; 5]) -> Option<Edit> {
+fn of_other(run: &Situation, [_, _, scale, _, name]: [Name; 5]) -> Option<Edit> {
     let other = if scale == Name::KScale { Name::VScale } else { Name::KScale };
-    let zero = run.inputs(name).into_iter().skip(2);
     let fits = run.has(other) && run.shape(other) == run.shape(scale);
-    fits.then(|| read(name, [own, other].into_iter().chain(zero).collect::<Vec<_>>()))
+    let of_other = |input: Name| if input == scale { other } else { input };
+    let inputs = run.inputs(name).into_iter().map(of_other);
+    fits.then(|| read(name, inputs.collect::<Vec<_>>()))
 }

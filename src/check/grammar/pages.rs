@@ -2,10 +2,15 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Along, Change, Heads, Kind, Op, Slip, Step, places};
+use program::{Along, Change, Heads, Kind, Op, Slip, Step, TurnedPages, places};
 
 /// So many readings of one table are tried at most.
 const MOST: usize = 4096;
+
+/// How many slots pages of a cache of so many can have, the most first.
+fn pages_of(all: usize) -> impl Iterator<Item = usize> {
+    (2..=all).rev().filter(move |page| all.is_multiple_of(*page))
+}
 
 impl Grammar<'_> {
     pub(super) fn pages(&mut self, step: &Step) {
@@ -15,18 +20,42 @@ impl Grammar<'_> {
         };
         let Ok(right) = places(&slots.value) else { return };
         let all = pages.axes.shape().get(2).copied().unwrap_or_default();
-        let table = Table::of(&right, self.lengths(right.len()));
+        let table = Table::of(&right, self.lengths(right.len()), all);
         let mut add = |read: Vec<usize>, told: String| {
             // Beyond the last slot a cache is read from its beginning.
             let read: Vec<usize> = read.into_iter().map(|slot| slot % all.max(1)).collect();
             if read != right && read.len() == right.len() {
-                let change = Change::Become(Slip::Slots(read).into(), vec![pages.name]);
+                let change =
+                    Change::Become(Slip::Slots { read, turned: None }.into(), vec![pages.name]);
                 self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
             }
         };
         table.shifted(&mut add, all);
         table.of_others(&mut add);
         table.exchanged(&mut add);
+        for page in pages_of(all).filter(|page| *page <= 512) {
+            for (heads_first, told) in [
+                (
+                    true,
+                    tr!(
+                        "pages of {page} slots that hold head after head are read slot by slot",
+                        page
+                    ),
+                ),
+                (
+                    false,
+                    tr!(
+                        "pages of {page} slots that hold slot after slot are read head by head",
+                        page
+                    ),
+                ),
+            ] {
+                let turned = Some(TurnedPages { page, heads_first });
+                let slip = Slip::Slots { read: right.clone(), turned };
+                let change = Change::Become(slip.into(), vec![pages.name]);
+                self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
+            }
+        }
         for (at, keys) in table.sequences().enumerate() {
             let Some(last) = keys.last() else { continue };
             let change = after(Slip::Along(2, Along::Zero(vec![*last])), &[]);
@@ -54,7 +83,7 @@ struct Table {
 
 impl Table {
     /// The table that these slots follow from, in the largest pages that they fit.
-    fn of(slots: &[usize], lengths: Vec<usize>) -> Self {
+    fn of(slots: &[usize], lengths: Vec<usize>, all: usize) -> Self {
         let mut starts = Vec::new();
         let mut start = 0;
         for length in &lengths {
@@ -70,7 +99,7 @@ impl Table {
                 })
             })
         };
-        let page = [512, 256, 128, 64, 32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
+        let page = pages_of(all).find(fits).unwrap_or(1);
         let firsts = starts.iter().zip(&lengths);
         let firsts = firsts.map(|(start, length)| {
             (0..*length).step_by(page).map(|key| slot(*start, key)).collect()
@@ -108,6 +137,21 @@ impl Table {
         let further = |by: usize| own.iter().map(|slot| slot + by).collect::<Vec<_>>();
         add(further(1), tr!("every key is read one slot further").to_owned());
         add(further(all.saturating_sub(1)), tr!("every key is read one slot before").to_owned());
+        let within = |by: usize| {
+            let turned = |slot: &usize| slot - slot % self.page + (slot + by) % self.page;
+            own.iter().map(turned).collect::<Vec<_>>()
+        };
+        add(within(1), tr!("every key is read one slot further in its page").to_owned());
+        let told = tr!("every key is read one slot before in its page");
+        add(within(self.page - 1), told.to_owned());
+        // The last sequence has no entry behind its own.
+        let last = own.len() - self.lengths.last().copied().unwrap_or_default().min(own.len());
+        for from in [last, own.len()] {
+            let next = own[..from].iter().enumerate();
+            let next = next.map(|(at, slot)| own.get(at + 1).copied().unwrap_or(*slot));
+            let told = tr!("each sequence's keys begin one entry further in the list of slots");
+            add(next.chain(own[from..].iter().copied()).collect(), told.to_owned());
+        }
         let next = |at: usize, key: usize| {
             Some(self.first(at, (key + 1) / self.page)? + (key + 1) % self.page)
         };

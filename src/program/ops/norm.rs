@@ -1,6 +1,6 @@
 //! Norms: numbers divided by their root mean square, with or without their mean subtracted first.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use crate::axis::Axis::{Head, HeadDim};
 use crate::axis::{Axes, Dim};
@@ -152,6 +152,13 @@ impl Norm {
     /// The gradient of x for that of its norm, d: of every row with g = d · (weight + offset) and its normed numbers n,
     /// (g − n · mean(g · n)) / root, and less the mean of g where the mean of x was subtracted.
     pub(super) fn gradient(&self, d: &Tensor, x: &Tensor, weight: &[&Tensor]) -> Result<Tensor> {
+        // Nearly equal numbers are subtracted, so that rounding of 32 bits would show.
+        if d.dtype() == DType::F32 {
+            let wide = |x: &&Tensor| x.to_dtype(DType::F64);
+            let weight = weight.iter().map(wide).collect::<candle_core::Result<Vec<_>>>()?;
+            let weight: Vec<&Tensor> = weight.iter().collect();
+            return Ok(self.gradient(&wide(&d)?, &wide(&x)?, &weight)?.to_dtype(DType::F32)?);
+        }
         let Parts { given, normed, along, mean, root } = self.gradient_parts(d, x, weight)?;
         let less = given.sub(&normed.broadcast_mul(&along)?)?;
         let less = mean.map_or(Ok(less.clone()), |mean| less.broadcast_sub(&mean))?;

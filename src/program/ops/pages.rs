@@ -25,6 +25,33 @@ pub fn places(slots: &Tensor) -> Result<Vec<usize>> {
     Ok(numbers.into_iter().map(|number| number as usize).collect())
 }
 
+/// Pages of which each is read as if its axes stood in another order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnedPages {
+    /// How many slots a page has.
+    pub page: usize,
+    /// Whether they are stored as (page, head, slot, `head_dim`) and read as (page, slot, head, `head_dim`), and not the other
+    /// way.
+    pub heads_first: bool,
+}
+
+impl TurnedPages {
+    /// A cache (batch, head, slot, `head_dim`) as it is read then.
+    pub(super) fn value(self, cache: &Tensor) -> candle_core::Result<Tensor> {
+        let (items, heads, slots, features) = cache.dims4()?;
+        let (page, pages) = (self.page, slots / self.page.max(1));
+        let whole = cache.reshape((items, heads, pages, page, features))?;
+        let read = if self.heads_first {
+            let stored = whole.transpose(1, 2)?.contiguous()?;
+            stored.reshape((items, pages, page, heads, features))?.permute((0, 3, 1, 2, 4))?
+        } else {
+            let stored = whole.permute((0, 2, 3, 1, 4))?.contiguous()?;
+            stored.reshape((items, pages, heads, page, features))?.transpose(1, 2)?
+        };
+        read.contiguous()?.reshape(cache.shape())
+    }
+}
+
 pub(super) fn axes(pages: &[Dim], keys: usize) -> Result<Vec<Dim>, Misread> {
     match pages {
         [b, h @ (Head, _), (Slot, _), d @ (HeadDim, _)] => Ok(vec![*b, *h, (Key, keys), *d]),

@@ -9,7 +9,7 @@ use super::functions::{Map, Weigh, sinusoid};
 use super::gradient_slips::GradientSlip;
 use super::linear::Linear;
 use super::mask::filled;
-use super::pages;
+use super::pages::{self, TurnedPages};
 use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
@@ -87,7 +87,12 @@ pub enum Slip {
         factor: f64,
     },
     /// What stands in a cache at these slots, in place of those of the keys.
-    Slots(Vec<usize>),
+    Slots {
+        /// The slot of each key.
+        read: Vec<usize>,
+        /// In which other order the axes of its pages are read, if they are.
+        turned: Option<TurnedPages>,
+    },
     /// What else becomes of scores.
     Scores(ScoreSlip),
     /// A derivative that is wrong.
@@ -178,7 +183,8 @@ impl Operation for Slip {
                 let [lse] = read(others)?;
                 (x.broadcast_sub(&lse.unsqueeze(D::Minus1)?)? * *factor)?.exp()?
             }
-            Self::Slots(slots) => taken(x, 2, slots)?,
+            Self::Slots { read, turned: None } => taken(x, 2, read)?,
+            Self::Slots { read, turned: Some(turned) } => taken(&turned.value(x)?, 2, read)?,
             Self::Scores(slip) => slip.value(x, others)?,
             Self::Gradient(slip) => slip.value(inputs)?,
             Self::Only { axis, places } => {
@@ -206,7 +212,7 @@ impl Operation for Slip {
             Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
             Self::Anew { .. } => matches!((x, others), ([rows @ .., _], [lse]) if rows == *lse),
-            Self::Slots(slots) => return pages::axes(x, slots.len()),
+            Self::Slots { read, .. } => return pages::axes(x, read.len()),
             Self::Scores(slip) => slip.fits(x, others),
             Self::Gradient(slip) => slip.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
@@ -242,8 +248,9 @@ impl Operation for Slip {
     }
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
-        if let (Self::Slots(slots), Part::Keys(count)) = (self, part) {
-            return Some(Self::Slots(slots.iter().copied().take(count).collect()));
+        if let (Self::Slots { read, turned }, Part::Keys(count)) = (self, part) {
+            let read = read.iter().copied().take(count).collect();
+            return Some(Self::Slots { read, turned: *turned });
         }
         let Some(at) = part.position_in(inputs, whole) else { return Some(self.clone()) };
         let from_last = whole.rank() - at;
@@ -283,7 +290,7 @@ impl Operation for Slip {
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
             | Self::Anew { .. }
-            | Self::Slots(_)
+            | Self::Slots { .. }
             | Self::Only { .. } => Some(self.clone()),
         }
     }
