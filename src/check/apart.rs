@@ -74,7 +74,14 @@ impl<'a> Reach<'a> {
             let is_setting = matches!(name.role(), Role::Setting | Role::Random);
             let is_of_scores = name.role() == Role::Computed && scores.contains(&Some(*at));
             let is_given = name.role() == Role::Computed && !program.computes(*name);
-            is_setting || is_of_scores || is_backward(*name) || is_given || read.contains(name)
+            // Kernels choose the keys and values of each head in every loop of their own.
+            let is_repeated = matches!(name, Name::KRepeated | Name::VRepeated);
+            is_repeated
+                || is_setting
+                || is_of_scores
+                || is_backward(*name)
+                || is_given
+                || read.contains(name)
         });
         let leads = leads.map(|(_, name)| name).collect();
         let is_other = |name: &Name| {

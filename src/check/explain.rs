@@ -166,14 +166,14 @@ impl Explainer<'_, '_> {
             let Some(step) = self.situation.right.step(name) else { continue };
             let off = self.search.whole().places_off(name)?;
             let axes: Vec<(Axis, usize)> = step.axes.iter().collect();
-            let candidates = if self.direct.contains(&name) {
-                self.at_places(step, &off, all)?
-            } else {
+            let at_places = self.at_places(step, &off, all)?;
+            if !self.direct.contains(&name) {
                 let off =
                     off.into_iter().filter_map(|(at, places)| Some((axes.get(at)?.0, places)));
-                confined_before(self.situation.right, &off.collect::<Vec<_>>(), all)
-            };
-            self.search.try_by_cost(candidates)?;
+                let off: Vec<_> = off.collect();
+                self.search.try_by_cost(confined_before(self.situation.right, &off, all))?;
+            }
+            self.search.try_by_cost(at_places)?;
         }
         Ok(())
     }

@@ -79,21 +79,22 @@ pub fn of_values<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> Vec<
 
 /// How many products are added up, of the first or of the last.
 fn part_of_sum<'f>(trace: &'f Trace, step: &'f Step) -> Vec<Free<'f>> {
-    let of_axis = |(axis, size)| part_of_axis(step, axis, size);
+    let of_axis = |axis| part_of_axis(step, axis);
     let axes = summed_axes(trace, step).into_iter();
     let least = if matches!(step.op, Op::Linear(_)) { 3 } else { 2 };
-    axes.filter(|(_, size)| (least..=MOST_SUMMED).contains(size)).flat_map(of_axis).collect()
+    axes.filter(|(.., size)| (least..=MOST_SUMMED).contains(size)).flat_map(of_axis).collect()
 }
 
 /// The same along one axis.
-fn part_of_axis(step: &Step, axis: usize, size: usize) -> [Free<'_>; 2] {
+fn part_of_axis(step: &Step, axis: (usize, usize, usize)) -> [Free<'_>; 2] {
+    let (.., size) = axis;
     let free = |is_head: bool| Free {
         meant: 0.0,
         range: Range::Whole(1, i64::try_from(size).unwrap_or(i64::MAX) - 1),
         usual: Vec::new(),
         is_rough: false,
         with: Box::new(move |count| {
-            let (change, what) = summed(step, is_head, whole(count)?, (axis, size));
+            let (change, what) = summed(step, is_head, whole(count)?, axis);
             Some(Candidate::at(step.name, Kind::Axes, cost::FITTED, change, what))
         }),
     };

@@ -18,7 +18,7 @@ use super::step_report::{Status, StepReport};
 use super::thresholds::WEIGHTLESS;
 use super::tolerance::{Tolerances, size_of_loss};
 use base::error::Result;
-use config::Settings;
+use config::{Settings, Start};
 use file::Record;
 use foreign::{Match, Named, Orders, Unmatched, as_kept, distance, name_steps};
 use program::{Name, Precision, Role, Step, Trace};
@@ -50,13 +50,15 @@ impl Recomputed {
     }
 
     /// Whether X may have been meant as items of one token each, where it was read so: a step behind the weights was
-    /// recorded, where tokens of one item have been mixed, and nothing else has to be read in a way of its own.
+    /// recorded, where tokens of one item have been mixed, and nothing else has to be read in a way of its own. Queries, keys
+    /// and values have an order of axes that other tensors share.
     pub fn may_be_single_tokens(&self) -> bool {
         let mixed = self.trace.descendants(|step| step.name == Name::Weights);
         let mut mixed = self.trace.steps().iter().zip(mixed).filter(|(_, is_mixed)| *is_mixed);
         let is_compared =
             |step: &Step| self.steps.iter().any(|found| found.step == Some(step.name));
-        let is_plain = self.unmatched.is_empty() && !self.named.has_turned;
+        let is_turned = self.named.has_turned && self.run.config().start == Start::Inputs;
+        let is_plain = self.unmatched.is_empty() && !is_turned;
         is_plain && mixed.any(|(step, _)| is_compared(step))
     }
 

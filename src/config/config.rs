@@ -66,22 +66,26 @@ impl Config {
         self.plain.scale.unwrap_or_else(|| 1.0 / (self.sizes.head_dim as f64).sqrt())
     }
 
-    /// The splits or tiles that attention goes through, if it does.
+    /// The splits or tiles that attention goes through, if it does. Splits are those of each packed document.
     pub fn parts(&self) -> Option<Parts> {
         let keys = self.sizes.all_keys();
         if let Some(tiles) = self.plain.tiles {
             let starts: Vec<usize> = (0..keys).step_by(tiles.keys).collect();
-            let parts = Parts::starting(Axis::Tile, &starts, keys);
+            let parts = Parts::starting(Axis::Tile, &starts, &[(0, keys)]);
             return Some(Parts { queries: tiles.queries, ..parts });
         }
-        Some(match self.plain.splits.as_deref()? {
+        let splits = self.plain.splits.as_deref()?;
+        let packed = self.masks.segments.as_ref().filter(|packed| packed.keys.0.len() == 1);
+        let documents = packed.map_or_else(|| vec![(0, keys)], |packed| packed.keys.spans());
+        let longest = documents.iter().map(|(first, end)| end.saturating_sub(*first)).max();
+        let starts = match splits {
             [count] => {
-                let each = keys.div_ceil((*count).max(1));
-                let starts: Vec<usize> = (0..*count).map(|at| at.saturating_mul(each)).collect();
-                Parts::starting(Axis::Split, &starts, keys)
+                let each = longest.unwrap_or_default().div_ceil((*count).max(1));
+                (0..*count).map(|at| at.saturating_mul(each)).collect()
             }
-            starts => Parts::starting(Axis::Split, starts, keys),
-        })
+            starts => starts.to_vec(),
+        };
+        Some(Parts::starting(Axis::Split, &starts, &documents))
     }
 
     /// How the causal mask is aligned: as was said; otherwise by positions, or top-left where queries and keys are of two
@@ -97,7 +101,12 @@ impl Config {
     pub fn shifts(&self, align: CausalAlign) -> Vec<Shift> {
         let Some(Packed { queries, keys }) = &self.masks.segments else { return Vec::new() };
         let first = i64::try_from(self.sizes.first_query()).unwrap_or(i64::MAX);
-        let shift = |((row, row_end), (key, key_end)): ((i64, i64), (i64, i64))| {
+        let whole = |(from, to): (usize, usize)| {
+            let whole = |place: usize| i64::try_from(place).unwrap_or(i64::MAX);
+            (whole(from), whole(to))
+        };
+        let shift = |(rows, keys): ((usize, usize), (usize, usize))| {
+            let ((row, row_end), (key, key_end)) = (whole(rows), whole(keys));
             let by = match align {
                 CausalAlign::TopLeft => key - row,
                 CausalAlign::BottomRight => key_end - row_end,

@@ -14,12 +14,12 @@ pub struct Segments(pub Vec<Vec<usize>>);
 
 impl Segments {
     /// Of the one row that all items share, or the only one has, where each document starts and ends.
-    pub(super) fn spans(&self) -> Vec<(i64, i64)> {
-        let mut start = 0_i64;
+    pub(super) fn spans(&self) -> Vec<(usize, usize)> {
+        let mut start = 0_usize;
         let row = self.0.first().map(Vec::as_slice).unwrap_or_default();
         let span = |length: &usize| {
             let from = start;
-            start = from.saturating_add(i64::try_from(*length).unwrap_or(i64::MAX));
+            start = from.saturating_add(*length);
             (from, start)
         };
         row.iter().map(span).collect()

@@ -25,6 +25,9 @@ impl Grammar<'_> {
         if step.name == Name::Delta {
             self.other_deltas(step);
         }
+        if step.op == Gradient::Sinks.into() {
+            self.unweighted_sinks(step);
+        }
         self.under_mask(step);
         self.carried_on(step);
         self.counted_twice(step);
@@ -66,7 +69,7 @@ impl Grammar<'_> {
             let (sum, axis) = (Collect::over_last(&output.axes), output.axes.rank() - 1);
             let width = output.axes.shape().last().copied().unwrap_or_default();
             for (is_head, count) in [(true, width / 2), (true, width - 1), (false, width / 2)] {
-                let (part, told) = part_of_sum(step, is_head, count, (axis, width));
+                let (part, told) = part_of_sum(step, is_head, count, (0, axis, width));
                 let whole = Change::Become(Gradient::Collect(sum.clone()).into(), outputs.to_vec());
                 let edits = vec![Edit::new(step.name, part), Edit::new(step.name, whole)];
                 self.add_all(Kind::Axes, cost::RARE, edits, step.name, told);
@@ -81,6 +84,21 @@ impl Grammar<'_> {
         let change = Change::Become(Gradient::Collect(summed).into(), self.read(step));
         let told = tr!("it is summed over the queries, not over the keys");
         self.add(Kind::Axes, cost::COMMON, step.name, change, told);
+    }
+
+    /// The gradient of sinks without the weights that rows give them.
+    fn unweighted_sinks(&mut self, step: &Step) {
+        let [.., delta] = self.right.read_by(step)[..] else { return };
+        let (view, axes) = (delta.axes.iter().collect(), step.axes.iter().collect());
+        let sum = Collect { slice: None, view, over: vec![0, 2], axes };
+        let whole = Change::Become(Gradient::Collect(sum).into(), vec![delta.name]);
+        let negated = after(Scaling::By { factor: -1.0 }, &[]);
+        let edits = vec![Edit::new(step.name, negated), Edit::new(step.name, whole)];
+        let told = tr!(
+            "the weight that each query gives to the sink is left out: it is −Σ {delta}",
+            delta = delta.name
+        );
+        self.add_all(Kind::Omitted, cost::COMMON, edits, step.name, told);
     }
 
     /// What is wrong in the scores' gradient and masked behind it.
@@ -113,11 +131,11 @@ impl Grammar<'_> {
 
     /// Sums to which the first tile is added once more.
     fn counted_twice(&mut self, step: &Step) {
-        for (axis, size) in summed(self.right, step) {
+        for (input, axis, size) in summed(self.right, step) {
             for block in BLOCKS.into_iter().filter(|block| (1..size).contains(block)) {
                 let factor = |at: usize| if at < block { 2.0 } else { 1.0 };
                 let along = Along::Each((0..size).map(factor).collect());
-                let change = Change::Before(0, Slip::Along(axis, along).into(), Vec::new());
+                let change = Change::Before(input, Slip::Along(axis, along).into(), Vec::new());
                 let told = tr!("the first {block} of {size} products count twice", block, size);
                 self.add(Kind::Repeated, cost::RARE, step.name, change, told);
             }

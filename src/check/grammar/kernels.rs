@@ -1,5 +1,7 @@
 //! What goes wrong in loops over blocks, in buffers and in slots, in kernels and caches?
 
+use std::ops::Range;
+
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
@@ -9,6 +11,9 @@ use program::{
 
 /// The sizes of blocks that kernels have.
 pub const BLOCKS: [usize; 10] = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128];
+
+/// Of more tiles than these, none is left out by a mistake that other rows would not show.
+const MOST_TILES: usize = 32;
 
 impl Grammar<'_> {
     pub(super) fn kernels(&mut self, step: &Step) {
@@ -80,7 +85,7 @@ impl Grammar<'_> {
 
     /// Sums of which a part is left out: the rest of a vector loop, or what another worker has.
     pub(super) fn part_of_sum(&mut self, step: &Step) {
-        for (axis, size) in summed(self.right, step) {
+        for (input, axis, size) in summed(self.right, step) {
             let is_sum = matches!(step.op, Op::Gradient(_));
             let mut counts: Vec<usize> =
                 [2, 4, 8, 16, 32].into_iter().map(|by| size / by * by).collect();
@@ -91,9 +96,20 @@ impl Grammar<'_> {
             counts.dedup();
             for count in counts {
                 for (is_head, count) in [(true, count), (false, size - count)] {
-                    let (change, told) = part_of_sum(step, is_head, count, (axis, size));
+                    let (change, told) = part_of_sum(step, is_head, count, (input, axis, size));
                     self.add(Kind::Axes, cost::RARE, step.name, change, told);
                 }
+            }
+            for tile in tiles(size).filter(|tile| tile.start > 0 && tile.end < size) {
+                let told = tr!(
+                    "products {first} to {last} of {size} are left out",
+                    first = tile.start,
+                    last = tile.end - 1,
+                    size
+                );
+                let zeros = Slip::Along(axis, Along::Zero(tile.collect()));
+                let change = Change::Before(input, zeros.into(), Vec::new());
+                self.add(Kind::Axes, cost::RARE, step.name, change, told);
             }
         }
     }
@@ -144,20 +160,31 @@ impl Grammar<'_> {
     }
 }
 
-/// The axes of what a step reads first that it adds up, and their sizes.
-pub fn summed(right: &Trace, step: &Step) -> Vec<(usize, usize)> {
-    let inner = right.read_by(step).first().map(|read| read.axes.shape()).unwrap_or_default();
+/// The tiles of so many products, where they are not too many to have one forgotten.
+fn tiles(size: usize) -> impl Iterator<Item = Range<usize>> {
+    let blocks = BLOCKS.into_iter().filter(move |block| *block > 1 && size / block <= MOST_TILES);
+    blocks.flat_map(move |block| {
+        (0..size).step_by(block).map(move |first| first..(first + block).min(size))
+    })
+}
+
+/// The axes that a step adds up of one of its inputs, and their sizes.
+pub fn summed(right: &Trace, step: &Step) -> Vec<(usize, usize, usize)> {
+    // Each query has a share of a sink's gradient by its delta.
+    let input = if step.op == Gradient::Sinks.into() { 2 } else { 0 };
+    let inner = right.read_by(step).get(input).map(|read| read.axes.shape()).unwrap_or_default();
     let axes: Vec<usize> = match &step.op {
         Op::Linear(_) => vec![inner.len().saturating_sub(1)],
         Op::Gradient(Gradient::Product(Product::Transposed)) => vec![2],
         Op::Gradient(Gradient::Product(Product::Weight { .. })) => vec![0, 1],
+        Op::Gradient(Gradient::Sinks) => vec![0, 2],
         Op::Gradient(Gradient::Collect(own)) if own.slice.is_none() => {
             let is_kept = own.view.iter().map(|(_, size)| size).eq(&inner);
             if is_kept { own.over.clone() } else { Vec::new() }
         }
         _ => Vec::new(),
     };
-    axes.into_iter().filter_map(|axis| Some((axis, *inner.get(axis)?))).collect()
+    axes.into_iter().filter_map(|axis| Some((input, axis, *inner.get(axis)?))).collect()
 }
 
 /// A sum along an axis of which only the first or the last `count` products are added up, and that in words.
@@ -165,12 +192,16 @@ pub fn part_of_sum(
     step: &Step,
     is_head: bool,
     count: usize,
-    (axis, size): (usize, usize),
+    (input, axis, size): (usize, usize, usize),
 ) -> (Change, String) {
     let what = match (&step.op, axis) {
-        (Op::Gradient(Gradient::Product(Product::Weight { .. }) | Gradient::Collect(_)), 0) => {
-            tr!("items")
-        }
+        (
+            Op::Gradient(
+                Gradient::Product(Product::Weight { .. }) | Gradient::Collect(_) | Gradient::Sinks,
+            ),
+            0,
+        ) => tr!("items"),
+        (Op::Gradient(Gradient::Sinks), _) => tr!("queries"),
         (Op::Gradient(Gradient::Product(Product::Weight { .. })), _) => tr!("tokens"),
         _ => tr!("products"),
     };
@@ -179,5 +210,5 @@ pub fn part_of_sum(
     let zeros = Slip::Along(axis, Along::Zero(left_out.collect()));
     let told =
         tr!("only the {which} {count} of {size} {what} are added up", which, count, size, what);
-    (Change::Before(0, zeros.into(), Vec::new()), told)
+    (Change::Before(input, zeros.into(), Vec::new()), told)
 }

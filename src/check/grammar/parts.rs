@@ -4,7 +4,8 @@ use super::Grammar;
 use super::cells::Cells;
 use crate::candidate::{Edits, cost};
 use program::{
-    Along, Axis, Change, Edit, Kind, Name, Op, PartSlip, PartStage, Parted, Parts, Scaling, Slip,
+    Along, Axis, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, PartStage, Parted,
+    Parts, Scaling, Slip, Weigh,
 };
 
 /// The keys of each part.
@@ -33,76 +34,59 @@ impl Grammar<'_> {
     /// Parts of other keys.
     fn other_keys(&mut self, parts: &Parts, steps: [Name; 3]) {
         let name = parts.axis.told();
-        let ends = |spans: &[(usize, usize)]| spans.first().copied().unwrap_or_default();
         let mut all: Vec<(Keys, String)> = Vec::new();
+        // Of each sequence a part has some keys, or none.
+        let each = |at: usize, change: fn((usize, usize)) -> (usize, usize)| {
+            parts.keys[at].iter().copied().map(change).collect::<Vec<_>>()
+        };
         let changed = |at: usize, spans: Vec<(usize, usize)>| {
             let mut keys = parts.keys.clone();
             keys[at] = spans;
             keys
         };
+        let late = |(first, end): (usize, usize)| ((first + 1).min(end), end);
+        let early =
+            |(first, end): (usize, usize)| (first.saturating_sub(usize::from(first < end)), end);
         for (at, spans) in parts.keys.iter().enumerate() {
-            let (first, end) = ends(spans);
-            if first >= end {
-                continue;
-            }
-            let last = end - 1;
-            let told = tr!(
-                "{name} {at} (keys {first} to {last}) is skipped: left out",
-                name,
-                at,
-                first,
-                last
-            );
-            all.push((changed(at, Vec::new()), told));
-            let told =
-                tr!("{name} {at} (keys {first} to {last}) is done twice", name, at, first, last);
-            all.push((changed(at, vec![(first, end), (first, end)]), told));
-            let told = tr!(
-                "{name} {at} starts one key too late: key {first} is never seen",
-                name,
-                at,
-                first
-            );
-            all.push((changed(at, vec![(first + 1, end)]), told));
-            if first > 0 {
-                let told = tr!(
-                    "{name} {at} starts one key early: key {key} is counted twice",
-                    name,
-                    at,
-                    key = first - 1
-                );
-                all.push((changed(at, vec![(first - 1, end)]), told));
-            }
-            if last > first {
-                let told =
-                    tr!("{name} {at} ends one key early: key {last} is never seen", name, at, last);
-                all.push((changed(at, vec![(first, last)]), told));
-            }
-        }
-        let moved = |by: i8| -> Keys {
-            let start = |spans: &Vec<(usize, usize)>| {
-                let (first, end) = ends(spans);
-                let first = if first == 0 {
-                    0
-                } else if by < 0 {
-                    first - 1
-                } else {
-                    first + 1
-                };
-                vec![(first, end)]
+            let told = match spans[..] {
+                _ if spans.iter().all(|(first, end)| first >= end) => continue,
+                [(first, end)] => {
+                    tr!("{name} {at} (keys {first} to {last})", name, at, first, last = end - 1)
+                }
+                _ => format!("{name} {at}"),
             };
-            parts.keys.iter().map(start).collect()
+            all.push((changed(at, Vec::new()), tr!("{told} is skipped: left out", told)));
+            let twice = [spans.clone(), spans.clone()].concat();
+            all.push((changed(at, twice), tr!("{told} is done twice", told)));
+            let one_late = changed(at, each(at, late));
+            all.push((
+                one_late,
+                tr!("{told} starts one key too late: its first key is never seen", told),
+            ));
+            if at > 0 {
+                let one_early = changed(at, each(at, early));
+                let told =
+                    tr!("{told} starts one key early: the key before it is counted twice", told);
+                all.push((one_early, told));
+            }
+            let shorter =
+                changed(at, each(at, |(first, end)| (first, end.saturating_sub(1).max(first))));
+            all.push((shorter, tr!("{told} ends one key early: its last key is never seen", told)));
+        }
+        let moved = |change: fn((usize, usize)) -> (usize, usize)| -> Keys {
+            let spans = (1..parts.keys.len()).map(|at| each(at, change));
+            parts.keys.first().cloned().into_iter().chain(spans).collect()
         };
         let told = tr!(
             "every {name} but the first starts one key early: keys at the edges are counted twice",
             name
         );
-        all.push((moved(-1), told));
+        all.push((moved(early), told));
         let told = tr!(
             "every {name} but the first starts one key too late: keys at the edges are never seen",
             name
         );
-        all.push((moved(1), told));
+        all.push((moved(late), told));
         for (keys, told) in all {
             let edits: Edits =
                 steps.iter().filter_map(|step| self.with_keys(*step, &keys)).collect();
@@ -197,6 +181,7 @@ impl Grammar<'_> {
         }
         self.local_bias(parts);
         if lse == Name::SplitLse {
+            self.of_merge(count, scale);
             for at in 1..count {
                 let before = at - 1;
                 let places = (0..count).map(|place| if place == at { before } else { place });
@@ -230,6 +215,31 @@ impl Grammar<'_> {
         let told =
             tr!("the values are those of the {name} before: v is stale", name = parts.axis.told());
         self.add(Kind::Axes, cost::COMMON, of_acc, change, told);
+    }
+
+    /// Log-sum-exps of splits that are weighed by another factor, or of which one stands for all.
+    fn of_merge(&mut self, count: usize, scale: Option<f64>) {
+        let Some(own) = self.right.step(Name::SplitLse) else { return };
+        let read = || vec![Name::SplitLse];
+        let weighed =
+            Change::Become(Slip::Weigh(Weigh::Over(vec![own.axes.rank()])).into(), read());
+        let weighed = Edit::new(Name::SplitWeights, weighed);
+        if let Some(factor) = scale {
+            let scaled = Change::Before(0, Scaling::By { factor }.into(), Vec::new());
+            let edits = vec![weighed.clone(), Edit::new(Name::SplitWeights, scaled)];
+            let told = tr!("the log-sum-exps of the splits are multiplied by the scale once more");
+            self.add_all(Kind::Inserted, cost::COMMON, edits, Name::SplitWeights, told);
+        }
+        let axes: Vec<Dim> = own.axes.iter().skip(1).collect();
+        for at in [0, count - 1] {
+            let view =
+                own.axes.iter().take(1).map(|(axis, _)| (axis, 1)).chain(axes.clone()).collect();
+            let one = Collect { slice: Some((0, at)), view, over: vec![0], axes: axes.clone() };
+            let one = Change::Become(Gradient::Collect(one).into(), read());
+            let edits = vec![Edit::new(Name::Lse, one), weighed.clone()];
+            let told = tr!("it is that of split {at} alone, not merged", at);
+            self.add_all(Kind::Input, cost::COMMON, edits, Name::Lse, told);
+        }
     }
 
     /// The first key of every key's part.

@@ -180,6 +180,7 @@ impl Parted {
                 let norm = own.broadcast_sub(&floored(&own.max(0)?)?)?.exp()?.sum(0)?;
                 return Ok(stacked(&all)?.broadcast_div(&norm)?);
             }
+            Some(PartSlip::Swapped) => return swapped(own),
             Some(PartSlip::OfOther) => {
                 let parts = (0..count).rev().map(|at| of(merged)?.get(at));
                 return stacked(&parts.collect::<candle_core::Result<Vec<_>>>()?);
@@ -219,6 +220,25 @@ impl Parted {
         }
         PartStage::Merge.right().merge(&(largest.get(at)? + log)?.unsqueeze(0)?, sinks)
     }
+}
+
+/// The weights of parts that are merged one after the other, where at each step what comes has the weight of what was merged
+/// before, and that its own.
+fn swapped(own: &Tensor) -> Result<Tensor> {
+    let mut merged = own.get(0)?;
+    let mut weights = vec![merged.ones_like()?];
+    for at in 1..own.dim(0)? {
+        let new = own.get(at)?;
+        let both = PartStage::Merge.right().merge(&Tensor::stack(&[&merged, &new], 0)?, &[])?;
+        let share = (&merged - &floored(&both)?)?.exp()?;
+        let share = new.eq(f64::NEG_INFINITY)?.where_cond(&share.zeros_like()?, &share)?;
+        let kept = share.affine(-1.0, 1.0)?;
+        let before = weights.iter().map(|weight| weight.mul(&kept));
+        weights = before.collect::<candle_core::Result<Vec<_>>>()?;
+        weights.push(share);
+        merged = both;
+    }
+    stacked(&weights)
 }
 
 /// Numbers of heads, for (batch, head, query) and, in four axes, (part, batch, head, query).

@@ -34,7 +34,11 @@ impl Operation for Parted {
                 if self.slip == Some(PartSlip::SumAlone) {
                     return Ok(log);
                 }
-                Ok(largest.add(&log)?)
+                let own = largest.add(&log)?;
+                if self.slip == Some(PartSlip::EmptyZero) {
+                    return Ok(own.eq(f64::NEG_INFINITY)?.where_cond(&own.zeros_like()?, &own)?);
+                }
+                Ok(own)
             }
             PartStage::Merge => {
                 let [all, others @ ..] = inputs else { return Err(Misread.into()) };

@@ -17,10 +17,16 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Parts that begin at these keys, the last of them ending with the last key. Those that begin behind it have none.
-    pub fn starting(axis: Axis, starts: &[usize], keys: usize) -> Self {
-        let end = |at: usize| starts.get(at + 1).copied().unwrap_or(keys).min(keys);
-        let span = |(at, start): (usize, &usize)| vec![((*start).min(keys), end(at))];
+    /// Parts that begin at these keys of each sequence, the last of them ending with its last key. A sequence has none of
+    /// those that begin behind it. The sequences are given by their first keys and where they end.
+    pub fn starting(axis: Axis, starts: &[usize], sequences: &[(usize, usize)]) -> Self {
+        let span = |(at, start): (usize, &usize)| {
+            let own = |(first, end): &(usize, usize)| {
+                let place = |from: usize| first.saturating_add(from).min(*end);
+                (place(*start), starts.get(at + 1).map_or(*end, |next| place(*next)))
+            };
+            sequences.iter().map(own).collect()
+        };
         Self { axis, keys: starts.iter().enumerate().map(span).collect(), queries: None }
     }
 
@@ -131,6 +137,10 @@ clauses! {
         OfOther => "the parts exchange their weights: each has that of the other",
         /// They are made in another base than the log-sum-exps.
         BaseMixed => "log-sum-exps in base 2 are merged by exp",
+        /// The sigmoid that weighs what comes has the other sign.
+        Swapped => "at every step of the merge what was merged before and what comes exchange their weights: sigmoid(lse − new) for sigmoid(new − lse)",
+        /// It is 0 where there is no key.
+        EmptyZero => "the log-sum-exp of what has no visible key is 0, not −inf, and it is merged as exp(0)",
         /// The maximum is left out.
         SumAlone => "the maximum is left out of the log-sum-exp",
         /// The one before is taken.
@@ -149,8 +159,8 @@ impl PartStage {
     /// What can go wrong in it.
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
-            BaseMixed, BaseTwo, ByLargest, EmptyNan, Inverse, LargestAlone, Mean, NotRescaled,
-            OfOther, OldMaximum, RunningMax, SumAlone, Undivided, Unshifted,
+            BaseMixed, BaseTwo, ByLargest, EmptyNan, EmptyZero, Inverse, LargestAlone, Mean,
+            NotRescaled, OfOther, OldMaximum, RunningMax, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse],
@@ -160,9 +170,9 @@ impl PartStage {
             }
             Self::Sum(_) | Self::Weighted(_) => &[BaseTwo, EmptyNan],
             Self::Quotient => &[EmptyNan, Undivided],
-            Self::LogSum => &[SumAlone],
+            Self::LogSum => &[SumAlone, EmptyZero],
             Self::Merge => &[LargestAlone, Unshifted, BaseMixed],
-            Self::Share => &[Mean, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax],
+            Self::Share => &[Mean, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax, Swapped],
             Self::LastLogSum => &[SumAlone, OldMaximum],
             Self::Last => &[Undivided],
             Self::Largest(_) | Self::Merged => &[],
