@@ -139,9 +139,12 @@ impl Candidate {
         }
         let change = Change::Confined(Box::new(edit.change.clone()), axis.0, places.to_vec());
         let place = places_in_words(axis.1, places);
+        // What a number may come from stands behind the place.
+        let end = self.summary.find(['；', ';']).unwrap_or(self.summary.len());
+        let (summary, note) = self.summary.split_at(end);
         Some(Self {
             edits: vec![Edit::new(edit.at, change)],
-            summary: tr!("{summary}, {place}", summary = self.summary, place),
+            summary: tr!("{summary}, {place}", summary, place) + note,
             part: Some((axis.1, places.to_vec())),
             cost: self.cost + cost::CONFINED,
             ..self.clone()

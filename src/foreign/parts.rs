@@ -8,7 +8,7 @@ use super::names::is_called;
 use super::steps::{FITS, Named, Unmatched, distance};
 use base::error::Result;
 use file::{Entry, Record};
-use program::{Name, Step, Trace};
+use program::{Name, Precision, Step, Trace};
 
 /// The states of two splits, each under a name of its own.
 const STATES: [(Name, [&[&str]; 2]); 2] = [
@@ -105,14 +105,25 @@ fn apart(record: &Record, step: &Step) -> Result<Option<f64>> {
 /// How far a step may be from the run's where the results are right: as far as these are. Nothing where they are not, or no
 /// output is recorded.
 fn of_results(record: &Record, trace: &Trace) -> Result<Option<f64>> {
-    let (mut furthest, mut has_any) = (0.0_f64, false);
+    let (mut furthest, mut limit) = (0.0_f64, None);
     for name in [Name::Lse, Name::HeadOutputs, Name::Concat, Name::Output] {
-        let Some(step) = trace.step(name) else { continue };
-        if let Some(apart) = apart(record, step)? {
-            has_any |= name != Name::Lse;
-            furthest = furthest.max(apart);
+        let (Some(step), Some(own)) = (trace.step(name), record.tensor(name.as_str())) else {
+            continue;
+        };
+        furthest = furthest.max(distance(own, &step.value)?);
+        if name != Name::Lse {
+            limit = Some(if is_of_16_bits(own)? { FITS } else { EXACT });
         }
     }
-    let limit = if furthest < EXACT { EXACT } else { FITS };
-    Ok(Some(limit).filter(|limit| has_any && furthest < *limit))
+    Ok(limit.filter(|limit| furthest < *limit))
+}
+
+/// Whether numbers were rounded to 16 bits, whatever type they are stored in.
+fn is_of_16_bits(numbers: &Tensor) -> Result<bool> {
+    for narrow in [Precision::Bf16, Precision::F16] {
+        if distance(&narrow.round(numbers)?, numbers)? == 0.0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
