@@ -3,10 +3,10 @@
 
 use candle_core::Tensor;
 
-use super::arguments::numbers;
 use super::arranged::Qkv;
 use super::matched::Match;
 use super::names::{is_called, meanings};
+use super::numbers::numbers;
 use base::error::{Error, Result, quoted};
 use config::Start;
 use file::{Entry, Record};
