@@ -1,6 +1,8 @@
 //! What was recorded against what was stated: the record is told against the statement where the numbers follow it, and
 //! nothing is told where they do not contradict each other.
 
+mod common;
+
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
@@ -9,6 +11,8 @@ use mha_trace::check::{Contradiction, OneSided, Report, Tolerances, check, diff}
 use mha_trace::config::{Mask, Pairing};
 use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
+use rayon::prelude::*;
+use serde_json::Value;
 
 fn checked(file: &str, flags: &Settings) -> Report {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
@@ -216,4 +220,37 @@ fn a_mask_of_keys_leaves_the_causal_one() {
     assert!(
         matches!(&found[..], [[key, _, found]] if key == "mask" && found.starts_with("lengths"))
     );
+}
+
+/// Right runs beside flags that say something else of them: that one contradiction is told, and no mistake; beside flags that
+/// agree all is the same.
+#[test]
+fn what_was_recorded_is_told_against_what_was_stated() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/contradictions");
+    let text = std::fs::read_to_string(folder.join("contradictions.json")).expect("readable");
+    let cases: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    assert!(cases.len() >= 78, "only {}", cases.len());
+    let other = cases.par_iter().flat_map(|case| {
+        let (name, stated) = (case["name"].as_str().expect("a name"), &case["stated"]);
+        let told = |flags: &Value| {
+            let file = folder.join(format!("{name}.safetensors"));
+            let report = common::checked(&folder, &file, flags);
+            let found = report["diagnosis"].as_array().expect("a list").clone();
+            let said = found.iter().map(|one| format!("{}: {}", one["id"], one["parameter"]));
+            let first = &report["first_divergence"];
+            format!("{} {first} {:?}", report["verdict"], said.collect::<Vec<_>>())
+        };
+        let expected = [format!("\"contradiction\": {}", case["setting"])];
+        let expected = format!("\"differs\" null {expected:?}");
+        let agree = case["agree"].as_array().expect("a list").iter();
+        let agree = agree.map(|flags| (flags, "\"same\" null []".to_owned()));
+        let all = agree.chain(Some((stated, expected)).filter(|_| !stated.is_null()));
+        let wrong = all.filter_map(|(flags, expected)| {
+            let told = told(flags);
+            (told != expected).then(|| format!("{name} {flags}: {told}"))
+        });
+        wrong.collect::<Vec<_>>()
+    });
+    let other: Vec<String> = other.collect();
+    assert!(other.is_empty(), "{}", other.join("\n"));
 }

@@ -139,7 +139,7 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
         let run = match reading.run() {
             Ok(run) => run,
             Err(error) => {
-                left.extend(as_recorded(&reading, None)?);
+                left.extend(as_recorded(&reading)?);
                 refused = refused.or(Some(error));
                 continue;
             }
@@ -164,7 +164,7 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
             Ok(_) if reading.is_tentative => {}
             Ok(recomputed) => {
                 left.extend(other_endings(&reading)?);
-                left.extend(as_recorded(&reading, Some(&recomputed))?);
+                left.extend(as_recorded(&reading)?);
                 found.push(Tried { reading, recomputed, apart: Vec::new() });
             }
             Err(error) if found.is_empty() => return Err(error),

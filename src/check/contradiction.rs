@@ -4,199 +4,159 @@
 //! the record, that is what is wrong, and not a step of the code.
 
 use candle_core::DType;
+use serde_json::{Value, json};
 
 use super::cells::cells;
 use super::finding::Contradiction;
 use super::found_masks::masks_beside;
 use super::mask_claim::{AgainstMask, by_mask, under_its_mask};
 use super::reading::Reading;
-use super::recomputed::Recomputed;
 use base::error::{Result, quoted};
-use config::{Config, Mask, Positions, Rotary, Setting};
+use config::{Config, Mask, Positions, Rotary, Setting, Settings};
 use file::Entry;
-use foreign::Evidence;
+use foreign::{Evidence, Match};
 use program::{Frequencies, Name};
 use run::Run;
 
-/// What states that a kernel's arguments or positions are, and the first step that they are of.
-struct Claim {
-    key: &'static str,
-    step: Name,
-    stated: fn(&Config) -> Option<String>,
-}
-
-const CLAIMS: &[Claim] = &[
-    Claim { key: "scale", step: Name::Scores, stated: |c| Some(c.scale_factor().to_string()) },
-    Claim {
-        key: "softcap",
-        step: Name::ScoresCapped,
-        stated: |c| c.plain.softcap.map(|cap| cap.to_string()),
-    },
-    Claim {
-        key: "mask",
-        step: Name::MaskedScores,
-        stated: |c| {
-            Some(c.masks.between).filter(|mask| *mask != Mask::Recorded).map(|m| m.to_string())
-        },
-    },
-    Claim {
-        key: "lengths",
-        step: Name::MaskedScores,
-        stated: |c| c.plain.lengths.as_ref().map(|lengths| listed(lengths)),
-    },
-    Claim {
-        key: "segments",
-        step: Name::MaskedScores,
-        stated: |c| c.masks.segments.as_ref().map(|packed| packed.queries.to_string()),
-    },
-    Claim {
-        key: "key_segments",
-        step: Name::MaskedScores,
-        stated: |c| c.masks.segments.as_ref().map(|packed| packed.keys.to_string()),
-    },
-    Claim {
-        key: "positions",
-        step: Name::QRot,
-        stated: |c| {
-            let counted = |first: usize| vec![vec![(first..).take(c.sizes.seq_len).collect()]];
-            let first = c.rope.as_ref().map(|rope| counted(rope.offset));
-            let rows = c.places().map(|places| places.rows.to_vec()).or(first)?;
-            Some(once(&Positions::new(rows)))
-        },
-    },
-    Claim {
-        key: "qk_norm_eps",
-        step: Name::QNorm,
-        stated: |c| c.norm.as_ref().map(|norm| norm.eps.to_string()),
-    },
-    Claim {
-        key: ROPE,
-        step: Name::QRot,
-        stated: |c| c.rope.as_ref().map(|rope| rope.pairing.to_string()),
-    },
-    Claim {
-        key: "rope_base",
-        step: Name::RopeFreqs,
-        stated: |c| c.rope.as_ref().map(|rope| rope.base.to_string()),
-    },
-    Claim {
-        key: "rope_dims",
-        step: Name::RopeFreqs,
-        stated: |c| c.rope.as_ref().map(|rope| rope.dims.to_string()),
-    },
-    Claim {
-        key: "rope_attention_factor",
-        step: Name::QRot,
-        stated: |c| Some(c.rope.as_ref()?.attention_factor?.to_string()),
-    },
-    Claim { key: "heads", step: Name::QHeads, stated: |c| Some(c.sizes.heads.to_string()) },
-    Claim { key: "kv_heads", step: Name::KHeads, stated: |c| Some(c.sizes.kv_heads.to_string()) },
-];
-
-/// Positions as text: of all items once where they have the same.
-fn once(positions: &Positions) -> String {
-    let rows = positions.0.iter().map(|items| {
-        let all_alike = items.windows(2).all(|pair| pair[0] == pair[1]);
-        if all_alike { items.iter().take(1).cloned().collect() } else { items.clone() }
-    });
-    let rows: Vec<Vec<Vec<usize>>> = rows.collect();
-    let are_alike = rows.windows(2).all(|pair| pair[0] == pair[1]);
-    let rows = if are_alike { rows.into_iter().take(1).collect() } else { rows };
-    Positions::new(rows).to_string()
-}
-
-fn listed<T: ToString>(numbers: &[T]) -> String {
-    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
-impl Claim {
-    /// What is to be said where this was recorded, and something else stated.
-    fn against(
-        &self,
-        evidence: &Evidence,
-        reading: &Reading,
-        run: Option<&Run>,
-    ) -> Option<Contradiction> {
-        let stated = match run {
-            Some(run) => (self.stated)(run.config()),
-            // Without the right sizes there is no run.
-            None => Some(reading.settings.to_json().get(self.key)?.to_string()),
-        };
-        let recorded = match evidence.text.parse::<Positions>() {
-            _ if evidence.text.is_empty() => "none".to_owned(),
-            Ok(positions) if self.key == "positions" => once(&positions),
-            _ => evidence.text.clone(),
-        };
-        let stated = stated.unwrap_or_else(|| "none".to_owned());
-        if is_alike(&stated, &recorded, evidence.precision) {
-            return None;
+/// What a setting is in a run; nothing where it is not there.
+fn said(config: &Config, key: &str) -> Option<Value> {
+    match key {
+        "scale" => Some(json!(config.scale_factor())),
+        "positions" | "rope_offset" => {
+            let rows = config.places().map(|places| places.rows.to_vec());
+            let counted = || {
+                let first = config.rope.as_ref()?.offset;
+                Some(vec![vec![(first..).take(config.sizes.seq_len).collect()]])
+            };
+            Some(json!(once(rows.or_else(counted)?)))
         }
-        let (key, tensor) = (self.key, &evidence.tensor);
-        let (stated, recorded) = (shortened(&stated), shortened(&recorded));
-        let summary = tr!(
+        "kv_heads" => Some(json!(config.sizes.kv_heads)),
+        "head_dim" => Some(json!(config.sizes.head_dim)),
+        _ => Settings::from(config).to_json().get(key).cloned(),
+    }
+}
+
+/// Positions of all items once where they have the same.
+fn once(rows: Vec<Vec<Vec<usize>>>) -> Positions {
+    let rows = rows.into_iter().map(|mut items| {
+        if items.windows(2).all(|pair| pair[0] == pair[1]) {
+            items.truncate(1);
+        }
+        items
+    });
+    let mut rows: Vec<Vec<Vec<usize>>> = rows.collect();
+    if rows.windows(2).all(|pair| pair[0] == pair[1]) {
+        rows.truncate(1);
+    }
+    Positions::new(rows)
+}
+
+/// Whether two values are the same, but for the rounding of what was recorded.
+fn is_alike(stated: Option<&Value>, recorded: Option<&Value>, precision: f64) -> bool {
+    match (stated, recorded) {
+        (None | Some(Value::Bool(false)), None | Some(Value::Bool(false))) => true,
+        (Some(Value::Array(left)), Some(Value::Array(right))) => {
+            let near = |(l, r)| is_alike(Some(l), Some(r), precision);
+            left.len() == right.len() && left.iter().zip(right).all(near)
+        }
+        (Some(left), Some(right)) => match (left.as_f64(), right.as_f64()) {
+            (Some(l), Some(r)) => (l - r).abs() <= precision * l.abs().max(r.abs()),
+            _ => left == right,
+        },
+        _ => false,
+    }
+}
+
+/// A value as flags have it; of a long one the beginning.
+fn told(value: Option<&Value>) -> String {
+    const TOLD: usize = 40;
+    fn whole(value: &Value) -> String {
+        match value {
+            Value::Null | Value::Bool(false) => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Array(all) => {
+                let by = if all.iter().any(Value::is_array) { "/" } else { "," };
+                all.iter().map(whole).collect::<Vec<_>>().join(by)
+            }
+            other => other.to_string(),
+        }
+    }
+    let text = whole(value.unwrap_or(&Value::Null));
+    match text.char_indices().nth(TOLD) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// What is to be said where this was recorded, and something else stated.
+fn against(evidence: &Evidence, stated: Option<&Value>, recorded: Option<&Value>) -> Contradiction {
+    let Evidence { key, tensor, step, .. } = evidence;
+    let (stated, recorded) = (told(stated), told(recorded));
+    let summary = if tensor.is_empty() {
+        tr!("{key} was stated as {stated}; the file holds no {step}", key, stated, step)
+    } else {
+        tr!(
             "{key} was stated as {stated}; recorded is {recorded}, in {tensor}",
             key,
             stated,
             tensor = quoted(tensor),
             recorded
-        );
-        Some(Contradiction { setting: self.key, step: self.step, stated, recorded, summary })
-    }
-}
-
-/// Whether two lists of numbers are the same but for the rounding of what was recorded.
-fn is_alike(stated: &str, recorded: &str, precision: f64) -> bool {
-    let numbers = |text: &str| -> Option<Vec<f64>> {
-        text.split([',', '/', ';']).map(|number| number.trim().parse().ok()).collect()
+        )
     };
-    let (Some(left), Some(right)) = (numbers(stated), numbers(recorded)) else {
-        return stated == recorded;
-    };
-    let near = |(l, r): (&f64, &f64)| (l - r).abs() <= precision * l.abs().max(r.abs());
-    left.len() == right.len() && left.iter().zip(&right).all(near)
+    Contradiction { setting: key, step: *step, stated, recorded, summary }
 }
 
-/// A list as it is told: the first of many numbers.
-fn shortened(text: &str) -> String {
-    const TOLD: usize = 40;
-    match text.char_indices().nth(TOLD) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// The reading with what was recorded in place of what was stated; nothing where the two say the same.
+/// The reading with what was recorded in place of what was stated or left open; nothing where the two say the same.
 ///
 /// # Errors
 /// If candle fails.
-pub fn as_recorded(reading: &Reading, found: Option<&Recomputed>) -> Result<Option<Reading>> {
+pub fn as_recorded(reading: &Reading) -> Result<Option<Reading>> {
     let mut other = reading.clone();
-    let run = found.map(|found| &found.run);
+    let stated = reading.run_as_it_is().ok();
     let is_open = reading.settings.mask == Some(Mask::Recorded);
-    // What does not fit the settings says nothing.
-    let heads = reading.heads_of_scores().unwrap_or_default().map(Evidence::of_heads);
-    let sizes = if run.is_none() { reading.other_sizes() } else { Vec::new() };
-    for evidence in reading.evidence.iter().chain(&heads).chain(&sizes) {
-        if !is_stated(reading, evidence.key) || reading.is_told(evidence.key) {
+    let by_mask = if reading.is_told("mask") { None } else { by_mask(reading)? };
+    for evidence in reading.evidence.iter().chain(&reading.said_by_tensors()) {
+        let key = evidence.key;
+        let is_of_mask = key == "mask";
+        // A mask that the file brings says it all.
+        let is_said = match &by_mask {
+            Some(found) => found.says(key),
+            None => is_of_mask && reading.mask.is_some(),
+        };
+        if reading.is_told(key) || other.is_told(key) || is_said {
             continue;
         }
-        let is_of_mask = evidence.key == "mask";
-        let claim = CLAIMS.iter().find(|claim| claim.key == evidence.key);
-        // A mask that the file brings says it all.
-        let Some(claim) = claim.filter(|_| !is_of_mask || reading.mask.is_none()) else { continue };
-        let Some(found) = claim.against(evidence, reading, run) else { continue };
-        if evidence.apply(&mut other.settings) {
+        let Some(settings) = evidence.applied(&other.settings) else { continue };
+        let next = Reading { settings, ..other.clone() };
+        let (own, found) = match (&stated, next.run_as_it_is()) {
+            (Some(own), Ok(found)) => (said(own.config(), key), said(found.config(), key)),
+            (Some(_), Err(_)) => continue,
+            // Without the right sizes there is no run.
+            (None, _) => {
+                let [own, found] = [&reading, &&next].map(|reading| reading.settings.to_json());
+                (own.get(key).cloned(), found.get(key).cloned())
+            }
+        };
+        if is_alike(own.as_ref(), found.as_ref(), evidence.precision) {
+            continue;
+        }
+        other = next;
+        if is_stated(reading, key) {
+            let found = against(evidence, own.as_ref(), found.as_ref());
             other.contradictions.extend(Some(found).filter(|_| !is_of_mask || !is_open));
+        } else {
+            let how = tr!("which is {numbers}", numbers = told(found.as_ref()));
+            other.matches.push(Match::as_it_is(key, &evidence.tensor).read(how));
+            other.unmatched.retain(|tensor| tensor.tensor != evidence.tensor);
         }
     }
-    if !reading.is_told("mask")
-        && let Some(found) = by_mask(reading)?
-    {
+    if let Some(found) = by_mask {
         other = under_its_mask(other, found);
     }
     if let Some(Entry { name, tensor, .. }) =
         reading.freqs.as_ref().filter(|_| !reading.is_told(ROPE))
-        && let Some(rope) = run.and_then(|run| run.config().rope.as_ref())
+        && let Ok(run) = other.run_as_it_is()
+        && let Some(rope) = &run.config().rope
         && let Some(found) = by_frequencies(&stated_frequencies(rope)?, &cells(tensor)?, name)
     {
         other.sources = other.sources.replaced(Name::RopeFreqs, tensor.clone());
@@ -284,11 +244,20 @@ fn told_frequencies(freqs: &[f64]) -> String {
     tr!("{first} …", first = first.join(", "))
 }
 
-/// Whether something states a setting; a file that says its run states all.
+/// Whether something states a setting; a file that says its run states all, and so does a model.
 fn is_stated(reading: &Reading, key: &str) -> bool {
-    let setting = Setting::named(key);
     let settings = &reading.settings;
-    let is_set = setting.is_some_and(|setting| setting.is_set(settings))
-        || key == "positions" && settings.rope_offset.is_some();
-    reading.record.config.is_some() || reading.settings.before_model.is_some() || is_set
+    let also: &[&str] = match key {
+        "positions" | "rope_offset" => &["positions", "rope_offset"],
+        // One in place of the other.
+        "window" | "chunk" => &["window", "chunk"],
+        _ => &[],
+    };
+    let is_set = |key: &&str| {
+        Setting::named(key)
+            .is_some_and(|setting| setting.is_set(settings) || setting.is_left_out(settings))
+    };
+    reading.record.config.is_some()
+        || settings.before_model.is_some()
+        || also.iter().chain([&key]).any(is_set)
 }

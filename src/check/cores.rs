@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
+use super::found_masks::masks_against;
 use super::reading::{Draft, Reading, of_cells};
 use super::written::{new_keys, written};
 use base::error::Result;
@@ -25,8 +26,11 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         Some(bias) => reading.with_bias(bias),
         None => reading,
     };
-    let masks: Vec<Option<FoundMask>> =
-        if masks.is_empty() { vec![None] } else { masks.into_iter().map(Some).collect() };
+    let mut masks: Vec<Option<FoundMask>> = masks.into_iter().map(Some).collect();
+    if masks.is_empty() {
+        let beside = masks_against(&draft.record, &draft.settings)?;
+        masks = std::iter::once(None).chain(beside.into_iter().map(Some)).collect();
+    }
     if draft.settings.q.is_some() {
         return masks.into_iter().map(|mask| draft.clone().reading(mask).map(biased)).collect();
     }

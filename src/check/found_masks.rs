@@ -16,6 +16,14 @@ pub fn replaces_mask(record: &Record, settings: &Settings) -> bool {
         && settings.replace("attn_mask")
 }
 
+/// The ways to read a file's `mask` where the settings say what it would.
+///
+/// # Errors
+/// If candle fails.
+pub fn masks_against(record: &Record, settings: &Settings) -> Result<Vec<FoundMask>> {
+    if replaces_mask(record, settings) { masks_beside(record) } else { Ok(Vec::new()) }
+}
+
 /// The ways to read a file's `mask`: floats are added to the scores, and 1 may mean either.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use candle_core::Tensor;
 use super::finding::Contradiction;
 use super::found_masks::told_mask;
 use super::mask_pair::{Conflict, Masks};
-use super::reading::Reading;
+use super::reading::{OF_KEYS, OF_PAIRS, Reading};
 use base::error::{Result, quoted};
 use config::Mask;
 use foreign::FoundMask;
@@ -21,6 +21,7 @@ pub fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
     let states_more = settings.window.is_some()
         || settings.chunk.is_some()
+        || settings.segments.is_some()
         || reading.record.config.is_some()
         || settings.before_model.is_some();
     if !states_keys && !states_more && settings.mask.is_none() {
@@ -121,6 +122,12 @@ pub fn under_its_mask(reading: Reading, found: AgainstMask) -> Reading {
 }
 
 impl AgainstMask {
+    /// Whether it says all that this setting does.
+    pub fn says(&self, key: &str) -> bool {
+        let of_pairs = if self.is_of_keys { &[][..] } else { OF_PAIRS };
+        OF_KEYS.iter().chain(of_pairs).any(|own| *own == key) || key == "mask"
+    }
+
     /// What is to be told, unless it is what was meant.
     pub fn meant_otherwise(self) -> Option<Contradiction> {
         Some(self.contradiction).filter(|_| !self.is_meant)

@@ -4,6 +4,7 @@ use candle_core::{Device, Tensor};
 
 use base::error::Result;
 use config::Config;
+use program::Places;
 
 /// The masks, true where they block: (batch, head, query, key), each 1 or whole.
 pub struct Masks {
@@ -16,8 +17,50 @@ pub struct Masks {
     first: usize,
     /// Whether the recorded one tells queries apart.
     pub is_of_queries: bool,
-    /// Whether chunks were stated: documents of one length are such.
-    states_chunks: bool,
+    /// What was stated tells of documents packed one behind the other.
+    packing: Packing,
+}
+
+/// Which rows of a recorded mask may be those of packed documents, of which nothing need be stated.
+#[derive(Clone, Copy)]
+enum Packing {
+    /// Any that see no other.
+    Open,
+    /// Not those of one length: chunks were stated.
+    NotChunks,
+    /// Not those as long as the stated window, nor three and more of one length: they are chunks, unless positions start
+    /// anew in each.
+    NotWindows(usize),
+    /// None: the documents were stated.
+    Stated,
+}
+
+impl Packing {
+    fn of(config: &Config) -> Self {
+        let restarts = |places: &Places| {
+            let mut rows = places.rows.iter().flatten();
+            rows.any(|row| row.windows(2).any(|pair| pair[1] < pair[0]))
+        };
+        match (config.plain.chunk, config.plain.window) {
+            _ if config.masks.segments.is_some() => Self::Stated,
+            (Some(_), _) => Self::NotChunks,
+            (None, Some(window)) if !config.places().as_ref().is_some_and(restarts) => {
+                Self::NotWindows(window)
+            }
+            _ => Self::Open,
+        }
+    }
+
+    /// Whether equal parts of so many tokens may be documents, where there are so many tokens.
+    fn allows(self, length: usize, tokens: usize) -> bool {
+        match self {
+            Self::NotWindows(window) if window < tokens => {
+                length != window && length.saturating_mul(2) >= tokens
+            }
+            Self::Open | Self::NotWindows(_) => true,
+            Self::NotChunks | Self::Stated => false,
+        }
+    }
 }
 
 /// Where masks contradict each other.
@@ -60,17 +103,8 @@ impl Masks {
         let (own, other) = (cells(&stated)?, cells(&recorded)?);
         let pairs = own.into_iter().zip(other).map(|(own, other)| (own != 0, other != 0)).collect();
         let first = if sizes.is_cross { 0 } else { sizes.first_position() };
-        let states_chunks = config.plain.chunk.is_some();
-        Ok(Some(Self {
-            stated,
-            recorded,
-            pairs,
-            queries,
-            keys,
-            first,
-            is_of_queries,
-            states_chunks,
-        }))
+        let packing = Packing::of(config);
+        Ok(Some(Self { stated, recorded, pairs, queries, keys, first, is_of_queries, packing }))
     }
 
     /// The keys that some query sees of the recorded mask, 1 where one does: (batch, 1, 1, key). Nothing where queries and
@@ -177,6 +211,9 @@ impl Masks {
     /// Of packed documents, the first key of every query's own: where a query sees itself and the one before it is hidden,
     /// and so are all keys in front of that from there on. Nothing where the rows are no such.
     fn starts(&self, cells: &[(bool, bool)]) -> Vec<usize> {
+        if matches!(self.packing, Packing::Stated) {
+            return Vec::new();
+        }
         let seen = |query: usize, key: usize| {
             cells.get(query * self.keys + key).is_some_and(|pair| !pair.1)
         };
@@ -192,11 +229,11 @@ impl Masks {
             }
             starts.push(start);
         }
-        // Where chunks were stated, others of one length are no documents.
         let length = starts.iter().filter(|start| **start == self.first).count();
         let is_chunk =
             |(query, start): (usize, &usize)| *start == self.first + query / length * length;
-        if self.states_chunks && length > 0 && starts.iter().enumerate().all(is_chunk) {
+        let is_regular = length > 0 && starts.iter().enumerate().all(is_chunk);
+        if is_regular && !self.packing.allows(length, self.queries) {
             return Vec::new();
         }
         starts

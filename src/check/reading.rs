@@ -4,13 +4,20 @@
 use candle_core::Tensor;
 
 use super::finding::Contradiction;
-use super::found_masks::{has_nan, leaves_rows_empty};
+use super::found_masks::{has_nan, leaves_rows_empty, replaces_mask};
 use base::error::{Error, Result};
-use config::{EmptyRow, Fill, Mask, Settings, Start};
+use config::{EmptyRow, Fill, Mask, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{self, Evidence, FoundMask, Match, Unmatched, meanings};
 use program::{Name, Role};
 use run::{Run, Sources};
+
+/// The settings that say which keys are padding.
+pub const OF_KEYS: &[&str] = &["key_mask", "lengths"];
+
+/// The settings that say which keys a query sees by its position.
+pub const OF_PAIRS: &[&str] =
+    &["mask", "causal_align", "window", "chunk", "segments", "key_segments", "selected"];
 
 /// What is understood of a file so far.
 #[derive(Clone)]
@@ -58,6 +65,19 @@ pub struct Reading {
 }
 
 impl Draft {
+    /// Says of what the file tells of settings that nothing states it, where that is so.
+    pub fn leave_unstated(&mut self) {
+        for Evidence { key, tensor, .. } in &self.evidence {
+            let is_stated =
+                Setting::named(key).is_some_and(|setting| setting.is_set(&self.settings));
+            if is_stated || self.unmatched.iter().any(|left| left.tensor == *tensor) {
+                continue;
+            }
+            let why = tr!("nothing states {key}, and the numbers fit without it", key).to_owned();
+            self.unmatched.push(Unmatched { tensor: tensor.clone(), why });
+        }
+    }
+
     /// Leaves out the scales and zero points of numbers in few bits that there are none of.
     pub fn leave_scales(&mut self) {
         let is_one = |entry: &mut Entry| {
@@ -77,7 +97,12 @@ impl Draft {
     /// # Errors
     /// If the tensors contradict the settings, or candle fails.
     pub fn reading(self, mask: Option<FoundMask>) -> Result<Reading> {
-        let Self { record, settings, mut matches, unmatched, evidence } = self;
+        let Self { record, settings, mut matches, mut unmatched, evidence } = self;
+        if mask.is_none() && replaces_mask(&record, &settings) {
+            let why = tr!("the settings say which keys are seen, and it fits no better");
+            let (tensor, why) = (Name::Mask.to_string(), why.to_owned());
+            unmatched.push(Unmatched { tensor, why });
+        }
         let (mut settings, mut sources) = Sources::of_record(&record, &settings)?;
         matches.extend(sources.matches().iter().cloned());
         if settings.mask_fill.is_none()
@@ -161,19 +186,16 @@ impl Reading {
         whole.unmatched.retain(|tensor| tensor.tensor != name);
         whole.matches.push(Match::as_it_is("mask", &name).read(how));
         whole.sources = whole.sources.with_mask(mask);
-        let attn_mask = Some(name.into());
-        let beside = Settings { attn_mask, key_mask: None, lengths: None, ..whole.settings };
-        let settings = Settings {
-            mask: Some(Mask::Recorded),
-            causal_align: None,
-            window: None,
-            chunk: None,
-            segments: None,
-            selected: None,
-            key_segments: None,
-            ..beside.clone()
-        };
-        Self { settings: if is_of_keys { beside } else { settings }, ..whole }
+        let settings = &mut whole.settings;
+        let of_pairs = if is_of_keys { &[][..] } else { OF_PAIRS };
+        for setting in OF_KEYS.iter().chain(of_pairs).filter_map(|key| Setting::named(key)) {
+            setting.clear(settings);
+        }
+        settings.attn_mask = Some(name.into());
+        if !is_of_keys {
+            settings.mask = Some(Mask::Recorded);
+        }
+        whole
     }
 
     /// The run of these settings as they are.
@@ -201,13 +223,26 @@ impl Reading {
         Run::new(&whole, self.sources.clone())
     }
 
-    /// What the tensors' shapes say of sizes that are stated otherwise.
-    pub fn other_sizes(&self) -> Vec<Evidence> {
-        let others = self.sources.other_sizes(&self.settings).unwrap_or_default();
-        others
-            .into_iter()
-            .map(|size| Evidence::of_size(size.key, size.tensor, size.found))
-            .collect()
+    /// What the tensors say of settings that are stated otherwise: by their shapes, or as they are there or not.
+    pub fn said_by_tensors(&self) -> Vec<Evidence> {
+        let sizes = self.sources.other_sizes(&self.settings).unwrap_or_default().into_iter();
+        let sizes = sizes
+            .map(|size| Evidence::of_tensor(size.key, size.tensor, Some(size.found.to_string())));
+        let brought = self.sources.others_brought(&self.settings).into_iter();
+        let brought = brought.map(|(key, text, name)| Evidence::of_tensor(key, name, text));
+        sizes.chain(brought).chain(self.said_by_heads()).collect()
+    }
+
+    /// What the recorded scores and weights say of the heads. What does not fit the settings says nothing.
+    fn said_by_heads(&self) -> Option<Evidence> {
+        let heads = self.heads_of_scores().ok()??;
+        let width = self.sources.tensor(Name::WQ).and_then(|w_q| w_q.dims().first());
+        match (&self.settings, width) {
+            (Settings { heads: None, head_dim: Some(_), .. }, Some(width)) => {
+                Some(Evidence::of_heads("head_dim", width.checked_div(heads)?))
+            }
+            _ => Some(Evidence::of_heads("heads", heads)),
+        }
     }
 
     /// The number of heads of recorded scores and weights.

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::cores::{cores, of_pages};
-use super::found_masks::{masks_beside, replaces_mask};
+use super::found_masks::{masks_against, masks_beside};
 use super::gradients::with_gradients;
 use super::lacking::lacking;
 use super::module::ModuleCall;
@@ -12,9 +12,9 @@ use base::error::Result;
 use config::{End, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, Unmatched, find_inputs, find_pages, find_qkv, is_called,
-    last_segment, meanings, refuse_recurrences, take_arguments, take_evidence, take_gradients,
-    take_mask, take_selection, take_tables,
+    Caller, Evidence, Inputs, Match, POSITIONS, Unmatched, find_inputs, find_pages, find_qkv,
+    is_called, last_segment, meanings, refuse_recurrences, said_by_config, take_arguments,
+    take_evidence, take_gradients, take_mask, take_selection, take_tables,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -86,6 +86,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
     let stated = draft.settings.clone();
     draft.evidence = take_evidence(&mut draft.record, |setting| setting.is_set(&stated))?;
+    draft.leave_unstated();
     bring_steps(&draft.record, &mut draft.settings);
     take_positions(&mut draft)?;
     if starts_behind_inputs(&draft.record, &draft.settings) {
@@ -103,6 +104,10 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
             return cores(draft, qkv);
         }
     }
+    // What kernels go by of themselves, layers do not.
+    let more = take_evidence(&mut draft.record, |_| true)?;
+    draft.evidence.extend(more);
+    draft.leave_unstated();
     if draft.settings.end.is_none() && ends_before_output(&draft.record, &draft.settings) {
         draft.settings.end = Some(End::Concat);
         draft.matches.extend(output_as_heads(&mut draft.record));
@@ -123,10 +128,11 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     let mut evidence = take_evidence(&mut record, |_| true)?;
     let positions = entry_of_positions(&record);
     if let Some(entry) = positions.map(|at| record.entries.remove(at)) {
-        evidence.push(Evidence::of(POSITIONS, &entry, positions_in(&entry.tensor)?.to_string()));
+        let told = positions_in(&entry.tensor)?.to_string();
+        evidence.push(Evidence::of("positions", Name::QRot, &entry, told));
     }
     if let Some(config) = &record.config {
-        let own = Evidence::of_config(config, flags).into_iter();
+        let own = said_by_config(config, flags).into_iter();
         let own = own.filter(|own| evidence.iter().all(|found| found.key != own.key));
         evidence.extend(own.collect::<Vec<_>>());
     }
@@ -159,13 +165,14 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     })
 }
 
-/// The setting that says what `position_ids` do.
-const POSITIONS: &str = "positions";
-
-/// Where a file has positions under the name that models of transformers have for them.
+/// Where a file has positions under the name that models of transformers have for them, or else another.
 fn entry_of_positions(record: &Record) -> Option<usize> {
-    let is_it = |entry: &Entry| is_called(&entry.name, &["position_ids"]);
-    record.entries.iter().position(is_it)
+    let at = |name: &&str| {
+        record.entries.iter().position(|entry| {
+            is_called(&entry.name, &[name]) && positions_in(&entry.tensor).is_ok()
+        })
+    };
+    POSITIONS.iter().find_map(at)
 }
 
 /// Whether a tensor has the rotary frequencies of a module of transformers.
@@ -175,7 +182,7 @@ fn is_of_module(entry: &Entry) -> bool {
 
 /// Takes recorded rotary frequencies out of a file where others may have been stated; where none were, they are the run's.
 fn take_frequencies(draft: &mut Draft) -> Result<Option<Entry>> {
-    let Draft { record, settings, matches, .. } = draft;
+    let Draft { record, settings, matches, evidence, .. } = draft;
     if settings.rope.is_none() || settings.rope_freqs.is_some() {
         return Ok(None);
     }
@@ -184,7 +191,11 @@ fn take_frequencies(draft: &mut Draft) -> Result<Option<Entry>> {
     let entry = match at.map(|at| record.entries.remove(at)) {
         Some(entry) => entry,
         None => match take_tables(record)? {
-            Some(entry) => entry,
+            Some((entry, pairing)) => {
+                let pairing = pairing.map(|pairing| pairing.to_string());
+                evidence.extend(pairing.map(|own| Evidence::of("rope", Name::QRot, &entry, own)));
+                entry
+            }
             None => return Ok(None),
         },
     };
@@ -213,27 +224,19 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
         // What was stated of the keys holds, unless the file's mask says something else of them.
         beside_keys = take_mask(&mut draft.record, caller)?.into_iter().next();
     }
-    let beside = if masks.is_empty() && replaces_mask(&draft.record, &draft.settings) {
-        masks_beside(&draft.record)?
-    } else {
-        Vec::new()
+    let beside = match masks.first() {
+        Some(_) => Vec::new(),
+        None => masks_against(&draft.record, &draft.settings)?,
     };
     let chunked = masks.first().map_or(Ok(None), |mask| mask.with_chunks(draft.settings.chunk))?;
     let mut masks = masks.into_iter();
-    let mut plain = draft.clone();
-    if !beside.is_empty() {
-        let why = tr!("the settings say which keys are seen, and it fits no better");
-        let (tensor, why) = (Name::Mask.to_string(), why.to_owned());
-        plain.unmatched.push(Unmatched { tensor, why });
-    }
-    let mut plain = plain.reading(masks.next())?;
+    let mut plain = draft.clone().reading(masks.next())?;
     if let Some(mask) = beside_keys {
         let why = tr!("the settings say which keys are seen, and it fits no better").to_owned();
         plain.unmatched.push(Unmatched { tensor: mask.name.clone(), why });
         plain.mask = Some(mask);
     }
     let mut all = vec![plain];
-    draft.unmatched.retain(|tensor| tensor.tensor != Name::Mask.as_str());
     for mask in masks.chain(beside) {
         all.push(draft.clone().reading(Some(mask))?);
     }
@@ -377,8 +380,11 @@ fn take_positions(draft: &mut Draft) -> Result<()> {
         unmatched.push(Unmatched { tensor: tensor.clone(), why: why.to_owned() });
         Ok(())
     };
-    if settings.positions.is_some() || settings.rope_offset.is_some() {
-        evidence.push(Evidence::of(POSITIONS, &entry, positions_in(&numbers)?.to_string()));
+    // Other names are of tokens as they are counted, which need not be those that they are turned by.
+    let is_certain = is_called(&tensor, &["position_ids"]);
+    if settings.positions.is_some() || settings.rope_offset.is_some() || !is_certain {
+        let told = positions_in(&numbers)?.to_string();
+        evidence.push(Evidence::of("positions", Name::QRot, &entry, told));
         return left_out(tr!("the settings say the positions"));
     }
     if settings.rope.is_none() && settings.q_temperature.is_none() {

@@ -64,9 +64,32 @@ impl Setting {
         (self.is_set)(settings)
     }
 
+    /// What the settings state of it, if it is a switch.
+    pub fn switched(&self, settings: &Settings) -> Option<bool> {
+        settings.to_json().get(self.key)?.as_bool()
+    }
+
+    /// Whether it is a feature that the settings leave out, and do not state all the same.
+    pub fn is_left_out(&self, settings: &Settings) -> bool {
+        let mut without = settings.without.iter().flatten();
+        !self.is_set(settings) && without.any(|feature| feature.key() == self.key)
+    }
+
+    /// No longer leaves it out.
+    pub fn bring_back(&self, settings: &mut Settings) {
+        settings.without.iter_mut().for_each(|left| left.retain(|own| own.key() != self.key));
+    }
+
     /// Leaves it open.
     pub fn clear(&self, settings: &mut Settings) {
         (self.clear)(settings);
+    }
+}
+
+impl Feature {
+    /// The setting that brings it.
+    pub fn key(self) -> String {
+        self.name().replace('-', "_")
     }
 }
 
@@ -93,7 +116,7 @@ impl Settings {
 
     /// Takes away what is said of a feature.
     fn drop_feature(&mut self, feature: Feature) {
-        let key = feature.name().replace('-', "_");
+        let key = feature.key();
         let of = |setting: &Setting| setting.of.and_then(Setting::named);
         for setting in Setting::ALL {
             let about = [Some(setting), of(setting), of(setting).and_then(of)];

@@ -1,47 +1,47 @@
 //! What a file holds of a kernel's other arguments: its scale, its mask, its lengths.
 
-use candle_core::{DType, Tensor};
-
+use super::evidence::Evidence;
+use super::given_masks::MASKS;
 use super::matched::Match;
-use super::names::{is_called, last_segment, meanings};
+use super::names::{is_called, last_segment};
+use super::numbers::written;
 use base::error::{Error, Result, quoted};
-use base::lang;
 use config::{Mask, Setting, Settings};
 use file::{Entry, Record};
-use program::{Name, whole};
+use program::{Name, Pairing, whole};
+use serde_json::Value;
 
-/// An argument that kernels take beside queries, keys and values.
+/// What a file says of a setting by numbers of its own: an argument that kernels take beside queries, keys and values, or
+/// a number of a layer.
 struct Argument {
     /// The setting that says the same.
     key: &'static str,
-    /// What kernels call it, in lower case.
+    /// The first step that another value makes another.
+    step: Name,
+    /// What code calls it, in lower case.
     names: &'static [&'static str],
     /// What the numbers say, as the setting's text, empty for nothing; `None` where they can say no such thing.
     text: fn(&[f64]) -> Option<String>,
 }
 
+/// The arguments of kernels: what they say holds where nothing states it.
 const ARGUMENTS: &[Argument] = &[
     Argument {
         key: "scale",
+        step: Name::Scores,
         names: &["scale", "softmax_scale", "sm_scale", "scaling"],
-        text: |numbers| single(numbers).map(|scale| scale.to_string()),
+        text: number,
     },
     Argument {
         key: "softcap",
-        names: &["softcap", "logits_soft_cap"],
-        // 0 is none.
-        text: |numbers| match single(numbers)? {
-            0.0 => Some(String::new()),
-            cap => Some(cap.to_string()),
-        },
+        step: Name::ScoresCapped,
+        names: &["softcap", "logits_soft_cap", "attn_logit_softcapping"],
+        text: above_0,
     },
-    Argument {
-        key: "qk_norm_eps",
-        names: &["qk_norm_eps"],
-        text: |numbers| single(numbers).map(|eps| eps.to_string()),
-    },
+    Argument { key: "qk_norm_eps", step: Name::QNorm, names: &["qk_norm_eps"], text: number },
     Argument {
         key: "mask",
+        step: Name::MaskedScores,
         names: &["is_causal", "causal"],
         text: |numbers| match single(numbers)? {
             0.0 => Some(Mask::None.to_string()),
@@ -50,16 +50,19 @@ const ARGUMENTS: &[Argument] = &[
     },
     Argument {
         key: "segments",
+        step: Name::MaskedScores,
         names: &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q"],
         text: documents,
     },
     Argument {
         key: "key_segments",
+        step: Name::MaskedScores,
         names: &["cu_seqlens_k", "cu_seqlens_kv", "cu_seq_lens_k"],
         text: documents,
     },
     Argument {
         key: "lengths",
+        step: Name::MaskedScores,
         names: &["cache_seqlens", "seqlens_k", "seqused_k", "nonpad_kv_seqlen", "context_lens"],
         text: |numbers| {
             let all = numbers.iter().map(|number| whole(*number));
@@ -68,32 +71,169 @@ const ARGUMENTS: &[Argument] = &[
     },
 ];
 
-/// What files say of a layer beside its tensors: read where it was stated, too.
+/// What files say beside that: it holds where something else was stated, or the numbers fit nothing that was.
 const SAID: &[Argument] = &[
     Argument {
         key: "heads",
+        step: Name::QHeads,
         names: &["num_heads", "n_heads", "num_attention_heads"],
-        text: |numbers| Some(whole(single(numbers)?)?.to_string()),
+        text: count,
+    },
+    Argument {
+        key: "kv_heads",
+        step: Name::KHeads,
+        names: &["num_key_value_heads", "num_kv_heads", "n_kv_heads", "num_heads_k"],
+        text: count,
+    },
+    Argument { key: "head_dim", step: Name::QHeads, names: &["head_dim"], text: count },
+    Argument {
+        key: "rope",
+        step: Name::QRot,
+        names: &["interleaved", "rope_interleaved", "rotary_interleaved", "rope_interleave"],
+        text: |numbers| Some(pairing(single(numbers)? != 0.0)),
+    },
+    Argument {
+        key: "rope",
+        step: Name::QRot,
+        names: &["is_neox", "is_neox_style", "rope_is_neox_style"],
+        text: |numbers| Some(pairing(single(numbers)? == 0.0)),
     },
     Argument {
         key: "rope_base",
-        names: &["rope_base", "rope_theta"],
-        text: |numbers| single(numbers).map(|base| base.to_string()),
+        step: Name::RopeFreqs,
+        names: &["rope_base", "rope_theta", "rotary_emb_base", "rotary_base", "rope_freq_base"],
+        text: number,
     },
     Argument {
         key: "rope_dims",
-        names: &["rope_dims", "rotary_dim"],
-        text: |numbers| Some(whole(single(numbers)?)?.to_string()),
+        step: Name::RopeFreqs,
+        names: &["rope_dims", "rotary_dim", "rotary_dims", "rope_dim", "rotary_ndims"],
+        text: count,
+    },
+    Argument {
+        key: "rope_offset",
+        step: Name::QRot,
+        names: &["rope_offset", "start_pos", "position_offset", "offset"],
+        text: count,
     },
     Argument {
         key: "rope_attention_factor",
-        names: &["rope_attention_factor"],
-        text: |numbers| single(numbers).map(|factor| factor.to_string()),
+        step: Name::QRot,
+        names: &["rope_attention_factor", "attention_factor", "attention_scaling"],
+        text: number,
+    },
+    Argument { key: "v_norm_eps", step: Name::VNorm, names: &["v_norm_eps"], text: number },
+    Argument {
+        key: "concat_norm_eps",
+        step: Name::ConcatNorm,
+        names: &["concat_norm_eps"],
+        text: number,
+    },
+    Argument {
+        key: "head_norm_eps",
+        step: Name::HeadNorm,
+        names: &["head_norm_eps"],
+        text: number,
+    },
+    Argument { key: "lora_norm_eps", step: Name::CKvNorm, names: &["lora_norm_eps"], text: number },
+    Argument { key: "lambda_init", step: Name::Lambda, names: &["lambda_init"], text: number },
+    Argument {
+        key: "clip_qkv",
+        step: Name::QClipped,
+        names: &["clip_qkv", "qkv_clip"],
+        text: above_0,
+    },
+    Argument { key: "value_scale", step: Name::VScaled, names: &["value_scale"], text: number },
+    Argument {
+        key: "q_temperature",
+        step: Name::QScaled,
+        names: &["q_temperature"],
+        text: above_0,
+    },
+    Argument {
+        key: "q_temperature_floor",
+        step: Name::QScaled,
+        names: &["q_temperature_floor", "floor_scale"],
+        text: count,
+    },
+    Argument {
+        key: "window",
+        step: Name::MaskedScores,
+        names: &[
+            "window",
+            "sliding_window",
+            "window_size",
+            "attention_window",
+            "local_window_size",
+        ],
+        text: window,
+    },
+    // FlashAttention's sees so many keys on each side.
+    Argument {
+        key: "mask",
+        step: Name::MaskedScores,
+        names: &["window_size"],
+        text: |sides| {
+            matches!(sides, [left, 0.0] if *left >= -1.0).then(|| Mask::Causal.to_string())
+        },
+    },
+    Argument {
+        key: "chunk",
+        step: Name::MaskedScores,
+        names: &["attention_chunk_size", "chunk_size", "chunk"],
+        text: above_0,
+    },
+    Argument {
+        key: "mask_fill",
+        step: Name::MaskedScores,
+        names: &["mask_fill", "mask_value", "fill_value"],
+        text: number,
+    },
+    Argument {
+        key: "dropout",
+        step: Name::WeightsDropped,
+        names: &["dropout_p", "dropout", "attention_dropout", "attn_dropout", "attn_pdrop"],
+        text: number,
     },
 ];
 
 fn single(numbers: &[f64]) -> Option<f64> {
     <[f64; 1]>::try_from(numbers).ok().map(|[number]| number)
+}
+
+/// One number, as it is.
+fn number(numbers: &[f64]) -> Option<String> {
+    single(numbers).map(|number| number.to_string())
+}
+
+/// One number, of which 0 is none.
+fn above_0(numbers: &[f64]) -> Option<String> {
+    match single(numbers)? {
+        0.0 => Some(String::new()),
+        number => Some(number.to_string()),
+    }
+}
+
+/// One whole number.
+fn count(numbers: &[f64]) -> Option<String> {
+    Some(whole(single(numbers)?)?.to_string())
+}
+
+/// Whether pairs are of neighbours.
+fn pairing(is_interleaved: bool) -> String {
+    let pairing = if is_interleaved { Pairing::Interleaved } else { Pairing::Half };
+    pairing.to_string()
+}
+
+/// The keys of a window: as many as one number says, or those of the left side and the token itself; below 0 all.
+fn window(numbers: &[f64]) -> Option<String> {
+    let keys = match numbers {
+        [keys] => *keys,
+        [left, _] if *left >= 0.0 => left + 1.0,
+        [left, _] => *left,
+        _ => return None,
+    };
+    if keys <= 0.0 { Some(String::new()) } else { whole(keys).map(|keys| keys.to_string()) }
 }
 
 /// The lengths of documents of which these are the starts, and the end of the last: 0, 3, 5, 9.
@@ -148,93 +288,9 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
     Ok(matches)
 }
 
-/// What a file says of a setting beside what is stated.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Evidence {
-    /// The setting that says the same.
-    pub key: &'static str,
-    /// The tensor that says it.
-    pub tensor: String,
-    /// What it says, as the setting's text; empty for none.
-    pub text: String,
-    /// How far a number is off that was rounded to the tensor's type.
-    pub precision: f64,
-}
-
-impl Evidence {
-    /// What a tensor of a file says.
-    pub fn of(key: &'static str, entry: &Entry, text: String) -> Self {
-        let precision = match entry.tensor.dtype() {
-            DType::F64 => 1e-9,
-            DType::F16 => 1e-3,
-            DType::BF16 => 1e-2,
-            _ => 1e-6,
-        };
-        Self { key, tensor: entry.name.clone(), text, precision }
-    }
-
-    /// What the config of a file says otherwise than the flags, in words or single numbers.
-    pub fn of_config(config: &Settings, flags: &Settings) -> Vec<Self> {
-        let (own, stated) = (config.to_json(), flags.to_json());
-        let unlike = |setting: &Setting| {
-            let (own, stated) = (own.get(setting.key)?, stated.get(setting.key)?);
-            let text = own.as_str().map(str::to_owned);
-            let text = text.or_else(|| own.as_number().map(ToString::to_string))?;
-            let tensor = tr!("the file's config").to_owned();
-            (own != stated).then_some(Self { key: setting.key, tensor, text, precision: 0.0 })
-        };
-        Setting::ALL.iter().filter_map(unlike).collect()
-    }
-
-    /// What the shape of a tensor says of a size.
-    pub fn of_size(key: &'static str, tensor: Name, size: usize) -> Self {
-        Self { key, tensor: tensor.to_string(), text: size.to_string(), precision: 0.0 }
-    }
-
-    /// What the recorded heads say of their number.
-    pub fn of_heads(heads: usize) -> Self {
-        let tensor = tr!("the heads, scores or weights").to_owned();
-        Self { key: "heads", tensor, text: heads.to_string(), precision: 0.0 }
-    }
-
-    /// States what was recorded in place of what was stated; whether that can be.
-    pub fn apply(&self, settings: &mut Settings) -> bool {
-        let others: &[&str] = match self.key {
-            "positions" => &["rope_offset"],
-            "lengths" => &["key_mask"],
-            // The shapes say these then.
-            "heads" => &["head_dim", "kv_heads"],
-            _ => &[],
-        };
-        for key in others.iter().chain([&self.key]) {
-            if let Some(setting) = Setting::named(key) {
-                setting.clear(settings);
-            }
-        }
-        let setting = Setting::named(self.key).filter(|_| !self.text.is_empty());
-        setting.is_none_or(|setting| setting.set(settings, &self.text).is_ok())
-    }
-}
-
-/// Takes those arguments out of a file whose settings are stated, as what it says beside them.
-///
-/// # Errors
-/// If candle fails.
-pub fn take_evidence(
-    record: &mut Record,
-    is_stated: impl Fn(&Setting) -> bool,
-) -> Result<Vec<Evidence>> {
-    let mut found = Vec::new();
-    for argument in ARGUMENTS.iter().chain(SAID) {
-        let is_named = Setting::named(argument.key).is_some_and(&is_stated);
-        let Some(at) = position(record, argument).filter(|_| is_named) else { continue };
-        let Some(entry) = record.entries.get(at) else { continue };
-        let Some(text) = (argument.text)(&written(&entry.tensor)?) else { continue };
-        found.push(Evidence::of(argument.key, entry, text));
-        record.entries.remove(at);
-    }
-    Ok(found)
-}
+/// What positions are called.
+pub const POSITIONS: &[&str] =
+    &["position_ids", "positions", "pos_ids", "input_pos", "cache_position"];
 
 /// What stands before the name of a parameter that a module lacks, though its config states it: such a tensor holds the
 /// shape that was stated.
@@ -248,204 +304,60 @@ pub fn says_a_setting(name: &str) -> bool {
     let mut masks = MASKS.iter().map(|(name, ..)| name);
     let is_it = |known: &&str| *known == last;
     !is_step
-        && (["position_ids", "inv_freq"].contains(&&*last)
+        && (POSITIONS.contains(&&*last)
+            || last == "inv_freq"
             || arguments.any(&is_it)
             || masks.any(is_it))
 }
 
-/// Where a file has an argument that has no name of a step.
-fn position(record: &Record, argument: &Argument) -> Option<usize> {
-    record.entries.iter().position(|entry| is_called(&entry.name, argument.names))
-}
-
-/// A mask that a file has under the name of an argument, as `attn_mask` takes it.
-#[derive(Clone)]
-pub struct FoundMask {
-    /// Its name in the file.
-    pub name: String,
-    /// True where a query attends, or floats to add: broadcast to (batch, head, query, key).
-    pub mask: Tensor,
-    /// What its numbers mean.
-    pub how: String,
-}
-
-/// What people call masks, in lower case, whose keys they are of where there is a memory too, and what 1 means in those
-/// that hold no floats to add. `attn_mask` is that of
-/// `scaled_dot_product_attention`; in `nn.MultiheadAttention`, which takes X, true is the other way round.
-const MASKS: &[(&str, Keys, Meaning)] = &[
-    ("attn_mask", Keys::Either, Meaning::AttendIfCore),
-    ("custom_mask", Keys::Either, Meaning::Attend),
-    ("packed_custom_mask", Keys::Either, Meaning::Attend),
-    ("attention_mask", Keys::Own, Meaning::Attend),
-    ("encoder_attention_mask", Keys::Memory, Meaning::Attend),
-    ("key_padding_mask", Keys::Either, Meaning::Ignore),
-    ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
-    ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
-    // Of 0 and 1 they are the step of that name.
-    ("mask", Keys::Either, Meaning::Added),
-    ("extended_attention_mask", Keys::Own, Meaning::Added),
-    ("causal_mask", Keys::Own, Meaning::Added),
-];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
-    Own,
-    Memory,
-    Either,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    Attend,
-    AttendIfCore,
-    Ignore,
-    Added,
-}
-
-/// What people call biases that are added to scores, in lower case.
-const BIASES: &[&str] = &[
-    "bias",
-    "attn_bias",
-    "attention_bias",
-    "score_bias",
-    "pair_bias",
-    "position_bias",
-    "pos_bias",
-    "rel_pos_bias",
-    "relative_position_bias",
-    "rpb",
-];
-
-/// Takes the biases of scores out of a file of queries, keys and values: floats of queries and keys.
-pub fn take_bias(record: &mut Record) -> Option<Entry> {
-    let is_it = |entry: &Entry| {
-        is_called(&entry.name, BIASES)
-            && entry.tensor.dtype().is_float()
-            && matches!(entry.tensor.rank(), 2..=4)
-    };
-    record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
-}
-
-/// What is called with a mask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Caller {
-    /// A function of queries, keys and values.
-    Core,
-    /// A layer of some model.
-    Layer,
-    /// `nn.MultiheadAttention`.
-    Module,
-}
-
-/// Takes the mask out of a file that its name tells the meaning of; one of keys alone is (batch, key).
+/// Takes out of a file what it says of settings that are stated, and what no run goes by of itself.
 ///
 /// # Errors
 /// If candle fails.
-pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> {
-    let is_core = caller == Caller::Core;
-    let other =
-        if record.tensor(Name::Memory.as_str()).is_some() { Keys::Own } else { Keys::Memory };
-    for (name, _, meaning) in MASKS.iter().filter(|(_, keys, _)| *keys != other || is_core) {
-        let is_it = |entry: &Entry| is_called(&entry.name, &[name]);
-        let Some(at) = record.entries.iter().position(is_it) else { continue };
-        let tensor = &record.entries[at].tensor;
-        // Zeros that are added block nothing; read the other way, they would block all.
-        let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
-        // True may mean either.
-        let may_mean_both = match meaning {
-            Meaning::AttendIfCore => caller == Caller::Layer,
-            Meaning::Added => *name == Name::Mask.as_str(),
-            Meaning::Attend | Meaning::Ignore => false,
-        };
-        if may_mean_both && !is_added {
+pub fn take_evidence(
+    record: &mut Record,
+    is_stated: impl Fn(&Setting) -> bool,
+) -> Result<Vec<Evidence>> {
+    let (mut found, mut taken) = (Vec::new(), Vec::new());
+    let arguments = ARGUMENTS.iter().map(|argument| (argument, true));
+    for (argument, is_argument) in arguments.chain(SAID.iter().map(|argument| (argument, false))) {
+        let is_named = || Setting::named(argument.key).is_some_and(&is_stated);
+        let Some(at) = position(record, argument).filter(|_| !is_argument || is_named()) else {
             continue;
-        }
-        let of_keys = match *tensor.dims() {
-            [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),
-            _ => None,
         };
-        // One of 0 and 1 for models is of the keys of items, unless there are not so many, or it fits no such run.
-        let is_of_items = items(record).is_none_or(|all| tensor.dims().first() == Some(&all));
-        let readings = match (meaning, of_keys) {
-            (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
-            (Meaning::Attend, Some(of_keys)) => {
-                let (of_keys, of_pairs) = ((of_keys, ""), (tensor.clone(), OF_PAIRS));
-                if is_of_items { vec![of_keys, of_pairs] } else { vec![of_pairs, of_keys] }
-            }
-            _ => vec![(tensor.clone(), "")],
-        };
-        let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
-            let (mask, how) = read_mask(mask, *meaning, is_added, caller)?;
-            Ok((mask, format!("{}{how}", lang::text(axes))))
-        };
-        let readings: Vec<(Tensor, String)> =
-            readings.into_iter().map(read).collect::<Result<_>>()?;
-        let name = record.entries.remove(at).name;
-        let found = |(mask, how)| FoundMask { name: name.clone(), mask, how };
-        return Ok(readings.into_iter().map(found).collect());
+        let Some(entry) = record.entries.get(at) else { continue };
+        let Some(text) = (argument.text)(&written(&entry.tensor)?) else { continue };
+        found.push(Evidence::of(argument.key, argument.step, entry, text));
+        // One number may say two things.
+        taken.push(entry.name.clone());
     }
-    Ok(Vec::new())
+    record.entries.retain(|entry| !taken.contains(&entry.name));
+    Ok(found)
 }
 
-/// How a mask of 0 and 1 for models is read that is not of the keys of items.
-const OF_PAIRS: &str = "of queries and keys, ";
-
-/// A mask as `attn_mask` takes it, and what its numbers mean.
-fn read_mask(
-    mask: Tensor,
-    meaning: Meaning,
-    is_added: bool,
-    caller: Caller,
-) -> Result<(Tensor, &'static str)> {
-    Ok(match meaning {
-        _ if is_added => (mask, tr!("added to the scores")),
-        Meaning::Ignore => (mask.eq(0.0)?, tr!("true means ignored")),
-        Meaning::AttendIfCore if caller == Caller::Module && !mask.dtype().is_float() => {
-            (mask.eq(0.0)?, tr!("true means blocked, as in nn.MultiheadAttention"))
+/// What the config of a file says otherwise than the flags, in words or numbers.
+pub fn said_by_config(config: &Settings, flags: &Settings) -> Vec<Evidence> {
+    let (own, stated) = (config.to_json(), flags.to_json());
+    let mut found: Vec<Evidence> = Vec::new();
+    for Argument { key, step, .. } in ARGUMENTS.iter().chain(SAID) {
+        let both = own.get(key).zip(stated.get(key)).filter(|(own, stated)| own != stated);
+        let text = match both {
+            Some((Value::String(text), _)) => text.clone(),
+            Some((Value::Number(number), _)) => number.to_string(),
+            Some((Value::Array(all), _)) if all.iter().all(Value::is_number) => listed(all),
+            _ => continue,
+        };
+        if found.iter().all(|other| other.key != *key) {
+            let tensor = tr!("the file's config").to_owned();
+            found.push(Evidence { key, step: *step, tensor, text, precision: 0.0 });
         }
-        // Floats that are 0 and 1 would be added too.
-        Meaning::AttendIfCore if mask.dtype().is_float() => (mask, tr!("added to the scores")),
-        Meaning::AttendIfCore => (mask, tr!("true means attend")),
-        Meaning::Added => (mask.eq(0.0)?, tr!("true means blocked")),
-        Meaning::Attend => (mask.ne(0.0)?, tr!("1 means attend")),
-    })
-}
-
-/// How many batch items a file has, by its X or its queries.
-fn items(record: &Record) -> Option<usize> {
-    let is_of_tokens = |entry: &&Entry| {
-        let is_known = |name: &Name| matches!(name, Name::X | Name::Q | Name::QHeads);
-        entry.tensor.rank() > 2 && meanings(&entry.name).iter().any(is_known)
-    };
-    record.entries.iter().find(is_of_tokens)?.tensor.dims().first().copied()
-}
-
-/// Whether a tensor holds no 1, or anything but 0 and 1.
-fn holds_no_ones(tensor: &Tensor) -> Result<bool> {
-    let numbers = numbers(tensor)?;
-    Ok(!numbers.contains(&1.0) || !are_booleans(&numbers))
-}
-
-/// Whether numbers are 0 and 1 alone.
-pub fn are_booleans(numbers: &[f64]) -> bool {
-    numbers.iter().all(|number| [0.0, 1.0].contains(number))
-}
-
-/// A tensor's numbers as they were written: of f32 0.3, and not 0.30000001192092896.
-fn written(tensor: &Tensor) -> Result<Vec<f64>> {
-    let all = numbers(tensor)?;
-    if tensor.dtype() != DType::F32 {
-        return Ok(all);
     }
-    #[allow(clippy::cast_possible_truncation, reason = "they were of that type")]
-    let shortest = |number: f64| (number as f32).to_string().parse().unwrap_or(number);
-    Ok(all.into_iter().map(shortest).collect())
+    found
 }
 
-/// A tensor's numbers.
-///
-/// # Errors
-/// If candle fails.
-pub fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
-    Ok(tensor.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?)
+/// Where a file has an argument, and no step of that name.
+fn position(record: &Record, argument: &Argument) -> Option<usize> {
+    let is_it =
+        |entry: &Entry| is_called(&entry.name, argument.names) && entry.tensor.elem_count() > 0;
+    record.entries.iter().position(is_it)
 }

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
-use super::arguments::FoundMask;
+use super::given_masks::FoundMask;
 use base::error::Result;
 use base::memory::lacking;
 

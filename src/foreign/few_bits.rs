@@ -3,10 +3,10 @@
 
 use candle_core::{DType, Tensor};
 
-use super::arguments::numbers;
 use super::arranged::{Qkv, arranged};
 use super::matched::Match;
 use super::names::{is_called, meanings};
+use super::numbers::numbers;
 use base::error::{Result, quoted};
 use config::{QkvFormat, Start};
 use file::{Entry, Record};

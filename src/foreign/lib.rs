@@ -9,7 +9,9 @@ mod arranged;
 mod axis_order;
 mod beside;
 mod chunks;
+mod evidence;
 mod few_bits;
+mod given_masks;
 mod hints;
 mod inputs;
 mod latent;
@@ -18,6 +20,7 @@ mod layout;
 mod matched;
 mod model;
 mod names;
+mod numbers;
 mod packed;
 mod pages;
 mod parts;
@@ -28,11 +31,12 @@ mod selected;
 mod steps;
 
 pub use arguments::{
-    Caller, Evidence, FoundMask, LACKS, are_booleans, numbers, says_a_setting, take_arguments,
-    take_bias, take_evidence, take_mask,
+    LACKS, POSITIONS, said_by_config, says_a_setting, take_arguments, take_evidence,
 };
 pub use arranged::{Qkv, arranged};
 pub use axis_order::AxisOrder;
+pub use evidence::Evidence;
+pub use given_masks::{Caller, FoundMask, take_bias, take_mask};
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
 pub use inputs::{Inputs, find_inputs, with_batch};
@@ -42,6 +46,7 @@ pub use model::{Known, adds_residual, known, with_model};
 pub use names::{
     asked, gradient_of, is_called, is_gradient, last_segment, meanings, take_gradients,
 };
+pub use numbers::{are_booleans, numbers};
 pub use pages::{Paged, find_pages};
 pub use parts::{as_kept, join_states};
 pub use qkv::find_qkv;

@@ -3,11 +3,11 @@
 
 use candle_core::{DType, Tensor};
 
-use super::arguments::numbers;
 use super::arranged::Qkv;
 use super::few_bits::{Beside, Codes, Parts, Slot, ways};
 use super::matched::Match;
 use super::names::{is_called, meanings};
+use super::numbers::numbers;
 use base::error::{Error, Result, quoted};
 use config::Start;
 use file::{Entry, Record};

@@ -2,10 +2,11 @@
 
 use candle_core::Tensor;
 
-use super::arguments::numbers;
 use super::names::is_called;
+use super::numbers::numbers;
 use base::error::Result;
 use file::{Entry, Record};
+use program::Pairing;
 
 /// What people call the two tables, in lower case.
 const TABLES: &[[&str; 2]] =
@@ -19,7 +20,7 @@ const EXACT: f64 = 1e-4;
 ///
 /// # Errors
 /// If candle fails.
-pub fn take_tables(record: &mut Record) -> Result<Option<Entry>> {
+pub fn take_tables(record: &mut Record) -> Result<Option<(Entry, Option<Pairing>)>> {
     for names in TABLES {
         let named = |name: &str| {
             let is_it = |entry: &Entry| is_called(&entry.name, &[name]);
@@ -27,15 +28,16 @@ pub fn take_tables(record: &mut Record) -> Result<Option<Entry>> {
         };
         let [Some(cos), Some(sin)] = names.map(named) else { continue };
         let [cos, sin] = [cos, sin].map(|at| record.entries[at].clone());
-        let Some(freqs) = frequencies(&cos.tensor, &sin.tensor)? else { continue };
+        let Some((freqs, pairing)) = frequencies(&cos.tensor, &sin.tensor)? else { continue };
         record.entries.retain(|entry| entry.name != cos.name && entry.name != sin.name);
-        return Ok(Some(Entry::of(format!("{}, {}", cos.name, sin.name), freqs)));
+        return Ok(Some((Entry::of(format!("{}, {}", cos.name, sin.name), freqs), pairing)));
     }
     Ok(None)
 }
 
-/// The frequencies of tables (…, position, feature), one a pair of features.
-fn frequencies(cos: &Tensor, sin: &Tensor) -> Result<Option<Tensor>> {
+/// The frequencies of tables (…, position, feature), one a pair of features, and which features are a pair where the tables
+/// have a column for both.
+fn frequencies(cos: &Tensor, sin: &Tensor) -> Result<Option<(Tensor, Option<Pairing>)>> {
     let [.., rows, width] = *cos.dims() else { return Ok(None) };
     if cos.dims() != sin.dims() || rows < 2 || width == 0 {
         return Ok(None);
@@ -54,10 +56,12 @@ fn frequencies(cos: &Tensor, sin: &Tensor) -> Result<Option<Tensor>> {
     let (first, second) = freqs.split_at(width / 2);
     let bits = |freq: Option<&f64>| freq.map(|freq| freq.to_bits());
     let in_pairs = || freqs.chunks(2).all(|pair| bits(pair.first()) == bits(pair.last()));
-    let own: Vec<f64> = match () {
-        () if first == second => first.to_vec(),
-        () if in_pairs() => freqs.into_iter().step_by(2).collect(),
-        () => freqs,
+    let (own, pairing): (Vec<f64>, _) = match () {
+        () if first == second => (first.to_vec(), Some(Pairing::Half)),
+        () if in_pairs() => (freqs.into_iter().step_by(2).collect(), Some(Pairing::Interleaved)),
+        () => (freqs, None),
     };
-    Ok(Some(Tensor::from_vec(own.clone(), own.len(), cos.device())?))
+    // One column is a pair of itself.
+    let pairing = pairing.filter(|_| own.len() > 1);
+    Ok(Some((Tensor::from_vec(own.clone(), own.len(), cos.device())?, pairing)))
 }

@@ -2,9 +2,9 @@
 
 use candle_core::{DType, Tensor};
 
-use super::arguments::{are_booleans, numbers};
 use super::matched::Match;
 use super::names::{is_called, meanings};
+use super::numbers::{are_booleans, numbers};
 use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Settings};
 use file::{Entry, Record};

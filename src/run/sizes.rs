@@ -49,6 +49,34 @@ impl Sources {
         Ok(self.unlike(settings, &self.sizes(settings)?))
     }
 
+    /// The settings that are stated of parameters otherwise than those are there: what they say, if there are any, and the
+    /// first of them.
+    pub fn others_brought(&self, settings: &Settings) -> Vec<(&'static str, Option<String>, Name)> {
+        let mut brought: Vec<(&'static Setting, String, Vec<Name>)> = Vec::new();
+        let biases = || Some((Setting::named("bias")?, "true".to_owned()));
+        let biases = [Name::BQ, Name::BO].map(|name| (name, biases()));
+        let all = Name::ALL.iter().map(|name| (*name, brought_by(*name))).chain(biases);
+        for (name, by) in all {
+            let Some((setting, value)) = by else { continue };
+            match brought.iter_mut().find(|(other, ..)| other.key == setting.key) {
+                Some((.., names)) => names.push(name),
+                None => brought.push((setting, value, vec![name])),
+            }
+        }
+        let other = |(setting, value, names): (&'static Setting, String, Vec<Name>)| {
+            let there = names.iter().copied().find(|name| self.has(*name));
+            let stated = setting.switched(settings);
+            match (there, stated) {
+                (Some(name), _) if stated == Some(false) || setting.is_left_out(settings) => {
+                    Some((setting.key, Some(value), name))
+                }
+                (None, Some(true)) => Some((setting.key, None, *names.first()?)),
+                _ => None,
+            }
+        };
+        brought.into_iter().filter_map(other).collect()
+    }
+
     fn unlike(&self, settings: &Settings, sizes: &Settings) -> Vec<OtherSize> {
         let [queries, keys, values] = match self.start() {
             Some(start) => match start.given() {
@@ -334,21 +362,26 @@ impl Sources {
 
 /// Sets what brings a parameter beside the projections.
 fn bring(step: Name, sizes: &mut Settings) -> Result<()> {
+    let Some((setting, value)) = brought_by(step) else { return Ok(()) };
+    let set = setting.set(sizes, &value);
+    set.map_err(|what| Error::tensor(step, what, "set it to another value"))
+}
+
+/// The setting that brings a parameter beside the projections, and its value.
+fn brought_by(step: Name) -> Option<(&'static Setting, String)> {
     let row = step.row();
     let brought = Message::from(row.brought_by);
     // Of several that may be meant, none is.
     let is_one =
         brought.parts().iter().filter(|part| matches!(part, Part::Setting(..))).count() == 1;
-    if let ([_, Part::Setting(key, value), ..], false) =
-        (&brought.parts()[..], row.stored.is_empty() || !is_one)
+    match &brought.parts()[..] {
         // A size is read off the shape, and a number is to be stated.
-        && !matches!(value, Some("N" | "X"))
-        && let Some(setting) = Setting::named(key)
-    {
-        let set = setting.set(sizes, value.unwrap_or("true"));
-        set.map_err(|what| Error::tensor(step, what, "set it to another value"))?;
+        [_, Part::Setting(_, Some("N" | "X")), ..] => None,
+        [_, Part::Setting(key, value), ..] if is_one && !row.stored.is_empty() => {
+            Some((Setting::named(key)?, value.unwrap_or("true").to_owned()))
+        }
+        _ => None,
     }
-    Ok(())
 }
 
 /// Refuses another number of batch items than X has.

@@ -1,0 +1,178 @@
+//! The masks and biases that a file holds under the names of arguments.
+
+use candle_core::Tensor;
+
+use super::names::{is_called, meanings};
+use super::numbers::{are_booleans, numbers};
+use base::error::Result;
+use base::lang;
+use file::{Entry, Record};
+use program::Name;
+
+/// A mask that a file has under the name of an argument, as `attn_mask` takes it.
+#[derive(Clone)]
+pub struct FoundMask {
+    /// Its name in the file.
+    pub name: String,
+    /// True where a query attends, or floats to add: broadcast to (batch, head, query, key).
+    pub mask: Tensor,
+    /// What its numbers mean.
+    pub how: String,
+}
+
+/// What people call masks, in lower case, whose keys they are of where there is a memory too, and what 1 means in those
+/// that hold no floats to add. `attn_mask` is that of
+/// `scaled_dot_product_attention`; in `nn.MultiheadAttention`, which takes X, true is the other way round.
+pub const MASKS: &[(&str, Keys, Meaning)] = &[
+    ("attn_mask", Keys::Either, Meaning::AttendIfCore),
+    ("custom_mask", Keys::Either, Meaning::Attend),
+    ("packed_custom_mask", Keys::Either, Meaning::Attend),
+    ("attention_mask", Keys::Own, Meaning::Attend),
+    ("encoder_attention_mask", Keys::Memory, Meaning::Attend),
+    ("key_padding_mask", Keys::Either, Meaning::Ignore),
+    ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
+    ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
+    // Of 0 and 1 they are the step of that name.
+    ("mask", Keys::Either, Meaning::Added),
+    ("extended_attention_mask", Keys::Own, Meaning::Added),
+    ("causal_mask", Keys::Own, Meaning::Added),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    Own,
+    Memory,
+    Either,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    Attend,
+    AttendIfCore,
+    Ignore,
+    Added,
+}
+
+/// What people call biases that are added to scores, in lower case.
+const BIASES: &[&str] = &[
+    "bias",
+    "attn_bias",
+    "attention_bias",
+    "score_bias",
+    "pair_bias",
+    "position_bias",
+    "pos_bias",
+    "rel_pos_bias",
+    "relative_position_bias",
+    "rpb",
+];
+
+/// Takes the biases of scores out of a file of queries, keys and values: floats of queries and keys.
+pub fn take_bias(record: &mut Record) -> Option<Entry> {
+    let is_it = |entry: &Entry| {
+        is_called(&entry.name, BIASES)
+            && entry.tensor.dtype().is_float()
+            && matches!(entry.tensor.rank(), 2..=4)
+    };
+    record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
+}
+
+/// What is called with a mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// A function of queries, keys and values.
+    Core,
+    /// A layer of some model.
+    Layer,
+    /// `nn.MultiheadAttention`.
+    Module,
+}
+
+/// Takes the mask out of a file that its name tells the meaning of; one of keys alone is (batch, key).
+///
+/// # Errors
+/// If candle fails.
+pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> {
+    let is_core = caller == Caller::Core;
+    let other =
+        if record.tensor(Name::Memory.as_str()).is_some() { Keys::Own } else { Keys::Memory };
+    for (name, _, meaning) in MASKS.iter().filter(|(_, keys, _)| *keys != other || is_core) {
+        let is_it = |entry: &Entry| is_called(&entry.name, &[name]);
+        let Some(at) = record.entries.iter().position(is_it) else { continue };
+        let tensor = &record.entries[at].tensor;
+        // Zeros that are added block nothing; read the other way, they would block all.
+        let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
+        // True may mean either.
+        let may_mean_both = match meaning {
+            Meaning::AttendIfCore => caller == Caller::Layer,
+            Meaning::Added => *name == Name::Mask.as_str(),
+            Meaning::Attend | Meaning::Ignore => false,
+        };
+        if may_mean_both && !is_added {
+            continue;
+        }
+        let of_keys = match *tensor.dims() {
+            [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),
+            _ => None,
+        };
+        // One of 0 and 1 for models is of the keys of items, unless there are not so many, or it fits no such run.
+        let is_of_items = items(record).is_none_or(|all| tensor.dims().first() == Some(&all));
+        let readings = match (meaning, of_keys) {
+            (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
+            (Meaning::Attend, Some(of_keys)) => {
+                let (of_keys, of_pairs) = ((of_keys, ""), (tensor.clone(), OF_PAIRS));
+                if is_of_items { vec![of_keys, of_pairs] } else { vec![of_pairs, of_keys] }
+            }
+            _ => vec![(tensor.clone(), "")],
+        };
+        let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
+            let (mask, how) = read_mask(mask, *meaning, is_added, caller)?;
+            Ok((mask, format!("{}{how}", lang::text(axes))))
+        };
+        let readings: Vec<(Tensor, String)> =
+            readings.into_iter().map(read).collect::<Result<_>>()?;
+        let name = record.entries.remove(at).name;
+        let found = |(mask, how)| FoundMask { name: name.clone(), mask, how };
+        return Ok(readings.into_iter().map(found).collect());
+    }
+    Ok(Vec::new())
+}
+
+/// How a mask of 0 and 1 for models is read that is not of the keys of items.
+const OF_PAIRS: &str = "of queries and keys, ";
+
+/// A mask as `attn_mask` takes it, and what its numbers mean.
+fn read_mask(
+    mask: Tensor,
+    meaning: Meaning,
+    is_added: bool,
+    caller: Caller,
+) -> Result<(Tensor, &'static str)> {
+    Ok(match meaning {
+        _ if is_added => (mask, tr!("added to the scores")),
+        Meaning::Ignore => (mask.eq(0.0)?, tr!("true means ignored")),
+        Meaning::AttendIfCore if caller == Caller::Module && !mask.dtype().is_float() => {
+            (mask.eq(0.0)?, tr!("true means blocked, as in nn.MultiheadAttention"))
+        }
+        // Floats that are 0 and 1 would be added too.
+        Meaning::AttendIfCore if mask.dtype().is_float() => (mask, tr!("added to the scores")),
+        Meaning::AttendIfCore => (mask, tr!("true means attend")),
+        Meaning::Added => (mask.eq(0.0)?, tr!("true means blocked")),
+        Meaning::Attend => (mask.ne(0.0)?, tr!("1 means attend")),
+    })
+}
+
+/// How many batch items a file has, by its X or its queries.
+fn items(record: &Record) -> Option<usize> {
+    let is_of_tokens = |entry: &&Entry| {
+        let is_known = |name: &Name| matches!(name, Name::X | Name::Q | Name::QHeads);
+        entry.tensor.rank() > 2 && meanings(&entry.name).iter().any(is_known)
+    };
+    record.entries.iter().find(is_of_tokens)?.tensor.dims().first().copied()
+}
+
+/// Whether a tensor holds no 1, or anything but 0 and 1.
+fn holds_no_ones(tensor: &Tensor) -> Result<bool> {
+    let numbers = numbers(tensor)?;
+    Ok(!numbers.contains(&1.0) || !are_booleans(&numbers))
+}
