@@ -72,7 +72,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     let contradictions = differs.clone();
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().filter(|_| is_recorded);
-                    all.push(biased(Reading { mask, contradictions, is_trivial, ..reading }));
+                    all.push(biased(Reading { is_trivial, mask, contradictions, ..reading }));
                 }
                 Err(error) => refused = refused.or(Some(error)),
             }

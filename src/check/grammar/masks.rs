@@ -259,6 +259,16 @@ impl Grammar<'_> {
             tr!("keys before the query are blocked as well"),
             cost::PLAIN,
         );
+        if self.right.mask_of_scores().is_some_and(|mask| !mask.is_computed()) {
+            let bit = |b, q, k| {
+                let at = q * keys + k;
+                let turned = at - at % 8 + 7 - at % 8;
+                // What fills up the last byte is no key.
+                turned >= queries * keys || own.at(b, turned / keys, turned % keys)
+            };
+            let told = tr!("the bits of each byte of the mask are read from the other end");
+            add(of(&bit), told, cost::RARE);
+        }
         of_items(own, &mut add);
         self.windows(own, &mut |cells, told, cost| all.push((cells, told, cost)));
         self.unions(own, &mut |cells, told, cost| all.push((cells, told, cost)));

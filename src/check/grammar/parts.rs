@@ -179,6 +179,10 @@ impl Grammar<'_> {
             let change = Change::Before(0, Scaling::By { factor }.into(), Vec::new());
             self.add(Kind::Inserted, cost::COMMON, lse, change, told);
         }
+        let binary = Scaling::By { factor: std::f64::consts::LOG2_E };
+        let change = Change::Before(0, binary.into(), Vec::new());
+        let told = tr!("the maximum in the log-sum-exp is in base 2: ln 2 is missing");
+        self.add(Kind::Omitted, cost::COMMON, lse, change, told);
         self.local_bias(parts);
         if lse == Name::SplitLse {
             self.of_merge(count, scale);

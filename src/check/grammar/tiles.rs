@@ -106,6 +106,13 @@ impl Grammar<'_> {
                 &|b, q, k| own.at(b, q, k) || is_in(q) / m * m >= start(k, first) + window,
                 tr!("the loop over queries ends with the window of a tile's first key"),
             );
+            let from = |q: usize| (is_in(q) / m * m + m + first - window).max(0) / n * n;
+            add(
+                &|b, q, k| own.at(b, q, k) || is_in(k) < from(q),
+                tr!(
+                    "the loop over keys starts with the window of a tile's last query: keys that only earlier queries see are skipped"
+                ),
+            );
         }
     }
 

@@ -83,6 +83,17 @@ fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
         (numbers(|number, _| number - 1), tr!("every index is read one too low").to_owned()),
     ];
     let noun = if lists.block > 1 { tr!("block") } else { tr!("index") };
+    for (by, told) in [
+        (-1, tr!("with each {noun} the one before it is seen too", noun)),
+        (1, tr!("with each {noun} the one behind it is seen too", noun)),
+    ] {
+        let both = |number: &i64| {
+            let is_real = (0..blocks).contains(number);
+            let beside = Some(number + by).filter(|other| is_real && (0..blocks).contains(other));
+            std::iter::once(*number).chain(beside).collect::<Vec<_>>()
+        };
+        all.push((each(lists, |list| list.iter().flat_map(both).collect()), told));
+    }
     for place in 0..longest.min(9) {
         let without = |from_end: bool| {
             each(lists, |list| {

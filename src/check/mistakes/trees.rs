@@ -84,6 +84,9 @@ fn branches(own: &Selected, rows: &[Vec<i64>]) -> Vec<Told> {
         with(tr!("a token of the tree sees its siblings as well"), &|all, row, at| {
             come(all, row, at) || parent(all, row) == parent(all, at)
         }),
+        with(tr!("a token of the tree sees its earlier siblings as well"), &|all, row, at| {
+            come(all, row, at) || at < row && parent(all, row) == parent(all, at)
+        }),
         with(tr!("a token of the tree sees its parent's siblings as well"), &|all, row, at| {
             let own = parent(all, row).map(|own| parent(all, own));
             come(all, row, at) || own == Some(parent(all, at))

@@ -131,6 +131,9 @@ impl Parted {
         let first = largest.narrow(0, 0, 1)?.zeros_like()?.affine(0.0, none)?;
         let before = Tensor::cat(&[&first, &largest.narrow(0, 0, count - 1)?], 0)?;
         let factor = (before - self.subtracted(largest)?)?.exp()?;
+        if self.slip == Some(PartSlip::NaturalFactor) {
+            return Ok(factor.powf(std::f64::consts::LOG2_E)?);
+        }
         let is_inverse = self.slip == Some(PartSlip::Inverse) && count > 1;
         if !is_inverse {
             return Ok(factor);

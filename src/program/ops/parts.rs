@@ -111,6 +111,8 @@ clauses! {
         Inverse => "what was added up before is rescaled by exp(new − old), not exp(old − new)",
         /// The exponential is of base 2, of scores that were not multiplied by log2(e).
         BaseTwo => "exp2 is taken of scores that were not multiplied by log2(e)",
+        /// The maxima are of base 2.
+        NaturalFactor => "what was added up before is rescaled by exp of maxima in base 2, where exp2 is taken of the scores",
         /// m begins at 0, and ℓ at 1.
         FromOne => "the maximum starts at 0 and the sum at 1, so that a score of 0 is counted that no key has",
         /// What is subtracted from −∞ is −∞.
@@ -160,10 +162,11 @@ impl PartStage {
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
             BaseMixed, BaseTwo, ByLargest, EmptyNan, EmptyZero, Inverse, LargestAlone, Mean,
-            NotRescaled, OfOther, OldMaximum, RunningMax, SumAlone, Swapped, Undivided, Unshifted,
+            NaturalFactor, NotRescaled, OfOther, OldMaximum, RunningMax, SumAlone, Swapped,
+            Undivided, Unshifted,
         };
         match self {
-            Self::Factor => &[Inverse],
+            Self::Factor => &[Inverse, NaturalFactor],
             Self::Sum(parts) if parts.is_running() => &[NotRescaled, Inverse, BaseTwo, EmptyNan],
             Self::Weighted(parts) if parts.is_running() => {
                 &[NotRescaled, Inverse, BaseTwo, EmptyNan]
