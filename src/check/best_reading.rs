@@ -11,7 +11,7 @@ use super::readings::readings;
 use super::recomputed::{Recomputed, recompute};
 use super::tolerance::Tolerances;
 use base::error::{Error, Result};
-use config::{Settings, Start};
+use config::{Fill, Settings, Start};
 use file::Record;
 use foreign::{FITS, Orders};
 use run::Run;
@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The same under a reading that is less likely than one that was looked into.
 const PATIENCE_LATER: Duration = Duration::from_secs(2);
+
+/// A fill that leaves no weight beside a visible key, as any such does.
+const LOW: f64 = -1e9;
 
 /// The readings of a file that are to be explained.
 struct Likely {
@@ -155,7 +158,8 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
             // One that leaves tensors aside may be the same for not having understood them.
             Ok(recomputed)
                 if recomputed.is_same()
-                    && (recomputed.unmatched.is_empty() || reading.is_tentative) =>
+                    && (recomputed.unmatched.is_empty() || reading.is_tentative)
+                    && compares_all(&recomputed, &found) =>
             {
                 let likeliest = vec![recomputed];
                 return Ok(Likely { likeliest, plain: Vec::new(), trivial: Vec::new() });
@@ -164,6 +168,7 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
             Ok(_) if reading.is_tentative => {}
             Ok(recomputed) => {
                 left.extend(other_endings(&reading)?);
+                left.extend(filled_low(&reading, &recomputed, flags));
                 left.extend(as_recorded(&reading)?);
                 found.push(Tried { reading, recomputed, apart: Vec::new() });
             }
@@ -175,6 +180,26 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
         Some(refused) => Err(refused),
         None => Ok(Likely { trivial, ..likeliest(found, tolerances)? }),
     }
+}
+
+/// Whether a reading compares as many steps as others do: it is not the same for leaving some aside.
+fn compares_all(recomputed: &Recomputed, others: &[Tried]) -> bool {
+    others.iter().all(|other| other.recomputed.steps.len() <= recomputed.steps.len())
+}
+
+/// The reading under a low fill where nothing states one, and the rows alone differ that see no key: they have equal weights
+/// then.
+fn filled_low(reading: &Reading, found: &Recomputed, flags: &Settings) -> Option<Reading> {
+    let is_stated = flags.mask_fill.is_some()
+        || flags.empty_rows.is_some()
+        || reading.record.config.is_some()
+        || reading.matches.iter().any(|taken| taken.step == "mask_fill");
+    let is_it = found.padded_rows.is_some() && !is_stated && !reading.is_tentative;
+    is_it.then(|| {
+        let mask_fill = Some(Fill(LOW));
+        let settings = Settings { mask_fill, empty_rows: None, ..reading.settings.clone() };
+        Reading { settings, is_tentative: true, ..reading.clone() }
+    })
 }
 
 /// Refuses a preset where the file has settings.

@@ -6,15 +6,17 @@
 use candle_core::DType;
 use serde_json::{Value, json};
 
+use super::bias_claim::under_its_bias;
 use super::cells::cells;
-use super::finding::Contradiction;
+use super::finding::{Contradiction, told};
 use super::found_masks::masks_beside;
+use super::gradients::of_ones;
 use super::mask_claim::{AgainstMask, by_mask, under_its_mask};
 use super::reading::Reading;
 use base::error::{Result, quoted};
-use config::{Config, Mask, Positions, Rotary, Setting, Settings};
+use config::{Config, Mask, OutputGradient, Positions, Rotary, Setting, Settings};
 use file::Entry;
-use foreign::{Evidence, Match};
+use foreign::{Evidence, Match, Tables};
 use program::{Frequencies, Name};
 use run::Run;
 
@@ -67,55 +69,44 @@ fn is_alike(stated: Option<&Value>, recorded: Option<&Value>, precision: f64) ->
     }
 }
 
-/// A value as flags have it; of a long one the beginning.
-fn told(value: Option<&Value>) -> String {
-    const TOLD: usize = 40;
-    fn whole(value: &Value) -> String {
-        match value {
-            Value::Null | Value::Bool(false) => "none".to_owned(),
-            Value::String(text) => text.clone(),
-            Value::Array(all) => {
-                let by = if all.iter().any(Value::is_array) { "/" } else { "," };
-                all.iter().map(whole).collect::<Vec<_>>().join(by)
-            }
-            other => other.to_string(),
-        }
-    }
-    let text = whole(value.unwrap_or(&Value::Null));
-    match text.char_indices().nth(TOLD) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
-}
-
 /// What is to be said where this was recorded, and something else stated.
 fn against(evidence: &Evidence, stated: Option<&Value>, recorded: Option<&Value>) -> Contradiction {
     let Evidence { key, tensor, step, .. } = evidence;
     let (stated, recorded) = (told(stated), told(recorded));
-    let summary = if tensor.is_empty() {
-        tr!("{key} was stated as {stated}; the file holds no {step}", key, stated, step)
-    } else {
-        tr!(
-            "{key} was stated as {stated}; recorded is {recorded}, in {tensor}",
-            key,
-            stated,
-            tensor = quoted(tensor),
-            recorded
-        )
-    };
+    if !tensor.is_empty() {
+        return Contradiction::of(key, *step, [stated, recorded], tensor);
+    }
+    let summary = tr!("{key} was stated as {stated}; the file holds no {step}", key, stated, step);
     Contradiction { setting: key, step: *step, stated, recorded, summary }
 }
 
-/// The reading with what was recorded in place of what was stated or left open; nothing where the two say the same.
+/// The readings with what was recorded in place of what was stated or left open; none where the two say the same.
 ///
 /// # Errors
 /// If candle fails.
-pub fn as_recorded(reading: &Reading) -> Result<Option<Reading>> {
+pub fn as_recorded(reading: &Reading) -> Result<Vec<Reading>> {
+    let mut evidence = reading.evidence.clone();
+    evidence.extend(reading.said_by_tensors());
+    let mut all: Vec<Reading> = by_evidence(reading, &evidence)?.into_iter().collect();
+    // What may say two things says each.
+    if evidence.iter().any(|one| one.or.is_some()) {
+        for one in &mut evidence {
+            one.text = one.or.take().unwrap_or_else(|| one.text.clone());
+        }
+        all.extend(by_evidence(reading, &evidence)?);
+    }
+    let biased: Vec<Reading> =
+        std::iter::once(reading).chain(&all).filter_map(under_its_bias).collect();
+    Ok([all, biased].concat())
+}
+
+/// The reading with what this says in place of what was stated or left open.
+fn by_evidence(reading: &Reading, evidence: &[Evidence]) -> Result<Option<Reading>> {
     let mut other = reading.clone();
     let stated = reading.run_as_it_is().ok();
     let is_open = reading.settings.mask == Some(Mask::Recorded);
     let by_mask = if reading.is_told("mask") { None } else { by_mask(reading)? };
-    for evidence in reading.evidence.iter().chain(&reading.said_by_tensors()) {
+    for evidence in evidence {
         let key = evidence.key;
         let is_of_mask = key == "mask";
         // A mask that the file brings says it all.
@@ -141,30 +132,51 @@ pub fn as_recorded(reading: &Reading) -> Result<Option<Reading>> {
             continue;
         }
         other = next;
+        other.unmatched.retain(|tensor| tensor.tensor != evidence.tensor);
         if is_stated(reading, key) {
             let found = against(evidence, own.as_ref(), found.as_ref());
             other.contradictions.extend(Some(found).filter(|_| !is_of_mask || !is_open));
         } else {
             let how = tr!("which is {numbers}", numbers = told(found.as_ref()));
             other.matches.push(Match::as_it_is(key, &evidence.tensor).read(how));
-            other.unmatched.retain(|tensor| tensor.tensor != evidence.tensor);
         }
     }
     if let Some(found) = by_mask {
         other = under_its_mask(other, found);
     }
-    if let Some(Entry { name, tensor, .. }) =
-        reading.freqs.as_ref().filter(|_| !reading.is_told(ROPE))
-        && let Ok(run) = other.run_as_it_is()
-        && let Some(rope) = &run.config().rope
-        && let Some(found) = by_frequencies(&stated_frequencies(rope)?, &cells(tensor)?, name)
-    {
-        other.sources = other.sources.replaced(Name::RopeFreqs, tensor.clone());
-        other.contradictions.push(found);
+    if let Some(tables) = reading.freqs.as_ref().filter(|_| !reading.is_told(ROPE)) {
+        other = under_its_tables(other, tables)?;
     }
     let is_other =
         other.settings != reading.settings || other.contradictions != reading.contradictions;
     Ok(Some(other).filter(|_| is_other))
+}
+
+/// The reading with the frequencies of its file, and what those say against what was stated.
+fn under_its_tables(mut reading: Reading, tables: &Tables) -> Result<Reading> {
+    const FACTOR: &str = "rope_attention_factor";
+    let Tables { freqs: Entry { name, tensor, .. }, factor, .. } = tables;
+    let Ok(run) = reading.run_as_it_is() else { return Ok(reading) };
+    let Some(rope) = &run.config().rope else { return Ok(reading) };
+    let by_freqs = by_frequencies(&stated_frequencies(rope)?, &cells(tensor)?, name);
+    let factor = factor.filter(|factor| rope.attention_factor != Some(*factor));
+    if by_freqs.is_none() && factor.is_none() {
+        return Ok(reading);
+    }
+    // Where rotation was left out, no frequencies were stated.
+    let is_open = reading.is_told(ROPE);
+    let by_factor = factor.map(|factor| {
+        let stated = rope.attention_factor.unwrap_or(1.0);
+        let both = [stated, factor].map(|factor| factor.to_string());
+        Contradiction::of(FACTOR, Name::QRot, both, name)
+    });
+    reading.contradictions.extend(by_freqs.into_iter().chain(by_factor).filter(|_| !is_open));
+    reading.sources = reading.sources.replaced(Name::RopeFreqs, tensor.clone());
+    let settings = &mut reading.settings;
+    (settings.rope_base, settings.rope_dims, settings.rope_scaling) = (None, None, None);
+    settings.rope_freqs = Some(name.as_str().into());
+    settings.rope_attention_factor = factor.or(settings.rope_attention_factor);
+    Ok(reading)
 }
 
 /// What the mask and the frequencies of a file that states its run say against that. Its run goes by them as it is.
@@ -182,6 +194,14 @@ pub fn against_its_config(reading: &Reading, run: &Run) -> Result<Vec<Contradict
         let mask = masks_beside(record)?.into_iter().next();
         let against = by_mask(&Reading { mask, ..reading.clone() })?;
         found.extend(against.and_then(AgainstMask::meant_otherwise));
+    }
+    if let (Some(OutputGradient::Ones), Some(name)) =
+        (&settings.d_output, settings.first_gradient())
+        && let Some(recorded) = sources.tensor(name)
+        && !of_ones(recorded)
+    {
+        let both = [OutputGradient::Ones.to_string(), tr!("other numbers").to_owned()];
+        found.push(Contradiction::of("d_output", name, both, name.as_str()));
     }
     if settings.rope_freqs.is_none()
         && !reading.is_told(ROPE)

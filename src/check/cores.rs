@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
+use super::bias_claim::with_its_bias;
 use super::found_masks::masks_against;
 use super::reading::{Draft, Reading, of_cells};
 use super::written::{new_keys, written};
@@ -21,10 +22,10 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         None => take_mask(&mut draft.record, Caller::Core)?,
         Some(_) => Vec::new(),
     };
-    let bias = if draft.settings.attn_bias.is_none() { take_bias(&mut draft.record) } else { None };
+    let bias = take_bias(&mut draft.record);
     let biased = |reading: Reading| match &bias {
-        Some(bias) => reading.with_bias(bias),
-        None => reading,
+        Some(bias) => with_its_bias(reading, bias),
+        None => Ok(reading),
     };
     let mut masks: Vec<Option<FoundMask>> = masks.into_iter().map(Some).collect();
     if masks.is_empty() {
@@ -32,7 +33,10 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         masks = std::iter::once(None).chain(beside.into_iter().map(Some)).collect();
     }
     if draft.settings.q.is_some() {
-        return masks.into_iter().map(|mask| draft.clone().reading(mask).map(biased)).collect();
+        return masks
+            .into_iter()
+            .map(|mask| draft.clone().reading(mask).and_then(biased))
+            .collect();
     }
     let readings = not_denied(readings, &draft.record, &draft.settings);
     // Attention to one key is none: whatever it lacks would seem right.
@@ -72,7 +76,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     let contradictions = differs.clone();
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().filter(|_| is_recorded);
-                    all.push(biased(Reading { is_trivial, mask, contradictions, ..reading }));
+                    all.push(biased(Reading { is_trivial, mask, contradictions, ..reading })?);
                 }
                 Err(error) => refused = refused.or(Some(error)),
             }
@@ -137,7 +141,7 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
 
 /// The orders of axes in which the queries have the lengths that settings and recorded scores or weights state; all if there
 /// is none.
-fn not_denied(readings: Vec<Qkv>, record: &Record, settings: &Settings) -> Vec<Qkv> {
+pub fn not_denied(readings: Vec<Qkv>, record: &Record, settings: &Settings) -> Vec<Qkv> {
     let cells = of_cells(record).map(|entry| entry.tensor.dims());
     let cells: Vec<&[usize]> = cells.filter(|dims| dims.len() == 4).collect();
     let is_stated = |reading: &Qkv| {

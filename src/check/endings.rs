@@ -5,6 +5,7 @@
 
 use candle_core::Tensor;
 
+use super::finding::Contradiction;
 use super::reading::Reading;
 use base::error::Result;
 use config::End;
@@ -20,8 +21,11 @@ pub fn other_endings(reading: &Reading) -> Result<Vec<Reading>> {
     if reading.is_tentative {
         return Ok(Vec::new());
     }
-    if reading.record.config.is_some() || reading.settings.end.is_some() {
+    if reading.record.config.is_some() {
         return Ok(Vec::new());
+    }
+    if let Some(end) = reading.settings.end {
+        return Ok(at_output(reading, end).into_iter().collect());
     }
     Ok(at_heads(reading).into_iter().chain(behind_residual(reading)?).collect())
 }
@@ -31,6 +35,21 @@ fn output(record: &Record) -> Option<usize> {
     let is_it = |entry: &Entry| meanings(&entry.name).first() == Some(&Name::Output);
     let may_be = |entry: &Entry| meanings(&entry.name).contains(&Name::Output);
     record.entries.iter().position(is_it).or_else(|| record.entries.iter().position(may_be))
+}
+
+/// The output as that of the output projection, where the run was stated to end before it.
+fn at_output(reading: &Reading, end: End) -> Option<Reading> {
+    let at = output(&reading.record).filter(|_| end != End::Output)?;
+    let is_named = reading.record.tensor(end.step().as_str()).is_none();
+    if !is_named || !reading.sources.has(Name::WO) {
+        return None;
+    }
+    let mut other = reading.clone();
+    other.settings.end = Some(End::Output);
+    let both = [end, End::Output].map(|end| end.to_string());
+    let tensor = &reading.record.entries[at].name;
+    other.contradictions.push(Contradiction::of("end", Name::Output, both, tensor));
+    Some(Reading { is_tentative: true, ..other })
 }
 
 /// The output as the heads side by side, where the output projection is in another module than the other three.

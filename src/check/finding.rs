@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use base::error::quoted;
 use program::{Axis, Kind, Name};
+use serde_json::Value;
 
 /// A mistake that gives the numbers found, or the rounding that does.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,4 +125,48 @@ pub struct Contradiction {
     pub recorded: String,
     /// Both in a sentence.
     pub summary: String,
+}
+
+impl Contradiction {
+    /// What a tensor says of a setting.
+    pub fn of(
+        setting: &'static str,
+        step: Name,
+        [stated, recorded]: [String; 2],
+        tensor: &str,
+    ) -> Self {
+        let summary = tr!(
+            "{key} was stated as {stated}; recorded is {recorded}, in {tensor}",
+            key = setting,
+            stated,
+            tensor = quoted(tensor),
+            recorded
+        );
+        Self { setting, step, stated, recorded, summary }
+    }
+}
+
+/// A value as flags have it; of a long one the beginning.
+pub fn told(value: Option<&Value>) -> String {
+    const TOLD: usize = 40;
+    fn whole(value: &Value) -> String {
+        match value {
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            Value::Array(all) => {
+                let by = if all.iter().any(Value::is_array) { "/" } else { "," };
+                all.iter().map(whole).collect::<Vec<_>>().join(by)
+            }
+            Value::Number(number) => {
+                let exact = number.as_f64().filter(|_| number.is_f64());
+                exact.map_or_else(|| number.to_string(), |number| number.to_string())
+            }
+            other => other.to_string(),
+        }
+    }
+    let text = whole(value.unwrap_or(&Value::Null));
+    match text.char_indices().nth(TOLD) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }

@@ -144,6 +144,9 @@ fn documents(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
         let mut ends: Vec<usize> = Vec::new();
         for (query, row) in item.chunks(keys).enumerate() {
             let start = row.iter().position(|cell| !cell)?;
+            if start != query && ends.last() != Some(&start) {
+                return None;
+            }
             let is_it = |(key, cell): (usize, &bool)| *cell == (key < start || key > query);
             if !row.iter().enumerate().all(is_it) {
                 return None;

@@ -1,5 +1,8 @@
 //! The gradients that a file of other code holds: of which steps they are, under a reading of its forward pass.
 
+use candle_core::Tensor;
+
+use super::finding::Contradiction;
 use super::reading::Reading;
 use base::error::{Result, quoted};
 use config::{End, OutputGradient, Settings, Start};
@@ -7,19 +10,24 @@ use file::{Entry, Record};
 use foreign::{
     AxisOrder, Match, Unmatched, find_inputs, gradient_of, last_segment, meanings, of_other_shape,
 };
-use program::{Name, Role};
+use program::{Name, Role, first_number};
 
 /// A reading of a file with its gradients, which a backward pass is to give: one for each order in which the axes of the
 /// output's gradient may stand. Where the file has none of the output, and no flag says which it is, the forward pass alone.
 pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -> Vec<Reading> {
     let (of_end, others): (Vec<&Entry>, Vec<&Entry>) =
         gradients.iter().partition(|entry| is_of_end(entry, &reading.settings));
+    let says_so = |entry: &&Entry| of_ones(&entry.tensor);
+    let is_said = flags.d_output == Some(OutputGradient::Ones) && of_end.iter().all(says_so);
+    let stated = flags.d_output.as_ref().filter(|_| !is_said);
     let mut readings = Vec::new();
     let firsts: Vec<Option<&Entry>> = match of_end.as_slice() {
         [] if flags.backward == Some(true) => vec![None],
         // What a flag says of the output's gradient comes before what the file has.
-        [_, ..] if flags.d_output.is_some() => vec![None],
-        firsts => firsts.iter().copied().map(Some).collect(),
+        firsts => {
+            let stated = stated.iter().map(|_| None);
+            stated.chain(firsts.iter().copied().map(Some)).collect()
+        }
     };
     for first in firsts {
         let beside = gradients.iter().filter(|entry| is_of_end(entry, &reading.settings));
@@ -28,6 +36,12 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
         for mut own in under_each_order(&reading, first) {
             let named = named(others.clone(), &own, flags);
             own.record.entries.extend(named);
+            if let (Some(first), Some(stated)) = (first, stated) {
+                let both = [stated.to_string(), tr!("other numbers").to_owned()];
+                let step = own.settings.first_gradient().unwrap_or(Name::Output);
+                let found = Contradiction::of("d_output", step, both, &first.name);
+                own.contradictions.push(found);
+            }
             if first.is_none() {
                 let why = tr!("--d-output says what it is");
                 let other =
@@ -41,6 +55,11 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
         readings.push(alone(reading, gradients, &of_end));
     }
     readings
+}
+
+/// Whether all numbers are 1.
+pub fn of_ones(tensor: &Tensor) -> bool {
+    matches!(first_number(tensor, |cell| (cell - 1.0).abs() > 0.0), Ok(None))
 }
 
 /// The reading without a backward pass, with why there is none: that starts from the output's gradient.

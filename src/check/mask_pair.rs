@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use base::error::Result;
-use config::Config;
+use config::{CausalAlign, Config};
 use program::Places;
 
 /// The masks, true where they block: (batch, head, query, key), each 1 or whole.
@@ -15,6 +15,8 @@ pub struct Masks {
     keys: usize,
     /// The place of the first query's own key among the keys.
     first: usize,
+    /// The first key that the stated mask may hide from all queries by their positions alone, and not as padding.
+    behind: usize,
     /// Whether the recorded one tells queries apart.
     pub is_of_queries: bool,
     /// What was stated tells of documents packed one behind the other.
@@ -103,8 +105,20 @@ impl Masks {
         let (own, other) = (cells(&stated)?, cells(&recorded)?);
         let pairs = own.into_iter().zip(other).map(|(own, other)| (own != 0, other != 0)).collect();
         let first = if sizes.is_cross { 0 } else { sizes.first_position() };
+        let is_top_left = config.align() == CausalAlign::TopLeft;
+        let behind = if is_top_left { queries } else { keys };
         let packing = Packing::of(config);
-        Ok(Some(Self { stated, recorded, pairs, queries, keys, first, is_of_queries, packing }))
+        Ok(Some(Self {
+            stated,
+            recorded,
+            pairs,
+            queries,
+            keys,
+            first,
+            behind,
+            is_of_queries,
+            packing,
+        }))
     }
 
     /// The keys that some query sees of the recorded mask, 1 where one does: (batch, 1, 1, key). Nothing where queries and
@@ -160,7 +174,9 @@ impl Masks {
                 cells.iter().skip(key).step_by(self.keys).all(of)
             };
             let columns: Vec<(bool, bool)> = (0..self.keys)
-                .map(|key| (column(key, |pair| pair.0), column(key, |pair| pair.1)))
+                .map(|key| {
+                    (key < self.behind && column(key, |pair| pair.0), column(key, |pair| pair.1))
+                })
                 .collect();
             let is_other = |(_, pair): &(usize, &(bool, bool))| states_keys && pair.0 != pair.1;
             for (key, pair) in columns.iter().enumerate().filter(is_other) {

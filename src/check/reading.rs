@@ -8,7 +8,7 @@ use super::found_masks::{has_nan, leaves_rows_empty, replaces_mask};
 use base::error::{Error, Result};
 use config::{EmptyRow, Fill, Mask, Setting, Settings, Start};
 use file::{Entry, Record};
-use foreign::{self, Evidence, FoundMask, Match, Unmatched, meanings};
+use foreign::{self, Evidence, FoundMask, Match, Tables, Unmatched, meanings};
 use program::{Name, Role};
 use run::{Run, Sources};
 
@@ -57,7 +57,9 @@ pub struct Reading {
     /// What the file says of settings that are stated.
     pub evidence: Vec<Evidence>,
     /// The frequencies that the file says a module had.
-    pub freqs: Option<Entry>,
+    pub freqs: Option<Tables>,
+    /// The biases of scores that the file has, where others are stated.
+    pub bias: Option<Entry>,
     /// Where this reading goes by what was recorded, and not by what was stated.
     pub contradictions: Vec<Contradiction>,
     /// Whether it is meant only if nothing is wrong in it.
@@ -115,6 +117,12 @@ impl Draft {
                 matches.push(Match::as_it_is("mask_fill", tensor).read(how));
             }
         }
+        if settings.rope.is_some() && settings.rope_freqs.is_none() && sources.has(Name::RopeFreqs)
+        {
+            let freqs = Name::RopeFreqs.as_str();
+            let own = matches.iter().rev().find(|taken| taken.step == freqs);
+            settings.rope_freqs = Some(own.map_or(freqs, |taken| taken.tensor.as_str()).into());
+        }
         let found = mask.clone();
         if let Some(FoundMask { name, mask, how }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
@@ -141,6 +149,7 @@ impl Draft {
             mask: found,
             evidence,
             freqs: None,
+            bias: None,
             contradictions: Vec::new(),
             is_tentative: false,
         })
@@ -184,6 +193,7 @@ impl Reading {
         let Some(FoundMask { name, mask, how }) = self.mask.clone() else { return self };
         let mut whole = self.without_mask();
         whole.unmatched.retain(|tensor| tensor.tensor != name);
+        whole.matches.retain(|taken| taken.step != Name::Mask.as_str());
         whole.matches.push(Match::as_it_is("mask", &name).read(how));
         whole.sources = whole.sources.with_mask(mask);
         let settings = &mut whole.settings;

@@ -2,19 +2,22 @@
 
 use candle_core::Tensor;
 
+use super::cells::cells;
 use super::cores::{cores, of_pages};
 use super::found_masks::{masks_against, masks_beside};
 use super::gradients::with_gradients;
 use super::lacking::lacking;
+use super::layout_claim::laid_out_otherwise;
 use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
+use super::rotation::{entry_of_positions, is_of_module, take_frequencies, take_positions};
 use base::error::Result;
-use config::{End, Settings, Start};
+use config::{End, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, POSITIONS, Unmatched, find_inputs, find_pages, find_qkv,
-    is_called, last_segment, meanings, refuse_recurrences, said_by_config, take_arguments,
-    take_evidence, take_gradients, take_mask, take_selection, take_tables,
+    Caller, Evidence, Inputs, Match, Tables, Unmatched, asked, find_inputs, find_pages, find_qkv,
+    meanings, refuse_recurrences, said_by_config, take_arguments, take_evidence, take_gradients,
+    take_mask, take_selection,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -85,23 +88,35 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     }
     let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
     let stated = draft.settings.clone();
-    draft.evidence = take_evidence(&mut draft.record, |setting| setting.is_set(&stated))?;
+    let is_stated = |setting: &Setting| setting.is_set(&stated) || setting.is_left_out(&stated);
+    draft.evidence = take_evidence(&mut draft.record, is_stated)?;
+    draft.evidence.extend(dropped(&draft)?);
     draft.leave_unstated();
     bring_steps(&draft.record, &mut draft.settings);
     take_positions(&mut draft)?;
+    let freqs = take_frequencies(&mut draft)?;
+    let with_freqs = |mut all: Vec<Reading>| {
+        for reading in &mut all {
+            reading.freqs.clone_from(&freqs);
+        }
+        all
+    };
     if starts_behind_inputs(&draft.record, &draft.settings) {
         let pages = find_pages(&draft.record)?;
         if !pages.is_empty() {
             return of_pages(&draft, pages);
         }
-        draft.matches.extend(take_selection(&mut draft.record, &mut draft.settings)?);
+        let (matches, evidence) = take_selection(&mut draft.record, &mut draft.settings)?;
+        draft.matches.extend(matches);
+        draft.evidence.extend(evidence);
         draft.matches.extend(take_arguments(&mut draft.record, &mut draft.settings)?);
         let qkv = match draft.settings.q {
             Some(_) => Vec::new(),
             None => find_qkv(&draft.record, &draft.settings)?,
         };
         if draft.settings.q.is_some() || !qkv.is_empty() {
-            return cores(draft, qkv);
+            let otherwise = laid_out_otherwise(&draft)?;
+            return cores(draft, qkv).map(|all| with_freqs([all, otherwise].concat()));
         }
     }
     // What kernels go by of themselves, layers do not.
@@ -113,10 +128,8 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
-    let freqs = take_frequencies(&mut draft)?;
-    let mut all = under_each_mask(draft, caller)?;
+    let mut all = with_freqs(under_each_mask(draft, caller)?);
     for reading in &mut all {
-        reading.freqs.clone_from(&freqs);
         reading.settings.heads = reading.settings.heads.or(heads);
     }
     in_each_order(all, &settings)
@@ -145,6 +158,7 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     let is_replaced = |name: Name| !sources.has(name) && !settings.name_file_of(name);
     let own = record.entries.iter().find(|entry| entry.name == Name::RopeFreqs.as_str());
     let freqs = freqs.or_else(|| own.filter(|_| is_replaced(Name::RopeFreqs)).cloned());
+    let freqs = freqs.map(|freqs| Tables { freqs, pairing: None, factor: None });
     let mask = match mask {
         None if is_replaced(Name::Mask) => masks_beside(&record)?.into_iter().next(),
         taken => taken,
@@ -160,58 +174,39 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
         mask,
         evidence,
         freqs,
+        bias: None,
         contradictions,
         is_tentative: false,
     })
 }
 
-/// Where a file has positions under the name that models of transformers have for them, or else another.
-fn entry_of_positions(record: &Record) -> Option<usize> {
-    let at = |name: &&str| {
-        record.entries.iter().position(|entry| {
-            is_called(&entry.name, &[name]) && positions_in(&entry.tensor).is_ok()
-        })
-    };
-    POSITIONS.iter().find_map(at)
-}
-
-/// Whether a tensor has the rotary frequencies of a module of transformers.
-fn is_of_module(entry: &Entry) -> bool {
-    last_segment(&entry.name) == "inv_freq"
-}
-
-/// Takes recorded rotary frequencies out of a file where others may have been stated; where none were, they are the run's.
-fn take_frequencies(draft: &mut Draft) -> Result<Option<Entry>> {
-    let Draft { record, settings, matches, evidence, .. } = draft;
-    if settings.rope.is_none() || settings.rope_freqs.is_some() {
+/// The probability of dropout, where none was stated and the file has the weights that it kept.
+fn dropped(draft: &Draft) -> Result<Option<Evidence>> {
+    let Draft { record, settings, .. } = draft;
+    let is_left_out = Setting::named("dropout").is_some_and(|own| own.is_left_out(settings));
+    if !is_left_out && settings.dropout != Some(0.0)
+        || record.tensor(Name::DropoutKeep.as_str()).is_none()
+    {
         return Ok(None);
     }
-    let is_it = |entry: &Entry| is_of_module(entry) || entry.name == Name::RopeFreqs.as_str();
-    let at = record.entries.iter().position(is_it);
-    let entry = match at.map(|at| record.entries.remove(at)) {
-        Some(entry) => entry,
-        None => match take_tables(record)? {
-            Some((entry, pairing)) => {
-                let pairing = pairing.map(|pairing| pairing.to_string());
-                evidence.extend(pairing.map(|own| Evidence::of("rope", Name::QRot, &entry, own)));
-                entry
-            }
-            None => return Ok(None),
-        },
+    let of = |name: Name| {
+        let is_it = |entry: &&Entry| asked(&entry.name).first() == Some(&name);
+        record.entries.iter().find(is_it)
     };
-    let Settings { rope_base, rope_dims, rope_scaling, before_model, .. } = settings;
-    if rope_base.is_some()
-        || rope_dims.is_some()
-        || rope_scaling.is_some()
-        || before_model.is_some()
-    {
-        return Ok(Some(entry));
-    }
-    if entry.name != Name::RopeFreqs.as_str() {
-        matches.push(Match::as_it_is(Name::RopeFreqs, &entry.name));
-    }
-    record.entries.push(Entry { name: Name::RopeFreqs.to_string(), ..entry });
-    Ok(None)
+    let (Some(before), Some(behind)) = (of(Name::Weights), of(Name::WeightsDropped)) else {
+        return Ok(None);
+    };
+    let (weights, dropped) = (cells(&before.tensor)?, cells(&behind.tensor)?);
+    let (sum, all) = weights
+        .iter()
+        .zip(&dropped)
+        .filter(|(_, own)| **own != 0.0)
+        .fold((0.0, 0.0), |(sum, all), (weight, dropped)| (sum + weight, all + dropped));
+    // Of f32, a sum of many is exact to this place.
+    let share = ((1.0 - sum / all) * 1e6).round() / 1e6;
+    let is_it = weights.len() == dropped.len() && share > 0.0 && share < 1.0;
+    let evidence = || Evidence::of("dropout", Name::WeightsDropped, behind, share.to_string());
+    Ok(is_it.then(evidence))
 }
 
 /// The readings of a file under each mask that it may mean, the likeliest first.
@@ -364,33 +359,4 @@ fn bring_steps(record: &Record, settings: &mut Settings) {
     if has_latent && has(&is_absorbed) {
         settings.absorb.get_or_insert(true);
     }
-}
-
-/// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by
-/// positions and nothing states them.
-///
-/// # Errors
-/// If they are no positions.
-fn take_positions(draft: &mut Draft) -> Result<()> {
-    let Draft { record, settings, matches, unmatched, evidence } = draft;
-    let Some(at) = entry_of_positions(record) else { return Ok(()) };
-    let entry = record.entries.remove(at);
-    let Entry { name: tensor, tensor: numbers, .. } = entry.clone();
-    let mut left_out = |why: &str| {
-        unmatched.push(Unmatched { tensor: tensor.clone(), why: why.to_owned() });
-        Ok(())
-    };
-    // Other names are of tokens as they are counted, which need not be those that they are turned by.
-    let is_certain = is_called(&tensor, &["position_ids"]);
-    if settings.positions.is_some() || settings.rope_offset.is_some() || !is_certain {
-        let told = positions_in(&numbers)?.to_string();
-        evidence.push(Evidence::of("positions", Name::QRot, &entry, told));
-        return left_out(tr!("the settings say the positions"));
-    }
-    if settings.rope.is_none() && settings.q_temperature.is_none() {
-        return left_out(tr!("nothing turns or scales by positions here"));
-    }
-    settings.positions = Some(positions_in(&numbers)?);
-    matches.push(Match::as_it_is("positions", &tensor).read(tr!("the tokens' own")));
-    Ok(())
 }

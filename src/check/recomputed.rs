@@ -138,7 +138,8 @@ pub fn all_under(
     tolerances: &Tolerances,
 ) -> Result<impl Iterator<Item = Recomputed>> {
     // What attention does nothing to is the same under any mask.
-    let all = readings(record, settings)?.into_iter().filter(|reading| !reading.is_trivial);
+    let all = readings(record, settings)?.into_iter();
+    let all = all.filter(|reading| !reading.is_trivial && !reading.is_tentative);
     Ok(all.filter_map(move |mut reading| {
         let run = reading.run().ok()?;
         recompute(reading, run, tolerances, Orders::Any).ok()

@@ -80,6 +80,17 @@ impl Setting {
         settings.without.iter_mut().for_each(|left| left.retain(|own| own.key() != self.key));
     }
 
+    /// Takes it away with all that says more of it.
+    pub fn take_away(&self, settings: &mut Settings) {
+        let of = |setting: &Setting| setting.of.and_then(Setting::named);
+        for setting in Setting::ALL {
+            let about = [Some(setting), of(setting), of(setting).and_then(of)];
+            if about.into_iter().flatten().any(|setting| setting.key == self.key) {
+                setting.clear(settings);
+            }
+        }
+    }
+
     /// Leaves it open.
     pub fn clear(&self, settings: &mut Settings) {
         (self.clear)(settings);
@@ -116,13 +127,8 @@ impl Settings {
 
     /// Takes away what is said of a feature.
     fn drop_feature(&mut self, feature: Feature) {
-        let key = feature.key();
-        let of = |setting: &Setting| setting.of.and_then(Setting::named);
-        for setting in Setting::ALL {
-            let about = [Some(setting), of(setting), of(setting).and_then(of)];
-            if about.into_iter().flatten().any(|setting| setting.key == key) {
-                (setting.clear)(self);
-            }
+        if let Some(setting) = Setting::named(&feature.key()) {
+            setting.take_away(self);
         }
     }
 

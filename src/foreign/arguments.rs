@@ -349,7 +349,7 @@ pub fn said_by_config(config: &Settings, flags: &Settings) -> Vec<Evidence> {
         };
         if found.iter().all(|other| other.key != *key) {
             let tensor = tr!("the file's config").to_owned();
-            found.push(Evidence { key, step: *step, tensor, text, precision: 0.0 });
+            found.push(Evidence { key, step: *step, tensor, text, or: None, precision: 0.0 });
         }
     }
     found

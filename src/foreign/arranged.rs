@@ -9,6 +9,8 @@ use program::Name;
 
 /// A way to read a file's queries, keys and values.
 pub struct Qkv {
+    /// In which order their axes stood.
+    pub format: QkvFormat,
     /// What they are: projected, or split into heads too.
     pub start: Start,
     /// The number of heads, where it is told and the tensors have no axis for it.

@@ -1,10 +1,20 @@
 //! What does a file say of a setting, beside what is stated?
 
-use candle_core::DType;
+use candle_core::{DType, Tensor};
 
 use config::{Setting, Settings};
 use file::Entry;
 use program::Name;
+
+/// How far a number is off that was rounded to a tensor's type.
+pub fn precision(tensor: &Tensor) -> f64 {
+    match tensor.dtype() {
+        DType::F64 => 1e-9,
+        DType::F16 => 1e-3,
+        DType::BF16 => 1e-2,
+        _ => 1e-6,
+    }
+}
 
 /// What a file says of a setting beside what is stated.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +27,8 @@ pub struct Evidence {
     pub tensor: String,
     /// What it says, as the setting's text; empty for none.
     pub text: String,
+    /// What it may say as well.
+    pub or: Option<String>,
     /// How far a number is off that was rounded to the tensor's type.
     pub precision: f64,
 }
@@ -24,26 +36,23 @@ pub struct Evidence {
 impl Evidence {
     /// What a tensor of a file says.
     pub fn of(key: &'static str, step: Name, entry: &Entry, text: String) -> Self {
-        let precision = match entry.tensor.dtype() {
-            DType::F64 => 1e-9,
-            DType::F16 => 1e-3,
-            DType::BF16 => 1e-2,
-            _ => 1e-6,
-        };
-        Self { key, step, tensor: entry.name.clone(), text, precision }
+        let precision = precision(&entry.tensor);
+        Self { key, step, tensor: entry.name.clone(), text, or: None, precision }
     }
 
     /// What the tensors of a file say of a setting by their shapes, or by being there; nothing by `None`.
     pub fn of_tensor(key: &'static str, tensor: Name, text: Option<String>) -> Self {
         let is_there = text.is_some();
         let name = if is_there { tensor.to_string() } else { String::new() };
-        Self { key, step: tensor, tensor: name, text: text.unwrap_or_default(), precision: 0.0 }
+        let text = text.unwrap_or_default();
+        Self { key, step: tensor, tensor: name, text, or: None, precision: 0.0 }
     }
 
     /// What the recorded heads say of their number, or of what one has.
     pub fn of_heads(key: &'static str, number: usize) -> Self {
         let tensor = tr!("the heads, scores or weights").to_owned();
-        Self { key, step: Name::QHeads, tensor, text: number.to_string(), precision: 0.0 }
+        let (step, text) = (Name::QHeads, number.to_string());
+        Self { key, step, tensor, text, or: None, precision: 0.0 }
     }
 
     /// The settings with what was recorded in place of what was stated; nothing where that is none.

@@ -63,7 +63,8 @@ pub fn in_few_bits(record: &Record, entries: [&Entry; 3], format: QkvFormat) -> 
     let mut all = Vec::new();
     for (codes, placed) in ways(&slots.each_ref(), features)? {
         let start = Start::Heads;
-        let mut read = Qkv { start, heads: None, tensors: Vec::new(), matches: Vec::new() };
+        let (tensors, matches) = (Vec::new(), Vec::new());
+        let mut read = Qkv { format, start, heads: None, tensors, matches };
         let mut beside = Vec::new();
         for (slot, shape) in slots.iter().zip(&placed) {
             slot.read(codes, shape.as_deref(), format, (&mut read, &mut beside))?;

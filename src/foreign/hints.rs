@@ -18,6 +18,8 @@ pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) 
         let heads = if may_be(|name| name.row().is_of_scores()) {
             let per_head = batch.checked_mul(queries)?.checked_mul(keys)?;
             entry.tensor.elem_count().checked_div(per_head)?
+        } else if may_be(|name| name == Name::Lse) {
+            entry.tensor.elem_count().checked_div(batch.checked_mul(queries)?)?
         } else if may_be(|name| name.row().is_of_heads()) && dims.len() > 2 {
             width.checked_div(*dims.last()?)?
         } else {

@@ -35,7 +35,7 @@ pub use arguments::{
 };
 pub use arranged::{Qkv, arranged};
 pub use axis_order::AxisOrder;
-pub use evidence::Evidence;
+pub use evidence::{Evidence, precision};
 pub use given_masks::{Caller, FoundMask, take_bias, take_mask};
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
@@ -51,7 +51,7 @@ pub use pages::{Paged, find_pages};
 pub use parts::{as_kept, join_states};
 pub use qkv::find_qkv;
 pub use recurrent::refuse_recurrences;
-pub use rope_tables::take_tables;
+pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};

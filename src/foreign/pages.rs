@@ -9,7 +9,7 @@ use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::numbers;
 use base::error::{Error, Result, quoted};
-use config::Start;
+use config::{QkvFormat, Start};
 use file::{Entry, Record};
 use program::{Name, whole};
 
@@ -90,7 +90,7 @@ pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
         let tensors = own.into_iter().chain(beside).collect();
         let listed = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         all.push(Paged {
-            qkv: Qkv { start: Start::Heads, heads: None, tensors, matches },
+            qkv: Qkv { format: QkvFormat::Thd, start: Start::Heads, heads: None, tensors, matches },
             segments: listed(&counts),
             key_segments: listed(&lengths),
             written: written.clone(),

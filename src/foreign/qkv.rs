@@ -224,5 +224,5 @@ fn read(
         matches.push(if told.is_empty() { taken } else { taken.read(told) });
         tensors.push((step, tensor));
     }
-    Ok(Qkv { start: start.unwrap_or_default(), heads, tensors, matches })
+    Ok(Qkv { format, start: start.unwrap_or_default(), heads, tensors, matches })
 }

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::names::is_called;
-use super::numbers::numbers;
+use super::numbers::{numbers, written};
 use base::error::Result;
 use file::{Entry, Record};
 use program::Pairing;
@@ -15,12 +15,23 @@ const TABLES: &[[&str; 2]] =
 /// How far cosine and sine are from those of an angle.
 const EXACT: f64 = 1e-4;
 
+/// What tables of cosines and sines tell.
+#[derive(Clone)]
+pub struct Tables {
+    /// Their frequencies, named as the tables.
+    pub freqs: Entry,
+    /// Which features are a pair, where they have a column for both.
+    pub pairing: Option<Pairing>,
+    /// What they are multiplied by, unless that is 1.
+    pub factor: Option<f64>,
+}
+
 /// Takes tables of cosines and sines out of a file, as the frequencies that they are of. They tell those where their first
 /// row is of position 0, and each row one position further.
 ///
 /// # Errors
 /// If candle fails.
-pub fn take_tables(record: &mut Record) -> Result<Option<(Entry, Option<Pairing>)>> {
+pub fn take_tables(record: &mut Record) -> Result<Option<Tables>> {
     for names in TABLES {
         let named = |name: &str| {
             let is_it = |entry: &Entry| is_called(&entry.name, &[name]);
@@ -29,8 +40,11 @@ pub fn take_tables(record: &mut Record) -> Result<Option<(Entry, Option<Pairing>
         let [Some(cos), Some(sin)] = names.map(named) else { continue };
         let [cos, sin] = [cos, sin].map(|at| record.entries[at].clone());
         let Some((freqs, pairing)) = frequencies(&cos.tensor, &sin.tensor)? else { continue };
+        let factor = written(&cos.tensor)?.first().copied();
+        let factor = factor.filter(|factor| (factor - 1.0).abs() >= EXACT);
         record.entries.retain(|entry| entry.name != cos.name && entry.name != sin.name);
-        return Ok(Some((Entry::of(format!("{}, {}", cos.name, sin.name), freqs), pairing)));
+        let freqs = Entry::of(format!("{}, {}", cos.name, sin.name), freqs);
+        return Ok(Some(Tables { freqs, pairing, factor }));
     }
     Ok(None)
 }
@@ -43,12 +57,17 @@ fn frequencies(cos: &Tensor, sin: &Tensor) -> Result<Option<(Tensor, Option<Pair
         return Ok(None);
     }
     let [cosines, sines] = [numbers(cos)?, numbers(sin)?];
+    // The cosine of position 0 is 1.
+    let Some(factor) = cosines.first().copied().filter(|factor| *factor > 0.0) else {
+        return Ok(None);
+    };
     let freqs: Vec<f64> =
         (0..width).map(|at| sines[width + at].atan2(cosines[width + at])).collect();
     #[allow(clippy::cast_precision_loss, reason = "a file has few positions")]
     let is_of_angle = |at: usize| {
         let (sine, cosine) = (freqs[at % width] * (at / width % rows) as f64).sin_cos();
-        (sines[at] - sine).abs() < EXACT && (cosines[at] - cosine).abs() < EXACT
+        let is_it = |found: f64, angle: f64| (found - factor * angle).abs() < EXACT;
+        is_it(sines[at], sine) && is_it(cosines[at], cosine)
     };
     if !(0..cosines.len()).all(is_of_angle) {
         return Ok(None);

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Tensor};
 
+use super::evidence::Evidence;
 use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::{are_booleans, numbers};
@@ -54,11 +55,14 @@ const FULL_COUNTS: &[&str] = &["full_kv_num_blocks"];
 const FULL: &[&str] = &["full_kv_indices"];
 const CUSTOM: &[&str] = &["custom_mask", "packed_custom_mask"];
 
-/// Takes what says which keys each query sees out of a file, and sets it, unless it is stated.
+/// Takes what says which keys each query sees out of a file, and sets it; where other keys are stated, it is evidence.
 ///
 /// # Errors
 /// If it does not fit the file's queries and keys.
-pub fn take_selection(record: &mut Record, settings: &mut Settings) -> Result<Vec<Match>> {
+pub fn take_selection(
+    record: &mut Record,
+    settings: &mut Settings,
+) -> Result<(Vec<Match>, Option<Evidence>)> {
     // Where nothing says in which order axes stand, what fits the queries does.
     let formats =
         settings.qkv_format.map_or_else(|| vec![QkvFormat::Bhsd, QkvFormat::Bshd], |own| vec![own]);
@@ -77,7 +81,7 @@ pub fn take_selection(record: &mut Record, settings: &mut Settings) -> Result<Ve
             Err(error) => refused = refused.or(Some(error)),
         }
     }
-    refused.map_or_else(|| Ok(Vec::new()), Err)
+    refused.map_or_else(|| Ok((Vec::new(), None)), Err)
 }
 
 /// Takes what was found out of the file.
@@ -86,24 +90,27 @@ fn taken(
     settings: &mut Settings,
     found: Option<Found>,
     custom: Option<(String, Tensor)>,
-) -> Vec<Match> {
-    let mut matches = Vec::new();
+) -> (Vec<Match>, Option<Evidence>) {
+    let (mut matches, mut evidence) = (Vec::new(), None);
     if let Some(Found { selection, names, how }) = found {
-        for name in &names {
-            matches.push(Match::as_it_is("selected", name));
-        }
-        if let Some(first) = matches.first_mut() {
-            *first = first.clone().read(how);
-        }
         record.entries.retain(|entry| !names.contains(&entry.name));
-        settings.selected.get_or_insert(selection);
+        if *settings.selected.get_or_insert_with(|| selection.clone()) == selection {
+            matches.extend(names.iter().map(|name| Match::as_it_is("selected", name)));
+            if let Some(first) = matches.first_mut() {
+                *first = first.clone().read(how);
+            }
+        } else {
+            let (tensor, text) = (names.join(", "), selection.to_string());
+            let (key, step, precision) = ("selected", Name::MaskedScores, 0.0);
+            evidence = Some(Evidence { key, step, tensor, text, or: None, precision });
+        }
     }
     if let Some((name, mask)) = custom
         && let Some(entry) = record.entries.iter_mut().find(|entry| entry.name == name)
     {
         entry.tensor = mask;
     }
-    matches
+    (matches, evidence)
 }
 
 /// A selection, the tensors that say it, and how they were read.

@@ -172,11 +172,19 @@ impl Run {
     /// # Errors
     /// If a mask does not fit, or candle fails.
     pub fn blocked(&self) -> Result<Option<Tensor>> {
-        let Some(at) = self.program.position(Name::Mask) else { return Ok(None) };
+        self.value_of(Name::Mask)
+    }
+
+    /// The value of a step that follows from the settings and what is given; nothing where there is no such step.
+    ///
+    /// # Errors
+    /// If what is given does not fit, or candle fails.
+    pub fn value_of(&self, name: Name) -> Result<Option<Tensor>> {
+        let Some(at) = self.program.position(name) else { return Ok(None) };
         let part = self.program.part(at);
         memory::fits(&part, self.config.dtype.into())?;
         let part = part.run(&self.sources.given(&self.config)?)?;
-        Ok(part.steps().last().map(|mask| mask.value.clone()))
+        Ok(part.steps().last().map(|step| step.value.clone()))
     }
 
     /// What a mask of a file blocks, true where it does, read as the run would read it.

@@ -55,7 +55,8 @@ impl Sources {
         let mut brought: Vec<(&'static Setting, String, Vec<Name>)> = Vec::new();
         let biases = || Some((Setting::named("bias")?, "true".to_owned()));
         let biases = [Name::BQ, Name::BO].map(|name| (name, biases()));
-        let all = Name::ALL.iter().map(|name| (*name, brought_by(*name))).chain(biases);
+        let others = Name::ALL.iter().map(|name| (*name, brought_by(*name)));
+        let all = biases.into_iter().chain(others);
         for (name, by) in all {
             let Some((setting, value)) = by else { continue };
             match brought.iter_mut().find(|(other, ..)| other.key == setting.key) {

@@ -212,7 +212,11 @@ impl Model<'_> {
             kv_heads: self.kv_heads(heads)?,
             head_dim: self.head_dim()?,
             v_head_dim: family.v_head_dim.map(|own| config.sized(own)).transpose()?,
-            bias: config.holds(family.bias)?.then_some(true),
+            bias: match family.bias {
+                // What a config says is stated, and what it leaves open its weights may tell.
+                When::If(name, _) if config.get(name).is_some() => Some(config.holds(family.bias)?),
+                bias => config.holds(bias)?.then_some(true),
+            },
             packing: self.packing()?,
             mask: Some(self.mask()?),
             window,

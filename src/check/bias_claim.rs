@@ -1,0 +1,106 @@
+//! What do the biases of scores that a file brings say against those that were stated?
+
+use candle_core::{DType, Shape, Tensor};
+
+use super::cells::cells;
+use super::finding::{Contradiction, told};
+use super::reading::Reading;
+use base::error::Result;
+use config::Setting;
+use file::Entry;
+use foreign::{Unmatched, precision};
+use program::Name;
+use run::Run;
+
+/// The settings that bias scores by positions.
+const BY_POSITION: &[&str] = &["alibi", "relative_bias"];
+
+/// A bias below this hides a key.
+const HIDES: f64 = -1e4;
+
+/// A reading with the biases that its file brings: added to those that are stated, unless they are the same; and left aside
+/// where a file of others is stated.
+///
+/// # Errors
+/// If candle fails.
+pub fn with_its_bias(mut reading: Reading, bias: &Entry) -> Result<Reading> {
+    if reading.settings.attn_bias.is_some() {
+        let why = tr!("the settings say the biases").to_owned();
+        reading.unmatched.push(Unmatched { tensor: bias.name.clone(), why });
+        reading.bias = Some(bias.clone());
+        return Ok(reading);
+    }
+    if stated(&reading).is_none() {
+        return Ok(reading.with_bias(bias));
+    }
+    let is_stated = reading.run_as_it_is().ok().map(|run| says_the_same(&run, &bias.tensor));
+    Ok(if is_stated.transpose()? == Some(true) {
+        in_place(reading, bias)
+    } else {
+        Reading { bias: Some(bias.clone()), ..reading.with_bias(bias) }
+    })
+}
+
+/// The reading with the biases of its file in place of those that were stated otherwise.
+pub fn under_its_bias(reading: &Reading) -> Option<Reading> {
+    let bias = reading.bias.as_ref()?;
+    let key = stated(reading).unwrap_or("attn_bias");
+    if reading.is_told(key) {
+        return None;
+    }
+    let stated = told(reading.settings.to_json().get(key));
+    let recorded = tr!("other numbers").to_owned();
+    let mut other = in_place(reading.clone(), bias);
+    other.unmatched.retain(|tensor| tensor.tensor != bias.name);
+    let step = Name::ScoresBiased;
+    other.contradictions.push(Contradiction::of(key, step, [stated, recorded], &bias.name));
+    Some(other)
+}
+
+/// The setting that states biases by position.
+fn stated(reading: &Reading) -> Option<&'static str> {
+    let is_on = |key: &&&str| {
+        let stated = reading.settings.to_json().get(**key).cloned();
+        stated.is_some_and(|value| value != false)
+    };
+    BY_POSITION.iter().find(is_on).copied()
+}
+
+/// The reading with these biases alone.
+fn in_place(mut reading: Reading, bias: &Entry) -> Reading {
+    for key in BY_POSITION {
+        if let Some(setting) = Setting::named(key) {
+            setting.take_away(&mut reading.settings);
+        }
+    }
+    reading.matches.retain(|taken| taken.step != "attn_bias");
+    Reading { bias: None, ..reading.with_bias(bias) }
+}
+
+/// Whether biases are those of a run but for rounding, where no mask hides a key. What is added to a whole row makes no
+/// difference.
+fn says_the_same(run: &Run, other: &Tensor) -> Result<bool> {
+    let Some(own) = run.value_of(Name::AttnBias)? else { return Ok(false) };
+    let blocked = match run.blocked()? {
+        Some(blocked) => blocked,
+        None => Tensor::zeros((), DType::U8, own.device())?,
+    };
+    let joint = |left: &Shape, right: &Shape| left.broadcast_shape_binary_op(right, "biases");
+    let shape = joint(own.shape(), other.shape()).and_then(|both| joint(&both, blocked.shape()));
+    let Ok(shape) = shape else { return Ok(false) };
+    let wide = |tensor: &Tensor| cells(&tensor.broadcast_as(&shape)?);
+    let (left, right, blocked) = (wide(&own)?, wide(other)?, wide(&blocked)?);
+    let largest = left.iter().fold(1.0, |most: f64, cell| most.max(cell.abs()));
+    // Both numbers of a difference are rounded, and so are those of the one that it is compared with.
+    let most = 4.0 * precision(other) * largest;
+    let apart = left.iter().zip(&right).zip(&blocked);
+    let apart: Vec<Option<f64>> = apart
+        .map(|((own, other), blocked)| (*blocked == 0.0 && *other > HIDES).then(|| other - own))
+        .collect();
+    let keys = shape.dims().last().copied().unwrap_or(1).max(1);
+    Ok(apart.chunks(keys).all(|row| {
+        let mut seen = row.iter().flatten();
+        let first = seen.next().copied().unwrap_or_default();
+        seen.all(|own| (own - first).abs() <= most)
+    }))
+}
