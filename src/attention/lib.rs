@@ -5,6 +5,7 @@ mod masks;
 mod pairs;
 mod parts;
 mod projections;
+mod recurrent;
 
 use std::collections::HashMap;
 
@@ -25,7 +26,16 @@ pub type Outside = HashMap<Name, Vec<usize>>;
 /// # Errors
 /// If the sizes do not fit each other.
 pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
-    let mut p = Builder { program: Program::default(), config, outside };
+    let p = Builder { program: Program::default(), config, outside };
+    match config.plain.recurrence {
+        Some(recurrence) => recurrent::recurrent(p, recurrence),
+        None => by_softmax(p),
+    }
+}
+
+/// The program of a run that weighs values by softmax.
+fn by_softmax(mut p: Builder) -> Result<Program> {
+    let Builder { config, .. } = p;
     let Config { sizes, plain, .. } = config;
 
     let x = p.given(Name::X);
@@ -138,7 +148,9 @@ pub fn attention(config: &Config, outside: &Outside) -> Result<Program> {
 fn normalize(norm: &Norm, plain: &Plain) -> Scaling {
     let (is_centred, offset) = (norm.kind.is_centred(), norm.kind.offset());
     let over = if plain.qk_norm_over == NormOver::All { OVER_HEADS.to_vec() } else { vec![1] };
-    Scaling::Norm(program::Norm { is_centred, offset, over, ..program::Norm::rms(norm.eps) })
+    let is_mean = norm.kind != QkNorm::L2;
+    let norm = program::Norm { is_centred, offset, over, is_mean, ..program::Norm::rms(norm.eps) };
+    Scaling::Norm(norm)
 }
 
 /// An RMS norm of rows.

@@ -16,6 +16,7 @@ mod clues;
 mod compare;
 mod contradiction;
 mod cores;
+mod delta;
 mod diagnose;
 mod diff;
 mod endings;

@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Tensor};
 use base::error::Result;
 use base::lang;
 use config::Config;
-use program::{Axis, Name, Step, Trace};
+use program::{Axis, Name, Op, Step, Trace};
 
 /// What became of the rows of padded queries.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -30,6 +30,16 @@ impl Padding {
     /// # Errors
     /// If candle fails.
     pub fn of(config: &Config, trace: &Trace) -> Result<Option<Self>> {
+        if let Some(Op::Delta(own)) = trace.step(Name::VNew).map(|step| &step.op) {
+            let tokens = config.sizes.own_keys;
+            let is_outside = |spans: &[(usize, usize)], token: usize| {
+                u8::from(!spans.iter().any(|(from, to)| (*from..*to).contains(&token)))
+            };
+            let rows = own.spans.iter();
+            let cells = rows.flat_map(|own| (0..tokens).map(|token| is_outside(own, token)));
+            let shape = (own.spans.len(), tokens);
+            return Self::of_part(Tensor::from_vec(cells.collect(), shape, &Device::Cpu)?);
+        }
         let (Some(blocked), Some(weights)) = (trace.blocked()?, trace.step(Name::Weights)) else {
             return Ok(None);
         };
@@ -58,7 +68,11 @@ impl Padding {
             return Ok(None);
         }
         // The own key of the first query.
-        let padded = columns.narrow(1, first, queries)?.contiguous()?;
+        Self::of_part(columns.narrow(1, first, queries)?.contiguous()?)
+    }
+
+    /// The padding, if it is a part of the queries.
+    fn of_part(padded: Tensor) -> Result<Option<Self>> {
         let count = padded.to_dtype(DType::U32)?.sum_all()?.to_scalar::<u32>()?;
         let all = padded.elem_count();
         let is_part = count > 0 && usize::try_from(count).is_ok_and(|count| count < all);

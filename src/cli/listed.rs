@@ -84,6 +84,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("selected", "--selected parents=-1,0,0,1 --mask none"),
     ("splits", "--splits 2"),
     ("tiles", "--tiles 2"),
+    ("recurrence", "--recurrence gated-delta,v-heads=4,states"),
     ("lse", "--lse"),
     ("mean_weights", "--mean-weights"),
     ("packing", "--weights model.safetensors --packing heads"),

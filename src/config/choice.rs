@@ -144,6 +144,8 @@ choices! {
         Layer = "layer",
         /// The same without the bias, as in `StableLM`.
         LayerNoBias = "layer-no-bias",
+        /// To a length of 1, as kernels of the delta rule do: x / √(sum(x²) + ε), without a weight.
+        L2 = "l2",
     }
 }
 
@@ -155,12 +157,25 @@ impl QkNorm {
 
     /// Whether there is a weight.
     pub fn has_weight(self) -> bool {
-        self != Self::RmsNoWeight
+        !matches!(self, Self::RmsNoWeight | Self::L2)
     }
 
     /// What is added to the weight.
     pub fn offset(self) -> f64 {
         if self == Self::RmsPlusOne { 1.0 } else { 0.0 }
+    }
+}
+
+choices! {
+    /// What a run computes in place of softmax: keys and values are written into a state, from which queries read.
+    Recurrence {
+        /// The state decays, by a number for each token and head ("Gated Delta Networks", Yang et al., 2024).
+        #[default]
+        GatedDelta = "gated-delta",
+        /// It does not ("Parallelizing Linear Transformers with the Delta Rule", Yang et al., 2024).
+        Delta = "delta",
+        /// Each key feature of it decays by itself ("Kimi Linear", 2025).
+        Kda = "kda",
     }
 }
 

@@ -27,7 +27,7 @@ mod tokens;
 
 pub use choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Seed, Start, TorchCpu,
+    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
 };
 pub use config::Config;
 pub use divisors::split;

@@ -18,6 +18,9 @@ impl Config {
     pub fn resolve(settings: &Settings) -> Result<Self> {
         let mut s = settings.clone().over(settings.preset.unwrap_or_default().settings());
         s.measure();
+        if s.recurrence.is_some() {
+            s.start.get_or_insert(Start::Heads);
+        }
         companions(&s)?;
         let sizes = Sizes::resolve(&s)?;
         let start = s.start.unwrap_or_default();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Seed, Start, TorchCpu,
+    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
 };
 use super::loss::OutputGradient;
 use super::positions::Positions;
@@ -313,7 +313,8 @@ settings! {
     init: Init, decided = takes("NAME").default("xavier-uniform").recorded();
     /// Give all four projections a bias
     bias: bool, decided = takes("").off("Give none of the projections a bias (the default)").recorded();
-    /// Normalise every head's queries and keys: to a root mean square of 1, or by LayerNorm; then times a weight
+    /// Normalise every head's queries and keys: to a root mean square of 1, or by LayerNorm; then times a weight; or to a
+    /// length of 1 (l2)
     qk_norm: QkNorm, optional = newer("NAME").told();
     /// Epsilon of `qk_norm`
     qk_norm_eps: f64 = newer("X").of("qk_norm").default("1e-6; 1e-5 for layer");
@@ -461,6 +462,20 @@ settings! {
     /// Attend to the keys tile by tile with a running maximum, as FlashAttention does: keys of a tile, or queries and
     /// keys: 128x64
     tiles: Tiles, optional = newer("N|NxN").told();
+    /// Linear attention in place of softmax: write keys and values into a state by the delta rule, and read it by queries
+    recurrence: Recurrence, optional = newer("NAME").told();
+    /// The logarithm of the decay (batch, head, token), for `kda` also (…, head_dim), from a file
+    g: Place, optional = newer("FILE[:TENSOR]").of("recurrence").replaces(&["g"]);
+    /// Beta (batch, head, token) from a file: how much of the difference each token writes
+    beta: Place, optional = newer("FILE[:TENSOR]").of("recurrence").replaces(&["beta"]);
+    /// The state before the first token (batch, head, head_dim, v_head_dim) from a file
+    initial_state: Place, optional = newer("FILE[:TENSOR]").of("recurrence").default("zeros").replaces(&["initial_state"]);
+    /// Heads of the values, if there are more than key heads
+    v_heads: usize = newer("N").of("recurrence").default("kv_heads").or(&["num-v-heads"]);
+    /// Also keep the state after every token
+    states: bool, decided = newer("").of("recurrence");
+    /// Also keep the state before every chunk of N tokens
+    state_chunk: usize, optional = newer("N").of("recurrence").default("none");
     /// Also compute the log-sum-exp of every row of scores
     lse: bool, decided = newer("");
     /// Also compute the mean of the weights over the heads, as nn.MultiheadAttention returns it

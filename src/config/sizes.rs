@@ -29,6 +29,12 @@ pub struct Sizes {
     pub heads: usize,
     /// Heads of the keys and values, `H_kv`, each shared by heads / `kv_heads` query heads.
     pub kv_heads: usize,
+    /// Heads of the values, where they are more than key heads, as in recurrences.
+    pub v_heads: Option<usize>,
+    /// Sequences that have a state of their own: documents of a packed row, or the items of the batch.
+    pub sequences: usize,
+    /// The tokens between two states that are kept.
+    pub state_chunk: Option<usize>,
     /// Features of a head's queries and keys, `d_k`: `d_model` / heads, unless set.
     pub head_dim: usize,
     /// Features of a head's values, `d_v`: as many, unless set.
@@ -133,6 +139,12 @@ impl Sizes {
             d_in,
             heads,
             kv_heads: s.kv_heads.unwrap_or(heads),
+            v_heads: s.v_heads,
+            sequences: match s.segments.as_ref().map(|packed| packed.0.as_slice()) {
+                Some([documents]) if s.recurrence.is_some() => documents.len(),
+                _ => s.batch.unwrap_or(1),
+            },
+            state_chunk: s.state_chunk,
             head_dim,
             v_head_dim: s.v_head_dim.unwrap_or(head_dim.saturating_mul(per_output)),
             per_output,
@@ -159,6 +171,7 @@ impl Sizes {
             d_model: Some(self.d_model),
             heads: Some(self.heads),
             kv_heads: Some(self.kv_heads).filter(|kv_heads| *kv_heads != self.heads),
+            v_heads: self.v_heads.filter(|v_heads| *v_heads != self.kv_heads),
             head_dim: Some(self.head_dim)
                 .filter(|_| self.query_width() != self.d_model || s.scores.is_some()),
             v_head_dim: Some(self.v_head_dim).filter(|v_head_dim| *v_head_dim != usual),
@@ -205,7 +218,10 @@ impl Sizes {
             Size::Heads => self.heads,
             Size::KeyHeads => self.kv_heads,
             Size::ValueHeads => self.value_heads(),
-            Size::OutputHeads => self.heads / self.per_output,
+            Size::OutputHeads => self.v_heads.unwrap_or(self.heads / self.per_output),
+            Size::RepeatedHeads => self.v_heads.unwrap_or(self.heads),
+            Size::Sequences => self.sequences,
+            Size::Chunks => self.own_keys.div_ceil(self.state_chunk.unwrap_or(1).max(1)),
             // Settings say which splits and tiles there are.
             Size::One | Size::Splits | Size::Tiles => 1,
             Size::LatentDim => self.of(Size::KeyLatent),
@@ -213,7 +229,7 @@ impl Sizes {
             Size::WeightedDim if self.absorbs() => self.of(Size::KeyLatent),
             Size::HeadDim | Size::ScoreDim => self.head_dim,
             Size::KeyDim => self.key_dim(),
-            Size::ValueDim | Size::WeightedDim => self.v_head_dim,
+            Size::ValueDim | Size::StateDim | Size::WeightedDim => self.v_head_dim,
             Size::Pairs => self.rope_dims.unwrap_or(0) / 2,
             Size::Buckets => self.buckets.unwrap_or(0),
             // A file says how many there are.
@@ -224,7 +240,14 @@ impl Sizes {
     /// The letters that formulas use for a length: those of the plainest length that it cannot be told from.
     pub fn symbol(&self, size: Size) -> &'static str {
         match size {
-            Size::Batch => "B",
+            Size::Sequences if self.sequences != self.batch => "documents",
+            Size::Batch | Size::Sequences => "B",
+            Size::Chunks => "chunks",
+            Size::ValueHeads | Size::OutputHeads | Size::RepeatedHeads
+                if self.v_heads.is_some() =>
+            {
+                "H_v"
+            }
             Size::Queries if self.query_count() == self.seq_len => "T",
             Size::Queries => "T_q",
             Size::OwnKeys | Size::Keys if self.is_cross => "S",
@@ -287,11 +310,15 @@ impl Sizes {
             Size::ValueHeads if self.is_differential() && self.kv_heads < self.heads => "H_kv/2",
             Size::ValueHeads | Size::OutputHeads if self.is_differential() => "H/2",
             Size::KeyHeads | Size::ValueHeads if self.kv_heads < self.heads => "H_kv",
-            Size::Heads | Size::KeyHeads | Size::ValueHeads | Size::OutputHeads => "H",
+            Size::Heads
+            | Size::KeyHeads
+            | Size::ValueHeads
+            | Size::OutputHeads
+            | Size::RepeatedHeads => "H",
             Size::One => "1",
             Size::KeyDim if self.shared_dim() > 0 => "d_k−d_r",
-            Size::ValueDim if self.v_head_dim != self.head_dim => "d_v",
-            Size::HeadDim | Size::KeyDim | Size::ValueDim => "d_k",
+            Size::ValueDim | Size::StateDim if self.v_head_dim != self.head_dim => "d_v",
+            Size::HeadDim | Size::KeyDim | Size::ValueDim | Size::StateDim => "d_k",
             Size::Pairs => "r/2",
             Size::Buckets => "buckets",
             Size::Slots => "slots",
@@ -342,7 +369,7 @@ impl Sizes {
 
     /// Heads of the values: those of the keys, or one for each pair of them.
     pub fn value_heads(&self) -> usize {
-        self.kv_heads / self.per_output
+        self.v_heads.unwrap_or(self.kv_heads / self.per_output)
     }
 
     /// Whether pairs of heads have one output.

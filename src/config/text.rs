@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Seed, Start, TorchCpu,
+    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
 };
 use super::positions::Positions;
 use super::queries::Queries;
@@ -148,5 +148,5 @@ macro_rules! chosen {
 chosen! {
     Preset, Input, DrawInputs, TorchCpu, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
     Start, End, QkvFormat, Packing, NormOver, AlibiForm, RelativeBias,
-    SectionOrder, OtherNorm, Gate
+    SectionOrder, OtherNorm, Gate, Recurrence
 }

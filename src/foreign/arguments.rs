@@ -6,7 +6,7 @@ use super::matched::Match;
 use super::names::{is_called, last_segment};
 use super::numbers::written;
 use base::error::{Error, Result, quoted};
-use config::{Mask, Setting, Settings};
+use config::{Mask, QkNorm, Setting, Settings};
 use file::{Entry, Record};
 use program::{Name, Pairing, whole};
 use serde_json::Value;
@@ -39,6 +39,15 @@ const ARGUMENTS: &[Argument] = &[
         text: above_0,
     },
     Argument { key: "qk_norm_eps", step: Name::QNorm, names: &["qk_norm_eps"], text: number },
+    Argument {
+        key: "qk_norm",
+        step: Name::QNorm,
+        names: &["use_qk_l2norm_in_kernel", "use_qk_l2norm", "qk_l2norm", "use_l2norm", "l2norm"],
+        text: |numbers| match single(numbers)? {
+            0.0 => Some(String::new()),
+            _ => Some(QkNorm::L2.to_string()),
+        },
+    },
     Argument {
         key: "mask",
         step: Name::MaskedScores,

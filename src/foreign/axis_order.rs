@@ -99,6 +99,11 @@ fn arrange(axes: &[Dim], dims: &[usize], found: &mut Vec<Dim>, orders: &mut Vec<
         let is_odd = match axis {
             Axis::Key => waits(Axis::Query),
             Axis::HeadDim => waits(Axis::Batch) || waits(Axis::Head),
+            // A state the other way round is told from a right one by its lengths alone.
+            Axis::ValueDim => {
+                let is_alike = |(other, own): &Dim| *other == Axis::HeadDim && own == size;
+                waits(Axis::Batch) || waits(Axis::Head) || long().any(is_alike)
+            }
             Axis::Model | Axis::Input => long().any(|(other, _)| other != axis),
             _ => false,
         };

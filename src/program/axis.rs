@@ -17,6 +17,8 @@ table! {
         Model => ("model", tr!("model"), tr!("features"), "d_model"),
         /// Features of one head, `d_k`.
         HeadDim => ("head_dim", tr!("head_dim"), tr!("features"), "d_k"),
+        /// Features of one head's values, where they stand beside those of its keys, `d_v`.
+        ValueDim => ("value_dim", tr!("value_dim"), tr!("value features"), "d_v"),
         /// Features of X, `d_in`.
         Input => ("input", tr!("input"), tr!("features"), "d_in"),
         /// Rows of a table of relative position biases.

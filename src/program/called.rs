@@ -120,6 +120,7 @@ pub const HEADS: &[&str] = &[
     "output_per_head",
     "attn_output_per_head",
     "output_mid",
+    "core_attn_out",
 ];
 /// Weighted values, of every head or side by side.
 pub const CONTEXT: &[&str] =

@@ -87,10 +87,11 @@ macro_rules! steps {
 
 use Role::{Cache, Input, Parameter, Random, Setting};
 use Size::{
-    AllKeys, Batch, BiasedKeys, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput, KeyLatent,
-    KeyWidth, Keys, LatentDim, One, OutputHeads, OwnKeys, Pairs, PastKeys, Queries, QueryInput,
-    QueryLatent, QueryWidth, ScoreDim, SharedDim, SharedWidth, Splits, Tiles, Tokens, ValueDim,
-    ValueHeads, ValueInput, ValueWidth, WeightedDim,
+    AllKeys, Batch, BiasedKeys, Chunks, ConcatWidth, HeadDim, Heads, KeyDim, KeyHeads, KeyInput,
+    KeyLatent, KeyWidth, Keys, LatentDim, One, OutputHeads, OwnKeys, Pairs, PastKeys, Queries,
+    QueryInput, QueryLatent, QueryWidth, RepeatedHeads, ScoreDim, Sequences, SharedDim,
+    SharedWidth, Splits, StateDim, Tiles, Tokens, ValueDim, ValueHeads, ValueInput, ValueWidth,
+    WeightedDim,
 };
 
 /// What keys and values may be scaled by alike.
@@ -109,6 +110,8 @@ const OF_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, HeadDim];
 const OF_OWN_KEYS: &[Size] = &[Batch, KeyHeads, OwnKeys, KeyDim];
 const OF_SHARED_KEYS: &[Size] = &[Batch, One, OwnKeys, SharedDim];
 const OF_VALUES: &[Size] = &[Batch, ValueHeads, OwnKeys, ValueDim];
+/// A state of every sequence and head.
+const OF_STATES: &[Size] = &[Sequences, OutputHeads, HeadDim, StateDim];
 const OF_OUTPUTS: &[Size] = &[Batch, OutputHeads, Queries, ValueDim];
 
 steps! {
@@ -187,6 +190,12 @@ steps! {
         Row::new(Setting, &[Batch, ValueHeads, Size::Slots, ValueDim]).by(IN_PAGES).called(&[known(&["v_pages"])]);
     Slots = "slots", "slots of the keys in the pages, in order",
         Row::new(Setting, &[OwnKeys]).by(IN_PAGES).called(&[known(&["slots"])]);
+    G = "g", "logarithm of what is left of the state at every token", Row::new(Input, &[Batch, OutputHeads, OwnKeys, HeadDim]).by(GATED).file("g")
+        .called(&[known(&["g", "log_decay", "decay_log", "log_g", "gate_log", "g_log"])]);
+    Beta = "beta", "how much of the difference each token writes", Row::new(Input, &[Batch, OutputHeads, OwnKeys]).by(RECURRENCE).file("beta")
+        .called(&[known(&["beta", "betas", "b_t", "write_strength"])]);
+    InitialState = "initial_state", "state before the first token", Row::new(Cache, OF_STATES).by("`initial_state=FILE`").file("initial_state")
+        .called(&[known(&["initial_state", "h0", "state_0", "init_state", "initial_states", "past_recurrent_state", "recurrent_state_in"])]);
     CausalMask = "mask_causal", "later keys, which a query may not see", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     WindowMask = "mask_window", "keys outside a query's window", Row::new(Setting, &[Queries, Keys]).boolean().inner();
     ChunkMask = "mask_chunk", "keys of other chunks than a query's", Row::new(Setting, &[Queries, Keys]).boolean().inner();
@@ -287,8 +296,8 @@ steps! {
     KRotNorm = "k_rot_norm", "keys, every head normalised after its rotation",
         Row::computed(OF_KEYS).by("`qk_norm_after_rope`")
             .called(&[known(&["k_rot_norm"]), ranked(KEY, 7)]), reads [KHeads, KDequantized, KGathered, KClipped, KRot, WKNorm, BKNorm];
-    QScaled = "q_scaled", "queries times a factor of their positions",
-        Row::computed(OF_QUERIES).by("`q_temperature=S`")
+    QScaled = "q_scaled", "queries, scaled",
+        Row::computed(OF_QUERIES).by("`q_temperature=S` or `recurrence`")
             .called(&[known(&["q_scaled"]), ranked(QUERY, 6)]), reads [QHeads, QDequantized, QNorm, QClipped, QRot, QRotNorm];
     QAbsorbed = "q_absorbed", "queries, projected to the latent of keys",
         Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
@@ -314,8 +323,11 @@ steps! {
     VWithZero = "v_with_zero", "values, followed by one of zeros",
         Row::computed(&[Batch, ValueHeads, AllKeys, ValueDim]).by("`add_zero_attn`").called(&[ranked(VALUE, 8)]),
         reads [VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias];
+    QRepeated = "q_repeated", "queries, one head for every value head",
+        Row::computed(&[Batch, RepeatedHeads, Queries, HeadDim]).by("`v_heads=N`")
+            .called(&[known(&["q_repeated", "repeated_q", "q_rep"])]), reads [QHeads, QNorm, QScaled];
     KRepeated = "k_repeated", "keys, one head for every query head",
-        Row::computed(&[Batch, Heads, AllKeys, ScoreDim]).by("`kv_heads=N`")
+        Row::computed(&[Batch, RepeatedHeads, AllKeys, ScoreDim]).by("`kv_heads=N` or `v_heads=N`")
             .called(&[known(&["k_repeated", "repeated_k", "k_rep"]), ranked(KEY, 5)]),
         reads [CHeads, KLatent, KHeads, KDequantized, KGathered, KNorm, KClipped, KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero];
     VRepeated = "v_repeated", "values, one head for every query head",
@@ -371,12 +383,24 @@ steps! {
     WeightsDiff = "weights_diff", "differences of the weights of each pair of heads",
         Row::computed(&[Batch, OutputHeads, Queries, AllKeys]).weightless().by("`lambda_init=X`")
             .called(&[known(&["weights_diff", "diff_weights", "attn_diff"]), ranked(WEIGHTS, 3)]), reads [Weights, WeightsDropped, Lambda];
+    Decay = "decay", "what is left of the state at every token", Row::computed(&[Batch, OutputHeads, OwnKeys, HeadDim]).by(GATED)
+        .called(&[known(&["decay", "exp_g", "g_exp"])]), reads [G];
+    VNew = "v_new", "what every token writes into the state", Row::computed(&[Batch, OutputHeads, OwnKeys, ValueDim]).by(RECURRENCE)
+        .called(&[known(&["v_new", "u", "delta_v", "v_delta", "new_values", "v_written", "pseudo_value", "pseudo_values"]), ranked(&["delta"], 1)]),
+        reads [Beta, InitialState, VHeads, KHeads, KNorm, KRepeated, Decay];
+    States = "states", "state after every token", Row::computed(&[Batch, OutputHeads, OwnKeys, HeadDim, StateDim]).by("`states`")
+        .called(&[known(&["states", "state_history", "all_states", "recurrent_states"])]), reads [InitialState, KHeads, KNorm, KRepeated, Decay, VNew];
+    ChunkStates = "chunk_states", "state before every chunk of tokens", Row::computed(&[Batch, OutputHeads, Chunks, HeadDim, StateDim]).by("`state_chunk=N`")
+        .called(&[known(&["chunk_states", "h", "chunk_state", "states_at_chunks"])]), reads [InitialState, KHeads, KNorm, KRepeated, Decay, VNew];
+    FinalState = "final_state", "state after the last token", Row::computed(OF_STATES).by(RECURRENCE)
+        .called(&[known(&["final_state", "last_recurrent_state", "recurrent_state", "last_state", "ht", "state", "s_final", "final_states", "new_state", "recurrent_state_out"])]),
+        reads [InitialState, KHeads, KNorm, KRepeated, Decay, VNew];
     LatentOutputs = "latent_outputs", "weighted sum of the latents, for every head",
         Row::computed(&[Batch, Heads, Queries, LatentDim]).by("`absorb`")
             .called(&[known(&["latent_outputs", "latent_output", "o_latent", "attn_latent"])]), reads [Sinks, CHeads, VRepeated, Weights, WeightsDropped, SplitOutputs, SplitWeights, TileAcc, TileSum, TileMax];
     HeadOutputs = "head_outputs", "output of every head",
         Row::computed(OF_OUTPUTS).called(&[known(HEADS), known(CONTEXT), ranked(ATTN_OUTPUT, 2)]),
-        reads [WV, LatentOutputs, Weights, WeightsDropped, WeightsDiff, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
+        reads [QHeads, QNorm, QScaled, QRepeated, KHeads, KNorm, KRepeated, InitialState, Decay, VNew, WV, LatentOutputs, Weights, WeightsDropped, WeightsDiff, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias,
             VWithZero, VRepeated, Sinks, SplitOutputs, SplitWeights, TileAcc, TileSum, TileMax];
     HeadNorm = "head_norm", "output of every head, normalised",
         Row::computed(OF_OUTPUTS).by("`lambda_init=X`").called(&[known(&["head_norm", "subln"]), ranked(HEADS, 2)]), reads [HeadOutputs, WHeadNorm];
@@ -406,6 +430,8 @@ steps! {
 const RELATIVE: &str = "`relative_bias=bidirectional` or `relative_bias=one-sided`";
 /// Keys beside those of the tokens.
 const ADDED: &str = "`add_bias_kv` or `add_zero_attn`";
+const RECURRENCE: &str = "`recurrence=gated-delta`, delta or kda";
+const GATED: &str = "`recurrence=gated-delta` or kda";
 const SPLITS: &str = "`splits=N`";
 const TILES: &str = "`tiles=N`";
 const CACHE: &str = "`past=FILE`, or k_past and v_past in the file";

@@ -9,7 +9,7 @@ use super::axis::{Axes, Dim};
 use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
-    Added, Biasing, BlockedKeys, ByPosition, Collect, Dequantize, Differential, Distances,
+    Added, Biasing, BlockedKeys, ByPosition, Collect, Delta, Dequantize, Differential, Distances,
     Frequencies, Gradient, Heads, Linear, Masking, Norm, Parted, Product, Relative, Rotary, Rotate,
     Scaling, Selected, Slip, Temperature, Turn, Weigh, Weighting,
 };
@@ -42,6 +42,8 @@ pub enum Op {
     Weighting(Weighting),
     /// A step of attention over splits or tiles of the keys.
     Parted(Parted),
+    /// A step of the delta rule.
+    Delta(Delta),
     /// A step of a gradient.
     Gradient(Gradient),
     /// What several operations give, added up.
@@ -91,7 +93,7 @@ macro_rules! families {
         }
     };
 }
-families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Parted, Gradient, Total, Slip }
+families! { Linear, Heads, Added, Scaling, Rotary, Masking, Biasing, Weighting, Parted, Delta, Gradient, Total, Slip }
 
 /// Operations that stand within a family.
 macro_rules! within {

@@ -107,6 +107,8 @@ pub struct Row {
     pub over_heads: bool,
     /// Whether its mean is subtracted.
     pub centred: bool,
+    /// Whether its squares are added up, not averaged.
+    pub summed: bool,
     /// What is added to the mean of the squares.
     pub eps: f64,
 }

@@ -198,7 +198,7 @@ impl Cell<'_> {
 
     /// The row that a cell is normed by, and its norm.
     fn normed(&self, row: &Row) -> Result<Normed> {
-        let Row { over_heads, centred, eps } = *row;
+        let Row { over_heads, centred, summed, eps } = *row;
         let (x, [place @ .., _]) = (self.inputs.first().ok_or(Misread)?, self.index) else {
             return Err(Misread.into());
         };
@@ -219,8 +219,9 @@ impl Cell<'_> {
         let count = row.len() as f64;
         let mean = centred.then(|| numbers().sum::<f64>() / count);
         let less = mean.unwrap_or_default();
-        let squares = numbers().map(|x| (x - less).powi(2)).sum::<f64>() / count;
+        let of = if summed { 1.0 } else { count };
+        let squares = numbers().map(|x| (x - less).powi(2)).sum::<f64>() / of;
         let root = (squares + eps).sqrt();
-        Ok(Normed { row, mean, squares, eps, root, over_heads })
+        Ok(Normed { row, mean, squares, eps, root, over_heads, is_sum: summed })
     }
 }

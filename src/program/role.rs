@@ -74,6 +74,8 @@ table! {
         ValueHeads => Head,
         /// Heads that have an output: as many as query heads, or one for each pair of them.
         OutputHeads => Head,
+        /// Heads of queries and keys that are repeated: as many as query heads, or as those of values.
+        RepeatedHeads => Head,
         /// One head, which all others share.
         One => Head,
         /// Features of a head's queries and keys, `d_k`.
@@ -90,6 +92,12 @@ table! {
         WeightedDim => HeadDim,
         /// Features of a head's values, `d_v`.
         ValueDim => HeadDim,
+        /// The same, in a state that has an axis for those of keys before them.
+        StateDim => Axis::ValueDim,
+        /// Items of the batch, or the documents that a row packs, each with a state.
+        Sequences => Batch,
+        /// Chunks of the tokens.
+        Chunks => Key,
         /// Pairs of features that are turned, r / 2.
         Pairs => HeadDim,
         /// Rows of a table of relative position biases.

@@ -53,6 +53,16 @@ reasons! {
     HeadScaled => "The factor 1 − λ_init gives the gradients the same size as in an ordinary Transformer.";
     Sinks => "The weights of a row sum to 1, so a head has to look somewhere. A sink takes the weight that should go to no key.";
     RelativeTable => "Learned: how much each head prefers a key at each distance.";
+    G | Decay =>
+        "The state cannot hold everything. Before each token, what it holds fades: decay = exp(g) is between 0 and 1, and the token decides how much is kept.";
+    Beta => "The token decides how much of what it finds wrong it corrects: 0 writes nothing, 1 overwrites what the state has for its key.";
+    InitialState => "A long sequence can be continued: the state of the tokens before stands for all of them.";
+    VNew =>
+        "The state is a table from keys to values. What it already has for the key is read first, and only the difference to the value is written: this is the delta rule. So a key that comes again replaces its value, where plain linear attention would add to it.";
+    States | ChunkStates =>
+        "The whole memory of a head: a matrix that gives the value for a key. It has the same size after any number of tokens, which is what makes this attention linear in their number. In chunks, kernels keep it only at their edges.";
+    FinalState => "All that is known of the tokens. In decoding, the next token starts from here, and no keys and values are kept.";
+    QRepeated => "Several heads of values share the queries and keys of one head. Here each head of values gets its copy.";
     RopeFreqs => "Each pair of features rotates at its own speed: fast pairs tell neighbours apart, slow pairs tell distant positions apart.";
     KShared | VShared =>
         "The last layers of some models use the keys and values of an earlier layer, so they need no weights and no cache of their own.";
@@ -97,7 +107,7 @@ reasons! {
     VScaled => "The model was trained with values of this size.";
     QRot | KRot =>
         "Attention itself ignores the order of the tokens. Queries and keys are rotated by an angle that grows with their position. As both are rotated, their dot product depends only on the distance.";
-    QScaled => "The more keys there are, the more evenly softmax spreads the weight. A factor that grows with the position sharpens it again.";
+    QScaled => "With softmax, a factor that grows with the position sharpens the weights again, which more keys spread more evenly. Where there is no softmax, it is 1/√d_k, which keeps the outputs of any head size alike.";
     KCached | VCached => "The new tokens also look at the earlier ones, whose keys and values are in the cache.";
     KRepeated | VRepeated => "Several query heads share the keys and values of one head, so the cache is smaller. Here each query head gets its copy.";
     ScoresRaw => "The dot product is large where the query and the key point in the same direction. It says how well the key matches what the query looks for.";

@@ -140,6 +140,8 @@ pub struct Normed {
     pub root: f64,
     /// Whether the row is of all heads.
     pub over_heads: bool,
+    /// Whether it is the sum of the squares, not their mean.
+    pub is_sum: bool,
 }
 
 impl Working {

@@ -63,7 +63,10 @@ impl Sources {
         let of_k = [of_k[0], of_k[1], slots.unwrap_or(of_k[2]), of_k[3]];
         let [_, kv_heads, own_keys, _] = of_k;
         // Values have as many heads as keys, or one for each pair of them, and perhaps other features.
-        let value_heads = kv_heads / settings.heads_per_output();
+        let value_heads = match (settings.recurrence, start) {
+            (Some(_), Start::Heads) => heads_of(values)?[1],
+            _ => kv_heads / settings.heads_per_output(),
+        };
         let of_v = in_heads(values, &|width| {
             let each = width.checked_div(value_heads).filter(|each| each * value_heads == width);
             Ok((value_heads, each.unwrap_or(0)))
@@ -82,6 +85,8 @@ impl Sources {
             seq_len: Some(seq_len),
             heads: Some(heads),
             kv_heads: Some(kv_heads),
+            v_heads: Some(value_heads)
+                .filter(|own| settings.recurrence.is_some() && *own != kv_heads),
             head_dim: Some(head_dim),
             v_head_dim: Some(of_v[3]),
             d_model: heads.checked_mul(head_dim),

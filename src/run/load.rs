@@ -6,7 +6,7 @@ use candle_core::{Device, Tensor};
 
 use super::sources::Sources;
 use base::error::{Error, Result};
-use config::{OutputGradient, Place, Settings, Start};
+use config::{OutputGradient, Place, QkvFormat, Settings, Start};
 use file::{Bundle, one_tensor, split_place};
 use foreign::{Match, arranged, meanings, read_weights, with_batch};
 use program::{Name, Role};
@@ -18,8 +18,8 @@ pub(super) const SHARED: [(Name, Name); 2] =
     [(Name::KShared, Name::KRot), (Name::VShared, Name::VHeads)];
 
 impl Sources {
-    /// Reads the files that the settings name: `x`, `memory`, `memory_v`, `q`, `k`, `v`, `weights`, `past`, `rope_freqs`,
-    /// `attn_bias` and `attn_mask`.
+    /// Reads the files that the settings name: `x`, `memory`, `memory_v`, `q`, `k`, `v`, `g`, `beta`, `weights`, `past`,
+    /// `rope_freqs`, `attn_bias` and `attn_mask`.
     ///
     /// # Errors
     /// If a file cannot be read, or does not hold what it should.
@@ -30,6 +30,7 @@ impl Sources {
         sources.bring(Name::MemoryV, settings.memory_v.as_ref())?;
         sources.read_qkv(settings)?;
         sources.read_scores(settings)?;
+        sources.read_recurrence(settings)?;
         sources.bring(Name::RopeFreqs, settings.rope_freqs.as_ref())?;
         if let Some(place) = &settings.past {
             sources.read_pair(Path::new(&place.0), PAST)?;
@@ -94,6 +95,19 @@ impl Sources {
             self.take(step, tensor, Match::as_it_is(step.as_str(), found), text);
         }
         Ok(())
+    }
+
+    /// Reads what a recurrence has beside queries, keys and values; the tokens stand where they do in those.
+    fn read_recurrence(&mut self, settings: &Settings) -> Result<()> {
+        let is_turned = settings.qkv_format == Some(QkvFormat::Bshd);
+        for (step, place) in [(Name::G, &settings.g), (Name::Beta, &settings.beta)] {
+            self.bring(step, place.as_ref())?;
+            if let Some(own) = self.tensors.get_mut(&step).filter(|own| is_turned && own.rank() > 2)
+            {
+                *own = own.transpose(1, 2)?.contiguous()?;
+            }
+        }
+        self.bring(Name::InitialState, settings.initial_state.as_ref())
     }
 
     /// Takes the scores that the settings state.

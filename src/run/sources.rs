@@ -176,6 +176,9 @@ impl Sources {
             let (name, mask) = masks::shape_of_file(config, mask)?;
             outside.insert(name, mask.dims().to_vec());
         }
+        if let Some(state) = self.tensor(Name::InitialState) {
+            outside.insert(Name::InitialState, state.dims().to_vec());
+        }
         for (name, tensor) in &self.tensors {
             if name.role() == Role::Setting && !self.following.contains(name) {
                 let tensor = match name {

@@ -4,7 +4,9 @@ use candle_core::{Device, Tensor};
 
 use super::generator::Generator;
 use base::error::{Result, refuse_too_large};
-use config::{Config, DrawInputs, End, Init, Input, OutputGradient, Settings, Sizes, Start};
+use config::{
+    Config, DrawInputs, End, Init, Input, OutputGradient, Recurrence, Settings, Sizes, Start,
+};
 use program::{Given, Name, Projection, Size};
 
 /// Draws X (batch, `seq_len`, `d_in`), in cross attention the memory (batch, `kv_len`, `d_memory`), the weights (out, in)
@@ -38,6 +40,14 @@ pub fn draw(config: &Config) -> Result<Given> {
     let settings = Settings::from(config);
     for name in inputs.iter().filter(|name| are_all || !settings.name_file_of(**name)) {
         drawn.tokens(*name)?;
+    }
+    if let Some(recurrence) = config.plain.recurrence {
+        for name in [Name::G, Name::Beta] {
+            let is_given = !are_all && settings.name_file_of(name);
+            if !is_given && (name != Name::G || recurrence != Recurrence::Delta) {
+                drawn.of_recurrence(name, recurrence)?;
+            }
+        }
     }
     for projection in &projections {
         drawn.linear(*projection)?;
@@ -112,6 +122,21 @@ impl Drawn<'_> {
             Input::Rand => self.generator.rand(count),
         };
         self.put(name, values)
+    }
+
+    /// What a recurrence has of every token, from 0 to 1: β as it is drawn, and the logarithm of the decay with the other sign.
+    fn of_recurrence(&mut self, name: Name, recurrence: Recurrence) -> Result<()> {
+        self.has_room(name)?;
+        let mut shape = self.shape(name);
+        if name == Name::G && recurrence != Recurrence::Kda {
+            shape.pop();
+        }
+        let numbers = self.generator.rand(shape.iter().product());
+        let sign = if name == Name::G { -1.0 } else { 1.0 };
+        let numbers: Vec<f32> = numbers.into_iter().map(|number| sign * number).collect();
+        let tensor = Tensor::from_vec(numbers, shape, &Device::Cpu)?;
+        self.tensors.insert(name, tensor.to_dtype(self.config.dtype.into())?);
+        Ok(())
     }
 
     /// The outputs and inputs of a projection.

@@ -4,7 +4,10 @@ use serde_json::Value;
 
 use base::error::quoted;
 use base::lang;
-use config::{AlibiForm, Config, End, Mask, Place, Queries, Rotary, Setting, Settings, Start};
+use config::{
+    AlibiForm, Config, End, Input, Mask, Place, Queries, Recurrence, Rotary, Setting, Settings,
+    Start,
+};
 use program::{Lists, Places, Selection};
 
 /// The sizes.
@@ -26,6 +29,7 @@ pub fn sizes_line(config: &Config) -> String {
     if c.kv_heads < c.heads {
         sizes.push(tr!("kv_heads {kv_heads}", kv_heads = c.kv_heads));
     }
+    sizes.extend(c.v_heads.map(|v_heads| format!("v_heads {v_heads}")));
     sizes.push(tr!("head_dim {head_dim}", head_dim = c.head_dim));
     if c.v_head_dim != c.head_dim {
         sizes.push(tr!("v_head_dim {v_head_dim}", v_head_dim = c.v_head_dim));
@@ -70,6 +74,9 @@ pub fn mask_line(c: &Config) -> String {
     masks.extend(c.plain.attn_mask.as_ref().map(|place| quoted(&place.0)));
     let biases =
         c.plain.attn_bias.as_ref().map(|place| tr!("biases {place}", place = quoted(&place.0)));
+    if c.plain.recurrence.is_some() {
+        return masks.into_iter().chain(told(c)).collect::<Vec<_>>().join(" · ");
+    }
     let mask = if masks.is_empty() {
         tr!("no mask").to_owned()
     } else {
@@ -139,6 +146,12 @@ pub fn numbers_line(c: &Config) -> String {
         Start::Scores => &[],
     };
     let is_given = Settings::from(c).scores.is_some();
+    let decays = c.plain.recurrence.is_some_and(|own| own != Recurrence::Delta);
+    let mut of_tokens = Vec::new();
+    if c.plain.recurrence.is_some() {
+        of_tokens.extend(decays.then_some(("g", &c.plain.g)));
+        of_tokens.push(("beta", &c.plain.beta));
+    }
     let scores = if is_given { tr!("scores given") } else { tr!("scores randn") };
     let mut parts: Vec<String> = Vec::new();
     parts.extend((c.start == Start::Scores).then(|| scores.to_owned()));
@@ -146,6 +159,9 @@ pub fn numbers_line(c: &Config) -> String {
         let names: Vec<&str> = alike.iter().map(|(name, _)| *name).collect();
         let place = alike.first().and_then(|(_, place)| (*place).clone());
         parts.push(format!("{} {}", lang::list(&names), from(&place, c.plain.input.name())));
+    }
+    for (name, place) in of_tokens {
+        parts.push(format!("{name} {}", from(place, Input::Rand.name())));
     }
     if c.start == Start::Inputs || c.end == End::Output {
         let weights = from(&c.plain.weights, c.plain.init.name());

@@ -43,8 +43,10 @@ fn rows<'a>(config: &Config, program: &'a Program) -> Vec<Row<'a>> {
 /// The axes as letters: `(B, H, T, T)`; 1 where a mask leaves an axis to be the same for all.
 fn symbols(config: &Config, step: &Step<()>) -> String {
     let sizes = step.name.row().sizes;
-    // Masks have the last axes of the scores.
-    let own = sizes.iter().skip(sizes.len().saturating_sub(step.axes.rank()));
+    // Masks have the last axes of the scores, and what decays alike for all features the first ones.
+    let is_first = step.axes.iter().zip(sizes).all(|((axis, _), size)| axis == size.axis());
+    let skipped = if is_first { 0 } else { sizes.len().saturating_sub(step.axes.rank()) };
+    let own = sizes.iter().skip(skipped);
     let symbol = |(size, (_, length)): (&Size, (Axis, usize))| match config.sizes.of(*size) {
         whole if length == 1 && whole > 1 => "1",
         _ => config.sizes.symbol(*size),

@@ -61,7 +61,11 @@ impl Page<'_> {
     fn header(&self) -> Vec<Block> {
         let c = self.config;
         let facts = [sizes_line(c), mask_line(c), numbers_line(c)].map(Block::Fact);
-        let title = Block::Title(tr!("Multi-head attention, step by step").to_owned());
+        let title = match c.plain.recurrence {
+            Some(_) => tr!("The delta rule, step by step"),
+            None => tr!("Multi-head attention, step by step"),
+        };
+        let title = Block::Title(title.to_owned());
         std::iter::once(title).chain(facts).collect()
     }
 

@@ -162,6 +162,17 @@ fn of_others(key: &str) -> (Value, Value) {
         "q_temperature_floor" | "q_temperature_offset" => (temperature, json!(1)),
         "gate" => (json!({}), json!("sigmoid")),
         "splits" => (json!({}), json!([2])),
+        "recurrence" => (json!({"recurrence": "gated-delta"}), json!("delta")),
+        "v_heads" => (json!({"recurrence": "gated-delta"}), json!(4)),
+        "states" => (json!({"recurrence": "gated-delta", "states": true}), json!(false)),
+        "state_chunk" => (json!({"recurrence": "gated-delta", "state_chunk": 2}), json!(1)),
+        "g" | "beta" | "initial_state" => {
+            let file = |name: &str| json!(fixture(&format!("recurrent/{name}")));
+            let base = json!({"recurrence": "gated-delta", "d_model": 12, "heads": 2, "head_dim": 6, "v_head_dim": 5, "seq_len": 14, "qkv_format": "bshd"});
+            let of_tokens = file(&format!("right-packed.safetensors:{key}"));
+            let state = file("right-chunk-states.safetensors:initial_state");
+            (base, if key == "initial_state" { state } else { of_tokens })
+        }
         "tiles" => (json!({}), json!("2")),
         _ => of_positions(key),
     }

@@ -110,7 +110,8 @@ impl<'a> Slow<'a> {
         let is_layer = matches!(norm.kind, QkNorm::Layer | QkNorm::LayerNoBias);
         let mean = if is_layer { over.iter().sum::<f64>() / over.len() as f64 } else { 0.0 };
         let squares = over.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-        let root = (squares / over.len() as f64 + norm.eps).sqrt();
+        let of = if norm.kind == QkNorm::L2 { 1.0 } else { over.len() as f64 };
+        let root = (squares / of + norm.eps).sqrt();
         let parameters = weight.iter().zip(&bias);
         let normed = vector.iter().zip(parameters);
         normed.map(|(x, (w, b))| (x - mean) / root * (w + offset) + b).collect()

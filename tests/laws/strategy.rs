@@ -322,7 +322,10 @@ fn norms(sizes: &Sizes) -> impl Strategy<Value = (Settings, Vec<Entry>)> + use<>
         let Some((numbers, qk_norm_eps, kind, over, after_rope)) = norm else {
             return Default::default();
         };
-        let over = if kind.has_weight() || over == NormOver::All { over } else { NormOver::Head };
+        // A sum over heads that stand for several grows where these are repeated.
+        let is_sum = kind == QkNorm::L2 && kv_heads < heads;
+        let may_be = kind.has_weight() || over == NormOver::All && !is_sum;
+        let over = if may_be { over } else { NormOver::Head };
         let settings = Settings {
             qk_norm: Some(kind),
             qk_norm_eps,

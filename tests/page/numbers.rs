@@ -40,6 +40,9 @@ fn runs() -> Vec<(Config, Trace)> {
                "rope_dims": 2, "rope_scaling": {"type": "linear", "factor": 2.0}, "q_temperature": 0.2,
                "q_temperature_floor": 2, "positions": [[0, 1, 5, 6, 7], [2, 3, 4, 8, 9]]}),
         json!({"lambda_init": 0.4, "qk_norm": "rms"}),
+        json!({"recurrence": "gated-delta", "qk_norm": "l2", "v_heads": 12, "states": true, "lengths": [5, 3],
+               "d_in": null, "bias": null}),
+        json!({"recurrence": "kda", "state_chunk": 2, "d_in": null, "bias": null}),
     ];
     let run = |(own, backward): (Value, bool)| {
         let mut all = sizes.clone();
@@ -51,7 +54,11 @@ fn runs() -> Vec<(Config, Trace)> {
             .unwrap_or_else(|error| panic!("{all}: {error}"));
         (run.config().clone(), run.trace().expect("it runs"))
     };
-    settings.into_iter().flat_map(|own| [(own.clone(), false), (own, true)]).map(run).collect()
+    let both = |own: Value| {
+        let has_gradients = own.get("recurrence").is_none();
+        [Some((own.clone(), false)), has_gradients.then_some((own, true))]
+    };
+    settings.into_iter().flat_map(both).flatten().map(run).collect()
 }
 
 /// Of every cell of every step: its number, and the terms that add up to it.

@@ -68,6 +68,12 @@ pub const ALL: &[Mistake] = &[
                 right: "v = v.repeat_interleave(H // H_kv, dim=1)",
                 edits: |run| tiled(run, &[Name::VRepeated]),
             },
+            Way {
+                summary: "query and key heads are tiled (0 1 0 1) instead of repeated (0 0 1 1)",
+                wrong: "q, k = q.repeat(1, H_v // H, 1, 1), k.repeat(1, H_v // H, 1, 1)",
+                right: "q, k = q.repeat_interleave(H_v // H, dim=1), k.repeat_interleave(H_v // H, dim=1)",
+                edits: |run| tiled(run, &[Name::QRepeated, Name::KRepeated]),
+            },
         ],
         seen: &["ekzhang/jax-js#180", "onnx/onnx#7274"],
     },

@@ -3,6 +3,7 @@
 //! All of them keep every shape valid, so nothing but the numbers tells.
 
 mod backward;
+mod delta;
 mod few_bits;
 mod gradients;
 mod heads;
@@ -23,7 +24,7 @@ use super::grammar::grammar;
 use base::error::{Error, Result, near_miss};
 use base::lang;
 use config::Config;
-use program::{Change, Edit, Kind, Name, Op, Trace};
+use program::{Change, Delta, DeltaForm, Edit, Kind, Name, Op, Trace};
 
 /// A known mistake.
 #[derive(Debug)]
@@ -154,13 +155,25 @@ fn known(situation: &Situation) -> Result<Vec<Candidate>> {
     for mistake in catalogue() {
         for way in mistake.ways {
             for edits in way.edits(situation)? {
-                let summary = lang::text(way.summary).to_owned();
+                let summary = told(lang::text(way.summary), &edits);
                 let candidate = Candidate::new(mistake.kind, cost::KNOWN, edits, summary);
                 all.push(Candidate { id: mistake.id, ..candidate });
             }
         }
     }
     Ok(all)
+}
+
+/// What a mistake is, with the size of the chunks that it is made in.
+fn told(summary: &str, edits: &Edits) -> String {
+    let size = edits.iter().find_map(|edit| match edit.change.op()? {
+        Op::Delta(Delta { form: DeltaForm::Chunks(size, _), .. }) => Some(*size),
+        _ => None,
+    });
+    match size {
+        Some(size) => tr!("{summary} (chunks of {size} tokens)", summary, size),
+        None => summary.to_owned(),
+    }
 }
 
 /// Where a known mistake stands in the catalogue.
@@ -180,6 +193,7 @@ pub fn catalogue() -> Vec<&'static Mistake> {
         heads::ALL,
         projection::ALL,
         kernel::ALL,
+        delta::ALL,
         few_bits::ALL,
         gradients::ALL,
     ];

@@ -276,6 +276,7 @@ fn word(step: Name, axis: Axis) -> &'static str {
     match axis {
         Axis::Key | Axis::Query if !step.row().is_of_scores() => "token",
         Axis::Model | Axis::HeadDim | Axis::Input => "feature",
+        Axis::ValueDim => "value feature",
         Axis::Bucket => "bucket",
         Axis::Slot => "slot",
         Axis::Split => "split",

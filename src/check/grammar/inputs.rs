@@ -3,7 +3,7 @@
 use super::Grammar;
 use super::numbers::of_sizes;
 use crate::candidate::cost;
-use program::{Change, Edit, Heads, Kind, Name, Op, Scaling, Step};
+use program::{Axis, Change, Edit, Heads, Kind, Name, Op, Scaling, Step};
 
 impl Grammar<'_> {
     pub(super) fn inputs(&mut self, step: &Step) {
@@ -91,6 +91,10 @@ impl Grammar<'_> {
 
     /// Two inputs of one step in each other's place.
     fn two_exchanged(&mut self, step: &Step, read: &[Name]) {
+        // With keys and values exchanged a state is the transposed one, which axes tell.
+        if step.axes.iter().any(|(axis, _)| axis == Axis::ValueDim) {
+            return;
+        }
         for left in 0..read.len() {
             for right in left + 1..read.len() {
                 let shape = |at: usize| {

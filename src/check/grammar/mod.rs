@@ -8,6 +8,7 @@ mod applied;
 mod axes;
 mod bits;
 mod cells;
+mod delta;
 mod gradients;
 mod inputs;
 pub mod kernels;
@@ -51,6 +52,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.added();
     grammar.of_inputs();
     grammar.of_parts();
+    grammar.of_delta();
     grammar.twins();
     grammar.found
 }

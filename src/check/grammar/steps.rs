@@ -214,6 +214,7 @@ impl Grammar<'_> {
             .map(|(slot, read)| (slot, read.name, read.name.row().is_boolean))
             .collect();
         let is_own = matches!(step.op, Op::Linear(_) | Op::Weighting(_) | Op::Scaling(_))
+            || step.name == Name::VNew
             || step.op == Op::Heads(Heads::Merge);
         let names = names.into_iter().filter(|(_, _, is_boolean)| is_own && !is_boolean);
         for (slot, name, _) in names.collect::<Vec<_>>() {

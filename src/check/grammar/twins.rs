@@ -27,6 +27,7 @@ const KIN: &[&[Name]] = &[
     &[Name::KWithBias, Name::VWithBias],
     &[Name::KWithZero, Name::VWithZero],
     &[Name::KRepeated, Name::VRepeated],
+    &[Name::QRepeated, Name::KRepeated],
     &[Name::Q, Name::K, Name::V, Name::Output],
 ];
 

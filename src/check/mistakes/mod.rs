@@ -30,6 +30,7 @@ pub fn knobs(op: &Op) -> Vec<Knob> {
         | Op::Heads(_)
         | Op::Added(_)
         | Op::Parted(_)
+        | Op::Delta(_)
         | Op::Gradient(_)
         | Op::Total(_)
         | Op::Slip(_) => Vec::new(),
@@ -48,6 +49,10 @@ pub fn siblings(op: &Op, inputs: &[&Axes]) -> Vec<Sibling> {
         Op::Biasing(own) => bias::siblings(own),
         Op::Weighting(own) => weights::siblings(own, inputs),
         Op::Parted(own) => of_parts(own),
+        Op::Delta(own) => {
+            let all = own.mistaken().into_iter();
+            all.map(|(slip, other)| Sibling::new(other, Kind::Replaced, slip.told())).collect()
+        }
         Op::Slip(Slip::Anew { .. }) => weights::anew(),
         Op::Gradient(own) => gradients::siblings(own),
         Op::Given | Op::Total(_) | Op::Slip(_) => Vec::new(),

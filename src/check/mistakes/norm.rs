@@ -18,14 +18,17 @@ pub fn siblings(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
     } else {
         "LayerNorm, which subtracts the mean, in place of the RMS norm"
     };
+    let sum_or_mean = if own.is_mean {
+        "the L2 norm, the root of the sum of squares, in place of their mean"
+    } else {
+        "the RMS norm, the root of the mean of squares, in place of their sum"
+    };
     let mut all = others(
         own,
         Kind::Replaced,
         &[
             (other, |own| own.is_centred ^= true),
-            ("the L2 norm, the root of the sum of squares, in place of their mean", |own| {
-                own.is_mean = false;
-            }),
+            (sum_or_mean, |own| own.is_mean ^= true),
             ("the mean is subtracted, and the squares are those of the numbers before", |own| {
                 (own.is_centred, own.squares) = (true, Squares::Raw);
             }),

@@ -30,7 +30,7 @@ pub fn knobs(own: &Scaling) -> Vec<Knob> {
                 limit > 0.0
             })]
         }
-        Scaling::Gate { .. } | Scaling::Dequantize(_) => Vec::new(),
+        Scaling::Gate { .. } | Scaling::Exp { .. } | Scaling::Dequantize(_) => Vec::new(),
         Scaling::Temperature(temperature) => of_temperature(temperature),
     }
 }
@@ -99,6 +99,26 @@ pub fn siblings(own: &Scaling, inputs: &[&Axes]) -> Vec<Sibling> {
             let with = |places| Temperature { places, ..own.clone() };
             all.extend(own.places.iter().flat_map(|places| positions::mistaken(places, with)));
             all
+        }
+        Scaling::Exp { .. } => {
+            let all = [
+                (0.0, Kind::Omitted, tr!("the decay is left out: nothing of the state fades")),
+                (2.0, Kind::Repeated, tr!("the decay is applied twice")),
+                (-1.0, Kind::Replaced, tr!("the exponent has the other sign: the state grows")),
+                (0.5, Kind::Replaced, tr!("the exponent is halved")),
+                (
+                    std::f64::consts::LN_2,
+                    Kind::Replaced,
+                    tr!("it is 2 to the power, and not e: exp2 in place of exp"),
+                ),
+                (
+                    std::f64::consts::LOG2_E,
+                    Kind::Replaced,
+                    tr!("the exponent is multiplied by log2(e), and exp taken of it"),
+                ),
+            ];
+            let other = |(factor, kind, told)| Sibling::new(Scaling::Exp { factor }, kind, told);
+            all.into_iter().map(other).collect()
         }
         Scaling::Dequantize(own) => {
             let rows: [Other<Dequantize>; 3] = [

@@ -6,6 +6,7 @@ mod masks;
 mod norms;
 mod parts;
 mod positions;
+mod recurrence;
 
 pub use companions::companions;
 
@@ -74,6 +75,7 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     norms::check(c)?;
     masks::check(c)?;
     parts::check(c)?;
+    recurrence::check(c)?;
     tokens(c)
 }
 

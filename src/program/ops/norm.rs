@@ -24,7 +24,7 @@ pub struct Norm {
     pub offset: f64,
     /// The axes that one norm runs over, counted from the last: the features, or as in `OLMo` 2 those of all heads.
     pub over: Vec<usize>,
-    /// Whether squares are averaged, as they should be; else they are added up, as the L2 norm does.
+    /// Whether squares are averaged; else they are added up, as the L2 norm does.
     pub is_mean: bool,
     /// Whether ε is added to the root, not below it, as it should be.
     pub is_eps_outside: bool,
@@ -145,8 +145,8 @@ impl Norm {
 
     /// Whether it is as norms should be.
     pub(super) fn is_right(&self) -> bool {
-        let Self { is_centred, eps, offset, ref over, .. } = *self;
-        *self == Self { is_centred, offset, over: over.clone(), ..Self::rms(eps) }
+        let Self { is_centred, eps, offset, ref over, is_mean, .. } = *self;
+        *self == Self { is_centred, offset, over: over.clone(), is_mean, ..Self::rms(eps) }
     }
 
     /// The gradient of x for that of its norm, d: of every row with g = d · (weight + offset) and its normed numbers n,
@@ -174,14 +174,17 @@ impl Norm {
         let axes: Vec<usize> =
             self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect();
         let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
+        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
+        let count = axes.iter().filter_map(|axis| x.dims().get(*axis)).product::<usize>() as f64;
+        let sum_or_mean = |x: &Tensor| mean(x)? * if self.is_mean { 1.0 } else { count };
         let own = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
-        let root = (mean(&own.sqr()?)? + self.eps)?.sqrt()?;
+        let root = (sum_or_mean(&own.sqr()?)? + self.eps)?.sqrt()?;
         let normed = own.broadcast_div(&root)?;
         let given = match weight {
             [weight, ..] => d.broadcast_mul(&(of_heads(weight)? + self.offset)?)?,
             [] => d.clone(),
         };
-        let along = mean(&given.mul(&normed)?)?;
+        let along = sum_or_mean(&given.mul(&normed)?)?;
         let mean = if self.is_centred { Some(mean(&given)?) } else { None };
         Ok(Parts { given, normed, along, mean, root })
     }
@@ -198,8 +201,10 @@ impl Norm {
         let over = if self.is_over_heads() { tr!(" over all heads") } else { "" };
         let centred = if self.is_centred { format!(" − mean(g{over})") } else { String::new() };
         let normed = self.formula(x, &[]);
+        let mean = if self.is_mean { "mean" } else { tr!("sum") };
         tr!(
-            "(g − n · mean(g · n{over}){centred}) / root, g = {given}, n = {normed}",
+            "(g − n · {mean}(g · n{over}){centred}) / root, g = {given}, n = {normed}",
+            mean,
             over,
             centred,
             given,
@@ -212,7 +217,8 @@ impl Norm {
         let (own, squares) = if self.is_centred {
             (format!("({x} − mean({x}{over}))"), format!("var({x}{over})"))
         } else {
-            (x.to_owned(), format!("mean({x}²{over})"))
+            let squares = if self.is_mean { "mean" } else { tr!("sum") };
+            (x.to_owned(), format!("{squares}({x}²{over})"))
         };
         let normed = format!("{own} / √({squares} + {:e})", self.eps);
         let [weight, bias @ ..] = others else { return normed };
@@ -230,8 +236,12 @@ impl Norm {
         if !self.is_right() {
             return Pattern::ByCell;
         }
-        let row = Row { over_heads: self.is_over_heads(), centred, eps };
-        let named = if centred { "variance" } else { tr!("mean of squares") };
+        let row = Row { over_heads: self.is_over_heads(), centred, summed: !self.is_mean, eps };
+        let named = match (centred, self.is_mean) {
+            (true, _) => "variance",
+            (false, true) => tr!("mean of squares"),
+            (false, false) => tr!("sum of squares"),
+        };
         let last = x.rank().saturating_sub(1);
         let parameter = |input: usize, axes: &Axes| {
             let head = (axes.rank() == 2).then(|| Place::on(1));

@@ -49,6 +49,11 @@ pub enum Scaling {
         /// What the gate goes through.
         map: Map,
     },
+    /// exp(factor · x): what is left of a state, by the logarithm of that.
+    Exp {
+        /// The factor, which should be 1.
+        factor: f64,
+    },
     /// A factor for every position.
     Temperature(Temperature),
     /// Numbers that are kept in few bits.
@@ -68,6 +73,7 @@ impl Operation for Scaling {
             }
             Self::Clip { limit } => x.clamp(-*limit, *limit)?,
             Self::Gate { map } => x.mul(&map.value(read::<1, _>(others)?[0])?)?,
+            Self::Exp { factor } => (*x * *factor)?.exp()?,
             Self::Temperature(temperature) => temperature.value(x)?,
             Self::Dequantize(own) => own.value(x, others)?,
         })
@@ -88,6 +94,7 @@ impl Operation for Scaling {
             | Self::SoftCap { .. }
             | Self::Clip { .. }
             | Self::Gate { .. }
+            | Self::Exp { .. }
             | Self::Temperature(_)
             | Self::Dequantize(_) => None,
         }
@@ -100,9 +107,11 @@ impl Operation for Scaling {
             Self::Dequantize(_) => return Dequantize::axes(x, others),
             Self::Gate { .. } => others.len() == 1 && others.iter().all(|o| sizes(o) == sizes(x)),
             Self::Temperature(_) => others.is_empty() && x.len() == 4,
-            Self::Root { .. } | Self::By { .. } | Self::SoftCap { .. } | Self::Clip { .. } => {
-                others.is_empty()
-            }
+            Self::Root { .. }
+            | Self::By { .. }
+            | Self::SoftCap { .. }
+            | Self::Clip { .. }
+            | Self::Exp { .. } => others.is_empty(),
         };
         if fits { Ok(x.to_vec()) } else { Err(Misread) }
     }
@@ -117,6 +126,7 @@ impl Operation for Scaling {
             | Self::SoftCap { .. }
             | Self::Clip { .. }
             | Self::Gate { .. }
+            | Self::Exp { .. }
             | Self::Dequantize(_) => Err(Misread),
         }
     }
@@ -141,6 +151,9 @@ impl Operation for Scaling {
                 let (name, gate) = (format!("{}({{}})", map.name()), Read { input: 1, ..own() });
                 vec![own().into(), Multiplier::Of(name, Function::Map(*map), gate)]
             }
+            Self::Exp { .. } => {
+                vec![Multiplier::Of("exp({})".to_owned(), Function::Map(Map::Exp), own())]
+            }
             Self::Temperature(temperature) => return temperature.pattern(x),
             Self::Dequantize(own) => return own.pattern(inputs),
         };
@@ -150,7 +163,11 @@ impl Operation for Scaling {
     fn flops(&self, _: &[&Axes], output: &Axes) -> u128 {
         output.count().saturating_mul(match self {
             Self::Norm(_) => 4,
-            Self::Root { .. } | Self::By { .. } | Self::Clip { .. } | Self::Temperature(_) => 1,
+            Self::Root { .. }
+            | Self::By { .. }
+            | Self::Clip { .. }
+            | Self::Exp { .. }
+            | Self::Temperature(_) => 1,
             Self::SoftCap { .. } => 3,
             Self::Gate { .. } | Self::Dequantize(_) => 2,
         })
@@ -172,7 +189,7 @@ impl Operation for Scaling {
             (Self::Gate { map: map @ (Map::Sigmoid | Map::Softplus) }, _) => {
                 Adjoint::of(Gradient::Gate { map: *map }, [Of, Input(0), Input(1)])
             }
-            (Self::Gate { .. }, _) => Adjoint::Unknown,
+            (Self::Gate { .. } | Self::Exp { .. }, _) => Adjoint::Unknown,
             (Self::Dequantize(own), _) => own.adjoint(input),
         }
     }
@@ -189,6 +206,7 @@ impl Operation for Scaling {
             | Self::SoftCap { .. }
             | Self::Clip { .. }
             | Self::Gate { .. }
+            | Self::Exp { .. }
             | Self::Temperature(_)
             | Self::Dequantize(_) => Some(self.clone()),
         }

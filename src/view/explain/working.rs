@@ -125,7 +125,7 @@ pub fn moved([feature, head, own]: [&str; 3], head_dim: impl Display, is_split: 
 
 fn normed_row(normed: &Normed, view: &View) -> String {
     let n = |value: f64| brief(value, view.decimals);
-    let Normed { row, mean, squares, eps, root, over_heads } = normed;
+    let Normed { row, mean, squares, eps, root, over_heads, is_sum } = normed;
     let whose = if *over_heads { tr!("of all heads") } else { tr!("of the row") };
     let count = row.len();
     let root = format!("√({} + {eps:e}) = {}", n(*squares), n(*root));
@@ -135,6 +135,13 @@ fn normed_row(normed: &Normed, view: &View) -> String {
             count,
             whose,
             mean = n(*mean),
+            squares = n(*squares),
+            root
+        ),
+        None if *is_sum => tr!(
+            "the squares of the {count} numbers {whose} have sum {squares}; they are divided by {root}",
+            count,
+            whose,
             squares = n(*squares),
             root
         ),

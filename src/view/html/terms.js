@@ -35,7 +35,8 @@ function normed(step, row, [item, head, ...rest], side) {
   const all = cells.flat();
   const average = of => total(all.map(cell => of(cell.value))) / all.length;
   const mean = row.centred ? average(x => x) : 0;
-  return { cells: all, mean: -mean, root: 1 / Math.sqrt(average(x => (x - mean) ** 2) + row.eps) };
+  const squares = average(x => (x - mean) ** 2) * (row.summed ? all.length : 1);
+  return { cells: all, mean: -mean, root: 1 / Math.sqrt(squares + row.eps) };
 }
 
 /** The exponentials of a row of scores, and their sum. */

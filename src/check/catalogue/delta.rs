@@ -1,0 +1,276 @@
+//! Which mistakes of the delta rule are known? Those of a token follow from the operation, these are of its chunks.
+
+use super::{Mistake, Situation, Way, after, none, omitted, one, replace};
+use crate::candidate::Edits;
+use base::error::Result;
+use program::{ChunkSlip, Delta, Kind, Name, Op, Scaling};
+
+const SILENT: &str = "The outputs stay of the right size and the loss still falls; only what is far away is remembered worse.";
+const FIRST: &str = "The tokens of the first chunk are right, and short tests have no second one.";
+const CARRIED: &str = "state = state * g_last.exp() + (k * (g_last - g).exp()).mT @ v_new";
+const READ: &str = "o = (q * g.exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new";
+const SCALED: &str = "o_t = state.mT @ (q_t * head_dim**-0.5)";
+const INVERSE: &str = "T = inv(I + (k_beta @ k.mT * decay_mask).tril(-1))";
+const SUBTRACTED: &str = "v_new = T @ v_beta - T @ (k_beta * g.exp()) @ state";
+
+macro_rules! way {
+    ($slip:ident, $summary:literal, $wrong:literal, $right:expr) => {
+        Way {
+            summary: $summary,
+            wrong: $wrong,
+            right: $right,
+            edits: |run| in_chunks(run, ChunkSlip::$slip),
+        }
+    };
+}
+
+pub const ALL: &[Mistake] = &[
+    Mistake {
+        id: "delta-scale",
+        kind: Kind::Parameter,
+        silent: "A norm behind the heads takes it back.",
+        ways: &[
+            Way {
+                summary: "the queries are not divided by √d_k",
+                wrong: "o_t = state.mT @ q_t",
+                right: SCALED,
+                edits: |run| if run.has(Name::VNew) { omitted(run, Name::QScaled) } else { none() },
+            },
+            Way {
+                summary: "the queries are scaled twice",
+                wrong: "o = chunk_gated_delta_rule(q * head_dim**-0.5, k, v, g, beta)  # which scales, too",
+                right: "o = chunk_gated_delta_rule(q, k, v, g, beta)",
+                edits: |run| {
+                    let again = Scaling::By { factor: run.config.scale_factor() };
+                    let is_delta = run.has(Name::VNew);
+                    if is_delta { one([after(Name::QScaled, again, &[])]) } else { none() }
+                },
+            },
+        ],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-inverse",
+        kind: Kind::Replaced,
+        silent: SILENT,
+        ways: &[
+            way!(
+                Diagonal,
+                "the diagonal of the keys' matrix is not cleared before the forward substitution",
+                "T = -(k_beta @ k.mT * decay_mask).masked_fill(triu(diagonal=1), 0)",
+                INVERSE
+            ),
+            way!(
+                FirstOrder,
+                "the inverse of the keys' matrix is cut off behind its first order",
+                "T = I - (k_beta @ k.mT * decay_mask).tril(-1)",
+                INVERSE
+            ),
+        ],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-reset",
+        kind: Kind::Omitted,
+        silent: FIRST,
+        ways: &[
+            way!(
+                Reset,
+                "the state is not carried across chunks: each starts from zeros",
+                "state = torch.zeros_like(state)  # within the loop",
+                CARRIED
+            ),
+            way!(
+                ResetAll,
+                "each chunk starts from zeros, the first as well",
+                "state = torch.zeros_like(state)  # within the loop",
+                CARRIED
+            ),
+            way!(
+                Overwritten,
+                "what a chunk writes replaces the state that was carried to it",
+                "state = (k * (g_last - g).exp()).mT @ v_new",
+                CARRIED
+            ),
+            way!(
+                Restart,
+                "each chunk starts from the initial state again",
+                "state = initial_state  # within the loop",
+                CARRIED
+            ),
+        ],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-within",
+        kind: Kind::Omitted,
+        silent: FIRST,
+        ways: &[
+            way!(
+                ReadWithin,
+                "queries read from their own chunk alone: what the state has is not added",
+                "o = (q @ k.mT * decay_mask).tril() @ v_new",
+                READ
+            ),
+            way!(
+                ReadBefore,
+                "queries read from the chunks before alone, not from their own",
+                "o = (q * g.exp()) @ state",
+                READ
+            ),
+            way!(
+                DeltaWithin,
+                "what is subtracted from a value is of its own chunk alone, not of the state",
+                "v_new = T @ v_beta",
+                SUBTRACTED
+            ),
+        ],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-decay",
+        kind: Kind::Omitted,
+        silent: SILENT,
+        ways: &[
+            way!(
+                CarryUndecayed,
+                "the state that is carried across a chunk does not decay over it",
+                "state = state + (k * (g_last - g).exp()).mT @ v_new",
+                CARRIED
+            ),
+            way!(
+                NothingDecays,
+                "the state that was carried to a chunk decays nowhere in it",
+                "state = state + …; o = q @ state + …; v_new = … - T @ k_beta @ state",
+                CARRIED
+            ),
+            way!(
+                CarryByLast,
+                "the state that is carried across a chunk decays by the last token alone: g was not added up",
+                "state = state * g[..., -1].exp() + …  # g without cumsum",
+                CARRIED
+            ),
+            way!(
+                WriteUndecayed,
+                "what a chunk writes is carried on without the decay up to its end",
+                "state = state * g_last.exp() + k.mT @ v_new",
+                CARRIED
+            ),
+            way!(
+                InterUndecayed,
+                "what queries read of the state is not decayed within their chunk",
+                "o = q @ state + (q @ k.mT * decay_mask).tril() @ v_new",
+                READ
+            ),
+            way!(
+                DeltaUndecayed,
+                "what is subtracted of the state is not decayed within the chunk",
+                "v_new = T @ v_beta - T @ k_beta @ state",
+                SUBTRACTED
+            ),
+            way!(
+                IntraUndecayed,
+                "what queries read within their chunk is not decayed",
+                "o = (q * g.exp()) @ state + (q @ k.mT).tril() @ v_new",
+                READ
+            ),
+            way!(
+                IntraDeltaUndecayed,
+                "what is subtracted within a chunk is not decayed",
+                "T = inv(I + (k_beta @ k.mT).tril(-1))",
+                INVERSE
+            ),
+            way!(
+                Cumulative,
+                "the decay is added up over all tokens, not from the start of each chunk",
+                "g = g.cumsum(-1)  # over the sequence",
+                "g = g.view(B, H, -1, size).cumsum(-1)"
+            ),
+        ],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-beta",
+        kind: Kind::Repeated,
+        silent: FIRST,
+        ways: &[way!(
+            DeltaTwice,
+            "beta is applied twice to what is subtracted of the state",
+            "v_new = T @ v_beta - T @ (k_beta * beta * g.exp()) @ state",
+            SUBTRACTED
+        )],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-unmasked",
+        kind: Kind::Mask,
+        silent: "Training looks better than it should, as in every leak of later tokens.",
+        ways: &[
+            way!(
+                Unmasked,
+                "the inner mask is missing: queries read what later tokens of their chunk write",
+                "o = (q * g.exp()) @ state + (q @ k.mT * decay_mask) @ v_new",
+                READ
+            ),
+            way!(
+                StateAfter,
+                "queries read the state after their chunk in place of the one before it",
+                "state = update(state); o = (q * g.exp()) @ state + …",
+                "o = (q * g.exp()) @ state + …; state = update(state)"
+            ),
+        ],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-rest",
+        kind: Kind::Omitted,
+        silent: "Nothing is lost where the length is a multiple of the chunk's.",
+        ways: &[way!(
+            FullChunks,
+            "the tokens behind the last full chunk are left out",
+            "for i in range(tokens // size): …",
+            "for i in range(ceil(tokens / size)): …  # padded with zeros"
+        )],
+        seen: &[],
+    },
+];
+
+/// Beyond so many tokens, chunks are of the sizes that kernels have.
+const MANY: usize = 64;
+
+/// The steps of the delta rule in chunks of each size: all of them with the mistake, and where there are several, each alone.
+#[allow(clippy::unnecessary_wraps, reason = "it ends what makes a mistake's edits")]
+fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
+    let steps: Vec<(Name, &Delta)> = run
+        .right
+        .steps()
+        .iter()
+        .filter_map(|step| match &step.op {
+            Op::Delta(own) => Some((step.name, own)),
+            _ => None,
+        })
+        .collect();
+    let spans = steps.iter().flat_map(|(_, own)| own.spans.iter().flatten());
+    let longest = spans.map(|(from, to)| to - from).max().unwrap_or(0);
+    let mut sizes: Vec<usize> =
+        [64, 32, 16, 128].into_iter().filter(|size| *size < longest).collect();
+    if longest <= MANY {
+        sizes.extend((2..longest).filter(|size| ![16, 32].contains(size)));
+    }
+    if slip.is_within() {
+        sizes.push(longest);
+    }
+    let mut all = Vec::new();
+    for size in sizes {
+        let edit = |(at, own): &(Name, &Delta)| Some(replace(*at, own.in_chunks(size, slip)?));
+        let edits: Edits = steps.iter().filter_map(edit).collect();
+        // At one step alone these are what other mistakes are.
+        if edits.len() > 1 && !slip.is_of_all() {
+            all.extend(edits.iter().map(|edit| vec![edit.clone()]));
+        }
+        if !edits.is_empty() {
+            all.push(edits);
+        }
+    }
+    Ok(all)
+}

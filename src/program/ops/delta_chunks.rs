@@ -1,0 +1,185 @@
+//! The delta rule in chunks of tokens, with what goes wrong there: what was carried to a chunk and what it writes itself are kept
+//! apart.
+
+use candle_core::WithDType;
+
+use super::delta::{ChunkSlip, DeltaStage};
+use super::delta_walk::{Lengths, Made, State, Walk, dot, read, write};
+
+/// What a chunk has written itself.
+struct Own<T> {
+    /// As it should be.
+    decayed: State<T>,
+    /// Without decay.
+    plain: State<T>,
+    /// Where nothing is subtracted of what it has written itself.
+    cut: State<T>,
+}
+
+impl<T: WithDType> Walk<'_, T> {
+    /// Goes through tokens in chunks: what was carried to a chunk and what it writes itself are kept apart. Gives the last
+    /// state.
+    pub(super) fn chunks(
+        &self,
+        (from, to): (usize, usize),
+        first: &[T],
+        (size, slip): (usize, Option<ChunkSlip>),
+        made: &mut Made<T>,
+    ) -> State<T> {
+        let Lengths { rows, columns, .. } = self.lengths;
+        let none = vec![T::zero(); rows * columns];
+        let mut carried = first.to_vec();
+        let mut left = vec![T::one(); rows];
+        for start in (from..to).step_by(size) {
+            let end = (start + size).min(to);
+            if slip == Some(ChunkSlip::FullChunks) && end - start < size {
+                break;
+            }
+            match slip {
+                Some(ChunkSlip::Reset) if start > from => carried.clone_from(&none),
+                Some(ChunkSlip::ResetAll) => carried.clone_from(&none),
+                Some(ChunkSlip::Restart) => carried = first.to_vec(),
+                _ => {}
+            }
+            if slip != Some(ChunkSlip::Cumulative) {
+                left = vec![T::one(); rows];
+            }
+            let mut own = Own { decayed: none.clone(), plain: none.clone(), cut: none.clone() };
+            let mut written_all: Vec<Vec<T>> = Vec::new();
+            for token in start..end {
+                let key = self.key(token);
+                let before = self.by_rows(&carried, &left);
+                let before: State<T> =
+                    before.iter().zip(&own.decayed).map(|(inter, own)| *inter + *own).collect();
+                made.chunk(token, &before);
+                for (row, left) in left.iter_mut().enumerate() {
+                    *left *= self.left(token, row);
+                }
+                self.decay(&mut own.decayed, token);
+                self.decay(&mut own.cut, token);
+                let inter = match slip {
+                    Some(ChunkSlip::NothingDecays) => carried.clone(),
+                    _ => self.by_rows(&carried, &left),
+                };
+                let written = match self.delta.stage {
+                    DeltaStage::Written => {
+                        let written = self.written_in(token, [&carried, &inter], &mut own, slip);
+                        made.put(token, &written);
+                        written
+                    }
+                    _ => self.value_of(token).to_vec(),
+                };
+                write(&mut own.decayed, key, &written);
+                write(&mut own.plain, key, &written);
+                if let Some(queries) = self.queries {
+                    let query = Self::row(queries, token, rows);
+                    let of_before = match slip {
+                        Some(ChunkSlip::ReadWithin | ChunkSlip::StateAfter) => {
+                            vec![T::zero(); columns]
+                        }
+                        Some(ChunkSlip::InterUndecayed) => read(query, &carried, columns),
+                        _ => read(query, &inter, columns),
+                    };
+                    let of_own = match slip {
+                        Some(ChunkSlip::ReadBefore) => vec![T::zero(); columns],
+                        Some(ChunkSlip::IntraUndecayed) => read(query, &own.plain, columns),
+                        _ => read(query, &own.decayed, columns),
+                    };
+                    let sum: Vec<T> =
+                        of_before.iter().zip(&of_own).map(|(left, right)| *left + *right).collect();
+                    made.put(token, &sum);
+                }
+                let state: State<T> =
+                    inter.iter().zip(&own.decayed).map(|(inter, own)| *inter + *own).collect();
+                made.state(token, &state);
+                written_all.push(written);
+            }
+            if slip == Some(ChunkSlip::Unmasked) {
+                self.unmasked((start, end), &written_all, made);
+            }
+            let last: Vec<T> = match slip {
+                Some(ChunkSlip::CarryUndecayed | ChunkSlip::NothingDecays) => vec![T::one(); rows],
+                Some(ChunkSlip::Overwritten) => vec![T::zero(); rows],
+                Some(ChunkSlip::CarryByLast) => {
+                    (0..rows).map(|row| self.left(end.saturating_sub(1), row)).collect()
+                }
+                _ => left.clone(),
+            };
+            let kept = self.by_rows(&carried, &last);
+            let added =
+                if slip == Some(ChunkSlip::WriteUndecayed) { &own.plain } else { &own.decayed };
+            carried = kept.iter().zip(added).map(|(kept, own)| *kept + *own).collect();
+            if let (Some(queries), Some(ChunkSlip::StateAfter)) = (self.queries, slip) {
+                self.after((start, end), queries, &carried, made);
+            }
+        }
+        carried
+    }
+
+    /// u of a chunk's token.
+    fn written_in(
+        &self,
+        token: usize,
+        [carried, inter]: [&[T]; 2],
+        own: &mut Own<T>,
+        slip: Option<ChunkSlip>,
+    ) -> Vec<T> {
+        let columns = self.lengths.columns;
+        let (key, beta) = (self.key(token), self.beta_of(token));
+        let of_before = match slip {
+            Some(ChunkSlip::DeltaWithin) => vec![T::zero(); columns],
+            Some(ChunkSlip::DeltaUndecayed) => read(key, carried, columns),
+            Some(ChunkSlip::DeltaTwice) => {
+                read(key, inter, columns).into_iter().map(|number| number * beta).collect()
+            }
+            _ => read(key, inter, columns),
+        };
+        let of_own = match slip {
+            Some(ChunkSlip::IntraDeltaUndecayed) => read(key, &own.plain, columns),
+            Some(ChunkSlip::FirstOrder) => read(key, &own.cut, columns),
+            _ => read(key, &own.decayed, columns),
+        };
+        let values = self.value_of(token).iter().zip(&of_before);
+        let new: Vec<T> = values.map(|(value, before)| beta * (*value - *before)).collect();
+        write(&mut own.cut, key, &new);
+        let on_diagonal = match slip {
+            Some(ChunkSlip::Diagonal) => beta * dot(key, key),
+            _ => T::zero(),
+        };
+        let of = |(new, own): (&T, &T)| *new - beta * *own - on_diagonal * *new;
+        new.iter().zip(&of_own).map(of).collect()
+    }
+
+    /// Adds what queries read of later tokens of their chunk.
+    fn unmasked(&self, (start, end): (usize, usize), written: &[Vec<T>], made: &mut Made<T>) {
+        let Some(queries) = self.queries else { return };
+        let rows = self.lengths.rows;
+        for token in start..end {
+            let query = Self::row(queries, token, rows);
+            let mut grown = vec![T::one(); rows];
+            for (later, written) in (start..end).zip(written).skip(token - start + 1) {
+                for (row, grown) in grown.iter_mut().enumerate() {
+                    *grown /= self.left(later, row);
+                }
+                let key = self.key(later);
+                let met = query.iter().zip(key).zip(&grown);
+                let met = met.fold(T::zero(), |sum, ((q, k), grown)| sum + *q * *k * *grown);
+                let more: Vec<T> = written.iter().map(|number| met * *number).collect();
+                made.add(token, &more);
+            }
+        }
+    }
+
+    /// Adds what queries read of the state after their chunk.
+    fn after(&self, (start, end): (usize, usize), queries: &[T], state: &[T], made: &mut Made<T>) {
+        let Lengths { rows, columns, .. } = self.lengths;
+        let mut left = vec![T::one(); rows];
+        for token in start..end {
+            for (row, left) in left.iter_mut().enumerate() {
+                *left *= self.left(token, row);
+            }
+            let query = Self::row(queries, token, rows);
+            made.add(token, &read(query, &self.by_rows(state, &left), columns));
+        }
+    }
+}
