@@ -6,17 +6,22 @@ use config::Settings;
 use file::{Entry, Record};
 use foreign::{
     Inputs, Unmatched, delta_rules, find_inputs, is_called, take_arguments, take_evidence,
+    take_gradients,
 };
+use program::Name;
 
 /// The ways to understand a file of the delta rule. Its gradients are left aside.
 ///
 /// # Errors
 /// If a tensor is missing, or none of them fits.
-pub fn of_delta_rule(
-    mut record: Record,
-    gradients: &[Entry],
-    flags: &Settings,
-) -> Result<Vec<Reading>> {
+pub fn of_delta_rule(mut record: Record, flags: &Settings) -> Result<Vec<Reading>> {
+    // What is called delta here is no gradient's.
+    let is_written =
+        |entry: &&mut Entry| is_called(&entry.name, &["delta"]) && entry.tensor.rank() > 2;
+    if let Some(written) = record.entries.iter_mut().find(is_written) {
+        written.name = Name::VNew.to_string();
+    }
+    let gradients = take_gradients(&mut record);
     let unread =
         |entry: &Entry, why: &str| Unmatched { tensor: entry.name.clone(), why: why.to_owned() };
     let not_computed = tr!("gradients of the delta rule are not computed");

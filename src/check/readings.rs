@@ -17,8 +17,8 @@ use config::{End, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, Inputs, Match, Tables, Unmatched, asked, find_inputs, find_pages, find_qkv,
-    has_delta_rule, is_called, meanings, said_by_config, take_arguments, take_evidence,
-    take_gradients, take_mask, take_selection,
+    has_delta_rule, meanings, said_by_config, take_arguments, take_evidence, take_gradients,
+    take_mask, take_selection,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -33,18 +33,10 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     let mut forward = record.clone();
     let is_foreign = record.config.is_none();
     let is_stated = flags.recurrence.is_some();
-    let is_delta = is_foreign && (is_stated || flags.weights.is_none() && has_delta_rule(record)?);
-    if is_delta {
-        // What is called delta there is no gradient's.
-        let is_delta =
-            |entry: &&mut Entry| is_called(&entry.name, &["delta"]) && entry.tensor.rank() > 2;
-        let written = forward.entries.iter_mut().filter(is_delta);
-        written.for_each(|entry| entry.name = Name::VNew.to_string());
+    if is_foreign && (is_stated || flags.weights.is_none() && has_delta_rule(record)?) {
+        return of_delta_rule(forward, flags);
     }
     let gradients = if is_foreign { take_gradients(&mut forward) } else { Vec::new() };
-    if is_delta {
-        return of_delta_rule(forward, &gradients, flags);
-    }
     let all = of_forward(&forward, flags)?;
     if gradients.is_empty() {
         return Ok(all);

@@ -244,7 +244,7 @@ impl<'r> File<'r> {
             };
             return Ok(cache(0).zip(cache(1)).map(|(k, v)| ([k, v], "")).into_iter().collect());
         };
-        let axes = [(0, tr!("keys, then values, ")), (1, tr!("keys and values in each page, "))];
+        let axes = [(0, tr!("keys, then values")), (1, tr!("keys and values in each page"))];
         let is_both = |(axis, _): &(usize, _)| both.tensor.dims().get(*axis) == Some(&2);
         let halves = axes.into_iter().filter(is_both).map(|(axis, how)| {
             let half = |at: usize| {
@@ -327,7 +327,8 @@ impl Layout {
         let Parts { numbers, how, beside, .. } = stored.parts(codes, shape, self.axes)?;
         let page = (self.put)(&numbers)?.dim(1)?;
         let order = tr!("axes ({axes})", axes = self.axes.join(", "));
-        let how = if how.is_empty() { how } else { format!(", {how}") };
+        let how = [before, order.as_str(), how.as_str()];
+        let how: Vec<&str> = how.into_iter().filter(|own| !own.is_empty()).collect();
         let all = |Beside { name, numbers: own, matched }: Beside| {
             let numbers = if own.elem_count() == 1 {
                 own.reshape((1, 1, 1, 1))?
@@ -343,7 +344,7 @@ impl Layout {
             name: stored.name().to_owned(),
             page,
             slots: self.slots(&numbers)?,
-            how: format!("{before}{order}{how}"),
+            how: how.join(", "),
             beside: beside.into_iter().map(all).collect::<Result<_>>()?,
         })
     }

@@ -5,6 +5,7 @@ const FUNCTIONS = {
   clip: (x, by) => min(max(x, -by), by),
   sigmoid: x => 1 / (1 + exp(-x)),
   softplus: x => Math.log1p(exp(x)),
+  exp: x => exp(x),
   plus: (x, by) => x + by,
 };
 
