@@ -40,8 +40,8 @@ fn runs() -> Vec<(Config, Trace)> {
                "rope_dims": 2, "rope_scaling": {"type": "linear", "factor": 2.0}, "q_temperature": 0.2,
                "q_temperature_floor": 2, "positions": [[0, 1, 5, 6, 7], [2, 3, 4, 8, 9]]}),
         json!({"lambda_init": 0.4, "qk_norm": "rms"}),
-        json!({"recurrence": "gated-delta", "qk_norm": "l2", "v_heads": 12, "states": true, "lengths": [5, 3],
-               "d_in": null, "bias": null}),
+        json!({"recurrence": "gated-delta", "qk_norm": "l2", "heads": 2, "v_heads": 4, "d_model": 8, "states": true,
+               "lengths": [5, 3], "d_in": null, "bias": null}),
         json!({"recurrence": "kda", "state_chunk": 2, "d_in": null, "bias": null}),
     ];
     let run = |(own, backward): (Value, bool)| {
@@ -101,6 +101,7 @@ fn every_number_is_explained_as_by_the_library() {
                 let index = unravel(at, step.value.dims());
                 let cell = Cell { step: step.name.to_string(), index };
                 let wanted = trace.explain(&cell).expect("it is there");
+                assert!(found.is_array(), "{cell}: {found}");
                 assert!(is_near(number(&found[0]), wanted.value), "{cell}: {found}");
                 let found: Vec<Vec<&Value>> = found[1]
                     .as_array()

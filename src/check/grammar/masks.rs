@@ -18,7 +18,8 @@ impl Grammar<'_> {
         }
         self.mask_with(|grammar, own| {
             grammar.padded_rows(own);
-            grammar.others(own)
+            let others = grammar.others(own);
+            others.into_iter().chain(grammar.in_other_bits(own)).collect()
         });
     }
 
@@ -259,16 +260,6 @@ impl Grammar<'_> {
             tr!("keys before the query are blocked as well"),
             cost::PLAIN,
         );
-        if self.right.mask_of_scores().is_some_and(|mask| !mask.is_computed()) {
-            let bit = |b, q, k| {
-                let at = q * keys + k;
-                let turned = at - at % 8 + 7 - at % 8;
-                // What fills up the last byte is no key.
-                turned >= queries * keys || own.at(b, turned / keys, turned % keys)
-            };
-            let told = tr!("the bits of each byte of the mask are read from the other end");
-            add(of(&bit), told, cost::RARE);
-        }
         of_items(own, &mut add);
         self.windows(own, &mut |cells, told, cost| all.push((cells, told, cost)));
         self.unions(own, &mut |cells, told, cost| all.push((cells, told, cost)));
@@ -296,6 +287,19 @@ impl Grammar<'_> {
         let rows = QueryRows { first: self.sizes.first_position(), count: own.queries };
         let on_rows = own.of(|b, q, k| own.at(b, q, k) || padding.at(b, 0, rows.first + q));
         add(on_rows, tr!("the rows of padded queries are blocked as well").to_owned(), cost::PLAIN);
+    }
+
+    /// A mask that is given may come in bits, query after query, of which each byte is read from its other end; what fills up
+    /// the last is no key.
+    fn in_other_bits(&self, own: &Cells) -> Option<(Cells, String, u32)> {
+        self.right.mask_of_scores().filter(|mask| !mask.is_computed())?;
+        let bit = |b, q, k| {
+            let at = q * own.keys + k;
+            let turned = at - at % 8 + 7 - at % 8;
+            turned >= own.queries * own.keys || own.at(b, turned / own.keys, turned % own.keys)
+        };
+        let told = tr!("the bits of each byte of the mask are read from the other end");
+        Some((own.of(bit), told.to_owned(), cost::RARE))
     }
 
     fn value(&self, name: Name) -> Option<&Tensor> {
