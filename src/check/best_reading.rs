@@ -172,8 +172,7 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
                 left.extend(as_recorded(&reading)?);
                 found.push(Tried { reading, recomputed, apart: Vec::new() });
             }
-            Err(error) if found.is_empty() => return Err(error),
-            Err(_) => {}
+            Err(error) => refused = refused.or(Some(error)),
         }
     }
     match refused.filter(|_| found.is_empty()) {

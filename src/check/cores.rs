@@ -3,6 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use super::bias_claim::with_its_bias;
+use super::finding::Contradiction;
 use super::found_masks::masks_against;
 use super::reading::{Draft, Reading, of_cells};
 use super::written::{new_keys, written};
@@ -69,13 +70,22 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name));
         let own = Draft { matches: matches.collect(), ..own };
         let aligned = aligned_to_lengths(&own)?;
-        let ways = masks.iter().map(|mask| (mask.clone(), true));
-        for (mask, is_recorded) in ways.chain(aligned.map(|mask| (Some(mask), false))) {
-            match own.clone().reading(mask) {
+        // Behind a cache what counts is where each length ends; a mask that ends with the cache itself contradicts that.
+        let behind_cache =
+            aligned.as_ref().and_then(|aligned| aligned.against_cache(&own.settings));
+        let of_lengths = aligned.map(|Aligned { mask, has_window, .. }| {
+            let window = own.settings.window.filter(|_| !has_window);
+            let settings = Settings { window, ..own.settings.clone() };
+            (Some(mask), Draft { settings, ..own.clone() }, None)
+        });
+        let as_stated = masks.iter().map(|mask| (mask.clone(), own.clone(), Some(&behind_cache)));
+        for (mask, draft, stated) in of_lengths.into_iter().chain(as_stated) {
+            match draft.reading(mask) {
                 Ok(reading) => {
-                    let contradictions = differs.clone();
+                    let behind_cache = stated.and_then(Option::as_ref).cloned();
+                    let contradictions = differs.iter().cloned().chain(behind_cache).collect();
                     // What was not recorded contradicts nothing.
-                    let mask = reading.mask.clone().filter(|_| is_recorded);
+                    let mask = reading.mask.clone().filter(|_| stated.is_some());
                     all.push(biased(Reading { is_trivial, mask, contradictions, ..reading })?);
                 }
                 Err(error) => refused = refused.or(Some(error)),
@@ -91,9 +101,33 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     }
 }
 
-/// A causal mask whose last query stands at the last key of each item's length, as kernels have it that decode from a cache
-/// with empty slots; nothing where it is aligned so anyway.
-fn aligned_to_lengths(draft: &Draft) -> Result<Option<FoundMask>> {
+/// A causal mask whose last query stands at the last key of each item's length.
+struct Aligned {
+    mask: FoundMask,
+    /// Whether it hides what lies before a window, too.
+    has_window: bool,
+    /// How many queries and keys there are.
+    size: (usize, usize),
+}
+
+impl Aligned {
+    /// What a mask contradicts that is aligned to the last slot of a cache, and not to the lengths.
+    fn against_cache(&self, settings: &Settings) -> Option<Contradiction> {
+        let (rows, keys) = self.size;
+        let stated = settings.lengths.as_ref().filter(|_| rows < keys)?;
+        let stated = stated.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let summary = tr!(
+            "the lengths are {stated}, and the causal mask ends with the cache, at key {keys}, not with each length",
+            stated,
+            keys
+        );
+        let (setting, step, recorded) = ("lengths", Name::CausalMask, keys.to_string());
+        Some(Contradiction { setting, step, stated, recorded, summary })
+    }
+}
+
+/// A causal mask as kernels have it that decode from a cache with empty slots; nothing where it is aligned so anyway.
+fn aligned_to_lengths(draft: &Draft) -> Result<Option<Aligned>> {
     let Draft { record, settings, .. } = draft;
     let dims = |name: Name| record.tensor(name.as_str()).map(Tensor::dims).unwrap_or_default();
     let (&[items, _, rows, _], &[_, _, keys, _], Some(lengths)) =
@@ -104,19 +138,25 @@ fn aligned_to_lengths(draft: &Draft) -> Result<Option<FoundMask>> {
     let is_causal = settings.mask == Some(Mask::Causal)
         && settings.causal_align != Some(CausalAlign::TopLeft)
         && settings.attn_mask.is_none();
-    if !is_causal || rows < 2 || lengths.len() != items || lengths.iter().all(|own| *own == keys) {
+    let window = settings.window.filter(|_| rows < keys);
+    let is_one = rows < 2 && window.is_none();
+    if !is_causal || is_one || lengths.len() != items || lengths.iter().all(|own| *own == keys) {
         return Ok(None);
     }
     if lacking(items.saturating_mul(rows).saturating_mul(keys) as u128).is_some() {
         return Ok(None);
     }
+    let sees = |length: usize, row: usize, key: usize| {
+        let is_in = window.is_none_or(|window| key + rows + window > length + row);
+        u8::from(key + rows <= length + row && is_in)
+    };
     let seen = lengths.iter().flat_map(|length| {
-        (0..rows)
-            .flat_map(move |row| (0..keys).map(move |key| u8::from(key + rows <= length + row)))
+        (0..rows).flat_map(move |row| (0..keys).map(move |key| sees(*length, row, key)))
     });
     let mask = Tensor::from_iter(seen, &Device::Cpu)?.reshape((items, 1, rows, keys))?;
     let how = tr!("the last query stands at the last key of each length").to_owned();
-    Ok(Some(FoundMask { name: "lengths".to_owned(), mask, how }))
+    let mask = FoundMask { name: tr!("causal up to each length").to_owned(), mask, how };
+    Ok(Some(Aligned { mask, has_window: window.is_some(), size: (rows, keys) }))
 }
 
 /// The ways to understand a file whose keys and values stand in the pages of a cache.

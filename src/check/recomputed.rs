@@ -20,7 +20,7 @@ use super::tolerance::{Tolerances, size_of_loss};
 use base::error::Result;
 use config::{Settings, Start};
 use file::Record;
-use foreign::{Match, Named, Orders, Unmatched, as_kept, distance, name_steps};
+use foreign::{Match, Named, Orders, Unmatched, as_kept, distance, is_of_flashinfer, name_steps};
 use program::{Name, Precision, Role, Step, Trace};
 use run::Run;
 
@@ -180,7 +180,7 @@ pub fn recompute(
     } else {
         let rounded = in_the_files_type(&record, &trace)?;
         let own = rounded.as_ref().unwrap_or(&trace);
-        as_kept(name_steps(&record, own, known, orders)?, own)?
+        as_kept(name_steps(&record, own, known, orders)?, own, is_of_flashinfer(&matches))?
     };
     let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));
     let padding = left_out.transpose()?.flatten();

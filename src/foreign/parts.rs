@@ -54,14 +54,19 @@ fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
     Ok(is_binary.then_some(natural))
 }
 
-/// Reads what is kept of tiles and splits in another way than here: logarithms in base 2 in base e; and where the results
-/// are right, it is no mistake in which order the tiles come, and which number is subtracted before the exponential.
+/// Whether a file holds what FlashInfer is called with, which gives log-sum-exps in base 2.
+pub fn is_of_flashinfer(matches: &[Match]) -> bool {
+    let names = ["paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "qo_indptr"];
+    matches.iter().any(|own| is_called(&own.tensor, &names))
+}
+
+/// Reads what is kept of tiles and splits in another way than here: logarithms in base 2 in base e, that of all as well where
+/// it `is_binary` or theirs are; and where the results are right, it is no mistake in which order the tiles come, and which number is subtracted before the exponential.
 ///
 /// # Errors
 /// If candle fails.
-pub fn as_kept(mut named: Named, trace: &Trace) -> Result<Named> {
+pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<Named> {
     let steps: Vec<&Step> = trace.steps().iter().filter(|step| step.is_of_parts()).collect();
-    let mut is_binary = false;
     // What kernels keep of the whole is in the base of what they keep of its parts.
     for step in steps.iter().copied().chain(trace.step(Name::Lse)) {
         if step.name == Name::Lse && !is_binary {
