@@ -54,7 +54,7 @@ fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
     Ok(is_binary.then_some(natural))
 }
 
-/// Whether a file holds what FlashInfer is called with, which gives log-sum-exps in base 2.
+/// Whether a file holds what `FlashInfer` is called with, which gives log-sum-exps in base 2.
 pub fn is_of_flashinfer(matches: &[Match]) -> bool {
     let names = ["paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "qo_indptr"];
     matches.iter().any(|own| is_called(&own.tensor, &names))
