@@ -146,12 +146,12 @@ fn aligned_to_lengths(draft: &Draft) -> Result<Option<Aligned>> {
     if lacking(items.saturating_mul(rows).saturating_mul(keys) as u128).is_some() {
         return Ok(None);
     }
-    let sees = |length: usize, row: usize, key: usize| {
+    let cell = |length: usize, row: usize, key: usize| {
         let is_in = window.is_none_or(|window| key + rows + window > length + row);
         u8::from(key + rows <= length + row && is_in)
     };
     let seen = lengths.iter().flat_map(|length| {
-        (0..rows).flat_map(move |row| (0..keys).map(move |key| sees(*length, row, key)))
+        (0..rows).flat_map(move |row| (0..keys).map(move |key| cell(*length, row, key)))
     });
     let mask = Tensor::from_iter(seen, &Device::Cpu)?.reshape((items, 1, rows, keys))?;
     let how = tr!("the last query stands at the last key of each length").to_owned();
