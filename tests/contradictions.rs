@@ -254,3 +254,27 @@ fn what_was_recorded_is_told_against_what_was_stated() {
     let other: Vec<String> = other.collect();
     assert!(other.is_empty(), "{}", other.join("\n"));
 }
+
+/// A boolean `mask` may mean either: code that reads the stated one the other way around is wrong, and contradicts nothing.
+#[test]
+fn a_stated_mask_that_is_read_the_other_way_around_is_a_mistake() {
+    let turned = |record: &mut Record| {
+        let mask = record.entries.iter_mut().find(|entry| entry.name == "mask").expect("recorded");
+        mask.tensor = mask.tensor.eq(0_u8).expect("made");
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = root.join("contradictions/blocked-causal-for-window.safetensors");
+    let mut record = Record::read(&file).expect("readable");
+    turned(&mut record);
+    let path = folder.path().join("turned.safetensors");
+    Output::create(&path).expect("made").write(&record).expect("written");
+    let path = path.to_str().expect("text");
+    assert_eq!(told(path, &causal()), [], "the numbers are those of the statement");
+    // Only what is seen the other way around, against what was stated.
+    let keys = record.entries.iter_mut().find(|entry| entry.name == "out").expect("recorded");
+    keys.tensor = (&keys.tensor * 2.0).expect("made");
+    Output::create(Path::new(path)).expect("made").write(&record).expect("written");
+    let report = checked(path, &causal());
+    assert!(report.contradictions.is_empty() && report.first_divergence().is_some(), "{report:?}");
+}

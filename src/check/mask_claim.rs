@@ -39,6 +39,11 @@ pub fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let Some(Conflict { shows, hides, query, key }) = masks.conflict(states_keys) else {
         return Ok(None);
     };
+    // True may mean either: one that is the stated mask when it is read the other way around does not contradict it.
+    let may_be_either = mask.name == Name::Mask.as_str() && !mask.mask.dtype().is_float();
+    if may_be_either && masks.are_opposite() {
+        return Ok(None);
+    }
     let is_meant = masks.closed().conflict(states_keys).is_none()
         || chunks_start_later(&plain, &masks, &recorded, states_keys)?;
     let (stated, recorded) = (told_mask(&masks.stated)?, told_mask(&masks.recorded)?);

@@ -152,6 +152,11 @@ impl Masks {
         self.is_of_queries && corners.into_iter().any(hides_behind)
     }
 
+    /// Whether each shows what the other hides.
+    pub fn are_opposite(&self) -> bool {
+        self.pairs.iter().all(|(stated, recorded)| stated != recorded)
+    }
+
     /// Whether a key stands after a query.
     pub fn is_future(&self, query: usize, key: usize) -> bool {
         self.is_of_queries && key > self.first + query
