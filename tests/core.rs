@@ -3,26 +3,7 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-
-use rayon::prelude::*;
 use serde_json::{Value, json};
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/core")
-}
-
-/// Every dump of the folder: its entry in the list, and the report of `check` with the flags that say what was meant.
-fn checked() -> Vec<(Value, Value)> {
-    let text = std::fs::read_to_string(folder().join("core.json")).expect("readable");
-    let entries: Vec<Value> = serde_json::from_str(&text).expect("a list");
-    let check = |entry: Value| {
-        let file = format!("{}.safetensors", entry["name"].as_str().expect("a name"));
-        let report = common::checked(&folder(), file.as_ref(), &entry["args"]);
-        (entry, report)
-    };
-    entries.into_par_iter().map(check).collect()
-}
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
@@ -37,7 +18,7 @@ fn found(report: &Value) -> Vec<&str> {
 
 #[test]
 fn right_dumps_are_the_same_and_wrong_ones_named() {
-    let all = checked();
+    let all = common::all_checked("core");
     assert!(all.len() >= 210, "only {}", all.len());
     let mut wrong = Vec::new();
     for (entry, report) in &all {
@@ -74,7 +55,7 @@ fn right_dumps_are_the_same_and_wrong_ones_named() {
 /// Every tensor beside queries, keys and values is compared or understood.
 #[test]
 fn nothing_that_kernels_hold_is_left_aside() {
-    for (entry, report) in checked() {
+    for (entry, report) in common::all_checked("core") {
         let name = entry["name"].as_str().expect("a name");
         let left: Vec<&Value> = report["not_checked"].as_array().expect("a list").iter().collect();
         let expected = match name {
@@ -103,7 +84,7 @@ fn a_dump_in_16_bits_is_held_to_the_tolerance_of_flash_attention() {
         ("rough-bfloat16.safetensors", ["--mask", "none"], false),
     ] {
         let flags = json!([&flags[..], &["--flash-tolerance"]].concat());
-        let report = common::checked(&folder(), file.as_ref(), &flags);
+        let report = common::checked(&common::fixtures("core"), file.as_ref(), &flags);
         let found = &report["flash_tolerance"][0];
         let number = |key: &str| found[key].as_f64().expect("a number");
         assert_eq!(found["step"], "head_outputs", "{file}");

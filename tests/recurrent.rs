@@ -2,30 +2,11 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-
-use rayon::prelude::*;
 use serde_json::{Value, json};
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recurrent")
-}
-
-/// Every dump of the folder: its entry in the list, and the report of `check` with the flags that say what was meant.
-fn checked() -> Vec<(Value, Value)> {
-    let text = std::fs::read_to_string(folder().join("recurrent.json")).expect("readable");
-    let entries: Vec<Value> = serde_json::from_str(&text).expect("a list");
-    let check = |entry: Value| {
-        let file = format!("{}.safetensors", entry["name"].as_str().expect("a name"));
-        let report = common::checked(&folder(), file.as_ref(), &entry["args"]);
-        (entry, report)
-    };
-    entries.into_par_iter().map(check).collect()
-}
 
 #[test]
 fn right_dumps_are_the_same_and_wrong_ones_named() {
-    let all = checked();
+    let all = common::all_checked("recurrent");
     assert!(all.len() >= 45, "only {}", all.len());
     let mut wrong = Vec::new();
     for (entry, report) in &all {

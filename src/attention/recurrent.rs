@@ -66,15 +66,7 @@ pub(super) fn recurrent(mut p: Builder, recurrence: Recurrence) -> Result<Progra
 fn spans(config: &Config) -> Vec<Vec<(usize, usize)>> {
     let (batch, tokens) = (config.sizes.batch, config.sizes.own_keys);
     if let Some(Packed { keys, .. }) = &config.masks.segments {
-        let of_row = |lengths: &Vec<usize>| {
-            let mut from = 0;
-            let span = |length: &usize| {
-                from += length;
-                (from - length, from)
-            };
-            lengths.iter().map(span).collect()
-        };
-        return keys.0.iter().map(of_row).collect();
+        return keys.rows();
     }
     if let Some(rows) = &config.masks.key_mask {
         let span = |row: &String| {

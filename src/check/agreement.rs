@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use candle_core::{DType, Tensor};
 
 use super::cells::{cells, largest_of_rows, over_rows};
-use super::compare::{compare, is_exact_in};
+use super::compare::compare;
 use super::noise::Noise;
 use super::rerun::{exact, rounded, shake, size_of_terms, summed};
 use super::thresholds::{
@@ -245,7 +245,7 @@ impl Agreement {
 
 /// Whether both are numbers of a narrow type and the same, but for sums in another order that fall on the other side of a tie.
 fn are_one_bit_apart(left: &Tensor, right: &Tensor, precision: Precision) -> Result<bool> {
-    if !is_exact_in(left, precision)? || !is_exact_in(right, precision)? {
+    if !precision.holds_all(left)? || !precision.holds_all(right)? {
         return Ok(false);
     }
     let one_apart = compare(left, right, Tolerance { rtol: precision.spacing(), atol: 1e-5 })?;

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::tolerance::Tolerance;
 use base::error::Result;
 use file::InFile;
-use program::{CHUNK, Misread, Numbers, Precision, chunk, first_number, unravel};
+use program::{CHUNK, Misread, Numbers, chunk, unravel};
 
 /// How two tensors of one shape differ.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,15 +29,6 @@ pub struct Comparison {
     pub right: f64,
     /// The types of the two sides.
     pub dtypes: (DType, DType),
-}
-
-/// Whether a type holds every value of a tensor exactly.
-///
-/// # Errors
-/// If candle fails.
-pub fn is_exact_in(values: &Tensor, precision: Precision) -> Result<bool> {
-    // What a type does not hold mostly shows at once.
-    Ok(first_number(values, |value| !precision.holds(value))?.is_none())
 }
 
 /// Compares two tensors of one shape.

@@ -11,7 +11,7 @@ use base::error::Result;
 use base::memory::lacking;
 use config::{CausalAlign, End, Mask, Settings, Start};
 use file::{Entry, Record};
-use foreign::{Caller, FoundMask, Match, Paged, Qkv, take_arguments, take_bias, take_mask};
+use foreign::{Caller, FoundMask, Match, Paged, Qkv, listed, take_arguments, take_bias, take_mask};
 use program::Name;
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
@@ -76,16 +76,16 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         let of_lengths = aligned.map(|Aligned { mask, has_window, .. }| {
             let window = own.settings.window.filter(|_| !has_window);
             let settings = Settings { window, ..own.settings.clone() };
-            (Some(mask), Draft { settings, ..own.clone() }, None)
+            (Some(mask), Draft { settings, ..own.clone() }, false)
         });
-        let as_stated = masks.iter().map(|mask| (mask.clone(), own.clone(), Some(&behind_cache)));
-        for (mask, draft, stated) in of_lengths.into_iter().chain(as_stated) {
+        let as_stated = masks.iter().map(|mask| (mask.clone(), own.clone(), true));
+        for (mask, draft, is_as_stated) in of_lengths.into_iter().chain(as_stated) {
             match draft.reading(mask) {
                 Ok(reading) => {
-                    let behind_cache = stated.and_then(Option::as_ref).cloned();
-                    let contradictions = differs.iter().cloned().chain(behind_cache).collect();
+                    let behind_cache = behind_cache.iter().filter(|_| is_as_stated);
+                    let contradictions = differs.iter().chain(behind_cache).cloned().collect();
                     // What was not recorded contradicts nothing.
-                    let mask = reading.mask.clone().filter(|_| stated.is_some());
+                    let mask = reading.mask.clone().filter(|_| is_as_stated);
                     all.push(biased(Reading { is_trivial, mask, contradictions, ..reading })?);
                 }
                 Err(error) => refused = refused.or(Some(error)),
@@ -115,7 +115,7 @@ impl Aligned {
     fn against_cache(&self, settings: &Settings) -> Option<Contradiction> {
         let (rows, keys) = self.size;
         let stated = settings.lengths.as_ref().filter(|_| rows < keys)?;
-        let stated = stated.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let stated = listed(stated);
         let summary = tr!(
             "the lengths are {stated}, and the causal mask ends with the cache, at key {keys}, not with each length",
             stated,

@@ -2,7 +2,6 @@
 
 use candle_core::{DType, Tensor};
 
-use super::compare::is_exact_in;
 use base::error::Result;
 use file::{Entry, Record};
 use program::{Name, Precision, Role, Step, Trace};
@@ -35,7 +34,7 @@ pub fn half(record: &Record, trace: &Trace) -> Result<Option<DType>> {
     for precision in [Precision::Bf16, Precision::F16] {
         let mut fit = !computed.is_empty();
         for values in &computed {
-            fit = fit && is_exact_in(values, precision)?;
+            fit = fit && precision.holds_all(values)?;
         }
         if fit {
             return Ok(precision.dtype());

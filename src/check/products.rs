@@ -2,7 +2,6 @@
 
 use candle_core::Tensor;
 
-use super::compare::is_exact_in;
 use base::error::Result;
 use program::{Heads, Linear, Op, Precision, Scaling, Step};
 
@@ -182,7 +181,7 @@ impl Products {
     fn kept(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
         let value = step.op.eval(inputs)?;
         let [first, rest @ ..] = inputs else { return Ok(value) };
-        let is_narrow = || is_exact_in(first, self.precision);
+        let is_narrow = || self.precision.holds_all(first);
         match (&step.op, rest) {
             (Op::Scaling(Scaling::Norm(_)), [weight]) if is_narrow()? => {
                 let plain = step.op.eval(&[first, &weight.ones_like()?])?;

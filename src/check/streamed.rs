@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
-use super::compare::{Comparison, Parts, compare, is_exact_in};
+use super::compare::{Comparison, Parts, compare};
 use super::contradiction::against_its_config;
 use super::half::is_of_softmax;
 use super::non_finite::{first_of, is_amiss};
@@ -213,7 +213,7 @@ impl Receiver for Beside<'_> {
         if found.mismatched > 0 || first_of(Some(step.name), recorded)?.is_some() {
             return Err(unlike());
         }
-        self.see(step.name, |narrow| is_exact_in(recorded, narrow))?;
+        self.see(step.name, |narrow| narrow.holds_all(recorded))?;
         self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(step.name, found);
         Ok(())
     }

@@ -100,9 +100,9 @@ pub fn new_keys(
             continue;
         }
         let is_at = |slot: usize, row: &[f64]| stored.get(slot).is_some_and(|own| own == row);
-        let padding = slots.iter().zip(&new).enumerate().filter(|(_, (slot, _))| slot.is_none());
         let last = count.saturating_sub(1);
-        if let Some((token, _)) = padding.into_iter().find(|(_, (_, row))| is_at(last, row)) {
+        let mut tokens = slots.iter().zip(&new);
+        if let Some(token) = tokens.position(|(slot, row)| slot.is_none() && is_at(last, row)) {
             let (name, stated) = (quoted(&entry.name), "-1".to_owned());
             let recorded = tr!("it stands at slot {other}", other = last);
             let summary = tr!(

@@ -13,16 +13,23 @@ use super::rows;
 pub struct Segments(pub Vec<Vec<usize>>);
 
 impl Segments {
-    /// Of the one row that all items share, or the only one has, where each document starts and ends.
-    pub(super) fn spans(&self) -> Vec<(usize, usize)> {
-        let mut start = 0_usize;
-        let row = self.0.first().map(Vec::as_slice).unwrap_or_default();
-        let span = |length: &usize| {
-            let from = start;
-            start = from.saturating_add(*length);
-            (from, start)
+    /// Where each document of each row starts and ends.
+    pub fn rows(&self) -> Vec<Vec<(usize, usize)>> {
+        let of_row = |lengths: &Vec<usize>| {
+            let mut start = 0_usize;
+            let span = |length: &usize| {
+                let from = start;
+                start = from.saturating_add(*length);
+                (from, start)
+            };
+            lengths.iter().map(span).collect()
         };
-        row.iter().map(span).collect()
+        self.0.iter().map(of_row).collect()
+    }
+
+    /// The same of the one row that all items share, or the only one has.
+    pub(super) fn spans(&self) -> Vec<(usize, usize)> {
+        self.rows().into_iter().next().unwrap_or_default()
     }
 }
 

@@ -4,7 +4,7 @@ use super::evidence::Evidence;
 use super::given_masks::MASKS;
 use super::matched::Match;
 use super::names::{is_called, last_segment};
-use super::numbers::written;
+use super::numbers::{listed, written};
 use base::error::{Error, Result, quoted};
 use config::{Mask, QkNorm, Setting, Settings};
 use file::{Entry, Record};
@@ -253,10 +253,6 @@ fn documents(ends: &[f64]) -> Option<String> {
     }
     let lengths = ends.windows(2).map(|pair| pair[1].checked_sub(pair[0]));
     lengths.collect::<Option<Vec<_>>>().map(|lengths| listed(&lengths))
-}
-
-fn listed<T: ToString>(numbers: &[T]) -> String {
-    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Takes the arguments out of a file that the settings do not state, and sets them.

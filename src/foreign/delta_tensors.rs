@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::names::{is_called, meanings};
+use super::qkv::one;
 use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Recurrence, Settings};
 use file::{Entry, Record};
@@ -30,33 +31,7 @@ pub(super) struct Arranged {
 
 /// Which tensors are which.
 pub(super) fn found(record: &Record) -> Result<Found<'_>> {
-    let all = |steps: &[Name]| -> Vec<&Entry> {
-        let exact = record
-            .entries
-            .iter()
-            .find(|entry| steps.iter().any(|step| entry.name == step.as_str()));
-        if let Some(exact) = exact {
-            return vec![exact];
-        }
-        let may_be =
-            |entry: &&Entry| meanings(&entry.name).first().is_some_and(|own| steps.contains(own));
-        record.entries.iter().filter(may_be).collect()
-    };
-    let one = |steps: &[Name]| match all(steps).as_slice() {
-        [] => Ok(None),
-        [one] => Ok(Some(*one)),
-        [first, second, ..] => {
-            let step = steps.first().copied().unwrap_or(Name::Q);
-            let (first, second) = (quoted(&first.name), quoted(&second.name));
-            let what = tr!("may be {names}", names = [first.clone(), second].join(tr!(" or ")));
-            let fix = tr!(
-                "say which one, for example `map={first}={step}`, or choose a layer with `prefix`",
-                first,
-                step
-            );
-            Err(Error::tensor(step, what, fix))
-        }
-    };
+    let one = |steps: &[Name]| one(record, steps);
     let needed = |steps: &[Name], name: &str| {
         one(steps)?.ok_or_else(|| {
             let fix = tr!("record all that the rule takes: q, k, v and beta, and g if it is gated");
@@ -71,10 +46,12 @@ pub(super) fn found(record: &Record) -> Result<Found<'_>> {
             .map(|decay| (decay, false)),
     };
     // Of two states that nothing tells apart the one that is not the last came before.
-    let states = all(&[Name::FinalState]);
+    let is_state = |entry: &&Entry| meanings(&entry.name).first() == Some(&Name::FinalState);
+    let states: Vec<&Entry> = record.entries.iter().filter(is_state).collect();
+    let has_last = record.tensor(Name::FinalState.as_str()).is_some();
     let is_before = |entry: &&&Entry| is_called(&entry.name, &["recurrent_state", "state"]);
     let initial = match one(&[Name::InitialState])? {
-        None if states.len() == 2 => states.iter().find(is_before).copied(),
+        None if states.len() == 2 && !has_last => states.iter().find(is_before).copied(),
         found => found,
     };
     Ok(Found {

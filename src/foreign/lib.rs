@@ -49,7 +49,7 @@ pub use model::{Known, adds_residual, known, with_model};
 pub use names::{
     asked, gradient_of, is_called, is_gradient, last_segment, meanings, take_gradients,
 };
-pub use numbers::{are_booleans, numbers};
+pub use numbers::{are_booleans, listed, numbers};
 pub use pages::{Paged, find_pages};
 pub use parts::{as_kept, is_of_flashinfer, join_states};
 pub use qkv::find_qkv;

@@ -30,3 +30,8 @@ pub fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
 pub fn are_booleans(numbers: &[f64]) -> bool {
     numbers.iter().all(|number| [0.0, 1.0].contains(number))
 }
+
+/// Numbers as settings have them: 3,2,4.
+pub fn listed<T: ToString>(numbers: &[T]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

@@ -7,7 +7,7 @@ use super::arranged::Qkv;
 use super::few_bits::{Beside, Codes, Parts, Slot, ways};
 use super::matched::Match;
 use super::names::{is_called, meanings};
-use super::numbers::numbers;
+use super::numbers::{listed, numbers};
 use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Start};
 use file::{Entry, Record};
@@ -88,7 +88,6 @@ pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
             (Name::Slots, slots),
         ];
         let tensors = own.into_iter().chain(beside).collect();
-        let listed = |all: &[usize]| all.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         all.push(Paged {
             qkv: Qkv { format: QkvFormat::Thd, start: Start::Heads, heads: None, tensors, matches },
             segments: listed(&counts),

@@ -106,7 +106,7 @@ fn chosen<'r>(record: &'r Record, flags: &Settings) -> Result<[Option<&'r Entry>
 }
 
 /// The one tensor that may be one of these steps, the one of a step's very name before all others.
-fn one<'r>(record: &'r Record, steps: &[Name]) -> Result<Option<&'r Entry>> {
+pub(super) fn one<'r>(record: &'r Record, steps: &[Name]) -> Result<Option<&'r Entry>> {
     let exact = |step: &Name| record.entries.iter().find(|entry| entry.name == step.as_str());
     if let Some(entry) = steps.iter().find_map(exact) {
         return Ok(Some(entry));

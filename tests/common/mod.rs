@@ -5,11 +5,12 @@
 pub mod dump;
 pub mod transcript;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use candle_core::{DType, Tensor};
 use mha_trace::program::{Name, Step, Trace};
+use rayon::prelude::*;
 use serde_json::Value;
 
 /// What `check` reports of a dump with the flags that say what was meant, run in `folder`. It exits as it reports.
@@ -29,6 +30,25 @@ pub fn checked(folder: &Path, dump: &Path, flags: &Value) -> Value {
     let report = report["files"][0].clone();
     assert_eq!(output.status.code(), Some(i32::from(report["verdict"] != "same")), "{file}");
     report
+}
+
+/// A folder of fixtures.
+pub fn fixtures(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder)
+}
+
+/// Every dump of a folder of fixtures that has a list: its entry in it, and the report of `check` with the flags that say what
+/// was meant.
+pub fn all_checked(folder: &str) -> Vec<(Value, Value)> {
+    let at = fixtures(folder);
+    let text = std::fs::read_to_string(at.join(folder).with_extension("json")).expect("readable");
+    let entries: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    let check = |entry: Value| {
+        let file = format!("{}.safetensors", entry["name"].as_str().expect("a name"));
+        let report = checked(&at, file.as_ref(), &entry["args"]);
+        (entry, report)
+    };
+    entries.into_par_iter().map(check).collect()
 }
 
 /// The bit patterns of all elements, row-major: −0 is not 0, and a NaN equals only itself.

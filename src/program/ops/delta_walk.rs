@@ -399,6 +399,7 @@ mod tests {
     use candle_core::Device;
 
     use super::*;
+    use crate::axis::unravel;
     use crate::name::Name;
     use crate::operation::Operation;
     use crate::terms::{Term, Value};
@@ -465,18 +466,7 @@ mod tests {
             let given: Vec<Value> =
                 inputs.iter().map(|tensor| Value { name: Name::X, tensor }).collect();
             let sum = |flat: usize| {
-                let mut rest = flat;
-                let mut cell: Vec<usize> = right
-                    .dims()
-                    .iter()
-                    .rev()
-                    .map(|size| {
-                        let own = rest % size;
-                        rest /= size;
-                        own
-                    })
-                    .collect();
-                cell.reverse();
+                let cell = unravel(flat, right.dims());
                 let terms = of(DeltaForm::Tokens(None)).terms(&given, &cell).expect("terms");
                 let product =
                     |term: &Term| term.0.iter().map(|factor| factor.value).product::<f64>();

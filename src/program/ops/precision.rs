@@ -2,6 +2,9 @@
 
 use candle_core::{DType, Tensor};
 
+use crate::pairs::first_number;
+use base::error::Result;
+
 table! {
     /// A type with fewer bits, the coarsest first: its name, the type that tensors can have, if they can, and the bits behind
     /// the leading one.
@@ -63,6 +66,15 @@ impl Precision {
         #[allow(clippy::float_cmp, reason = "exactly the same")]
         let is_held = self.of(value) == value;
         is_held || value.is_nan()
+    }
+
+    /// Whether it holds every number of a tensor exactly.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn holds_all(self, numbers: &Tensor) -> Result<bool> {
+        // What a type does not hold mostly shows at once.
+        Ok(first_number(numbers, |number| !self.holds(number))?.is_none())
     }
 
     /// A tensor's numbers, rounded to it and in their own type again.
