@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::cells::cells;
 use super::finding::Contradiction;
 use super::reading::Reading;
 use base::error::{Result, quoted};
@@ -11,42 +12,57 @@ use foreign::{
     AxisOrder, Match, Unmatched, find_inputs, gradient_of, last_segment, meanings, of_other_shape,
 };
 use program::{Name, Role, first_number};
+use run::Sources;
 
 /// A reading of a file with its gradients, which a backward pass is to give: one for each order in which the axes of the
 /// output's gradient may stand. Where the file has none of the output, and no flag says which it is, the forward pass alone.
-pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -> Vec<Reading> {
+///
+/// # Errors
+/// If the file of the output's gradient cannot be read.
+pub fn with_gradients(
+    reading: Reading,
+    gradients: &[Entry],
+    flags: &Settings,
+) -> Result<Vec<Reading>> {
     let (of_end, others): (Vec<&Entry>, Vec<&Entry>) =
         gradients.iter().partition(|entry| is_of_end(entry, &reading.settings));
     let says_so = |entry: &&Entry| of_ones(&entry.tensor);
     let is_said = flags.d_output == Some(OutputGradient::Ones) && of_end.iter().all(says_so);
     let stated = flags.d_output.as_ref().filter(|_| !is_said);
+    let in_file = stated_in_file(flags)?;
     let mut readings = Vec::new();
-    let firsts: Vec<Option<&Entry>> = match of_end.as_slice() {
-        [] if flags.backward == Some(true) => vec![None],
+    let recorded = of_end.iter().map(|first| (Some(*first), false));
+    let firsts: Vec<(Option<&Entry>, bool)> = match stated {
         // What a flag says of the output's gradient comes before what the file has.
-        firsts => {
-            let stated = stated.iter().map(|_| None);
-            stated.chain(firsts.iter().copied().map(Some)).collect()
-        }
+        Some(_) => std::iter::once((in_file.as_ref(), true)).chain(recorded).collect(),
+        None if of_end.is_empty() && flags.backward == Some(true) => vec![(None, true)],
+        None => recorded.collect(),
     };
-    for first in firsts {
+    for (first, is_stated) in firsts {
         let beside = gradients.iter().filter(|entry| is_of_end(entry, &reading.settings));
-        let beside = beside.filter(|entry| first.is_some_and(|first| first.name != entry.name));
+        let is_other = |entry: &&Entry| first.is_some_and(|first| first.name != entry.name);
+        let beside = beside.filter(|entry| !is_stated && is_other(entry));
         let others = others.iter().copied().chain(beside);
+        let differs = |entry: &Entry| in_file.as_ref().is_none_or(|own| !hold_the_same(own, entry));
         for mut own in under_each_order(&reading, first) {
             let named = named(others.clone(), &own, flags);
             own.record.entries.extend(named);
-            if let (Some(first), Some(stated)) = (first, stated) {
-                let both = [stated.to_string(), tr!("other numbers").to_owned()];
-                let step = own.settings.first_gradient().unwrap_or(Name::Output);
-                let found = Contradiction::of("d_output", step, both, &first.name);
-                own.contradictions.push(found);
-            }
-            if first.is_none() {
-                let why = tr!("--d-output says what it is");
-                let other =
-                    |entry: &&Entry| Unmatched { tensor: entry.name.clone(), why: why.to_owned() };
-                own.unmatched.extend(of_end.iter().map(other));
+            match (first, stated) {
+                _ if is_stated => {
+                    let why = tr!("--d-output says what it is");
+                    let left = of_end.iter().filter(|entry| differs(entry));
+                    own.unmatched.extend(left.map(|entry| Unmatched {
+                        tensor: entry.name.clone(),
+                        why: why.to_owned(),
+                    }));
+                }
+                (Some(first), Some(stated)) if differs(first) => {
+                    let step = own.settings.first_gradient().unwrap_or(Name::Output);
+                    let stated = stated.to_string();
+                    let found = Contradiction::of_numbers("d_output", step, stated, &first.name);
+                    own.contradictions.push(found);
+                }
+                _ => {}
             }
             readings.push(own);
         }
@@ -54,7 +70,23 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
     if readings.is_empty() {
         readings.push(alone(reading, gradients, &of_end));
     }
-    readings
+    Ok(readings)
+}
+
+/// The gradient of the output in the file that a flag names.
+fn stated_in_file(flags: &Settings) -> Result<Option<Entry>> {
+    let Some(OutputGradient::File(place)) = &flags.d_output else { return Ok(None) };
+    let d_output = flags.d_output.clone();
+    let alone = Settings { d_output, backward: Some(true), ..Settings::default() };
+    let sources = Sources::load(&alone)?;
+    let tensor = alone.first_gradient().and_then(|first| sources.tensor(first));
+    Ok(tensor.map(|tensor| Entry::of(place.0.as_str(), tensor.clone())))
+}
+
+/// Whether two tensors have the same numbers.
+fn hold_the_same(left: &Entry, right: &Entry) -> bool {
+    let all = |entry: &Entry| cells(&entry.tensor).ok();
+    all(left).is_some_and(|own| all(right) == Some(own))
 }
 
 /// Whether all numbers are 1.

@@ -18,16 +18,18 @@ use program::{Name, first_number};
 /// If candle fails.
 pub fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let (Some(mask), settings) = (&reading.mask, &reading.settings) else { return Ok(None) };
-    let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
+    let is_in_file = reading.states_mask();
+    let states_keys = settings.lengths.is_some() || settings.key_mask.is_some() || is_in_file;
     let states_more = settings.window.is_some()
         || settings.chunk.is_some()
         || settings.segments.is_some()
+        || is_in_file
         || reading.record.config.is_some()
         || settings.before_model.is_some();
     if !states_keys && !states_more && settings.mask.is_none() {
         return Ok(None);
     }
-    let plain = reading.clone().without_mask();
+    let plain = if is_in_file { reading.clone() } else { reading.clone().without_mask() };
     let Ok(run) = plain.run_as_it_is() else { return Ok(None) };
     let Ok(recorded) = run.blocked_by(&mask.mask) else { return Ok(None) };
     let Some(masks) = Masks::of(run.blocked()?, &recorded, run.config())? else { return Ok(None) };

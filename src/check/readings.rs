@@ -16,7 +16,7 @@ use base::error::Result;
 use config::{End, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, Tables, Unmatched, asked, find_inputs, find_pages, find_qkv,
+    Caller, Evidence, Inputs, Match, Tables, asked, find_inputs, find_pages, find_qkv,
     has_delta_rule, meanings, said_by_config, take_arguments, take_evidence, take_gradients,
     take_mask, take_selection,
 };
@@ -41,7 +41,8 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     if gradients.is_empty() {
         return Ok(all);
     }
-    Ok(all.into_iter().flat_map(|reading| with_gradients(reading, &gradients, flags)).collect())
+    let with = |reading| with_gradients(reading, &gradients, flags);
+    Ok(all.into_iter().map(with).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The same of a file without gradients.
@@ -160,7 +161,7 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     let is_replaced = |name: Name| !sources.has(name) && !settings.name_file_of(name);
     let own = record.entries.iter().find(|entry| entry.name == Name::RopeFreqs.as_str());
     let freqs = freqs.or_else(|| own.filter(|_| is_replaced(Name::RopeFreqs)).cloned());
-    let freqs = freqs.map(|freqs| Tables { freqs, pairing: None, factor: None });
+    let freqs = freqs.map(Tables::of_module);
     let mask = match mask {
         None if is_replaced(Name::Mask) => masks_beside(&record)?.into_iter().next(),
         taken => taken,
@@ -217,7 +218,7 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
     let mut beside_keys = None;
     if !states_keys(&draft.settings) {
         masks = take_mask(&mut draft.record, caller)?;
-    } else if draft.settings.attn_mask.is_none() && draft.settings.preset.is_none() {
+    } else if draft.settings.preset.is_none() {
         // What was stated of the keys holds, unless the file's mask says something else of them.
         beside_keys = take_mask(&mut draft.record, caller)?.into_iter().next();
     }
@@ -229,8 +230,7 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
     let mut masks = masks.into_iter();
     let mut plain = draft.clone().reading(masks.next())?;
     if let Some(mask) = beside_keys {
-        let why = tr!("the settings say which keys are seen, and it fits no better").to_owned();
-        plain.unmatched.push(Unmatched { tensor: mask.name.clone(), why });
+        plain.unmatched.push(mask.left_out());
         plain.mask = Some(mask);
     }
     let mut all = vec![plain];

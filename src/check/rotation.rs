@@ -30,13 +30,13 @@ pub fn is_of_module(entry: &Entry) -> bool {
 pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
     let Draft { record, settings, matches, evidence, .. } = draft;
     let is_left_out = Setting::named("rope").is_some_and(|rope| rope.is_left_out(settings));
-    if settings.rope.is_none() && !is_left_out || settings.rope_freqs.is_some() {
+    if settings.rope.is_none() && !is_left_out {
         return Ok(None);
     }
     let is_it = |entry: &Entry| is_of_module(entry) || entry.name == Name::RopeFreqs.as_str();
     let at = record.entries.iter().position(is_it).map(|at| record.entries.remove(at));
     let tables = match at {
-        Some(freqs) => Some(Tables { freqs, pairing: None, factor: None }),
+        Some(freqs) => Some(Tables::of_module(freqs)),
         None => take_tables(record)?,
     };
     let is_rotated = |entry: &&Entry| {
@@ -52,8 +52,10 @@ pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
         evidence.push(Evidence { or, ..Evidence::of("rope", Name::QRot, entry, own) });
     }
     let Some(tables) = tables else { return Ok(None) };
-    let Settings { rope_base, rope_dims, rope_scaling, before_model, .. } = settings;
-    if rope_base.is_some()
+    let Settings { rope_base, rope_dims, rope_scaling, rope_freqs, before_model, .. } = settings;
+    if tables.elsewhere.is_some()
+        || rope_base.is_some()
+        || rope_freqs.is_some()
         || rope_dims.is_some()
         || rope_scaling.is_some()
         || before_model.is_some()

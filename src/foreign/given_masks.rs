@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::names::{is_called, meanings};
 use super::numbers::{are_booleans, numbers};
+use super::steps::Unmatched;
 use base::error::Result;
 use base::lang;
 use file::{Entry, Record};
@@ -18,6 +19,14 @@ pub struct FoundMask {
     pub mask: Tensor,
     /// What its numbers mean.
     pub how: String,
+}
+
+impl FoundMask {
+    /// What is told of it where the run goes by the settings.
+    pub fn left_out(&self) -> Unmatched {
+        let why = tr!("the settings say which keys are seen, and it fits no better").to_owned();
+        Unmatched { tensor: self.name.clone(), why }
+    }
 }
 
 /// What people call masks, in lower case, whose keys they are of where there is a memory too, and what 1 means in those
@@ -66,6 +75,19 @@ const BIASES: &[&str] = &[
     "relative_position_bias",
     "rpb",
 ];
+
+/// What kernels call the slopes of position biases, in lower case.
+const SLOPES: &[&str] = &["alibi_slopes"];
+
+/// Takes the slopes of position biases out of a file of queries, keys and values: one of each head, or of each item's.
+pub fn take_slopes(record: &mut Record) -> Option<Entry> {
+    let is_it = |entry: &Entry| {
+        is_called(&entry.name, SLOPES)
+            && entry.tensor.dtype().is_float()
+            && matches!(entry.tensor.rank(), 1 | 2)
+    };
+    record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
+}
 
 /// Takes the biases of scores out of a file of queries, keys and values: floats of queries and keys.
 pub fn take_bias(record: &mut Record) -> Option<Entry> {
