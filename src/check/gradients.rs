@@ -22,6 +22,7 @@ use run::Sources;
 pub fn with_gradients(
     reading: Reading,
     gradients: &[Entry],
+    forward: &[Entry],
     flags: &Settings,
 ) -> Result<Vec<Reading>> {
     let (of_end, others): (Vec<&Entry>, Vec<&Entry>) =
@@ -45,7 +46,7 @@ pub fn with_gradients(
         let others = others.iter().copied().chain(beside);
         let differs = |entry: &Entry| in_file.as_ref().is_none_or(|own| !hold_the_same(own, entry));
         for mut own in under_each_order(&reading, first) {
-            let named = named(others.clone(), &own, flags);
+            let named = named(others.clone(), &own, forward, flags);
             own.record.entries.extend(named);
             match (first, stated) {
                 _ if is_stated => {
@@ -178,11 +179,17 @@ fn runs(reading: &Reading) -> bool {
     reading.clone().run().is_ok()
 }
 
+/// Whether a tensor may be a parameter of a layer, by its name.
+fn is_of_layer(entry: &Entry) -> bool {
+    matches!(last_segment(&entry.name).rsplit(['_', '.']).next(), Some("weight" | "bias"))
+}
+
 /// The gradients under the names that those of steps have; those of parameters are packed and laid out as these are. Where the
 /// run starts behind its inputs, a gradient is that of the tensor of its name as it was given, which has not been turned.
 fn named<'e>(
     gradients: impl Iterator<Item = &'e Entry>,
     reading: &Reading,
+    forward: &[Entry],
     flags: &Settings,
 ) -> Vec<Entry> {
     let start = reading.settings.start.unwrap_or_default();
@@ -217,11 +224,31 @@ fn named<'e>(
         let entry = entry.clone().renamed(name);
         if is_step { all.push(entry) } else { parameters.push(entry) }
     }
-    let record = Record { config: None, entries: parameters.clone() };
-    let found = find_inputs(record, flags).map(|inputs| inputs.record.entries);
-    for entry in found.unwrap_or(parameters) {
-        let step = Name::named(&entry.name).filter(|name| name.role() == Role::Parameter);
-        let name = match step {
+    let parameter =
+        |entry: &Entry| Name::named(&entry.name).filter(|name| name.role() == Role::Parameter);
+    let read = |entries: &[Entry]| {
+        let record = Record { config: None, entries: entries.to_vec() };
+        let found = find_inputs(record, flags).map(|inputs| inputs.record.entries);
+        found.ok().filter(|all| all.iter().all(|entry| parameter(entry).is_some()))
+    };
+    // Where some have no gradient, the parameters themselves stand in for those, to tell the layout.
+    let beside = || {
+        let all: Vec<Entry> = forward.iter().filter(|own| is_of_layer(own)).cloned().collect();
+        let is_new = |own: &&Entry| parameters.iter().all(|entry| entry.name != own.name);
+        let mut found = read(
+            &[&parameters[..], &all.iter().filter(is_new).cloned().collect::<Vec<_>>()].concat(),
+        )?;
+        found.retain(|entry| {
+            let own = parameter(entry).and_then(|name| reading.sources.tensor(name));
+            own.is_none_or(|own| {
+                !hold_the_same(&Entry::of(entry.name.as_str(), own.clone()), entry)
+            })
+        });
+        Some(found)
+    };
+    let found = read(&parameters).or_else(beside);
+    for entry in found.unwrap_or(parameters.clone()) {
+        let name = match parameter(&entry) {
             Some(step) => step.gradient().to_string(),
             None => format!("{}.grad", entry.name),
         };

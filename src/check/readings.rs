@@ -18,7 +18,7 @@ use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, Inputs, Match, Tables, asked, find_inputs, find_pages, find_qkv,
     has_delta_rule, meanings, said_by_config, take_arguments, take_evidence, take_gradients,
-    take_mask, take_selection,
+    take_kept, take_mask, take_selection,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -41,7 +41,7 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     if gradients.is_empty() {
         return Ok(all);
     }
-    let with = |reading| with_gradients(reading, &gradients, flags);
+    let with = |reading| with_gradients(reading, &gradients, &forward.entries, flags);
     Ok(all.into_iter().map(with).collect::<Result<Vec<_>>>()?.concat())
 }
 
@@ -86,6 +86,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     }
     let Inputs { record, matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
     let (settings, mut record, mut matches) = (flags_beside, record, matches);
+    matches.extend(take_kept(&mut record, settings.dropout)?);
     if settings.splits.is_some() {
         matches.extend(foreign::join_states(&mut record)?);
     }

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::{are_booleans, numbers};
 use super::steps::Unmatched;
@@ -75,6 +76,37 @@ const BIASES: &[&str] = &[
     "relative_position_bias",
     "rpb",
 ];
+
+/// What people call which weights dropout keeps, in lower case.
+const KEPT: &[&str] =
+    &["dropout_mask", "keep_mask", "dropout_keep_mask", "attn_dropout_mask", "drop_mask"];
+
+/// Takes which weights dropout keeps out of a file, under our name: what is not 0 is kept, unless so many are not 0 as are to
+/// be dropped.
+///
+/// # Errors
+/// If candle fails.
+pub fn take_kept(record: &mut Record, dropout: Option<f64>) -> Result<Option<Match>> {
+    let Some(dropout) = dropout.filter(|dropout| *dropout > 0.0) else { return Ok(None) };
+    let is_it = |entry: &&mut Entry| is_called(&entry.name, KEPT) && entry.tensor.rank() > 2;
+    let has_own = record.tensor(Name::DropoutKeep.as_str()).is_some();
+    let Some(entry) = record.entries.iter_mut().find(is_it).filter(|_| !has_own) else {
+        return Ok(None);
+    };
+    let cells = numbers(&entry.tensor)?;
+    let kept = cells.iter().filter(|cell| **cell != 0.0).count();
+    #[allow(clippy::cast_precision_loss, reason = "a share")]
+    let share = kept as f64 / cells.len().max(1) as f64;
+    let is_dropped = (share - dropout).abs() < (share - (1.0 - dropout)).abs();
+    let (tensor, how) = if is_dropped {
+        (entry.tensor.eq(0.0)?, tr!("true means dropped"))
+    } else {
+        (entry.tensor.ne(0.0)?, tr!("true means kept"))
+    };
+    let own = Entry::of(Name::DropoutKeep.as_str(), tensor);
+    let name = std::mem::replace(entry, own).name;
+    Ok(Some(Match::as_it_is(Name::DropoutKeep, name).read(how)))
+}
 
 /// What kernels call the slopes of position biases, in lower case.
 const SLOPES: &[&str] = &["alibi_slopes"];
