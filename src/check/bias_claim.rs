@@ -8,7 +8,7 @@ use super::reading::Reading;
 use base::error::Result;
 use config::Setting;
 use file::Entry;
-use foreign::{Unmatched, precision};
+use foreign::{Unmatched, last_segment, precision};
 use program::Name;
 use run::Run;
 
@@ -31,7 +31,13 @@ pub fn with_its_bias(mut reading: Reading, bias: &Entry) -> Result<Reading> {
         return Ok(reading);
     }
     if stated(&reading).is_none() {
-        return Ok(reading.with_bias(bias));
+        let mut other = reading.with_bias(bias);
+        if let Some(key) = left_out(&other, bias) {
+            let both = [tr!("left out").to_owned(), tr!("a bias").to_owned()];
+            let step = Name::ScoresBiased;
+            other.contradictions.push(Contradiction::of(key, step, both, &bias.name));
+        }
+        return Ok(other);
     }
     let is_stated = reading.run_as_it_is().ok().map(|run| says_the_same(&run, &bias.tensor));
     Ok(if is_stated.transpose()? == Some(true) {
@@ -67,6 +73,17 @@ pub fn of_slopes(reading: &Reading, slopes: &Entry) -> Result<Option<Entry>> {
     let slopes_of = slopes.tensor.to_dtype(DType::F64)?.reshape((items, sizes.heads, 1, 1))?;
     let biases = slopes_of.broadcast_mul(&distances)?.to_dtype(slopes.tensor.dtype())?;
     Ok(Some(Entry { tensor: biases, ..slopes.clone() }))
+}
+
+/// The setting of such biases that was stated to be left out.
+fn left_out(reading: &Reading, bias: &Entry) -> Option<&'static str> {
+    let name = last_segment(&bias.name).to_ascii_lowercase();
+    let key = if name.contains("alibi") { BY_POSITION[0] } else { BY_POSITION[1] };
+    let says_so = name.contains("alibi") || name.contains("pos") || name == "rpb";
+    let is_left_out = |key: &&str| {
+        Setting::named(key).is_some_and(|setting| setting.is_left_out(&reading.settings))
+    };
+    Some(key).filter(|_| says_so).filter(is_left_out)
 }
 
 /// The reading with the biases of its file in place of those that were stated otherwise.

@@ -13,6 +13,7 @@ use super::found_masks::masks_beside;
 use super::gradients::of_ones;
 use super::mask_claim::{AgainstMask, by_mask, under_its_mask};
 use super::reading::Reading;
+use super::rotation::is_another;
 use base::error::{Result, quoted};
 use config::{Config, Mask, OutputGradient, Positions, Rotary, Setting, Settings};
 use file::Entry;
@@ -186,7 +187,10 @@ fn under_its_tables(mut reading: Reading, tables: &Tables) -> Result<Reading> {
         Some(_) => None,
         None => by_frequencies(&stated, &cells(tensor)?, name),
     };
-    let factor = factor.filter(|factor| rope.attention_factor != Some(*factor));
+    // Tables that are plain say 1 where something else was stated.
+    let factor = factor.or(rope.attention_factor.map(|_| 1.0));
+    let is_other = |factor: &f64| is_another(*factor, rope.attention_factor.unwrap_or(1.0));
+    let factor = factor.filter(is_other);
     if by_freqs.is_none() && factor.is_none() {
         return Ok(reading);
     }

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use super::bias_claim::{of_slopes, with_its_bias};
-use super::finding::Contradiction;
+use super::finding::{Contradiction, told};
 use super::found_masks::masks_against;
 use super::reading::{Draft, Reading, of_cells};
 use super::written::{new_keys, written};
@@ -178,17 +178,33 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
         let named: Vec<String> = qkv.matches.iter().map(|own| own.tensor.clone()).collect();
         own.record.entries.retain(|entry| !named.contains(&entry.name));
         own.matches.extend(take_arguments(&mut own.record, &mut own.settings)?);
+        let stated = own.settings.clone();
         own.settings.segments = segments.parse().ok();
         own.settings.key_segments = key_segments.parse().ok();
+        let other = other_documents(&stated, &own);
         let (left, differs) = new_keys(&mut own.record, &qkv, written.as_deref())?;
         own.unmatched.extend(left);
         let mut readings = cores(own, vec![qkv])?;
         for reading in &mut readings {
-            reading.contradictions.extend(differs.iter().cloned());
+            reading.contradictions.extend(differs.iter().chain(&other).cloned());
         }
         Ok(readings)
     };
     all.into_iter().map(read).collect::<Result<Vec<_>>>().map(|all| all.concat())
+}
+
+/// What the lengths of a file's sequences say against those that were stated.
+fn other_documents(stated: &Settings, own: &Draft) -> Vec<Contradiction> {
+    let both = [stated, &own.settings].map(Settings::to_json);
+    let other = |key: &'static str| {
+        let [stated, recorded] = [&both[0], &both[1]].map(|settings| settings.get(key));
+        stated.filter(|_| stated != recorded)?;
+        let said = own.evidence.iter().find(|said| said.key == key || said.key == "lengths");
+        let tensor = said.map_or("block_table", |said| &said.tensor);
+        let both = [told(stated), told(recorded)];
+        Some(Contradiction::of(key, Name::MaskedScores, both, tensor))
+    };
+    ["segments", "key_segments"].into_iter().filter_map(other).collect()
 }
 
 /// The orders of axes in which the queries have the lengths that settings and recorded scores or weights state; all if there

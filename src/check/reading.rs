@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use super::finding::Contradiction;
 use super::found_masks::{has_nan, leaves_rows_empty, replaces_mask};
 use base::error::{Error, Result};
-use config::{EmptyRow, Fill, Mask, Place, Setting, Settings, Start};
+use config::{EmptyRow, Fill, Mask, NormOver, Place, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{self, Evidence, FoundMask, Match, Tables, Unmatched, meanings};
 use program::{Name, Role};
@@ -248,20 +248,36 @@ impl Reading {
         let reads = |name| run.as_ref().is_none_or(|run| run.program().step(name).is_some());
         let brought = self.sources.others_brought(&self.settings, reads).into_iter();
         let brought = brought.map(|(key, text, name)| Evidence::of_tensor(key, name, text));
-        let all = sizes.chain(brought).chain(self.said_by_heads());
+        let all = sizes.chain(brought).chain(self.said_by_heads()).chain(self.said_by_norm());
         all.map(|said| Evidence { tensor: self.name_in_file(&said.tensor), ..said }).collect()
     }
 
+    /// What the weight of the queries' norm says of what that norm is over: one of all heads has an axis for them.
+    fn said_by_norm(&self) -> Option<Evidence> {
+        let rank = self.sources.tensor(Name::WQNorm)?.rank();
+        let over = if rank == 1 { NormOver::Head } else { NormOver::All };
+        let said = Evidence::of_tensor("qk_norm_over", Name::WQNorm, Some(over.to_string()));
+        let or = Some(NormOver::PerHead.to_string()).filter(|_| rank > 1);
+        let stated = self.settings.qk_norm_over.unwrap_or_default();
+        let fits = (rank == 1) == (stated == NormOver::Head);
+        Some(Evidence { or, ..said }).filter(|_| self.settings.qk_norm.is_some() && !fits)
+    }
+
     /// What the file calls the tensor that was taken as this one.
-    fn name_in_file(&self, name: &str) -> String {
+    pub fn name_in_file(&self, name: &str) -> String {
         let taken = self.matches.iter().find(|taken| taken.step == name);
         taken.map_or(name, |taken| &taken.tensor).to_owned()
     }
 
     /// What the recorded scores and weights say of the heads. What does not fit the settings says nothing.
     fn said_by_heads(&self) -> Option<Evidence> {
-        let (heads, tensor) = self.heads_of_scores().ok()??;
         let width = self.sources.tensor(Name::WQ).and_then(|w_q| w_q.dims().first());
+        let by_norm = || {
+            let weight = self.sources.tensor(Name::WQNorm).filter(|weight| weight.rank() == 1)?;
+            let heads = width?.checked_div(*weight.dims().first()?)?;
+            Some((heads, Name::WQNorm.as_str())).filter(|_| heads > 0)
+        };
+        let (heads, tensor) = self.heads_of_scores().ok()?.or_else(by_norm)?;
         match (&self.settings, width) {
             (Settings { heads: None, head_dim: Some(_), .. }, Some(width)) => {
                 Some(Evidence::of_heads("head_dim", width.checked_div(heads)?, tensor))

@@ -5,6 +5,7 @@ use candle_core::Tensor;
 use super::cells::cells;
 use super::cores::{cores, of_pages};
 use super::delta::of_delta_rule;
+use super::finding::Contradiction;
 use super::found_masks::{masks_against, masks_beside};
 use super::gradients::with_gradients;
 use super::lacking::lacking;
@@ -13,12 +14,12 @@ use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
 use super::rotation::{entry_of_positions, is_of_module, take_frequencies, take_positions};
 use base::error::Result;
-use config::{End, Setting, Settings, Start};
+use config::{End, NormOver, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, Inputs, Match, Tables, asked, find_inputs, find_pages, find_qkv,
-    has_delta_rule, meanings, said_by_config, take_arguments, take_evidence, take_gradients,
-    take_kept, take_mask, take_selection,
+    has_delta_rule, last_segment, meanings, said_by_config, take_arguments, take_evidence,
+    take_gradients, take_kept, take_mask, take_selection,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -75,8 +76,38 @@ fn of_forward(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     }
 }
 
-/// The ways to understand a file whose attention was called so.
+/// The ways to understand a file whose attention was called so. Where norms of each head were meant, and do not fit, those of
+/// all heads together may.
 fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Reading>> {
+    called_as_stated(record, flags, caller).or_else(|error| {
+        let all = NormOver::All;
+        let over_all = Settings { qk_norm_over: Some(all), ..flags.clone() };
+        if flags.qk_norm.is_none() || flags.qk_norm_over == Some(all) {
+            return Err(error);
+        }
+        let readings = called_as_stated(record, &over_all, caller).unwrap_or_default();
+        let mut readings: Vec<Reading> =
+            readings.into_iter().filter(|reading| reading.run_as_it_is().is_ok()).collect();
+        if readings.is_empty() {
+            return Err(error);
+        }
+        for reading in &mut readings {
+            let weight = reading.name_in_file(Name::WQNorm.as_str());
+            if let Some(stated) = flags.qk_norm_over {
+                let both = [stated, all].map(|over| over.to_string());
+                let found = Contradiction::of("qk_norm_over", Name::QNorm, both, &weight);
+                reading.contradictions.push(found);
+            } else {
+                let how = tr!("which is {numbers}", numbers = all);
+                reading.matches.push(Match::as_it_is("qk_norm_over", weight).read(how));
+            }
+        }
+        Ok(readings)
+    })
+}
+
+/// The same under the norms that are stated.
+fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Reading>> {
     // Without a file of weights, the prefix picks a layer of this one, or nothing where it says which are its own.
     let own = record.config.as_ref().and_then(|config| config.weights.as_ref());
     let prefix = flags.prefix.clone().filter(|_| flags.weights.as_ref().or(own).is_some());
@@ -93,8 +124,10 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
     let stated = draft.settings.clone();
     let is_stated = |setting: &Setting| setting.is_set(&stated) || setting.is_left_out(&stated);
+    let whole = draft.record.clone();
     draft.evidence = take_evidence(&mut draft.record, is_stated)?;
     draft.evidence.extend(dropped(&draft)?);
+    draft.evidence.extend(alibi_left_out(&draft));
     draft.leave_unstated();
     bring_steps(&draft.record, &mut draft.settings);
     take_positions(&mut draft)?;
@@ -106,7 +139,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         all
     };
     if starts_behind_inputs(&draft.record, &draft.settings) {
-        let pages = find_pages(&draft.record)?;
+        let pages = find_pages(&whole)?;
         if !pages.is_empty() {
             return of_pages(&draft, pages);
         }
@@ -182,6 +215,14 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
         contradictions,
         is_tentative: false,
     })
+}
+
+/// `ALiBi`, where it was stated that there is none and a model's file has its biases.
+fn alibi_left_out(draft: &Draft) -> Option<Evidence> {
+    let is_left_out = Setting::named("alibi")?.is_left_out(&draft.settings);
+    let is_it = |entry: &&Entry| last_segment(&entry.name) == Name::Alibi.as_str();
+    let entry = draft.record.entries.iter().find(is_it).filter(|_| is_left_out)?;
+    Some(Evidence::of("alibi", Name::Alibi, entry, true.to_string()))
 }
 
 /// The probability of dropout, where none was stated and the file has the weights that it kept.

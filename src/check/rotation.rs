@@ -25,6 +25,11 @@ pub fn is_of_module(entry: &Entry) -> bool {
     last_segment(&entry.name) == "inv_freq"
 }
 
+/// Whether two factors of tables are not the same, but for the rounding of f32.
+pub fn is_another(left: f64, right: f64) -> bool {
+    (left - right).abs() > 1e-6 * left.abs().max(right.abs())
+}
+
 /// Takes recorded rotary frequencies out of a file where others may have been stated; where none were, they are the run's.
 /// Where rotation is left out, they say that there was one, and so do rotated queries and keys.
 pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
@@ -63,13 +68,16 @@ pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
     {
         return Ok(Some(tables));
     }
-    settings.rope_attention_factor = settings.rope_attention_factor.or(tables.factor);
+    let stated = settings.rope_attention_factor;
+    let is_other = stated.is_some_and(|stated| is_another(stated, tables.factor.unwrap_or(1.0)));
+    settings.rope_attention_factor = stated.or(tables.factor);
+    let against = Some(tables.clone()).filter(|_| is_other);
     let entry = tables.freqs;
     if entry.name != Name::RopeFreqs.as_str() {
         matches.push(Match::as_it_is(Name::RopeFreqs, &entry.name));
     }
     record.entries.push(Entry { name: Name::RopeFreqs.to_string(), ..entry });
-    Ok(None)
+    Ok(against)
 }
 
 /// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by

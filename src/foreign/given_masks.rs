@@ -157,13 +157,21 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         // Zeros that are added block nothing; read the other way, they would block all.
         let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
         // True may mean either.
-        let may_mean_both = match meaning {
-            Meaning::AttendIfCore => caller == Caller::Layer,
-            Meaning::Added => *name == Name::Mask.as_str(),
-            Meaning::Attend | Meaning::Ignore => false,
-        };
-        if may_mean_both && !is_added {
+        let may_mean_both = caller == Caller::Layer && *meaning == Meaning::AttendIfCore;
+        // That one is read by the settings.
+        if *meaning == Meaning::Added && *name == Name::Mask.as_str() && !is_added {
             continue;
+        }
+        if may_mean_both && !is_added && !tensor.dtype().is_float() {
+            let Entry { name, tensor: mask, .. } = record.entries.remove(at);
+            let found = |mask, how: &str| {
+                let (name, how) = (name.clone(), how.to_owned());
+                FoundMask { name, mask, how }
+            };
+            return Ok(vec![
+                found(mask.ne(0.0)?, tr!("true means attend")),
+                found(mask.eq(0.0)?, tr!("true means blocked")),
+            ]);
         }
         let of_keys = match *tensor.dims() {
             [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),
