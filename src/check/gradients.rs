@@ -9,7 +9,8 @@ use base::error::{Result, quoted};
 use config::{End, OutputGradient, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    AxisOrder, Match, Unmatched, find_inputs, gradient_of, last_segment, meanings, of_other_shape,
+    AxisOrder, Match, Unmatched, asked, find_inputs, gradient_of, last_segment, meanings,
+    of_other_shape,
 };
 use program::{Name, Role, first_number};
 use run::Sources;
@@ -215,20 +216,29 @@ fn named<'e>(
         // Where nothing is masked, that of masked scores is that of scores at some stage.
         let is_masked = means.first() == Some(&Name::MaskedScores);
         let is_unmasked = is_masked && count(Name::MaskedScores).is_none();
+        // A mask of floats is added to the scores, whose gradient it has where it has their shape.
+        let is_mask = asked(last).first() == Some(&Name::Mask)
+            && count(Name::Scores) == Some(entry.tensor.elem_count());
         let name = match given.filter(|_| start != Start::Inputs) {
             Some(given) => given.gradient().to_string(),
-            None if is_unmasked => "d_logits".to_owned(),
+            None if is_unmasked || is_mask => "d_logits".to_owned(),
             None if is_step => format!("d_{}", last.to_ascii_lowercase()),
             None => own,
         };
         let entry = entry.clone().renamed(name);
-        if is_step { all.push(entry) } else { parameters.push(entry) }
+        if is_step || is_mask { all.push(entry) } else { parameters.push(entry) }
     }
     let parameter =
         |entry: &Entry| Name::named(&entry.name).filter(|name| name.role() == Role::Parameter);
     let read = |entries: &[Entry]| {
         let record = Record { config: None, entries: entries.to_vec() };
-        let found = find_inputs(record, flags).map(|inputs| inputs.record.entries);
+        let found = find_inputs(record, flags).map(|inputs| {
+            let is_filled = |entry: &Entry| {
+                inputs.matches.iter().any(|taken| taken.filled && taken.step == entry.name)
+            };
+            let entries = inputs.record.entries.iter();
+            entries.filter(|entry| !is_filled(entry)).cloned().collect::<Vec<_>>()
+        });
         found.ok().filter(|all| all.iter().all(|entry| parameter(entry).is_some()))
     };
     // Where some have no gradient, the parameters themselves stand in for those, to tell the layout.
