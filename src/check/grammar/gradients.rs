@@ -5,8 +5,8 @@ use super::{Grammar, after};
 use crate::candidate::cost;
 use crate::mistakes::siblings;
 use program::{
-    Along, Change, Collect, Edit, Gradient, Kind, Map, Masking, Name, Op, Product, Role, Scaling,
-    Slip, Step, Total,
+    Along, Change, Collect, Edit, GateSlip, Gradient, GradientSlip, Kind, Map, Masking, Name, Op,
+    Product, Role, Scaling, Slip, Step, Total,
 };
 
 impl Grammar<'_> {
@@ -22,12 +22,22 @@ impl Grammar<'_> {
             let told = tr!("the norm's weight, {weight}, is not used", weight);
             self.add(Kind::Omitted, cost::COMMON, step.name, Change::Read(vec![*d, *x]), told);
         }
+        if let ([d, x, gate], Op::Gradient(Gradient::Gate { map })) =
+            (&self.read(step)[..], &step.op)
+        {
+            for slip in GateSlip::ALL {
+                let other = Slip::Gradient(GradientSlip::Gate(slip, *map));
+                let change = Change::Become(other.into(), vec![*gate, *d, *x]);
+                self.add(Kind::Replaced, cost::COMMON, step.name, change, slip.told());
+            }
+        }
         if step.name == Name::Delta {
             self.other_deltas(step);
         }
         if step.op == Gradient::Sinks.into() {
             self.unweighted_sinks(step);
         }
+        self.cut_off(step);
         self.under_mask(step);
         self.carried_on(step);
         self.counted_twice(step);
@@ -71,11 +81,24 @@ impl Grammar<'_> {
             for (is_head, count) in [(true, width / 2), (true, width - 1), (false, width / 2)] {
                 let (part, told) = part_of_sum(step, is_head, count, (0, axis, width));
                 let whole = Change::Become(Gradient::Collect(sum.clone()).into(), outputs.to_vec());
-                let edits = vec![Edit::new(step.name, part), Edit::new(step.name, whole)];
+                let edits = vec![Edit::new(step.name, whole), Edit::new(step.name, part)];
                 self.add_all(Kind::Axes, cost::RARE, edits, step.name, told);
             }
         }
         let Op::Gradient(Gradient::Collect(own)) = &step.op else { return };
+        if let Some(d) = self.right.step(Name::Weights.gradient()) {
+            let sum = Gradient::Collect(Collect::over_last(&d.axes));
+            let told = tr!("the weights are left out: it is the sum of {d}", d = d.name);
+            let whole = Edit::new(step.name, Change::Become(sum.into(), vec![d.name]));
+            let mask = self.right.mask_of_scores().map(|mask| {
+                let zero = Masking::Fill { fill: program::Fill(0.0) };
+                Edit::new(step.name, Change::Before(0, zero.into(), vec![mask.name]))
+            });
+            for edits in mask.map(|mask| vec![whole.clone(), mask]).into_iter().chain([vec![whole]])
+            {
+                self.add_all(Kind::Omitted, cost::COMMON, edits, step.name, &told);
+            }
+        }
         let over = own.view.len().saturating_sub(2);
         let mut axes = own.view.clone();
         axes.truncate(over);
@@ -94,11 +117,29 @@ impl Grammar<'_> {
         let whole = Change::Become(Gradient::Collect(sum).into(), vec![delta.name]);
         let negated = after(Scaling::By { factor: -1.0 }, &[]);
         let edits = vec![Edit::new(step.name, negated), Edit::new(step.name, whole)];
+        let one = Edit::new(step.name, Change::Before(2, Slip::Map(Map::Exp).into(), Vec::new()));
+        let none = Scaling::By { factor: 0.0 };
+        let none = Edit::new(step.name, Change::Before(2, none.into(), Vec::new()));
+        let told = tr!(
+            "{delta} is left out: it is minus the sum of the sink's weights",
+            delta = delta.name
+        );
+        self.add_all(Kind::Omitted, cost::COMMON, vec![none, one], step.name, told);
         let told = tr!(
             "the weight that each query gives to the sink is left out: it is −Σ {delta}",
             delta = delta.name
         );
         self.add_all(Kind::Omitted, cost::COMMON, edits, step.name, told);
+    }
+
+    /// The gradient of what stands behind a cache, cut from its beginning.
+    fn cut_off(&mut self, step: &Step) {
+        let Op::Gradient(Gradient::Collect(own)) = &step.op else { return };
+        let Some((axis, first)) = own.slice.filter(|(_, first)| *first > 0) else { return };
+        let other = Gradient::Collect(Collect { slice: Some((axis, 0)), ..own.clone() });
+        let told =
+            tr!("it is cut off from the beginning, where it should be from {first} on", first);
+        self.add(Kind::Axes, cost::COMMON, step.name, Change::Replace(other.into()), told);
     }
 
     /// What is wrong in the scores' gradient and masked behind it.
