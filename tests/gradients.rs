@@ -67,10 +67,17 @@ fn what_is_said_of_gradients_has_the_names_of_their_file() {
     };
     let twice = checked(&|all| {
         let query = all.iter().find(|entry| entry.name == "grad_query").expect("it is there");
-        all.push(Entry::of("q.grad", query.tensor.clone()));
+        let other = (&query.tensor * 2.0).expect("numbers");
+        all.push(Entry::of("q.grad", other));
     });
     let told = twice.expect_err("one step twice").to_string();
     assert!(told.contains("both grad_query and q.grad may be d_q_heads"), "{told}");
+    let once_more = checked(&|all| {
+        let query = all.iter().find(|entry| entry.name == "grad_query").expect("it is there");
+        all.push(Entry::of("q.grad", query.tensor.clone()));
+    });
+    let once_more = once_more.expect("checked");
+    assert!(once_more.is_same() && once_more.unmatched.is_empty());
     let without = checked(&|all| all.retain(|entry| entry.name != "grad_output")).expect("checked");
     let why = |name: &str| without.unmatched.iter().find(|other| other.tensor == name);
     assert!(why("grad_query").is_some_and(|other| other.why.contains("d_output")));

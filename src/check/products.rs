@@ -146,11 +146,11 @@ impl Products {
 
     fn is_of(self, op: &Op) -> bool {
         match (op, self.which) {
-            (_, Which::Steps) | (Op::Linear(_), Which::All) => true,
+            (_, Which::Steps)
+            | (Op::Linear(_) | Op::Gradient(Gradient::Product(_)), Which::All) => true,
             (Op::Linear(Linear::Project { .. }), which) => which == Which::Projections,
             (Op::Linear(Linear::WeightedSum), which) => which == Which::Attention,
             (Op::Linear(_), which) => matches!(which, Which::Attention | Which::Scores),
-            (Op::Gradient(Gradient::Product(_)), Which::All) => true,
             (Op::Gradient(Gradient::Product(product)), which) => {
                 let is_of_heads = matches!(product, Product::Transposed);
                 which == if is_of_heads { Which::Attention } else { Which::Projections }

@@ -1,12 +1,12 @@
 //! What goes wrong with gradients in particular?
 
-use super::kernels::{BLOCKS, part_of_sum, summed};
+use super::kernels::part_of_sum;
 use super::{Grammar, after};
 use crate::candidate::cost;
 use crate::mistakes::siblings;
 use program::{
-    Along, Change, Collect, Edit, GateSlip, Gradient, GradientSlip, Kind, Map, Masking, Name, Op,
-    Product, Role, Scaling, Slip, Step, Total,
+    Change, Collect, Edit, GateSlip, Gradient, GradientSlip, Kind, Map, Masking, Name, Op, Role,
+    Scaling, Slip, Step, Total,
 };
 
 impl Grammar<'_> {
@@ -41,6 +41,7 @@ impl Grammar<'_> {
         self.under_mask(step);
         self.carried_on(step);
         self.counted_twice(step);
+        self.scaled_each_round(step);
         self.in_each_others_place(step);
     }
 
@@ -151,35 +152,6 @@ impl Grammar<'_> {
             let masked = Edit::new(step.name, after(zero, &[mask]));
             let edits = vec![masked, Edit::new(step.name, sibling.change)];
             self.add_all(sibling.kind, cost::PLAIN, edits, step.name, sibling.told);
-        }
-    }
-
-    /// The sum of a tile of keys that goes on into the next.
-    fn carried_on(&mut self, step: &Step) {
-        if step.op != Gradient::Product(Product::Transposed).into() {
-            return;
-        }
-        let tokens = step.axes.shape().get(2).copied().unwrap_or_default();
-        for block in BLOCKS.into_iter().filter(|block| (2..tokens).contains(block)) {
-            let change = after(Slip::Along(2, Along::CarryOn(block)), &[]);
-            let told = tr!(
-                "the running sum of a tile of {block} tokens is not reset: it goes on into the next",
-                block
-            );
-            self.add(Kind::Omitted, cost::RARE, step.name, change, told);
-        }
-    }
-
-    /// Sums to which the first tile is added once more.
-    fn counted_twice(&mut self, step: &Step) {
-        for (input, axis, size) in summed(self.right, step) {
-            for block in BLOCKS.into_iter().filter(|block| (1..size).contains(block)) {
-                let factor = |at: usize| if at < block { 2.0 } else { 1.0 };
-                let along = Along::Each((0..size).map(factor).collect());
-                let change = Change::Before(input, Slip::Along(axis, along).into(), Vec::new());
-                let told = tr!("the first {block} of {size} products count twice", block, size);
-                self.add(Kind::Repeated, cost::RARE, step.name, change, told);
-            }
         }
     }
 
