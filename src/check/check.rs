@@ -6,6 +6,7 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::best_reading::explained;
+use super::finding::Diagnosis;
 use super::flash::flash_errors;
 use super::found_masks::told_mask;
 use super::non_finite::NonFinite;
@@ -89,6 +90,12 @@ pub fn checked(
     checked_whole(path, read_place(path)?, flags, map, tolerances)
 }
 
+/// Whether a finding is that values are read where what attention makes of them is meant, as it is of one key alone.
+fn skips_attention(diagnosis: &Diagnosis) -> bool {
+    let of_values = [Name::V, Name::VHeads, Name::VRepeated].map(Some);
+    diagnosis.findings.iter().any(|found| of_values.contains(&found.instead))
+}
+
 fn checked_whole(
     path: &Path,
     mut record: Record,
@@ -138,6 +145,10 @@ fn checked_whole(
     let may_be_other = is_foreign && flags.mask.is_none() && flags.preset.is_none();
     let fits_other =
         differs && may_be_other && fits(Settings { mask: Some(other), ..flags.clone() })?;
+    let fits_single_tokens = is_foreign
+        && diagnosis.as_ref().is_some_and(skips_attention)
+        && flags.seq_len.is_none()
+        && fits(Settings { seq_len: Some(1), ..flags.clone() })?;
     let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
     let is_open = differs && is_foreign && unexplained;
     let weights = named.record.tensor(Name::Weights.as_str());
@@ -161,7 +172,7 @@ fn checked_whole(
         mask_read,
         fits_unmasked: fits_other && other == Mask::None,
         fits_causal: fits_other && other == Mask::Causal,
-        fits_single_tokens: is_trivial,
+        fits_single_tokens: is_trivial || fits_single_tokens,
         fits_layer,
         fits_keys,
         flash,
