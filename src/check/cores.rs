@@ -29,7 +29,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     };
     draft.unmatched.extend(beside.iter().map(FoundMask::left_out));
     let slopes = take_slopes(&mut draft.record);
-    let bias = take_bias(&mut draft.record);
+    let bias = take_bias(&mut draft.record, Caller::Core);
     let biased = |reading: Reading| {
         let of_slopes = match &slopes {
             Some(slopes) => of_slopes(&reading, slopes)?,

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::bias_claim::with_its_bias;
 use super::cells::cells;
 use super::cores::{cores, of_pages};
 use super::delta::of_delta_rule;
@@ -18,8 +19,8 @@ use config::{End, NormOver, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, Inputs, Match, Tables, asked, find_inputs, find_pages, find_qkv,
-    has_delta_rule, last_segment, meanings, said_by_config, take_arguments, take_evidence,
-    take_gradients, take_kept, take_mask, take_selection,
+    has_delta_rule, last_segment, meanings, said_by_config, take_arguments, take_bias,
+    take_evidence, take_gradients, take_kept, take_mask, take_selection,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -165,7 +166,18 @@ fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result
         draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
+    let bias = take_bias(&mut draft.record, Caller::Layer);
     let mut all = with_freqs(under_each_mask(draft, caller)?);
+    if let Some(bias) = bias {
+        for reading in &mut all {
+            let biased = with_its_bias(reading.clone(), &bias)?;
+            if biased.run_as_it_is().is_ok() {
+                *reading = biased;
+            } else {
+                reading.record.entries.push(bias.clone());
+            }
+        }
+    }
     for reading in &mut all {
         reading.settings.heads = reading.settings.heads.or(heads);
     }

@@ -121,12 +121,17 @@ pub fn take_slopes(record: &mut Record) -> Option<Entry> {
     record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
 }
 
-/// Takes the biases of scores out of a file of queries, keys and values: floats of queries and keys.
-pub fn take_bias(record: &mut Record) -> Option<Entry> {
+/// Takes the biases of scores out of a file of queries, keys and values, or of a layer, whose `bias` is that of a projection:
+/// floats of queries and keys.
+pub fn take_bias(record: &mut Record, caller: Caller) -> Option<Entry> {
+    let is_of_layer = caller == Caller::Layer;
+    let is_own = |entry: &Entry| Name::named(&entry.name).is_some();
     let is_it = |entry: &Entry| {
+        let fewest = if is_of_layer { 3 } else { 2 };
         is_called(&entry.name, BIASES)
             && entry.tensor.dtype().is_float()
-            && matches!(entry.tensor.rank(), 2..=4)
+            && (fewest..=4).contains(&entry.tensor.rank())
+            && !(is_of_layer && is_own(entry))
     };
     record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
 }
