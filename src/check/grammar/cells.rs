@@ -33,6 +33,22 @@ impl Cells {
         self.blocked.get(place).copied().unwrap_or_default()
     }
 
+    /// Of each tile of so many queries and keys how many cells are visible, and how many blocked: of an item, a query and a key.
+    pub fn in_tiles(
+        &self,
+        (m, n): (usize, usize),
+    ) -> impl Fn(usize, usize, usize) -> [usize; 2] + use<> {
+        let (rows, columns) = (self.queries.div_ceil(m), self.keys.div_ceil(n));
+        let mut counts = vec![[0_usize; 2]; self.items * rows * columns];
+        let place = move |item: usize, q: usize, k: usize| (item * rows + q / m) * columns + k / n;
+        for item in 0..self.items {
+            for (q, k) in (0..self.queries).flat_map(|q| (0..self.keys).map(move |k| (q, k))) {
+                counts[place(item, q, k)][usize::from(self.at(item, q, k))] += 1;
+            }
+        }
+        move |item, q, k| counts[place(item, q, k)]
+    }
+
     /// A mask's cells, if all heads share it.
     pub fn read(mask: &Tensor, scores: &[usize]) -> Result<Option<Self>> {
         let [items, _, queries, keys] = *scores else { return Ok(None) };

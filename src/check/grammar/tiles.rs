@@ -14,16 +14,8 @@ const MANY_CELLS: usize = 1 << 12;
 impl Grammar<'_> {
     /// What loops over tiles may see in place of what a mask lets them see.
     pub(super) fn tiles(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
-        let is_large = own.queries * own.keys > MANY_CELLS;
-        let longest = own.queries.max(own.keys);
-        let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
-        let sizes: Vec<usize> = sizes.filter(|size| !is_large || *size >= 16).collect();
-        let pairs = sizes.iter().flat_map(|rows| sizes.iter().map(move |keys| (*rows, *keys)));
-        let mut tiles: Vec<_> = pairs.filter(|(rows, keys)| !is_large || rows == keys).collect();
-        // Of tiles that leave out the same, square ones are told.
-        tiles.sort_by_key(|(rows, keys)| rows != keys);
         let (mut all, mut known) = (Vec::new(), HashSet::new());
-        for tile in tiles {
+        for tile in pairs(own) {
             self.tile(own, tile, &mut |is_blocked, told| {
                 let (m, n) = tile;
                 let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m, n);
@@ -37,41 +29,48 @@ impl Grammar<'_> {
     }
 
     pub(super) fn tile(&self, own: &Cells, (m, n): (usize, usize), add: &mut Add) {
-        let (rows, columns) = (own.queries.div_ceil(m), own.keys.div_ceil(n));
-        let mut counts = vec![[0_usize; 2]; own.items * rows * columns];
-        let place = |item: usize, q: usize, k: usize| (item * rows + q / m) * columns + k / n;
-        for item in 0..own.items {
-            for (q, k) in (0..own.queries).flat_map(|q| (0..own.keys).map(move |k| (q, k))) {
-                counts[place(item, q, k)][usize::from(own.at(item, q, k))] += 1;
-            }
-        }
+        let counts = own.in_tiles((m, n));
         add(
-            &|b, q, k| counts[place(b, q, k)][0] == 0,
+            &|b, q, k| counts(b, q, k)[0] == 0,
             tr!("the mask is left out within tiles that it does not block whole"),
         );
         add(
-            &|b, q, k| counts[place(b, q, k)][1] > 0,
+            &|b, q, k| counts(b, q, k)[1] > 0,
             tr!("tiles of which the mask blocks a part are skipped"),
         );
         add(
-            &|b, q, k| own.at(b, q, k) && counts[place(b, q, k)][0] > 0,
+            &|b, q, k| own.at(b, q, k) && counts(b, q, k)[0] > 0,
             tr!(
                 "tiles that the mask blocks whole, those of later keys, are not skipped, and not masked"
             ),
         );
         if own.queries == own.keys {
             add(
-                &|b, q, k| own.at(b, k, q) || counts[place(b, q, k)][0] == 0,
+                &|b, q, k| own.at(b, k, q) || counts(b, q, k)[0] == 0,
                 tr!("the mask is transposed within tiles that it does not block whole"),
             );
         }
         add(
             &|b, q, k| {
                 let is_seen = k > 0 && !own.at(b, q, k - 1);
-                own.at(b, q, k) && !is_seen || counts[place(b, q, k)][0] == 0
+                own.at(b, q, k) && !is_seen || counts(b, q, k)[0] == 0
             },
             tr!("one key more is visible within tiles that the mask does not block whole"),
         );
+        if m == n && own.queries == own.keys {
+            add(
+                &|b, q, k| if q / m == k / n { own.at(b, q, k) } else { k < q },
+                tr!(
+                    "tiles of later keys are seen, and those of earlier ones skipped: the ring turns the other way"
+                ),
+            );
+            let local = |b: usize, q: usize, k: usize| own.at(b, q % m, k % n);
+            add(&local, tr!("every tile is masked like the first, on the diagonal"));
+            add(
+                &|b, q, k| own.at(b, q, k) || local(b, q, k),
+                tr!("every tile is masked like the first, on the diagonal, and later ones are skipped"),
+            );
+        }
         let Some((first, window)) = self.causal() else { return };
         let is_in = |q: usize| i64::try_from(q).unwrap_or(i64::MAX);
         let (m, n) = (is_in(m), is_in(n));
@@ -117,7 +116,7 @@ impl Grammar<'_> {
     }
 
     /// The last key that the first query sees, and how many keys a window has, of a mask that hides later keys.
-    fn causal(&self) -> Option<(i64, Option<i64>)> {
+    pub(super) fn causal(&self) -> Option<(i64, Option<i64>)> {
         let mask = |name: Name| match self.right.step(name).map(|step| &step.op) {
             Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask.clone()),
             _ => None,
@@ -128,6 +127,24 @@ impl Grammar<'_> {
         });
         mask(Name::CausalMask).map(|causal| (causal.first, window))
     }
+}
+
+/// The sizes that tiles of a mask may have.
+pub fn sizes(own: &Cells) -> Vec<usize> {
+    let is_large = own.queries * own.keys > MANY_CELLS;
+    let longest = own.queries.max(own.keys);
+    let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
+    sizes.filter(|size| !is_large || *size >= 16).collect()
+}
+
+/// How many queries and keys tiles of a mask may have: of those that leave out the same, square ones are told.
+pub fn pairs(own: &Cells) -> Vec<(usize, usize)> {
+    let is_large = own.queries * own.keys > MANY_CELLS;
+    let sizes = sizes(own);
+    let pairs = sizes.iter().flat_map(|rows| sizes.iter().map(move |keys| (*rows, *keys)));
+    let mut tiles: Vec<_> = pairs.filter(|(rows, keys)| !is_large || rows == keys).collect();
+    tiles.sort_by_key(|(rows, keys)| rows != keys);
+    tiles
 }
 
 /// Takes which cells are blocked, and what is said of it.

@@ -30,7 +30,7 @@ impl Operation for Parted {
             }
             PartStage::LogSum => {
                 let [largest, sum] = read(inputs)?;
-                let log = sum.log()?;
+                let log = self.log(sum)?;
                 if self.slip == Some(PartSlip::SumAlone) {
                     return Ok(log);
                 }
