@@ -82,6 +82,7 @@ impl ByPosition {
                 }
             }
             Part::Keys(keys) => own.keys = keys,
+            Part::First(count) => (own.queries, own.keys) = (count, count),
             Part::Item(_) | Part::Tokens { .. } => {}
         }
         own
