@@ -106,11 +106,7 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
 }
 
 /// Where rows that pack several sequences are off, by these; by pages where their keys stand in such.
-fn in_sequences(
-    scope: &Scope,
-    (axis, size): (Axis, usize),
-    places: &[usize],
-) -> Option<String> {
+fn in_sequences(scope: &Scope, (axis, size): (Axis, usize), places: &[usize]) -> Option<String> {
     let own = documents(scope.trace())?;
     let lengths = match axis {
         Axis::Query => &own.queries,
@@ -131,26 +127,28 @@ fn in_sequences(
         start += length;
     }
     let page = page_size(scope.trace()).filter(|page| axis == Axis::Key && *page > 1);
-    Some(match &all[..] {
-        [(sequence, own, length)] if own.len() < *length => match page {
-            Some(page) => {
-                let mut pages: Vec<usize> = own.iter().map(|key| key / page).collect();
-                pages.dedup();
-                let pages = ranges(&pages);
-                tr!("in pages {pages} of sequence {sequence} alone ({page} slots each)", pages, sequence, page)
-            }
-            None => {
-                let places = places_in_words(axis, own);
-                tr!("in sequence {sequence} and there {places}", sequence, places)
-            }
-        },
-        _ => {
-            let sequences: Vec<usize> = all.iter().map(|(sequence, ..)| *sequence).collect();
-            if sequences.len() == lengths.len() {
-                return None;
-            }
-            tr!("in sequences {sequences} of {count} alone", sequences = ranges(&sequences), count = lengths.len())
+    let numbers: Vec<usize> = all.iter().map(|(sequence, ..)| *sequence).collect();
+    Some(match (&all[..], page) {
+        ([(sequence, own, length)], Some(page)) if own.len() < *length => {
+            let mut pages: Vec<usize> = own.iter().map(|key| key / page).collect();
+            pages.dedup();
+            tr!(
+                "in pages {pages} of sequence {sequence} alone ({page} slots each)",
+                pages = ranges(&pages),
+                sequence,
+                page
+            )
         }
+        ([(sequence, own, length)], None) if own.len() < *length => {
+            let places = places_in_words(axis, own);
+            tr!("in sequence {sequence} and there {places}", sequence, places)
+        }
+        _ if numbers.len() == lengths.len() => return None,
+        _ => tr!(
+            "in sequences {sequences} of {count} alone",
+            sequences = ranges(&numbers),
+            count = lengths.len()
+        ),
     })
 }
 
@@ -167,7 +165,8 @@ fn first_part(scope: &Scope, step: &Step) -> Result<Option<String>> {
     let spans = parts.keys.get(at).map(Vec::as_slice).unwrap_or_default();
     // Of several sequences those of the longest, from its own first key on.
     let starts = parts.keys.first().map(Vec::as_slice).unwrap_or_default();
-    let own = spans.iter().zip(starts).map(|((first, end), (start, _))| (first - start, end - start));
+    let own =
+        spans.iter().zip(starts).map(|((first, end), (start, _))| (first - start, end - start));
     let longest = own.max_by_key(|(first, end)| end.saturating_sub(*first));
     Ok(Some(match longest {
         Some((first, end)) if first < end && spans.len() > 1 => tr!(
@@ -202,9 +201,8 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
     let (slope, of_factor) = line(pairs().map(|(_, pair)| pair))?;
     let (by, of_addend) = line(pairs().map(|(_, (excess, _))| (excess, 1.0)))?;
     // Where little is left of the numbers, what is left may be no multiple of them at all.
-    let squares = |of: fn((f64, f64)) -> f64| -> f64 {
-        pairs().map(|(_, pair)| of(pair).powi(2)).sum()
-    };
+    let squares =
+        |of: fn((f64, f64)) -> f64| -> f64 { pairs().map(|(_, pair)| of(pair).powi(2)).sum() };
     let rest = (1.0 - of_factor) * squares(|(excess, _)| excess);
     let is_multiple = rest <= (1.0 - MOST_OF_IT) * squares(|(excess, meant)| excess + meant);
     let of_factor = if is_multiple { of_factor } else { 0.0 };

@@ -222,9 +222,8 @@ impl Explainer<'_, '_> {
         each: Duration,
     ) -> Diagnosis {
         // Chunks of every size would make as many pairs as all else together: kernels have those of powers of 2.
-        let is_usual = |candidate: &Candidate| {
-            chunk_size(&candidate.edits).is_none_or(usize::is_power_of_two)
-        };
+        let is_usual =
+            |candidate: &Candidate| chunk_size(&candidate.edits).is_none_or(usize::is_power_of_two);
         let named = all.into_iter().filter(|one| one.is_known() && is_usual(one));
         let named: Vec<Candidate> = named.collect();
         let pairs = match untried {

@@ -196,11 +196,13 @@ impl Edited {
     /// take their number from elsewhere.
     fn moved_to(&mut self, at: usize, step: &Step<()>) -> Result<()> {
         let without_keys = |axes: &Axes| {
-            let dims = axes.iter().map(|(axis, size)| (axis, if axis == Axis::Key { 0 } else { size }));
+            let dims =
+                axes.iter().map(|(axis, size)| (axis, if axis == Axis::Key { 0 } else { size }));
             dims.collect::<Vec<_>>()
         };
         let new = self.program.steps().get(at);
-        let has_other_axes = new.is_none_or(|new| without_keys(&new.axes) != without_keys(&step.axes));
+        let has_other_axes =
+            new.is_none_or(|new| without_keys(&new.axes) != without_keys(&step.axes));
         if has_other_axes && step.name.role() == Role::Computed {
             return Err(misfit(step, tr!("would have other axes")));
         }

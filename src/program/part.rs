@@ -64,9 +64,8 @@ impl Part {
             Self::Tokens { all, .. } => size == all,
             Self::Item(_) | Self::Rows(_) | Self::Keys(_) | Self::First(_) => size > 1,
         };
-        let is_own = |axis: Axis| {
-            axis == self.axis() || matches!(self, Self::First(_)) && axis == Axis::Key
-        };
+        let is_own =
+            |axis: Axis| axis == self.axis() || matches!(self, Self::First(_)) && axis == Axis::Key;
         axes.iter().position(|(axis, size)| is_own(axis) && has_part(size))
     }
 

@@ -6,7 +6,8 @@ use super::blocks::taken_from;
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
-    Along, Axis, Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip, Step,
+    Along, Axis, Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip,
+    Step,
 };
 
 impl Grammar<'_> {
@@ -115,18 +116,28 @@ impl Grammar<'_> {
                 Some(places)
             };
             let all = [
-                (within(&|first, _| first), tr!("that of its first slot for the whole page")),
+                (
+                    within(&|first, _| first),
+                    tr!("the scale of its first slot is read for the whole page"),
+                ),
                 (
                     within(&|first, key| first.max(key.saturating_sub(1))),
-                    tr!("that of the slot before in each page, and its own for the first"),
+                    tr!(
+                        "each slot of a page reads the scale of the slot before, and the first its own"
+                    ),
                 ),
-                (taken_from(&parts, -1, keys), tr!("that of the page before")),
-                (taken_from(&parts, 1, keys), tr!("that of the next page")),
+                (
+                    taken_from(&parts, -1, keys),
+                    tr!("each page reads the scales of the page before"),
+                ),
+                (taken_from(&parts, 1, keys), tr!("each page reads the scales of the next page")),
             ];
             for (places, told) in all {
-                let Some(places) = places.filter(|places| known.insert(places.clone())) else { continue };
+                let Some(places) = places.filter(|places| known.insert(places.clone())) else {
+                    continue;
+                };
                 let take = Slip::Along(axis, Along::Take(places)).into();
-                let told = tr!("the scale is {told} (pages of {size} slots)", told, size);
+                let told = tr!("{told} (pages of {size} slots)", told, size);
                 self.add(Kind::Axes, cost::COMMON, at, Change::Before(1, take, Vec::new()), told);
             }
         }
@@ -135,9 +146,12 @@ impl Grammar<'_> {
         for (first, _) in parts.first().and_then(|parts| parts.keys.first()).into_iter().flatten() {
             firsts.iter_mut().skip(*first).for_each(|own| *own = *first);
         }
-        let places = firsts.iter().enumerate().map(|(key, first)| key.saturating_sub(1).max(*first));
+        let places =
+            firsts.iter().enumerate().map(|(key, first)| key.saturating_sub(1).max(*first));
         let take = Slip::Along(axis, Along::Take(places.collect())).into();
-        let told = tr!("the scale is that of the token before, and its own for the first of each sequence");
+        let told = tr!(
+            "each token reads the scale of the token before, and the first of a sequence its own"
+        );
         self.add(Kind::Axes, cost::COMMON, at, Change::Before(1, take, Vec::new()), told);
     }
 

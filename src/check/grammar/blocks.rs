@@ -14,6 +14,9 @@ use program::{
 /// Beyond so many tiles no kernel has so small ones.
 const MOST_TILES: usize = 32;
 
+/// Beyond so many cells of all heads no masks are drawn that heads do not share.
+const MOST_CELLS: usize = 1 << 22;
+
 impl Grammar<'_> {
     /// What goes wrong in loops over tiles, whether the run has tiles, or only the kernel.
     pub(super) fn of_tiles(&mut self) {
@@ -55,9 +58,9 @@ impl Grammar<'_> {
             Some((*end - length, *end))
         });
         let sequences: Vec<(usize, usize)> = ends.collect();
-        let blocks = BLOCKS.into_iter().filter(|block| {
-            (2..longest).contains(block) && longest.div_ceil(*block) <= MOST_TILES
-        });
+        let blocks = BLOCKS
+            .into_iter()
+            .filter(|block| (2..longest).contains(block) && longest.div_ceil(*block) <= MOST_TILES);
         let parts = |block: usize| {
             let starts: Vec<usize> = (0..longest).step_by(block).collect();
             Parts::starting(Axis::Tile, &starts, &sequences)
@@ -68,11 +71,6 @@ impl Grammar<'_> {
     /// Keys, values or biases that a tile reads of the tile before, of the next, or of the first.
     fn of_other_tiles(&mut self, parts: &Parts, is_stated: bool) {
         let part = parts.axis.told();
-        let all = [
-            (-1, tr!("that of the {part} before, which is stale", part)),
-            (1, tr!("that of the next {part}", part)),
-            (0, tr!("that of the first {part}, which never moves on", part)),
-        ];
         let size = parts.keys.first().and_then(|spans| spans.first());
         let size = size.map_or(0, |(from, to)| to - from);
         let mut slots = self.products();
@@ -80,16 +78,34 @@ impl Grammar<'_> {
         if let Some(step) = self.right.step(Name::ScoresBiased) {
             slots.extend(self.read(step).get(1).map(|bias| (step.name, 1, *bias)));
         }
-        for (by, told) in all {
-            let told = if is_stated { told } else { tr!("{told} (tiles of {size} keys)", told, size) };
-            for (reader, slot, input) in &slots {
-                let axes = self.right.step(*input).map(|step| step.axes.iter().collect::<Vec<_>>());
-                let axes = axes.unwrap_or_default();
-                let axis = axes.iter().rposition(|(axis, size)| *axis == Axis::Key && *size > 1);
-                let Some(axis) = axis else { continue };
-                let Some(places) = taken_from(parts, by, axes[axis].1) else { continue };
-                let take = Slip::Along(axis, Along::Take(places)).into();
-                let told = tr!("each {part} reads {told} of {input}", part, told, input);
+        for (reader, slot, input) in &slots {
+            let dims: Vec<_> =
+                self.right.step(*input).iter().flat_map(|step| step.axes.iter()).collect();
+            let at = dims.iter().rposition(|(axis, size)| *axis == Axis::Key && *size > 1);
+            let Some(at) = at else { continue };
+            for (by, told) in [
+                (
+                    -1,
+                    tr!(
+                        "each {part} reads {input} of the {part} before, which is stale",
+                        part,
+                        input
+                    ),
+                ),
+                (1, tr!("each {part} reads {input} of the next {part}", part, input)),
+                (
+                    0,
+                    tr!(
+                        "each {part} reads {input} of the first {part}: the pointer does not move on",
+                        part,
+                        input
+                    ),
+                ),
+            ] {
+                let Some(places) = taken_from(parts, by, dims[at].1) else { continue };
+                let take = Slip::Along(at, Along::Take(places)).into();
+                let told =
+                    if is_stated { told } else { tr!("{told} (tiles of {size} keys)", told, size) };
                 let cost = if is_stated { cost::COMMON } else { cost::RARE };
                 self.add(Kind::Axes, cost, *reader, Change::Before(*slot, take, Vec::new()), told);
             }
@@ -141,10 +157,7 @@ impl Grammar<'_> {
             products.map(|(reader, slot, input)| (reader, Some(slot), input)).collect();
         places.extend([Name::Lse, Name::HeadOutputs].map(|name| (name, None, name)));
         for (tokens_first, told) in [
-            (
-                false,
-                tr!("rows of a packed group are (token, head), and are read as (head, token)"),
-            ),
+            (false, tr!("rows of a packed group are (token, head), and are read as (head, token)")),
             (true, tr!("rows of a packed group are (head, token), and are read as (token, head)")),
         ] {
             let mut both: Vec<Edit> = Vec::new();
@@ -178,36 +191,47 @@ impl Grammar<'_> {
     /// The causal mask of such rows, by another token than the row's own.
     fn packed_masks(&mut self, group: usize) {
         let (Some(own), Some((first, window))) = (self.own_mask(), self.causal()) else { return };
-        if self.documents().is_some() {
+        let heads = self.sizes.heads;
+        if self.documents().is_some() || own.blocked.len() * heads > MOST_CELLS {
             return;
         }
-        let heads = self.sizes.heads;
         let tokens = own.queries;
         let row = |token: usize, head: usize| token * group + head % group;
         let turned = |token: usize, head: usize| head % group * tokens + token;
-        let all: [(&dyn Fn(usize, usize) -> usize, &str); 4] = [
+        let all: [(TokenOf, &str); 4] = [
             (
                 &|token, head| row(token, head) % tokens,
-                tr!("its token is taken as row % tokens, where it is row // heads of the group"),
+                tr!(
+                    "in a packed group of rows (token, head) the mask takes row % tokens for the token, which is row // heads of the group"
+                ),
             ),
-            (&row, tr!("the row is taken for its token, not divided by the heads of the group")),
+            (
+                &row,
+                tr!(
+                    "in a packed group of rows (token, head) the mask takes the row for the token: it is not divided by the heads of the group"
+                ),
+            ),
             (
                 &|token, head| turned(token, head) / group,
-                tr!("its token is taken as row // heads of the group, where it is row % tokens"),
+                tr!(
+                    "in a packed group of rows (head, token) the mask takes row // heads of the group for the token, which is row % tokens"
+                ),
             ),
-            (&turned, tr!("the row is taken for its token, not modulo the tokens")),
+            (
+                &turned,
+                tr!(
+                    "in a packed group of rows (head, token) the mask takes the row for the token, not modulo the tokens"
+                ),
+            ),
         ];
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for (token, told) in all {
             let mut cells = Vec::with_capacity(own.blocked.len() * heads);
             for (item, head) in (0..own.items).flat_map(|b| (0..heads).map(move |h| (b, h))) {
-                for (query, key) in
-                    (0..tokens).flat_map(|q| (0..own.keys).map(move |k| (q, k)))
-                {
+                for (query, key) in (0..tokens).flat_map(|q| (0..own.keys).map(move |k| (q, k))) {
                     let at = token(query, head);
                     let last = signed(at) + first;
-                    let is_early =
-                        window.is_some_and(|window| last - signed(key) >= window);
+                    let is_early = window.is_some_and(|window| last - signed(key) >= window);
                     let is_hidden = signed(key) > last || is_early;
                     cells.push(u8::from(is_hidden || at < tokens && own.at(item, at, key)));
                 }
@@ -217,11 +241,13 @@ impl Grammar<'_> {
             else {
                 return;
             };
-            let told = tr!("in the mask of the rows of a packed group (token, head) {told}", told);
             self.masked_as(cells, told, cost::PLAIN);
         }
     }
 }
+
+/// The token that a query and its head are taken for.
+type TokenOf<'a> = &'a dyn Fn(usize, usize) -> usize;
 
 /// The places that keys are taken from where each part reads that of the one before (−1), of the next (1) or of the first (0);
 /// nothing where a part would have more than there is.

@@ -78,24 +78,34 @@ impl Grammar<'_> {
                 self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
             }
         }
+        self.unwritten_keys(&table, step.name);
+        self.longer(&table, step.name);
+    }
+
+    /// Keys that are 0, as if they had not been written.
+    fn unwritten_keys(&mut self, table: &Table, at: Name) {
         let sequences: Vec<Vec<usize>> = table.sequences().collect();
         let new = self.documents().and_then(|own| own.queries.first().cloned());
         let new = new.unwrap_or_default();
-        let last = sequences.iter().zip(&new).flat_map(|(keys, new)| {
-            keys.iter().copied().skip(keys.len().saturating_sub(*new))
-        });
-        let told =
-            tr!("the new keys of each sequence are 0, as if they were read before they are written");
+        let last = sequences
+            .iter()
+            .zip(&new)
+            .flat_map(|(keys, new)| keys.iter().copied().skip(keys.len().saturating_sub(*new)));
+        let told = tr!(
+            "the new keys of each sequence are 0, as if they were read before they are written"
+        );
         let mut unwritten = vec![(last.collect(), told.to_owned(), cost::PLAIN)];
-        for (at, keys) in sequences.iter().enumerate() {
-            let told = tr!("the last key of sequence {at} is 0, as if it had not been written", at);
+        for (sequence, keys) in sequences.iter().enumerate() {
+            let told = tr!(
+                "the last key of sequence {at} is 0, as if it had not been written",
+                at = sequence
+            );
             unwritten.extend(keys.last().map(|last| (vec![*last], told, cost::RARE)));
         }
         for (keys, told, cost) in unwritten {
             let change = after(Slip::Along(2, Along::Zero(keys)), &[]);
-            self.add(Kind::Axes, cost, step.name, change, told);
+            self.add(Kind::Axes, cost, at, change, told);
         }
-        self.longer(&table, step.name);
     }
 
     /// Keys behind the last one of each sequence, in the slots that its last page has left.
@@ -113,9 +123,14 @@ impl Grammar<'_> {
         let all: [(&dyn Fn(usize) -> usize, &str); 2] = [
             (
                 &more,
-                tr!("each sequence has one key more: the slot behind its last one (last_page_len + 1)"),
+                tr!(
+                    "each sequence has one key more: the slot behind its last one (last_page_len + 1)"
+                ),
             ),
-            (&full, tr!("the last page of each sequence is read whole, whatever last_page_len says")),
+            (
+                &full,
+                tr!("the last page of each sequence is read whole, whatever last_page_len says"),
+            ),
         ];
         for (length, told) in all {
             let lengths: Vec<usize> = table.lengths.iter().map(|own| length(*own)).collect();
@@ -126,7 +141,9 @@ impl Grammar<'_> {
             let read = longer.read(|at, page| longer.first(at, page));
             let mut edits: Vec<Edit> = Vec::new();
             for name in steps {
-                let Some(pages) = self.right.step(name).and_then(|own| self.read(own).first().copied()) else {
+                let Some(pages) =
+                    self.right.step(name).and_then(|own| self.read(own).first().copied())
+                else {
                     continue;
                 };
                 let slip = Slip::Slots { read: read.clone(), turned: None };
@@ -149,12 +166,15 @@ impl Grammar<'_> {
             row += signed(*queries);
         }
         let first = places.first().map_or(0, |(_, place)| *place);
-        let shifts = places.iter().skip(1).map(|(row, place)| Shift { row: *row, by: place - first });
+        let shifts =
+            places.iter().skip(1).map(|(row, place)| Shift { row: *row, by: place - first });
         let shifts: Vec<Shift> = shifts.collect();
         let keys = lengths.iter().sum();
         let mut edits = Vec::new();
         for name in [Name::CausalMask, Name::WindowMask] {
-            if let Some(Op::Masking(Masking::ByPosition(mask))) = self.right.step(name).map(|step| &step.op) {
+            if let Some(Op::Masking(Masking::ByPosition(mask))) =
+                self.right.step(name).map(|step| &step.op)
+            {
                 let mask = ByPosition { first, keys, shifts: shifts.clone(), ..mask.clone() };
                 edits.push(Edit::new(name, Change::Replace(Masking::ByPosition(mask).into())));
             }
@@ -164,7 +184,6 @@ impl Grammar<'_> {
         edits.push(Edit::new(Name::DocumentMask, Change::Replace(documents)));
         edits
     }
-
 }
 
 /// The pages of sequences.
@@ -333,7 +352,11 @@ impl Table {
             };
             let flat: Vec<usize> = self.firsts.iter().flat_map(row).collect();
             for apart in (1..wide + 3).filter(|apart| *apart != wide) {
-                let told = tr!("rows of the table are taken to be {apart} entries apart, and are {wide}", apart, wide);
+                let told = tr!(
+                    "rows of the table are taken to be {apart} entries apart, and are {wide}",
+                    apart,
+                    wide
+                );
                 let read = self.read(|at, page| flat.get(at * apart + page).copied());
                 if read.iter().all(|slot| *slot < usize::MAX / 2) {
                     add(read, told);

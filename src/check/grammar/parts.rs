@@ -87,26 +87,7 @@ impl Grammar<'_> {
             name
         );
         all.push((moved(late), told));
-        // From the first key on, or beside those of the first part.
-        let start = |at: usize| parts.keys.first().and_then(|spans| spans.get(at)).copied();
-        let with_first = |is_all: bool| -> Keys {
-            let spans = parts.keys.iter().enumerate().map(|(at, spans)| {
-                let own = spans.iter().enumerate().flat_map(|(sequence, (first, end))| {
-                    let (start, own) = start(sequence).unwrap_or_default();
-                    match (at, is_all) {
-                        (0, _) => vec![(*first, *end)],
-                        (_, true) => vec![(start, *end)],
-                        (_, false) => vec![(start, own), (*first, *end)],
-                    }
-                });
-                own.collect()
-            });
-            spans.collect()
-        };
-        let told = tr!("the keys of the first {name}, the prefix, are counted in every other as well", name);
-        all.push((with_first(false), told));
-        let told = tr!("every {name} begins at the first key: all before it are counted again", name);
-        all.push((with_first(true), told));
+        all.extend(with_first(parts));
         for (keys, told) in all {
             let edits: Edits =
                 steps.iter().filter_map(|step| self.with_keys(*step, &keys)).collect();
@@ -261,14 +242,16 @@ impl Grammar<'_> {
                 }
             }
         }
-        let count = self.right.step(Name::SplitLse).and_then(|step| step.axes.shape().first().copied());
+        let count =
+            self.right.step(Name::SplitLse).and_then(|step| step.axes.shape().first().copied());
         for at in 0..count.unwrap_or_default() {
             let zero = |name| {
                 let zero = Slip::Along(0, Along::Zero(vec![at])).into();
                 Edit::new(name, Change::Before(0, zero, Vec::new()))
             };
             let edits = vec![zero(Name::Lse), zero(Name::SplitWeights)];
-            let told = tr!("the log-sum-exp of split {at} is taken for 0: it is merged without it", at);
+            let told =
+                tr!("the log-sum-exp of split {at} is taken for 0: it is merged without it", at);
             self.add_all(Kind::Input, cost::COMMON, edits, Name::Lse, told);
         }
     }
@@ -354,4 +337,33 @@ impl Grammar<'_> {
         }
         all
     }
+}
+
+/// Parts that count the keys of the first, or all before their own, as well.
+fn with_first(parts: &Parts) -> Vec<(Keys, String)> {
+    let name = parts.axis.told();
+    let starts = parts.keys.first().map(Vec::as_slice).unwrap_or_default();
+    let with = |is_all: bool| -> Keys {
+        let part = |spans: &Vec<(usize, usize)>| {
+            let own = spans.iter().zip(starts).flat_map(|((first, end), (start, own))| {
+                if is_all { vec![(*start, *end)] } else { vec![(*start, *own), (*first, *end)] }
+            });
+            own.collect()
+        };
+        let first = parts.keys.first().cloned();
+        first.into_iter().chain(parts.keys.iter().skip(1).map(part)).collect()
+    };
+    vec![
+        (
+            with(false),
+            tr!(
+                "the keys of the first {name}, the prefix, are counted in every other as well",
+                name
+            ),
+        ),
+        (
+            with(true),
+            tr!("every {name} begins at the first key: all before it are counted again", name),
+        ),
+    ]
 }

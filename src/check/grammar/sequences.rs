@@ -152,7 +152,10 @@ impl Grammar<'_> {
             let n = signed(page);
             add(
                 &|keys| keys / n * n,
-                tr!("the keys behind the last full page or tile of each sequence are not seen ({page} keys each)", page),
+                tr!(
+                    "the keys behind the last full page or tile of each sequence are not seen ({page} keys each)",
+                    page
+                ),
             );
             add(
                 &|keys| (keys - 1) / n * n,
@@ -160,7 +163,10 @@ impl Grammar<'_> {
             );
             add(
                 &|keys| if keys % n == 0 { keys - n } else { keys },
-                tr!("a last page that is full has length % page = 0 keys, and none of it is seen ({page} keys each)", page),
+                tr!(
+                    "a last page that is full has length % page = 0 keys, and none of it is seen ({page} keys each)",
+                    page
+                ),
             );
         }
         all
@@ -174,7 +180,10 @@ impl Grammar<'_> {
         let sizes = sizes(own);
         let (mut all, mut known) = (Vec::new(), HashSet::new());
         let rows = std::iter::once(1).chain(sizes.iter().copied());
-        for (m, n) in rows.flat_map(|m| sizes.iter().map(move |n| (m, *n))) {
+        let tiles = rows.flat_map(|m| sizes.iter().map(move |n| (m, *n)));
+        // Of many cells only those are looked at that kernels have there.
+        let is_usual = |(m, n): &(usize, usize)| *m == 1 || m == n || sizes.contains(&2);
+        for (m, n) in tiles.filter(is_usual) {
             for is_early in [true, false] {
                 let is_blocked = |b: usize, q: usize, k: usize| {
                     let Some(pair) = sequences.pair(b, q, k) else { return true };
@@ -192,7 +201,9 @@ impl Grammar<'_> {
                 let told = if is_early {
                     tr!("the window begins with the whole tile or page that its first key is in")
                 } else {
-                    tr!("the window begins with the next whole tile or page: the rest of the one that its first key is in is skipped")
+                    tr!(
+                        "the window begins with the next whole tile or page: the rest of the one that its first key is in is skipped"
+                    )
                 };
                 let told = if m == 1 {
                     tr!("{told} ({n} keys each)", told, n)
@@ -217,7 +228,8 @@ impl Grammar<'_> {
         for (at, (lengths, others)) in streams.into_iter().enumerate() {
             let other = if at == 0 { "cu_seqlens_k" } else { "cu_seqlens_q" };
             for (told, starts) in other_starts(&lengths, &others, other) {
-                let places = starts.iter().zip(&lengths).flat_map(|(start, length)| *start..start + length);
+                let places =
+                    starts.iter().zip(&lengths).flat_map(|(start, length)| *start..start + length);
                 let places: Vec<usize> = places.collect();
                 let is_read = |(_, slot, _): &(Name, usize, Name)| (*slot == 0) == (at == 0);
                 let edit = |(reader, slot, input): (Name, usize, Name)| {
@@ -233,7 +245,12 @@ impl Grammar<'_> {
                 self.add(Kind::Axes, cost::COMMON, edit.at, edit.change.clone(), told);
             }
             if let [(first, one), (second, _)] = &edits[..] {
-                let told = tr!("{first} and {second} of each sequence are read {told}", first, second, told);
+                let told = tr!(
+                    "{first} and {second} of each sequence are read {told}",
+                    first,
+                    second,
+                    told
+                );
                 let at = one.at;
                 let edits: Edits = edits.iter().map(|(_, edit)| edit.clone()).collect();
                 self.add_all(Kind::Axes, cost::COMMON, edits, at, told);

@@ -58,18 +58,7 @@ impl Grammar<'_> {
             tr!("one key more is visible within tiles that the mask does not block whole"),
         );
         if m == n && own.queries == own.keys {
-            add(
-                &|b, q, k| if q / m == k / n { own.at(b, q, k) } else { k < q },
-                tr!(
-                    "tiles of later keys are seen, and those of earlier ones skipped: the ring turns the other way"
-                ),
-            );
-            let local = |b: usize, q: usize, k: usize| own.at(b, q % m, k % n);
-            add(&local, tr!("every tile is masked like the first, on the diagonal"));
-            add(
-                &|b, q, k| own.at(b, q, k) || local(b, q, k),
-                tr!("every tile is masked like the first, on the diagonal, and later ones are skipped"),
-            );
+            of_ring(own, m, add);
         }
         let Some((first, window)) = self.causal() else { return };
         let is_in = |q: usize| i64::try_from(q).unwrap_or(i64::MAX);
@@ -127,6 +116,22 @@ impl Grammar<'_> {
         });
         mask(Name::CausalMask).map(|causal| (causal.first, window))
     }
+}
+
+/// Tiles that pass around a ring: each is masked as if it were another.
+fn of_ring(own: &Cells, size: usize, add: &mut Add) {
+    add(
+        &|b, q, k| if q / size == k / size { own.at(b, q, k) } else { k < q },
+        tr!(
+            "tiles of later keys are seen, and those of earlier ones skipped: the ring turns the other way"
+        ),
+    );
+    let local = |b: usize, q: usize, k: usize| own.at(b, q % size, k % size);
+    add(&local, tr!("every tile is masked like the first, on the diagonal"));
+    add(
+        &|b, q, k| own.at(b, q, k) || local(b, q, k),
+        tr!("every tile is masked like the first, on the diagonal, and later ones are skipped"),
+    );
 }
 
 /// The sizes that tiles of a mask may have.

@@ -101,7 +101,9 @@ impl Parted {
                         before.broadcast_mul(&two)?
                     }
                     Some(PartSlip::Squared) => before.broadcast_mul(&factor.sqr()?)?,
-                    Some(PartSlip::AlongFeatures) => before.mul(&along_features(&factor, width)?)?,
+                    Some(PartSlip::AlongFeatures) => {
+                        before.mul(&along_features(&factor, width)?)?
+                    }
                     _ => before.broadcast_mul(&factor)?,
                 };
                 own = (own + kept)?;

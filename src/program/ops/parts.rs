@@ -184,7 +184,9 @@ impl PartStage {
             Self::Quotient => &[EmptyNan, Undivided],
             Self::LogSum => &[SumAlone, EmptyZero, Log2],
             Self::Merge => &[LargestAlone, Unshifted, BaseMixed],
-            Self::Share => &[Mean, Added, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax, Swapped],
+            Self::Share => {
+                &[Mean, Added, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax, Swapped]
+            }
             Self::LastLogSum => &[SumAlone, OldMaximum, Log2],
             Self::Last => &[Undivided],
             Self::Largest(_) | Self::Merged => &[],
