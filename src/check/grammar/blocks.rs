@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use super::kernels::BLOCKS;
 use super::tiles::pairs;
 use super::{Grammar, after};
-use crate::candidate::cost;
+use crate::candidate::{Edits, cost};
+use base::lang;
 use program::{
     Along, Axis, Block, Change, Edit, Heads, Kind, Linear, Name, Op, PartStage, Parted, Parts,
     Rearrange, Slip, Step,
@@ -70,44 +71,35 @@ impl Grammar<'_> {
 
     /// Keys, values or biases that a tile reads of the tile before, of the next, or of the first.
     fn of_other_tiles(&mut self, parts: &Parts, is_stated: bool) {
-        let part = parts.axis.told();
         let size = parts.keys.first().and_then(|spans| spans.first());
         let size = size.map_or(0, |(from, to)| to - from);
+        let cost = if is_stated { cost::COMMON } else { cost::RARE };
         let mut slots = self.products();
         slots.retain(|(_, slot, _)| *slot > 0);
+        let count = slots.len();
         if let Some(step) = self.right.step(Name::ScoresBiased) {
             slots.extend(self.read(step).get(1).map(|bias| (step.name, 1, *bias)));
         }
-        for (reader, slot, input) in &slots {
-            let dims: Vec<_> =
-                self.right.step(*input).iter().flat_map(|step| step.axes.iter()).collect();
-            let at = dims.iter().rposition(|(axis, size)| *axis == Axis::Key && *size > 1);
-            let Some(at) = at else { continue };
-            for (by, told) in [
-                (
-                    -1,
-                    tr!(
-                        "each {part} reads {input} of the {part} before, which is stale",
-                        part,
-                        input
-                    ),
-                ),
-                (1, tr!("each {part} reads {input} of the next {part}", part, input)),
-                (
-                    0,
-                    tr!(
-                        "each {part} reads {input} of the first {part}: the pointer does not move on",
-                        part,
-                        input
-                    ),
-                ),
-            ] {
-                let Some(places) = taken_from(parts, by, dims[at].1) else { continue };
-                let take = Slip::Along(at, Along::Take(places)).into();
+        for by in [-1, 1, 0] {
+            let edit = |(reader, slot, input): &(Name, usize, Name)| {
+                let dims: Vec<_> = self.right.step(*input)?.axes.iter().collect();
+                let at = dims.iter().rposition(|(axis, size)| *axis == Axis::Key && *size > 1)?;
+                let take = Along::Take(taken_from(parts, by, dims[at].1)?);
+                let change = Change::Before(*slot, Slip::Along(at, take).into(), Vec::new());
+                Some((*input, Edit::new(*reader, change)))
+            };
+            let all: Vec<(Name, Edit)> = slots.iter().filter_map(edit).collect();
+            let alone = all.iter().map(std::slice::from_ref);
+            // Keys and values are loaded together.
+            let both = all.get(..count).filter(|both| both.len() > 1);
+            for edits in alone.chain(both) {
+                let input: Vec<&str> = edits.iter().map(|(input, _)| input.as_str()).collect();
+                let told = of_other_tile(parts.axis.told(), &lang::list(&input), by);
                 let told =
                     if is_stated { told } else { tr!("{told} (tiles of {size} keys)", told, size) };
-                let cost = if is_stated { cost::COMMON } else { cost::RARE };
-                self.add(Kind::Axes, cost, *reader, Change::Before(*slot, take, Vec::new()), told);
+                let edits: Edits = edits.iter().map(|(_, edit)| edit.clone()).collect();
+                let at = edits[0].at;
+                self.add_all(Kind::Axes, cost, edits, at, told);
             }
         }
     }
@@ -243,6 +235,19 @@ impl Grammar<'_> {
             };
             self.masked_as(cells, told, cost::PLAIN);
         }
+    }
+}
+
+/// What a tile reads of the one before (−1), of the next (1) or of the first (0), in words.
+fn of_other_tile(part: &str, input: &str, by: isize) -> String {
+    match by {
+        0 => tr!(
+            "each {part} reads {input} of the first {part}: the pointer does not move on",
+            part,
+            input
+        ),
+        1 => tr!("each {part} reads {input} of the next {part}", part, input),
+        _ => tr!("each {part} reads {input} of the {part} before, which is stale", part, input),
     }
 }
 

@@ -14,7 +14,7 @@ use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
 use super::score_slips::ScoreSlip;
-use super::stream::Stream;
+use super::stream::{Stream, StreamSlip};
 use super::turn::Turn;
 use super::weights::Weighting;
 use crate::adjoint::Adjoint;
@@ -267,6 +267,8 @@ impl Operation for Slip {
             }
             Self::Quantise { is_by_row, .. } if !is_by_row || from_last == 1 => None,
             Self::Sinusoid { .. } | Self::Rope { .. } if matches!(part, Part::Rows(_)) => None,
+            // The rows of a tile have each other's factors.
+            Self::Stream(Stream { slip: StreamSlip::AlongFeatures, .. }) => None,
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
