@@ -89,7 +89,8 @@ pub fn checked(
     checked_whole(path, read_place(path)?, flags, map, tolerances)
 }
 
-fn checked_whole(
+/// The same of a record that has been read, or put together.
+pub(super) fn checked_whole(
     path: &Path,
     mut record: Record,
     flags: &Settings,
