@@ -205,8 +205,10 @@ fn what_cannot_be_compared_is_refused_with_what_to_do() {
     let alone = refused(&record, &record);
     assert!(alone.contains("holds no tensor that a part of a model gave"), "{alone}");
     let path = folder.path().join("other.safetensors");
-    let narrow = Tensor::ones((2, 5), candle_core::DType::F32, &candle_core::Device::Cpu).expect("fits");
-    candle_core::safetensors::save(&HashMap::from([("layers.0.out", narrow)]), &path).expect("written");
+    let narrow =
+        Tensor::ones((2, 5), candle_core::DType::F32, &candle_core::Device::Cpu).expect("fits");
+    candle_core::safetensors::save(&HashMap::from([("layers.0.out", narrow)]), &path)
+        .expect("written");
     let strangers = refused(&at("llama-reference"), &path);
     assert!(
         strangers.contains("no part of it is beside one of the other recording"),

@@ -132,9 +132,10 @@ def parts_of(modules: Mapping[str, Any], blocks: Mapping[str, str]) -> dict[str,
             own = f"{path}.{name}" if path else name
             if any(word in type(child).__name__ for word in LEFT_OUT):
                 continue
+            # Of a layer that was not asked for nothing is looked into.
             holds = any(is_in(block, own) and block != own for block in blocks)
             if is_list(own) or not (holds or _holds_a_norm(child)):
-                if "forward" in dir(child) and type(child).__name__ not in ("ModuleList", "ModuleDict"):
+                if own in modules and type(child).__name__ not in ("ModuleList", "ModuleDict"):
                     found[own] = child
             if holds or _holds_a_norm(child):
                 walk(own, child)

@@ -136,7 +136,8 @@ impl Node {
 /// Whether a file records a single attention: it states its run, or has nothing but steps.
 #[must_use]
 pub fn is_record(bundle: &Bundle) -> bool {
-    let is_step = |info: &Info| Name::in_files(&info.name).is_some() || !info.name.contains(['.', '/', '-']);
+    let is_step =
+        |info: &Info| Name::in_files(&info.name).is_some() || !info.name.contains(['.', '/', '-']);
     bundle.config().is_some() || bundle.infos().iter().all(is_step)
 }
 

@@ -89,19 +89,23 @@ fn table(found: &ByLayer) -> Table {
         let tone = if is_first { Tone::Bad } else { Tone::Plain };
         let mut row = vec![Text::toned(name, tone)];
         let number = |number: Option<f64>| Text::number(number.map_or(String::new(), magnitude));
-        let most = seen.iter().max_by(|left, right| {
+        let most = seen.iter().copied().max_by(|left, right| {
             let own = |line: &Line| line.own.unwrap_or(0.0);
             let wrong = |line: &Line| (line.is_wrong, own(line));
             wrong(left).0.cmp(&wrong(right).0).then(own(left).total_cmp(&own(right)))
         });
         row.push(number(seen.first().and_then(|line| line.inherited)));
-        row.push(number(most.and_then(|line| line.own)));
+        let is_rounding =
+            |line: &&Line| !line.is_wrong && line.own.is_some_and(|own| own <= line.tolerance);
+        row.push(match most.filter(is_rounding).and_then(|line| line.own) {
+            Some(own) if own > 0.0 => Text { tone: Tone::Faint, ..Text::number(tr!("rounding")) },
+            _ => number(most.and_then(|line| line.own)),
+        });
         row.push(number(seen.last().and_then(|line| line.error)));
-        if let Some(line) = most.filter(|line| line.own.is_some_and(|own| own > 0.0)) {
-            let word = if line.is_wrong {
-                tr!("{part}, wrong", part = name_of(line))
-            } else {
-                name_of(line)
+        if let Some(line) = most.filter(|line| !is_rounding(line)) {
+            let word = match line.is_wrong {
+                true => tr!("{part}, wrong", part = name_of(line)),
+                false => name_of(line),
             };
             row.push(Text::toned(word, if line.is_wrong { Tone::Bad } else { Tone::Plain }));
             row.push(Text { is_spare: true, ..line.how.told().into() });
@@ -149,6 +153,13 @@ fn verdict(found: &ByLayer) -> String {
         (magnitude(line.inherited.unwrap_or(0.0)), magnitude(line.error.unwrap_or(0.0)));
     let reads_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
     let first = match line.how {
+        How::Inferred if reads_equal => tr!(
+            "{place} is the first that differs ({name}): what was recorded before it is off by {inherited}, what it gives by {error}; that its inputs are equal is inferred",
+            place,
+            name,
+            inherited,
+            error
+        ),
         How::Inferred => tr!(
             "{place} is the first that makes more of the error before it than its kind does ({name}): {error} of {inherited}; that is inferred",
             place,

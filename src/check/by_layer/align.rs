@@ -19,6 +19,11 @@ pub struct Alignment {
 }
 
 impl Alignment {
+    /// Whether both sides say which tokens they were called with, and these are the same.
+    pub fn has_tokens(&self) -> bool {
+        self.counts.0 > 0 && self.warning.is_none()
+    }
+
     /// The rows of a tensor of so many rows beside those of the port's passes; nothing where nothing says which is which.
     pub fn rows(&self, left: usize, right: &[Option<usize>]) -> Option<Vec<Beside>> {
         let are_tokens = left == self.counts.0

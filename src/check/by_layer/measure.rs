@@ -1,12 +1,13 @@
 //! How far are two recorded tensors apart, row by row? No more of them is in memory than some rows.
 
 use candle_core::{DType, Tensor};
+use rayon::prelude::*;
 
 use super::super::cells::{difference, over_rows};
 use super::super::tolerance::Tolerance;
 use base::error::Result;
 use file::Bundle;
-use program::{CHUNK, Misread, Precision};
+use program::{CHUNK, Misread, Numbers, Precision};
 
 /// A tensor of an opened file, with rows of so many numbers.
 #[derive(Clone, Copy)]
@@ -108,19 +109,43 @@ pub fn measure(
 
 /// The largest difference of each row, and the size of the row on the left.
 fn of_rows(left: &Tensor, right: &Tensor) -> Result<Vec<(f64, f64)>> {
-    let add = |all: &mut Vec<(f64, f64)>, left: &[f64], right: &[f64]| {
-        let (mut apart, mut size) = (0.0_f64, 0.0_f64);
-        for (left, right) in left.iter().zip(right) {
-            let is_odd = left.is_nan() != right.is_nan()
-                || (!left.is_finite() || !right.is_finite())
-                    && left.total_cmp(right).is_ne()
-                    && !left.is_nan();
-            apart = apart.max(if is_odd { f64::INFINITY } else { difference(*left, *right).abs() });
-            size = size.max(if left.is_finite() { left.abs() } else { 0.0 });
-        }
-        all.push((apart, size));
-    };
+    let width = left.dims().last().copied().unwrap_or(1).max(1);
+    let (flat_left, flat_right) = (left.flatten_all()?, right.flatten_all()?);
+    let of_f32 = Numbers::<f32>::of(&flat_left).zip(Numbers::<f32>::of(&flat_right));
+    if let Some((left, right)) = of_f32.filter(|(left, right)| left.len() == right.len()) {
+        let rows = left.par_chunks(width).zip(right.par_chunks(width)).with_min_len(LEAST_ROWS);
+        return Ok(rows.map(|(left, right)| of_row(left, right)).collect());
+    }
+    let add =
+        |all: &mut Vec<(f64, f64)>, left: &[f64], right: &[f64]| all.push(of_row(left, right));
     over_rows(left, right, Vec::new(), add, Vec::append)
+}
+
+/// So many rows are worth a thread.
+const LEAST_ROWS: usize = 16;
+
+fn of_row<T: Copy + Into<f64>>(left: &[T], right: &[T]) -> (f64, f64) {
+    let pairs = || left.iter().zip(right).map(|(left, right)| ((*left).into(), (*right).into()));
+    let (mut apart, mut size, mut is_odd) = (0.0, 0.0, false);
+    for (left, right) in pairs() {
+        let (own, large) = (f64::abs(left - right), f64::abs(left));
+        is_odd |= !own.is_finite();
+        apart = if own > apart { own } else { apart };
+        size = if large > size { large } else { size };
+    }
+    if !is_odd {
+        return (apart, size);
+    }
+    // NaN agrees with NaN, and an infinity with its equal.
+    let own = |(left, right): (f64, f64)| match left.total_cmp(&right).is_eq()
+        || left.is_nan() && right.is_nan()
+    {
+        true => 0.0,
+        false if left.is_finite() && right.is_finite() => difference(left, right).abs(),
+        false => f64::INFINITY,
+    };
+    let finite = pairs().map(|(left, _)| left.abs()).filter(|left| left.is_finite());
+    (pairs().map(own).fold(0.0, f64::max), finite.fold(0.0, f64::max))
 }
 
 /// The type of a tensor, or the one of 16 bits that holds all its numbers, as recordings are often widened.

@@ -43,17 +43,16 @@ pub fn by_layer(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<By
     };
     let measured = (0..sides.nodes().len()).map(measured).collect::<Result<Vec<_>>>()?;
     let mut judge = Judge { exact: Exact::new(&sides, tolerances)?, sides: &sides, measured };
-    let growth = judge.growth();
+    let growth = judge.growth()?;
     let (mut lines, mut first, mut named) = (Vec::new(), None, None);
     for at in 0..sides.nodes().len() {
         let mut line = judge.line(at, &growth)?;
         if line.is_wrong && first.is_none() {
             let found = first::named(&sides, &mut judge.exact, at, judge.measured[at], tolerances)?;
-            // What was inferred may be refuted by what is measured.
-            let is_refuted = line.how == How::Inferred
-                && found.as_ref().is_some_and(|found| {
-                    found.facts.is_empty() && found.report.as_ref().is_some_and(Report::is_same)
-                });
+            // Rounding of a sharp softmax may be larger than its type's, which a check of the part tells.
+            let is_refuted = found.as_ref().is_some_and(|found| {
+                found.facts.is_empty() && found.report.as_ref().is_some_and(Report::is_same)
+            });
             if is_refuted {
                 line.is_wrong = false;
             } else {
@@ -95,6 +94,9 @@ impl Judge<'_> {
     /// The nodes that one follows from: those that the recording says, or what it is the sum of; else the one before it.
     fn reads(&mut self, at: usize) -> Result<(Vec<usize>, bool)> {
         let Some(node) = self.sides.nodes().get(at) else { return Ok((Vec::new(), false)) };
+        if node.part == ModelPart::Embedding {
+            return Ok((Vec::new(), self.sides.alignment.has_tokens()));
+        }
         let reads = match node.part {
             ModelPart::Between | ModelPart::Layer => self.exact.terms(at)?,
             _ => node.reads.clone(),
@@ -103,10 +105,7 @@ impl Judge<'_> {
         if !reads.is_empty() && reads.iter().all(is_measured) {
             return Ok((reads, true));
         }
-        Ok((
-            (0..at).rev().find(is_measured).into_iter().collect(),
-            node.part == ModelPart::Embedding,
-        ))
+        Ok(((0..at).rev().find(is_measured).into_iter().collect(), false))
     }
 
     fn inherited(&self, reads: &[usize]) -> f64 {
@@ -115,10 +114,11 @@ impl Judge<'_> {
     }
 
     /// The middle of what parts of each kind make of the error of their inputs, where there are enough of them.
-    fn growth(&self) -> Growth {
+    fn growth(&mut self) -> Result<Growth> {
         let mut all: HashMap<(ModelPart, bool), Vec<f64>> = HashMap::new();
         for (at, node) in self.sides.nodes().iter().enumerate() {
-            let inherited = self.inherited(&node.reads);
+            let (reads, _) = self.reads(at)?;
+            let inherited = self.inherited(&reads);
             if let Some(found) = self.measured[at].filter(|_| inherited > 0.0) {
                 all.entry((node.part, node.is_input)).or_default().push(found.error / inherited);
             }
@@ -127,7 +127,8 @@ impl Judge<'_> {
             let at = (all.len() - 1) / 2;
             (all.len() >= LEAST_PARTS).then(|| *all.select_nth_unstable_by(at, f64::total_cmp).1)
         };
-        all.into_iter().filter_map(|(kind, all)| Some((kind, middle(all)?.max(1.0)))).collect()
+        let all = all.into_iter().filter_map(|(kind, all)| Some((kind, middle(all)?.max(1.0))));
+        Ok(all.collect())
     }
 
     fn line(&mut self, at: usize, growth: &Growth) -> Result<Line> {
@@ -171,7 +172,9 @@ impl Judge<'_> {
             let is_wrong = found.error > tolerance + ALLOWED * share;
             return Ok(Line { own: Some(found.error), is_wrong, ..line });
         }
-        let is_wrong = usual.is_some() && found.error > tolerance + ALLOWED * share;
+        // Where all agrees that was recorded before it, nothing needs to be known of what is usual.
+        let is_told = usual.is_some() || inherited <= tolerance;
+        let is_wrong = is_told && found.error > tolerance + ALLOWED * share;
         Ok(Line { own: Some((found.error - share).max(0.0)), how: How::Inferred, is_wrong, ..line })
     }
 }

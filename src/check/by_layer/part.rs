@@ -119,17 +119,11 @@ fn readings(
         let whole: Vec<Taken> = matrices.iter().map(taken).collect();
         all.extend(shape.of_matrices(&whole)?);
         // Gate and first projection may be one matrix, one half behind the other.
-        if let [packed, down] = whole.as_slice()
-            && let Some([rows, _]) = shape.size(packed).or(shape.size(down))
-        {
-            let half = |of: &Taken, first| Taken { rows: Some((first, rows / 2)), ..of.clone() };
-            for (packed, down) in [(packed, down), (down, packed)] {
-                all.extend(shape.of_matrices(&[
-                    half(packed, 0),
-                    half(packed, rows / 2),
-                    down.clone(),
-                ])?);
-            }
+        let [one, other] = whole.as_slice() else { continue };
+        for (packed, down) in [(one, other), (other, one)] {
+            let Some([rows, _]) = shape.size(packed) else { continue };
+            let half = |first| Taken { rows: Some((first, rows / 2)), ..packed.clone() };
+            all.extend(shape.of_matrices(&[half(0), half(rows / 2), down.clone()])?);
         }
     }
     Ok(all)
