@@ -46,8 +46,14 @@ class ByLayer:
 
     @property
     def same(self) -> bool:
-        """Whether no part is wrong by itself."""
-        return bool(self.data["verdict"] == "same")
+        """Whether no part is wrong by itself, and none was left open."""
+        return self.verdict == "same"
+
+    @property
+    def verdict(self) -> str:
+        """``same``, ``differs``, or ``unchecked``: nothing is wrong, but for what rounding may have chosen otherwise."""
+        word: str = self.data["verdict"]
+        return word
 
     @property
     def first_wrong(self) -> str | None:
@@ -126,7 +132,7 @@ def first_wrong(reference: Any, port: Any, inputs: Any) -> ByLayer:
     while True:
         at = _first_beyond(models, inputs, cuts, first, limit)
         found = _of_parts(models, inputs, cuts[min(at, len(cuts) - 1)])
-        if not found.same or at >= len(cuts) - 1:
+        if found.verdict == "differs" or at >= len(cuts) - 1:
             return found
         # It was rounding that grew: what goes on growing so is no mistake.
         first, limit = at + 1, ALLOWED * _error(models, inputs, cuts[at])[0]

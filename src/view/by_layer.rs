@@ -2,7 +2,7 @@
 
 use super::number::magnitude;
 use super::page::{Block, Table, Text, Tone};
-use super::report::{Sides, Tables, report_page};
+use super::report::{Sides, Tables, report_page, tone};
 use base::error::{quoted, shown};
 use check::{ByLayer, How, Line};
 use foreign::ModelPart;
@@ -14,10 +14,8 @@ const MOST_MATCHES: usize = 3;
 /// shown.
 #[must_use]
 pub fn by_layer_page(found: &ByLayer, sides: Sides, rows: Tables) -> Vec<Block> {
-    let (word, told, tone) = match found.is_same() {
-        true => ("same", tr!("same"), Tone::Good),
-        false => ("differs", tr!("differs"), Tone::Bad),
-    };
+    let (word, told) = (found.verdict().name(), found.verdict().told());
+    let tone = tone(found.verdict());
     let translated = if told == word { String::new() } else { tr!(" ({told})", told) };
     let parts = found.compared();
     let title = format!("{} · {}", shown(&found.left), shown(&found.right));
@@ -31,8 +29,7 @@ pub fn by_layer_page(found: &ByLayer, sides: Sides, rows: Tables) -> Vec<Block> 
         blocks.push(Block::Table(table(found)));
     }
     blocks.push(Block::text(verdict(found)));
-    let others = others(found);
-    blocks.extend(others.map(Block::text));
+    blocks.extend(others(found).into_iter().chain(open(found)).map(Block::text));
     if let Some(named) = &found.named {
         blocks.push(Block::text(named.what.clone()));
         blocks.extend(named.facts.iter().map(|fact| Block::Text(1, fact.clone())));
@@ -194,4 +191,24 @@ fn others(found: &ByLayer) -> Option<String> {
         1 => tr!("also wrong by itself: {name}", name),
         _ => tr!("{count} later parts are wrong by themselves, too: {name} first", count, name),
     })
+}
+
+/// What could not be judged, or by how errors grow alone.
+fn open(found: &ByLayer) -> Vec<String> {
+    let lines = || found.lines.iter();
+    let mut open: Vec<String> = lines()
+        .filter(|line| line.is_open)
+        .map(|line| tr!("{name} chooses experts, and rounding may choose others: its rows that are off were not judged", name = shown(&line.name)))
+        .collect();
+    let is_inferred = |line: &&Line| {
+        line.how == How::Inferred && line.own.is_some_and(|own| own > line.tolerance)
+    };
+    let count = lines().filter(is_inferred).count();
+    if count > 0 && found.first.is_none() {
+        open.push(tr!(
+            "{count} parts could not be recomputed, and were judged by how errors grow",
+            count
+        ));
+    }
+    open
 }

@@ -1,7 +1,7 @@
 //! What is wrong with the attention of a port? `check`'s verdict on what it recorded, with the reference's settings, weights and
 //! masks.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 
@@ -40,19 +40,15 @@ pub fn checked(
     };
     let mut entries = given(&reference, |name| name != Name::X)?;
     let mut facts = Vec::new();
-    let path = match own {
-        Some(path) => {
-            let port = open_place(path)?;
-            facts = other_parameters(&reference, &port)?;
-            let seen = given(&port, |name| name == Name::X)?;
-            entries.extend(seen.into_iter().chain(computed(&port)?));
-            path.as_path()
-        }
-        None => {
-            entries.extend(seen_outside(sides, at)?);
-            Path::new(&partner.path)
-        }
-    };
+    let path = own.map_or(Path::new(&partner.path), PathBuf::as_path);
+    if own.is_some() {
+        let port = open_place(path)?;
+        facts = other_parameters(&reference, &port)?;
+        let seen = given(&port, |name| name == Name::X)?;
+        entries.extend(seen.into_iter().chain(computed(&port)?));
+    } else {
+        entries.extend(seen_outside(sides, at)?);
+    }
     if !entries.iter().any(|entry| entry.name == Name::X.as_str()) {
         entries.extend(given(&reference, |name| name == Name::X)?);
     }

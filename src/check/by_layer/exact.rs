@@ -89,13 +89,24 @@ impl<'a> Exact<'a> {
         Ok(is_known.then(|| [named(&meant), named(&made)]))
     }
 
+    /// Rows of a node that rows of another one read: those of positions are there once for all items.
+    fn picked(&self, at: usize, read: usize, rows: &[usize]) -> Result<Option<[Tensor; 2]>> {
+        let count = |at: usize| self.sides.nodes().get(at).map_or(1, |node| node.rows().max(1));
+        let (all, own) = (count(at), count(read));
+        if !all.is_multiple_of(own) {
+            return Ok(None);
+        }
+        let rows: Vec<usize> = rows.iter().map(|row| row % own).collect();
+        self.sides.picked(read, &rows)
+    }
+
     /// Rows of the nodes of a layer, and of what was handed to it, before one: of the reference (0), or of the port (1).
     fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
         let before = self.sides.nodes().get(..at).unwrap_or_default();
         let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
         let mut earlier = Vec::new();
         for place in start..at {
-            let both = self.sides.picked(place, rows)?;
+            let both = self.picked(at, place, rows)?;
             earlier
                 .extend(both.and_then(|both| both.into_iter().nth(side)).map(|own| (place, own)));
         }
@@ -122,7 +133,7 @@ impl<'a> Exact<'a> {
         let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
         let mut sum: Option<Tensor> = None;
         for read in reads {
-            let Some([_, own]) = self.sides.picked(*read, &rows)? else { return Ok(None) };
+            let Some([_, own]) = self.picked(at, *read, &rows)? else { return Ok(None) };
             sum = Some(sum.map_or(Ok(own.clone()), |sum| sum.add(&own))?);
         }
         let Some(sum) = sum else { return Ok(None) };

@@ -1,6 +1,6 @@
 //! What did the comparison of two recordings of a whole model find?
 
-use super::super::report::Report;
+use super::super::report::{Report, Verdict};
 use foreign::ModelPart;
 
 /// How it is known what a part adds to the error by itself.
@@ -59,6 +59,8 @@ pub struct Line {
     pub tolerance: f64,
     /// Whether it is wrong by itself.
     pub is_wrong: bool,
+    /// Whether that is open: it chooses experts, and rounding of what it reads may have changed the choice in some rows.
+    pub is_open: bool,
 }
 
 /// What is said of the first wrong part: by `check` of an attention, or of a part that is a plain one.
@@ -94,10 +96,20 @@ pub struct ByLayer {
 }
 
 impl ByLayer {
-    /// Whether no part is wrong by itself, and the tokens are the same.
+    /// Whether no part is wrong by itself, none was left open, and the tokens are the same.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        self.first.is_none() && self.warning.is_none()
+        self.verdict() == Verdict::Same
+    }
+
+    /// What the comparison comes to.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if self.first.is_some() || self.warning.is_some() {
+            return Verdict::Differs;
+        }
+        let is_open = self.lines.iter().any(|line| line.is_open);
+        if is_open { Verdict::Unchecked } else { Verdict::Same }
     }
 
     /// How many parts both sides have.

@@ -25,7 +25,7 @@ impl ByLayer {
             "version": 1,
             "left": self.left,
             "right": self.right,
-            "verdict": if self.is_same() { "same" } else { "differs" },
+            "verdict": self.verdict().name(),
             "compared": self.compared(),
             "first_wrong": first.map(|line| &line.name),
             "first_wrong_layer": first.and_then(|line| line.layer),
@@ -51,5 +51,6 @@ fn line(line: &Line) -> Value {
         "known_by": line.how.name(),
         "tolerance": number(Some(line.tolerance)),
         "wrong": line.is_wrong,
+        "open": line.is_open,
     })
 }

@@ -47,6 +47,8 @@ pub struct Measure {
     /// The largest difference in the worst row, relative to the size of the row: that of its largest number, or of the middle
     /// row's where that is larger. NaN or infinities on one side alone are infinitely far.
     pub error: f64,
+    /// The same of the middle row.
+    pub usual: f64,
     /// The worst row of the reference.
     pub row: usize,
     /// What the types of both may be off by, relative to the same.
@@ -88,23 +90,28 @@ pub fn measure(
         }
     }
     let Some(tolerance) = tolerance.map(|both| both.rtol + both.atol) else { return Ok(None) };
-    let mut sizes: Vec<f64> = all.iter().map(|(_, size)| *size).collect();
-    let middle = sizes.len() / 2;
-    let middle = match sizes.is_empty() {
-        true => return Err(Misread.into()),
-        false => *sizes.select_nth_unstable_by(middle, f64::total_cmp).1,
-    };
+    let middle = middle_of(all.iter().map(|(_, size)| *size)).ok_or(Misread)?;
     let relative = |(apart, size): &(f64, f64)| match size.max(middle) {
         _ if *apart == 0.0 => 0.0,
         size if size > 0.0 => apart / size,
         _ => f64::INFINITY,
     };
-    let errors = all.iter().map(relative).enumerate();
-    let (at, error) =
-        errors.fold((0, 0.0), |most: (usize, f64), own| if own.1 > most.1 { own } else { most });
+    let errors: Vec<f64> = all.iter().map(relative).collect();
+    let usual = middle_of(errors.iter().copied()).ok_or(Misread)?;
+    let (at, error) = errors
+        .into_iter()
+        .enumerate()
+        .fold((0, 0.0), |most: (usize, f64), own| if own.1 > most.1 { own } else { most });
     let (from, first) =
         places.iter().rev().find(|(from, _)| *from <= at).copied().unwrap_or((0, 0));
-    Ok(Some(Measure { error, row: first + at - from, tolerance, half }))
+    Ok(Some(Measure { error, usual, row: first + at - from, tolerance, half }))
+}
+
+/// The middle one of some numbers.
+fn middle_of(numbers: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut numbers: Vec<f64> = numbers.collect();
+    let middle = numbers.len() / 2;
+    (!numbers.is_empty()).then(|| *numbers.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 /// The largest difference of each row, and the size of the row on the left.

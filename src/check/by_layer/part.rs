@@ -275,8 +275,8 @@ impl Builder<'_> {
         let read = self.program.given(weight, Axes::new([(Axis::Model, out), (Axis::Input, from)]));
         self.taken.push((weight, own.clone()));
         let mut inputs = vec![x, read];
-        let stem = own.name.strip_suffix("weight").or(own.name.strip_suffix("kernel"));
-        let beside = stem.map(|stem| format!("{stem}bias"));
+        let path = own.name.strip_suffix("weight").or(own.name.strip_suffix("kernel"));
+        let beside = path.map(|path| format!("{path}bias"));
         let whole = own.rows.map_or(out, |(_, count)| count * 2);
         let has = |name: &String| {
             self.shape

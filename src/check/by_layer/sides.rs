@@ -54,6 +54,13 @@ impl Side {
         Ok(all)
     }
 
+    /// Whether a part chooses experts, by what its parameters are called.
+    pub fn chooses(&self, path: &str) -> bool {
+        let infos = self.recording.passes.iter().flat_map(Bundle::infos);
+        let mut own = infos.filter_map(|info| info.name.strip_prefix(path));
+        own.any(|name| name.contains("expert") || name.contains("router"))
+    }
+
     /// The record of the attention at a path.
     pub fn record(&self, path: &str) -> Option<&PathBuf> {
         let is_within = |outer: &str, inner: &str| {
